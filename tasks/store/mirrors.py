@@ -10,13 +10,16 @@ machines.
 
 import hashlib
 import os
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote, urlsplit
 
 from tokmill.tasks.core.errors import RemoteError, StoreError
 
 MARK: Final = "/tokmill/mirrors/"
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _URL_FILE = ".url"
 _DIGEST_CHARS = 16
 _URLS: dict[str, str] = {}  # by mirror
@@ -53,6 +56,23 @@ def mirror_of(url: str) -> Path:
     if not (root / _URL_FILE).is_file():
         _begin(root, clean)
     return root
+
+
+def local_root(location: str) -> Path:
+    """Return the folder of the store at a path or URL: the path itself, or the URL's mirror.
+
+    Raises:
+        StoreError: as `mirror_of`, or the URL of a file names a host.
+    """
+    scheme = _SCHEME.match(location)
+    if scheme is None:
+        return Path(location).expanduser()
+    url = urlsplit(location)
+    if scheme[1].lower() not in ("file", "local"):
+        return mirror_of(location)
+    if url.netloc not in ("", "localhost"):
+        raise StoreError(f"store {location!r}: a file's URL names no host; use file:///path")
+    return Path(unquote(url.path))
 
 
 def _begin(root: Path, url: str) -> None:

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from tokmill.tasks.core.context import time_limit
 from tokmill.tasks.core.errors import AccountError, StoreError
 from tokmill.tasks.core.faults import out_of_memory
-from tokmill.tasks.core.stage import Account, Outcome, Request
+from tokmill.tasks.core.stage import Account, ArtifactRef, External, Input, Outcome, Request
 from tokmill.tasks.store.canonical import plain
 from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file
 from tokmill.tasks.store.durable import lack_of
@@ -88,6 +88,33 @@ def make(
         raise
     place = layout.artifact(record.kind, record.fingerprint)
     return Made(record if is_first else read_record(place), is_first)
+
+
+@contextmanager
+def handed_over(
+    inputs: Mapping[str, Input | Sequence[Input]], fetched: Callable[[ArtifactRef], Path]
+) -> Iterator[dict[str, object]]:
+    """Give the arguments of a run function: folders of artifacts, values of externals, or lists of these.
+
+    Args:
+        inputs: the inputs of a request, by role.
+        fetched: returns the folder of an artifact, whose files are local until the block ends.
+    """
+    places = list[Path]()
+
+    def argument(given: Input | Sequence[Input]) -> object:
+        if isinstance(given, ArtifactRef):
+            places.append(fetched(given))
+            return places[-1]
+        if isinstance(given, External):
+            return given.value
+        return [argument(item) for item in given]
+
+    try:
+        yield {role: argument(given) for role, given in inputs.items()}
+    finally:
+        for place in places:
+            STORAGE.let_go(place)
 
 
 def _run(

@@ -10,35 +10,34 @@ two of them ask for the same fingerprint at once, it is made once. The files are
 """
 
 import logging
-import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
-from urllib.parse import unquote, urlsplit
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.stage import ArtifactRef, External, How, Input, Request
+from tokmill.tasks.core.stage import ArtifactRef, How, Request
 from tokmill.tasks.store.canonical import Json
 from tokmill.tasks.store.catalog import Catalog, Row
 from tokmill.tasks.store.collecting import Garbage, collect, find_garbage
 from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.fingerprints import fingerprint, fingerprint_payload
 from tokmill.tasks.store.indexing import Report
-from tokmill.tasks.store.integrity import Problem, Verify, examine, problems
+from tokmill.tasks.store.integrity import Problem, Verify, problems
 from tokmill.tasks.store.keeping import Policy
 from tokmill.tasks.store.keys import files_url
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout, check_kind, check_name
 from tokmill.tasks.store.leases import Lease, at_work, hold
-from tokmill.tasks.store.mirrors import mirror_of, url_of
+from tokmill.tasks.store.mirrors import local_root, url_of
 from tokmill.tasks.store.provenance import Provenance
-from tokmill.tasks.store.publish import make, sweep, sweep_locks
+from tokmill.tasks.store.publish import handed_over, make, sweep, sweep_locks
 from tokmill.tasks.store.record import Record, input_entries, read_record
 from tokmill.tasks.store.references import resolve
 from tokmill.tasks.store.removing import remove, tombstone
+from tokmill.tasks.store.shelf import Shelf
 from tokmill.tasks.store.storage import STORAGE, DamagedError, holding
 from tokmill.tasks.store.superseding import superseded
 from tokmill.tasks.store.verifying import store_problems
@@ -50,7 +49,6 @@ Paths: TypeAlias = list[Path]
 Records: TypeAlias = list[Record]
 Superseded: TypeAlias = dict[str, list[str]]
 
-_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _LOG = logging.getLogger(__name__)
 
 
@@ -82,6 +80,7 @@ class Store:
         self.layout = Layout(self.root)
         self.names = Names(self.layout)
         self.catalog = Catalog(self.layout)
+        self._shelf = Shelf(self.layout, self.catalog)
 
     def __reduce__(self) -> tuple[Callable[[str], "Store"], tuple[str]]:
         """A store travels to another process, maybe of another machine, as its folder or URL."""
@@ -99,7 +98,7 @@ class Store:
         Raises:
             StoreError: a URL with a password or a query in it, or a path that is not a folder.
         """
-        root = _local_path(location) if isinstance(location, str) else location
+        root = local_root(location) if isinstance(location, str) else location
         if STORAGE.exists(root) and not STORAGE.is_folder(root):
             raise StoreError(f"store {root} is a file; a store is a folder")
         return cls(root)
@@ -133,7 +132,7 @@ class Store:
         Raises:
             FingerprintError: the request has no fingerprint.
         """
-        return self._find(request, self.fingerprint(request), verify, report or _LOG.warning, owned=False)
+        return self._shelf.find(request, self.fingerprint(request), verify, report or _LOG.warning)
 
     def realize(
         self,
@@ -166,7 +165,7 @@ class Store:
         say = report or _LOG.warning
         owner = self.fingerprint(request)
         hold([owner, *(entry.fingerprint for entry in input_entries(request.inputs) if entry.fingerprint)])
-        found = None if refresh else self._find(request, owner, verify, say, owned=False)
+        found = None if refresh else self._shelf.find(request, owner, verify, say)
         if found is None:
             realized = self._realize_alone(request, owner, provenance, say, verify, refresh=refresh)
         else:
@@ -194,25 +193,9 @@ class Store:
                 STORAGE.fetch(place, names)
         except StoreError as error:
             if isinstance(error.__cause__, DamagedError):
-                raise StoreError(self._found_damaged(record, error.__cause__)) from error
+                raise StoreError(self._shelf.set_aside_unfetched(record, error.__cause__)) from error
             raise
         return place
-
-    def _found_damaged(self, record: Record, damage: DamagedError) -> str:
-        """Set an artifact aside whose damage only came to light when it was fetched; say so."""
-        said = list[str]()
-        place = self.layout.artifact(record.kind, record.fingerprint)
-        lock = STORAGE.lock(self.layout.locks / f"{record.kind}-{record.fingerprint}.lock")
-        found = Problem(record.reference, str(damage.filename), str(damage.strerror))
-        try:
-            if lock.try_acquire():
-                try:
-                    self._set_aside(place, found, said.append)
-                finally:
-                    lock.release()
-        except StoreError as error:  # a store that may only be read
-            said.append(f"{found}, and it cannot be set aside ({error})")
-        return f"{'; '.join(said) or found}; run again"
 
     def record(self, ref: ArtifactRef) -> Record:
         """Return an artifact's record.
@@ -349,43 +332,6 @@ class Store:
         sweep_locks(self.layout)
         return sweep(self.layout)
 
-    def _find(
-        self, request: Request, owner: str, verify: Verify, say: Report, *, owned: bool
-    ) -> ArtifactRef | None:
-        """Look for a sound artifact; the owner of the fingerprint's lock sets a damaged one aside."""
-        place = self.layout.artifact(request.stage.kind, owner)
-        if not STORAGE.is_taken(place):
-            return None
-        found = examine(place, verify)
-        if isinstance(found, Record):
-            return found.ref.model_copy(update={"name": request.name})
-        if owned:
-            self._set_aside(place, found, say)
-            return None
-        lock = STORAGE.lock(self._lock_path(request, owner))
-        try:
-            if not lock.try_acquire():  # its owner will find the damage as well
-                return None
-        except StoreError as error:  # a read-only store
-            say(f"{found}, and it cannot be set aside ({error})")
-            return None
-        try:
-            return self._find(request, owner, verify, say, owned=True)
-        finally:
-            lock.release()
-
-    def _set_aside(self, place: Path, found: Problem | str, say: Report) -> None:
-        folder = self.layout.damaged / place.parent.name
-        with reported_as(f"{found}, and it cannot be set aside"):
-            STORAGE.make_folder(folder)
-            aside = folder / f"{place.name}-{1 + _last_number(folder, place.name)}"
-            STORAGE.move(place, aside)
-            STORAGE.touch(aside)  # the time since when it lies there
-            STORAGE.sync(place.parent)
-        self.catalog.register(place / RECORD_FILE, report=say)
-        again = "" if isinstance(found, str) else ", and it will be made again"
-        say(f"{found}; set aside as {aside}{again}")
-
     def _realize_alone(
         self,
         request: Request,
@@ -401,10 +347,10 @@ class Store:
 
         def wait(who: str) -> None:
             waited_for.append(who)
-            say(_waiting(request, who))
+            say(f"{request.stage.kind}/{request.name} is being made by {who}; waiting for it")
 
-        with holding(STORAGE.lock(self._lock_path(request, owner)), wait):
-            found = self._find(request, owner, verify, say, owned=True)
+        with holding(self._shelf.lock(request.stage.kind, owner), wait):
+            found = self._shelf.find(request, owner, verify, say, owned=True)
             if found is not None and not refresh:
                 return Realized(found, "waited" if waited_for else "cached")
             if left := tombstone(self.layout, request.stage.kind, owner):
@@ -415,64 +361,19 @@ class Store:
         self, request: Request, provenance: Provenance, say: Report, found: ArtifactRef | None
     ) -> Realized:
         """Make the artifact; its inputs are kept in the cache as long as that takes."""
-        handed_over = list[Path]()
-        replaced = None if found is None else partial(self._replaced, found, say)
-        try:
-            inputs = {role: self._handed_over(given, handed_over) for role, given in request.inputs.items()}
+        replaced = None if found is None else partial(self._shelf.set_aside_replaced, found, say)
+        with handed_over(request.inputs, self.path) as inputs:
             made = make(self.layout, request, inputs, provenance, replaced)
-        finally:
-            for place in handed_over:
-                STORAGE.let_go(place)
         if made.is_first:
             return Realized(made.record.ref, "made")
         say(f"{made.record.reference} was published by another machine first; that one is used")
         return Realized(made.record.ref.model_copy(update={"name": request.name}), "waited")
-
-    def _replaced(self, known: ArtifactRef, say: Report, record: Record) -> bool:
-        """Set an artifact aside that was made again with other content; whether that was so."""
-        if record.content_digest == known.content_digest:
-            return False
-        place = self.layout.artifact(known.kind, known.fingerprint)
-        changed = f"content {known.content_digest[:16]} before, {record.content_digest[:16]} now"
-        self._set_aside(place, f"{known.kind}/{known.name}: it was made again with other {changed}", say)
-        return True
-
-    def _handed_over(self, given: Input | Sequence[Input], places: Paths) -> object:
-        """Return the run function's argument: an artifact's path, an external's value, or a list of these."""
-        if isinstance(given, ArtifactRef):
-            places.append(self.path(given))
-            return places[-1]
-        if isinstance(given, External):
-            return given.value
-        return [self._handed_over(item, places) for item in given]
 
     def _register(self, ref: ArtifactRef, say: Report) -> None:
         """Add a newly published artifact to the catalog."""
         label = self.names.label_path(ref.kind, ref.name, self.label(ref, ref.name))
         record = self.layout.artifact(ref.kind, ref.fingerprint) / RECORD_FILE
         self.catalog.register_publication(record, label, report=say)
-
-    def _lock_path(self, request: Request, owner: str) -> Path:
-        return self.layout.locks / f"{request.stage.kind}-{owner}.lock"
-
-
-def _last_number(folder: Path, prefix: str) -> int:
-    """The greatest n of the names `prefix-n` in a folder, or 0; smaller ones may have been removed."""
-    names = (entry.name for entry in STORAGE.entries(folder) if entry.name.startswith(f"{prefix}-"))
-    numbers = (name.removeprefix(f"{prefix}-") for name in names)
-    return max((int(number) for number in numbers if number.isdecimal()), default=0)
-
-
-def _local_path(location: str) -> Path:
-    scheme = _SCHEME.match(location)
-    if scheme is None:
-        return Path(location).expanduser()
-    url = urlsplit(location)
-    if scheme[1].lower() not in ("file", "local"):
-        return mirror_of(location)
-    if url.netloc not in ("", "localhost"):
-        raise StoreError(f"store {location!r}: a file's URL names no host; use file:///path")
-    return Path(unquote(url.path))
 
 
 def _check_request(request: Request) -> None:
@@ -481,7 +382,3 @@ def _check_request(request: Request) -> None:
     if not isinstance(request.params, request.stage.params):
         found, wanted = type(request.params).__qualname__, request.stage.params.__qualname__
         raise StoreError(f"{request.stage.verb}: params is a {found} and must be a {wanted}")
-
-
-def _waiting(request: Request, who: str) -> str:
-    return f"{request.stage.kind}/{request.name} is being made by {who}; waiting for it"
