@@ -10,7 +10,8 @@ The files are the truth. The catalog may lag behind them but is never ahead. The
 - only processes that replace the snapshot wait for each other, with a file lock and a time limit. A
   publication does not fail on a busy catalog: it reports that, and the next update adds its rows.
   If the catalog is busy or the store read-only, a query adds the new rows to a private copy;
-- a catalog that is missing, broken, or of another version is made again, with a message.
+- a catalog that is missing or broken is made again, with a message; one of an earlier version is migrated,
+  and one of a newer version is left alone (see `tasks.store.migrating`).
 """
 
 import logging
@@ -25,6 +26,7 @@ from tokmill.tasks.store.asking import Answer, ask, check_question
 from tokmill.tasks.store.connection import (
     answer,
     has_snapshot,
+    keep_backup,
     locked,
     private,
     reading,
@@ -34,7 +36,6 @@ from tokmill.tasks.store.connection import (
 from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.extra_tables import extra_tables_in_step, sync_extra_tables
 from tokmill.tasks.store.indexing import (
-    BrokenCatalogError,
     Report,
     apply_changes,
     find_changes,
@@ -44,6 +45,12 @@ from tokmill.tasks.store.indexing import (
 )
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.leases import Lease, leased
+from tokmill.tasks.store.migrating import (
+    VERSION,
+    BrokenCatalogError,
+    EarlierCatalogError,
+    NewerCatalogError,
+)
 from tokmill.tasks.store.provenance import Provenance, utc_now
 from tokmill.tasks.store.runs import Run, RunArtifact, State, read_run, run_path, settle, write_run
 from tokmill.tasks.store.storage import STORAGE
@@ -58,6 +65,7 @@ _LOG = logging.getLogger(__name__)
 _MOMENT_SECONDS = 1.0
 _MOMENTS_PER_WRITE = 20  # publications may take a twentieth of the time for the catalog, however large it is
 _WRITE_SECONDS: dict[Path, float] = {}  # duration of this process's last write of each catalog
+_NEWER: set[Path] = set()  # catalogs of newer versions that this process has reported
 _VERSIONS = """
     SELECT l.kind, l.name, l.label, l.number, l.fingerprint, a.content_digest, a.stage, a.stage_version,
            a.num_files, a.num_bytes, strftime(a.ended, '%Y-%m-%dT%H:%M:%SZ') AS ended, a.seconds,
@@ -122,8 +130,10 @@ class Catalog:
             StoreError: another process holds the catalog for too long.
         """
         STORAGE.refresh(self._layout.root)
-        with locked(self.lock_path, self._wait), replacing(self._layout, anew=True) as connection:
-            self._take_in(connection)
+        with locked(self.lock_path, self._wait):
+            self._keep_other_version()
+            with replacing(self._layout, anew=True) as connection:
+                self._take_in(connection)
         self._share(None)
 
     def query(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
@@ -237,6 +247,9 @@ class Catalog:
         try:
             self._replace(self._publish_wait, work)
         except StoreError as error:
+            if isinstance(error, NewerCatalogError) and self.path in _NEWER:
+                return
+            _NEWER.update([self.path] if isinstance(error, NewerCatalogError) else [])
             say = report or self._say
             say(f"{error} (published artifacts are safe; the next query adds them to the catalog)")
 
@@ -278,9 +291,11 @@ class Catalog:
         self._settle()
         try:
             return self._ask(ask)
+        except EarlierCatalogError:
+            return self._ask_again(self.sync, ask)
         except BrokenCatalogError as error:
             self._say_broken(error)
-            return self._ask_anew(ask)
+            return self._ask_again(self.rebuild, ask)
 
     def _ask(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
         """Query the snapshot if it is current; otherwise update it first, or a private copy of it."""
@@ -304,10 +319,10 @@ class Catalog:
         with reading(self.path) as connection:
             return ask(connection)
 
-    def _ask_anew(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
-        """Query a catalog made from the files; it becomes the snapshot if it can be written."""
+    def _ask_again(self, repair: Callable[[], None], ask: Callable[["DuckDBPyConnection"], T]) -> T:
+        """Query a catalog that was migrated or made again; if it cannot be written, one in memory."""
         try:
-            self.rebuild()
+            repair()
         except StoreError:  # busy, or not writable
             with private(None) as connection:
                 self._take_in(connection)
@@ -325,11 +340,33 @@ class Catalog:
                     done = work(connection)
                 _WRITE_SECONDS[self.path] = time.monotonic() - began
                 return done  # noqa: TRY300 - what fails is made good below
+            except EarlierCatalogError as error:
+                self._say_migrated(error, self._keep_other_version())
+                migrate_from = error.version
             except BrokenCatalogError as error:
                 self._say_broken(error)
-            with replacing(self._layout, anew=True) as connection:
+                migrate_from = None
+            anew = migrate_from is None
+            with replacing(self._layout, anew=anew, migrate_from=migrate_from) as connection:
                 self._take_in(connection)
                 return work(connection)
+
+    def _keep_other_version(self) -> Path | None:
+        """Keep a catalog that is about to be replaced, if it is of another version; return where."""
+        try:
+            with reading(self.path):
+                return None
+        except (EarlierCatalogError, NewerCatalogError) as error:
+            with reported_as(f"catalog {self.path} is not replaced, since it cannot be kept"):
+                return keep_backup(self.path, error.version)
+        except StoreError:  # there is none, or it is of no use
+            return None
+
+    def _say_migrated(self, error: EarlierCatalogError, kept: Path | None) -> None:
+        self._say(
+            f"catalog {self.path} is of version {error.version} and is brought to version {VERSION}; it is "
+            f"kept as {kept}"
+        )
 
     def _say_each(self, lines: Sequence[str]) -> None:
         for line in lines:

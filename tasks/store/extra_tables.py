@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.store.indexing import ALL_TABLES, Report
+from tokmill.tasks.store.indexing import Report
 from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.store.migrating import ALL_TABLES
 from tokmill.tasks.store.storage import STORAGE
 
 if TYPE_CHECKING:

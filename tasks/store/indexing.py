@@ -10,11 +10,12 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tokmill.tasks.core.errors import MachineError, StoreError
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.store.migrating import ALL_TABLES, check_version, make_tables
 from tokmill.tasks.store.record import read_record
 from tokmill.tasks.store.stamps import Stamps, name_and_run_stamps, record_stamps, stamps_of
 from tokmill.tasks.store.storage import STORAGE
@@ -25,18 +26,6 @@ if TYPE_CHECKING:
 
 Report: TypeAlias = Callable[[str], None]
 """Receives a one-line message for people."""
-
-VERSION: Final = 2
-_OWN: Final[dict[str, dict[str, str]]] = {
-    "catalog_version": {"version": "INTEGER"},
-    "catalog_files": {"path": "VARCHAR", "mtime_ns": "BIGINT", "size": "BIGINT", "key": "VARCHAR"},
-    "catalog_extra": {"table_name": "VARCHAR", "fingerprint": "VARCHAR", "digest": "VARCHAR"},
-}
-ALL_TABLES: Final = {**TABLES, **_OWN}
-
-
-class BrokenCatalogError(StoreError):
-    """The catalog's file cannot be used and has to be made again."""
 
 
 @dataclass(frozen=True)
@@ -54,48 +43,11 @@ def prepare(connection: "DuckDBPyConnection") -> None:
     """Make the tables in an empty database.
 
     Raises:
-        BrokenCatalogError: the database holds something else, or tables of another version.
+        BrokenCatalogError: the database holds something else, or tables of an earlier version.
+        NewerCatalogError: it holds tables of a newer version.
     """
     if not check_version(connection, empty=True):
-        _make_tables(connection)
-
-
-def check_version(connection: "DuckDBPyConnection", *, empty: bool = False) -> bool:
-    """Return whether the database holds the catalog's tables; it may lack them only if `empty`.
-
-    Raises:
-        BrokenCatalogError: the database holds something else, or tables of another version.
-    """
-    import duckdb  # imported here because it is slow and not every command needs it
-
-    try:
-        versions = connection.execute("SELECT version FROM catalog_version").fetchall()
-    except duckdb.CatalogException:  # in this order, since listing the tables takes ten times as long
-        found = connection.execute("SELECT table_name FROM duckdb_tables() ORDER BY ALL").fetchall()
-        if empty and not found:
-            return False
-        raise BrokenCatalogError(f"it holds other tables: {found}") from None
-    if versions != [(VERSION,)]:
-        raise BrokenCatalogError(f"its version is {versions} and not {VERSION}")
-    return True
-
-
-def check_tables(connection: "DuckDBPyConnection") -> None:
-    """Raise BrokenCatalogError unless every table of the catalog has its columns."""
-    connection.execute("ROLLBACK")
-    listed = "SELECT table_name, column_name, data_type FROM duckdb_columns()"
-    found = set(connection.execute(listed).fetchall())
-    wanted = {(table, *column) for table, columns in ALL_TABLES.items() for column in columns.items()}
-    if not wanted <= found:
-        raise BrokenCatalogError(f"it lacks {sorted(wanted - found)[0]}")
-
-
-def _make_tables(connection: "DuckDBPyConnection") -> None:
-    connection.execute("BEGIN")
-    for name, columns in ALL_TABLES.items():
-        connection.execute(f"CREATE TABLE {name} ({_columns(columns)})")
-    connection.execute("INSERT INTO catalog_version VALUES (?)", [VERSION])
-    connection.execute("COMMIT")
+        make_tables(connection)
 
 
 def find_changes(
@@ -215,7 +167,3 @@ def insert(
 
 def _known(connection: "DuckDBPyConnection") -> list[tuple[str, int, int]]:
     return connection.execute("SELECT path, mtime_ns, size FROM catalog_files").fetchall()
-
-
-def _columns(columns: dict[str, str]) -> str:
-    return ", ".join(f"{name} {sql_type}" for name, sql_type in columns.items())

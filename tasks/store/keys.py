@@ -19,7 +19,7 @@ RECORD = "record.json"
 CONTENT_CHARS = 16
 _SHARED = frozenset({"labels", "aliases", "runs", "removed", "leases"})
 _DAMAGED = "damaged"
-_LOCAL = ("catalog.duckdb", "catalog.duckdb.wal")
+_LOCAL = "catalog.duckdb"  # with its log, and those of other versions
 
 Part: TypeAlias = Literal["local", "index", "files"]
 
@@ -48,7 +48,7 @@ def place_of(relative: str) -> Place:
     if relative in ("", "."):
         return Place("index", "", "")
     parts = relative.split("/")
-    if parts[0].startswith(".") or parts[0] in _LOCAL:
+    if parts[0].startswith(".") or parts[0].startswith(_LOCAL):
         return Place("local", "", relative)
     if parts[0] in _SHARED:
         return Place("index", "", relative)

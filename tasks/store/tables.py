@@ -119,6 +119,19 @@ KEYS: Final[dict[str, str]] = {
 }
 """The column that identifies a file's rows: fingerprint, run id, or `kind/name@label`."""
 
+TREES: Final[dict[str, str]] = {
+    "artifacts": "",
+    "inputs": "",
+    "files": "",
+    "metrics": "",
+    "accounts": "",
+    "labels": LABELS,
+    "aliases": ALIASES,
+    "runs": "runs",
+    "run_artifacts": "runs",
+}
+"""The folder below the store whose files a table's rows come from; '' for the records, in many folders."""
+
 
 def rows_of(layout: Layout, path: Path) -> tuple[str, Rows]:
     """Return the key and the rows of one file.

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store.connection import attached, has_snapshot, private
-from tokmill.tasks.store.indexing import check_version, sync_files
+from tokmill.tasks.store.indexing import sync_files
 from tokmill.tasks.store.integrity import Problem, problems
 from tokmill.tasks.store.labels import ALIASES, LABELS, named_files, read_name
 from tokmill.tasks.store.layout import RECORD_FILE, Layout
+from tokmill.tasks.store.migrating import EarlierCatalogError, check_version
 from tokmill.tasks.store.removing import tombstone
 from tokmill.tasks.store.storage import STORAGE
 from tokmill.tasks.store.tables import KEYS, rows_of
@@ -68,6 +69,8 @@ def _wrong_catalog(layout: Layout) -> Iterator[Problem]:
             with attached(connection, layout.catalog):
                 check_version(connection)
                 yield from _differences(connection, layout)
+    except EarlierCatalogError:
+        return  # the next query migrates it
     except StoreError as error:
         yield Problem(_CATALOG, layout.catalog.name, f"cannot be compared with the records: {error}")
 
