@@ -20,6 +20,13 @@ __all__ = ["bucket", "object_server"]  # fixtures for every folder
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
+# Processes with a home of their own would otherwise compile every kernel again, which takes a minute.
+KERNEL_CACHE = "TOKMILL_KERNEL_CACHE"
+os.environ.setdefault(
+    KERNEL_CACHE,
+    str(Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tokmill" / "kernels"),
+)
+
 # Shared machines are slow at times: a deadline would test the machine. Derandomised in CI, so that a red run
 # is a change's fault; random at home, so that new examples are found.
 settings.register_profile("home", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tests.conftest import KERNEL_CACHE
 from tests.test_flows.forking import run_forked
 
 RUN_SECONDS = 240
@@ -25,7 +26,9 @@ def free_port() -> int:
 def clean_environment(**changes: str) -> dict[str, str]:
     """Return this process's environment without variables that would redirect a run."""
     mine = {
-        name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "TOKMILL_"))
+        name: value
+        for name, value in os.environ.items()
+        if name == KERNEL_CACHE or not name.startswith(("PREFECT_", "TOKMILL_"))
     }
     return {**mine, "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1", **changes}
 
