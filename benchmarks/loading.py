@@ -28,7 +28,7 @@ import pyarrow as pa
 import torch
 from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder
 
-from tokmill.tasks.encode.writer import write_shard
+from tokmill.tasks.encode.encoding import write_shard
 from tokmill.tasks.formats.encoded import EncodedManifest, EncodedStatistics, ShardEntry, SourceEntry
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.mixing.stage import MIX, MixParams

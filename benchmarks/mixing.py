@@ -27,7 +27,7 @@ from pathlib import Path
 import numpy as np
 import zstandard
 
-from tokmill.tasks.encode.writer import write_shard
+from tokmill.tasks.encode.encoding import write_shard
 from tokmill.tasks.formats.encoded import EncodedShard, EncodedStatistics
 from tokmill.tasks.formats.mixture import Mixture, PlanWriter
 from tokmill.tasks.formats.trigram_models import ModelManifest, TrigramModels

@@ -38,7 +38,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from tokmill import tokenizer
-from tokmill.tasks.encode.writer import write_shard
+from tokmill.tasks.encode.encoding import write_shard
 from tokmill.tasks.formats.encoded import EncodedManifest, EncodedStatistics, ShardEntry, SourceEntry
 from tokmill.tasks.formats.mixture import Plan
 from tokmill.tasks.packing.pieces import cut_documents

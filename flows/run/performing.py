@@ -6,6 +6,8 @@ and there are none without Prefect. A stage that runs longer than it may is stop
 it looks (`tokenizer.core.stopping`), between two slices of its kernels.
 """
 
+import logging
+import threading
 from collections.abc import Callable
 from functools import partial
 
@@ -18,10 +20,14 @@ from tokmill.tasks.core.context import (
     time_limited_to,
 )
 from tokmill.tasks.core.errors import TimeLimitError
-from tokmill.tasks.core.retrying import tried_again
+from tokmill.tasks.core.faults import may_pass
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.store import Realized
 from tokmill.tokenizer.core.stopping import TimeLimitReached, raise_if_stopped
+
+_LOG = logging.getLogger("tokmill.tasks")  # whose warnings a run shows
+_LOOK_SECONDS = 0.1
+_never = threading.Event()
 
 
 def perform(spec: TaskSpec, title: str, report: Callable[[str], None]) -> Realized:
@@ -45,10 +51,43 @@ def perform(spec: TaskSpec, title: str, report: Callable[[str], None]) -> Realiz
     remarks = remarks_reported_to(report)
     with memory_limited_to(spec.memory_bytes), progress_reported_to(watcher), remarks:
         limits = spec.limits
-        realized = tried_again(partial(_once, spec, report), title, limits.retries, limits.pause)
+        realized = _tried_again(partial(_once, spec, report), title, limits.retries, limits.pause)
     if callbacks:
         callbacks.on_end(title, realized.how)
     return realized
+
+
+def _tried_again(work: Callable[[], Realized], title: str, retries: int, pause: float) -> Realized:
+    """Return what `work` returns, in the first attempt that succeeds; log the others as warnings.
+
+    Args:
+        work: does the work; after a failure it leaves nothing behind.
+        title: its name in the warnings.
+        retries: further attempts.
+        pause: seconds before the first of these; before each further one it is twice as long.
+
+    Raises:
+        Exception: that of the last attempt, or one that would come again.
+        StopRequested: a stop was requested during a pause.
+    """
+    for number in range(retries):
+        try:
+            return work()
+        except Exception as error:
+            if not may_pass(error):
+                raise
+            attempt = f"attempt {number + 1} of {retries + 1}"
+            _LOG.warning("%s: %s failed (%s); the next is in %g s", title, attempt, error, pause * 2**number)
+        _wait(pause * 2**number)
+    return work()
+
+
+def _wait(seconds: float) -> None:
+    while seconds > 0:
+        raise_if_stopped()
+        _never.wait(min(seconds, _LOOK_SECONDS))
+        seconds -= _LOOK_SECONDS
+    raise_if_stopped()
 
 
 def _once(spec: TaskSpec, report: Callable[[str], None]) -> Realized:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from threading import Condition, Thread
 from typing import Generic, TypeVar
 
-from tokmill.tokenizer.core.stopping import within_limit
+from tokmill.tokenizer.core.stopping import limited_context
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ def read_ahead(items: Iterable[T], *, limit: int, size: Callable[[T], int]) -> G
             if isinstance(iterator, Generator):
                 iterator.close()
 
-    thread = Thread(target=within_limit(take), name="read_ahead", daemon=True)
+    thread = Thread(target=limited_context().run, args=(take,), name="read_ahead", daemon=True)
     thread.start()
     try:
         yield from channel.items()
@@ -83,7 +83,7 @@ def write_behind(
             raise failures[0]
         channel.add(item)
 
-    thread = Thread(target=within_limit(take), name="write_behind", daemon=True)
+    thread = Thread(target=limited_context().run, args=(take,), name="write_behind", daemon=True)
     thread.start()
     try:
         yield leave

@@ -12,7 +12,7 @@ from tests.test_flows.forking import run_forked
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-MOST_FILES = 38  # 34 before retries, time limits, a stop inside kernels, and stores in buckets
+MOST_FILES = 34
 
 
 def test_a_run_reaches_an_encoded_shard_through_few_files(tokmill: Tokmill, checkout: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tokmill.tasks.encode.writer import write_shard
+from tokmill.tasks.encode.encoding import write_shard
 from tokmill.tasks.formats.encoded import (
     EncodedManifest,
     EncodedStatistics,

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.encode.writer import write_shard
+from tokmill.tasks.encode.encoding import write_shard
 from tokmill.tasks.formats.encoded import EncodedStatistics
 from tokmill.tasks.formats.text.documents import file_batch
 from tokmill.tasks.formats.text.sharding import document_hashes

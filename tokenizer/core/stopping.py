@@ -7,7 +7,8 @@ plan or files checks: after `request_stop` was called, all work of stages raises
 second or two, in all threads, until `allow_work` is called.
 
 A piece of work may also have a time limit of its own (`stop_after`), which the same checks enforce, in the
-thread that set it and in those that it hands functions to with `within_limit`.
+thread that set it, in those that it hands functions to with `within_limit`, and in those that run within
+`limited_context`.
 
 Like KeyboardInterrupt, `StopRequested` is not an `Exception`, so that it is not mistaken for bad data.
 """
@@ -16,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
@@ -55,8 +56,15 @@ def stop_after(seconds: float | None) -> Iterator[None]:
         _deadline.reset(token)
 
 
+def limited_context() -> Context:
+    """Return a context for one other thread, with the time limit of this one and nothing else."""
+    context = Context()
+    context.run(_deadline.set, _deadline.get())
+    return context
+
+
 def within_limit(work: Callable[P, T]) -> Callable[P, T]:
-    """Return a function for another thread that has the time limit of this one."""
+    """Return a function for any number of other threads that has the time limit of this one."""
     until = _deadline.get()
 
     def limited(*args: P.args, **kwargs: P.kwargs) -> T:

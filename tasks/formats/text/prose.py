@@ -13,9 +13,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from tokmill.tasks.core.faults import call_parser
-from tokmill.tasks.formats.text.delimited import Span, content
+from tokmill.tasks.formats.text.delimited import Span, content, read_text
 from tokmill.tasks.formats.text.documents import FileBatch, file_batch
-from tokmill.tasks.formats.text.plain import read_text
 from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, too_long
 from tokmill.tasks.formats.text.sources import ReadOptions, inner_suffix
 from tokmill.tasks.remote.location import Location

@@ -13,7 +13,7 @@ import numpy as np
 from tokmill.tasks.formats.text.columnar import BrokenFileError, read_arrow, read_parquet
 from tokmill.tasks.formats.text.compression import BrokenArchiveError
 from tokmill.tasks.formats.text.csv import read_csv
-from tokmill.tasks.formats.text.delimited import Span
+from tokmill.tasks.formats.text.delimited import Span, read_delimited, read_lines, read_text
 from tokmill.tasks.formats.text.documents import (
     FileBatch,
     empty_file_batch,
@@ -22,7 +22,6 @@ from tokmill.tasks.formats.text.documents import (
 )
 from tokmill.tasks.formats.text.json_array import read_json
 from tokmill.tasks.formats.text.jsonl import read_jsonl
-from tokmill.tasks.formats.text.plain import read_delimited, read_lines, read_text
 from tokmill.tasks.formats.text.prose import read_prose
 from tokmill.tasks.formats.text.quarantine import BadDocument
 from tokmill.tasks.formats.text.sources import UTF_8, Format, ReadOptions
