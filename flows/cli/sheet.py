@@ -47,7 +47,7 @@ def print_words(store: Store, ref: ArtifactRef) -> None:
     found = [entry.path for entry in store.record(ref).files if Path(entry.path).suffix == ".md"]
     if not found:
         raise UsageError(f"{ref.kind}/{ref.name} has no text to read; card and audit artifacts do")
-    text = (store.path(ref) / found[0]).read_text(encoding="utf-8")
+    text = (store.path(ref, found[:1]) / found[0]).read_text(encoding="utf-8")
     if results().is_terminal:
         draw(Markdown(text))
     else:
@@ -108,7 +108,7 @@ def _quarantined(store: Store, record: Record) -> Table:
         from tokmill.tasks.formats.corpus import Corpus
         from tokmill.tasks.formats.text.quarantine import REASONS
 
-        listed = Corpus.open(store.path(record.ref)).table("quarantine")
+        listed = Corpus.open(store.arriving(record.ref)).table("quarantine")
         rows = [
             (
                 bad["source"],

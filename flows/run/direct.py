@@ -53,7 +53,7 @@ def run_directly(profile: Profile, machine: Machine, reporter: Reporter, compose
     note_end, announcer = partial(_note_end, store, run_id), announcer_of(profile, store)
     with recorded(profile, store, run_id, provenance, note_end, announcer) as completed:
         with _pool(machine.workers) as pool, noting_warnings(reporter):
-            dag = compose(resolve_sources(profile, store, rehash=machine.rehash), store.path)
+            dag = compose(resolve_sources(profile, store, rehash=machine.rehash), store.arriving)
             share = machine.memory_bytes // machine.workers
             tasks, limits = DirectTasks(pool), machine.limits
             settings = (machine.verify, share, provenance, limits, machine.refresh)
@@ -101,7 +101,7 @@ def reused(
         found = _Found(store, machine.verify)
         try:
             sources = resolve_sources(profile, store, rehash=machine.rehash)
-            dag = compose(sources, store.path)
+            dag = compose(sources, store.arriving)
             done = walk(dag.jobs, found.look_up)
         except (_MissingError, TaskError):
             return None

@@ -48,7 +48,7 @@ def export_packed(
             raise StoreError(f"export: {problems[0]}; run its profile again to repair it")
         name = f"{packed.name}.{'+'.join(formats)}"
         shards = []
-        for entry in PackedManifest.open(store.path(packed)).shards:
+        for entry in PackedManifest.open(store.arriving(packed)).shards:
             params = ExportShardParams(index=entry.index, formats=formats, labels=labels)
             request = Request(EXPORT_SHARD, f"{name}.shard/{entry.index}", params, {"packed": packed})
             shards.append(store.realize(request).ref)
@@ -73,7 +73,7 @@ def copy_out(store: Store, packed: ArtifactRef, out: Path) -> Path:
     try:
         for entry in record.files:
             (temporary / entry.path).parent.mkdir(exist_ok=True)
-            shutil.copyfile(store.path(packed) / entry.path, temporary / entry.path)
+            shutil.copyfile(store.path(packed, [entry.path]) / entry.path, temporary / entry.path)
             if digest_file(temporary / entry.path) != entry.digest:
                 raise StoreError(
                     f"export: the copy of {entry.path} differs from the published file; try again"

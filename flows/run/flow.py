@@ -288,7 +288,7 @@ def _execute(
             told = Both(reporter, page)
             settings = (machine.verify, share, provenance, machine.limits, machine.refresh)
             executor = Executor(store, tasks, told, *settings)
-            dag = compose(sources, store.path)
+            dag = compose(sources, store.arriving)
             made = dag.artifacts(executor.run(dag.jobs))
             refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}
             result = RunResult(run_id, executor.rows, refs)

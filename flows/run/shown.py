@@ -96,7 +96,7 @@ def _in_a_line(store: Store, shown: Shown) -> str:
 
 
 def _audit(store: Store, ref: ArtifactRef) -> _Own:
-    path = store.path(ref)
+    path = store.path(ref, ["summary.json", "summary.md"])
     summary = read_summary(path)
     rows = [{**row, "source": "all" if row["source"] == ALL else row["source"]} for row in summary.sources]
     limits = [("audit-limits", summary.limits, f"gate {summary.gate}: its limits")] if summary.limits else []

@@ -15,6 +15,7 @@ passed along with a manifest is always in the manifest's order: by source, then 
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -126,67 +127,83 @@ class EncodedManifest(BaseModel):
 
 @dataclass(frozen=True)
 class EncodedShard:
-    """An encoded shard, memory-mapped.
+    """An encoded shard; each array is memory-mapped, and checked, on first use.
+
+    So whoever needs lengths alone neither reads the tokens nor, from object storage, fetches them.
 
     Attributes:
         path: the shard's directory.
-        tokens: uint16 | uint32 [t].
-        offsets: int64 [d + 1].
-        ordinals: int64 [d].
-        token_counts: uint64 [vocab_size].
         statistics: statistics of kept and dropped documents.
     """
 
     path: Path
-    tokens: NDArray[Any]
-    offsets: NDArray[np.int64]
-    ordinals: NDArray[np.int64]
-    token_counts: NDArray[np.uint64]
     statistics: EncodedStatistics
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Map the shard in the directory `path`.
+        """Open the shard in the directory `path`.
 
         Raises:
-            StoreError: a file is missing or broken, or the files do not agree with each other.
+            StoreError: its statistics are missing or broken; the arrays raise it likewise on first use, or
+                because they do not agree with the statistics.
         """
-        arrays = {name: open_vector(path / f"{name}.npy", *dtypes) for name, dtypes in _DTYPES.items()}
-        statistics = read_model(path / STATISTICS_FILE, EncodedStatistics, "statistics of an encoded shard")
-        shard = cls(path=path, statistics=statistics, **arrays)
-        shard._check()
-        return shard
+        what = "statistics of an encoded shard"
+        return cls(path, read_model(path / STATISTICS_FILE, EncodedStatistics, what))
 
     @property
     def num_documents(self) -> int:
         """Number of documents in the shard."""
-        return len(self.ordinals)
+        return self.statistics.num_documents
 
     @property
     def num_tokens(self) -> int:
         """Number of tokens in the shard, including end tokens."""
-        return len(self.tokens)
+        return self.statistics.num_tokens
+
+    @cached_property
+    def tokens(self) -> NDArray[Any]:
+        """Token ids: uint16 | uint32 [t]."""
+        found = self._opened("tokens")
+        self._check_number("tokens", len(found), self.num_tokens)
+        return found
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """Where the documents begin in the tokens, and where the last one ends: int64 [d + 1]."""
+        found = self._opened("offsets")
+        self._check_number("offsets - 1", len(found) - 1, self.num_documents)
+        check_ascending(self.path / "offsets.npy", "offsets", found, first=0, last=self.num_tokens)
+        return found
+
+    @cached_property
+    def ordinals(self) -> NDArray[np.int64]:
+        """The documents' ordinals in the corpus shard: int64 [d]."""
+        found, file = self._opened("ordinals"), self.path / "ordinals.npy"
+        self._check_number("ordinals", len(found), self.num_documents)
+        if len(found):
+            check_ascending(file, "ordinals", found, first=int(found[0]), last=int(found[-1]), step=1)
+            check_within(file, "ordinal", found[:1], least=0, below=1 << 62)
+        return found
+
+    @cached_property
+    def token_counts(self) -> NDArray[np.uint64]:
+        """How often each id is among the tokens: uint64 [vocab_size]."""
+        return self._opened("token_counts")
 
     def document(self, index: int) -> NDArray[Any]:
         """The tokens of document `index` in [0, num_documents), including its end token; a view."""
         view: NDArray[Any] = self.tokens[self.offsets[index] : self.offsets[index + 1]]
         return view
 
-    def _check(self) -> None:
-        num_tokens, num_documents = self.statistics.num_tokens, self.statistics.num_documents
-        last = int(self.offsets[-1]) if len(self.offsets) else -1
-        found = (len(self.tokens), last, len(self.ordinals), len(self.offsets) - 1)
-        if found != (num_tokens, num_tokens, num_documents, num_documents):
+    def _opened(self, name: str) -> NDArray[Any]:
+        return open_vector(self.path / f"{name}.npy", *_DTYPES[name])
+
+    def _check_number(self, what: str, found: int, expected: int) -> None:
+        if found != expected:
             raise StoreError(
-                f"encoded shard {self.path}: tokens, last offset, ordinals and offsets - 1 are {found}, but "
-                f"statistics.json says {num_tokens} tokens in {num_documents} documents; verify the artifact"
+                f"encoded shard {self.path}: there are {found} {what}, but statistics.json says {expected}; "
+                "verify the artifact"
             )
-        offsets, ordinals = self.path / "offsets.npy", self.path / "ordinals.npy"
-        check_ascending(offsets, "offsets", self.offsets, first=0, last=num_tokens)
-        if num_documents:
-            first, final = int(self.ordinals[0]), int(self.ordinals[-1])
-            check_ascending(ordinals, "ordinals", self.ordinals, first=first, last=final, step=1)
-            check_within(ordinals, "ordinal", self.ordinals[:1], least=0, below=1 << 62)
 
     def check_ids(self, vocab_size: int, tokens: NDArray[Any]) -> None:
         """Reject tokens that are not in the vocabulary, before they are used as indices.

@@ -28,8 +28,10 @@ from tokmill.tasks.packing.params import PackParams, PackPlanParams, PackShardPa
 from tokmill.tasks.packing.plan import plan_packing
 from tokmill.tasks.packing.shares import warnings
 from tokmill.tasks.packing.write import Recipe, ShardPaths, write_shard
+from tokmill.tasks.store.arriving import ArrivingPath
 from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file
 from tokmill.tasks.store.layout import RECORD_FILE
+from tokmill.tasks.store.record import read_record
 from tokmill.tokenizer.core.stopping import raise_if_stopped, within_limit
 
 _LOG = logging.getLogger(__name__)
@@ -84,6 +86,8 @@ def _check_digests(encoded: Encoded, shards: Sequence[Path]) -> None:
 
 def _digest(folder: Path) -> str:
     raise_if_stopped()
+    if isinstance(folder, ArrivingPath):  # each file is compared with the record when it arrives
+        return read_record(folder).content_digest
     files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != RECORD_FILE)
     return content_digest(
         FileEntry(

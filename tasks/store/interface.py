@@ -176,6 +176,10 @@ class Storage(Protocol):
         """
         ...
 
+    def arriving(self, place: Path) -> Path:
+        """Return an artifact's folder as a path whose files are made local when they are opened."""
+        ...
+
     def fetch_file(self, path: Path) -> None:
         """Make one file of a published artifact local, as `fetch` does with all."""
         ...

@@ -53,7 +53,7 @@ class LocalStorage:
 
     def resolved(self, path: Path) -> str:
         """Return the path with every link followed."""
-        return os.path.realpath(path)
+        return os.path.realpath(str(path))  # the name alone: nothing has to arrive for it
 
     def opened(self, path: Path) -> AbstractContextManager[BufferedReader]:
         """Open a regular file to read it."""
@@ -118,6 +118,10 @@ class LocalStorage:
 
     def fetch(self, place: Path, names: Sequence[str] | None = None) -> None:
         """Do nothing: all files are local."""
+
+    def arriving(self, place: Path) -> Path:
+        """Return the path itself: all files are local."""
+        return place
 
     def fetch_file(self, path: Path) -> None:
         """Do nothing: all files are local."""

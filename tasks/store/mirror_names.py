@@ -83,7 +83,10 @@ class MirrorNames:
         return f"{self._url}/{FILES}/{folder}/{content}"
 
     def _record_of(self, folder: str) -> Held:
-        path = self._current(f"{folder}/{RECORD}")
+        return self._held_in(folder, self._current(f"{folder}/{RECORD}"))
+
+    def _held_in(self, folder: str, path: Path) -> Held:
+        """Read a local record, unless it was read before."""
         stamp = path.stat().st_mtime_ns
         known = self._held.get(folder)
         if known is None or known[0] != stamp:

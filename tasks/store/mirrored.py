@@ -3,8 +3,8 @@
     written     to the service, and then locally; a call returns when the service has it
     listed      from the service, many names at a time (`tasks.store.listing`)
     read        records, labels, runs: fetched when they are read, kept until the service's differ;
-                an artifact's files: fetched when `fetch` or `opened` asks for them, and kept as long as the
-                cache has room (`tasks.store.uses`)
+                an artifact's files: fetched when `fetch` or `opened` asks for them, or a path of
+                `tasks.store.arriving`, and kept as long as the cache has room (`tasks.store.uses`)
     published   every file, and then the record, which the service takes only if there is none yet
     removed     the record first, and then the files
 
@@ -23,8 +23,9 @@ from pathlib import Path
 
 from tokmill.tasks import remote
 from tokmill.tasks.store import keys, transfers
+from tokmill.tasks.store.arriving import ArrivingPath
 from tokmill.tasks.store.digest import FileEntry
-from tokmill.tasks.store.interface import Lock
+from tokmill.tasks.store.interface import DamagedError, Lock
 from tokmill.tasks.store.keys import FILES, LOCKS, RECORD
 from tokmill.tasks.store.locks import ProcessLock
 from tokmill.tasks.store.mirror_names import MOST_BYTES, MirrorNames
@@ -262,6 +263,54 @@ class MirroredStorage(MirrorNames):
             self._uses.end(place)
             raise
 
+    def arriving(self, place: Path) -> Path:
+        """See `Storage`."""
+        return ArrivingPath(place)
+
+    def arrive(self, name: str) -> None:
+        """Make a file of a published artifact local, or all below a folder in it; nothing else has to arrive.
+
+        Raises:
+            DamagedError: a file is missing in the store or differs from the record, as it is known here.
+        """
+        folder, inside = self._artifact_of(name)
+        held = self._known(folder) if folder else None
+        if held is None:
+            return
+        entry = held.by_path.get(inside)
+        below = f"{inside}/" if inside else ""
+        wanted = [entry] if entry else [each for each in held.files if each.path.startswith(below)]
+        if wanted:
+            self._uses.keep_a_while(self._root / folder)
+            self._arrive(self._root / folder, held, wanted)
+
+    def _arrive(self, folder: Path, held: Held, wanted: Sequence[FileEntry]) -> None:
+        try:
+            self._bring(folder, held, transfers.missing(folder, wanted))
+        except DamagedError as error:  # named by its whole path, which tells the artifact
+            raise DamagedError(error.errno, error.strerror, f"{folder}/{error.filename}") from error
+
+    def lists(self, name: str) -> bool:
+        """Whether a path is that of a file of a published artifact."""
+        folder, inside = self._artifact_of(name)
+        held = self._known(folder) if inside else None
+        return held is not None and inside in held.by_path
+
+    def _artifact_of(self, name: str) -> tuple[str, str]:
+        """The folder of the artifact that a path leads into, and the path below it; empty if it is none."""
+        place = self._place(name)
+        if place.part == "index" and keys.is_artifact(place.rest):
+            return place.rest, ""
+        return (place.folder, place.rest) if place.part == "files" else ("", "")
+
+    def _known(self, folder: str) -> Held | None:
+        """What the record says of an artifact's files, as it was when it was read last."""
+        with suppress(FileNotFoundError):
+            return self._held_in(folder, self._root / folder / RECORD)
+        with suppress(FileNotFoundError):
+            return self._record_of(folder)
+        return None
+
     def fetch_file(self, path: Path) -> None:
         """See `Storage`."""
         place = self._place(path)
@@ -287,7 +336,10 @@ class MirroredStorage(MirrorNames):
 
     def let_go(self, place: Path) -> None:
         """See `Storage`."""
-        self._uses.end(place)
+        if isinstance(place, ArrivingPath):
+            self._uses.end_a_while(Path(str(place)))
+        else:
+            self._uses.end(place)
 
     def prefetch(self, paths: Sequence[Path]) -> None:
         """See `Storage`."""

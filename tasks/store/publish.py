@@ -23,11 +23,13 @@ from tokmill.tasks.core.context import time_limit
 from tokmill.tasks.core.errors import AccountError, StoreError
 from tokmill.tasks.core.faults import out_of_memory
 from tokmill.tasks.core.stage import Account, ArtifactRef, External, Input, Outcome, Request
+from tokmill.tasks.store.arriving import damage_below
 from tokmill.tasks.store.canonical import plain
 from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file
 from tokmill.tasks.store.durable import lack_of
 from tokmill.tasks.store.extra_tables import check_extra_tables
 from tokmill.tasks.store.fingerprints import fingerprint, fingerprint_payload
+from tokmill.tasks.store.interface import DamagedError
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout
 from tokmill.tasks.store.provenance import Provenance, utc_now
@@ -92,19 +94,25 @@ def make(
 
 @contextmanager
 def handed_over(
-    inputs: Mapping[str, Input | Sequence[Input]], fetched: Callable[[ArtifactRef], Path]
+    inputs: Mapping[str, Input | Sequence[Input]],
+    arriving: Callable[[ArtifactRef], Path],
+    set_aside: Callable[[Record, DamagedError], str],
 ) -> Iterator[dict[str, object]]:
     """Give the arguments of a run function: folders of artifacts, values of externals, or lists of these.
 
     Args:
         inputs: the inputs of a request, by role.
-        fetched: returns the folder of an artifact, whose files are local until the block ends.
+        arriving: returns the folder of an artifact, whose files are local when they are opened.
+        set_aside: sets an artifact aside whose damage came to light when a file was opened, and says so.
+
+    Raises:
+        StoreError: an input is damaged; and what the block raises.
     """
     places = list[Path]()
 
     def argument(given: Input | Sequence[Input]) -> object:
         if isinstance(given, ArtifactRef):
-            places.append(fetched(given))
+            places.append(arriving(given))
             return places[-1]
         if isinstance(given, External):
             return given.value
@@ -112,6 +120,11 @@ def handed_over(
 
     try:
         yield {role: argument(given) for role, given in inputs.items()}
+    except StoreError as error:
+        damage = damage_below(error, places)
+        if damage is None:
+            raise
+        raise StoreError(set_aside(read_record(damage.place), damage.found)) from error
     finally:
         for place in places:
             STORAGE.let_go(place)

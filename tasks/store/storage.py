@@ -126,6 +126,10 @@ class RoutedStorage:
         """See `Storage`."""
         self._at(place).fetch(place, names)
 
+    def arriving(self, place: Path) -> Path:
+        """See `Storage`."""
+        return self._at(place).arriving(place)
+
     def fetch_file(self, path: Path) -> None:
         """See `Storage`."""
         self._at(path).fetch_file(path)

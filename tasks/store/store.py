@@ -197,6 +197,14 @@ class Store:
             raise
         return place
 
+    def arriving(self, ref: ArtifactRef) -> Path:
+        """Return the directory of a published artifact, whose files are fetched when they are opened.
+
+        Raises:
+            StoreError: as `place`. To open a file that is damaged in the store raises OSError.
+        """
+        return STORAGE.arriving(self.place(ref))
+
     def record(self, ref: ArtifactRef) -> Record:
         """Return an artifact's record.
 
@@ -362,7 +370,7 @@ class Store:
     ) -> Realized:
         """Make the artifact; its inputs are kept in the cache as long as that takes."""
         replaced = None if found is None else partial(self._shelf.set_aside_replaced, found, say)
-        with handed_over(request.inputs, self.path) as inputs:
+        with handed_over(request.inputs, self.arriving, self._shelf.set_aside_unfetched) as inputs:
             made = make(self.layout, request, inputs, provenance, replaced)
         if made.is_first:
             return Realized(made.record.ref, "made")

@@ -8,10 +8,11 @@ import errno
 import hashlib
 import json
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -44,11 +45,15 @@ class Held:
         except (ValueError, KeyError, TypeError, ValidationError) as error:
             raise DamagedError(errno.EINVAL, "the record is damaged") from error
 
+    @cached_property
+    def by_path(self) -> Mapping[str, FileEntry]:
+        """The files by their paths."""
+        return {entry.path: entry for entry in self.files}
+
     def entry(self, path: str) -> FileEntry:
         """Return what is recorded of one file; raises FileNotFoundError if nothing is."""
-        for entry in self.files:
-            if entry.path == path:
-                return entry
+        if (entry := self.by_path.get(path)) is not None:
+            return entry
         raise FileNotFoundError(errno.ENOENT, "is not a file of the artifact", path)
 
 

@@ -4,8 +4,10 @@
     <mirrors>/.users/room.lock         held while files are taken away, and shared while a use begins
 
 Files are taken away artifact by artifact, the longest unused first, and never while a process of this machine
-uses them; their records stay. The limit is TOKMILL_CACHE_BYTES, by default half of what the disk would have
-free without the cache. If all that could go is in use, the limit is exceeded rather than a run failed.
+uses them; their records stay. What arrives when it is opened (`tasks.store.arriving`) is in use until 32
+other artifacts have arrived in this process. The limit is TOKMILL_CACHE_BYTES, by default half of what the
+disk would have free without the cache. If all that could go is in use, the limit is exceeded rather than a
+run failed.
 """
 
 import fcntl
@@ -17,7 +19,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -29,6 +31,7 @@ from tokmill.tasks.store.keys import RECORD
 CACHE_BYTES = "TOKMILL_CACHE_BYTES"
 _USERS = ".users"
 _LOOK_SECONDS = 30.0
+_A_WHILE = 32
 _UNITS = {"": 1, **{f"{unit}B": 1000**power for power, unit in enumerate("KMGT", 1)}}
 _UNITS |= {f"{unit}iB": 1024**power for power, unit in enumerate("KMGT", 1)}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]i?B)?")
@@ -63,7 +66,8 @@ class Uses:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._home = path.parent.parent
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
+        self._recent = OrderedDict[Path, None]()
         self._descriptor: int | None = None
         self._counts: Counter[Path] = Counter()
         self._looked = float("-inf")
@@ -86,6 +90,23 @@ class Uses:
                 self._counts[folder] -= 1
                 if not self._counts[folder]:
                     self._note("-", folder)
+
+    def keep_a_while(self, folder: Path) -> None:
+        """Keep an artifact's files until so many others were kept in this way, or `end_a_while`."""
+        with self._lock:
+            if folder not in self._recent:
+                self.begin(folder)
+                self._recent[folder] = None
+            self._recent.move_to_end(folder)
+            if len(self._recent) > _A_WHILE:
+                self.end(self._recent.popitem(last=False)[0])
+
+    def end_a_while(self, folder: Path) -> None:
+        """Let an artifact's files go that were kept for a while."""
+        with self._lock:
+            if folder in self._recent:
+                del self._recent[folder]
+                self.end(folder)
 
     def make_room(self, num_bytes: int) -> None:
         """Take away what is not in use until there is room for so many more bytes."""

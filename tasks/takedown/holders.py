@@ -68,7 +68,7 @@ class _Search:
         """The places of the documents in each corpus, by the fingerprint of the corpus."""
         found = {}
         for row in self.store.catalog.query(_CORPORA):
-            path = self.store.path(self.store.read("corpus", row["fingerprint"]).ref)
+            path = self.store.arriving(self.store.read("corpus", row["fingerprint"]).ref)
             found[row["fingerprint"]] = list(self._in_corpus(path))
         return {corpus: places for corpus, places in found.items() if places}
 
@@ -92,7 +92,7 @@ class _Search:
         Raises:
             StoreError: the artifact, or one that it was made from, cannot be read.
         """
-        path = self.store.path(record.ref)
+        path = self.store.arriving(record.ref)
         if record.kind == "encoded_shard":
             return self._in_tokens(record, path)
         places = self.places.get(self._corpus_of(record), [])
@@ -149,8 +149,8 @@ def holders_of(origins: Origins, documents: Sequence[FoundDocument]) -> list[Hol
 def _in_plan(store: Store, record: Record, path: Path, places: Sequence[_Place]) -> bool:
     mixture = Mixture.open(path)
     (encoded,) = record.refs("encoded")
-    shards = [store.path(ref) for ref in record.refs("shards")]
-    members = members_of(places, mixture.sources, Encoded.open(store.path(encoded)), shards)
+    shards = [store.arriving(ref) for ref in record.refs("shards")]
+    members = members_of(places, mixture.sources, Encoded.open(store.arriving(encoded)), shards)
     return any(
         bool(members.among(plan.source, plan.shard, plan.document).any()) for plan in mixture.batches()
     )

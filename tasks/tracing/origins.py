@@ -62,8 +62,8 @@ class Origins:
 
     @cached_property
     def path(self) -> Path:
-        """The packed artifact's directory."""
-        return self.store.path(self.packed.ref)
+        """The packed artifact's directory; its files are fetched when they are opened."""
+        return self.store.arriving(self.packed.ref)
 
     @cached_property
     def reader(self) -> PackedReader:
@@ -104,9 +104,7 @@ class Origins:
         Raises:
             StoreError: it is no longer in the store, or is damaged.
         """
-        path = self._encoded_paths[source, index]
-        STORAGE.fetch(path)
-        return EncodedShard.open(path)
+        return EncodedShard.open(STORAGE.arriving(self._encoded_paths[source, index]))
 
     def encoded_position(self, document: Document) -> int | None:
         """A document's position in its encoded shard; None if it was not encoded."""
@@ -202,7 +200,7 @@ class Origins:
         return self._ancestor(self._encoded_record, "corpus")
 
     def _path(self, record: Record) -> Path:
-        return self.store.path(record.ref)
+        return self.store.arriving(record.ref)
 
     def _ancestor(self, record: Record, kind: str) -> Record:
         """The nearest artifact of a kind among those that a record was made from."""

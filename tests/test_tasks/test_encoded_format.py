@@ -1,4 +1,4 @@
-"""The encoded format: what lies there is checked when it is opened; the manifest pairs with its shards."""
+"""The encoded format: what lies there is checked when it is used; the manifest pairs with its shards."""
 
 import numpy as np
 import pytest
@@ -52,11 +52,29 @@ def test_a_shard_without_documents_opens(tmp_path):
     assert (shard.num_documents, shard.num_tokens) == (0, 0)
 
 
-def test_files_that_disagree_are_refused(tmp_path):
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("ordinals", np.arange(3), "3 ordinals, but statistics.json says 2"),
+        ("offsets", np.array([0, 3]), "1 offsets - 1, but statistics.json says 2"),
+        ("tokens", np.zeros(4, np.uint16), "4 tokens, but statistics.json says 3"),
+    ],
+)
+def test_a_file_that_disagrees_is_refused_when_it_is_used(tmp_path, name, values, message):
     path = write_shard(tmp_path / "s", [[5, 1], [7]])
-    np.save(path / "ordinals.npy", np.arange(3))
-    with pytest.raises(StoreError, match="says 3 tokens in 2 documents"):
-        EncodedShard.open(path)
+    np.save(path / f"{name}.npy", values)
+    shard = EncodedShard.open(path)
+    with pytest.raises(StoreError, match=message):
+        getattr(shard, name)
+
+
+def test_who_needs_lengths_alone_does_not_need_the_tokens(tmp_path):
+    path = write_shard(tmp_path / "s", [[5, 1], [7]])
+    (path / "tokens.npy").unlink()
+    shard = EncodedShard.open(path)
+    assert (shard.num_tokens, shard.offsets.tolist(), shard.ordinals.tolist()) == (3, [0, 2, 3], [0, 1])
+    with pytest.raises(StoreError, match=r"tokens\.npy"):
+        shard.document(0)
 
 
 def test_a_missing_file_is_named(tmp_path):

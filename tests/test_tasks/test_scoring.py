@@ -5,6 +5,7 @@ import json
 import math
 from collections import Counter
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from tests.test_tasks.reading import ingested
 from tokmill import tokenizer
 from tokmill.tasks.core.errors import MixingError, SourceError, StoreError
 from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
-from tokmill.tasks.formats.encoded import EncodedShard
+from tokmill.tasks.formats.encoded import EncodedShard, EncodedStatistics
 from tokmill.tasks.formats.scores import ScoredShard, write_scores
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
 from tokmill.tasks.formats.trigram_models import TrigramModels
@@ -111,9 +112,8 @@ def test_documents_are_measured_alone_however_they_come_in_blocks(tmp_path):
 def test_blocks_hold_every_document_once(lengths, size):
     offsets = np.cumsum([0, *lengths]).astype(np.int64)
     tokens = np.arange(offsets[-1], dtype=np.uint16)
-    shard = EncodedShard.__new__(EncodedShard)
-    for name, value in {"offsets": offsets, "tokens": tokens, "ordinals": np.arange(len(lengths))}.items():
-        object.__setattr__(shard, name, value)
+    shard = EncodedShard(Path(), EncodedStatistics(num_documents=len(lengths), num_tokens=len(tokens)))
+    vars(shard).update(offsets=offsets, tokens=tokens, ordinals=np.arange(len(lengths)))
     found = [
         block.tokens[start : start + length].tolist()
         for block in token_blocks(shard, None, size)

@@ -14,6 +14,7 @@ ALLOWED = {
     "mirrored": "the implementation on object storage: its local mirror",
     "mirror_names": "likewise",
     "mirrors": "likewise: where mirrors are",
+    "arriving": "likewise: paths whose files come into it when they are opened",
     "transfers": "likewise: what comes into a mirror, and what goes from it",
     "uses": "likewise: what a mirror keeps",
     "durable": "the local implementation: writing",

@@ -6,6 +6,7 @@ whole folder.
 """
 
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -220,7 +221,7 @@ class ArrowShard(_ColumnarShard):
             StoreError: it is missing, no IPC stream, or has another number of rows than the manifest says.
         """
         with readable(_arrow_file(files), "Arrow stream"):
-            table = pa.ipc.open_stream(pa.memory_map(str(_arrow_file(files)))).read_all()
+            table = pa.ipc.open_stream(pa.memory_map(os.fspath(_arrow_file(files)))).read_all()
         _check_columns(_arrow_file(files), table.schema)
         batches = table.to_batches()
         super().__init__(manifest, table.schema)

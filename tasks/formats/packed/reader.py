@@ -146,7 +146,8 @@ class PackedReader:
         Raises:
             StoreError: the manifest is missing or broken.
         """
-        return cls(Path(path), PackedManifest.open(Path(path)))
+        folder = path if isinstance(path, Path) else Path(path)
+        return cls(folder, PackedManifest.open(folder))
 
     def __reduce__(self) -> tuple[Callable[[Path], "PackedReader"], tuple[Path]]:
         return PackedReader.open, (self._path,)
