@@ -32,28 +32,32 @@ _WORDS = {
 
 
 def runs_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], *, attempts: bool) -> Table:
-    """Return one line per run, with the values of the columns."""
+    """Return one line per run, with the values of the columns; without tags if none has any."""
     shown = [column.name for column in columns if column.of != "field"]
-    head = ["run", "name", "state", "began (UTC)", "took", "made", "cached", *shown, "experiment", "tags"]
-    lines = [_line(row, shown, attempts=attempts) for row in rows]
-    return table(head, lines, right=("took", "made", "cached", *shown))
+    last = [name.rpartition(".")[2] for name in shown]
+    heads = [short if last.count(short) == 1 else name for name, short in zip(shown, last, strict=True)]
+    groups = [name for name in ("experiment", "tags") if any(row[name] for row in rows)]
+    head = ["run", "name", "state", "began (UTC)", "took", "made", *heads, *groups]
+    lines = [_line(row, shown, groups, attempts=attempts) for row in rows]
+    return table(head, lines, right=("took", "made", *heads))
 
 
-def _line(row: Mapping[str, Any], shown: Sequence[str], *, attempts: bool) -> list[str | Text]:
+def _line(
+    row: Mapping[str, Any], shown: Sequence[str], groups: Sequence[str], *, attempts: bool
+) -> list[str | Text]:
     run = row["run_id"][:SHORT]
-    took = "" if row["seconds"] is None else span(row["seconds"])
+    made = row["num_made"] + row["num_waited"]
     values = ["–" if row["values"][name] is None else number(row["values"][name]) for name in shown]
+    about = {"experiment": row["experiment"] or "", "tags": " ".join(row["tags"])}
     return [
         f"{run} #{row['attempt']}" if attempts else run,
         row["name"],
         Text(row["state"], style=_STYLES.get(row["state"], "red")),
         row["started"][:16].replace("T", " "),
-        took,
-        str(row["num_made"] + row["num_waited"]),
-        str(row["num_cached"]),
+        "" if row["seconds"] is None else span(row["seconds"]),
+        f"{made}/{made + row['num_cached']}",
         *values,
-        row["experiment"] or "",
-        " ".join(row["tags"]),
+        *(about[name] for name in groups),
     ]
 
 

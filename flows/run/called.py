@@ -14,11 +14,12 @@ from tokmill.flows.profile.changes import in_words, value_in_words
 _OURS = "tokmill"  # as on our deployments
 _LONGEST = 120
 _SEPARATOR = " · "
+_UNSAID = ("experiment", "notify")  # the one changes nothing, the other is nobody's business
 
 
 def named(profile: Profile, more: Iterable[str] = ()) -> str:
     """Return the name of a run: the profile's, what overrides change of it, and what else is to be said."""
-    changed = [change for change in profile.changed if change.path[0] != "experiment"]
+    changed = [change for change in profile.changed if change.path[0] not in _UNSAID]
     parts = [profile.name, *more, *in_words(changed, Profile)]
     name = _SEPARATOR.join(parts)
     return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 1]}…"
