@@ -27,6 +27,7 @@ from tokmill.tasks.store.annotations import Action, annotate
 from tokmill.tasks.store.asking import Answer, ask, check_question
 from tokmill.tasks.store.connection import (
     answer,
+    arrow_answer,
     has_snapshot,
     keep_backup,
     locked,
@@ -68,6 +69,7 @@ from tokmill.tasks.store.runs import (
 from tokmill.tasks.store.storage import STORAGE
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
 Row: TypeAlias = dict[str, Any]
@@ -160,6 +162,23 @@ class Catalog:
             StoreError: DuckDB rejects the query, or runs out of space.
         """
         return self._answered(lambda connection: answer(connection, sql, parameters))
+
+    def table(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> "pa.Table":
+        """Return the rows of an SQL query as an Arrow table, whose columns have the query's types.
+
+        Raises:
+            StoreError: as `query`.
+        """
+        return self._answered(lambda connection: arrow_answer(connection, sql, parameters))
+
+    def ask_table(self, sql: str) -> "pa.Table":
+        """Answer a user's query as `ask`, as an Arrow table.
+
+        Raises:
+            StoreError: as `ask`.
+        """
+        check_question(sql)
+        return self._answered(lambda connection: arrow_answer(connection, sql, ()))
 
     def ask(self, sql: str) -> Answer:
         """Answer a user's query, which may be any that only reads.
