@@ -167,12 +167,11 @@ class PackedFacts(_Facts):
 
 
 class ArtifactFacts(_Facts):
-    """One artifact that the card is about, by its content."""
+    """One artifact that the card is about, by its content: its size depends on the library that wrote it."""
 
     kind: str
     content_digest: str
     num_files: int
-    num_bytes: int
 
     @classmethod
     def of(cls, record: Record) -> "ArtifactFacts":
@@ -181,7 +180,6 @@ class ArtifactFacts(_Facts):
             kind=record.kind,
             content_digest=record.content_digest,
             num_files=len(record.files),
-            num_bytes=record.num_bytes,
         )
 
 

@@ -107,4 +107,4 @@ def run(
     )
 
 
-CARD = Stage(verb="card", task="card", kind="card", version=5, params=CardParams, run=run)
+CARD = Stage(verb="card", task="card", kind="card", version=6, params=CardParams, run=run)

@@ -320,8 +320,8 @@ def _loading_parquet() -> list[str]:
 
 def _artifacts(facts: CardFacts) -> list[str]:
     rows = [
-        [artifact.kind, f"{artifact.num_files:,}", size(artifact.num_bytes), f"`{artifact.content_digest}`"]
+        [artifact.kind, f"{artifact.num_files:,}", f"`{artifact.content_digest}`"]
         for artifact in facts.artifacts
     ]
-    head = ["artifact", "files", "size", "content digest"]
-    return ["## Made from", "", *table(head, rows, left=(0, 3))]
+    head = ["artifact", "files", "content digest"]
+    return ["## Made from", "", *table(head, rows, left=(0, 2))]

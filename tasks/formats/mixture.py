@@ -389,5 +389,5 @@ class Mixture:
 
 
 def _joined(parts: list[NDArray[Any]], name: str) -> NDArray[Any]:
-    empty = np.empty(0, dtype=PLAN_SCHEMA.field(name).type.to_pandas_dtype())
+    empty: NDArray[Any] = pa.array([], PLAN_SCHEMA.field(name).type).to_numpy()
     return np.concatenate([empty, *parts])

@@ -2,16 +2,25 @@
 
 The content digest of an artifact is a two-level Merkle digest: the digest of the canonical JSON of the list
 of [relative posix path, size in bytes, file digest], sorted by path. `record.json`, which holds time and
-place, is left out, so the digest depends only on the names and contents of the files.
+place, is left out, so the digest depends only on the names and contents of the files. Of a Parquet file it
+covers [path, digest of the values] (`tasks.store.values`), since other versions of the library that wrote it
+give other bytes. The stored digest is the same over the files' bytes alone.
 """
 
 import hashlib
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    model_serializer,
+)
 
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.remote.services import Info
@@ -32,13 +41,36 @@ ByteCount: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class FileEntry(BaseModel):
-    """One file of an artifact: its posix path below the artifact's directory, its size and its digest."""
+    """One file of an artifact.
+
+    Attributes:
+        path: its posix path below the artifact's directory.
+        size_bytes: its size.
+        digest: of its bytes.
+        values_digest: of the values that a Parquet file holds; None for any other file.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     path: InsidePath
     size_bytes: ByteCount
     digest: Digest
+    values_digest: Digest | None = None
+
+    @property
+    def content(self) -> tuple[str | int, ...]:
+        """What the content digest of an artifact covers of the file."""
+        if self.values_digest is not None:
+            return (self.path, self.values_digest)
+        return (self.path, self.size_bytes, self.digest)
+
+    @model_serializer(mode="wrap")
+    def _without_absent_values(self, standard: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Write `values_digest` only where there is one: an artifact may have a hundred thousand files."""
+        written: dict[str, Any] = standard(self)
+        if self.values_digest is None:
+            del written["values_digest"]
+        return written
 
 
 def is_utf8(path: Path) -> bool:
@@ -95,7 +127,17 @@ def digest_folder(folder: Path, digest: Callable[[Path], str] = digest_file) -> 
 
 
 def content_digest(files: Iterable[FileEntry]) -> str:
-    """Return the Merkle digest over an artifact's files, given in any order."""
+    """Return the Merkle digest over what an artifact's files hold, given in any order."""
+    rows = [entry.content for entry in sorted(files, key=lambda entry: entry.path)]
+    return digest_bytes(canonical_json(rows))
+
+
+def stored_digest(files: Iterable[FileEntry]) -> str:
+    """Return the Merkle digest over the bytes of an artifact's files, given in any order.
+
+    Artifacts of equal content have the same one, except if Parquet files of theirs were written by libraries
+    of different versions.
+    """
     rows = sorted((entry.path, entry.size_bytes, entry.digest) for entry in files)
     return digest_bytes(canonical_json(rows))
 

@@ -1,15 +1,15 @@
 """Where a store on object storage keeps its objects, and which of a mirror's paths they are.
 
     <url>/index/<kind>/<prefix>/record.json             a record: the artifact is published if it is there
-    <url>/index/labels|aliases|runs|annotations|…       as in a folder: removed and leases, too
-    <url>/files/<kind>/<prefix>/<content[:16]>/<path>   an artifact's files, by its content digest
+    <url>/index/labels|aliases|runs|removed|leases/…    as in a folder
+    <url>/files/<kind>/<prefix>/<stored[:16]>/<path>    an artifact's files, by their stored digest
     <url>/locks/<name>                                  who makes an artifact; see `tasks.store.remote_lock`
     <url>/catalog.duckdb                                a copy of some machine's catalog
 
-What is small and listed often is apart from what is large. Files lie below their artifact's content digest,
-so that two writers of one artifact with different content never write the same object; the record, of which
-the service takes one, says whose files count. All other paths of a mirror (names with a dot, the catalog) are
-local.
+What is small and listed often is apart from what is large. Files lie below the digest of their
+bytes, so that two writers of one artifact with different bytes never write the same object; the record, of
+which the service takes one, says whose files count. All other paths of a mirror (names with a dot, the
+catalog) are local.
 """
 
 from typing import Literal, NamedTuple, TypeAlias
@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, TypeAlias
 INDEX, FILES, LOCKS = "index", "files", "locks"
 RECORD = "record.json"
 CONTENT_CHARS = 16
-_SHARED = frozenset({"labels", "aliases", "runs", "annotations", "removed", "leases"})
+_SHARED = frozenset({"labels", "aliases", "runs", "removed", "leases"})
 _DAMAGED = "damaged"
 _LOCAL = "catalog.duckdb"  # with its log, and those of other versions
 
@@ -38,9 +38,9 @@ class Place(NamedTuple):
     rest: str
 
 
-def files_url(url: str, folder: str, content: str, path: str = "") -> str:
-    """Return the URL of an artifact's files, or of one of them, by its folder and content digest."""
-    return "/".join(part for part in (url, FILES, folder, content[:CONTENT_CHARS], path) if part)
+def files_url(url: str, folder: str, stored: str, path: str = "") -> str:
+    """Return the URL of an artifact's files, or of one of them, by its folder and stored digest."""
+    return "/".join(part for part in (url, FILES, folder, stored[:CONTENT_CHARS], path) if part)
 
 
 def place_of(relative: str) -> Place:

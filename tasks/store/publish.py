@@ -22,7 +22,6 @@ from typing import NamedTuple
 from tokmill.tasks.core.context import time_limit
 from tokmill.tasks.core.errors import AccountError, StoreError
 from tokmill.tasks.core.faults import out_of_memory
-from tokmill.tasks.core.peak_memory import peak_memory
 from tokmill.tasks.core.stage import Account, ArtifactRef, External, Input, Outcome, Request
 from tokmill.tasks.store.arriving import damage_below
 from tokmill.tasks.store.canonical import plain
@@ -36,6 +35,7 @@ from tokmill.tasks.store.layout import RECORD_FILE, Layout
 from tokmill.tasks.store.provenance import Provenance, utc_now
 from tokmill.tasks.store.record import Record, Timings, encode_record, input_entries, read_record
 from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store.values import values_digest
 from tokmill.tokenizer.core.stopping import raise_if_stopped, stop_after
 
 LOCK_SUFFIX = ".lock"
@@ -135,7 +135,7 @@ def _run(
     layout: Layout, request: Request, inputs: Mapping[str, object], provenance: Provenance, out: Path
 ) -> Record:
     started, clock = utc_now(), time.perf_counter()
-    with stop_after(time_limit()), peak_memory() as peak:
+    with stop_after(time_limit()):
         outcome = request.stage.run(request.params, out=out, **inputs)
     seconds = round(time.perf_counter() - clock, 6)
     _check_outcome(request, outcome)
@@ -155,7 +155,7 @@ def _run(
         params=request.params.model_dump(mode="json"),
         metrics=dict(outcome.metrics),
         accounts=list(outcome.accounts),
-        timings=Timings(started=started, ended=utc_now(), seconds=seconds, peak_bytes=peak.num_bytes),
+        timings=Timings(started=started, ended=utc_now(), seconds=seconds),
         provenance=provenance,
     )
 
@@ -289,7 +289,9 @@ def _digest_synced(out: Path, path: Path, num_bytes: int) -> FileEntry:
             f"file name {relative!r} is not UTF-8; an artifact's files have UTF-8 names"
         ) from error
     STORAGE.sync(path)
-    return FileEntry(path=relative, size_bytes=num_bytes, digest=digest_file(path))
+    return FileEntry(
+        path=relative, size_bytes=num_bytes, digest=digest_file(path), values_digest=values_digest(path)
+    )
 
 
 def _imbalance(account: Account) -> str:

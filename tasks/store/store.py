@@ -22,6 +22,7 @@ from tokmill.tasks.core.stage import ArtifactRef, How, Request
 from tokmill.tasks.store.canonical import Json
 from tokmill.tasks.store.catalog import Catalog, Row
 from tokmill.tasks.store.collecting import Garbage, collect, find_garbage
+from tokmill.tasks.store.digest import stored_digest
 from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.fingerprints import fingerprint, fingerprint_payload
 from tokmill.tasks.store.indexing import Report
@@ -285,7 +286,8 @@ class Store:
         url = url_of(self.root)
         if url is None:
             return str(place / path)
-        return files_url(url, f"{ref.kind}/{place.name}", self.record(ref).content_digest, path)
+        stored = stored_digest(self.record(ref).files)
+        return files_url(url, f"{ref.kind}/{place.name}", stored, path)
 
     def superseded(self) -> Superseded:
         """Return the superseded artifacts by fingerprint, and what superseded them; see `superseding`."""

@@ -20,7 +20,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tokmill.tasks import remote
 from tokmill.tasks.remote import ChangedError
-from tokmill.tasks.store.digest import FileEntry, digest_file, new_hash
+from tokmill.tasks.store.digest import FileEntry, digest_file, new_hash, stored_digest
 from tokmill.tasks.store.interface import DamagedError
 from tokmill.tasks.store.keys import CONTENT_CHARS
 
@@ -31,7 +31,7 @@ _ENTRIES = TypeAdapter(list[FileEntry])
 
 @dataclass(frozen=True)
 class Held:
-    """What a record says about files: the artifact's content digest, and the files in it."""
+    """What a record says about files: the digest of their bytes, by which objects are named, and each."""
 
     content: str
     files: Sequence[FileEntry]
@@ -41,7 +41,8 @@ class Held:
         """Read a record's bytes; raises DamagedError if they are none."""
         try:
             found = json.loads(record)
-            return cls(str(found["content_digest"])[:CONTENT_CHARS], _ENTRIES.validate_python(found["files"]))
+            files = _ENTRIES.validate_python(found["files"])
+            return cls(stored_digest(files)[:CONTENT_CHARS], files)
         except (ValueError, KeyError, TypeError, ValidationError) as error:
             raise DamagedError(errno.EINVAL, "the record is damaged") from error
 

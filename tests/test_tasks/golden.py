@@ -7,8 +7,8 @@ somebody's store are taken for what the stage gives. Never change the texts in `
 
 A digest is over a file's bytes, with exceptions, so that none depends on another library's version. Of
 Parquet files it is over schema, row groups and rows, of Arrow streams over rows, of compressed files over
-what they hold. Other artifacts' digests read as their kind. The versions of Unicode tables, what a parser
-says of a broken line, and the sizes of the artifacts that a card lists are left out.
+what they hold. Other artifacts' digests read as their kind. The versions of Unicode tables, and what a parser
+says of a broken line, are left out.
 """
 
 import hashlib
@@ -223,10 +223,8 @@ def _content(file: Path, kinds: Mapping[bytes, bytes]) -> bytes:
 
 
 def _without_versions(content: dict[str, Any]) -> dict[str, Any]:
-    """A tokenizer's file without Unicode versions; a card without the sizes of what it is about."""
+    """A tokenizer's file without Unicode versions."""
     content.pop("unicode", None)
-    for artifact in content.get("artifacts", []):
-        del artifact["num_bytes"]
     return content
 
 
