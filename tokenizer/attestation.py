@@ -10,10 +10,11 @@ attestations under every version of Python.
 """
 
 import itertools
-import unicodedata
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
+
+import unicodedata2 as unicodedata
 
 from tokmill.tokenizer.components.absorbing import absorb
 from tokmill.tokenizer.components.decoders import Decoder
@@ -104,7 +105,7 @@ def _templated(tok: Tokenizer) -> dict[str, Any]:
 
 
 def _unicode_versions(tok: Tokenizer) -> dict[str, str]:
-    """Return the versions of the tables that the ids depend on; only normalizers use Python's own."""
+    """Return the versions of the tables that the ids depend on; only normalizers have `unicodedata`'s."""
     versions = {"split": tok.splitter.unicode["version"], "tables": tok.splitter.unicode["tables"]}
     if tok.definition.normalizer.name is not None:
         versions["normalizer"] = unicodedata.unidata_version

@@ -26,12 +26,12 @@ the marks of its family: ` the` for `▁the`, `ing` for `##ing`. Columns that do
     duplicate_of      uint32   the least id with the same surface under Unicode's NFC
 """
 
-import unicodedata
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import unicodedata2 as unicodedata
 from numpy.typing import NDArray
 
 from tokmill.tasks.audit.characters import Characters

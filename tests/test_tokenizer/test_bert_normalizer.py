@@ -1,9 +1,8 @@
 """BERT's normalizer, against that of tokenizers, whose Unicode tables are those of Unicode 8."""
 
-import unicodedata
-
 import numpy as np
 import pytest
+import unicodedata2 as unicodedata
 from tokenizers.normalizers import BertNormalizer
 
 from tokmill.tokenizer.components.normalizers import final_boundary, normalize, normalize_buffers

@@ -3,11 +3,11 @@
 import os
 import subprocess
 import sys
-import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import unicodedata2 as unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,13 +3,13 @@
 import os
 import subprocess
 import sys
-import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+import unicodedata2 as unicodedata
 from hypothesis import example, given
 from hypothesis import strategies as st
 

@@ -1,10 +1,10 @@
 """Normalizers: golden texts, and buffers as texts."""
 
 import itertools
-import unicodedata
 
 import numpy as np
 import pytest
+import unicodedata2 as unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,12 +1,12 @@
 """Which split patterns cut vowel signs and other marks from their letters, by script."""
 
 import random
-import unicodedata
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import regex
+import unicodedata2 as unicodedata
 
 from tokmill import tokenizer
 from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS

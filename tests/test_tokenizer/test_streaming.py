@@ -2,12 +2,12 @@
 
 import itertools
 import random
-import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
 
 import numpy as np
 import pytest
+import unicodedata2 as unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,13 +6,13 @@ import os
 import random
 import subprocess
 import sys
-import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tokenizers
+import unicodedata2 as unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -202,7 +202,7 @@ def test_expected_counts_are_those_of_all_segmentations(
     for piece, score in zip(pieces, trainer.scores, strict=True):
         if abs(kept[piece] - 0.5) > 1e-9 or (piece in scores and kept[piece] == 0.5):
             wanted = digamma(kept[piece]) - digamma(total) if kept[piece] >= 0.5 else -math.inf
-            assert score == pytest.approx(wanted)
+            assert score == pytest.approx(wanted, abs=1e-5)  # scores are rounded
 
 
 def digamma(x: float) -> float:
@@ -223,7 +223,8 @@ def test_losses_are_those_of_the_best_other_segmentation(
 
     found = trainer._losses(frequencies)
 
-    assert found.tolist() == pytest.approx([slow.losses(counts, scores)[piece] for piece in sorted(scores)])
+    wanted = [slow.losses(counts, scores)[piece] for piece in sorted(scores)]
+    assert found.tolist() == pytest.approx(wanted, abs=1e-5 * max(1.0, float(frequencies.max())))
 
 
 def test_long_and_short_pretokens_are_expected_alike() -> None:

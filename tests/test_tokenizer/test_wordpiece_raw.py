@@ -4,12 +4,12 @@ import json
 import os
 import subprocess
 import sys
-import unicodedata
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+import unicodedata2 as unicodedata
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

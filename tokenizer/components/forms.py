@@ -1,4 +1,4 @@
-"""Unicode's normalization forms over buffers, with Python's `unicodedata` as the truth.
+"""Unicode's normalization forms over buffers, with `unicodedata2` as the truth.
 
 Model: most text is in the form already. A kernel passes over it: characters that never change and that join
 nothing, marks in the order of their classes, and characters that may join the one before but do not.
@@ -12,12 +12,12 @@ Source: Unicode Standard Annex 15, "Detecting Normalization Forms".
 
 import functools
 import threading
-import unicodedata
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Literal
 
 import numpy as np
+import unicodedata2 as unicodedata
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.jit.huge_pages import zero_pages
@@ -146,7 +146,8 @@ class FormMap:
         run.put(start, self._bytes(run.data[start:stop].tobytes()), stop)
 
     def _bytes(self, data: bytes) -> bytes:
-        return self._change(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+        changed: str = self._change(data.decode("utf-8", "surrogateescape"))
+        return changed.encode("utf-8", "surrogateescape")
 
     def _begins_anew(self, character: str) -> bool:
         if ord(character) in _SURROGATES:

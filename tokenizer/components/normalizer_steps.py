@@ -17,18 +17,18 @@ written as JSON's strings: `replace("``","\"")+prepend(" ")`.
 | `prepend("text")` | puts a text before a text that is not empty |
 | `strip`, `strip_left`, `strip_right` | removes white space (White_Space) at both ends, or at one |
 
-Unicode tables are those of Python's `unicodedata`, and for expressions those of `regex`.
+Unicode tables are those of `unicodedata2`, equal on every Python, and for expressions those of `regex`.
 """
 
 import functools
 import json
 import re
-import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import regex
+import unicodedata2 as unicodedata
 
 from tokmill.tokenizer.core.errors import PatternError, TokenizerError
 from tokmill.tokenizer.splitting.fallback import (
@@ -91,7 +91,8 @@ def _cjk_spaces(text: str) -> str:
 
 
 def _strip_nonspacing(text: str) -> str:
-    return unicodedata.normalize("NFD", text).translate(_NONSPACING)
+    decomposed: str = unicodedata.normalize("NFD", text)
+    return decomposed.translate(_NONSPACING)
 
 
 _NMT_REMOVED = (*range(1, 9), 0xB, *range(0xE, 0x20), 0x7F, 0x8F, 0x9F)

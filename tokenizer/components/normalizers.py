@@ -13,11 +13,11 @@ one, which passes over text that is in the form (`forms`).
 
 import functools
 import itertools
-import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import unicodedata2 as unicodedata
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.components.character_maps import Buffers, CharacterMap

@@ -9,11 +9,11 @@ are letters.
 """
 
 import sys
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import numpy as np
+import unicodedata2 as unicodedata
 from numpy.typing import NDArray
 
 LEAST_SHARE = 0.05
@@ -52,7 +52,8 @@ def cut_marks(firsts: Mapping[str, int]) -> dict[str, float]:
 
 def _script(character: str) -> str:
     """Return the script of a letter or mark: the first word of its Unicode name, such as `Tamil`."""
-    return unicodedata.name(character, "Unnamed").partition(" ")[0].capitalize()
+    name: str = unicodedata.name(character, "Unnamed")
+    return name.partition(" ")[0].capitalize()
 
 
 def firsts_of_texts(pretokens: Iterable[str]) -> Counter[str]:

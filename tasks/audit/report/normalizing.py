@@ -7,10 +7,11 @@ page refuses text with others (`unassigned`).
 
 import functools
 import sys
-import unicodedata
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
+
+import unicodedata2 as unicodedata
 
 from tokmill.tasks.audit.report.expressions import to_javascript
 from tokmill.tokenizer.components.normalizer_steps import WHITE_SPACE, Step, steps_of
