@@ -90,6 +90,7 @@ def find_suspects(
         score += signs(ordinary, found)
     reasons = _reasons(ordinary, expected, found)
     score += np.select([reasons == "unreachable", reasons == "fragment"], [_UNREACHABLE, _FRAGMENT], 0.0)
+    score = np.round(score, 6)  # before the order: logarithms differ in the last place between machines
     chosen = np.flatnonzero(reasons != "")
     order = chosen[np.lexsort((ids[chosen], -score[chosen]))]
     columns: dict[str, Any] = {
@@ -97,7 +98,7 @@ def find_suspects(
         "token_id": ids[order],
         "text": ordinary["text"].take(pa.array(order)).to_pylist(),
         "reason": reasons[order].tolist(),
-        "score": np.round(score[order], 6),
+        "score": score[order],
         "num_training": sum(by_source.values(), np.zeros(len(ids), np.uint64))[order] if by_source else None,
         "num_occurrences": occurrences[ids[order]],
         "expected": np.round(expected[order], 3),
@@ -125,7 +126,7 @@ def _by_rank(ordinary: pa.Table, found: NDArray[np.float64]) -> NDArray[np.float
         return np.zeros(len(found))
     places = np.log(np.maximum(ranks, 0) + _FIRST_RANKS)
     slope, start = _line(places[fitted], np.log(found[fitted]))
-    return np.where(ranks >= 0, np.exp(start + slope * places), 0.0)
+    return np.where(ranks >= 0, np.round(np.exp(start + slope * places), 6), 0.0)
 
 
 def _line(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:

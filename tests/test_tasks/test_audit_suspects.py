@@ -3,12 +3,14 @@
 import json
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import zstandard
 
 from tokmill import tokenizer
+from tokmill.tasks.audit import suspects
 from tokmill.tasks.audit.suspects import find_suspects, signs
 from tokmill.tasks.audit.tokens import describe_tokens
 from tokmill.tokenizer import Tokenizer
@@ -171,3 +173,16 @@ def test_what_models_with_cl100ks_tokens_never_learned_is_found(shared_data) -> 
     first = first_suspects(tok, shared_data)
     assert len(known & set(first[:20])) >= 5
     assert known <= set(first)
+
+
+@pytest.mark.parametrize("towards", [-np.inf, np.inf])
+def test_logarithms_that_differ_in_the_last_place_change_nothing(monkeypatch, towards: float) -> None:
+    given = [counts_of(ab=80, abc=40, é=20)], [counts_of(ab=50, xY=1)]
+    training = {"web": counts_of(ab=100, abcd=300, xY=500)}
+    before = [found(*given[0]), found(*given[1], training=training)]
+    moved = {
+        "log": lambda x, of=np.log: np.nextafter(of(x), towards),
+        "exp": lambda x, of=np.exp: np.nextafter(of(x), towards),
+    }
+    monkeypatch.setattr(suspects, "np", SimpleNamespace(**{**vars(np), **moved}))
+    assert [found(*given[0]), found(*given[1], training=training)] == before

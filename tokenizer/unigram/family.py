@@ -17,5 +17,5 @@ FAMILY = Family(
         "gguf": "tokmill.tokenizer.unigram.gguf",
     },
     check_options=check_options,
-    revision=2,
+    revision=3,
 )

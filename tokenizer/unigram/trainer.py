@@ -20,6 +20,7 @@ from tokmill.tokenizer.unigram.kernels.best_path import make_paths
 from tokmill.tokenizer.unigram.kernels.expectation import Sums, drop_edges, expect, list_edges, maximize
 from tokmill.tokenizer.unigram.kernels.lattice import make_found
 from tokmill.tokenizer.unigram.kernels.pruning import count_best, find_losses
+from tokmill.tokenizer.unigram.kernels.rounding import STEPS
 from tokmill.tokenizer.unigram.seeding import Seeds
 from tokmill.tokenizer.unigram.text import TrainingText
 
@@ -32,7 +33,7 @@ class UnigramTrainer:
     """The pieces of a training, by the order of their bytes, with their scores so far.
 
     Attributes:
-        scores: float64, shape (num_seeds,); -inf for pieces that were removed.
+        scores: float64, shape (num_seeds,), rounded (`kernels.rounding`); -inf for pieces that were removed.
         likelihood: the log probability of the text under the scores before the last sub-iteration, in nats.
     """
 
@@ -40,7 +41,7 @@ class UnigramTrainer:
         self._text, self._seeds, self._num_threads = text, seeds, num_threads
         self._data, self._offsets = pack_bytes(seeds.strings)
         self._lengths = np.diff(self._offsets).astype(np.int32)
-        self.scores = np.log(seeds.scores) - np.log(seeds.scores.sum())
+        self.scores = np.round((np.log(seeds.scores) - np.log(seeds.scores.sum())) * STEPS) / STEPS
         self.likelihood = float("-inf")
         everything = np.arange(len(seeds.strings))
         self._pieces = lay_out(self._data, self._offsets, everything, self.scores)

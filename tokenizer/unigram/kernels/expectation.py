@@ -11,6 +11,7 @@ from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Float64In, Int32, Int32In, Int64, Int64In
 from tokmill.tokenizer.kernels.token_trie import TokenTrie
 from tokmill.tokenizer.unigram.kernels.lattice import Found, find_pieces
+from tokmill.tokenizer.unigram.kernels.rounding import to_high_digits, to_step
 
 _SAFE = 600.0
 """e to the power of minus this is far above the least float64."""
@@ -214,7 +215,7 @@ def digamma(x: float) -> float:
 
 @kernel
 def maximize(expected: Float64, kept: BytesIn, scores: Float64, chances: Float64) -> int:
-    """Set scores from expected counts, as sentencepiece does: digamma(count) - digamma(sum).
+    """Set scores from expected counts, as sentencepiece does: digamma(count) - digamma(sum), rounded.
 
     Args:
         expected: shape (num_pieces,); changed: a kept piece that is expected less than 0.5 times counts
@@ -230,14 +231,14 @@ def maximize(expected: Float64, kept: BytesIn, scores: Float64, chances: Float64
     for k in range(expected.shape[0]):
         if kept[k]:
             expected[k] = max(expected[k], _LEAST_EXPECTED)
-        if scores[k] == -math.inf or expected[k] < _LEAST_EXPECTED:
+        if scores[k] == -math.inf or to_high_digits(expected[k]) < _LEAST_EXPECTED:
             expected[k] = 0.0
         total += expected[k]
     whole = digamma(total)
     for k in range(expected.shape[0]):
         scores[k], chances[k] = -math.inf, 0.0
         if expected[k] > 0:
-            scores[k] = digamma(expected[k]) - whole
+            scores[k] = to_step(digamma(expected[k]) - whole)
             chances[k] = math.exp(scores[k])
             left += 1
     return left

@@ -6,6 +6,7 @@ from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Float64In, Int32In, Int64In
 from tokmill.tokenizer.unigram.kernels.best_path import Paths
 from tokmill.tokenizer.unigram.kernels.lattice import Pieces, find_pieces, next_character
+from tokmill.tokenizer.unigram.kernels.rounding import to_step
 
 
 @kernel
@@ -118,4 +119,5 @@ def find_losses(
             while place > 0:
                 others += math.log(frequencies[paths.ids[place]] + frequency) - whole
                 place = int(paths.back[place])
-            losses[piece] = frequency / num_pretokens * (math.log(frequency) - math.log(total) - others)
+            each = to_step(math.log(frequency) - math.log(total) - others)
+            losses[piece] = frequency / num_pretokens * each
