@@ -112,7 +112,7 @@ class TaskGroup:
         return key_figures(self.kind, self.metrics)
 
 
-class Groups(ABC):
+class _Groups(ABC):
     """Keeps the groups in the order of their first report; the base of both displays."""
 
     def __init__(self, console: Console) -> None:
@@ -198,7 +198,7 @@ class Groups(ABC):
         return self.groups.setdefault(name, TaskGroup(name))
 
 
-class PlainProgress(Groups):
+class PlainProgress(_Groups):
     """Prints one line per finished group, and regular lines for long ones."""
 
     def __enter__(self) -> Self:
@@ -224,7 +224,7 @@ class PlainProgress(Groups):
         self.write(Text(line.rstrip()))
 
 
-class LiveProgress(Groups):
+class LiveProgress(_Groups):
     """Shows every group as a line with a mark, a bar and a clock.
 
     The lines are cleared after a successful run, whose summary follows; after a failure they stay.

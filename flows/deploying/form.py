@@ -105,7 +105,6 @@ SECTIONS: Mapping[str, Section] = {
             "on_failure": "If the gate fails",
         },
     ),
-    "experiment": Section("Experiment", {"name": "Experiment", "tags": "Tags", "notes": "Notes"}),
 }
 
 MACHINE: Mapping[str, Schema] = {
@@ -269,7 +268,6 @@ _MODELS = {
     "pack": "PackParams",
     "holdout": "HoldoutParams",
     "audit": "Auditing",
-    "experiment": "Experiment",
 }
 
 

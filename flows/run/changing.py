@@ -7,7 +7,7 @@ from typing import Any
 from tokmill.flows.errors import UsageError
 from tokmill.flows.run.sources import remote_tokenizer, tokenizer_at
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.stage import ArtifactRef, External, Params, Request, Stage
+from tokmill.tasks.core.stage import ArtifactRef, Params, Request, Stage
 from tokmill.tasks.formats.text.resolving import resolve_files
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.remote.location import is_remote
@@ -47,8 +47,9 @@ def change(
         inputs: dict[str, Any] = {"tokenizer": old}
         for role, patterns in files.items():
             if patterns:
-                found, _ = resolve_files(SourceSpec(files=list(patterns)), Path.cwd(), digests, source=role)
-                inputs[role] = [External(digest=one.digest, value=one.value) for one in found]
+                inputs[role], _ = resolve_files(
+                    SourceSpec(files=list(patterns)), Path.cwd(), digests, source=role
+                )
         return store.realize(Request(stage, name or old.name, params, inputs)).ref
 
 

@@ -72,17 +72,21 @@ class Composer:
 
         def parts(ref: ArtifactRef, done: Done) -> list[Part]:
             return [
-                Part(f"{shard.source}/{shard.index}", params(shard.source), {"shard": self.external(shard)})
+                Part(
+                    f"{shard.source}/{shard.index}",
+                    params(shard.source),
+                    {"shard": self.external(ref, shard)},
+                )
                 for shard in shards_of(Corpus.open(self.locate(ref)))
             ]
 
         return parts
 
-    def external(self, shard: Shard, files: Mapping[tuple[str, str], str] | None = None) -> External:
+    def external(
+        self, corpus: ArtifactRef, shard: Shard, files: Mapping[tuple[str, str], str] | None = None
+    ) -> External:
         """A shard's text; with digests of `files`, the fingerprint also covers the rest of its files."""
-        roots = {shard.source: self.sources.roots[shard.source]}
-        digest = shard.digest if files is None else shard.digest_with(files)
-        return External(digest=digest, value={"shard": shard.model_dump(mode="json"), "roots": roots})
+        return text_of(corpus, shard, self.sources.roots[shard.source], files)
 
     def mapped(
         self,
@@ -115,6 +119,24 @@ class Composer:
         job = Job(stage, title, name, params, dict(inputs), needs, check)
         self.jobs.append(job)
         return job
+
+
+def text_of(
+    corpus: ArtifactRef, shard: Shard, root: str, files: Mapping[tuple[str, str], str] | None = None
+) -> External:
+    """A shard's text as an input.
+
+    Args:
+        corpus: the corpus that lists the shard.
+        shard: the shard.
+        root: the folder or URL of its source.
+        files: the digests of the corpus's files, if the whole of the shard's files is to identify it.
+    """
+    return External(
+        digest=shard.digest if files is None else shard.digest_with(files),
+        value={"shard": shard.model_dump(mode="json"), "roots": {shard.source: root}},
+        about={"corpus": corpus.fingerprint, "source": shard.source, "index": shard.index},
+    )
 
 
 def in_part(name: str, part: str) -> str:

@@ -188,7 +188,7 @@ class _Composition(Composer):
                 Part(
                     f"{shard.source}/{shard.index}",
                     AuditShardParams(max_bytes=max_bytes),
-                    {"shard": self.external(shard)},
+                    {"shard": self.external(ref, shard)},
                 )
                 for shard, max_bytes in found
             ]
@@ -257,7 +257,9 @@ class _Composition(Composer):
             pairs = zip(shards_of(opened), done[encoded], strict=True)
             return [
                 Part(
-                    f"{label}/{shard.source}/{shard.index}", params, self._scored_shard(shard, node, digests)
+                    f"{label}/{shard.source}/{shard.index}",
+                    params,
+                    self._scored_shard(ref, shard, node, digests),
                 )
                 for shard, node in pairs
                 if shard.source in chosen or not chosen
@@ -266,10 +268,10 @@ class _Composition(Composer):
         return self.mapped(stage, corpus, parts, shared, needs=[encoded])
 
     def _scored_shard(
-        self, shard: Shard, node: Node, digests: Mapping[tuple[str, str], str] | None
+        self, corpus: ArtifactRef, shard: Shard, node: Node, digests: Mapping[tuple[str, str], str] | None
     ) -> dict[str, Node | External]:
         """An encoded shard; with `digests` also its text, identified by the whole content of its files."""
-        text = {} if digests is None else {"text": self.external(shard, digests)}
+        text = {} if digests is None else {"text": self.external(corpus, shard, digests)}
         return {"shard": node, **text}
 
     def _packed(

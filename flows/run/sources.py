@@ -96,8 +96,14 @@ def _parallel(profile: Profile, digests: FileDigests) -> list[External]:
             )
         digest = digests.digest_at(path)
         value = {"language": language, "path": str(path.absolute() if isinstance(path, Path) else path)}
-        found.append(External(digest=digest_bytes(f"{language} {digest}".encode()), value=value))
+        about = {"language": language, "digest": digest}
+        found.append(External(digest=parallel_digest(language, digest), value=value, about=about))
     return found
+
+
+def parallel_digest(language: str, digest: str) -> str:
+    """Return the digest that identifies a parallel text: of its language and the digest of its file."""
+    return digest_bytes(f"{language} {digest}".encode())
 
 
 def _tokenizer(

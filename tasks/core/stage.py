@@ -92,12 +92,20 @@ class ArtifactRef(BaseModel):
 
 
 class External(BaseModel):
-    """An input outside of the store: a digest, which the fingerprint covers, and a value that locates it."""
+    """An input outside of the store.
+
+    Attributes:
+        digest: identifies it; the fingerprint covers it.
+        value: locates it; what the run function gets.
+        about: what a record keeps to find it again wherever it is by then, as JSON; None if the digest is
+            that of a file or folder, and so says enough.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     digest: str
     value: Any = None
+    about: Any = None
 
 
 Input: TypeAlias = ArtifactRef | External

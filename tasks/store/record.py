@@ -30,7 +30,7 @@ from tokmill.tasks.store.layout import KIND_PATTERN, LABEL_PATTERN, NAME_PATTERN
 from tokmill.tasks.store.provenance import Moment, Provenance
 from tokmill.tasks.store.storage import STORAGE
 
-FORMAT_VERSION: Final = 2
+FORMAT_VERSION: Final = 3
 _UNSEALED_VERSION: Final = 1
 _MOST_BYTES = 256 << 20
 _SEAL = re.compile(rb'\{\n "record_digest": "([0-9a-f]{64})",\n')
@@ -82,6 +82,7 @@ class InputEntry(BaseModel):
         digest: the content digest that entered the fingerprint.
         kind, name, fingerprint: of the artifact; None for an input from outside of the store.
         origin: the path of an input from outside of the store, if its value has one.
+        about: what is known of such an input beside its path (`External.about`), to find it again.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -93,6 +94,7 @@ class InputEntry(BaseModel):
     name: Name | None = None
     fingerprint: Digest | None = None
     origin: str | None = None
+    about: Any = None
 
     @property
     def ref(self) -> ArtifactRef | None:
@@ -105,18 +107,13 @@ class InputEntry(BaseModel):
 
 
 class Timings(BaseModel):
-    """When an artifact was made (UTC, ISO 8601), how long that took in seconds, and what memory it took.
-
-    `peak_bytes` is the most that the process held meanwhile; None in earlier records, and where that cannot
-    be measured.
-    """
+    """When an artifact was made (UTC, ISO 8601), and how long that took in seconds."""
 
     model_config = ConfigDict(frozen=True)
 
     started: Moment
     ended: Moment
     seconds: float = Field(ge=0, allow_inf_nan=False)
-    peak_bytes: ByteCount | None = None
 
 
 class Record(BaseModel):
@@ -253,7 +250,13 @@ def input_entries(inputs: Inputs) -> list[InputEntry]:
 
 def _entry(role: str, position: int | None, given: ArtifactRef | External) -> InputEntry:
     if isinstance(given, External):
-        return InputEntry(role=role, position=position, digest=given.digest, origin=_origin(given.value))
+        return InputEntry(
+            role=role,
+            position=position,
+            digest=given.digest,
+            origin=_origin(given.value),
+            about=given.about,
+        )
     return InputEntry(
         role=role,
         position=position,

@@ -196,7 +196,7 @@ def repack(origins: Origins, documents: Sequence[TakenDocument]) -> Realized:
 def listed(documents: Sequence[TakenDocument]) -> External:
     """Return documents as the input of a stage; the digest depends on their order."""
     value = [document.model_dump() for document in documents]
-    return External(digest=digest_bytes(canonical_json(value)), value=value)
+    return External(digest=digest_bytes(canonical_json(value)), value=value, about=value)
 
 
 def _packing_of(origins: Origins) -> Record:

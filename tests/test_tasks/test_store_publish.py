@@ -44,7 +44,7 @@ def test_the_record_by_hand(store):
     assert lines[1].decode() == f' "record_digest": "{digest}",\n'
     assert told == {
         "record_digest": digest,
-        "format_version": 2,
+        "format_version": 3,
         "kind": "text",
         "name": "web/7",
         "label": "v1",
@@ -62,7 +62,7 @@ def test_the_record_by_hand(store):
         ],
         "inputs": [
             {"role": "seed", "position": None, "digest": "seed:é", "origin": "é"}
-            | dict.fromkeys(["kind", "name", "fingerprint"])
+            | dict.fromkeys(["kind", "name", "fingerprint", "about"])
         ],
         "params": {"text": "ab", "times": 2, "unaccounted": 0},
         "metrics": {"num_chars": 4},
@@ -334,9 +334,9 @@ def test_verify_checks_the_record_against_itself(store):
 def test_a_record_of_a_newer_format_is_set_aside_not_guessed(store):
     ref = store.realize(ask()).ref
     place = store.path(ref)
-    newer = read_record(place).model_copy(update={"format_version": 3})
+    newer = read_record(place).model_copy(update={"format_version": 4})
     (place / "record.json").write_bytes(encode_record(newer))
-    with pytest.raises(StoreError, match="format_version=3 is newer than 2"):
+    with pytest.raises(StoreError, match="format_version=4 is newer than 3"):
         store.record(ref)
 
 

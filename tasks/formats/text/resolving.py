@@ -27,6 +27,7 @@ from tokmill.tasks.remote.services import Info
 from tokmill.tasks.remote.streaming import tag_of
 
 _SHOWN = 3
+_ABOUT = ("source", "name", "digest", "size")
 _DIGESTED = 8  # objects that are read for their digests at a time
 F = TypeVar("F", Path, Info)
 _LOG = logging.getLogger(__name__)
@@ -241,16 +242,19 @@ def _external(source: str, name: str, path: Path, spec: SourceSpec, digests: Dig
     except OSError as error:
         raise unreadable(path, error) from error
     value: dict[str, str | int] = {"source": source, "name": name, "path": str(path), "digest": digest}
-    value |= {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
-    return External(digest=origin_digest(source, name, digest), value=value)
+    value |= {"size": status.st_size}
+    about = {name: value[name] for name in _ABOUT}
+    value |= {"mtime_ns": status.st_mtime_ns}
+    return External(digest=origin_digest(source, name, digest), value=value, about=about)
 
 
 def _external_object(source: str, name: str, state: Info, digests: Digests) -> External:
     digest = digests.digest(state)
-    value = {"source": source, "name": name, "path": state.url, "digest": digest}
+    value = {"source": source, "name": name, "path": state.url, "digest": digest, "size": state.num_bytes}
     return External(
         digest=origin_digest(source, name, digest),
-        value={**value, "size": state.num_bytes, "tag": tag_of(state)},
+        value={**value, "tag": tag_of(state)},
+        about={name: value[name] for name in _ABOUT},
     )
 
 
