@@ -57,6 +57,11 @@ class Tokenizer:
             f"num_special_tokens={len(self.special_tokens)})"
         )
 
+    def _repr_html_(self) -> str:
+        from tokmill.tokenizer.showing import sheet_of  # noqa: PLC0415 - for notebooks
+
+        return sheet_of(self)
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tokenizer) and self.spec() == other.spec()
 

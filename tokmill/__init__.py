@@ -16,55 +16,76 @@ from typing import TYPE_CHECKING
 from tokmill.tokenizer.core.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from tokmill.flows.library.artifact import Artifact
+    from tokmill.flows.library.auditing import audit
+    from tokmill.flows.library.encoding import encode
+    from tokmill.flows.library.mixing import mix
+    from tokmill.flows.library.packing import pack
+    from tokmill.flows.library.running import FinishedRun, run
+    from tokmill.flows.library.store import Store
+    from tokmill.flows.library.table import Table
+    from tokmill.flows.library.training import train
     from tokmill.flows.profile import Profile, load_profile
-    from tokmill.flows.run.api import plan, run, sweep
+    from tokmill.flows.run.api import plan, sweep
     from tokmill.flows.run.planning import PlanRow
     from tokmill.flows.run.results import RunResult
     from tokmill.tasks.formats.packed.reader import PackedReader
     from tokmill.tasks.loading import PackedDataset
-    from tokmill.tasks.store import Store
     from tokmill.tokenizer import (
         EncodedBatch,
         Tokenizer,
         count_pretokens,
         load,
-        train,
         train_from_counts,
         train_sweep_from_counts,
     )
 
 _HOMES = {
+    "Artifact": "flows.library.artifact",
     "EncodedBatch": "tokenizer",
+    "FinishedRun": "flows.library.running",
     "PackedDataset": "tasks.loading",
     "PackedReader": "tasks.formats.packed",
     "PlanRow": "flows.run.planning",
     "Profile": "flows.profile",
     "RunResult": "flows.run.results",
-    "Store": "tasks.store",
+    "Store": "flows.library.store",
+    "Table": "flows.library.table",
     "Tokenizer": "tokenizer",
+    "audit": "flows.library.auditing",
     "count_pretokens": "tokenizer",
+    "encode": "flows.library.encoding",
     "load": "tokenizer",
     "load_profile": "flows.profile",
+    "mix": "flows.library.mixing",
+    "pack": "flows.library.packing",
     "plan": "flows.run.api",
-    "run": "flows.run.api",
+    "run": "flows.library.running",
     "sweep": "flows.run.api",
-    "train": "tokenizer",
+    "train": "flows.library.training",
     "train_from_counts": "tokenizer",
     "train_sweep_from_counts": "tokenizer",
 }
 
 __all__ = [
+    "Artifact",
     "EncodedBatch",
+    "FinishedRun",
     "PackedDataset",
     "PackedReader",
     "PlanRow",
     "Profile",
     "RunResult",
     "Store",
+    "Table",
     "Tokenizer",
+    "audit",
     "count_pretokens",
+    "encode",
     "load",
     "load_profile",
+    "mix",
+    "pack",
     "plan",
     "run",
     "sweep",

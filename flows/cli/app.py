@@ -14,7 +14,7 @@ FAILED, USAGE = 1, 2
 _ORDER = (
     *("run", "plan", "up", "deploy", "doctor"),
     *("profiles", "init"),
-    *("ls", "show", "lineage", "diff", "verify", "tag", "remove", "gc", "du", "sql", "catalog"),
+    *("ls", "runs", "show", "lineage", "diff", "verify", "tag", "remove", "gc", "du", "sql", "catalog"),
     *("trace", "takedown", "export"),
     *("encode", "decode", "sweep", "compare", "report", "suspects", "extend", "trim", "resize-embeddings"),
 )

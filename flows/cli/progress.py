@@ -112,7 +112,7 @@ class TaskGroup:
         return key_figures(self.kind, self.metrics)
 
 
-class _Groups(ABC):
+class Groups(ABC):
     """Keeps the groups in the order of their first report; the base of both displays."""
 
     def __init__(self, console: Console) -> None:
@@ -198,7 +198,7 @@ class _Groups(ABC):
         return self.groups.setdefault(name, TaskGroup(name))
 
 
-class PlainProgress(_Groups):
+class PlainProgress(Groups):
     """Prints one line per finished group, and regular lines for long ones."""
 
     def __enter__(self) -> Self:
@@ -224,7 +224,7 @@ class PlainProgress(_Groups):
         self.write(Text(line.rstrip()))
 
 
-class LiveProgress(_Groups):
+class LiveProgress(Groups):
     """Shows every group as a line with a mark, a bar and a clock.
 
     The lines are cleared after a successful run, whose summary follows; after a failure they stay.

@@ -18,6 +18,7 @@ import typer
 from tokmill.flows.cli.app import FAILED, USAGE, app
 from tokmill.flows.cli.interruption import InterruptedCommandError
 from tokmill.flows.errors import FlowError, ProfileError, UsageError
+from tokmill.flows.run.caller import from_a_command
 from tokmill.flows.run.exception_frames import clear_frames
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tokenizer.core.errors import TokenizerError
@@ -30,7 +31,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: the words after `tokmill`; those of the process if not given.
     """
     try:
-        app(args=None if arguments is None else list(arguments), prog_name="tokmill")
+        with from_a_command():
+            app(args=None if arguments is None else list(arguments), prog_name="tokmill")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else FAILED
     except Exception as error:

@@ -84,19 +84,19 @@ def _table(title: str, model: type[Any]) -> Schema:
 BUILD = Deployed(
     build_corpus,
     "Raw text to packed token shards: every stage cached by its fingerprint.",
-    ("train", "balance", "tokenizer", "mix", "pack", "holdout", "audit"),
+    ("train", "balance", "tokenizer", "mix", "pack", "holdout", "audit", "experiment"),
     per_profile=True,
 )
 SWEEP = Deployed(
     sweep_tokenizers,
     "Tokenizers of several families, temperatures and sizes, measured side by side, and which to take.",
-    ("train", "balance", "holdout"),
+    ("train", "balance", "holdout", "experiment"),
     {"grid": _table("What is tried, all with all", Grid), "model": _table("The model", SweepParams)},
 )
 TRAIN = Deployed(
     train_tokenizer,
     "The tokenizer of a profile, with its audit and card; nothing is mixed or packed.",
-    ("train", "balance", "holdout", "audit"),
+    ("train", "balance", "holdout", "audit", "experiment"),
     {
         "card": {
             "title": "Card",
@@ -109,12 +109,12 @@ TRAIN = Deployed(
 AUDIT = Deployed(
     audit_tokenizer,
     "An existing tokenizer, judged on the text of a profile.",
-    ("tokenizer", "holdout", "audit"),
+    ("tokenizer", "holdout", "audit", "experiment"),
 )
 REPACK = Deployed(
     repack,
     "A mixture that is in the store, packed anew with other parameters.",
-    ("pack",),
+    ("pack", "experiment"),
     {
         "mixture": {
             "title": "Mixture",

@@ -105,6 +105,7 @@ SECTIONS: Mapping[str, Section] = {
             "on_failure": "If the gate fails",
         },
     ),
+    "experiment": Section("Experiment", {"name": "Experiment", "tags": "Tags", "notes": "Notes"}),
 }
 
 MACHINE: Mapping[str, Schema] = {
@@ -268,6 +269,7 @@ _MODELS = {
     "pack": "PackParams",
     "holdout": "HoldoutParams",
     "audit": "Auditing",
+    "experiment": "Experiment",
 }
 
 

@@ -1,7 +1,7 @@
 """Profiles: one TOML file per run, validated before anything runs."""
 
 from tokmill.flows.profile.files import shipped_folder, shipped_names
-from tokmill.flows.profile.load import load_profile
+from tokmill.flows.profile.load import load_profile, profile_of
 from tokmill.flows.profile.model import SIZE, Execution, ExistingTokenizer, Profile, Size
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Profile",
     "Size",
     "load_profile",
+    "profile_of",
     "shipped_folder",
     "shipped_names",
 ]

@@ -27,6 +27,7 @@ from tokmill.tasks.remote.location import is_remote, local_path
 Table: TypeAlias = dict[str, Any]
 
 OVERRIDES = "--set"
+TABLE = "the given table"
 _MAX_BYTES = 4 << 20
 MAX_DEPTH = 24
 _SHOWN_CHARS = 60

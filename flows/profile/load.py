@@ -7,10 +7,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from tokmill.flows.errors import ProfileError
 from tokmill.flows.nearest import suggestion
 from tokmill.flows.profile.changes import Change, changes_between
 from tokmill.flows.profile.files import (
     OVERRIDES,
+    TABLE,
     Layered,
     dotted,
     find_profile,
@@ -50,9 +52,46 @@ def load_profile(
     """
     path = find_profile(str(name_or_path))
     layered = read_layers(path)
+    layered.table.setdefault("name", path.stem)
+    return _loaded(layered, path.stem, overrides, fixed)
+
+
+def profile_of(
+    table: Mapping[str, Any], name: str = "own", overrides: Iterable[str] | Mapping[str, Any] = ()
+) -> Profile:
+    """Make a profile of a table like that of a TOML file; None stands for "not set".
+
+    Args:
+        table: the sections. Relative file patterns start at the working directory.
+        name: the profile's name, if the table has none.
+        overrides: see `load_profile`.
+
+    Raises:
+        ProfileError: as `load_profile`; tables that extend a file are not supported.
+    """
+    if "extends" in table:
+        raise ProfileError(
+            f"profile '{name}': extends={table['extends']!r} is for files; name that profile, with overrides"
+        )
+    layered = Layered()
+    layered.merge(with_absolute_paths(_without_none(table), Path.cwd()), TABLE)
+    layered.table.setdefault("name", name)
+    return _loaded(layered, str(layered.table["name"]), overrides, ())
+
+
+def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Write None as TOML files do, as an empty string."""
+    return {
+        key: _without_none(value) if isinstance(value, Mapping) else "" if value is None else value
+        for key, value in table.items()
+    }
+
+
+def _loaded(
+    layered: Layered, stem: str, overrides: Iterable[str] | Mapping[str, Any], fixed: Collection[str]
+) -> Profile:
     own = deepcopy(layered.table) if overrides else None
     layered.merge(with_absolute_paths(overrides_table(overrides), Path.cwd()), OVERRIDES)
-    layered.table.setdefault("name", path.stem)
     name = str(layered.table["name"])
     if refused := list(_fixed(layered, fixed)):
         raise profile_error(name, refused)
@@ -62,7 +101,7 @@ def load_profile(
         raise profile_error(name, problems_of(error, Profile, layered)) from error
     if found := list(_contradictions(profile, layered)):
         raise profile_error(name, found)
-    changed = () if own is None else _changes(profile, own, path.stem, layered)
+    changed = () if own is None else _changes(profile, own, stem, layered)
     return profile.with_notes([*layered.notes, *_overrides_without_effect(profile, layered)], changed)
 
 

@@ -1,9 +1,9 @@
 """A profile: all settings of one run of the DAG, in one frozen, validated value.
 
 Each stage has a section, whose model is the stage's parameters; a missing section has the stage's defaults.
-`[execution]` has the machine settings, `[schedule]` the times of a deployment's runs, and `[notify]` says who
-is told of a run's end; none of them changes a fingerprint. `[train]` and `[tokenizer]` exclude each other: a
-run either trains a tokenizer or uses an existing one.
+`[experiment]` says what a run belongs to, `[execution]` has the machine settings, `[schedule]` the times of a
+deployment's runs, and `[notify]` says who is told of a run's end; none of them changes a fingerprint.
+`[train]` and `[tokenizer]` exclude each other: a run either trains a tokenizer or uses an existing one.
 """
 
 from collections.abc import Iterable
@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
 
 from tokmill.flows.profile.changes import Change
+from tokmill.flows.profile.experiment import Experiment
 from tokmill.flows.profile.notify import Notify
 from tokmill.flows.profile.schedule import Schedule
 from tokmill.flows.profile.stages import StageName
@@ -179,6 +180,7 @@ class Profile(BaseModel):
     pack: PackParams = PackParams()
     tokenizer_card: TokenizerCardParams = TokenizerCardParams()
     card: CardParams = CardParams()
+    experiment: Experiment = Experiment()
     schedule: Schedule | None = None
     execution: Execution = Execution()
     notify: Notify = Notify()

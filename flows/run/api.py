@@ -8,6 +8,7 @@ from typing import Any, TypedDict, Unpack
 
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.run.announcing import announcing
+from tokmill.flows.run.called import named
 from tokmill.flows.run.composition import compose
 from tokmill.flows.run.direct import Compose, Shown, reused, run_directly
 from tokmill.flows.run.machine import Machine, store_url, writable_store
@@ -15,7 +16,7 @@ from tokmill.flows.run.planning import PlanRow, plan_dag, plan_profile
 from tokmill.flows.run.progress import Reporter, Silent, noting_warnings
 from tokmill.flows.run.results import RunResult
 from tokmill.flows.run.sources import resolve_sources
-from tokmill.flows.run.sweeping import compose_sweep, curves_of, grid_of
+from tokmill.flows.run.sweeping import compose_sweep, curves_of, grid_of, tried
 from tokmill.flows.server.settings import may_have_a_server, prepare_terminal_run
 from tokmill.tasks.store import Store, Verify
 from tokmill.tasks.sweep.params import SweepParams
@@ -123,9 +124,9 @@ def sweep(  # noqa: PLR0913 - the grid and the model are given by their parts
     location, told = store_url(_text(store), loaded.execution), reporter or Silent()
     with announcing(loaded, location, told.note):
         machine = _opened(loaded, location, told, settings)
-        found = _without_prefect(
-            loaded, machine, told, partial(compose_sweep, loaded, grid, model), prefect, False
-        )
+        composed = partial(compose_sweep, loaded, grid, model)
+        name = named(loaded, ["sweep", *tried(grid)])
+        found = _without_prefect(loaded, machine, told, composed, prefect, False, name)
         if found is not None:
             return found
         with _server(machine.open_store(), told):
@@ -142,7 +143,13 @@ def _opened(profile: Profile, location: str, reporter: Reporter, settings: Setti
 
 
 def _without_prefect(
-    profile: Profile, machine: Machine, reporter: Reporter, composed: Compose, prefect: bool, shows: bool
+    profile: Profile,
+    machine: Machine,
+    reporter: Reporter,
+    composed: Compose,
+    prefect: bool,
+    shows: bool,
+    name: str | None = None,
 ) -> RunResult | None:
     """Run in this process, if that is wanted or all is in the store already; else return None.
 
@@ -150,11 +157,11 @@ def _without_prefect(
     `shows`, else by Prefect.
     """
     if not prefect:
-        return run_directly(profile, machine, reporter, composed)
+        return run_directly(profile, machine, reporter, composed, name)
     if machine.refresh:
         return None
     if not may_have_a_server():
-        return reused(profile, machine, reporter, composed)
+        return reused(profile, machine, reporter, composed, name=name)
     return (
         reused(profile, machine, reporter, composed, lambda: _shown(profile, machine, reporter))
         if shows

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from tokmill.flows.profile import Profile
 from tokmill.flows.run.announcing import announcer_of
+from tokmill.flows.run.beginning import begun
 from tokmill.flows.run.composer import Locate
 from tokmill.flows.run.dag import Dag, Done, Job, Node, Step, walk
 from tokmill.flows.run.execution import Executor
@@ -24,18 +25,22 @@ from tokmill.flows.run.performing import perform
 from tokmill.flows.run.progress import Reporter, noting_warnings
 from tokmill.flows.run.recording import recorded
 from tokmill.flows.run.results import RunResult, RunRow
+from tokmill.flows.run.so_far import SoFar
 from tokmill.flows.run.sources import Sources, resolve_sources
 from tokmill.flows.run.tasks import Asked, Ended, TaskSpec
 from tokmill.tasks.core.errors import StoreError, TaskError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Provenance, Store, Verify
 from tokmill.tasks.store.leases import hold, leased
+from tokmill.tasks.store.runs import State
 from tokmill.tokenizer.core.stopping import allow_work, request_stop
 
 Compose: TypeAlias = Callable[[Sources, Locate], Dag]
 
 
-def run_directly(profile: Profile, machine: Machine, reporter: Reporter, compose: Compose) -> RunResult:
+def run_directly(
+    profile: Profile, machine: Machine, reporter: Reporter, compose: Compose, name: str | None = None
+) -> RunResult:
     """Make the artifacts of a DAG, and record the run in the catalog.
 
     Args:
@@ -43,21 +48,26 @@ def run_directly(profile: Profile, machine: Machine, reporter: Reporter, compose
         machine: the machine settings; with one worker all work is done in the calling thread.
         reporter: called with the progress.
         compose: returns the DAG, given the resolved sources and where artifacts are.
+        name: what the run is called; by default after its profile and overrides.
 
     Raises:
         SourceError: a source matches no file, or one file twice.
         RunError: a task failed; artifacts that were published before stay published.
     """
-    store, run_id, provenance = machine.open_store(), str(uuid4()), Provenance.collect()
+    store, run_id, so_far = machine.open_store(), str(uuid4()), SoFar()
+    provenance = Provenance.collect(run_id=run_id)
     store.catalog.settle()
-    note_end, announcer = partial(_note_end, store, run_id), announcer_of(profile, store)
-    with recorded(profile, store, run_id, provenance, note_end, announcer) as completed:
+    note_end, announcer = partial(_note_end, store, run_id, so_far), announcer_of(profile, store)
+    begins = begun(profile, machine, provenance, name=name)
+    with recorded(store, run_id, begins, so_far, note_end, announcer) as completed:
         with pool_of(machine.workers) as pool, noting_warnings(reporter):
-            dag = compose(resolve_sources(profile, store, rehash=machine.rehash), store.arriving)
+            so_far.sources = resolve_sources(profile, store, rehash=machine.rehash)
+            dag = compose(so_far.sources, store.arriving)
             share = machine.memory_bytes // machine.workers
             tasks, limits = DirectTasks(pool), machine.limits
             settings = (machine.verify, share, provenance, limits, machine.refresh)
             executor = Executor(store, tasks, reporter, *settings)
+            so_far.rows, so_far.steps = executor.rows_so_far, executor.steps_so_far
             done = executor.run(dag.jobs)
         result = _result(run_id, dag, executor.rows, done)
         completed(result)
@@ -84,6 +94,7 @@ def reused(
     reporter: Reporter,
     compose: Compose,
     show: Show = nullcontext,
+    name: str | None = None,
 ) -> RunResult | None:
     """Return the result of a run for which the store has every artifact, and record it; else None.
 
@@ -95,6 +106,7 @@ def reused(
         reporter: see `run_directly`.
         compose: see `run_directly`.
         show: called if everything was found.
+        name: see `run_directly`.
     """
     store, run_id = machine.open_store(), str(uuid4())
     with leased(store.layout, run_id, names=profile.name):
@@ -108,26 +120,30 @@ def reused(
         if not _holds(store, found.rows):
             return None
         with show() as shown:
-            return _recorded_as_found(profile, store, reporter, found.rows, dag, done, shown)
+            so_far = SoFar(sources, lambda: found.rows, lambda: found.steps)
+            return _recorded_as_found(profile, machine, reporter, so_far, dag, done, shown, name)
 
 
 def _recorded_as_found(
     profile: Profile,
-    store: Store,
+    machine: Machine,
     reporter: Reporter,
-    rows: Sequence[RunRow],
+    so_far: SoFar,
     dag: Dag,
     done: Done,
     shown: Shown | None,
+    name: str | None,
 ) -> RunResult:
     run_id, link = (str(uuid4()), None) if shown is None else (shown.run_id, shown.link)
+    store, rows = machine.open_store(), so_far.rows()
     for row in rows:
         store.label(row.ref, row.name)
         reporter.on_finish(row.task, row.how, row.seconds, row.ref, row.metrics)
     result = _result(run_id, dag, rows, done)
-    provenance = Provenance.collect(flow_run_id=None if shown is None else run_id)
-    note_end, announcer = partial(_note_end, store, run_id), announcer_of(profile, store, link=link)
-    with recorded(profile, store, run_id, provenance, note_end, announcer) as completed:
+    provenance = Provenance.collect(flow_run_id=None if shown is None else run_id, run_id=run_id)
+    note_end, announcer = partial(_note_end, store, run_id, so_far), announcer_of(profile, store, link=link)
+    begins = begun(profile, machine, provenance, name=name, url=link)
+    with recorded(store, run_id, begins, so_far, note_end, announcer) as completed:
         completed(result)
         if shown is not None:
             left = iter(rows)
@@ -154,6 +170,7 @@ class _Found:
 
     def __init__(self, store: Store, verify: Verify) -> None:
         self.rows: list[RunRow] = []
+        self.steps: list[Step] = []
         self._store = store
         self._verify = verify
 
@@ -162,6 +179,7 @@ class _Found:
         ref = self._store.lookup(step.request(), verify=self._verify)
         if ref is None:
             raise _MissingError(step.title)
+        self.steps.append(step)
         self.rows.append(RunRow(step.title, ref, "cached", 0.0, self._store.record(ref).metrics))
         return ref
 
@@ -171,15 +189,15 @@ def _result(run_id: str, dag: Dag, rows: Sequence[RunRow], done: Done) -> RunRes
     return RunResult(run_id, rows, {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)})
 
 
-def _note_end(store: Store, run_id: str, error: BaseException) -> None:
+def _note_end(store: Store, run_id: str, so_far: SoFar, error: BaseException) -> None:
     """Record why a run ended; if that fails (a full disk), the run's own error is still reported."""
     message = str(error) or type(error).__name__
     try:
         if isinstance(error, Exception):
-            store.catalog.finish_run(run_id, state="failed", message=message)
+            store.catalog.finish_run(run_id, state="failed", message=message, found=so_far.found())
         else:
-            ended = "cancelled" if isinstance(error, KeyboardInterrupt) else "crashed"
-            store.catalog.note_end(run_id, state=ended, message=message)  # type: ignore[arg-type]
+            ended: State = "cancelled" if isinstance(error, KeyboardInterrupt) else "crashed"
+            store.catalog.note_end(run_id, state=ended, message=message, found=so_far.found())
     except StoreError as unwritten:
         error.add_note(str(unwritten))
 

@@ -20,6 +20,7 @@ from prefect.exceptions import Abort, Pause, TerminationSignal
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 
 from tokmill.flows.run.deadline import SECONDS, end_soon
+from tokmill.flows.run.so_far import SoFar
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.runs import State
@@ -38,16 +39,18 @@ _RUN_STATES: dict[StateType, State] = {
 class Ending:
     """Records the end of a run that does not complete."""
 
-    def __init__(self, store: Store, run_id: str, *, hurried: bool) -> None:
+    def __init__(self, store: Store, run_id: str, so_far: SoFar, *, hurried: bool) -> None:
         """Prepare for the end of a run.
 
         Args:
             store: which has the run.
             run_id: its id.
+            so_far: what it has by then.
             hurried: whether a worker has started its process, and waits for its end after a signal.
         """
         self._store = store
         self._run_id = run_id
+        self._so_far = so_far
         self._seconds = _SECONDS_OF_A_WORKERS_RUN if hurried else SECONDS
         self._noted = False
 
@@ -62,14 +65,15 @@ class Ending:
             return
         self._noted = True
         catalog, run_id, message = self._store.catalog, self._run_id, message_of(error)
+        found = self._so_far.found()
         try:
             if isinstance(error, Exception):
-                catalog.finish_run(run_id, state="failed", message=message)
+                catalog.finish_run(run_id, state="failed", message=message, found=found)
             else:
-                catalog.note_end(run_id, state=state_of(error), message=message)
+                catalog.note_end(run_id, state=state_of(error), message=message, found=found)
             known = server_state(run_id)
             if known is not None:
-                catalog.note_end(run_id, state=known, message=message)
+                catalog.note_end(run_id, state=known, message=message, found=found)
         except StoreError as unwritten:
             error.add_note(str(unwritten))
 

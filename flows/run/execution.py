@@ -98,6 +98,14 @@ class Executor:
         self.rows = [row for job in jobs for row in self._started[job].in_order]
         return self._done
 
+    def rows_so_far(self) -> Sequence[RunRow]:
+        """Return the outcome of each task that has ended by now, also of a run that failed."""
+        return [row for started in list(self._started.values()) for row in started.in_order]
+
+    def steps_so_far(self) -> Sequence[Step]:
+        """Return the steps of the jobs that were begun."""
+        return [step for started in list(self._started.values()) for step in started.steps]
+
     def _submit_ready(self, waiting: Sequence[Job]) -> Sequence[Job]:
         """Start the jobs whose dependencies are done, unless something failed; return the others."""
         still_waiting = []
@@ -181,8 +189,8 @@ class Executor:
             self.reporter.on_fail(step.title, str(outcome))
             return outcome
         how, began, seconds = self._times(step.title, ended)
-        metrics = self.store.record(outcome).metrics
-        row = RunRow(step.title, outcome, how, seconds, metrics, began)
+        record = self.store.record(outcome)
+        row = RunRow(step.title, outcome, how, seconds, record.metrics, began, record.timings.peak_bytes)
         self.reporter.on_finish(step.title, how, seconds, outcome, row.metrics)
         return row
 

@@ -22,7 +22,7 @@ from tokmill.flows.profile.overrides import parse_override
 Section: TypeAlias = dict[str, Any] | None
 """Values of one table of the profile, by key; None for the profile's own."""
 
-TABLES = ("train", "balance", "tokenizer", "mix", "pack", "holdout", "audit")
+TABLES = ("train", "balance", "tokenizer", "mix", "pack", "holdout", "audit", "experiment")
 """The tables of the profile that a run's parameters have values of."""
 
 KEPT = "tokmill"

@@ -25,6 +25,9 @@ from tokmill.flows.page.links import Links
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.served import require_served
 from tokmill.flows.run.announcing import announcer_of
+from tokmill.flows.run.asked import started_at_the_server
+from tokmill.flows.run.beginning import begun, started_here
+from tokmill.flows.run.called import named
 from tokmill.flows.run.composer import Locate
 from tokmill.flows.run.composition import compose
 from tokmill.flows.run.dag import Dag
@@ -32,13 +35,14 @@ from tokmill.flows.run.ending import Ending
 from tokmill.flows.run.execution import Executor
 from tokmill.flows.run.filled import TABLES, Section, overrides_of, shown_values
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.naming import named, tag_run, typed_name
+from tokmill.flows.run.naming import tag_run, typed_name
 from tokmill.flows.run.page import Page, shown_to
 from tokmill.flows.run.prefect_task import drop_bare_ends
 from tokmill.flows.run.progress import Both, Reporter, Silent, noting_warnings
 from tokmill.flows.run.recording import recorded
 from tokmill.flows.run.results import RunResult
 from tokmill.flows.run.runners import RUNNERS
+from tokmill.flows.run.so_far import SoFar
 from tokmill.flows.run.sources import Sources, resolve_sources
 from tokmill.flows.run.summary import summed_up
 from tokmill.flows.server.pages import PAGES
@@ -122,6 +126,7 @@ def build_corpus(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
     pack: Section = None,
     holdout: Section = None,
     audit: Section = None,
+    experiment: Section = None,
     more: list[str] | None = None,
     until: list[str] | None = None,
     refresh: list[str] | None = None,
@@ -144,6 +149,7 @@ def build_corpus(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
         pack: Values of [pack].
         holdout: Values of [holdout].
         audit: Values of [audit].
+        experiment: Values of [experiment]: what the run belongs to, tags and notes; they change no artifact.
         more: Any other values, as section.key=value, e.g. encode.min_tokens=16.
         until: Kinds of artifacts to make, with what they are made from; all if empty.
         refresh: Stages whose artifacts are made again although the store has them.
@@ -162,7 +168,7 @@ def build_corpus(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
     watcher = watched()
     sections = {"train": train, "balance": balance, "tokenizer": tokenizer, "mix": mix, "pack": pack}
     loaded = watcher.profile or load_served(
-        profile, {**sections, "holdout": holdout, "audit": audit}, more or ()
+        profile, {**sections, "holdout": holdout, "audit": audit, "experiment": experiment}, more or ()
     )
     machine = Machine.of(
         loaded.execution,
@@ -257,13 +263,22 @@ def build(
     store = machine.open_store()
     run_id = str(flow_run.id)
     provenance = Provenance.collect(flow_run_id=run_id, deployment_id=deployment.id)
-    ending = Ending(store, run_id, hurried=_WATCHER.get() is None)
+    so_far, in_this_process = SoFar(), _WATCHER.get() is not None
+    ending = Ending(store, run_id, so_far, hurried=not in_this_process)
+    begins = begun(
+        profile,
+        machine,
+        provenance,
+        name=flow_run.name,
+        started_by=started_here() if in_this_process else started_at_the_server(),
+        url=flow_run.ui_url,
+    )
     announcer = announcer_of(profile, store, get_run_logger().warning, flow_run.ui_url)
     with (
         ending.after_all(),
-        recorded(profile, store, run_id, provenance, ending.note, announcer) as completed,
+        recorded(store, run_id, begins, so_far, ending.note, announcer) as completed,
     ):
-        result = _execute(profile, machine, store, reporter, provenance, compose, ending)
+        result = _execute(profile, machine, store, reporter, provenance, compose, ending, so_far)
         completed(result)
     return result
 
@@ -276,6 +291,7 @@ def _execute(
     provenance: Provenance,
     compose: Callable[[Sources, Locate], Dag],
     ending: Ending,
+    so_far: SoFar,
 ) -> RunResult:
     run_id = str(provenance.flow_run_id)
     drop_bare_ends()
@@ -283,12 +299,13 @@ def _execute(
     with RUNNERS[machine.runner].opened(machine, run_id) as tasks, noting_warnings(reporter):
         page = Page(store, run_id, profile.name, _links(store, run_id), tasks.task_runs)
         with shown_to(page), ending.at_once(tasks.stop):
-            sources = resolve_sources(profile, store, rehash=machine.rehash)
+            so_far.sources = resolve_sources(profile, store, rehash=machine.rehash)
             share = machine.memory_bytes // machine.workers
             told = Both(reporter, page)
             settings = (machine.verify, share, provenance, machine.limits, machine.refresh)
             executor = Executor(store, tasks, told, *settings)
-            dag = compose(sources, store.arriving)
+            so_far.rows, so_far.steps = executor.rows_so_far, executor.steps_so_far
+            dag = compose(so_far.sources, store.arriving)
             made = dag.artifacts(executor.run(dag.jobs))
             refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}
             result = RunResult(run_id, executor.rows, refs)

@@ -8,6 +8,7 @@ import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias, get_args
 
 from tokmill.flows.errors import UsageError
@@ -87,7 +88,7 @@ class Machine:
         return Store.open(self.store)
 
 
-def open_store(location: str) -> Store:
+def open_store(location: str | Path) -> Store:
     """Open a store, which need not exist yet.
 
     Raises:

@@ -13,12 +13,13 @@ from prefect.runtime import flow_run
 from pydantic import Field
 
 from tokmill.flows.errors import RunError
+from tokmill.flows.run.called import named
 from tokmill.flows.run.composition import compose, compose_packing
 from tokmill.flows.run.direct import Compose
 from tokmill.flows.run.filled import Section
 from tokmill.flows.run.flow import build, load_served, profile_of_run, watched
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.naming import named, typed_name
+from tokmill.flows.run.naming import typed_name
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store, Verify
@@ -47,6 +48,7 @@ def train_tokenizer(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
     balance: Section = None,
     holdout: Section = None,
     audit: Section = None,
+    experiment: Section = None,
     card: bool = True,
     more: list[str] | None = None,
     refresh: list[str] | None = None,
@@ -64,6 +66,7 @@ def train_tokenizer(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
         balance: Values of [balance].
         holdout: Values of [holdout].
         audit: Values of [audit].
+        experiment: Values of [experiment].
         card: Whether to write the tokenizer's card, for which all text is encoded.
         more: Any other values, as section.key=value.
         refresh: Stages whose artifacts are made again.
@@ -78,6 +81,7 @@ def train_tokenizer(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
     """
     until = ["tokenizer", "audit", *(["tokenizer_card"] if card else [])]
     sections = {"train": train, "balance": balance, "holdout": holdout, "audit": audit}
+    sections |= {"experiment": experiment}
     settings = _settings(store, workers, memory, verify, rehash, refresh)
     return _built(profile, sections, more, settings, lambda loaded, _: partial(compose, loaded, until=until))
 
@@ -92,6 +96,7 @@ def audit_tokenizer(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
     tokenizer: Section = None,
     holdout: Section = None,
     audit: Section = None,
+    experiment: Section = None,
     more: list[str] | None = None,
     refresh: list[str] | None = None,
     store: str | None = None,
@@ -107,6 +112,7 @@ def audit_tokenizer(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
         tokenizer: Which one: `use`, an artifact or the path of a file or folder.
         holdout: Values of the profile's table [holdout].
         audit: Values of [audit].
+        experiment: Values of [experiment].
         more: Any other values, as section.key=value.
         refresh: Stages whose artifacts are made again.
         store: Folder of the artifacts.
@@ -118,7 +124,7 @@ def audit_tokenizer(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
     Raises:
         ProfileError, SourceError, RunError: as `build_corpus`.
     """
-    sections = {"tokenizer": tokenizer, "holdout": holdout, "audit": audit}
+    sections = {"tokenizer": tokenizer, "holdout": holdout, "audit": audit, "experiment": experiment}
     settings = _settings(store, workers, memory, verify, rehash, refresh)
     return _built(
         profile, sections, more, settings, lambda loaded, _: partial(compose, loaded, until=["audit"])
@@ -134,6 +140,7 @@ def repack(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
     profile: str = "quickstart",
     mixture: str = "",
     pack: Section = None,
+    experiment: Section = None,
     more: list[str] | None = None,
     refresh: list[str] | None = None,
     store: str | None = None,
@@ -147,6 +154,7 @@ def repack(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
         profile: Its packing parameters are used, and its name.
         mixture: The mixture, e.g. mixture/books@v3; empty for the profile's latest.
         pack: Values of the profile's table [pack].
+        experiment: Values of [experiment].
         more: Any other values, as section.key=value.
         refresh: Stages whose artifacts are made again.
         store: Folder of the artifacts.
@@ -160,7 +168,7 @@ def repack(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
     settings = _settings(store, workers, memory, verify, False, refresh)
     return _built(
         profile,
-        {"pack": pack},
+        {"pack": pack, "experiment": experiment},
         more,
         settings,
         lambda loaded, where: partial(compose_packing, loaded, _mixture(where, mixture, loaded.name)),

@@ -6,18 +6,19 @@ Once the end is recorded, those are told of it whom the profile names (`announci
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tokmill.flows.profile import Profile
 from tokmill.flows.run.announcing import Announcer
 from tokmill.flows.run.results import RunResult
-from tokmill.tasks.store import Provenance, RunArtifact, Store
+from tokmill.flows.run.so_far import SoFar
+from tokmill.tasks.store import Store
+from tokmill.tasks.store.runs import Begun
 
 
 @contextmanager
 def recorded(
-    profile: Profile,
     store: Store,
     run_id: str,
-    provenance: Provenance,
+    begun: Begun,
+    so_far: SoFar,
     note_end: Callable[[BaseException], None],
     announcer: Announcer,
 ) -> Iterator[Callable[[RunResult], None]]:
@@ -27,10 +28,10 @@ def recorded(
         what is to be called with the result, once there is one.
 
     Args:
-        profile: the resolved profile, which is recorded.
         store: whose catalog has the run.
         run_id: the run's key there.
-        provenance: of the run.
+        begun: what is known of it at its start.
+        so_far: what it has at its end.
         note_end: records the end of a run that does not complete.
         announcer: tells people of the end.
 
@@ -40,14 +41,13 @@ def recorded(
     results: list[RunResult] = []
 
     def completed(result: RunResult) -> None:
-        artifacts = [RunArtifact(task=row.task, ref=row.ref, how=row.how) for row in result.rows]
-        store.catalog.finish_run(run_id, state="completed", artifacts=artifacts)
+        so_far.rows, so_far.refs = lambda: result.rows, result.refs
+        store.catalog.finish_run(run_id, state="completed", found=so_far.found())
         results.append(result)
 
-    with store.catalog.alive(run_id, profile.name):
+    with store.catalog.alive(run_id, begun.profile):
         try:
-            parameters = profile.for_record()
-            store.catalog.add_run(run_id, profile=profile.name, parameters=parameters, provenance=provenance)
+            store.catalog.add_run(run_id, begun=begun)
             yield completed
         except BaseException as error:
             note_end(error)

@@ -16,6 +16,7 @@ class RunRow:
         how: whether the task made the artifact, found it, or waited for another process to make it.
         seconds: wall time of making or waiting; 0 if it was cached.
         began: start time, in seconds of a clock that is common to all tasks of the run.
+        peak_bytes: the most memory that was held while it was made; None if that is not known.
     """
 
     task: str
@@ -24,6 +25,7 @@ class RunRow:
     seconds: float
     metrics: Mapping[str, Scalar]
     began: float = 0.0
+    peak_bytes: int | None = None
 
     @property
     def name(self) -> str:

@@ -1,6 +1,5 @@
 """The flow `sweep`: trains and measures the tokenizers of a grid, and recommends one of them."""
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any
 
@@ -9,20 +8,19 @@ from prefect.runtime import flow_run
 from pydantic import Field
 
 from tokmill.flows.profile import Profile
+from tokmill.flows.run.called import named
 from tokmill.flows.run.composer import Locate
 from tokmill.flows.run.dag import Dag
 from tokmill.flows.run.filled import Section
 from tokmill.flows.run.flow import build, load_served, profile_of_run, watched, watching
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.naming import listed, named, typed_name
+from tokmill.flows.run.naming import typed_name
 from tokmill.flows.run.progress import Reporter
 from tokmill.flows.run.results import RunResult
 from tokmill.flows.run.sources import Sources
-from tokmill.flows.run.sweeping import Grid, compose_sweep
+from tokmill.flows.run.sweeping import Grid, compose_sweep, tried
 from tokmill.tasks.store import Verify
 from tokmill.tasks.sweep.params import SweepParams
-
-_WORDS = {"families": "family", "vocab_sizes": "vocab size", "temperatures": "temperature"}
 
 
 def _sweep_name() -> str:
@@ -33,13 +31,7 @@ def _sweep_name() -> str:
     profile = profile_of_run()
     if profile is None:
         return f"{given['profile']} · sweep"
-    return named(profile, ["sweep", *_tried(given.get("grid") or {})])
-
-
-def _tried(grid: Mapping[str, Any] | Grid) -> list[str]:
-    values = grid.model_dump() if isinstance(grid, Grid) else grid
-    said = (listed(words, values.get(key) or ()) for key, words in _WORDS.items())
-    return [words for words in said if words]
+    return named(profile, ["sweep", *tried(given.get("grid") or {})])
 
 
 @flow(
@@ -54,6 +46,7 @@ def sweep_tokenizers(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
     train: Section = None,
     balance: Section = None,
     holdout: Section = None,
+    experiment: Section = None,
     more: list[str] | None = None,
     store: str | None = None,
     workers: Annotated[int, Field(ge=1)] | None = None,
@@ -70,6 +63,7 @@ def sweep_tokenizers(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
         train: Values that replace those of the profile's table [train] for this run.
         balance: Likewise for [balance].
         holdout: Likewise for [holdout].
+        experiment: Likewise for [experiment].
         more: Any other values, as section.key=value.
         store: Folder of the artifacts; empty for TOKMILL_STORE or the profile's own.
         workers: Number of parallel tasks; empty for one per core. Changes no result.
@@ -83,7 +77,7 @@ def sweep_tokenizers(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
         RunError: a task failed; artifacts that were published before stay published.
     """
     watcher = watched()
-    sections = {"train": train, "balance": balance, "holdout": holdout}
+    sections = {"train": train, "balance": balance, "holdout": holdout, "experiment": experiment}
     loaded = watcher.profile or load_served(profile, sections, more or ())
     machine = Machine.of(
         loaded.execution, store=store, workers=workers, memory=memory, verify=verify, rehash=rehash

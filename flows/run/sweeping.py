@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.profile import Profile
 from tokmill.flows.profile.problems import first_problem
+from tokmill.flows.run.called import listed
 from tokmill.flows.run.composer import Composer, Locate
 from tokmill.flows.run.dag import Dag, Job, JobInput
 from tokmill.flows.run.sources import Sources
@@ -29,6 +30,8 @@ from tokmill.tasks.sweep.params import SweepParams
 from tokmill.tasks.sweep.stage import SWEEP, SweepStageParams
 from tokmill.tasks.train.stage import TrainParams
 from tokmill.tokenizer.pipeline.families import FamilyName
+
+_WORDS = {"families": "family", "vocab_sizes": "vocab size", "temperatures": "temperature"}
 
 
 class Grid(BaseModel):
@@ -51,6 +54,13 @@ class Grid(BaseModel):
         if twice:
             raise ValueError(f"{twice[0]} is named twice; name each once")
         return values
+
+
+def tried(grid: Mapping[str, Any] | Grid) -> list[str]:
+    """Return what a grid tries, in words, for the name of a run: `vocab size 4,000 / 8,000`."""
+    values = grid.model_dump() if isinstance(grid, Grid) else grid
+    said = (listed(words, values.get(key) or ()) for key, words in _WORDS.items())
+    return [words for words in said if words]
 
 
 def grid_of(vocab_sizes: Iterable[int], temperatures: Iterable[float], families: Iterable[str]) -> Grid:

@@ -20,10 +20,10 @@ from prefect.utilities.urls import url_for
 
 from tokmill.flows.page.links import Links
 from tokmill.flows.profile import Profile
+from tokmill.flows.run.called import named, tags_of
 from tokmill.flows.run.dag import Job
 from tokmill.flows.run.groups import group_title
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.naming import named, tags_of
 from tokmill.flows.run.page import Page, shown_to
 from tokmill.flows.run.results import RunResult, RunRow
 from tokmill.flows.run.summary import summed_up

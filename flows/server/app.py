@@ -8,6 +8,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from tokmill.flows.server.askers import Askers
 from tokmill.flows.server.guard import Application, Guard, origins
 from tokmill.flows.server.loops import Loops, write_faults
 from tokmill.flows.server.pages import Pages
@@ -38,5 +39,5 @@ def create_app() -> Application:
     if faults:
         write_faults(Path(faults))
     # Requests of the server to itself (automations) go to Prefect's application and bypass the guard.
-    pages = Pages(Loops(application), os.environ.get("TOKMILL_STORE"))
+    pages = Pages(Loops(Askers(application)), os.environ.get("TOKMILL_STORE"))
     return Guard(pages, os.environ.get(HOSTS, "").split(","))

@@ -53,28 +53,34 @@ def look_at_runs(api: str, moment: datetime | None = None) -> list[Finding]:
                 *_late(client, {each.id: each for each in deployments}, now),
             ]
     except _UNANSWERED as error:
-        return [Finding("server", f"no Prefect server answers at {api}: {error}")]
+        fix = "start it (`tokmill up`), or correct PREFECT_API_URL"
+        return [Finding("server", f"no Prefect server answers at {api}: {error}", fix)]
 
 
 def look_at_doors(api: str) -> list[Finding]:
     """Return the ways in which the server answers requests of foreign web pages."""
-    found = []
+    found: list[tuple[str, str]] = []
     try:
         foreign = httpx.get(f"{api}/health", headers={"Origin": f"https://{_FOREIGN}"})
         if foreign.headers.get("access-control-allow-origin") in {"*", f"https://{_FOREIGN}"}:
             found.append(
-                "lets every web page read its answers: set PREFECT_SERVER_CORS_ALLOWED_ORIGINS to its own"
+                ("lets every web page read its answers", "set PREFECT_SERVER_CORS_ALLOWED_ORIGINS to its own")
             )
         token = httpx.get(f"{api}/csrf-token", params={"client": "doctor"})
         if token.status_code == httpx.codes.UNPROCESSABLE_ENTITY:
             found.append(
-                "accepts changes from every web page: set PREFECT_SERVER_CSRF_PROTECTION_ENABLED=true"
+                ("accepts changes from every web page", "set PREFECT_SERVER_CSRF_PROTECTION_ENABLED=true")
             )
         if httpx.get(f"{api}/health", headers={"Host": _FOREIGN}).is_success:
-            found.append("answers requests to any host name (DNS rebinding): use a proxy that checks Host")
+            found.append(
+                ("answers requests to any host name (DNS rebinding)", "use a proxy that checks Host")
+            )
     except httpx.HTTPError:
         return []  # `look_at_runs` reports that
-    return [Finding(f"door {number}", f"the server {text}", fails=False) for number, text in enumerate(found)]
+    return [
+        Finding(f"door {number}", f"the server {what}", fix, fails=False)
+        for number, (what, fix) in enumerate(found)
+    ]
 
 
 def _deployments(client: SyncPrefectClient) -> Iterator[DeploymentResponse]:
@@ -98,7 +104,8 @@ def _unscheduled(
         yield Finding(
             f"scheduler {deployment.id}",
             f"deployment {deployment.name}: an active schedule without a future run: the server's "
-            "scheduler fails; look for schedule_deployments in its log, and for incompatible packages",
+            "scheduler fails",
+            "look for schedule_deployments in its log, and for incompatible packages",
         )
 
 
@@ -113,33 +120,39 @@ def _late(
     for identity, runs in waiting.items():
         deployment = deployments[identity]
         since = min(run.expected_start_time for run in runs if run.expected_start_time is not None)
-        reason, fails = _why_late(client, deployment)
+        reason, fix, fails = _why_late(client, deployment)
         yield Finding(
             f"late {identity}",
             f"deployment {deployment.name}: {len(runs)} late, since {since:%Y-%m-%d %H:%M:%S} UTC: {reason}",
+            fix,
             fails,
         )
     if any(run.state_name == "Scheduled" for runs in waiting.values() for run in runs):
-        yield Finding("late runs", "the server does not mark late runs: its loop monitor_late_runs fails")
+        yield Finding(
+            "late runs",
+            "the server does not mark late runs: its loop monitor_late_runs fails",
+            "look for it in the server's log, and start the server again",
+        )
 
 
-def _why_late(client: SyncPrefectClient, deployment: DeploymentResponse) -> tuple[str, bool]:
-    """Return the cause, and whether it is a failure (a paused work pool is not)."""
+def _why_late(client: SyncPrefectClient, deployment: DeploymentResponse) -> tuple[str, str, bool]:
+    """Return the cause, the fix, and whether it is a failure (a paused work pool is not)."""
     pool = deployment.work_pool_name
     if pool is None:
-        return "it has no work pool, so no worker starts its runs; register it again", True
+        return "it has no work pool, so no worker starts its runs", "register it again", True
     try:
         paused = client.read_work_pool(pool).is_paused
         workers = client.read_workers_for_work_pool(pool)
     except ObjectNotFound:
-        return f"its work pool {pool} does not exist; register it again", True
+        return f"its work pool {pool} does not exist", "register it again", True
     if paused:
-        return f"its work pool {pool} is paused", False
+        return f"its work pool {pool} is paused", "resume it in the UI", False
     if any(worker.status == WorkerStatus.ONLINE for worker in workers):
-        return f"a worker of {pool} is online but has not started them: it is at a limit, or busy", False
+        what = f"a worker of {pool} is online but has not started them: it is at a limit, or busy"
+        return what, "wait, or raise the limit", False
     return (
-        f"no worker is online for its work pool {pool}; start one with `prefect worker start --pool {pool}`, "
-        "or `tokmill up` in its folder",
+        f"no worker is online for its work pool {pool}",
+        f"start one with `prefect worker start --pool {pool}`, or `tokmill up` in its folder",
         True,
     )
 

@@ -14,13 +14,20 @@ class Finding:
 
     Attributes:
         key: identifies the problem when it is found again.
-        text: place, problem and fix, in one line.
+        what: place and problem.
+        fix: what to do about it.
         fails: whether something does not work; False for advice.
     """
 
     key: str
-    text: str
+    what: str
+    fix: str
     fails: bool = True
+
+    @property
+    def text(self) -> str:
+        """Place, problem and fix, in one line."""
+        return f"{self.what}; {self.fix}"
 
 
 def look_at_packages() -> list[Finding]:
@@ -37,7 +44,8 @@ def look_at_faults(logs: Path) -> list[Finding]:
         lines = (logs / "faults.log").read_text("utf-8", "replace").splitlines()
     except FileNotFoundError:
         return []
-    return [Finding(f"fault {line}", f"the log of `tokmill up`: {line}") for line in lines]
+    fix = f"{logs / 'server.log'} has what came before it"
+    return [Finding(f"fault {line}", f"the log of `tokmill up`: {line}", fix) for line in lines]
 
 
 def out_of_bounds(requirements: list[str]) -> Iterator[Finding]:
@@ -49,6 +57,6 @@ def out_of_bounds(requirements: list[str]) -> Iterator[Finding]:
         if not requirement.specifier.contains(installed, prereleases=True):
             yield Finding(
                 f"package {requirement.name}",
-                f"{requirement.name} {installed} is installed; tokmill works with {requirement.specifier}: "
+                f"{requirement.name} {installed} is installed; tokmill works with {requirement.specifier}",
                 f"python -m pip install '{requirement.name}{requirement.specifier}'",
             )

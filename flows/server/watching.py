@@ -34,7 +34,7 @@ class Watch:
     def look(self) -> None:
         """Report new problems: reads the file of errors, and diagnoses the server once per minute."""
         for fault in self._new_faults():
-            self._report([Finding(fault, f"the server fails: {fault}; see {self._logs / 'server.log'}")])
+            self._report([Finding(fault, f"the server fails: {fault}", f"see {self._logs / 'server.log'}")])
         if time.monotonic() >= self._next_doctor and not self._doctor.is_alive():
             self._next_doctor = time.monotonic() + DOCTOR_SECONDS
             # In a thread, because requests to a busy server are retried, and Ctrl-C must not wait for that.

@@ -22,9 +22,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.store.annotations import Action, annotate
 from tokmill.tasks.store.asking import Answer, ask, check_question
 from tokmill.tasks.store.connection import (
     answer,
+    arrow_answer,
     has_snapshot,
     keep_backup,
     locked,
@@ -52,10 +55,21 @@ from tokmill.tasks.store.migrating import (
     NewerCatalogError,
 )
 from tokmill.tasks.store.provenance import Provenance, utc_now
-from tokmill.tasks.store.runs import Run, RunArtifact, State, read_run, run_path, settle, write_run
+from tokmill.tasks.store.runs import (
+    Begun,
+    Found,
+    Run,
+    RunArtifact,
+    State,
+    read_run,
+    run_path,
+    settle,
+    write_run,
+)
 from tokmill.tasks.store.storage import STORAGE
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
 Row: TypeAlias = dict[str, Any]
@@ -74,6 +88,11 @@ _VERSIONS = """
     FROM labels l JOIN artifacts a ON (a.kind, a.fingerprint) = (l.kind, l.fingerprint)
     WHERE coalesce(l.kind = $kind, true) AND coalesce(l.name = $name, true)
     ORDER BY l.kind, l.name, l.number
+"""
+
+_MADE_BY = """
+    SELECT stage, kind, name, fingerprint, content_digest, seconds, peak_bytes FROM artifacts
+    WHERE run_id = $run_id AND started >= $began::TIMESTAMP ORDER BY started, fingerprint
 """
 
 
@@ -144,6 +163,23 @@ class Catalog:
         """
         return self._answered(lambda connection: answer(connection, sql, parameters))
 
+    def table(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> "pa.Table":
+        """Return the rows of an SQL query as an Arrow table, whose columns have the query's types.
+
+        Raises:
+            StoreError: as `query`.
+        """
+        return self._answered(lambda connection: arrow_answer(connection, sql, parameters))
+
+    def ask_table(self, sql: str) -> "pa.Table":
+        """Answer a user's query as `ask`, as an Arrow table.
+
+        Raises:
+            StoreError: as `ask`.
+        """
+        check_question(sql)
+        return self._answered(lambda connection: arrow_answer(connection, sql, ()))
+
     def ask(self, sql: str) -> Answer:
         """Answer a user's query, which may be any that only reads.
 
@@ -177,51 +213,62 @@ class Catalog:
         run_id: str,
         *,
         profile: str = "",
-        parameters: Mapping[str, Any] | None = None,
-        provenance: Provenance | None = None,
+        begun: Begun | None = None,
     ) -> Run:
         """Record that a run has begun; an earlier attempt of the same run is kept with it.
+
+        Args:
+            run_id: its id.
+            profile: the profile's name, where nothing else is known.
+            begun: all that is known of it.
 
         Raises:
             StoreError: the id cannot be a file's name.
         """
         path = run_path(self._layout.runs, run_id)
-        run = Run(
-            run_id=run_id,
-            profile=profile,
-            parameters=parameters or {},
-            started=utc_now(),
-            provenance=provenance or Provenance.collect(),
-            earlier=_ended(read_run(path)).as_earlier() if STORAGE.exists(path) else [],
-        )
+        begun = begun or Begun(profile=profile, provenance=Provenance.collect(run_id=run_id))
+        known = {name: getattr(begun, name) for name in Begun.model_fields}
+        earlier = _ended(read_run(path)).as_earlier() if STORAGE.exists(path) else []
+        if earlier:
+            again = "resume" if earlier[-1].state == "suspended" else "retry"
+            known["started_by"] = known["started_by"].model_copy(update={"how": again})
+        run = Run(run_id=run_id, started=utc_now(), earlier=earlier, **known)
         self._save(run)
         return run
 
     def finish_run(
-        self, run_id: str, *, state: State, artifacts: Sequence[RunArtifact] = (), message: str = ""
+        self,
+        run_id: str,
+        *,
+        state: State,
+        artifacts: Sequence[RunArtifact] = (),
+        message: str = "",
+        found: Found | None = None,
     ) -> Run:
-        """Record how a run ended, and the artifacts that it asked for, in order.
+        """Record how a run ended, and what it has: the artifacts that it asked for, in order, and the rest.
 
         Raises:
             StoreError: there is no such run.
         """
-        run = read_run(run_path(self._layout.runs, run_id))
-        end = {"state": state, "message": message, "ended": utc_now(), "artifacts": list(artifacts)}
-        finished = run.model_copy(update=end)
+        finished = self._at_end(run_id, state, message, found or Found(artifacts))
         self._save(finished)
         self._quietly(self._take_in, None)
         self._share(None)
         return finished
 
-    def note_end(self, run_id: str, *, state: State, message: str) -> None:
+    def note_end(self, run_id: str, *, state: State, message: str, found: Found = Found()) -> None:  # noqa: B008 - frozen
         """Record how a run ended, but only in its file, for lack of time; the next query adds the rows.
 
         Raises:
             StoreError: there is no such run, or it cannot be written.
         """
+        write_run(self._layout, self._at_end(run_id, state, message, found))
+
+    def _at_end(self, run_id: str, state: State, message: str, found: Found) -> Run:
         run = read_run(run_path(self._layout.runs, run_id))
-        end = {"state": state, "message": message, "ended": utc_now()}
-        write_run(self._layout, run.model_copy(update=end))
+        end = {"state": state, "message": message, "ended": utc_now(), "metrics": dict(found.metrics)}
+        had = {"artifacts": list(found.artifacts), "inputs": list(found.inputs)}
+        return run.model_copy(update=end | had)
 
     def _save(self, run: Run) -> None:
         self.register(write_run(self._layout, run))
@@ -229,10 +276,36 @@ class Catalog:
     def settle(self) -> list[Run]:
         """Record the end of runs whose process has died; return those that had no end yet.
 
+        What such a run had made by then is known from the records of its artifacts.
+
         Raises:
             StoreError: it cannot be written.
         """
-        return settle(self._layout)
+        return [self._with_what_it_made(run) for run in settle(self._layout)]
+
+    def _with_what_it_made(self, run: Run) -> Run:
+        made = [
+            RunArtifact(
+                task=row["stage"],
+                ref=ArtifactRef(**{name: row[name] for name in ArtifactRef.model_fields}),
+                how="made",
+                seconds=row["seconds"],
+                peak_bytes=row["peak_bytes"],
+            )
+            for row in self.query(_MADE_BY, {"run_id": run.run_id, "began": run.started})
+        ]
+        if made and not run.artifacts:
+            run = run.model_copy(update={"artifacts": made})
+            write_run(self._layout, run)
+        return run
+
+    def annotate(self, run_id: str, action: Action, text: str) -> None:
+        """Add a tag or a note to a run, or take a tag away; see `tasks.store.annotations`.
+
+        Raises:
+            StoreError: as `annotate` there.
+        """
+        self.register(annotate(self._layout, run_id, action, text))
 
     def alive(self, run_id: str, profile: str = "") -> AbstractContextManager[Lease]:
         """Mark this process as executing a run, for the length of the block, and hold what the run needs.

@@ -42,6 +42,7 @@ from tokmill.tasks.store.publish import workspace
 from tokmill.tasks.store.storage import STORAGE
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
 _POLL_SECONDS = 0.02
@@ -183,13 +184,33 @@ def answer(
         BrokenCatalogError: a table is missing or lacks a column.
         StoreError: DuckDB rejects the query.
     """
+    with _answering(connection):
+        found = connection.execute(sql, parameters or None)
+        columns = [column[0] for column in found.description or ()]
+        return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
+
+
+def arrow_answer(
+    connection: "DuckDBPyConnection", sql: str, parameters: Sequence[Any] | Mapping[str, Any]
+) -> "pa.Table":
+    """Return the rows of a query as an Arrow table.
+
+    Raises:
+        BrokenCatalogError, StoreError: as `answer`.
+    """
+    with _answering(connection):
+        table: pa.Table = connection.sql(sql, params=parameters or None).to_arrow_table()
+        return table
+
+
+@contextmanager
+def _answering(connection: "DuckDBPyConnection") -> Iterator[None]:
+    """Let a query of this block change nothing, and translate what DuckDB says against it."""
     import duckdb
 
     connection.execute("BEGIN TRANSACTION READ ONLY")  # a sync would not repair what is changed here
     try:
-        found = connection.execute(sql, parameters or None)
-        columns = [column[0] for column in found.description or ()]
-        return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
+        yield
     except _wrong_question() as error:
         check_tables(connection)
         raise StoreError(f"DuckDB rejects the query: {error}") from error

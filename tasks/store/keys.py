@@ -1,7 +1,7 @@
 """Where a store on object storage keeps its objects, and which of a mirror's paths they are.
 
     <url>/index/<kind>/<prefix>/record.json             a record: the artifact is published if it is there
-    <url>/index/labels|aliases|runs|removed|leases/…    as in a folder
+    <url>/index/labels|aliases|runs|annotations|…       as in a folder: removed and leases, too
     <url>/files/<kind>/<prefix>/<stored[:16]>/<path>    an artifact's files, by their stored digest
     <url>/locks/<name>                                  who makes an artifact; see `tasks.store.remote_lock`
     <url>/catalog.duckdb                                a copy of some machine's catalog
@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple, TypeAlias
 INDEX, FILES, LOCKS = "index", "files", "locks"
 RECORD = "record.json"
 CONTENT_CHARS = 16
-_SHARED = frozenset({"labels", "aliases", "runs", "removed", "leases"})
+_SHARED = frozenset({"labels", "aliases", "runs", "annotations", "removed", "leases"})
 _DAMAGED = "damaged"
 _LOCAL = "catalog.duckdb"  # with its log, and those of other versions
 

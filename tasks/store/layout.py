@@ -4,6 +4,7 @@
     <store>/labels/<kind>/<name>/@v1           a version label: holds its artifact's fingerprint
     <store>/aliases/<kind>/<name>/@prod        an alias, likewise
     <store>/runs/<run id>.json                 a flow run: its parameters, its artifacts, and its end
+    <store>/annotations/<run id>.<…>.json      a tag or a note that somebody gave a run afterwards
     <store>/damaged/<kind>/<prefix>-<n>/       damaged artifacts that were set aside
     <store>/leases/<run id>.json               which process executes a run, and what it needs
     <store>/removed/<kind>/<prefix>.json       a tombstone: a removed artifact's record, when, and by whom
@@ -26,7 +27,7 @@ from tokmill.tasks.store.storage import STORAGE
 PREFIX_CHARS = 16
 RECORD_FILE = "record.json"
 DEFAULT_STORE = "tokmill-store"
-RESERVED_KINDS = frozenset({"labels", "aliases", "runs", "leases", "damaged", "removed"})
+RESERVED_KINDS = frozenset({"labels", "aliases", "runs", "annotations", "leases", "damaged", "removed"})
 
 KIND_PATTERN = r"[a-z][a-z0-9_]{0,99}"
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}(/[A-Za-z0-9][A-Za-z0-9_.+-]{0,199})*"
@@ -90,6 +91,11 @@ class Layout:
     def runs(self) -> Path:
         """One JSON file per flow run."""
         return self.root / "runs"
+
+    @property
+    def annotations(self) -> Path:
+        """One JSON file per remark on a run."""
+        return self.root / "annotations"
 
     @property
     def leases(self) -> Path:

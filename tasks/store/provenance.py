@@ -20,20 +20,11 @@ from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
+from tokmill.tasks.store.digest import digest_bytes
+
 _PACKAGES = (
-    *(
-        "tokmill",
-        "numpy",
-        "numba",
-        "llvmlite",
-        "regex",
-        "unicodedata2",
-        "pyarrow",
-        "duckdb",
-        "pydantic",
-        "orjson",
-    ),
-    *("zstandard", "lz4", "prefect"),
+    *("tokmill", "numpy", "numba", "llvmlite", "regex", "unicodedata2", "pyarrow", "duckdb", "pydantic"),
+    *("orjson", "zstandard", "lz4", "prefect"),
 )
 _CODE = ("flows", "tasks", "tokenizer", "tokmill", "profiles", "pyproject.toml")
 _GIT_SECONDS = 10
@@ -55,8 +46,10 @@ class Provenance(BaseModel):
     Attributes:
         git_commit: the commit of the checkout that the code runs from; None if it is an installed package.
         git_dirty: whether that code differs from the commit (uncommitted or untracked files among it).
+        dirty_digest: of these differences; None without any.
         packages: versions of the packages that computed results depend on.
         command: the command line, quoted for a shell.
+        run_id: of the run that asked for it, with or without Prefect.
         flow_run_id, deployment_id: Prefect's ids, if a flow run asked for it.
     """
 
@@ -64,18 +57,22 @@ class Provenance(BaseModel):
 
     git_commit: str | None = None
     git_dirty: bool | None = None
+    dirty_digest: str | None = None
     packages: Mapping[str, str] = {}
     python: str = ""
     platform: str = ""
     user: str = ""
     command: str = ""
+    run_id: str | None = None
     flow_run_id: str | None = None
     deployment_id: str | None = None
 
     @classmethod
-    def collect(cls, flow_run_id: str | None = None, deployment_id: str | None = None) -> "Provenance":
+    def collect(
+        cls, flow_run_id: str | None = None, deployment_id: str | None = None, run_id: str | None = None
+    ) -> "Provenance":
         """Return the provenance of artifacts made by this process; cheap after the first call."""
-        own = {"flow_run_id": flow_run_id, "deployment_id": deployment_id}
+        own = {"run_id": run_id or flow_run_id, "flow_run_id": flow_run_id, "deployment_id": deployment_id}
         return _of_process().model_copy(update=own)
 
 
@@ -91,14 +88,16 @@ def as_text(moment: datetime) -> str:
 
 @functools.cache
 def _of_process() -> Provenance:
-    commit, dirty = git_state(Path(__file__).resolve().parents[2])
+    root = Path(__file__).resolve().parents[2]
+    commit, dirty = git_state(root)
     return Provenance(
         git_commit=commit,
         git_dirty=dirty,
+        dirty_digest=digest_of_changes(root) if dirty else None,
         packages=_package_versions(),
         python=f"{platform.python_implementation()} {platform.python_version()}",
         platform=platform.platform(),
-        user=_user(),
+        user=user_name(),
         command=shlex.join(sys.orig_argv),
     )
 
@@ -113,7 +112,8 @@ def _package_versions() -> dict[str, str]:
     return versions
 
 
-def _user() -> str:
+def user_name() -> str:
+    """Return who this process belongs to: a name, or a number where that has none."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user id need not have a name
@@ -128,6 +128,27 @@ def git_state(root: Path) -> tuple[str | None, bool | None]:
     commit = _git(git, root, "rev-parse", "HEAD")
     changes = _git(git, root, "status", "--porcelain", "--", *_CODE)
     return (commit, bool(changes)) if commit and changes is not None else (None, None)
+
+
+def digest_of_changes(root: Path) -> str | None:
+    """Return the digest of what a checkout's code differs from its commit by; None if git cannot tell.
+
+    It covers the changes of tracked files, and the names and bytes of untracked ones.
+    """
+    git = shutil.which("git")
+    if git is None:
+        return None
+    changes = _git(git, root, "diff", "HEAD", "--binary", "--no-color", "--no-ext-diff", "--", *_CODE)
+    new = _git(git, root, "ls-files", "--others", "--exclude-standard", "-z", "--", *_CODE)
+    if changes is None or new is None:
+        return None
+    parts = [changes.encode("utf-8", "surrogateescape")]
+    for name in filter(None, new.split("\0")):
+        try:
+            parts.append(f"{name} {digest_bytes((root / name).read_bytes())}".encode())
+        except OSError:  # a link that leads nowhere, or a file that is gone by now
+            parts.append(name.encode())
+    return digest_bytes(b"\n".join(parts))
 
 
 def _git(git: str, root: Path, *arguments: str) -> str | None:

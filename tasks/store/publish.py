@@ -22,6 +22,7 @@ from typing import NamedTuple
 from tokmill.tasks.core.context import time_limit
 from tokmill.tasks.core.errors import AccountError, StoreError
 from tokmill.tasks.core.faults import out_of_memory
+from tokmill.tasks.core.peak_memory import peak_memory
 from tokmill.tasks.core.stage import Account, ArtifactRef, External, Input, Outcome, Request
 from tokmill.tasks.store.arriving import damage_below
 from tokmill.tasks.store.canonical import plain
@@ -135,7 +136,7 @@ def _run(
     layout: Layout, request: Request, inputs: Mapping[str, object], provenance: Provenance, out: Path
 ) -> Record:
     started, clock = utc_now(), time.perf_counter()
-    with stop_after(time_limit()):
+    with stop_after(time_limit()), peak_memory() as peak:
         outcome = request.stage.run(request.params, out=out, **inputs)
     seconds = round(time.perf_counter() - clock, 6)
     _check_outcome(request, outcome)
@@ -155,7 +156,7 @@ def _run(
         params=request.params.model_dump(mode="json"),
         metrics=dict(outcome.metrics),
         accounts=list(outcome.accounts),
-        timings=Timings(started=started, ended=utc_now(), seconds=seconds),
+        timings=Timings(started=started, ended=utc_now(), seconds=seconds, peak_bytes=peak.num_bytes),
         provenance=provenance,
     )
 

@@ -107,13 +107,18 @@ class InputEntry(BaseModel):
 
 
 class Timings(BaseModel):
-    """When an artifact was made (UTC, ISO 8601), and how long that took in seconds."""
+    """When an artifact was made (UTC, ISO 8601), how long that took in seconds, and what memory it took.
+
+    `peak_bytes` is the most that the process held meanwhile; None in earlier records, and where that cannot
+    be measured.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     started: Moment
     ended: Moment
     seconds: float = Field(ge=0, allow_inf_nan=False)
+    peak_bytes: ByteCount | None = None
 
 
 class Record(BaseModel):

@@ -1,16 +1,22 @@
-"""The record of a flow run, `<store>/runs/<run id>.json`: its parameters, its artifacts, and how it ended."""
+"""The record of a flow run, `<store>/runs/<run id>.json`: its parameters, its artifacts, and how it ended.
+
+Every run has one from its start, whoever executes it, and every attempt of it is kept. What a person says of
+a run afterwards is kept beside it (`tasks.store.annotations`), since the process of the run may write its
+record at the same time.
+"""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.stage import ArtifactRef, How
+from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
 from tokmill.tasks.store.durable import reported_as
+from tokmill.tasks.store.environment import Machine
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.liveness import Process, silent
 from tokmill.tasks.store.provenance import Moment, Provenance, as_text
@@ -26,14 +32,73 @@ _LEASE_SUFFIX = ".json"
 _EARLIER_SUFFIX = ".alive"  # the heartbeats of earlier versions, among the runs
 
 
+class StartedBy(BaseModel):
+    """Who started an attempt, and how.
+
+    Attributes:
+        how: `command` (a command line), `library` (a call from Python), `page` (a person at the Prefect UI),
+            `program` (a request to the server), `schedule`, `automation`, `deployment` (the server does not
+            tell which of these), `retry` (of an attempt that ended), or `resume` (of one
+            that was suspended).
+        user: of the machine, or who was signed in at the page; empty if nobody was.
+        detail: the command line, or the name of the deployment.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    how: str = ""
+    user: str = ""
+    detail: str = ""
+
+
+class RunInput(BaseModel):
+    """What a run began with: the files of a source, or an artifact that the store had.
+
+    Attributes:
+        role: `source`, `parallel`, or the role that the artifact has as a stage's input.
+        name: of the source, or of the artifact.
+        digest: over the files' names and digests; the artifact's content digest.
+        kind, fingerprint: of the artifact; None for files.
+        num_files, num_bytes: of the files; None where they are not known.
+        origin: the folder or URL of the files.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    role: str
+    name: str
+    digest: str
+    kind: str | None = None
+    fingerprint: str | None = None
+    num_files: int | None = None
+    num_bytes: int | None = None
+    origin: str | None = None
+
+
+class Override(BaseModel):
+    """A field of the profile that this run was given another value for: its own value, and the run's."""
+
+    model_config = ConfigDict(frozen=True)
+
+    field: str
+    before: Any = None
+    after: Any = None
+
+
 class RunArtifact(BaseModel):
-    """An artifact of a run: the task's title, the artifact, and how the task obtained it."""
+    """An artifact of a run: the task's title, the artifact, and how the task obtained it.
+
+    `seconds` is how long the task made it or waited for it, and `peak_bytes` what memory that took; None if
+    it was cached, or is not known.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     task: str
     ref: ArtifactRef
     how: How
+    seconds: float | None = None
+    peak_bytes: int | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -51,7 +116,13 @@ class Attempt(BaseModel):
         state: `running` until it is finished; see `settle` for one whose process has died.
         message: why it did not complete; empty otherwise.
         started, ended: UTC, ISO 8601.
-        artifacts: in the order of the DAG.
+        artifacts: in the order of the DAG; of an attempt that did not complete, those that it had by then.
+        inputs: what it began with.
+        metrics: of its artifacts, as `kind.metric`; shards and cells left out.
+        provenance: of the code and the process.
+        started_by: who started it, and how.
+        machine: that it was executed on.
+        packages: name → version, of all that were installed.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -61,7 +132,21 @@ class Attempt(BaseModel):
     started: Moment
     ended: Moment | None = None
     artifacts: list[RunArtifact] = []
+    inputs: list[RunInput] = []
+    metrics: Mapping[str, Scalar] = {}
     provenance: Provenance = Provenance()
+    started_by: StartedBy = StartedBy()
+    machine: Machine = Machine()
+    packages: Mapping[str, str] = {}
+
+    def num(self, how: How) -> int:
+        """Return how many artifacts it has that were made, cached or waited for."""
+        return sum(artifact.how == how for artifact in self.artifacts)
+
+    @property
+    def peak_bytes(self) -> int | None:
+        """The most memory that a stage took; None if it made nothing, or it is not known."""
+        return max((each.peak_bytes for each in self.artifacts if each.peak_bytes is not None), default=None)
 
 
 class Run(Attempt):
@@ -69,19 +154,57 @@ class Run(Attempt):
 
     Attributes:
         run_id: unique; Prefect's flow run id.
+        name: what people call it; Prefect's name of the flow run.
         profile: the profile's name.
         parameters: the resolved profile.
+        overrides: what it was given of other values than the profile's own.
+        experiment: the experiment that it belongs to; empty for none.
+        tags, notes: those of the profile's `[experiment]`; more may be added (`tasks.store.annotations`).
+        url: of its page at the Prefect server; None without one.
         earlier: its earlier attempts; a run that is retried or resumed keeps its id.
     """
 
     run_id: str
+    name: str = ""
     profile: str = ""
     parameters: Mapping[str, Any] = {}
+    overrides: list[Override] = []
+    experiment: str = ""
+    tags: list[str] = []
+    notes: str = ""
+    url: str | None = None
     earlier: list[Attempt] = []
 
     def as_earlier(self) -> list[Attempt]:
         """Return all its attempts, to be the `earlier` of the next one."""
         return [*self.earlier, Attempt.model_validate(self.model_dump(include=set(Attempt.model_fields)))]
+
+
+class Begun(BaseModel):
+    """What is known of a run when an attempt of it begins; the fields are those of `Run` and `Attempt`."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str = ""
+    profile: str = ""
+    parameters: Mapping[str, Any] = {}
+    overrides: list[Override] = []
+    experiment: str = ""
+    tags: list[str] = []
+    notes: str = ""
+    url: str | None = None
+    provenance: Provenance = Provenance()
+    started_by: StartedBy = StartedBy()
+    machine: Machine = Machine()
+    packages: Mapping[str, str] = {}
+
+
+class Found(NamedTuple):
+    """What an attempt has by the time that it ends."""
+
+    artifacts: Sequence[RunArtifact] = ()
+    inputs: Sequence[RunInput] = ()
+    metrics: Mapping[str, Scalar] = {}
 
 
 def run_path(folder: Path, run_id: str) -> Path:

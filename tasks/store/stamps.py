@@ -31,10 +31,15 @@ def record_stamps(layout: Layout) -> Stamps:
 
 
 def name_and_run_stamps(layout: Layout) -> Stamps:
-    """Return the stamps of all labels, aliases and runs."""
+    """Return the stamps of all labels, aliases, runs and remarks on these."""
     names = (path for tree in (LABELS, ALIASES) for path in _named(layout.root / tree, tree))
-    runs = (entry.name for entry in _entries(layout.runs) if entry.name.endswith(".json"))
-    paths = [*names, *(f"{layout.runs.name}/{name}" for name in runs if name[0] != ".")]
+    files = [
+        f"{folder.name}/{entry.name}"
+        for folder in (layout.runs, layout.annotations)
+        for entry in _entries(folder)
+        if entry.name.endswith(".json") and entry.name[0] != "."
+    ]
+    paths = [*names, *files]
     return _stamps(layout, (path for path in paths if path.isascii()))  # all that the store writes are
 
 

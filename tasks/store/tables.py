@@ -1,20 +1,30 @@
 """The catalog's tables, and the rows of one file of the store.
 
-Every row follows from a single file of the store: a record, a label, an alias or a run. So a file that
-appears, changes or goes affects its own rows only, and the catalog can be made again from the files at any
-time. The tables of an artifact's `catalog/*.parquet` are in `tasks.store.extra_tables`.
+Every row follows from a single file of the store: a record, a label, an alias, a run or a remark on one. So a
+file that appears, changes or goes affects its own rows only, and the catalog can be made again from the files
+at any time. The tables of runs are in `tasks.store.run_tables`, those of an artifact's `catalog/*.parquet` in
+`tasks.store.extra_tables`.
 """
 
-import json
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Account
+from tokmill.tasks.store.annotations import read_remark
 from tokmill.tasks.store.labels import ALIASES, LABELS, read_name, version_number
 from tokmill.tasks.store.layout import Layout, check_alias, check_kind, check_label, check_name
 from tokmill.tasks.store.record import Record, read_record
-from tokmill.tasks.store.runs import Attempt, Run, read_run
+from tokmill.tasks.store.run_tables import (
+    RUN_KEYS,
+    RUN_TABLES,
+    RUN_TREES,
+    as_json,
+    remark_row,
+    run_rows,
+    scalar_columns,
+)
+from tokmill.tasks.store.runs import read_run
 
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = dict[str, list[Row]]
@@ -40,9 +50,11 @@ TABLES: Final[dict[str, dict[str, str]]] = {
         "git_dirty": "BOOLEAN",
         "user_name": "VARCHAR",
         "command": "VARCHAR",
+        "run_id": "VARCHAR",
         "flow_run_id": "VARCHAR",
         "deployment_id": "VARCHAR",
         "format_version": "INTEGER",
+        "peak_bytes": "BIGINT",
     },
     "inputs": {
         "fingerprint": "VARCHAR",
@@ -79,31 +91,7 @@ TABLES: Final[dict[str, dict[str, str]]] = {
         "alias": "VARCHAR",
         "fingerprint": "VARCHAR",
     },
-    "runs": {
-        "run_id": "VARCHAR",
-        "attempt": "BIGINT",
-        "profile": "VARCHAR",
-        "state": "VARCHAR",
-        "message": "VARCHAR",
-        "started": "TIMESTAMP",
-        "ended": "TIMESTAMP",
-        "parameters": "VARCHAR",
-        "git_commit": "VARCHAR",
-        "git_dirty": "BOOLEAN",
-        "user_name": "VARCHAR",
-        "command": "VARCHAR",
-        "deployment_id": "VARCHAR",
-    },
-    "run_artifacts": {
-        "run_id": "VARCHAR",
-        "attempt": "BIGINT",
-        "position": "BIGINT",
-        "task": "VARCHAR",
-        "kind": "VARCHAR",
-        "name": "VARCHAR",
-        "fingerprint": "VARCHAR",
-        "how": "VARCHAR",
-    },
+    **RUN_TABLES,
 }
 
 KEYS: Final[dict[str, str]] = {
@@ -114,10 +102,9 @@ KEYS: Final[dict[str, str]] = {
     "accounts": "fingerprint",
     "labels": "key",
     "aliases": "key",
-    "runs": "run_id",
-    "run_artifacts": "run_id",
+    **RUN_KEYS,
 }
-"""The column that identifies a file's rows: fingerprint, run id, or `kind/name@label`."""
+"""The column that identifies a file's rows: fingerprint, run id, `kind/name@label`, or a remark's name."""
 
 TREES: Final[dict[str, str]] = {
     "artifacts": "",
@@ -127,8 +114,7 @@ TREES: Final[dict[str, str]] = {
     "accounts": "",
     "labels": LABELS,
     "aliases": ALIASES,
-    "runs": "runs",
-    "run_artifacts": "runs",
+    **RUN_TREES,
 }
 """The folder below the store whose files a table's rows come from; '' for the records, in many folders."""
 
@@ -146,7 +132,9 @@ def rows_of(layout: Layout, path: Path) -> tuple[str, Rows]:
         run = read_run(path)
         if run.run_id != path.stem:
             raise StoreError(f"it is the run {run.run_id}, which does not belong there")
-        return run.run_id, _run_rows(run)
+        return run.run_id, run_rows(run)
+    if relative.parts[0] == layout.annotations.name:
+        return path.name, {"run_annotations": [remark_row(path.name, read_remark(path))]}
     record = read_record(path.parent)
     if layout.artifact(record.kind, record.fingerprint) != path.parent:
         raise StoreError(f"it is the record of {record.reference}, which does not belong there")
@@ -172,7 +160,9 @@ def artifact_rows(record: Record) -> Rows:
             for entry in record.inputs
         ],
         "files": [{**mine, **entry.model_dump()} for entry in record.files],
-        "metrics": [{**mine, "name": name, **_metric(value)} for name, value in record.metrics.items()],
+        "metrics": [
+            {**mine, "name": name, **scalar_columns(value)} for name, value in record.metrics.items()
+        ],
         "accounts": [{**mine, **row} for account in record.accounts for row in _account_rows(account)],
     }
 
@@ -192,22 +182,18 @@ def _artifact_row(record: Record) -> Row:
         "started": record.timings.started,
         "ended": record.timings.ended,
         "seconds": record.timings.seconds,
-        "payload": _json(record.payload),
-        "params": _json(record.params),
+        "payload": as_json(record.payload),
+        "params": as_json(record.params),
         "git_commit": record.provenance.git_commit,
         "git_dirty": record.provenance.git_dirty,
         "user_name": record.provenance.user,
         "command": record.provenance.command,
+        "run_id": record.provenance.run_id or record.provenance.flow_run_id,
         "flow_run_id": record.provenance.flow_run_id,
         "deployment_id": record.provenance.deployment_id,
         "format_version": record.format_version,
+        "peak_bytes": record.timings.peak_bytes,
     }
-
-
-def _metric(value: str | int | float) -> Row:
-    """Numbers in both columns (the text is exact), text and booleans in the second only."""
-    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
-    return {"value": number, "text": value if isinstance(value, str) else json.dumps(value)}
 
 
 def _account_rows(account: Account) -> list[Row]:
@@ -234,47 +220,3 @@ def _name_rows(relative: Path, path: Path) -> tuple[str, Rows]:
 def name_key(kind: str, name: str, label: str) -> str:
     """Return `kind/name@label`."""
     return f"{kind}/{name}@{label}"
-
-
-def _run_rows(run: Run) -> Rows:
-    """One row in `runs` for each time that a run was executed, numbered from 1."""
-    attempts: list[Attempt] = [*run.earlier, run]
-    return {
-        "runs": [_attempt_row(run, number, attempt) for number, attempt in enumerate(attempts, 1)],
-        "run_artifacts": [
-            {
-                "run_id": run.run_id,
-                "attempt": number,
-                "position": position,
-                "task": item.task,
-                "kind": item.ref.kind,
-                "name": item.ref.name,
-                "fingerprint": item.ref.fingerprint,
-                "how": item.how,
-            }
-            for number, attempt in enumerate(attempts, 1)
-            for position, item in enumerate(attempt.artifacts)
-        ],
-    }
-
-
-def _attempt_row(run: Run, number: int, attempt: Attempt) -> Row:
-    return {
-        "run_id": run.run_id,
-        "attempt": number,
-        "profile": run.profile,
-        "state": attempt.state,
-        "message": attempt.message,
-        "started": attempt.started,
-        "ended": attempt.ended,
-        "parameters": _json(dict(run.parameters)),
-        "git_commit": attempt.provenance.git_commit,
-        "git_dirty": attempt.provenance.git_dirty,
-        "user_name": attempt.provenance.user,
-        "command": attempt.provenance.command,
-        "deployment_id": attempt.provenance.deployment_id,
-    }
-
-
-def _json(value: object) -> str:
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))

@@ -52,11 +52,12 @@ def _wrong_names(layout: Layout) -> Iterator[Problem]:
 
 
 def _wrong_runs(layout: Layout) -> Iterator[Problem]:
-    names = (entry.name for entry in STORAGE.entries(layout.runs) if entry.name.endswith(".json"))
-    for path in sorted(layout.runs / name for name in names if not name.startswith(".")):
-        message = _unreadable(layout, path)
-        if message:
-            yield Problem(layout.runs.name, _shown(path.name), message)
+    for folder in (layout.runs, layout.annotations):
+        names = (entry.name for entry in STORAGE.entries(folder) if entry.name.endswith(".json"))
+        for path in sorted(folder / name for name in names if not name.startswith(".")):
+            message = _unreadable(layout, path)
+            if message:
+                yield Problem(folder.name, _shown(path.name), message)
 
 
 def _wrong_catalog(layout: Layout) -> Iterator[Problem]:

@@ -172,7 +172,7 @@ def test_why_something_was_made_is_what_differs_from_the_version_before(tmp_path
 def test_what_an_earlier_run_had_is_known(tmp_path: Path):
     store = Store(tmp_path / "store")
     refs = [store.realize(ask(name)).ref for name in ("one", "two")]
-    store.catalog.add_run("earlier", profile="own", parameters={}, provenance=Provenance.collect())
+    store.catalog.add_run("earlier", profile="own")
     row = RunArtifact(task="write", ref=refs[0], how="made")
     store.catalog.finish_run("earlier", state="completed", artifacts=[row])
 

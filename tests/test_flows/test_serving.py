@@ -65,6 +65,7 @@ def test_a_rerun_from_the_page_with_another_sequence_length_shows_cached_tasks(
         again = service.end_of(start_run(browser, service, sequence_length=72))
 
         assert (first["state_name"], again["state_name"]) == ("Completed", "Completed")
+        assert started_by(service, first["id"]) == "page"
         ran = {name for name, state in service.task_states(again).items() if state != "Cached"}
         assert {name.partition("[")[0] for name in ran} == {"pack", "card"}
         assert_summed_up(service, again["id"])
@@ -102,6 +103,13 @@ def test_a_rerun_with_another_sequence_length_shows_what_is_upstream_as_cached(s
     assert {name.partition("[")[0] for name in ran} == {"pack", "card"}
     assert len(states) - len(ran) > 10
     assert_summed_up(service, again["id"])
+
+
+def started_by(service: Service, run_id: str) -> str:
+    """Return how a run was started, by its record in the store."""
+    recorded = json.loads((service.tokmill.store / "runs" / f"{run_id}.json").read_bytes())
+    assert recorded["url"].endswith(f"/flow-run/{run_id}")
+    return str(recorded["started_by"]["how"])
 
 
 def assert_summed_up(service: Service, run_id: str) -> None:
@@ -266,6 +274,7 @@ def test_a_schedule_starts_a_run_by_itself(service: Service) -> None:
 
     assert run["state_name"] == "Completed"
     assert run["created_by"]["type"] == "SCHEDULE"
+    assert started_by(service, run["id"]) == "schedule"
     assert run["parameters"]["pack"] == asked["pack"]
     assert service.doctor().code == 0
 

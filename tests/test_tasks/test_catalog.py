@@ -11,6 +11,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import Provenance, RunArtifact, Store, digest_bytes
 from tokmill.tasks.store.catalog import Catalog
+from tokmill.tasks.store.runs import Begun
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -29,9 +30,7 @@ def told():
 def original(tmp_path_factory):
     """A store with two texts, one of them tagged, a joined text and a run."""
     store = Store.open(tmp_path_factory.mktemp("original"))
-    store.catalog.add_run(
-        "run-1", profile="smoke", parameters={"pack": {"length": 8}}, provenance=Provenance()
-    )
+    store.catalog.add_run("run-1", begun=Begun(profile="smoke", parameters={"pack": {"length": 8}}))
     provenance = Provenance(git_commit="c0ffee", git_dirty=True, user="me", flow_run_id="run-1")
     one = store.realize(ask("web/0", text="ab", times=2), provenance=provenance).ref
     two = store.realize(ask("web/1", text="c")).ref
@@ -55,7 +54,7 @@ def test_rows_by_hand(filled):
     one, two = filled.resolve("text/web/0"), filled.resolve("text/web/1")
     joined = filled.resolve("joined/all")
     (artifact,) = [row for row in rows["artifacts"] if row["fingerprint"] == one.fingerprint]
-    times = {column: artifact.pop(column) for column in ("started", "ended", "seconds")}
+    times = {column: artifact.pop(column) for column in ("started", "ended", "seconds", "peak_bytes")}
     assert times["started"] < times["ended"]
     assert artifact == {
         "fingerprint": one.fingerprint,
@@ -74,6 +73,7 @@ def test_rows_by_hand(filled):
         "git_dirty": True,
         "user_name": "me",
         "command": "",
+        "run_id": "run-1",
         "flow_run_id": "run-1",
         "deployment_id": None,
         "format_version": 2,
@@ -113,7 +113,19 @@ def test_rows_by_hand(filled):
     assert run["parameters"] == '{"pack":{"length":8}}'
     assert run["started"] <= run["ended"]
     assert [tuple(row.values()) for row in rows["run_artifacts"]] == [
-        ("run-1", 1, 0, "join", "joined", "all", joined.fingerprint, "made")
+        (
+            "run-1",
+            1,
+            0,
+            "join",
+            "joined",
+            "all",
+            joined.fingerprint,
+            joined.content_digest,
+            "made",
+            None,
+            None,
+        )
     ]
 
 
@@ -199,7 +211,7 @@ def test_what_a_run_of_an_earlier_version_asked_for_is_read(store):
 
 
 def test_a_run_that_failed_keeps_why(store):
-    store.catalog.add_run("r", profile="p", provenance=Provenance(user="me"))
+    store.catalog.add_run("r", begun=Begun(profile="p", provenance=Provenance(user="me")))
     store.catalog.finish_run("r", state="failed", message="mix: too little text")
     found = store.catalog.query("SELECT profile, state, message, user_name FROM runs")
     assert found == [

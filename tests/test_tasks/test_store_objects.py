@@ -380,7 +380,7 @@ def test_a_missing_bucket_is_named(object_server, machine, tmp_path):
 def test_runs_are_seen_by_all(bucket, machine):
     here, there = machine(), machine()
     with here.store.catalog.alive("r"):
-        here.store.catalog.add_run("r", profile="p", parameters={"a": 1})
+        here.store.catalog.add_run("r", profile="p")
         rows = there.store.catalog.query("SELECT run_id, state FROM runs")
     here.store.catalog.finish_run("r", state="completed")
 

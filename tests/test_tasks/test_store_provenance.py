@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from tokmill.tasks.store import Provenance
-from tokmill.tasks.store.provenance import git_state
+from tokmill.tasks.store.provenance import digest_of_changes, git_state
 
 
 def git(folder, *arguments):
@@ -39,6 +39,19 @@ def test_a_changed_file_and_a_new_one_make_it_dirty(checkout):
     assert git_state(checkout)[1] is False
     (checkout / "tasks" / "b.py").write_text("")
     assert git_state(checkout)[1] is True
+
+
+def test_changes_have_a_digest_that_new_files_change_too(checkout):
+    (checkout / "tasks" / "a.py").write_text("a = 2\n")
+    changed = digest_of_changes(checkout)
+    (checkout / "tasks" / "b.py").write_text("b = 1\n")
+    with_new = digest_of_changes(checkout)
+    (checkout / "tasks" / "b.py").write_text("b = 2\n")
+    with_another = digest_of_changes(checkout)
+    (checkout / "notes.txt").write_text("no code")
+
+    assert len({changed, with_new, with_another}) == 3
+    assert digest_of_changes(checkout) == with_another
 
 
 def test_what_is_no_code_does_not_make_it_dirty(checkout):

@@ -70,6 +70,7 @@ def test_the_record_by_hand(store):
         "provenance": {
             "git_commit": "c0ffee",
             "git_dirty": False,
+            "dirty_digest": None,
             "packages": {},
             "python": "",
             "platform": "",
@@ -77,6 +78,7 @@ def test_the_record_by_hand(store):
             "command": "",
             "flow_run_id": "run",
             "deployment_id": None,
+            "run_id": None,
         },
     }
     assert timings["started"] < timings["ended"]

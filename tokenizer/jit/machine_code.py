@@ -29,6 +29,14 @@ def cache_folder(digest: str) -> Path:
     return Path(tempfile.mkdtemp(prefix="tokmill-kernels-"))
 
 
+def kernel_cache() -> tuple[Path, bool]:
+    """Return the folder below which machine code is kept, and whether it outlives this process."""
+    for root in _roots():
+        if _is_writable(root):
+            return root, True
+    return Path(tempfile.gettempdir()), False
+
+
 @contextlib.contextmanager
 def alone(folder: Path, kernel: str) -> Iterator[None]:
     """Keep other processes from compiling the same kernel within the block, if files can be locked.

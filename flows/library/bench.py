@@ -1,0 +1,75 @@
+"""What single stages on columns have in common: the profile that they are a part of, and where it runs.
+
+A stage on columns runs the DAG of a small profile, without Prefect, up to the artifact that is asked for.
+What it is made from is found in the store, since the calls before have made it, so each call does its own
+work only.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tokmill.flows.errors import UsageError
+from tokmill.flows.library.artifact import Artifact
+from tokmill.flows.library.running import FinishedRun, run
+from tokmill.flows.library.scratch import scratch_store
+from tokmill.flows.library.store import Store, opened
+from tokmill.flows.nearest import suggestion
+from tokmill.tasks.core.stage import Params
+from tokmill.tasks.store import Store as ArtifactStore
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A profile in the making.
+
+    Attributes:
+        store: where its artifacts are.
+        table: its sections.
+        artifact: what the last stage has made of it.
+    """
+
+    store: Store
+    table: Mapping[str, Any]
+    artifact: Artifact | None = None
+
+    @classmethod
+    def of(cls, store: "str | Path | ArtifactStore | None", **table: Any) -> "Bench":
+        """Begin a profile; without a store, its artifacts last as long as the process."""
+        return cls(scratch_store() if store is None else opened(store), table)
+
+    def with_sections(self, **sections: Any) -> "Bench":
+        """Return the profile with other sections; None takes one away."""
+        kept = {**self.table, **sections}
+        return replace(self, table={name: given for name, given in kept.items() if given is not None})
+
+    def made(self, kind: str, *, workers: int | None, progress: bool | None) -> "tuple[Bench, FinishedRun]":
+        """Make the artifact of a kind, with what it needs."""
+        done = run(
+            self.table, until=kind, store=self.store, prefect=False, progress=progress, workers=workers
+        )
+        artifact = Artifact(self.store, done.refs[kind])
+        return replace(self, artifact=artifact), done
+
+
+def parted(what: str, given: Mapping[str, Any], *models: type[Params]) -> list[dict[str, Any]]:
+    """Part keywords among the parameters of stages, in the order of the models.
+
+    Raises:
+        UsageError: no model has a keyword.
+    """
+    known = [name for model in models for name in model.model_fields]
+    for name in given:
+        if name not in known:
+            hint = suggestion(name, known, known_as="parameters")
+            raise UsageError(f"{what}: {name}={given[name]!r:.60} is no parameter{hint}")
+    taken: set[str] = set()
+    found = []
+    for model in models:
+        own = {
+            name: value for name, value in given.items() if name in model.model_fields and name not in taken
+        }
+        taken |= own.keys()
+        found.append(own)
+    return found

@@ -1,0 +1,177 @@
+"""Columns of text from any library, as Arrow arrays of a fixed number of rows.
+
+Taken are lists and other iterables of str (or bytes of UTF-8), numpy arrays, Arrow arrays of any kind of
+string (chunked, large, dictionaries, views), and the columns of pandas and polars. What says "missing" in one
+of them (None, NaN, NA, NaT) is null here. A lone surrogate, which UTF-8 cannot hold, becomes U+FFFD, as where
+a tokenizer encodes a str. The rows of the arrays do not depend on how the column was divided before.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+from tokmill.flows.errors import UsageError
+from tokmill.tokenizer.core.buffers import utf8
+from tokmill.tokenizer.core.errors import TokenizerError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ROWS = 1 << 16
+"""Rows of one array, but the last."""
+
+_MISSING = frozenset({"NAType", "NaTType"})
+
+
+def arrays_of(values: Any, where: str) -> "Iterator[pa.Array]":
+    """Yield the texts of a column as arrays of `large_string`, with nulls; `ROWS` each but the last.
+
+    Args:
+        values: the column; an iterator is read once.
+        where: what to call it in errors, e.g. `texts['web']`.
+
+    Raises:
+        UsageError: it is no column of texts; the message has the row.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - `import tokmill` stays quick
+
+    _check_column(values, where)
+    found = _as_arrow(values, where)
+    if found is None:
+        yield from _from_items(iter(values), where)
+        return
+    chunked = found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
+    for first in range(0, len(chunked), ROWS):
+        part = _one(chunked.slice(first, ROWS))
+        try:
+            yield part.cast(pa.large_string())
+        except pa.ArrowInvalid:
+            yield _not_utf8(part, where, first)
+
+
+def named_columns(texts: Any, what: str = "texts") -> dict[str, Any]:
+    """Return columns by source; a single column is the source `text`.
+
+    Raises:
+        UsageError: there is none, or a whole frame was given.
+    """
+    if not isinstance(texts, Mapping):
+        return {"text": texts}
+    if not texts:
+        raise UsageError(f"{what} names no source; use e.g. {{'web': df['text']}}")
+    return dict(texts)
+
+
+def _check_column(values: Any, where: str) -> None:
+    if isinstance(values, str | bytes | bytearray):
+        raise UsageError(f"{where}={values!r:.60} is one text; put it into a list")
+    if hasattr(values, "columns") and hasattr(values, "shape"):
+        names = ", ".join(map(str, list(values.columns)[:8]))
+        raise UsageError(f"{where} is a frame with the columns {names}; pass one of them, e.g. df['text']")
+    if not isinstance(values, Iterable) and not hasattr(values, "__arrow_c_array__"):
+        raise UsageError(f"{where} is of type {type(values).__name__}, and must be a column or list of texts")
+
+
+def _as_arrow(values: Any, where: str) -> "pa.Array | pa.ChunkedArray | None":
+    """Return a column that a library holds as Arrow or can turn into it; None for other iterables."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return _checked_type(values, where)
+    if hasattr(values, "to_arrow"):  # polars
+        return _checked_type(values.to_arrow(), where)
+    if hasattr(values, "__arrow_array__"):  # arrays of pandas' own types
+        return _checked_type(pa.array(values, from_pandas=True), where)
+    array = getattr(values, "array", None)  # a Series of pandas, whose index is of no concern
+    if array is not None and hasattr(array, "__arrow_array__"):
+        return _checked_type(pa.array(array, from_pandas=True), where)
+    if hasattr(values, "dtype") and hasattr(values, "ndim"):
+        return _of_numpy(values, where)
+    return None
+
+
+def _of_numpy(values: Any, where: str) -> "pa.Array | None":
+    """Return the strings of a numpy array, or of a Series over one; None if its items must be looked at."""
+    import numpy as np  # noqa: PLC0415
+    import pyarrow as pa  # noqa: PLC0415
+
+    items = np.asarray(values)
+    if items.ndim != 1:
+        raise UsageError(f"{where} has the shape {items.shape}, and must be one-dimensional")
+    if items.dtype.kind == "U":
+        try:
+            return pa.array(items)
+        except UnicodeError:  # a lone surrogate
+            return None
+    if items.dtype.kind in "OT" or not len(items):
+        return pa.array([], pa.large_string()) if not len(items) else None
+    raise UsageError(f"{where} has the dtype {items.dtype}, and must hold texts")
+
+
+def _checked_type(found: Any, where: str) -> Any:
+    import pyarrow as pa  # noqa: PLC0415
+
+    kind = found.type.value_type if pa.types.is_dictionary(found.type) else found.type
+    texts = (
+        *(pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+        *(pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view, pa.types.is_null),
+    )
+    if not any(is_kind(kind) for is_kind in texts):
+        raise UsageError(f"{where} is an Arrow array of {found.type}, and must hold strings")
+    return found
+
+
+def _one(chunked: "pa.ChunkedArray") -> "pa.Array":
+    """Return the rows of a slice as one array, without what stands before and behind them."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    kind = chunked.type
+    if pa.types.is_dictionary(kind):
+        chunked = pa.chunked_array([chunk.dictionary_decode() for chunk in chunked.chunks], kind.value_type)
+    return pa.concat_arrays(chunked.chunks) if chunked.num_chunks else pa.array([], chunked.type)
+
+
+def _not_utf8(part: "pa.Array", where: str, first: int) -> "pa.Array":
+    """Name the row that is not UTF-8."""
+    for row, value in enumerate(part, first):
+        data = value.as_py()
+        if isinstance(data, bytes):
+            try:
+                data.decode()
+            except UnicodeDecodeError as error:
+                raise UsageError(f"{where}: row {row} is not UTF-8 ({error.reason}); decode it") from error
+    raise UsageError(f"{where}: rows from {first} on cannot be read as UTF-8")
+
+
+def _from_items(items: Iterator[Any], where: str) -> "Iterator[pa.Array]":
+    import pyarrow as pa  # noqa: PLC0415
+
+    first = 0
+    while batch := list(islice(items, ROWS)):
+        try:
+            yield pa.array(batch, pa.large_string(), from_pandas=True)
+        except (pa.ArrowInvalid, TypeError, UnicodeError):
+            each = [_text(item, where, row) for row, item in enumerate(batch, first)]
+            yield pa.array(each, pa.large_string())
+        first += len(batch)
+
+
+def _text(item: Any, where: str, row: int) -> str | None:
+    if _is_missing(item):
+        return None
+    try:
+        return utf8(item).decode()
+    except TokenizerError:
+        shown = f"{item!r:.60} is of type {type(item).__name__}"
+        raise UsageError(f"{where}: row {row}: {shown}, and must be a text") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{where}: row {row} is not UTF-8 ({error.reason}); decode it") from error
+
+
+def _is_missing(item: Any) -> bool:
+    """Whether an item is None, a NaN of any width, or what pandas has in its place."""
+    if isinstance(item, Real):
+        return math.isnan(item)
+    return item is None or type(item).__name__ in _MISSING

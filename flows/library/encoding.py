@@ -1,0 +1,197 @@
+"""`tokmill.encode`: columns of text as columns of token ids."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.flows.figures import labelled
+from tokmill.flows.library.artifact import Artifact
+from tokmill.flows.library.bench import Bench, parted
+from tokmill.flows.library.store import opened
+from tokmill.flows.library.table import require_pandas
+from tokmill.flows.library.texts import OnError
+from tokmill.flows.library.using import bench_for
+from tokmill.tasks.encode.stage import EncodeParams
+from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.encoded import Encoded, EncodedShard
+from tokmill.tasks.store import Store as ArtifactStore
+from tokmill.tokenizer import Tokenizer
+from tokmill.tokenizer.core import markup
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+
+Ids = NDArray[np.uint16] | NDArray[np.uint32]
+
+
+class EncodedColumn:
+    """The token ids of a column, row for row; memory-mapped.
+
+    A row that was left out (null and quarantined, or with fewer than `min_tokens` tokens, such as an empty
+    text) has no ids, and is null in Arrow. `column[row]` is a row's ids, `len(column)` the number of rows.
+
+    Attributes:
+        artifact: the encoding that the column is of.
+        source: its name there.
+        bench: the profile that made it; of an opened artifact, one without sections.
+    """
+
+    def __init__(self, artifact: Artifact, source: str, bench: Bench) -> None:
+        self.artifact = artifact
+        self.source = source
+        self.bench = bench
+
+    @cached_property
+    def shards(self) -> list[EncodedShard]:
+        """The encoded shards, in order."""
+        record, store = self.artifact.record, self.artifact.store
+        manifest = Encoded.open(self.artifact.path)
+        sources = [entry.source for entry in manifest.manifest.sources for _ in entry.shards]
+        own = [
+            ref for ref, source in zip(record.refs("shards"), sources, strict=True) if source == self.source
+        ]
+        return [EncodedShard.open(store.path(ref)) for ref in own]
+
+    @cached_property
+    def rows(self) -> NDArray[np.int64]:
+        """The row of each document that has ids: int64 [num_documents].
+
+        Of a source of several files, documents are numbered without those that were left out.
+        """
+        if self._num_files > 1:
+            return np.arange(sum(shard.num_documents for shard in self.shards), dtype=np.int64)
+        found = [
+            self._corpus.locate(self.source, index, shard.ordinals)[2]
+            for index, shard in enumerate(self.shards)
+            if shard.num_documents
+        ]
+        return np.concatenate([np.zeros(0, np.int64), *found])
+
+    @cached_property
+    def ids(self) -> Ids:
+        """The ids of all rows, one behind the other: uint16 or uint32 [num_tokens]."""
+        tokens = [shard.tokens for shard in self.shards]
+        return tokens[0] if len(tokens) == 1 else np.concatenate(tokens)
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """Row r is `ids[offsets[r]:offsets[r + 1]]`: int64 [num_rows + 1]."""
+        lengths = np.zeros(len(self), np.int64)
+        lengths[self.rows] = np.concatenate([np.diff(shard.offsets) for shard in self.shards])
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all rows, those at the ends of documents included."""
+        return sum(shard.num_tokens for shard in self.shards)
+
+    @property
+    def figures(self) -> Mapping[str, int]:
+        """Documents, tokens, bytes and characters of the column, and what was dropped."""
+        found: Mapping[str, int] = (
+            Encoded.open(self.artifact.path).source(self.source).statistics.model_dump()
+        )
+        return found
+
+    def arrow(self) -> "pa.LargeListArray":
+        """Return the column as Arrow's large list of uint16 or uint32; the ids are not copied."""
+        import pyarrow as pa  # noqa: PLC0415 - `import tokmill` stays quick
+
+        left_out = np.ones(len(self), dtype=np.bool_)
+        left_out[self.rows] = False
+        mask = pa.array(left_out) if left_out.any() else None
+        return pa.LargeListArray.from_arrays(pa.array(self.offsets), pa.array(self.ids), mask=mask)
+
+    def to_pandas(self) -> "pd.Series":
+        """Return the column as a Series of arrays, None where a row was left out; the index counts rows.
+
+        Raises:
+            UsageError: pandas is not installed.
+        """
+        require_pandas()
+        return self.arrow().to_pandas()
+
+    def __len__(self) -> int:
+        if self._num_files > 1:
+            return sum(shard.num_documents for shard in self.shards)
+        stats = self._corpus.source_stats(self.source)
+        return stats.num_documents + stats.num_quarantined
+
+    def __getitem__(self, row: int) -> Ids:
+        wanted = range(len(self))[row]
+        return self.ids[self.offsets[wanted] : self.offsets[wanted + 1]]
+
+    def __repr__(self) -> str:
+        return f"EncodedColumn({self.source!r}, {len(self):,} rows, {self.num_tokens:,} tokens)"
+
+    def _repr_html_(self) -> str:
+        pairs = dict(labelled(name, value) for name, value in self.figures.items() if value)
+        first = [str(self[row].tolist()[:24]) for row in range(min(3, len(self)))]
+        shown = {f"row {row}": ids for row, ids in enumerate(first)}
+        return markup.sheet(f"Encoded column {self.source}", markup.figures({**pairs, **shown}))
+
+    @cached_property
+    def _corpus(self) -> Corpus:
+        (ref,) = self.artifact.record.refs("corpus")
+        return Corpus.open(self.artifact.store.path(ref))
+
+    @property
+    def _num_files(self) -> int:
+        return self._corpus.source_stats(self.source).num_files
+
+
+def columns_of(artifact: Artifact, bench: Bench | None = None) -> dict[str, EncodedColumn]:
+    """Return the columns of an encoding by source."""
+    known = bench or Bench(opened(artifact.store), {}, artifact)
+    return {source: EncodedColumn(artifact, source, known) for source in Encoded.open(artifact.path).sources}
+
+
+def encode(
+    tok: Tokenizer | str | Path,
+    texts: Any = None,
+    *,
+    store: str | Path | ArtifactStore | None = None,
+    name: str | None = None,
+    on_error: OnError = "fail",
+    workers: int | None = None,
+    progress: bool | None = None,
+    **options: Any,
+) -> Any:
+    """Encode a column of texts, or several sources, as the pipeline does: by all cores, in bounded memory.
+
+        ids = tokmill.encode(tok, df["text"])
+        ids[0], ids.ids, ids.offsets, ids.arrow()
+        encoded = tokmill.encode(tok, {"web": web["text"], "code": code["text"]})
+
+    `Tokenizer.encode_batch` is the algorithm alone, in memory, without the token that ends documents.
+
+    Args:
+        tok: a tokenizer, the path of one, or the name of an artifact (`tokenizer/quickstart`).
+        texts: a column, or source → column; by default what `tok` was trained on by `tokmill.train`.
+        store: where the encoding is published; by default where `tok` was trained.
+        name: of the artifacts in the store; by default that of the training.
+        on_error: what becomes of null rows: "fail", or "quarantine" to leave them out.
+        workers: parallel tasks; by default one per core. It changes no result.
+        progress: see `run`.
+        **options: parameters of encoding: `end_of_document` (`<|endoftext|>` by default; None for none),
+            `begin_of_document`, `min_tokens`, `special_tokens_in_text`, `fim_rate`, ….
+
+    Returns:
+        An `EncodedColumn` for a column, and source → `EncodedColumn` for several sources.
+
+    Raises:
+        UsageError: a column is none, has a null row, or there is no such parameter.
+        ProfileError: a parameter is invalid.
+        RunError: a stage failed, e.g. since the vocabulary lacks `end_of_document`.
+    """
+    (params,) = parted("encode", options, EncodeParams)
+    bench = bench_for(tok, texts, store=store, name=name, on_error=on_error)
+    made, done = bench.with_sections(encode=params).made("encoded", workers=workers, progress=progress)
+    columns = columns_of(done["encoded"], made)
+    alone = set(columns) == {"text"} and not isinstance(texts, Mapping)
+    return columns["text"] if alone else columns

@@ -1,0 +1,109 @@
+"""A run's progress in a notebook: one table that is drawn again in its place until the run is done."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from rich.text import Text
+
+from tokmill.flows.cli.output import messages
+from tokmill.flows.cli.progress import Groups, TaskGroup
+from tokmill.flows.run.progress import Reporter, Silent
+from tokmill.tokenizer.core import markup
+
+_REDRAWN_SECONDS = 0.25
+
+
+def in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook; IPython is not imported for that."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return shell is not None and hasattr(shell, "kernel")
+
+
+class NotebookProgress(Groups):
+    """Draws every group of tasks as a row of a table, a few times a second."""
+
+    def __init__(self) -> None:
+        super().__init__(messages())
+        self._notes: list[str] = []
+        self._drawn_at = 0.0
+        self._handle: Any = None
+
+    def __enter__(self) -> Self:
+        """Begin the display."""
+        from IPython.display import HTML, display  # noqa: PLC0415 - only kernels have it
+
+        self._handle = display(HTML(self.drawn()), display_id=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Take the display away; after a failure it stays."""
+        self._draw(self.drawn() if kind is not None else markup.note("; ".join(self._notes)))
+
+    def changed(self, group: TaskGroup) -> None:
+        """Draw again, unless that was a moment ago."""
+        if time.monotonic() - self._drawn_at > _REDRAWN_SECONDS:
+            self._draw(self.drawn())
+
+    def write(self, line: Text) -> None:
+        """Keep a note; it is shown with the table."""
+        self._notes.append(line.plain.strip())
+        self._draw(self.drawn())
+
+    def drawn(self) -> str:
+        """Return the table as HTML."""
+        with self.lock:
+            rows = [
+                (
+                    _mark(group),
+                    group.name,
+                    group.count,
+                    group.outcome or "at work",
+                    group.clock,
+                    group.figures,
+                )
+                for group in self.groups.values()
+            ]
+            notes = [markup.note(text) for text in self._notes]
+        columns = ("", "stage", "tasks", "result", "time", "figures")
+        return markup.sheet("Run", markup.grid(columns, rows, ("tasks", "time")), *notes)
+
+    def _draw(self, html: str) -> None:
+        from IPython.display import HTML  # noqa: PLC0415
+
+        self._drawn_at = time.monotonic()
+        if self._handle is not None:
+            self._handle.update(HTML(html))
+
+
+def _mark(group: TaskGroup) -> str:
+    if group.num_failed:
+        return "✗"
+    return "✓" if group.complete else "…"
+
+
+@contextmanager
+def shown(progress: bool | None) -> Iterator[Reporter]:
+    """Yield what shows a run's progress: a table in a notebook, nothing elsewhere.
+
+    Args:
+        progress: False to show nothing; True for lines on standard error outside of notebooks, too.
+    """
+    if progress is False:
+        yield Silent()
+    elif in_notebook():
+        with NotebookProgress() as drawing:
+            yield drawing
+    elif progress:
+        from tokmill.flows.cli.progress import display  # noqa: PLC0415
+
+        with display(messages()) as lines:
+            yield lines
+    else:
+        yield Silent()

@@ -1,0 +1,132 @@
+"""Tables that the library returns: Arrow within, pandas or polars when asked for."""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from tokmill.flows.errors import UsageError
+from tokmill.flows.figures import number
+from tokmill.tokenizer.core import markup
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+_SHOWN_ROWS = 20
+
+
+class Table:
+    """Rows of named columns.
+
+    `len(table)`, iteration over rows as dicts, `table["column"]` as a list. Libraries that read Arrow's C
+    interface (polars, DuckDB, pandas from 3) take it as it is.
+    """
+
+    def __init__(self, table: "pa.Table", title: str = "") -> None:
+        """Wrap an Arrow table; `title` says what its rows are, for people."""
+        self._table = table
+        self._title = title
+
+    def arrow(self) -> "pa.Table":
+        """Return the table as Arrow's."""
+        return self._table
+
+    def to_pandas(self) -> "pd.DataFrame":
+        """Return the table as a DataFrame of pandas.
+
+        Raises:
+            UsageError: pandas is not installed.
+        """
+        require_pandas()
+        return self._table.to_pandas()
+
+    def to_polars(self) -> "pl.DataFrame":
+        """Return the table as a DataFrame of polars.
+
+        Raises:
+            UsageError: polars is not installed.
+        """
+        try:
+            import polars  # noqa: PLC0415 - only for those who have it
+        except ImportError as error:
+            raise UsageError("to_polars() needs polars: python -m pip install polars") from error
+        return polars.from_arrow(self._table)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """Return one dict per row."""
+        rows: list[dict[str, Any]] = self._table.to_pylist()
+        return rows
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns."""
+        return list(self._table.column_names)
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for batch in self._table.to_batches():
+            yield from batch.to_pylist()
+
+    def __getitem__(self, column: str) -> list[Any]:
+        if column not in self._table.column_names:
+            raise KeyError(f"no column {column!r}; there are {', '.join(self.columns)}")
+        values: list[Any] = self._table[column].to_pylist()
+        return values
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        head, rows = self._shown()
+        widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)] if head else []
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+            for row in (head, *rows)
+        ]
+        return "\n".join([*lines, *([self._more()] if self._more() else [])])
+
+    def _repr_html_(self) -> str:
+        head, rows = self._shown()
+        more = [markup.note(self._more())] if self._more() else []
+        numbers = [name for name in head if str(self._table.schema.field(name).type) in _NUMBERS]
+        detail = f"{len(self):,} {'row' if len(self) == 1 else 'rows'}"
+        return markup.sheet(self._title or "Table", markup.grid(head, rows, numbers), *more, detail=detail)
+
+    def _shown(self) -> tuple[list[str], list[list[str]]]:
+        rows = self._table.slice(0, _SHOWN_ROWS).to_pylist()
+        return self.columns, [[cell(value) for value in row.values()] for row in rows]
+
+    def _more(self) -> str:
+        hidden = len(self) - _SHOWN_ROWS
+        return f"… {hidden:,} more" if hidden > 0 else ""
+
+
+def require_pandas() -> None:
+    """Raise UsageError unless pandas is installed; pyarrow would say so in other words, or not at all."""
+    try:
+        import pandas  # noqa: F401, PLC0415 - only for those who have it
+    except ImportError as error:
+        raise UsageError("to_pandas() needs pandas: python -m pip install pandas") from error
+
+
+_NUMBERS = frozenset({"int16", "int32", "int64", "uint16", "uint32", "uint64", "float", "double"})
+_MOST_CHARS = 80
+
+
+def cell(value: object) -> str:
+    """Return a value of a table for people: nothing for null, few digits, no microseconds."""
+    if value is None:
+        return ""
+    if isinstance(value, bool | int):
+        return number(value)
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}"
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return ", ".join(map(str, value))[:_MOST_CHARS]
+    text = str(value)
+    return text if len(text) <= _MOST_CHARS else f"{text[: _MOST_CHARS - 1]}…"

@@ -1,0 +1,107 @@
+"""Columns of text as files, which a profile's sources can name.
+
+A column becomes an Arrow file with the column `text`, row for row, under the name of its content: the same
+texts are the same file, whatever library they came from, so what was made from them is found again. The files
+lie in `.texts` of the store that the artifacts go to; corpora point at them, as at any source file. With a
+store in a bucket they are objects beside its artifacts.
+"""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tokmill.flows.errors import UsageError
+from tokmill.flows.library.columns import arrays_of
+from tokmill.tasks.core.faults import unreadable
+from tokmill.tasks.store.digest import digest_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from tokmill.tasks.store import Store
+
+OnError = Literal["fail", "quarantine"]
+TEXTS = ".texts"
+_NAME_CHARS = 24
+
+
+def sources_of(columns: Mapping[str, Any], store: "Store", on_error: OnError) -> dict[str, Any]:
+    """Write columns beside a store, and return the table `sources` of a profile for them.
+
+    Args:
+        columns: source → column; see `columns.arrays_of`.
+        store: where the artifacts will be.
+        on_error: what becomes of null rows: an error, or quarantine.
+
+    Raises:
+        UsageError: a column is none, or has a null and `on_error` is "fail".
+        MachineError: the disk is full, or cannot be written to.
+    """
+    return {
+        source: {
+            "files": [_written(column, f"texts[{source!r}]", store, on_error)],
+            "format": "arrow",
+            "text_column": "text",
+            "on_error": on_error,
+        }
+        for source, column in columns.items()
+    }
+
+
+def _written(column: Any, where: str, store: "Store", on_error: OnError) -> str:
+    """Write a column, unless its file is there; return its path, or its URL."""
+    folder = store.root / TEXTS
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        unfinished = folder / f".{os.getpid()}-{id(column):x}.unfinished"
+        try:
+            _write(column, where, unfinished, on_error)
+            place = folder / f"{digest_file(unfinished)[:_NAME_CHARS]}.arrow"
+            unfinished.replace(place)
+        finally:
+            unfinished.unlink(missing_ok=True)
+    except OSError as error:
+        raise unreadable(folder, error) from error
+    return _shared(place, store)
+
+
+def _write(column: Any, where: str, file: Path, on_error: OnError) -> None:
+    import pyarrow as pa  # noqa: PLC0415 - `import tokmill` stays quick
+
+    schema = pa.schema({"text": pa.large_string()})
+    first = num_rows = num_null = 0
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
+        for array in arrays_of(column, where):
+            if array.null_count and not num_null:
+                first = num_rows + _first_null(array)
+            num_null += array.null_count
+            num_rows += len(array)
+            writer.write_batch(pa.record_batch([array], schema=schema))
+    if not num_rows:
+        raise UsageError(f"{where} is empty; give at least one text")
+    if num_null and on_error == "fail":
+        raise UsageError(
+            f"{where}: row {first} is null ({num_null:,} of {num_rows:,} rows); drop these rows, fill them "
+            "with '', or pass on_error='quarantine' to leave them out"
+        )
+
+
+def _first_null(array: "pa.Array") -> int:
+    import pyarrow.compute as pc  # noqa: PLC0415
+
+    return int(pc.index(pc.is_null(array), True).as_py())
+
+
+def _shared(place: Path, store: "Store") -> str:
+    """Return where all machines that use the store find a file."""
+    if "://" not in store.location:
+        return str(place)
+    from tokmill.tasks import remote  # noqa: PLC0415 - only for stores behind a URL
+
+    url = remote.joined(store.location, f"{TEXTS}/{place.name}")
+    try:
+        remote.stat(url)
+    except FileNotFoundError:
+        remote.upload(place, url)
+    return url

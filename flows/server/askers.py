@@ -1,0 +1,114 @@
+"""Notes on each run that is asked for whether a page or a program did it, and who was signed in.
+
+Prefect's open-source server keeps neither. This application adds two labels to the body of a request for a
+flow run. A browser says of itself that it sends from a page (`Sec-Fetch-Site`). The user is the one that a
+proxy in front of the server has signed in (`X-Forwarded-User`, `X-Remote-User`, …), or that of HTTP's basic
+authentication. It is a note for the record of a run, and no protection: whoever may ask for runs may claim to
+be anybody.
+"""
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from tokmill.flows.server.guard import Application, Message, Receive, Scope, Send
+
+HOW: Final = "tokmill.started_by"
+USER: Final = "tokmill.user"
+
+_ASKS = re.compile(r"(/api)?/(deployments/[0-9a-fA-F-]{36}/create_flow_run|flow_runs/?)")
+_SIGNED_IN: Final = ("x-forwarded-user", "x-remote-user", "x-auth-request-user", "remote-user")
+_MOST_BYTES: Final = 16 << 20
+_MOST_CHARS: Final = 100
+
+
+class Askers:
+    """An ASGI application that adds the labels, and passes all requests on."""
+
+    def __init__(self, application: Application) -> None:
+        """Wrap Prefect's application."""
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on; one for a flow run with its labels."""
+        if not _asks_for_a_run(scope):
+            await self._application(scope, receive, send)
+            return
+        body = await _body(receive)
+        if body is None:  # too long, or its sender left; Prefect gets nothing, and refuses that
+            body = b""
+        labelled = with_labels(body, _headers(scope))
+        waiting = [{"type": "http.request", "body": labelled, "more_body": False}]
+
+        async def receiving() -> Message:
+            return waiting.pop() if waiting else await receive()
+
+        await self._application(_of_length(scope, len(labelled)), receiving, send)
+
+
+def with_labels(body: bytes, headers: Mapping[str, str]) -> bytes:
+    """Return the body of a request with the labels; unchanged if it is no JSON object, or has them.
+
+    Args:
+        body: of the request.
+        headers: of the request, by lower-case name.
+    """
+    try:
+        wanted = json.loads(body)
+    except ValueError:
+        return body
+    if not isinstance(wanted, dict):
+        return body
+    given = wanted.get("labels")
+    wanted["labels"] = {**(given if isinstance(given, dict) else {}), **_labels(headers)}
+    return json.dumps(wanted).encode()
+
+
+def _labels(headers: Mapping[str, str]) -> dict[str, Any]:
+    how = "page" if "sec-fetch-site" in headers else "program"
+    user = next((headers[name] for name in _SIGNED_IN if headers.get(name)), None) or _basic_user(headers)
+    return {HOW: how} | ({USER: user[:_MOST_CHARS]} if user else {})
+
+
+def _basic_user(headers: Mapping[str, str]) -> str:
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(value, validate=True).decode().partition(":")[0]
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+
+
+def _asks_for_a_run(scope: Scope) -> bool:
+    return (
+        scope["type"] == "http"
+        and scope["method"] == "POST"
+        and _ASKS.fullmatch(scope.get("path", "")) is not None
+    )
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+async def _body(receive: Receive) -> bytes | None:
+    parts, size = list[bytes](), 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > _MOST_BYTES:
+            return None
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _of_length(scope: Scope, length: int) -> Scope:
+    others = [pair for pair in scope["headers"] if pair[0].lower() != b"content-length"]
+    return {**scope, "headers": [*others, (b"content-length", str(length).encode())]}

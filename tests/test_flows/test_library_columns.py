@@ -1,0 +1,168 @@
+"""Columns of text: every library's, nulls, and what is no column."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokmill.flows.errors import UsageError
+from tokmill.flows.library.columns import ROWS, arrays_of
+from tokmill.flows.library.texts import TEXTS, sources_of
+from tokmill.tasks.store import Store
+
+TEXT = ["one", "", "zwei é 日本", "NaN", "<NA>"]
+WITH_NULL = ["one", None, "zwei é 日本", "NaN"]
+
+SAME = {
+    "list": TEXT,
+    "tuple": tuple(TEXT),
+    "bytes": [text.encode() for text in TEXT],
+    "numpy": np.array(TEXT),
+    "numpy object": np.array(TEXT, object),
+    "numpy strings": np.array(TEXT, np.dtypes.StringDType()),
+    "arrow": pa.array(TEXT),
+    "large": pa.array(TEXT, pa.large_string()),
+    "view": pa.array(TEXT, pa.string_view()),
+    "binary": pa.array([text.encode() for text in TEXT], pa.binary()),
+    "dictionary": pa.array(TEXT).dictionary_encode(),
+    "chunked": pa.chunked_array([pa.array(TEXT[:2]), pa.array([], pa.string()), pa.array(TEXT[2:])]),
+    "sliced": pa.array(["before", *TEXT, "behind"]).slice(1, 5),
+    "chunked dictionaries": pa.chunked_array(
+        [pa.array(TEXT[:3]).dictionary_encode(), pa.array(TEXT[3:]).dictionary_encode()]
+    ),
+    "pandas": pd.Series(TEXT),
+    "pandas object": pd.Series(TEXT, dtype=object),
+    "pandas string": pd.Series(TEXT, dtype="string"),
+    "pandas arrow": pd.Series(TEXT, dtype=pd.ArrowDtype(pa.large_string())),
+    "pandas category": pd.Series(TEXT, dtype="category"),
+    "pandas twice the same index": pd.Series(TEXT, index=[7, 7, 7, 1, 1]),
+    "pandas index": pd.Index(TEXT),
+}
+NULLS = {
+    "list": WITH_NULL,
+    "list with NaN": ["one", float("nan"), *WITH_NULL[2:]],
+    "numpy NaN": np.array(["one", np.float32("nan"), *WITH_NULL[2:]], object),
+    "arrow": pa.array(WITH_NULL),
+    "pandas object with NaN": pd.Series(["one", np.nan, *WITH_NULL[2:]], dtype=object),
+    "pandas NA": pd.Series(["one", pd.NA, *WITH_NULL[2:]], dtype=object),
+    "pandas NaT": pd.Series(["one", pd.NaT, *WITH_NULL[2:]], dtype=object),
+    "pandas string": pd.Series(WITH_NULL, dtype="string"),
+    "pandas category": pd.Series(WITH_NULL, dtype="category"),
+}
+
+
+def texts_of(column: Any) -> list[str | None]:
+    """The rows of a column, null as None."""
+    return [text for array in arrays_of(column, "texts") for text in array.to_pylist()]
+
+
+@pytest.mark.parametrize("column", SAME.values(), ids=SAME)
+def test_every_kind_of_column_gives_its_texts(column: Any) -> None:
+    assert texts_of(column) == TEXT
+
+
+@pytest.mark.parametrize("column", NULLS.values(), ids=NULLS)
+def test_what_is_missing_is_null_and_text_that_looks_so_is_text(column: Any) -> None:
+    assert texts_of(column) == WITH_NULL
+
+
+def test_an_iterator_is_read_once() -> None:
+    assert texts_of(iter(TEXT)) == TEXT
+
+
+def test_a_lone_surrogate_is_replaced_as_where_a_tokenizer_encodes() -> None:
+    for column in (
+        ["a\ud800b", "c"],
+        np.array(["a\ud800b", "c"]),
+        pd.Series(["a\ud800b", "c"], dtype=object),
+    ):
+        assert texts_of(column) == ["a�b", "c"]
+
+
+@given(st.lists(st.none() | st.text(st.characters(exclude_categories=["Cs"])), min_size=1))
+def test_libraries_agree(texts: list[str | None]) -> None:
+    columns = (texts, pa.array(texts, pa.string()), pd.Series(texts, dtype=object))
+
+    assert [texts_of(column) for column in columns] == [texts] * 3
+
+
+def test_columns_of_polars_give_their_texts() -> None:
+    pl = pytest.importorskip("polars", reason="polars is not installed")
+
+    assert texts_of(pl.Series(TEXT)) == texts_of(pl.Series(TEXT, dtype=pl.Categorical)) == TEXT
+    assert texts_of(pl.Series(WITH_NULL)) == WITH_NULL
+    with pytest.raises(UsageError, match="id, body"):
+        texts_of(pl.DataFrame({"id": [1], "body": ["a"]}))
+
+
+WRONG = {
+    "one text": ("abc", "one text"),
+    "a number among texts": (["a", 5], "row 1: 5 is of type int"),
+    "numbers": (np.arange(3), "dtype int64"),
+    "Arrow's numbers": (pa.array([1, 2]), "int64"),
+    "pandas' numbers": (pd.Series([1, 2], dtype="Int64"), "must hold"),
+    "a frame": (pd.DataFrame({"id": [1], "body": ["a"]}), "id, body"),
+    "two dimensions": (np.array([["a"]]), "(1, 1)"),
+    "no iterable": (5, "of type int"),
+    "bytes that are not UTF-8": ([b"a", b"\xff"], "row 1 is not UTF-8"),
+    "Arrow's bytes that are not UTF-8": (pa.array([b"a", b"\xff"]), "row 1 is not UTF-8"),
+    "a list of lists": ([["a"]], "row 0"),
+}
+
+
+@pytest.mark.parametrize(("column", "says"), WRONG.values(), ids=WRONG)
+def test_what_is_no_column_of_texts_is_named(column: Any, says: str) -> None:
+    with pytest.raises(UsageError) as told:
+        texts_of(column)
+
+    assert says in str(told.value)
+    assert str(told.value).startswith("texts")
+
+
+def test_the_same_texts_are_the_same_file_whatever_they_came_from(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    many = [f"text {number}" for number in range(ROWS + 3)]
+    halves = pa.chunked_array([pa.array(many[:5]), pa.array(many[5:])])
+
+    files = {
+        sources_of({"web": column}, store, "fail")["web"]["files"][0]
+        for column in (many, iter(many), halves, pd.Series(many), np.array(many))
+    }
+
+    assert len(files) == 1
+    assert [path.name for path in (tmp_path / TEXTS).iterdir()] == [Path(files.pop()).name]
+
+
+def test_null_rows_are_refused_by_number_or_kept_for_quarantine(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+
+    with pytest.raises(UsageError, match=r"texts\['web'\]: row 1 is null \(1 of 4 rows\)"):
+        sources_of({"web": WITH_NULL}, store, "fail")
+
+    (source,) = sources_of({"web": WITH_NULL}, store, "quarantine").values()
+    table = pa.ipc.open_file(source["files"][0]).read_all()
+    assert table["text"].to_pylist() == WITH_NULL
+    assert len(list((tmp_path / TEXTS).iterdir())) == 1
+
+
+@pytest.mark.parametrize("empty", [[], np.array([]), pa.array([]), pd.Series([], dtype=object)])
+def test_an_empty_column_is_refused(empty: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"texts\['web'\] is empty"):
+        sources_of({"web": empty}, Store(tmp_path), "fail")
+
+
+def test_a_generator_that_fails_leaves_no_file(tmp_path: Path) -> None:
+    def failing() -> Iterator[str]:
+        yield "a"
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        sources_of({"web": failing()}, Store(tmp_path), "fail")
+
+    assert not list((tmp_path / TEXTS).iterdir())

@@ -1,0 +1,81 @@
+"""docs/library.md and the README: the code works, and gives what stands below it.
+
+`python -m tests.test_flows.test_library_documented` writes into docs/library.md what its code gives.
+"""
+
+import ast
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PAGE = CHECKOUT / "docs" / "library.md"
+_CELL = re.compile(r"```python\n(?P<code>.*?)```\n(\n```text\n(?P<out>.*?)```\n)?", re.DOTALL)
+
+
+def cells(page: str) -> Iterator[tuple[str, str | None]]:
+    """Yield the code of each block, and what is said to be its output."""
+    for cell in _CELL.finditer(page):
+        yield cell["code"], cell["out"]
+
+
+def executed(code: str, names: dict[str, Any]) -> str:
+    """Execute a cell as a notebook does; return what it shows of its last expression."""
+    tree = ast.parse(code)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "<cell>", "exec"), names)
+    if last is None:
+        return ""
+    assert isinstance(last, ast.Expr)
+    return f"{eval(compile(ast.Expression(last.value), '<cell>', 'eval'), names)!r}\n"
+
+
+def test_the_page_gives_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+
+    for code, out in cells(PAGE.read_text("utf-8")):
+        assert executed(code, names) == (out or ""), code
+
+
+def test_the_path_of_the_readme_works_in_under_fifteen_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readme = (CHECKOUT / "README.md").read_text("utf-8")
+    (code,) = [code for code, _ in cells(readme) if "read_parquet" in code]
+    texts = [f"Document {number} says number {number}." for number in range(200)]
+    pd.DataFrame({"source": ["web", "code"] * 100, "text": texts}).to_parquet(tmp_path / "documents.parquet")
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+
+    executed(code, names)
+
+    assert sum(bool(line.strip()) for line in code.splitlines()) < 15
+    assert names["audit"].gate == "passed"
+    assert names["tok"].encode("Document 7")
+    assert len(names["packed"]) == names["arrays"]["input_ids"].shape[0] > 0
+    assert (tmp_path / "packed" / "packed.json").is_file()
+
+
+def _record() -> None:
+    """Write what the code gives into the page."""
+    page, names = PAGE.read_text("utf-8"), dict[str, Any]()
+    with tempfile.TemporaryDirectory() as folder:
+        os.chdir(folder)
+
+        def given(cell: re.Match[str]) -> str:
+            out = executed(cell["code"], names)
+            return cell[0] if cell["out"] is None else f"```python\n{cell['code']}```\n\n```text\n{out}```\n"
+
+        PAGE.write_text(_CELL.sub(given, page), "utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(_record())

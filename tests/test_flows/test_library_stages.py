@@ -1,0 +1,255 @@
+"""Single stages on columns: the artifacts of a run over files with the same texts, to the byte."""
+
+import asyncio
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import tokmill
+from tests.test_flows.commands import clean_environment
+from tests.test_flows.corpora import words
+from tokmill.flows.errors import ProfileError, RunError, UsageError
+from tokmill.flows.library.encoding import EncodedColumn
+from tokmill.flows.library.training import TrainedTokenizer
+from tokmill.tasks.core.errors import GateError
+
+TRAIN = {"vocab_size": 400, "split_pattern": "o200k"}
+BALANCE = {"temperature": 2.0}
+MIX = {"weights": {"web": 1.0, "code": 2.0}, "max_repetition": 4.0, "seed": 7}
+PACK = {"sequence_length": 64, "strategy": "best_fit"}
+
+
+def texts(seed: int, number: int) -> list[str]:
+    """Documents of made-up words."""
+    generator = random.Random(seed)
+    return [words(generator, generator.randint(5, 60)) for _ in range(number)]
+
+
+TEXTS = {"web": texts(1, 300), "code": texts(2, 120)}
+
+
+@pytest.fixture(scope="module")
+def of_files(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Any]:
+    """The artifacts of a run over files with these texts, by kind."""
+    folder = tmp_path_factory.mktemp("files")
+    sources = {}
+    for source, column in TEXTS.items():
+        path = folder / f"{source}.jsonl"
+        path.write_text("".join(f"{json.dumps({'text': text})}\n" for text in column), "utf-8")
+        sources[source] = {"files": [str(path)]}
+    table = {"name": "own", "sources": sources, "train": TRAIN, "balance": BALANCE, "mix": MIX, "pack": PACK}
+    return tokmill.run(table, store=folder / "store", prefect=False).artifacts
+
+
+@pytest.fixture(scope="module")
+def tok() -> TrainedTokenizer:
+    """A tokenizer that was trained on columns, without a store."""
+    return tokmill.train(TEXTS, **TRAIN, **BALANCE)
+
+
+@pytest.fixture(scope="module")
+def encoded(tok: TrainedTokenizer) -> Mapping[str, EncodedColumn]:
+    """The columns, encoded."""
+    found: Mapping[str, EncodedColumn] = tokmill.encode(tok, TEXTS)
+    return found
+
+
+def content(made: Any) -> str:
+    """The content digest of what a stage returned."""
+    digest: str = made.artifact.ref.content_digest
+    return digest
+
+
+def test_every_stage_makes_what_a_run_over_files_makes(
+    of_files: Mapping[str, Any], tok: TrainedTokenizer, encoded: Mapping[str, EncodedColumn]
+) -> None:
+    frames = {"web": pd.Series(TEXTS["web"]), "code": pa.array(TEXTS["code"])}
+
+    audit = tokmill.audit(tok, frames)
+    mixture = tokmill.mix(encoded, **MIX)
+    packed = tokmill.pack(mixture, **PACK)
+
+    made = {"tokenizer": tok, "audit": audit, "encoded": encoded["web"], "mixture": mixture, "packed": packed}
+    assert {kind: content(one) for kind, one in made.items()} == {
+        kind: of_files[kind].ref.content_digest for kind in made
+    }
+
+
+def test_columns_that_were_encoded_apart_are_mixed_as_those_encoded_together(
+    tok: TrainedTokenizer, encoded: Mapping[str, EncodedColumn]
+) -> None:
+    apart = {source: tokmill.encode(tok, column) for source, column in TEXTS.items()}
+
+    assert isinstance(apart["web"], EncodedColumn)
+    assert content(tokmill.mix(apart, **MIX)) == content(tokmill.mix(encoded, **MIX))
+
+
+def test_a_row_has_the_ids_of_the_tokenizer_and_the_end_of_the_document(tok: TrainedTokenizer) -> None:
+    column = ["first", "", "second second", "x<|endoftext|>y"]
+    end = tok.special_tokens["<|endoftext|>"]
+
+    ids = tokmill.encode(tok, pd.Series(column, index=[5, 5, 1, 0]))
+
+    rows = [[*tok.encode(text, as_text=True), end] if text else [] for text in column]
+    assert [ids[row].tolist() for row in range(len(ids))] == rows
+    assert ids.offsets.tolist() == np.cumsum([0, *map(len, rows)]).tolist()
+    assert ids.arrow().to_pylist() == [row or None for row in rows]
+    assert ids.arrow().type == pa.large_list(pa.uint16())
+    assert [None if row is None else row.tolist() for row in ids.to_pandas()] == [row or None for row in rows]
+    assert (ids[-1].tolist(), ids.num_tokens, ids.figures["num_dropped_documents"]) == (
+        rows[-1],
+        sum(map(len, rows)),
+        1,
+    )
+
+
+def test_null_rows_are_left_out_and_the_others_keep_their_places(tok: TrainedTokenizer) -> None:
+    with pytest.raises(UsageError, match="row 1 is null"):
+        tokmill.encode(tok, ["a", None, "b"])
+
+    ids = tokmill.encode(tok, ["a", None, "b"], on_error="quarantine", end_of_document=None)
+
+    assert ids.arrow().to_pylist() == [tok.encode("a"), None, tok.encode("b")]
+
+
+def test_arrays_are_those_of_the_packed_sequences(
+    encoded: Mapping[str, EncodedColumn], tmp_path: Path
+) -> None:
+    packed = tokmill.pack(encoded["web"], sequence_length=48, strategy="greedy", into=tmp_path / "packed")
+
+    arrays = packed.arrays()
+
+    assert arrays["input_ids"].shape == (len(packed), 48)
+    for index, sequence in enumerate(packed.reader):
+        for name in ("input_ids", "segment_ids", "position_ids", "loss_mask"):
+            assert np.array_equal(arrays[name][index], getattr(sequence, name)), (index, name)
+    bounds = arrays["cu_seqlens"]
+    assert (bounds[0], bounds[-1]) == (0, arrays["input_ids"].size)
+    assert np.array_equal(
+        packed.arrays(["input_ids"], first=2, stop=4)["input_ids"], arrays["input_ids"][2:4]
+    )
+    assert len(tokmill.PackedReader.open(tmp_path / "packed")) == len(packed)
+    with pytest.raises(UsageError, match="not an empty folder"):
+        packed.save(tmp_path / "packed")
+
+
+def test_with_a_store_everything_is_published_there_and_found_again(tmp_path: Path) -> None:
+    store = tokmill.Store(tmp_path / "store")
+
+    tok = tokmill.train(TEXTS["web"], vocab_size=300, store=store, name="news")
+    packed = tokmill.pack(tokmill.encode(tok), sequence_length=64)
+    again = tokmill.train(np.array(TEXTS["web"]), vocab_size=300, store=store, name="news")
+
+    assert tok.artifact is not None
+    assert again.artifact == tok.artifact
+    assert store.find("tokenizer/news").open() == tok
+    assert store.find("packed/news@v1").open().path == packed.path
+    assert set(store.artifacts().arrow()["name"].to_pylist()) >= {"news"}
+    assert store.runs()["state"] == ["completed"] * 4
+    assert not store.verify()
+
+
+def test_a_tokenizer_of_any_origin_may_be_audited_and_used(tok: TrainedTokenizer, tmp_path: Path) -> None:
+    plain = tokmill.tokenizer.train(TEXTS["web"], vocab_size=300, special_tokens=["<|endoftext|>"])
+    plain.save(tmp_path / "plain")
+
+    by_object, by_path = (
+        tokmill.encode(plain, TEXTS["code"]),
+        tokmill.encode(tmp_path / "plain", TEXTS["code"]),
+    )
+
+    assert content(by_object) == content(by_path)
+    assert tokmill.audit(plain, TEXTS["code"]).figures["num_tokens"] > 0
+    assert pickle.loads(pickle.dumps(tok)) == tok
+    assert tok.with_roles(eos="<|endoftext|>").artifact is None
+
+
+REFUSED = {
+    "an unknown parameter": (lambda tok: tokmill.train(["a"], vocab_size=300, temprature=2), "temperature"),
+    "an invalid value": (
+        lambda tok: tokmill.train(["a"], vocab_size=300, temperature=-1),
+        "balance.temperature",
+    ),
+    "too little text": (lambda tok: tokmill.train(["a b"], vocab_size=3000), "vocab_size"),
+    "no texts": (lambda tok: tokmill.audit(tokmill.tokenizer.train(["ab"], vocab_size=256)), "texts"),
+    "another token": (lambda tok: tokmill.encode(tok, ["a"], end_of_document="<eos>"), "<eos>"),
+    "a weight too few": (
+        lambda tok: tokmill.mix(tokmill.encode(tok), weights={"web": 1}),
+        "mix.weights.code",
+    ),
+    "not encoded": (lambda tok: tokmill.mix({"web": ["a"]}), "list"),
+    "a short sequence": (lambda tok: tokmill.pack(tokmill.encode(tok), sequence_length=2), "at least 8"),
+    "no columns": (lambda tok: tokmill.train({}, vocab_size=300), "source"),
+}
+
+
+@pytest.mark.parametrize(("call", "says"), REFUSED.values(), ids=REFUSED)
+def test_what_cannot_be_is_refused_with_the_reason(call: Any, says: str, tok: TrainedTokenizer) -> None:
+    with pytest.raises((UsageError, ProfileError, RunError)) as told:
+        call(tok)
+
+    assert says in str(told.value)
+
+
+def test_a_gate_that_must_hold_stops_and_leaves_its_audit(tok: TrainedTokenizer) -> None:
+    with pytest.raises(GateError, match=r"fertility=.* is above 0\.5"):
+        tokmill.audit(tok, TEXTS, max_fertility=0.5, on_failure="fail")
+
+    assert tokmill.audit(tok, TEXTS, max_fertility=0.5).gate.startswith("failed")
+
+
+def test_encodings_of_different_tokenizers_are_not_mixed(tok: TrainedTokenizer) -> None:
+    other = tokmill.train(TEXTS["web"], vocab_size=300)
+
+    with pytest.raises(UsageError, match="different tokenizers"):
+        tokmill.mix({"a": tokmill.encode(tok, TEXTS["web"]), "b": tokmill.encode(other, TEXTS["code"])})
+
+
+def test_one_row_is_enough_to_encode_and_pack(tok: TrainedTokenizer) -> None:
+    assert len(tokmill.pack(tokmill.encode(tok, ["one row"]), sequence_length=16)) == 1
+
+
+def test_a_running_event_loop_and_threads_are_no_obstacle(tok: TrainedTokenizer) -> None:
+    async def cell() -> EncodedColumn:
+        found: EncodedColumn = tokmill.encode(tok, ["in a loop"])
+        return found
+
+    assert asyncio.run(cell()).num_tokens == len(tok.encode("in a loop")) + 1
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda number: tokmill.encode(tok, [f"thread {number}"]), range(4)))
+    assert [ids[0].tolist()[:-1] for ids in found] == [tok.encode(f"thread {n}") for n in range(4)]
+
+
+def test_the_temporary_store_goes_with_its_process_but_not_with_its_children(tmp_path: Path) -> None:
+    code = """
+import os, sys
+import tokmill
+tok = tokmill.train(["a b c"] * 9, vocab_size=259)
+child = os.fork()
+if not child:
+    sys.exit(tokmill.encode(tok, ["a b"]).num_tokens - len(tok.encode("a b")) - 1)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert tok.artifact.path.is_dir()
+print(tok.artifact.path)
+assert not {"prefect", "polars", "IPython"} & set(sys.modules)
+"""
+    environment = clean_environment(TMPDIR=str(tmp_path), HOME=os.environ.get("HOME", ""))
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert not Path(done.stdout.strip()).exists()
+    assert not list(tmp_path.iterdir())

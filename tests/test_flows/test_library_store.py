@@ -1,0 +1,261 @@
+"""`tokmill.Store` and `tokmill.run` from Python: tables, artifacts, displays."""
+
+import os
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import tokmill
+from tests.object_server import Bucket
+from tests.test_flows.commands import clean_environment
+from tokmill.flows.errors import ProfileError, UsageError
+from tokmill.flows.library.running import FinishedRun
+from tokmill.tasks.core.errors import StoreError
+
+NASTY = "<script>alert('x')</script>&\"日本"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two sources, one of them with markup in its text."""
+    folder = tmp_path_factory.mktemp("project")
+    for name in ("one", "two"):
+        (folder / f"{name}.txt").write_text(f"{NASTY} {name} is some text about {name}\n" * 60, "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def done(folder: Path) -> FinishedRun:
+    """A run of a profile that is a dict."""
+    sources = {name: {"files": [str(folder / f"{name}.txt")], "format": "lines"} for name in ("one", "two")}
+    table = {"name": "tiny", "sources": sources, "train": {"vocab_size": 290}}
+    return tokmill.run(table, store=folder / "store", prefect=False, pack={"sequence_length": 16})
+
+
+def test_a_run_has_artifacts_with_paths_and_figures(done: FinishedRun) -> None:
+    packed = done["packed"]
+
+    assert packed.reference == "packed/tiny@v1"
+    assert (packed.path / "packed.json").is_file()
+    assert packed.figures["sequence_length"] == done.figures["packed"]["sequence_length"] == 16
+    assert done.paths["tokenizer"] == done["tokenizer"].path
+    assert "card" in done
+    assert {row["how"] for row in done.tasks} == {"made"}
+    assert len(done.tasks) == done.num_made
+    with pytest.raises(KeyError, match="it made corpus"):
+        done["nothing"]
+
+
+def test_sections_and_settings_are_keywords(done: FinishedRun, folder: Path) -> None:
+    again = tokmill.run(
+        done.profile, store=str(folder / "store"), prefect=False, until="tokenizer", workers=1
+    )
+
+    assert (list(again), again.num_made) == (["corpus", "counts", "balance", "tokenizer"], 0)
+    assert tokmill.run("smoke", store=folder / "smoke", prefect=False, until="corpus").profile.name == "smoke"
+    with pytest.raises(UsageError, match=r"pakc.*did you mean pack"):
+        tokmill.run("smoke", pakc={"sequence_length": 64})
+    with pytest.raises(UsageError, match="is loaded already"):
+        tokmill.run(done.profile, pack={"sequence_length": 64})
+    with pytest.raises(ProfileError, match=r"pack\.sequence_length=0"):
+        tokmill.run("smoke", pack={"sequence_length": 0})
+    with pytest.raises(ProfileError, match=r"sources is missing"):
+        tokmill.run({"name": "none"})
+
+
+def test_overrides_of_both_forms_are_taken_together(folder: Path) -> None:
+    done = tokmill.run(
+        "smoke",
+        store=folder / "smoke",
+        prefect=False,
+        until="tokenizer",
+        overrides=["train.vocab_size=600"],
+        balance={"temperature": 3.0},
+    )
+
+    assert done.figures["tokenizer"]["vocab_size"] == 600
+    assert done.profile.balance.temperature == 3.0
+    assert {change.path for change in done.profile.changed} == {
+        ("train", "vocab_size"),
+        ("balance", "temperature"),
+    }
+
+
+def test_tables_are_arrow_pandas_polars_and_rows(done: FinishedRun) -> None:
+    runs = done.store.runs()
+
+    assert runs.arrow()["profile"].to_pylist() == runs["profile"] == ["tiny"] * len(runs)
+    assert isinstance(runs.to_pandas(), pd.DataFrame)
+    assert pd.api.types.is_datetime64_any_dtype(runs.to_pandas()["started"])
+    assert pa.table(runs).column_names == runs.columns
+    assert [row["run_id"] for row in runs] == [row["run_id"] for row in runs.to_dicts()]
+    with pytest.raises(KeyError, match="run_id"):
+        runs["nothing"]
+
+
+def test_tables_are_read_by_polars(done: FinishedRun) -> None:
+    pl = pytest.importorskip("polars", reason="polars is not installed")
+
+    assert done.store.runs().to_polars().columns == pl.DataFrame(done.store.runs()).columns
+
+
+def test_artifacts_are_found_by_every_name(done: FinishedRun) -> None:
+    store = done.store
+    store.find("tokenizer/tiny").tag("prod")
+
+    by_name = [store.find(name) for name in ("tokenizer/tiny", "tokenizer/tiny@v1", "tokenizer/tiny@prod")]
+
+    assert by_name == [done["tokenizer"]] * 3
+    assert store[done["tokenizer"].ref.fingerprint[:8]] == done["tokenizer"]
+    assert store.artifacts("tokenizer").to_dicts()[0]["aliases"] == ["prod"]
+    assert (
+        store.metrics("tokenizer", "tiny").to_pandas().set_index("metric").loc["vocab_size", "value"] == 290
+    )
+    with pytest.raises(UsageError, match="did you mean"):
+        store.find("tokenizer/tinny")
+    with pytest.raises(UsageError, match="did you mean tokenizer"):
+        store.artifacts("tokeniser")
+
+
+def test_artifacts_open_as_what_they_are(done: FinishedRun) -> None:
+    opened = {kind: artifact.open() for kind, artifact in done.artifacts.items()}
+
+    assert opened["tokenizer"].encode("some text") == tokmill.load(done["tokenizer"].path).encode("some text")
+    assert opened["packed"].arrays()["input_ids"].shape[1] == 16
+    assert set(opened["encoded"]) == set(opened["corpus"].sources) == {"one", "two"}
+    assert len(opened["encoded"]["one"]) == 60
+    assert opened["card"].startswith("# ")
+    assert len(opened["audit"].tokens) == 290
+    assert opened["mixture"].is_dir()
+    assert done["audit"].table("vocab_sources")["source"] == ["one", "two", "*"]
+    with pytest.raises(UsageError, match="has vocab_"):
+        done["audit"].table("nothing")
+    with pytest.raises(UsageError, match="no text"):
+        done["tokenizer"].text()
+
+
+def test_lineage_is_a_tree_and_tables(done: FinishedRun) -> None:
+    up, down = done.store.lineage("packed/tiny"), done["corpus"].lineage("down")
+
+    assert "corpus/tiny@v1" in repr(up)
+    assert {"tokenizer", "corpus"} <= set(up.nodes["kind"])
+    assert len(up.edges) > 5
+    assert "packed/tiny@v1" in down.to_tree()
+
+
+def test_a_query_reads_and_never_writes(done: FinishedRun) -> None:
+    assert done.store.sql("SELECT count(*) AS n FROM runs")["n"][0] >= 1
+    with pytest.raises(StoreError, match="SELECT"):
+        done.store.sql("DROP TABLE runs")
+
+
+def test_a_store_travels_and_need_not_exist(done: FinishedRun, tmp_path: Path) -> None:
+    there = tokmill.Store(tmp_path / "nothing")
+
+    assert len(there.runs()) == len(there.artifacts()) == len(there.metrics("tokenizer")) == 0
+    assert there.runs().columns == done.store.runs().columns
+    assert not (tmp_path / "nothing").exists()
+    assert pickle.loads(pickle.dumps(done.store)).location == done.store.location
+    assert tokmill.Store.open(done.store.location).location == done.store.location
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(UsageError, match="is a file"):
+        tokmill.Store(tmp_path / "file")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_store_that_may_only_be_read_answers(done: FinishedRun) -> None:
+    done.store.root.chmod(0o555)
+    try:
+        assert len(tokmill.Store(done.store.location).runs()) > 0
+    finally:
+        done.store.root.chmod(0o755)
+
+
+class _Page(HTMLParser):
+    """The text of a page, and what it loads or runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.text = ""
+        self.active: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.active += [tag] if tag in {"script", "link", "img", "iframe", "object"} else []
+        self.active += [name for name, _ in attrs if name in {"src", "href"} or name.startswith("on")]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+
+def displays(done: FinishedRun) -> Iterator[Any]:
+    """One of everything that shows itself."""
+    yield from (done, done.store, done.tasks, done.store.runs(), done.store.lineage("packed/tiny"))
+    yield from done.artifacts.values()
+    yield from (done["tokenizer"].open(), done["audit"].open(), done["packed"].open())
+    yield from done["encoded"].open().values()
+
+
+def test_displays_are_escaped_and_load_nothing(done: FinishedRun) -> None:
+    for shown in displays(done):
+        page, html = _Page(), shown._repr_html_()
+        page.feed(html)
+
+        assert page.active == [], type(shown)
+        assert page.text.strip()
+        assert not re.search(r"#[0-9a-f]{3,6}\b|https?:", html.partition("</style>")[0]), "no fixed colours"
+        assert len(html) < 30_000
+    tokens = done["audit"].open().tokens
+    assert "&lt;" in tokens._repr_html_() or "&lt;" in done["tokenizer"].open()._repr_html_()
+
+
+def test_a_cell_with_markup_is_text() -> None:
+    table = tokmill.Table(pa.table({NASTY: [NASTY, None]}))
+
+    assert "<script>" not in table._repr_html_()
+    assert NASTY in repr(table)
+
+
+def test_to_pandas_without_pandas_says_what_to_install(done: FinishedRun) -> None:
+    code = f"""
+import sys
+sys.modules["pandas"] = sys.modules["polars"] = None
+import tokmill
+store = tokmill.Store({done.store.location!r})
+for give in (store.runs().to_pandas, store.runs().to_polars):
+    try:
+        give()
+    except Exception as error:
+        print(error)
+print(store.runs().arrow().num_rows > 0)
+"""
+    out = subprocess.run(
+        [sys.executable, "-c", code], env=clean_environment(), capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+
+    assert [line.partition(": ")[2] for line in out[:2]] == [
+        "python -m pip install pandas",
+        "python -m pip install polars",
+    ]
+    assert out[2] == "True"
+
+
+@pytest.mark.objects
+def test_a_bucket_is_a_store_for_columns_too(bucket: Bucket) -> None:
+    store = tokmill.Store(f"{bucket.url}/team")
+
+    tok = tokmill.train(["some text for a bucket"] * 9, vocab_size=265, store=store, name="columns")
+    ids = tokmill.encode(tok)
+
+    (source,) = store.sql("SELECT DISTINCT origin FROM inputs WHERE role = 'files'")["origin"]
+    assert source.startswith(f"{bucket.url}/team/.texts/")
+    assert len(ids) == 9
+    assert store.find("tokenizer/columns").open() == tok

@@ -1,0 +1,254 @@
+"""What is recorded of runs, their tags and notes, and how they are listed and named."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.test_tasks.store_stages import ask
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.peak_memory import held_bytes, peak_memory
+from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.store import Provenance, RunArtifact, Store
+from tokmill.tasks.store.annotations import tags_of_runs
+from tokmill.tasks.store.environment import Machine, installed_packages
+from tokmill.tasks.store.run_listing import Column, Order, RunFilter, find_columns, list_runs
+from tokmill.tasks.store.run_references import find_run_id, run_of
+from tokmill.tasks.store.runs import Begun, Found, Override, RunInput, StartedBy, read_run, run_path
+
+REF = ArtifactRef(kind="text", name="n", fingerprint="f" * 64, content_digest="c" * 64)
+KILLED = """
+import os, signal, sys
+from tests.test_tasks.store_stages import ask
+from tokmill.tasks.store import Provenance, Store
+store = Store.open(sys.argv[1])
+with store.catalog.alive("r"):
+    store.catalog.add_run("r")
+    store.realize(ask("one"), provenance=Provenance.collect(run_id="r"))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.open(tmp_path / "store")
+
+
+def begin(store: Store, run_id: str, **known: object) -> None:
+    store.catalog.add_run(run_id, begun=Begun(**{"name": run_id, "profile": "p", **known}))
+
+
+def end(store: Store, run_id: str, **metrics: float | str) -> None:
+    made = RunArtifact(task="write", ref=REF, how="made", seconds=1.5, peak_bytes=7)
+    found = Found([made], [RunInput(role="source", name="web", digest="d", num_files=2)], metrics)
+    store.catalog.finish_run(run_id, state="completed", found=found)
+
+
+def listed(store: Store, **where: object) -> list[str]:
+    return [row["run_id"] for row in list_runs(store.catalog, RunFilter(**where))]
+
+
+def test_rows_of_a_run(store: Store) -> None:
+    begin(
+        store,
+        "r",
+        parameters={"mix": {"weights": {"a": 1.5}, "seed": 7}, "formats": ["x", "y"]},
+        overrides=[Override(field="mix.seed", before=1, after=7)],
+        experiment="e",
+        tags=["base"],
+        notes="why",
+        url="http://host/run",
+        provenance=Provenance(dirty_digest="dd", packages={"tokmill": "0.1"}),
+        started_by=StartedBy(how="schedule", detail="nightly"),
+        machine=Machine(host="h"),
+        packages={"numpy": "2"},
+    )
+    end(store, "r", **{"text.num_chars": 4, "text.word": "w"})
+
+    ask_for = store.catalog.query
+    (run,) = ask_for("SELECT * EXCLUDE (started, ended) FROM runs")
+    assert run["overrides"] == '{"mix.seed":7}'
+    assert run["packages"] == '{"numpy":"2"}'
+    assert [
+        run[name] for name in ("name", "experiment", "notes", "url", "started_by", "tokmill", "host")
+    ] == [*("r", "e", "why", "http://host/run", "schedule", "0.1", "h")]
+    assert (run["num_made"], run["num_cached"], run["peak_bytes"], run["dirty_digest"]) == (1, 0, 7, "dd")
+    assert ask_for("SELECT name, value, text FROM run_parameters ORDER BY name") == [
+        {"name": "formats", "value": None, "text": '["x","y"]'},
+        {"name": "mix.seed", "value": 7.0, "text": "7"},
+        {"name": "mix.weights.a", "value": 1.5, "text": "1.5"},
+    ]
+    assert ask_for("SELECT attempt, name, text FROM run_metrics ORDER BY name") == [
+        {"attempt": 1, "name": "text.num_chars", "text": "4"},
+        {"attempt": 1, "name": "text.word", "text": "w"},
+    ]
+    assert ask_for("SELECT seconds, peak_bytes FROM run_artifacts") == [{"seconds": 1.5, "peak_bytes": 7}]
+    assert ask_for("SELECT role, name, num_files FROM run_inputs") == [
+        {"role": "source", "name": "web", "num_files": 2}
+    ]
+
+
+def test_a_retry_is_an_attempt_of_its_own_with_what_the_first_one_had(store: Store) -> None:
+    begin(store, "r", started_by=StartedBy(how="page", user="ann"))
+    found = Found([RunArtifact(task="write", ref=REF, how="made")], metrics={"text.n": 1})
+    store.catalog.finish_run("r", state="failed", message="mix: no", found=found)
+    begin(store, "r", started_by=StartedBy(how="page", user="ann"))
+    end(store, "r", **{"text.n": 2})
+
+    run = read_run(run_path(store.layout.runs, "r"))
+    assert [(each.state, each.num("made"), dict(each.metrics)) for each in run.earlier] == [
+        ("failed", 1, {"text.n": 1})
+    ]
+    assert (run.started_by.how, run.started_by.user) == ("retry", "ann")
+    every = list_runs(store.catalog, RunFilter(attempts=True), [Column("metric", "text.n")])
+    assert [(row["attempt"], row["state"], row["values"]["text.n"]) for row in every] == [
+        (2, "completed", 2),
+        (1, "failed", 1),
+    ]
+    assert [row["attempt"] for row in list_runs(store.catalog)] == [2]
+
+
+@pytest.mark.slow
+def test_what_a_killed_run_had_made_is_known(store: Store, checkout: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", KILLED, str(store.root)], cwd=checkout, check=False)
+    assert done.returncode == -signal.SIGKILL
+
+    (row,) = store.catalog.query("SELECT state, num_made FROM runs")
+    assert row == {"state": "crashed", "num_made": 1}
+    assert find_run_id(store, "text/one@v1") == "r"
+
+
+def test_tags_and_notes_are_added_while_a_run_goes_on(store: Store) -> None:
+    begin(store, "r", tags=["base", "bad"])
+    store.catalog.annotate("r", "tag", "winner")
+    store.catalog.annotate("r", "untag", "bad")
+    store.catalog.annotate("r", "note", "looks good")
+    end(store, "r")
+
+    assert tags_of_runs(store.catalog) == {"r": ["base", "winner"]}
+    assert (listed(store, tag="winner"), listed(store, tag="bad")) == (["r"], [])
+    store.catalog.annotate("r", "tag", "bad")
+    assert tags_of_runs(store.catalog) == {"r": ["bad", "base", "winner"]}
+    store.catalog.rebuild()
+    assert tags_of_runs(store.catalog) == {"r": ["bad", "base", "winner"]}
+    assert store.verify() == []
+    for action, text in (("tag", "two words"), ("tag", ""), ("note", " "), ("note", "x" * 10_001)):
+        with pytest.raises(StoreError):
+            store.catalog.annotate("r", action, text)
+
+
+def test_remarks_of_many_at_once_are_all_kept(store: Store) -> None:
+    begin(store, "r")
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: store.catalog.annotate("r", "tag", f"t{number}"), range(40)))
+    assert len(tags_of_runs(store.catalog)["r"]) == 40
+
+
+def test_a_damaged_remark_is_reported_and_costs_no_other(store: Store) -> None:
+    begin(store, "r")
+    store.catalog.annotate("r", "tag", "good")
+    (store.root / "annotations" / "r.20260101-0.json").write_text("{")
+    assert tags_of_runs(store.catalog) == {"r": ["good"]}
+    assert ["remark" in problem.message for problem in store.verify()] == [True]
+
+
+def test_lists_are_filtered_and_sorted(store: Store) -> None:
+    begin(store, "one", experiment="e", parameters={"t": 2, "mix": {"method": "b"}})
+    end(store, "one", **{"audit.bytes_per_token": 3.5})
+    begin(store, "two", experiment="e", profile="q", parameters={"t": 10, "mix": {"method": "a"}})
+    end(store, "two", **{"audit.bytes_per_token": 4.5})
+    begin(store, "three", parameters={"t": 1})
+
+    assert listed(store) == ["three", "two", "one"]
+    assert listed(store, experiment="e") == ["two", "one"]
+    assert (listed(store, profile="q"), listed(store, state="running")) == (["two"], ["three"])
+    assert listed(store, since="2999-01-01") == []
+    (best,) = find_columns(store.catalog, ["bytes_per_token"])
+    assert best == Column("metric", "audit.bytes_per_token")
+
+    def ids(name: str, *, descending: bool, complete: bool = False) -> list[str]:
+        (column,) = find_columns(store.catalog, [name])
+        rows = list_runs(store.catalog, order=Order(column, descending), complete=complete)
+        return [row["run_id"] for row in rows]
+
+    assert ids("bytes_per_token", descending=True) == ["two", "one", "three"]
+    assert ids("bytes_per_token", descending=False, complete=True) == ["one", "two"]
+    assert ids("t", descending=True) == ["two", "one", "three"]  # as numbers: 10 > 2 > 1
+    assert ids("mix.method", descending=False) == ["two", "one", "three"]
+    assert ids("seconds", descending=False)[-1] == "three"  # which has not ended
+    (row,) = list_runs(store.catalog, RunFilter(profile="q"), [best, Column("parameter", "t")])
+    assert row["values"] == {"audit.bytes_per_token": 4.5, "t": 10}
+
+
+def test_a_column_that_nothing_has_or_that_fits_two_is_refused_with_names(store: Store) -> None:
+    begin(store, "r", parameters={"mix": {"temperature": 1}, "balance": {"temperature": 2}})
+    with pytest.raises(StoreError, match=r"balance\.temperature, mix\.temperature"):
+        find_columns(store.catalog, ["temperature"])
+    with pytest.raises(StoreError, match=r"did you mean .*temperature"):
+        find_columns(store.catalog, ["temperatur"])
+
+
+def test_a_run_is_named_by_id_prefix_name_artifact_or_as_the_latest(store: Store) -> None:
+    ref = store.realize(ask("one")).ref
+    for run_id, name in (("abcd-1", "first · t 5"), ("abcd-2", "other"), ("bbbb-3", "first · t 5")):
+        begin(store, run_id, name=name)
+    item = RunArtifact(task="write", ref=ref, how="cached")
+    store.catalog.finish_run("abcd-2", state="completed", artifacts=[item])
+    item = RunArtifact(task="write", ref=ref, how="made")
+    store.catalog.finish_run("abcd-1", state="completed", artifacts=[item])
+
+    assert find_run_id(store, "latest") == "bbbb-3"
+    assert find_run_id(store, "abcd-2") == find_run_id(store, "other") == "abcd-2"
+    assert find_run_id(store, "bbbb") == find_run_id(store, "first · t 5") == "bbbb-3"
+    assert find_run_id(store, "text/one") == run_of(store, ref) == "abcd-1"
+    with pytest.raises(StoreError, match=r"fits 2 runs: .*abcd-1"):
+        find_run_id(store, "abcd")
+    with pytest.raises(StoreError, match="did you mean 'first · t 5'"):
+        find_run_id(store, "first t 5")
+    with pytest.raises(StoreError, match="the latest are bbbb-3"):
+        find_run_id(store, "zzz")
+
+
+def test_a_store_without_runs_says_so(store: Store) -> None:
+    store.realize(ask("one"))
+    with pytest.raises(StoreError, match="has no runs"):
+        find_run_id(store, "latest")
+
+
+@pytest.mark.skipif(held_bytes() is None, reason="memory is measured in /proc")
+def test_peak_memory_is_that_of_the_block() -> None:
+    before = held_bytes() or 0
+    with peak_memory() as outer:
+        with peak_memory() as inner:
+            held = bytearray(64 << 20)
+            held[:: os.sysconf("SC_PAGE_SIZE")] = b"x" * len(held[:: os.sysconf("SC_PAGE_SIZE")])
+            del held
+        with peak_memory() as later:
+            pass
+    assert inner.num_bytes is not None
+    assert outer.num_bytes is not None
+    assert later.num_bytes is not None
+    assert outer.num_bytes >= inner.num_bytes
+    assert inner.num_bytes >= before
+    assert all(thread.name != "tokmill-memory" or thread.daemon for thread in threading.enumerate())
+
+
+def test_the_packages_are_those_that_would_be_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "Some_Package-9.9.dev1+local.dist-info").mkdir()
+    (tmp_path / "pydantic-0.0.1.dist-info").mkdir()
+    monkeypatch.syspath_prepend(str(tmp_path))
+    installed_packages.cache_clear()
+    try:
+        found = installed_packages()
+    finally:
+        installed_packages.cache_clear()
+    assert found["some-package"] == "9.9.dev1+local"
+    assert found["pydantic"] == "0.0.1"
+    assert "numpy" in found
