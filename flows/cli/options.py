@@ -11,7 +11,7 @@ StoreOption = Annotated[
         "--store",
         envvar="TOKMILL_STORE",
         metavar="URL",
-        help="Where artifacts are kept: a folder or a file:// URL.",
+        help="Where artifacts are kept: a folder, or a URL such as s3://bucket/team (gs://, az://, file://).",
         show_default="tokmill-store",
     ),
 ]

@@ -4,15 +4,20 @@
                 until TOKMILL_RETRY_SECONDS (120) have gone by, then UnreachableError
     stays       a missing object or bucket, a refused or missing credential, a wrong request: raised at once
 
+Whoever waits learns why: a fault that lasts for longer than a second is logged as a warning, at most once in
+half a minute for one bucket.
+
 Faults are OSErrors, as those of local files are, so that whoever reads files treats both alike. Pauses grow
 from a tenth of a second to ten seconds, each shortened at random, so that many clients do not come back at
 the same moment.
 """
 
 import errno
+import logging
 import os
 import random
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
@@ -23,6 +28,11 @@ T = TypeVar("T")
 
 RETRY_SECONDS: Final = "TOKMILL_RETRY_SECONDS"
 _DEFAULT_SECONDS = 120.0
+_QUIET_SECONDS = 1.0
+_REPEATED_SECONDS = 30.0
+_SAID: dict[str, float] = {}  # by bucket: until when nothing more is said
+_LOCK = threading.Lock()
+_LOG = logging.getLogger(__name__)
 _NO_BUCKET = "the bucket does not exist; create it, or correct the name"
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 10.0
 _PASSING_STATUS = frozenset({408, 409, 425, 429})
@@ -69,7 +79,8 @@ def persevering(work: Callable[[], T], url: str) -> T:
         UnreachableError: one that passes, but did not for TOKMILL_RETRY_SECONDS.
         StopRequested: the run is being stopped.
     """
-    until = time.monotonic() + _seconds()
+    began = time.monotonic()
+    until = began + _seconds()
     for pause in _pauses():
         try:
             return work()
@@ -79,9 +90,22 @@ def persevering(work: Callable[[], T], url: str) -> T:
                 raise
             if not isinstance(fault, UnreachableError) or time.monotonic() + pause > until:
                 raise fault from error
+            _warn(fault, url, began, until)
         raise_if_stopped()
         time.sleep(pause)
     raise AssertionError("pauses never end")
+
+
+def _warn(fault: OSError, url: str, began: float, until: float) -> None:
+    """Say why nothing happens, once it has been so for a second, unless it was said just now."""
+    now, place = time.monotonic(), "/".join(url.split("/", 3)[:3])
+    with _LOCK:
+        if now < max(began + _QUIET_SECONDS, _SAID.get(place, 0.0)):
+            return
+        _SAID[place] = now + _REPEATED_SECONDS
+    _LOG.warning(
+        "%s: %s; trying again for up to %.0f s (%s)", place, fault.strerror, until - now, RETRY_SECONDS
+    )
 
 
 def _seconds() -> float:

@@ -18,6 +18,9 @@ from tokmill.flows.commands.main import main
 pytestmark = [pytest.mark.objects, pytest.mark.slow]
 
 
+HELD_OUT = "holdout.share=0.2"
+
+
 def copy_into(bucket: Bucket, folder: Path) -> None:
     """Put the texts of a project into a bucket."""
     for path in sorted(folder.glob("*/*")):
@@ -41,7 +44,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A project that was run from its files."""
     folder = tmp_path_factory.mktemp("project")
     name = write_project(folder)
-    InProcess.at(folder / "store").run(folder / name)
+    InProcess.at(folder / "store").run(folder / name, HELD_OUT)
     return folder, name
 
 
@@ -57,11 +60,11 @@ def remote(project: tuple[Path, str], bucket: Bucket, tmp_path: Path) -> Path:
 def test_artifacts_are_those_of_a_run_from_files(
     project: tuple[Path, str], remote: Path, bucket: Bucket, tmp_path: Path
 ) -> None:
-    """The service fails now and then, which changes nothing."""
+    """Those held out for validation, too; the service fails now and then, which changes nothing."""
     for kind in ("answer", "cut", "lose"):
         bucket.fault(kind, method="GET", times=3, num_bytes=100, skip=2)  # type: ignore[arg-type]
 
-    InProcess.at(tmp_path / "store").run(remote)
+    InProcess.at(tmp_path / "store").run(remote, HELD_OUT)
 
     assert digests(tmp_path / "store") == digests(project[0] / "store")
 

@@ -148,6 +148,19 @@ def test_a_service_that_stays_away_is_given_up(bucket: Bucket, monkeypatch: pyte
         remote.read(f"{bucket.url}/a", 10)
 
 
+def test_who_waits_learns_why_and_for_what(
+    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tokmill.tasks.remote.faults._QUIET_SECONDS", 0.0)
+    bucket.fault("answer", times=3)
+
+    remote.write(f"{bucket.url}/key", b"data")
+
+    (said,) = [record.getMessage() for record in caplog.records if record.name.startswith("tokmill")]
+    assert said.startswith(f"{bucket.url}: ")
+    assert "TOKMILL_RETRY_SECONDS" in said
+
+
 @pytest.mark.parametrize("kind", ["lose", "cut_upload", "answer"])
 def test_an_upload_outlasts_lost_and_cut_connections(bucket: Bucket, tmp_path: Path, kind: str) -> None:
     (tmp_path / "file").write_bytes(bytes(range(256)) * (2 * PART_BYTES // 256) + b"end")
