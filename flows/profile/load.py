@@ -1,6 +1,6 @@
 """Loads a profile from files and overrides, validates it, and notes overrides without effect."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ from tokmill.tokenizer.splitting.patterns import resolve
 def load_profile(
     name_or_path: str | Path,
     overrides: Iterable[str] | Mapping[str, Any] = (),
-    fixed: Collection[str] = (),
+    fixed: Set[str] = frozenset(),
 ) -> Profile:
     """Load a profile from a file, or a shipped one by its name.
 
@@ -44,7 +44,7 @@ def load_profile(
         name_or_path: `quickstart`, or `runs/own.toml`.
         overrides: `pack.sequence_length=2048`, in order, or a mapping from dotted keys to values. Relative
             file patterns in them start at the working directory.
-        fixed: sections that overrides must not change.
+        fixed: sections, or keys of sections, that overrides must not change.
 
     Raises:
         ProfileError: the file is missing or not TOML, a key is unknown, a value is invalid, or two sections
@@ -76,7 +76,7 @@ def profile_of(
     layered = Layered()
     layered.merge(with_absolute_paths(_without_none(table), Path.cwd()), TABLE)
     layered.table.setdefault("name", name)
-    return _loaded(layered, str(layered.table["name"]), overrides, ())
+    return _loaded(layered, str(layered.table["name"]), overrides, frozenset())
 
 
 def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,7 +88,7 @@ def _without_none(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _loaded(
-    layered: Layered, stem: str, overrides: Iterable[str] | Mapping[str, Any], fixed: Collection[str]
+    layered: Layered, stem: str, overrides: Iterable[str] | Mapping[str, Any], fixed: Set[str]
 ) -> Profile:
     own = deepcopy(layered.table) if overrides else None
     layered.merge(with_absolute_paths(overrides_table(overrides), Path.cwd()), OVERRIDES)
@@ -117,10 +117,10 @@ def _changes(profile: Profile, own: dict[str, Any], name: str, layered: Layered)
     return changes_between(before, profile.resolved())
 
 
-def _fixed(layered: Layered, sections: Collection[str]) -> Iterator[str]:
+def _fixed(layered: Layered, sections: Set[str]) -> Iterator[str]:
     """Yield the overrides of sections that only the profile's file may have."""
     for path, origin in layered.origins.items():
-        if origin == OVERRIDES and path[0] in sections:
+        if origin == OVERRIDES and not sections.isdisjoint((path[0], dotted(path[:2]))):
             yield f"{dotted(path)} cannot be set for one run here; change it in the profile's file"
 
 

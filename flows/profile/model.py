@@ -51,6 +51,13 @@ class Execution(BaseModel):
         description="Folder or URL of the store; --store and TOKMILL_STORE take precedence.",
         examples=["store"],
     )
+    credentials: str | None = Field(
+        None,
+        pattern=r"^block:[a-z0-9][a-z0-9-]*$",
+        description="Where credentials for object storage are kept if not in the environment: `block:NAME` "
+        "for a secret block of the Prefect server. Never a credential itself.",
+        examples=["block:team-bucket"],
+    )
     workers: int | None = Field(
         None, ge=1, le=1 << 12, description="Number of parallel tasks; one per core if not set."
     )

@@ -45,6 +45,7 @@ class Executor:
         provenance: the run's provenance, for the artifacts that it makes.
         limits: how long a task may take, and how often it is tried.
         refresh: stages whose artifacts are made although the store has them.
+        credentials: the block of those for object storage, for tasks of other processes; None, or set it.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Executor:
         self.provenance = provenance
         self.limits = limits
         self.refresh = refresh
+        self.credentials: str | None = None
         self.rows: list[RunRow] = []
         self._began: dict[str, float] = {}
         self._ended: dict[str, _End] = {}
@@ -144,7 +146,9 @@ class Executor:
     def _asked(self, step: Step) -> Asked:
         machine = (self.verify, self.memory_bytes, self.provenance, self.limits)
         refresh = step.stage.task in self.refresh
-        spec = TaskSpec(step.request(), self.store.location, *machine, refresh=refresh)
+        spec = TaskSpec(
+            step.request(), self.store.location, *machine, refresh=refresh, credentials=self.credentials
+        )
         parents = {ref: self._futures[ref] for ref in references(step) if ref in self._futures}
         return Asked(spec, step.title, list(parents.values()))
 

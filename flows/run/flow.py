@@ -73,8 +73,8 @@ class Watcher:
 # None in a run that a worker starts.
 _WATCHER: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
-_ONLY_IN_FILES = frozenset({"notify"})
-"""Sections that the form cannot change: who writes to the API must not name a program to run."""
+_ONLY_IN_FILES = frozenset({"notify", "execution.credentials"})
+"""What the form cannot change: who writes to the API must not name a program to run, or others' secrets."""
 
 
 def watched() -> Watcher:
@@ -304,6 +304,7 @@ def _execute(
             told = Both(reporter, page)
             settings = (machine.verify, share, provenance, machine.limits, machine.refresh)
             executor = Executor(store, tasks, told, *settings)
+            executor.credentials = machine.credentials
             so_far.rows, so_far.steps = executor.rows_so_far, executor.steps_so_far
             dag = compose(so_far.sources, store.arriving)
             made = dag.artifacts(executor.run(dag.jobs))

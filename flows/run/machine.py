@@ -41,6 +41,7 @@ class Machine:
         address: of the scheduler of Dask, or of Ray; None for one on this machine, for the length of a run.
         limits: how long a task may take, and how often it is tried.
         refresh: stages whose artifacts are made although the store has them.
+        credentials: the block that has those for object storage; None if they are in the environment.
     """
 
     store: str
@@ -52,6 +53,7 @@ class Machine:
     address: str | None = None
     limits: Limits = field(default_factory=Limits)
     refresh: frozenset[str] = frozenset()
+    credentials: str | None = None
 
     @classmethod
     def of(
@@ -81,6 +83,7 @@ class Machine:
             profile.address,
             Limits.of(profile),
             _stages(refresh),
+            profile.credentials,
         )
 
     def open_store(self) -> Store:
@@ -136,9 +139,24 @@ def num_bytes(size: str) -> int:
 
 
 def store_url(option: str | None, profile: "Execution | None" = None) -> str:
-    """Return the location of the store: the option, `TOKMILL_STORE`, the profile's, or the default."""
+    """Return the location of the store: the option, `TOKMILL_STORE`, the profile's, or the default.
+
+    The credentials that the profile names are in the environment afterwards (`flows.run.credentials`).
+
+    Raises:
+        UsageError: they cannot be had.
+    """
+    supply_credentials(profile.credentials if profile else None)
     named = profile.store if profile else None
     return option or os.environ.get("TOKMILL_STORE") or named or DEFAULT_STORE
+
+
+def supply_credentials(reference: str | None) -> None:
+    """Put credentials into the environment, if a profile names a block that has them."""
+    if reference is not None:
+        from tokmill.flows.run.credentials import supply  # noqa: PLC0415 - few profiles name any
+
+        supply(reference)
 
 
 def _stages(names: Iterable[str]) -> frozenset[str]:

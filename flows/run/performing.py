@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from tokmill.flows.run.limits import num_seconds
+from tokmill.flows.run.machine import supply_credentials
 from tokmill.flows.run.tasks import CALLBACKS, TaskSpec
 from tokmill.tasks.core.context import (
     memory_limited_to,
@@ -44,6 +45,7 @@ def perform(spec: TaskSpec, title: str, report: Callable[[str], None]) -> Realiz
         StopRequested: the run is being stopped (`tokenizer.core.stopping`).
     """
     raise_if_stopped()
+    supply_credentials(spec.credentials)
     callbacks = CALLBACKS.get()
     if callbacks:
         callbacks.on_start(title)

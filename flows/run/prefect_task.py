@@ -31,6 +31,7 @@ from prefect.task_runners import TaskRunner
 from tokmill.flows.errors import RunError
 from tokmill.flows.run.elsewhere import Listening, held_back, hold_here, telling
 from tokmill.flows.run.groups import GroupError, divided, group_title
+from tokmill.flows.run.machine import supply_credentials
 from tokmill.flows.run.performing import perform
 from tokmill.flows.run.tasks import Asked, Ended, TaskSpec
 from tokmill.tasks.core.stage import ArtifactRef
@@ -74,6 +75,7 @@ class FingerprintPolicy(CachePolicy):
         A group's fingerprint is the digest of those of its steps.
         """
         specs = inputs["sealed"].specs
+        supply_credentials(specs[0].credentials)
         store, verb = Store.open(specs[0].store), specs[0].request.stage.verb
         owners = [store.fingerprint(spec.request) for spec in specs]
         key = f"{verb}-{owners[0] if len(owners) == 1 else digest_bytes(' '.join(owners).encode())}"

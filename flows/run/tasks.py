@@ -27,6 +27,7 @@ class TaskSpec:
         limits: how long the stage may take, and how often it is tried.
         telling: the folder in which a task of another process tells of itself; None in this process.
         refresh: whether the artifact is made although the store has it.
+        credentials: the block that has those for object storage; see `flows.run.credentials`.
     """
 
     request: Request
@@ -37,6 +38,7 @@ class TaskSpec:
     limits: Limits = field(default_factory=Limits)
     telling: Path | None = None
     refresh: bool = False
+    credentials: str | None = None
 
 
 # None in a task that runs in another process.

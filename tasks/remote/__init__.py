@@ -17,7 +17,7 @@ from tokmill.tasks.remote.objects import (
     upload,
     write,
 )
-from tokmill.tasks.remote.services import Info, require
+from tokmill.tasks.remote.services import Info, reconnect, require
 from tokmill.tasks.remote.urls import check_url, is_url, joined, without_secrets
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "listed",
     "read",
     "read_range",
+    "reconnect",
     "remove",
     "require",
     "stat",

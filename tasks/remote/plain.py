@@ -24,7 +24,7 @@ def connected_to(scheme: str) -> Any:
     """Return the file system of a scheme; raises ImportError or ValueError if there is none."""
     import fsspec
 
-    return fsspec.filesystem(scheme, use_listings_cache=False)
+    return fsspec.filesystem(scheme, use_listings_cache=False, skip_instance_cache=True)
 
 
 class Plain:

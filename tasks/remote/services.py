@@ -118,6 +118,11 @@ def _service(scheme: str, process: int) -> Service:
     return Plain(scheme, _opened(scheme, functools.partial(connected_to, scheme)))
 
 
+def reconnect() -> None:
+    """Let the next use of each service look for credentials anew."""
+    _service.cache_clear()
+
+
 def _opened(scheme: str, connect: Any) -> Any:
     try:
         return connect()

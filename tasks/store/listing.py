@@ -4,7 +4,8 @@ One listing answers for many names, so that ten thousand artifacts cost ten requ
 may be stale by a few seconds, or by twenty times what it takes to list, whichever is more. So:
 
 - a name that it has is taken to be there;
-- a name that it does not have is asked for by itself, unless the listing is recent;
+- a name that it does not have is asked for by itself, unless the listing is recent; `ask` always does so,
+  for a name that somebody says is there;
 - `distrust` makes every missing name be asked for: whoever holds an artifact's lock must not overlook it.
 """
 
@@ -33,6 +34,10 @@ class Names(Protocol):
         """Return what is known of an object, or None if there is none."""
         ...
 
+    def ask(self, name: str) -> Info | None:
+        """Return what the service says of an object at this moment, or None if there is none."""
+        ...
+
     def names(self, folder: str) -> dict[str, bool]:
         """Return the names one step below a folder, and whether each is a folder."""
         ...
@@ -53,6 +58,10 @@ class Unlisted:
         self._url = url
 
     def find(self, name: str) -> Info | None:
+        """Ask the service."""
+        return self.ask(name)
+
+    def ask(self, name: str) -> Info | None:
         """Ask the service."""
         with suppress(FileNotFoundError), answering(self._url):
             return remote.stat(remote.joined(self._url, name))
@@ -99,7 +108,7 @@ class Listing:
             if name not in self._infos and self._is_trusted():
                 return None
             info = self._infos.get(name)
-        return info or self._asked(name)
+        return info or self.ask(name)
 
     def names(self, folder: str) -> dict[str, bool]:
         """Return the names one step below a folder, and whether each is a folder."""
@@ -133,7 +142,8 @@ class Listing:
             if self._seconds < _LONG_SECONDS or age > self._seconds * _LISTINGS_PER_AGE:
                 self._list()
 
-    def _asked(self, name: str) -> Info | None:
+    def ask(self, name: str) -> Info | None:
+        """Ask the service, and take note of its answer."""
         try:
             with answering(self._url):
                 info = remote.stat(remote.joined(self._url, name))

@@ -96,7 +96,8 @@ class MirrorNames:
     def _current(self, name: str) -> Path:
         """Return the local file of a name in the index, after fetching it if the service has another one."""
         path = self._root / name
-        info = self._index(name).find(name)
+        # Who reads a name was told of it, perhaps by a process that wrote it since the listing was made.
+        info = self._index(name).find(name) or self._index(name).ask(name)
         if info is None:
             path.unlink(missing_ok=True)
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))

@@ -109,6 +109,15 @@ def test_the_catalog_is_equal_on_all_machines_and_costs_no_record_twice(bucket, 
     assert catalog_rows(there.store) == catalog_rows(here.store)
 
 
+def test_what_another_process_has_just_published_is_read_by_who_is_told_of_it(machine):
+    here, there = machine(), machine()
+    assert there.store.lookup(ask(text="ab")) is None  # so its listing is of this moment
+    ref = here.store.realize(ask(text="ab")).ref
+
+    assert there.store.record(ref).ref == ref
+    assert there.store.realize(ask_joined("both", ref, ref)).how == "made"
+
+
 def test_a_listing_answers_for_all_artifacts(bucket, machine):
     here = machine()
     requests = [ask(text=text) for text in "abcdefgh"]
