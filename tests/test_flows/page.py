@@ -74,16 +74,6 @@ def below(title: str, what: str) -> str:
     )
 
 
-def start_run(browser: webdriver.Chrome, service: Service, sequence_length: int | None = None) -> str:
-    """Fill the deployment's form in and submit it; return the id of the run that it made."""
-    deployment = service.deployment["id"]
-    browser.get(f"{service.url}/v2/deployments/deployment/{deployment}/run")
-    length = f"({below('Sequence length', 'input')})[1]"
-    if sequence_length is not None:
-        enter(browser, length, str(sequence_length))
-    return submit(browser, service)
-
-
 def submit(browser: webdriver.Chrome, service: Service) -> str:
     """Submit the form that is open; return the id of the run that it made."""
     known = {run["id"] for run in service.call("/flow_runs/filter", {})}

@@ -120,6 +120,7 @@ def test_a_person_runs_reruns_cancels_retries_and_reads(project: Service, tmp_pa
 
         again = person.start(sequence_length=320)
         assert again.end()["name"] == "Completed"
+        assert project.started_by(again.id) == "page"
         assert project.call(f"/flow_runs/{again.id}")["name"] == "long · sequence length 320"
         states = project.task_states({"id": again.id})
         ran = {name.partition("[")[0] for name, state in states.items() if state != "Cached"}

@@ -22,6 +22,8 @@ from tests.test_flows.corpora import words, write_jsonl, write_project
 
 pytestmark = pytest.mark.server
 
+DIRECT = "--no-prefect"  # where Prefect has no part in what a test shows: it would be half of the work
+
 
 def made(document: dict[str, Any]) -> set[str]:
     """The tasks that did work."""
@@ -93,7 +95,7 @@ def test_another_sequence_length_packs_and_writes_the_card_again(project: Tokmil
 
 
 def test_another_temperature_reads_no_text_for_counts(project: Tokmill) -> None:
-    changed = project.run("tiny.toml", "--set", "balance.temperature=5.0")
+    changed = project.run("tiny.toml", DIRECT, "--set", "balance.temperature=5.0")
 
     assert stages(made(changed)).isdisjoint({"ingest", "count"})
     assert {"balance", "train"} <= stages(made(changed))
@@ -118,7 +120,7 @@ def to_run(tokmill: Tokmill, *arguments: str) -> set[str]:
 )
 def test_a_profile_trains_a_tokenizer_of_another_family(project: Tokmill, family: str, title: str) -> None:
     chosen = ["--set", f"train.family={family}", "--set", 'mix.curriculum.difficulty=["noise"]']
-    done = project.run("smoke", *chosen)
+    done = project.run("smoke", DIRECT, *chosen)
 
     found = {
         record["kind"]: record for record in records(project.store).values() if record["name"] == "smoke"
@@ -136,7 +138,7 @@ def test_a_profile_trains_a_tokenizer_of_another_family(project: Tokmill, family
 
 
 def test_a_profile_trains_a_tokenizer_that_knows_every_byte(project: Tokmill) -> None:
-    done = project.run("smoke", "--set", "train.family=longest_match")
+    done = project.run("smoke", DIRECT, "--set", "train.family=longest_match")
 
     assert {"train", "encode", "audit", "pack", "card"} <= stages(made(done))
     cards = [path.read_text() for path in project.store.glob("card/*/card.md")]
@@ -163,7 +165,7 @@ def test_a_sentencepiece_model_is_trained_of_the_same_corpus(project: Tokmill, f
     assert stages(tasks).isdisjoint({"ingest", "balance"})
     assert {"count", "train", "encode", "audit", "card"} <= stages(tasks)
 
-    project.run("tiny.toml", *chosen, *small)
+    project.run("tiny.toml", DIRECT, *chosen, *small)
     found = (record for record in records(project.store).values() if record["kind"] == "tokenizer")
     assert any("sentencepiece" in record["metrics"]["exports"] for record in found)
     cards = [path.read_text() for path in project.store.glob("tokenizer_card/*/card.md")]
@@ -174,7 +176,7 @@ def test_a_sentencepiece_model_is_trained_of_the_same_corpus(project: Tokmill, f
 
 def test_another_schedule_scores_no_document_again(project: Tokmill) -> None:
     curriculum = ["--set", 'mix.curriculum.difficulty=["noise", "perplexity"]']
-    changed = project.run("tiny.toml", *curriculum)
+    changed = project.run("tiny.toml", DIRECT, *curriculum)
 
     assert stages(made(changed)) == {"score", "fit", "mix", "pack", "card"}
     another = to_run(project, *curriculum, "--set", "mix.warmup={few = {stop = 0.5}}")
@@ -184,7 +186,7 @@ def test_another_schedule_scores_no_document_again(project: Tokmill) -> None:
 def test_a_run_goes_on_from_what_was_consumed(project: Tokmill) -> None:
     consumed = ["--set", "replan.consumed_tokens=50000", "--set", "mix.weights.few=2.0"]
     again = ["--set", "replan.mixture=mixture/tiny@v1", *consumed]
-    changed = project.run("tiny.toml", *again)
+    changed = project.run("tiny.toml", DIRECT, *again)
 
     assert stages(made(changed)) == {"consume", "mix", "pack", "card"}
     assert to_run(project, *again) == set()
@@ -210,7 +212,7 @@ def test_one_more_document_runs_its_shard_and_what_follows(project: Tokmill) -> 
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps({"id": "new", "text": words(random.Random(9), 50)}) + "\n")
 
-    tasks = made(project.run("tiny.toml"))
+    tasks = made(project.run("tiny.toml", DIRECT))
 
     counted = {task for task in tasks if task.startswith("count[")}
     assert 1 <= len(counted) <= 2  # a new document may open a shard of its own
@@ -222,7 +224,7 @@ def test_workers_memory_and_hash_seed_change_no_digest(project: Tokmill) -> None
     before = digests(project.store)
     shutil.rmtree(project.store)
 
-    project.run("tiny.toml", "--workers", "1", "--memory", "1KB", PYTHONHASHSEED="0")
+    project.run("tiny.toml", DIRECT, "--workers", "1", "--memory", "1KB", PYTHONHASHSEED="0")
 
     assert digests(project.store) == before
 
@@ -284,7 +286,7 @@ def test_a_damaged_artifact_is_set_aside_and_made_again(project: Tokmill) -> Non
     tokens = next(iter(sorted(project.store.glob("encoded_shard/*/tokens.npy"))))
     tokens.write_bytes(tokens.read_bytes()[:-2])
 
-    assert stages(made(project.run("tiny.toml"))) == {"encode"}
+    assert stages(made(project.run("tiny.toml", DIRECT))) == {"encode"}
     assert digests(project.store) == before
     assert list(project.store.glob("damaged/encoded_shard/*"))
 
@@ -298,6 +300,6 @@ def test_a_store_that_another_home_filled_shows_as_cached(project: Tokmill) -> N
 def test_a_source_that_grows_by_a_file_keeps_the_shards_of_the_others(project: Tokmill) -> None:
     write_jsonl(project.folder / "many" / "part-9.jsonl", 20, seed=9)
 
-    counted = {task for task in made(project.run("tiny.toml")) if task.startswith("count[")}
+    counted = {task for task in made(project.run("tiny.toml", DIRECT)) if task.startswith("count[")}
 
     assert 1 <= len(counted) <= 2

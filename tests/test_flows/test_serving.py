@@ -24,7 +24,6 @@ from tests.test_flows.page import (
     enter,
     find,
     open_browser,
-    start_run,
 )
 from tests.test_flows.processes import end_all, left_after, processes_with
 from tests.test_flows.served import RefusedError, Service, wait_for_line
@@ -57,24 +56,6 @@ def test_prefect_yaml_says_what_is_registered(checkout: Path) -> None:
 
 @pytest.mark.browser
 @pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
-def test_a_rerun_from_the_page_with_another_sequence_length_shows_cached_tasks(
-    service: Service, tmp_path: Path
-) -> None:
-    with open_browser(tmp_path) as browser:
-        first = service.end_of(start_run(browser, service))
-        again = service.end_of(start_run(browser, service, sequence_length=72))
-
-        assert (first["state_name"], again["state_name"]) == ("Completed", "Completed")
-        assert started_by(service, first["id"]) == "page"
-        ran = {name for name, state in service.task_states(again).items() if state != "Cached"}
-        assert {name.partition("[")[0] for name in ran} == {"pack", "card"}
-        assert_summed_up(service, again["id"])
-        browser.get(f"{service.url}/v2/runs/flow-run/{again['id']}?tab=TaskRuns")
-        assert find(browser, "//*[normalize-space()='Cached']").is_displayed()
-
-
-@pytest.mark.browser
-@pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
 def test_the_form_shows_the_profiles_values_and_refuses_a_wrong_one(service: Service, tmp_path: Path) -> None:
     known = service.call("/flow_runs/filter", {})
     size = f"({below('Vocabulary size', 'input')})[1]"
@@ -92,10 +73,19 @@ def test_the_form_shows_the_profiles_values_and_refuses_a_wrong_one(service: Ser
     assert [run["id"] for run in service.call("/flow_runs/filter", {})] == [run["id"] for run in known]
 
 
-@pytest.mark.skipif(browser_found(), reason="the page starts the same runs")
-def test_a_rerun_with_another_sequence_length_shows_what_is_upstream_as_cached(service: Service) -> None:
-    first = service.run(profile="tiny.toml")
-    again = service.run(profile="tiny.toml", pack={"sequence_length": 64})
+@pytest.fixture(scope="module")
+def runs(service: Service) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A run with a name that somebody typed, and one with another sequence length."""
+    asked = {"parameters": {"profile": "tiny.toml"}, "name": "before the holidays"}
+    started = service.call(f"/deployments/{service.deployment['id']}/create_flow_run", asked)
+    first = service.end_of(started["id"])
+    return first, service.run(profile="tiny.toml", pack={"sequence_length": 56})
+
+
+def test_a_rerun_with_another_sequence_length_shows_what_is_upstream_as_cached(
+    service: Service, runs: tuple[dict[str, Any], dict[str, Any]]
+) -> None:
+    first, again = runs
 
     assert (first["state_name"], again["state_name"]) == ("Completed", "Completed")
     states = service.task_states(again)
@@ -103,13 +93,6 @@ def test_a_rerun_with_another_sequence_length_shows_what_is_upstream_as_cached(s
     assert {name.partition("[")[0] for name in ran} == {"pack", "card"}
     assert len(states) - len(ran) > 10
     assert_summed_up(service, again["id"])
-
-
-def started_by(service: Service, run_id: str) -> str:
-    """Return how a run was started, by its record in the store."""
-    recorded = json.loads((service.tokmill.store / "runs" / f"{run_id}.json").read_bytes())
-    assert recorded["url"].endswith(f"/flow-run/{run_id}")
-    return str(recorded["started_by"]["how"])
 
 
 def assert_summed_up(service: Service, run_id: str) -> None:
@@ -148,9 +131,10 @@ def assert_report_opens(service: Service, text: str) -> None:
         assert "no artifact" in error.read().decode()
 
 
-def test_each_task_shows_its_artifact_with_links_to_the_runs_that_made_its_inputs(service: Service) -> None:
-    service.run(profile="tiny.toml")
-    again = service.run(profile="tiny.toml", pack={"sequence_length": 56})
+def test_each_task_shows_its_artifact_with_links_to_the_runs_that_made_its_inputs(
+    service: Service, runs: tuple[dict[str, Any], dict[str, Any]]
+) -> None:
+    _, again = runs
 
     shown = shown_of(service, again["id"])
     assert again["name"] == "tiny · sequence length 56"
@@ -172,10 +156,10 @@ def test_each_task_shows_its_artifact_with_links_to_the_runs_that_made_its_input
     assert "| documents | " in shown["card-tiny"]["data"] or "# Data card" in shown["card-tiny"]["data"]
 
 
-def test_logs_have_the_figures_of_each_task_and_a_typed_name_is_kept(service: Service) -> None:
-    deployment = service.deployment["id"]
-    asked = {"parameters": {"profile": "tiny.toml"}, "name": "before the holidays"}
-    run = service.end_of(service.call(f"/deployments/{deployment}/create_flow_run", asked)["id"])
+def test_logs_have_the_figures_of_each_task_and_a_typed_name_is_kept(
+    service: Service, runs: tuple[dict[str, Any], dict[str, Any]]
+) -> None:
+    run, _ = runs
 
     assert (run["name"], run["state_name"]) == ("before the holidays", "Completed"), run["state"]
     wanted = {"logs": {"flow_run_id": {"any_": [run["id"]]}}, "limit": 200}
@@ -188,7 +172,7 @@ def test_logs_have_the_figures_of_each_task_and_a_typed_name_is_kept(service: Se
     (trained,) = (message for message in said if message.startswith("train: "))
     assert re.match(r"train: (cached|made in [^·]+) · tokenizer/tiny@v1 · vocab size [0-9,]+ · ", trained)
     assert said[trained] == tasks["train"]
-    assert {message.partition(": ")[0] for message, task in said.items() if task} == set(tasks)
+    assert {message.partition(": ")[0] for message, task in said.items() if task} >= set(tasks)
     assert not any(message.startswith("Finished in state") for message, task in said.items() if task)
 
 
@@ -200,22 +184,6 @@ def tasks_of(service: Service, run: dict[str, Any]) -> dict[str, str]:
         return {task["name"]: task["id"] for task in service.call("/task_runs/filter", body)}
 
     return service.until(known, lambda found: "card" in found)
-
-
-@pytest.mark.browser
-@pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
-def test_a_person_gets_from_a_task_to_the_report(service: Service, tmp_path: Path) -> None:
-    run = service.run(profile="tiny.toml")
-    assert run["state_name"] == "Completed", run["state"]
-    task = tasks_of(service, run)["audit"]
-
-    with open_browser(tmp_path) as browser:
-        browser.get(f"{service.url}/v2/runs/task-run/{task}?tab=Artifacts")
-        find(browser, "//a[normalize-space()='audit-tiny']|//*[normalize-space()='audit-tiny']").click()
-        find(browser, "//a[normalize-space()='Report']").click()
-        title = find(browser, "//h1").text
-
-    assert "audit" in title.lower()
 
 
 def test_a_run_with_a_wrong_profile_fails_and_says_why(service: Service) -> None:
@@ -259,24 +227,6 @@ def test_a_second_up_is_told_where_the_first_is(service: Service, tmp_path: Path
 
     assert refused.code == 1
     assert f"from {service.tokmill.folder} at {service.url} (process {service.process.pid})" in refused.err
-
-
-def test_a_schedule_starts_a_run_by_itself(service: Service) -> None:
-    asked = {"profile": "tiny.toml", "pack": {"sequence_length": 48}}
-    schedules = f"/deployments/{service.deployment['id']}/schedules"
-    every = {"schedule": {"interval": 15}, "active": True, "parameters": asked, "slug": "often"}
-    (made,) = service.call(schedules, [every])
-    try:
-        started = service.wait_for_scheduled_run()
-    finally:
-        service.send(f"{schedules}/{made['id']}", None, service.csrf_headers(), "DELETE")
-    run = service.end_of(started)
-
-    assert run["state_name"] == "Completed"
-    assert run["created_by"]["type"] == "SCHEDULE"
-    assert started_by(service, run["id"]) == "schedule"
-    assert run["parameters"]["pack"] == asked["pack"]
-    assert service.doctor().code == 0
 
 
 def test_registering_again_keeps_what_people_set(service: Service) -> None:

@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 OFTEN = """
 extends = "tiny.toml"
 [schedule]
-interval = "20s"
+interval = "10s"
 active = true
 """
 NIGHTLY = """
@@ -114,6 +114,9 @@ def test_schedules_run_and_outlast_a_restart_and_overlapping_runs_do_what_was_ch
     with up(tokmill, port) as service:
         first = until(lambda: runs_of(service, "often.toml"))[0]
         assert service.end_of(first["id"])["state_name"] == "Completed"
+        assert first["created_by"]["type"] == "SCHEDULE"
+        assert service.started_by(first["id"]) == "schedule"
+        assert service.doctor().code == 0
         nightly = service.deployment_of("nightly.toml")
         url = f"/deployments/{nightly['id']}/schedules"
         (own,) = nightly["schedules"]

@@ -28,6 +28,8 @@ from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.keeping import Policy
 
+# Removals are killed at every fifth step, with TOKMILL_EVERYTHING at all: each step costs a second of work.
+STRIDE = 1 if "TOKMILL_EVERYTHING" in os.environ else 5
 _STEPS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate"}
 
 
@@ -63,18 +65,20 @@ def at_every_step(folder: str) -> None:
 
 
 def collecting_at_every_step(base: str, folder: str) -> None:
-    """Collect garbage in copies 0, 1, 2, … of a store, likewise."""
-    _at_every_step(folder, lambda store: store.collect(Policy(older_than_days=0, keep=0)), base)
+    """Collect garbage in copies 0, 1, 2, … of a store, likewise, at every `STRIDE`th step."""
+    _at_every_step(folder, lambda store: store.collect(Policy(older_than_days=0, keep=0)), base, STRIDE)
 
 
 def removing_at_every_step(base: str, folder: str) -> None:
-    """Remove an artifact with all that was made from it, likewise."""
+    """Remove an artifact with all that was made from it, likewise, at every `STRIDE`th step."""
     work = lambda store: store.remove(store.resolve("text/base"), with_dependents=True)  # noqa: E731
-    _at_every_step(folder, work, base)
+    _at_every_step(folder, work, base, STRIDE)
 
 
-def _at_every_step(folder: str, work: Callable[[Store], object], base: str | None = None) -> None:
-    """Do something in stores 0, 1, 2, …, killed before the step of that number."""
+def _at_every_step(
+    folder: str, work: Callable[[Store], object], base: str | None = None, stride: int = 1
+) -> None:
+    """Do something in stores 0, 1, 2, …, killed before the step of that number times `stride`."""
     number, killed = 0, True
     while killed:
         store = Store.open(Path(folder) / str(number))
@@ -85,7 +89,7 @@ def _at_every_step(folder: str, work: Callable[[Store], object], base: str | Non
         if child == 0:
             count = 0
 
-            def step(what: str, last: int = number, announce: int = writing) -> None:
+            def step(what: str, last: int = number * stride, announce: int = writing) -> None:
                 nonlocal count
                 if count == last:
                     os.write(announce, what.encode())
