@@ -7,6 +7,7 @@ import typer
 from tokmill.flows.cli.app import FAILED, app, examples
 from tokmill.flows.cli.options import ArtifactArgument, JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, messages, print_json, say
+from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted
 
 if TYPE_CHECKING:
@@ -117,21 +118,28 @@ def lineage(
     ),
 )
 def diff(
-    a: ArtifactArgument, b: ArtifactArgument, store: StoreOption = None, as_json: JsonOption = False
+    a: ArtifactArgument,
+    b: ArtifactArgument,
+    fields: Annotated[
+        bool, typer.Option("--fields", help="Also list every field in which the two recipes differ.")
+    ] = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
 ) -> None:
-    """Compare the recipes of two artifacts, field by field."""
+    """Say why two artifacts differ: the first causes in their lineage, and the metrics side by side."""
+    from tokmill.flows.cli.comparison import print_explanation
     from tokmill.flows.cli.lookup import existing_store, find_artifact
-    from tokmill.tasks.store import diff as compare
+    from tokmill.tasks.comparing.explaining import explain
 
     opened = existing_store(store)
-    differences = compare(opened, find_artifact(opened, a), find_artifact(opened, b))
+    one, other = find_artifact(opened, a), find_artifact(opened, b)
+    if one.kind != other.kind:
+        raise UsageError(f"diff: {a} is a {one.kind} and {b} a {other.kind}; name two of one kind")
+    found = explain(opened, one, other)
     if as_json:
-        print_json([{"field": each.field, "a": each.a, "b": each.b} for each in differences])
-    elif differences:
-        for each in differences:
-            say(f"{each.field}\n  a  {each.a}\n  b  {each.b}")
+        print_json(found.to_json())
     else:
-        say("no field differs: the recipes are equal")
+        print_explanation(found, fields=fields)
 
 
 @app.command(

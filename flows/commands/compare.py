@@ -1,4 +1,4 @@
-"""`tokmill compare`: several tokenizers on the same text, side by side."""
+"""`tokmill compare`: runs side by side, with the causes of what differs; or tokenizers on the same text."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -31,8 +31,10 @@ _COLUMNS = {
 
 
 @app.command(
-    rich_help_panel="Vocabulary",
+    rich_help_panel="Store",
     epilog=examples(
+        "tokmill compare latest 5f0c2a",
+        "tokmill compare tokenizer/own@v1 tokenizer/own@v2 --json",
         "tokmill compare tokenizer/own@v1 tokenizer/own@v2 --text web='held-out/*.jsonl'",
         "tokmill compare own gpt2/vocab.json o200k_base.tiktoken:o200k bert/vocab.txt --text notes.txt",
         "tokmill compare own llama.model --parallel eng=eng.txt --parallel hin=hin.txt",
@@ -42,9 +44,10 @@ def compare(
     tokenizers: Annotated[
         list[str],
         typer.Argument(
-            metavar="TOKENIZER…",
-            help="tokenizer/name, or a file or folder; FILE:PATTERN for files that do not say how text is "
-            "split.",
+            metavar="RUN…",
+            help="Runs: `latest`, ids, names, artifacts for the runs that made them. With --text or "
+            "--parallel tokenizers: tokenizer/name, or a file or folder; FILE:PATTERN for files that do not "
+            "say how text is split.",
         ),
     ],
     text: Annotated[
@@ -63,14 +66,21 @@ def compare(
     text_column: Annotated[
         str, typer.Option("--text-column", help="Column of the text in JSONL, Parquet, …")
     ] = "text",
+    every: Annotated[
+        bool, typer.Option("--all", "-a", help="Also the metrics in which the runs do not differ.")
+    ] = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare tokenizers on the same text: the first is the one that the others are measured against."""
+    """Compare runs, and say why they differ; or, with --text or --parallel, tokenizers on the same text.
+
+    The first is the one that the others are measured against.
+    """
+    if not text and not parallel:
+        compare_runs(tokenizers, store, every_metric=every, as_json=as_json)
+        return
     from tokmill.tasks.audit.comparing import compare_parity, compare_texts, compare_vocabularies
 
-    if not text and not parallel:
-        raise UsageError("compare: give text with --text, or parallel text with --parallel")
     loaded = {name: load_one(one, store) for name, one in names_of(tokenizers).items()}
     named = _once_each("--text", map(_named_text, text or []))
     texts = {name: _text(name, files, text_column, megabytes) for name, files in named.items()}
@@ -85,6 +95,30 @@ def compare(
         print_json(found)
     else:
         _draw(found)
+
+
+def compare_runs(references: Sequence[str], store: str | None, *, every_metric: bool, as_json: bool) -> None:
+    """Compare runs, and print what differs and why.
+
+    Raises:
+        UsageError: there are fewer than two, there is no such run.
+    """
+    from tokmill.flows.cli.comparison import print_comparison
+    from tokmill.flows.cli.lookup import existing_store
+    from tokmill.flows.cli.run_lookup import distinct, find_run
+    from tokmill.tasks.comparing.runs import Comparison
+
+    if len(references) < 2:
+        raise UsageError(
+            "compare: name at least two runs; to compare tokenizers give text with --text, or parallel text "
+            "with --parallel"
+        )
+    opened = existing_store(store)
+    comparison = Comparison(opened, distinct([find_run(opened, reference) for reference in references]))
+    if as_json:
+        print_json(comparison.to_json())
+    else:
+        print_comparison(comparison, every_metric=every_metric)
 
 
 def names_of(references: Sequence[str]) -> dict[str, str]:

@@ -149,15 +149,18 @@ class TestLineage:
 
 class TestDiff:
     def test_only_what_bears_identity_differs(self, tokmill):
-        _, out, _ = tokmill("diff", "pack_plan/smoke@v1", "pack_plan/smoke@v2")
-        assert out == "params.sequence_length\n  a  128\n  b  64\n"
+        _, out, _ = tokmill("diff", "pack_plan/smoke@v1", "pack_plan/smoke@v2", "--fields")
+        assert "pack_plan.sequence_length 128 → 64" in out
+        assert "params.sequence_length\n  a  128\n  b  64" in out
 
     def test_json(self, tokmill):
         _, out, _ = tokmill("diff", "pack_plan/smoke@v1", "pack_plan/smoke@v2", "--json")
-        assert json.loads(out) == [{"field": "params.sequence_length", "a": 128, "b": 64}]
+        document = json.loads(out)
+        assert document["fields"] == [{"field": "params.sequence_length", "a": 128, "b": 64}]
+        assert [cause["field"] for cause in document["causes"]] == ["pack_plan.sequence_length"]
 
     def test_the_same(self, tokmill):
-        assert "no field differs" in tokmill("diff", "corpus/smoke", "corpus/smoke")[1]
+        assert "have the same content" in tokmill("diff", "corpus/smoke", "corpus/smoke")[1]
 
 
 class TestVerify:

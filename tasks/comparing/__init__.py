@@ -1,0 +1,1 @@
+"""Why two artifacts, or two runs, differ: the first causes, found through the records."""

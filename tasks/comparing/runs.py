@@ -1,0 +1,205 @@
+"""Compares runs: what differs in parameters, environment, inputs, artifacts and metrics, and why.
+
+The first run is the one that the others are measured against. Artifacts are compared by the task that made
+or found them, so runs of two profiles can be compared, too; shards are left out, since what combines them is
+there. Each difference of artifacts is explained by its first causes (`walking`).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+from tokmill.tasks.comparing.causes import Cause, once_each
+from tokmill.tasks.comparing.environments import Changed, code_of, package_changes, process_changes
+from tokmill.tasks.comparing.past import record_of
+from tokmill.tasks.comparing.walking import Walk
+from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.store import Run, RunArtifact, Store
+from tokmill.tasks.store.run_tables import flat
+
+_UNCOMPARED: Final = ("experiment.", "description", "schedule.")
+_MACHINE: Final = "execution."
+_SHARD: Final = "_shard"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A name, and its value in each run; None where a run has none."""
+
+    name: str
+    values: Sequence[Any]
+
+    @property
+    def differs(self) -> bool:
+        """Whether not all values are equal."""
+        return any(value != self.values[0] for value in self.values)
+
+
+@dataclass(frozen=True)
+class ArtifactLine:
+    """The artifact of one task in each run.
+
+    Attributes:
+        task: the task's title.
+        refs: the artifacts; None where a run has none.
+        labels: their references for people.
+        causes: for each run, why its artifact differs from that of the first; none if it does not.
+    """
+
+    task: str
+    refs: Sequence[ArtifactRef | None]
+    labels: Sequence[str | None]
+    causes: Sequence[Sequence[Cause]]
+
+    @property
+    def differs(self) -> bool:
+        """Whether not all runs have the same content."""
+        digests = [None if ref is None else ref.content_digest for ref in self.refs]
+        return any(digest != digests[0] for digest in digests)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Some runs side by side; the first one is the one that the others are measured against.
+
+    Attributes:
+        store: the store.
+        runs: the runs, at least two.
+        with_causes: whether the causes are found, for which records are read.
+    """
+
+    store: Store
+    runs: Sequence[Run]
+    with_causes: bool = True
+
+    @cached_property
+    def parameters(self) -> Sequence[Line]:
+        """The parameters that differ; those of the machine come last."""
+        found = [line for line in _lines([dict(flat(run.parameters)) for run in self.runs]) if line.differs]
+        kept = [line for line in found if not line.name.startswith(_UNCOMPARED)]
+        return sorted(kept, key=lambda line: line.name.startswith(_MACHINE))
+
+    @cached_property
+    def inputs(self) -> Sequence[Line]:
+        """The sources and other inputs whose content differs."""
+        given = [{_called(each): _content(each) for each in run.inputs} for run in self.runs]
+        return [line for line in _lines(given) if line.differs]
+
+    @cached_property
+    def metrics(self) -> Sequence[Line]:
+        """All metrics."""
+        return list(_lines([run.metrics for run in self.runs]))
+
+    @cached_property
+    def environments(self) -> Sequence[Sequence[Changed]]:
+        """For each run, what differs from the first in packages, Python, system and code."""
+        return [list(_environment(self.runs[0], run)) for run in self.runs]
+
+    @cached_property
+    def artifacts(self) -> Sequence[ArtifactLine]:
+        """The artifacts of the runs, in the order of the DAG."""
+        by_task = [_by_task(run.artifacts) for run in self.runs]
+        tasks: dict[str, None] = {}
+        for found in by_task:
+            tasks |= dict.fromkeys(found)
+        walk = Walk(self.store)
+        return [self._artifact(task, [found.get(task) for found in by_task], walk) for task in tasks]
+
+    def causes(self, place: int) -> list[Cause]:
+        """Return the first causes by which a run's artifacts differ from those of the first."""
+        return once_each(cause for line in self.artifacts for cause in line.causes[place])
+
+    def num_differing(self, place: int) -> int:
+        """Return how many artifacts of a run differ from those of the first."""
+        pairs = [(line.refs[0], line.refs[place]) for line in self.artifacts]
+        return sum(a.content_digest != b.content_digest for a, b in pairs if a is not None and b is not None)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as JSON values."""
+        return {
+            "runs": [
+                {
+                    "run_id": run.run_id,
+                    "name": run.name,
+                    "state": run.state,
+                    "experiment": run.experiment,
+                    "started": run.started,
+                    "code": code_of(run.provenance),
+                    "environment": [each._asdict() for each in self.environments[place]],
+                    "causes": [cause.to_json() for cause in self.causes(place)],
+                    "num_differing": self.num_differing(place),
+                }
+                for place, run in enumerate(self.runs)
+            ],
+            "parameters": {line.name: list(line.values) for line in self.parameters},
+            "inputs": {line.name: list(line.values) for line in self.inputs},
+            "artifacts": [
+                {
+                    "task": line.task,
+                    "artifacts": list(line.labels),
+                    "content": [None if ref is None else ref.content_digest for ref in line.refs],
+                    "differs": line.differs,
+                    "causes": [[cause.field for cause in causes] for causes in line.causes],
+                }
+                for line in self.artifacts
+            ],
+            "metrics": {line.name: list(line.values) for line in self.metrics},
+        }
+
+    def _artifact(self, task: str, refs: Sequence[ArtifactRef | None], walk: Walk) -> ArtifactLine:
+        first = refs[0]
+        labels = [None if ref is None else self._label(ref) for ref in refs]
+        return ArtifactLine(task, refs, labels, [self._why(first, ref, walk) for ref in refs])
+
+    def _label(self, ref: ArtifactRef) -> str:
+        label = self.store.names.find(ref.kind, ref.name, ref.fingerprint)
+        return f"{ref.kind}/{ref.name}" + (f"@{label}" if label else "")
+
+    def _why(self, a: ArtifactRef | None, b: ArtifactRef | None, walk: Walk) -> Sequence[Cause]:
+        if not self.with_causes or a is None or b is None or a.content_digest == b.content_digest:
+            return []
+        before, after = record_of(self.store, a), record_of(self.store, b)
+        if before is None or after is None:
+            gone = a if before is None else b
+            text = f"{gone.kind}/{gone.name} was removed without a trace, so its causes are not known"
+            return [Cause("unknown", f"{gone.kind}/{gone.name}", "record", None, None, text)]
+        return walk.causes(before, after)
+
+
+def change(a: Any, b: Any) -> tuple[float, float | None] | None:
+    """Return the difference of two numbers, and its share of the first; None if they are no numbers."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        return None
+    if not isinstance(a, int | float) or not isinstance(b, int | float):
+        return None
+    return b - a, (b - a) / abs(a) if a else None
+
+
+def _lines(given: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
+    names: dict[str, None] = {}
+    for values in given:
+        names |= dict.fromkeys(values)
+    for name in names:
+        yield Line(name, [values.get(name) for values in given])
+
+
+def _by_task(artifacts: Sequence[RunArtifact]) -> dict[str, ArtifactRef]:
+    return {each.task: each.ref for each in artifacts if not each.ref.kind.endswith(_SHARD)}
+
+
+def _called(each: Any) -> str:
+    return f"{each.role} {each.name}" if each.kind is None else f"{each.kind}/{each.name}"
+
+
+def _content(each: Any) -> str:
+    files = f", {each.num_files:,} files, {each.num_bytes:,} bytes" if each.num_bytes is not None else ""
+    return f"{each.digest[:12]}{files}"
+
+
+def _environment(a: Run, b: Run) -> Iterator[Changed]:
+    if a.packages and b.packages:
+        yield from package_changes(a.packages, b.packages)
+    else:
+        yield from package_changes(a.provenance.packages, b.provenance.packages)
+    yield from process_changes(a.provenance, b.provenance)

@@ -1,0 +1,216 @@
+"""Walks the lineage of two artifacts side by side, from them to their inputs, as far as contents differ.
+
+Two artifacts with equal content do not differ, whatever they were made from. Otherwise what differs in their
+recipes is a cause of its own (a parameter, the stage, its version), and each pair of inputs that differ is
+walked in turn. If nothing differs in the recipes, the processes that made them do (`environments`).
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tokmill.tasks.comparing.causes import WEAK, Cause, once_each, value_text
+from tokmill.tasks.comparing.environments import causes_of_environment
+from tokmill.tasks.comparing.past import input_record, record_of
+from tokmill.tasks.comparing.sources import causes_of_sources
+from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.store import Difference, InputEntry, Record, Store, payload_differences
+from tokmill.tasks.store.run_references import run_of
+
+_SHARD: Final = "_shard"
+_MOST_PARTS: Final = 4  # of one source: the shards of a source differ for the same reasons
+
+
+@dataclass
+class Walk:
+    """Finds causes in one store; what was walked once is remembered.
+
+    Attributes:
+        store: the store.
+    """
+
+    store: Store
+    _known: dict[tuple[str, ...], list[Cause]] = field(default_factory=dict)
+
+    def causes(self, a: Record, b: Record) -> list[Cause]:
+        """Return the first causes by which two artifacts of one kind differ, upstream ones first."""
+        found = self._causes(a, b)
+        if any(cause.field == WEAK for cause in found):
+            found = once_each([*self._of_corpora(a, b), *found])
+        return found
+
+    def _causes(self, a: Record, b: Record) -> list[Cause]:
+        if a.content_digest == b.content_digest:
+            return []
+        key = (a.fingerprint, a.content_digest, b.fingerprint, b.content_digest)
+        if key not in self._known:
+            self._known[key] = []  # a lineage has no cycles, but a damaged record must not hang us
+            self._known[key] = self._found(a, b)
+        return self._known[key]
+
+    def _found(self, a: Record, b: Record) -> list[Cause]:
+        if a.fingerprint == b.fingerprint:
+            return causes_of_environment(a, b)
+        own = own_causes(a, b)
+        if any(cause.field == "stage" for cause in own):
+            return own
+        below = [cause for role in _roles(a, b) for cause in self._of_role(role, a, b)]
+        here = "" if b.kind.endswith(_SHARD) else f"{b.kind}/{b.name}"
+        reaching = [cause.reaching(here) if here else cause for cause in below]
+        return once_each([*reaching, *own])
+
+    def _of_role(self, role: str, a: Record, b: Record) -> Iterator[Cause]:
+        left, right = _entries(a, role), _entries(b, role)
+        if not left or not right:
+            yield _only_one(role, a, b, left, right)
+            return
+        if role == "files" and left[0].kind is None and b.kind == "corpus":
+            yield from causes_of_sources(self.store, a, b)
+            return
+        for one, other in _pairs(a, b, left, right):
+            yield from self._of_pair(role, a, b, one, other)
+
+    def _of_pair(
+        self, role: str, a: Record, b: Record, one: InputEntry, other: InputEntry
+    ) -> Iterator[Cause]:
+        if one.kind is None or other.kind is None:
+            yield _outside(role, b, one, other)
+            return
+        before, after = input_record(self.store, one), input_record(self.store, other)
+        if before is None or after is None:
+            gone = one if before is None else other
+            called = f"{gone.kind}/{gone.name}"
+            text = f"{called} differs, and why is not known: the store has the record of one only"
+            yield Cause("unknown", called, role, one.digest[:12], other.digest[:12], text)
+        elif before.kind != after.kind:
+            yield _outside(role, b, one, other)
+        else:
+            yield from self._causes(before, after)
+
+    def _of_corpora(self, a: Record, b: Record) -> list[Cause]:
+        """Return why the corpora differ of the runs that made two artifacts; nothing if it is not known."""
+        before, after = self._corpus(a), self._corpus(b)
+        return [] if before is None or after is None else self._causes(before, after)
+
+    def _corpus(self, record: Record) -> Record | None:
+        run_id = record.provenance.run_id or run_of(self.store, record.ref)
+        if run_id is None:
+            return None
+        rows = self.store.catalog.query(_CORPUS, {"run_id": run_id})
+        if not rows:
+            return None
+        return record_of(
+            self.store, ArtifactRef(**{name: rows[0][name] for name in ArtifactRef.model_fields})
+        )
+
+
+_CORPUS: Final = """
+    SELECT kind, name, fingerprint, content_digest FROM run_artifacts
+    WHERE run_id = $run_id AND kind = 'corpus' AND content_digest IS NOT NULL
+    ORDER BY attempt DESC, position LIMIT 1
+"""
+
+
+def own_causes(a: Record, b: Record) -> list[Cause]:
+    """Return what differs in two recipes themselves, their inputs left aside."""
+    differing = [each for each in payload_differences(a.payload, b.payload) if not _is_input(each)]
+    where, verb = f"{b.kind}/{b.name}", str(b.payload["stage"]).removesuffix(_SHARD)
+    stage = [each for each in differing if each.field == "stage"]
+    if stage:
+        return [
+            Cause(
+                "stage", where, "stage", stage[0].a, stage[0].b, f"made by {stage[0].b}, not by {stage[0].a}"
+            )
+        ]
+    return [_own(each, where, verb, a, b) for each in differing]
+
+
+def _own(each: Difference, where: str, verb: str, a: Record, b: Record) -> Cause:
+    if each.field == "version":
+        versions = [record.provenance.packages.get("tokmill", "?") for record in (a, b)]
+        text = f"the stage {verb} is of version {each.b}, and was of version {each.a}"
+        return Cause(
+            "stage",
+            where,
+            f"{verb}.version",
+            each.a,
+            each.b,
+            text,
+            [f"tokmill {versions[0]} → {versions[1]}"],
+        )
+    name = f"{verb}.{each.field.removeprefix('params.')}"
+    return Cause(
+        "parameter", where, name, each.a, each.b, f"{name} {value_text(each.a)} → {value_text(each.b)}"
+    )
+
+
+def _is_input(each: Difference) -> bool:
+    return each.field == "inputs" or each.field.startswith(("inputs.", "inputs["))
+
+
+def _roles(a: Record, b: Record) -> list[str]:
+    """The roles in which two artifacts have different inputs, those of the second one first."""
+    given = (record.payload.get("inputs") or {} for record in (b, a))
+    names: dict[str, None] = {}
+    for inputs in given:
+        names |= dict.fromkeys(inputs)
+    left, right = a.payload.get("inputs") or {}, b.payload.get("inputs") or {}
+    return [role for role in names if left.get(role) != right.get(role)]
+
+
+def _entries(record: Record, role: str) -> list[InputEntry]:
+    return [entry for entry in record.inputs if entry.role == role]
+
+
+def _pairs(
+    a: Record, b: Record, left: Sequence[InputEntry], right: Sequence[InputEntry]
+) -> Iterator[tuple[InputEntry, InputEntry]]:
+    """Yield the inputs that belong together and differ: by name, without the profile's, or by place."""
+    known = {_called(entry, a): entry for entry in left}
+    seen: dict[str, int] = defaultdict(int)
+    for entry in right:
+        name = _called(entry, b)
+        other, group = known.get(name), name.rpartition("/")[0]
+        if other is not None and other.digest != entry.digest and seen[group] < _MOST_PARTS:
+            seen[group] += entry.position is not None
+            yield other, entry
+
+
+def _called(entry: InputEntry, record: Record) -> str:
+    name = (entry.name or "").removeprefix(record.name.partition(".")[0])
+    return name if entry.position is None or "/" in name else f"{name}#{entry.position}"
+
+
+def _only_one(
+    role: str, a: Record, b: Record, left: Sequence[InputEntry], right: Sequence[InputEntry]
+) -> Cause:
+    words = role.replace("_", " ")
+    text = f"only the {'second' if right else 'first'} was made with {words}"
+    values: list[Any] = [entries[0].digest[:12] if entries else None for entries in (left, right)]
+    return Cause("input", f"{b.kind}/{b.name}", role, values[0], values[1], text)
+
+
+def _outside(role: str, b: Record, one: InputEntry, other: InputEntry) -> Cause:
+    """Return the cause that an input from outside of the store is: a shard's text, a file, a tokenizer."""
+    where, words = f"{b.kind}/{b.name}", role.replace("_", " ")
+    if role == "shard":
+        return Cause(
+            "source",
+            where,
+            WEAK,
+            "",
+            "",
+            f"the text of the shard {b.name.partition('.')[2] or b.name} differs",
+        )
+    names = [entry.origin or (f"{entry.kind}/{entry.name}" if entry.kind else "") for entry in (one, other)]
+    said = (
+        f" {names[0]} → {names[1]}"
+        if names[0] != names[1]
+        else f" {names[1]}, whose content differs"
+        if names[1]
+        else ""
+    )
+    return Cause(
+        "input", where, role, one.digest[:12], other.digest[:12], f"another {words}:{said}".rstrip(":")
+    )
