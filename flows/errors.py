@@ -10,8 +10,10 @@ A message has the place, the value, the rule and the fix. The command line exits
 after the first two, and with 1 ("failed") after all others.
 """
 
+from tokmill.tokenizer.core.errors import WordedError
 
-class FlowError(Exception):
+
+class FlowError(WordedError):
     """Base of all errors of the flows package."""
 
 
@@ -33,6 +35,10 @@ class RunError(FlowError):
     def __init__(self, message: str, task: str | None = None) -> None:
         super().__init__(message)
         self.task = task
+
+    def says_all(self) -> bool:
+        """Whether the task failed for a reason that its message has, and not by a fault of ours."""
+        return self.__cause__ is None or isinstance(self.__cause__, WordedError)
 
 
 class ServeError(FlowError):

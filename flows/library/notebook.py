@@ -3,7 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
@@ -35,16 +35,17 @@ class NotebookProgress(Groups):
 
     def __enter__(self) -> Self:
         """Begin the display."""
-        from IPython.display import HTML, display  # noqa: PLC0415 - only kernels have it
+        from IPython.display import display  # noqa: PLC0415 - only kernels have it
 
-        self._handle = display(HTML(self.drawn()), display_id=True)
+        self._handle = display(_bundle(self.drawn()), raw=True, display_id=True)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Take the display away; after a failure it stays."""
-        self._draw(self.drawn() if kind is not None else markup.note("; ".join(self._notes)))
+        left = markup.sheet("Run", *map(markup.note, self._notes)) if self._notes else ""
+        self._draw(self.drawn() if kind is not None else left)
 
     def changed(self, group: TaskGroup) -> None:
         """Draw again, unless that was a moment ago."""
@@ -75,11 +76,14 @@ class NotebookProgress(Groups):
         return markup.sheet("Run", markup.grid(columns, rows, ("tasks", "time")), *notes)
 
     def _draw(self, html: str) -> None:
-        from IPython.display import HTML  # noqa: PLC0415
-
         self._drawn_at = time.monotonic()
-        if self._handle is not None:
-            self._handle.update(HTML(html))
+        with suppress(Exception):  # a run does not fail because nobody can see it
+            self._handle.update(_bundle(html), raw=True)
+
+
+def _bundle(html: str) -> dict[str, str]:
+    """Return what is shown: the table, and a word where no HTML can be."""
+    return {"text/html": html, "text/plain": "tokmill: progress of a run"}
 
 
 def _mark(group: TaskGroup) -> str:

@@ -1,6 +1,7 @@
 """`tokmill.Store`: a store as a person at a notebook asks it."""
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from tokmill.flows.library.lineage import Lineage
     from tokmill.tasks.store.graph import Direction
 
-_RUNS = "SELECT * FROM runs ORDER BY started DESC, run_id, attempt DESC"
 _ARTIFACTS = """
     SELECT l.kind || '/' || l.name || '@' || l.label AS artifact, l.kind, l.name, l.label,
            (SELECT coalesce(list(x.alias ORDER BY x.alias), []) FROM aliases x
@@ -64,9 +64,43 @@ class Store(ArtifactStore):
     def __reduce__(self) -> tuple[type["Store"], tuple[str]]:
         return Store, (self.location,)
 
-    def runs(self) -> Table:
-        """Return one row per attempt of a run, the latest first: profile, state, times, parameters."""
-        return Table(self.catalog.table(_RUNS), f"Runs of {self.location}")
+    def runs(  # noqa: PLR0913 - each is an option of its own, said by its name
+        self,
+        *,
+        experiment: str | None = None,
+        tag: str | None = None,
+        profile: str | None = None,
+        state: str | None = None,
+        since: str | None = None,
+        attempts: bool = False,
+        show: Sequence[str] = (),
+        sort: str = "started",
+        best: int | None = None,
+        lowest: bool | None = None,
+    ) -> Table:
+        """Return one row per run, the latest first, failed ones too; as `tokmill runs`.
+
+        Args:
+            experiment: only runs of this experiment.
+            tag: only runs with this tag.
+            profile: only runs of this profile.
+            state: only runs in this state, e.g. `completed`.
+            since: only runs that began since then: `7d`, `12h`, `2026-11-24`.
+            attempts: every attempt of a run that was retried, not only the last.
+            show: metrics and parameters as further columns: `audit.bytes_per_token`, or `bytes_per_token`
+                where that fits one alone; `balance.temperature`.
+            sort: a metric or a parameter to sort by, which is shown, too.
+            best: only so many of the best by `sort`.
+            lowest: whether the lowest value comes first; by default what is better, where the name says it.
+
+        Raises:
+            UsageError: there is no such metric or parameter, or it is not known whether high or low is
+                better.
+        """
+        from tokmill.flows.library.runs import filter_of, table_of_runs  # noqa: PLC0415
+
+        where = filter_of(state, profile, experiment, tag, since, attempts=attempts)
+        return table_of_runs(self, where, sort, show, best, lowest)
 
     def artifacts(self, kind: str | None = None, name: str | None = None) -> Table:
         """Return one row per version of an artifact: labels, aliases, sizes in bytes, seconds, digests.

@@ -1,6 +1,7 @@
 """Tables that the library returns: Arrow within, pandas or polars when asked for."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -113,11 +114,13 @@ def require_pandas() -> None:
 
 
 _NUMBERS = frozenset({"int16", "int32", "int64", "uint16", "uint32", "uint64", "float", "double"})
-_MOST_CHARS = 80
+_MOST_CHARS = 60
+_DIGEST = re.compile(r"[0-9a-f]{32,}")
+_DIGEST_CHARS = 12
 
 
 def cell(value: object) -> str:
-    """Return a value of a table for people: nothing for null, few digits, no microseconds."""
+    """Return a value of a table for people: nothing for null, few digits, the first ones of a digest."""
     if value is None:
         return ""
     if isinstance(value, bool | int):
@@ -126,7 +129,7 @@ def cell(value: object) -> str:
         return f"{value:.6g}"
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}"
-    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return ", ".join(map(str, value))[:_MOST_CHARS]
-    text = str(value)
+    text = ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+    if _DIGEST.fullmatch(text):
+        return text[:_DIGEST_CHARS]
     return text if len(text) <= _MOST_CHARS else f"{text[: _MOST_CHARS - 1]}…"

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tokmill.flows.errors import UsageError
 from tokmill.flows.library.columns import arrays_of
-from tokmill.tasks.core.faults import unreadable
+from tokmill.flows.run.machine import writable_store
 from tokmill.tasks.store.digest import digest_file
+from tokmill.tasks.store.durable import reported_as
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,9 +36,10 @@ def sources_of(columns: Mapping[str, Any], store: "Store", on_error: OnError) ->
         on_error: what becomes of null rows: an error, or quarantine.
 
     Raises:
-        UsageError: a column is none, or has a null and `on_error` is "fail".
-        MachineError: the disk is full, or cannot be written to.
+        UsageError: a column is none, or has a null and `on_error` is "fail"; the store cannot be written to.
+        StoreError: the disk is full.
     """
+    writable_store(store.location)
     return {
         source: {
             "files": [_written(column, f"texts[{source!r}]", store, on_error)],
@@ -52,17 +54,15 @@ def sources_of(columns: Mapping[str, Any], store: "Store", on_error: OnError) ->
 def _written(column: Any, where: str, store: "Store", on_error: OnError) -> str:
     """Write a column, unless its file is there; return its path, or its URL."""
     folder = store.root / TEXTS
+    unfinished = folder / f".{os.getpid()}-{id(column):x}.unfinished"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        unfinished = folder / f".{os.getpid()}-{id(column):x}.unfinished"
-        try:
+        with reported_as(f"{where} cannot be written beside the store {store.location}"):
+            folder.mkdir(parents=True, exist_ok=True)
             _write(column, where, unfinished, on_error)
             place = folder / f"{digest_file(unfinished)[:_NAME_CHARS]}.arrow"
             unfinished.replace(place)
-        finally:
-            unfinished.unlink(missing_ok=True)
-    except OSError as error:
-        raise unreadable(folder, error) from error
+    finally:
+        unfinished.unlink(missing_ok=True)
     return _shared(place, store)
 
 

@@ -24,8 +24,10 @@ A message names the place, the value, the rule and the fix.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tokmill.tokenizer.core.errors import WordedError
 
-class TaskError(Exception):
+
+class TaskError(WordedError):
     """Base of everything that a stage or the store raises on purpose."""
 
 

@@ -92,6 +92,7 @@ def test_libraries_agree(texts: list[str | None]) -> None:
     assert [texts_of(column) for column in columns] == [texts] * 3
 
 
+@pytest.mark.consumers
 def test_columns_of_polars_give_their_texts() -> None:
     pl = pytest.importorskip("polars", reason="polars is not installed")
 
@@ -155,6 +156,13 @@ def test_null_rows_are_refused_by_number_or_kept_for_quarantine(tmp_path: Path) 
 def test_an_empty_column_is_refused(empty: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"texts\['web'\] is empty"):
         sources_of({"web": empty}, Store(tmp_path), "fail")
+
+
+def test_a_store_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+
+    with pytest.raises(UsageError, match="cannot be created"):
+        sources_of({"web": TEXT}, Store(tmp_path / "file" / "store"), "fail")
 
 
 def test_a_generator_that_fails_leaves_no_file(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""docs/library.md and the README: the code works, and gives what stands below it.
+"""docs/library.md, docs/experiments.md and the README: the code works, and gives what stands below it.
 
-`python -m tests.test_flows.test_library_documented` writes into docs/library.md what its code gives.
+`python -m tests.test_flows.test_library_documented` writes into the pages what their code gives.
 """
 
 import ast
@@ -9,6 +9,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PAGE = CHECKOUT / "docs" / "library.md"
+PAGES = (PAGE, CHECKOUT / "docs" / "experiments.md")
 _CELL = re.compile(r"```python\n(?P<code>.*?)```\n(\n```text\n(?P<out>.*?)```\n)?", re.DOTALL)
 
 
@@ -37,11 +39,12 @@ def executed(code: str, names: dict[str, Any]) -> str:
     return f"{eval(compile(ast.Expression(last.value), '<cell>', 'eval'), names)!r}\n"
 
 
-def test_the_page_gives_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_gives_what_it_says(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}
 
-    for code, out in cells(PAGE.read_text("utf-8")):
+    for code, out in cells(page.read_text("utf-8")):
         assert executed(code, names) == (out or ""), code
 
 
@@ -65,16 +68,17 @@ def test_the_path_of_the_readme_works_in_under_fifteen_lines(
 
 
 def _record() -> None:
-    """Write what the code gives into the page."""
-    page, names = PAGE.read_text("utf-8"), dict[str, Any]()
-    with tempfile.TemporaryDirectory() as folder:
-        os.chdir(folder)
+    """Write what the code gives into the pages."""
+    for page in PAGES:
+        names: dict[str, Any] = {}
+        with tempfile.TemporaryDirectory() as folder:
+            os.chdir(folder)
+            page.write_text(_CELL.sub(partial(_given, names), page.read_text("utf-8")), "utf-8")
 
-        def given(cell: re.Match[str]) -> str:
-            out = executed(cell["code"], names)
-            return cell[0] if cell["out"] is None else f"```python\n{cell['code']}```\n\n```text\n{out}```\n"
 
-        PAGE.write_text(_CELL.sub(given, page), "utf-8")
+def _given(names: dict[str, Any], cell: re.Match[str]) -> str:
+    out = executed(cell["code"], names)
+    return cell[0] if cell["out"] is None else f"```python\n{cell['code']}```\n\n```text\n{out}```\n"
 
 
 if __name__ == "__main__":

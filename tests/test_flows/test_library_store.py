@@ -102,6 +102,22 @@ def test_tables_are_arrow_pandas_polars_and_rows(done: FinishedRun) -> None:
         runs["nothing"]
 
 
+def test_runs_are_filtered_sorted_and_have_figures(done: FinishedRun) -> None:
+    store = done.store
+
+    (best,) = store.runs(sort="packed.num_sequences", best=1, lowest=True, show=["pack.sequence_length"])
+
+    assert (best["pack.sequence_length"], best["profile"]) == (16, "tiny")
+    assert best["packed.num_sequences"] == done.figures["packed"]["num_sequences"]
+    assert len(store.runs(state="failed")) == len(store.runs(experiment="nothing")) == 0
+    assert len(store.runs(since="1h", profile="tiny")) == len(store.runs())
+    with pytest.raises(UsageError, match="did you mean"):
+        store.runs(sort="num_sequence")
+    with pytest.raises(UsageError, match="is no time"):
+        store.runs(since="yesterday")
+
+
+@pytest.mark.consumers
 def test_tables_are_read_by_polars(done: FinishedRun) -> None:
     pl = pytest.importorskip("polars", reason="polars is not installed")
 
@@ -227,7 +243,11 @@ def test_a_cell_with_markup_is_text() -> None:
 def test_to_pandas_without_pandas_says_what_to_install(done: FinishedRun) -> None:
     code = f"""
 import sys
-sys.modules["pandas"] = sys.modules["polars"] = None
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("pandas", "polars"):
+            raise ModuleNotFoundError(name)
+sys.meta_path.insert(0, Absent())
 import tokmill
 store = tokmill.Store({done.store.location!r})
 for give in (store.runs().to_pandas, store.runs().to_polars):

@@ -9,10 +9,29 @@ TokenizerError
 └── LawError            an encoding that cannot be right: a bug of ours, or a fault of the machine
 """
 
+import os
+
 _HEAD_CHARS, _TAIL_CHARS = 1200, 600
 
 
-class TokenizerError(ValueError):
+class WordedError(Exception):
+    """Base of all errors whose message says all: place, value, rule and fix.
+
+    A notebook shows them by their message, without the way through our code; TOKMILL_DEBUG=1 shows that, too.
+    """
+
+    def _render_traceback_(self) -> list[str]:
+        """Return the lines that IPython shows; raises what makes it show the traceback."""
+        if os.environ.get("TOKMILL_DEBUG") or not self.says_all():
+            raise NotImplementedError
+        return [f"{type(self).__name__}: {self}"]
+
+    def says_all(self) -> bool:
+        """Whether the message is enough for whoever reads it."""
+        return True
+
+
+class TokenizerError(WordedError, ValueError):
     """Base of all errors that the tokenizer package raises on purpose.
 
     A message shows values, and a value from a file can be as long as the file: the middle of a long

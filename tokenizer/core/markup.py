@@ -10,16 +10,17 @@ from html import escape
 _STYLE = (
     "<style>.tokmill{font:13px/1.45 system-ui,sans-serif;color:inherit;overflow-x:auto}"
     ".tokmill table{border-collapse:collapse;margin:.3em 0;color:inherit;background:transparent}"
-    ".tokmill th,.tokmill td{padding:.15em .7em .15em 0;text-align:left;vertical-align:top;"
-    "border:0;border-bottom:1px solid rgba(128,128,128,.25);white-space:nowrap;background:transparent}"
+    ".tokmill th,.tokmill td{padding:.15em .9em .15em 0!important;text-align:left!important;"
+    "vertical-align:top;border:0;border-bottom:1px solid rgba(128,128,128,.25);"
+    "white-space:nowrap;color:inherit;"
+    "background:transparent}.tokmill tr{background:transparent!important}"
     ".tokmill th{font-weight:600;opacity:.75}"
-    ".tokmill td.n,.tokmill th.n{text-align:right;font-variant-numeric:tabular-nums}"
+    ".tokmill td.n,.tokmill th.n{text-align:right!important;font-variant-numeric:tabular-nums}"
     ".tokmill td.w{white-space:normal;max-width:48em;overflow-wrap:anywhere}"
     ".tokmill .t{font-weight:600}.tokmill .d{opacity:.65}"
     ".tokmill code{font:12px/1.4 ui-monospace,monospace;background:rgba(128,128,128,.14);"
     "padding:0 .25em;border-radius:3px;color:inherit}</style>"
 )
-_LONG_CHARS = 40
 _MOST_CHARS = 400
 
 
@@ -39,7 +40,7 @@ def sheet(title: str, *parts: str, detail: str = "") -> str:
 def figures(pairs: Mapping[str, object]) -> str:
     """Return names with their values, one pair per line."""
     rows = "".join(
-        f"<tr><th>{escape(name)}</th>{_cell(str(value), number=False)}</tr>" for name, value in pairs.items()
+        f"<tr><th>{escape(name)}</th>{_cell(str(value), wrap=True)}</tr>" for name, value in pairs.items()
     )
     return f"<table><tbody>{rows}</tbody></table>" if rows else ""
 
@@ -71,7 +72,7 @@ def note(text: str) -> str:
     return f'<div class="d">{escape(text)}</div>'
 
 
-def _cell(text: str, *, number: bool) -> str:
+def _cell(text: str, *, number: bool = False, wrap: bool = False) -> str:
     shown = text if len(text) <= _MOST_CHARS else f"{text[: _MOST_CHARS - 1]}…"
-    kind = ' class="n"' if number else ' class="w"' if len(shown) > _LONG_CHARS else ""
+    kind = ' class="n"' if number else ' class="w"' if wrap else ""
     return f"<td{kind}>{escape(shown)}</td>"

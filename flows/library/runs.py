@@ -1,0 +1,87 @@
+"""The runs of a store as a table: filtered, sorted, with metrics and parameters as columns."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from tokmill.flows.cli.run_lookup import columns_named, moment_since, order_by
+from tokmill.flows.library.table import Table
+from tokmill.tasks.store.run_listing import RunFilter, list_runs
+
+if TYPE_CHECKING:
+    from tokmill.tasks.store import Store
+
+_TEXTS = (
+    *("run_id", "name", "profile", "experiment", "state", "message", "started_by", "user_name", "host"),
+    *("tokmill", "git_commit", "url"),
+)
+_NUMBERS = ("attempt", "num_made", "num_cached", "num_waited", "peak_bytes")
+_MOMENTS = ("started", "ended")
+_ORDER = (
+    *("run_id", "attempt", "name", "profile", "experiment", "tags", "state", "message", *_MOMENTS),
+    *("seconds", "num_made", "num_cached", "num_waited", "peak_bytes", "started_by", "user_name"),
+    *("host", "tokmill", "git_commit", "git_dirty", "url"),
+)
+"""The columns that every list has."""
+
+
+def table_of_runs(
+    store: "Store", where: RunFilter, sort: str, show: Sequence[str], best: int | None, lowest: bool | None
+) -> Table:
+    """Return one row per run.
+
+    Args:
+        store: whose runs.
+        where: which ones; `since` as people write it.
+        sort: the column to sort by.
+        show: further metrics and parameters.
+        best: how many of the best to return; None for all.
+        lowest: whether the lowest value comes first; None where the name says it.
+
+    Raises:
+        UsageError: there is no such metric or parameter, or it is not known what is better.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - `import tokmill` stays quick
+
+    by, *others = columns_named(store, [sort, *show])
+    order = order_by(by, lowest=lowest, best=best is not None)
+    rows = list_runs(store.catalog, where, [by, *others], order, best, complete=best is not None)
+    named = [column.name for column in dict.fromkeys([by, *others]) if column.of != "field"]
+    columns = {name: _column(rows, name) for name in _ORDER}
+    values = {name: pa.array([row["values"][name] for row in rows]) for name in named}
+    return Table(pa.table({**columns, **values}), f"Runs of {store.location}")
+
+
+def _column(rows: Sequence[dict[str, Any]], name: str) -> Any:
+    import pyarrow as pa  # noqa: PLC0415
+
+    values = [row[name] for row in rows]
+    if name in _TEXTS:
+        return pa.array(values, pa.string())
+    if name in _NUMBERS:
+        return pa.array(values, pa.int64())
+    if name in _MOMENTS:
+        return pa.array([_moment(value) for value in values], pa.timestamp("s"))
+    kinds = {"tags": pa.list_(pa.string()), "seconds": pa.float64(), "git_dirty": pa.bool_()}
+    return pa.array(values, kinds[name])
+
+
+def _moment(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text).replace(tzinfo=None)
+
+
+def filter_of(
+    state: str | None,
+    profile: str | None,
+    experiment: str | None,
+    tag: str | None,
+    since: str | None,
+    *,
+    attempts: bool,
+) -> RunFilter:
+    """Return which runs are listed; `since` is `7d`, `12h`, or a date.
+
+    Raises:
+        UsageError: `since` is no time.
+    """
+    return RunFilter(state, profile, experiment, tag, moment_since(since), attempts)
