@@ -34,7 +34,7 @@ _COLUMNS = {
     rich_help_panel="Store",
     epilog=examples(
         "tokmill compare latest 5f0c2a",
-        "tokmill compare tokenizer/own@v1 tokenizer/own@v2 --json",
+        "tokmill compare tokenizer/own@v1 tokenizer/own@v2 --html comparison.html",
         "tokmill compare tokenizer/own@v1 tokenizer/own@v2 --text web='held-out/*.jsonl'",
         "tokmill compare own gpt2/vocab.json o200k_base.tiktoken:o200k bert/vocab.txt --text notes.txt",
         "tokmill compare own llama.model --parallel eng=eng.txt --parallel hin=hin.txt",
@@ -66,6 +66,10 @@ def compare(
     text_column: Annotated[
         str, typer.Option("--text-column", help="Column of the text in JSONL, Parquet, …")
     ] = "text",
+    html: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="Write the comparison of runs as a page, a new file."),
+    ] = None,
     every: Annotated[
         bool, typer.Option("--all", "-a", help="Also the metrics in which the runs do not differ.")
     ] = False,
@@ -77,8 +81,10 @@ def compare(
     The first is the one that the others are measured against.
     """
     if not text and not parallel:
-        compare_runs(tokenizers, store, every_metric=every, as_json=as_json)
+        compare_runs(tokenizers, store, html, every_metric=every, as_json=as_json)
         return
+    if html is not None:
+        raise UsageError("compare: --html is for runs; tokenizers side by side are in `tokmill report`")
     from tokmill.tasks.audit.comparing import compare_parity, compare_texts, compare_vocabularies
 
     loaded = {name: load_one(one, store) for name, one in names_of(tokenizers).items()}
@@ -97,11 +103,13 @@ def compare(
         _draw(found)
 
 
-def compare_runs(references: Sequence[str], store: str | None, *, every_metric: bool, as_json: bool) -> None:
-    """Compare runs, and print what differs and why.
+def compare_runs(
+    references: Sequence[str], store: str | None, html: Path | None, *, every_metric: bool, as_json: bool
+) -> None:
+    """Compare runs, and print or write what differs and why.
 
     Raises:
-        UsageError: there are fewer than two, there is no such run.
+        UsageError: there are fewer than two, there is no such run, or the file exists.
     """
     from tokmill.flows.cli.comparison import print_comparison
     from tokmill.flows.cli.lookup import existing_store
@@ -115,7 +123,14 @@ def compare_runs(references: Sequence[str], store: str | None, *, every_metric: 
         )
     opened = existing_store(store)
     comparison = Comparison(opened, distinct([find_run(opened, reference) for reference in references]))
-    if as_json:
+    if html is not None:
+        from tokmill.tasks.comparing.page.writing import write_page
+
+        if html.exists():
+            raise UsageError(f"compare: {html} exists; name a new file")
+        write_page(comparison, html)
+        say(f"{html} shows {len(references)} runs")
+    elif as_json:
         print_json(comparison.to_json())
     else:
         print_comparison(comparison, every_metric=every_metric)

@@ -219,6 +219,19 @@ def test_for_people_each_cause_has_its_files_and_what_it_reached(story: Story, t
     assert "+16.3 %" in out  # 43 → 50 documents
 
 
+def test_a_page_is_written_into_a_new_file(story: Story, tokmill: Command, tmp_path: Path) -> None:
+    page = tmp_path / "comparison.html"
+    asked = ("compare", story.ids["first"], story.ids["flatter"], "--html", str(page))
+
+    assert tokmill(*asked)[0] == 0
+    text = page.read_text("utf-8")
+    assert "source web: 40 → 47 documents: 7 gained, 1 changed" in text
+    assert "balance.temperature 2 → 5" in text
+    code, _, err = tokmill(*asked)
+    assert code == 2
+    assert "exists; name a new file" in err
+
+
 def test_any_two_artifacts_are_explained_by_the_same_causes(story: Story, tokmill: Command) -> None:
     code, out, _ = tokmill("diff", "packed/story@v1", "packed/story@v2")
     assert code == 0

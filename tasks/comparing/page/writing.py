@@ -1,0 +1,222 @@
+"""Write a comparison of runs as one HTML file that needs no network.
+
+Without JavaScript the page has all tables: the runs, why they differ, parameters, artifacts, metrics. With it
+the table of runs can be sorted, and two pictures show all of them: a scatter of any two figures, and parallel
+coordinates of those that are chosen. Marks are reached with the keyboard, and say in words what they show.
+"""
+
+from collections.abc import Sequence
+from html import escape
+from importlib import resources
+from pathlib import Path
+from typing import Any, Final
+
+from tokmill.tasks.audit.report.markup import gap, note, section, table
+from tokmill.tasks.audit.report.payload import packed
+from tokmill.tasks.audit.report.svg import STYLE
+from tokmill.tasks.comparing.causes import Cause, value_text
+from tokmill.tasks.comparing.runs import Comparison, Line, change
+from tokmill.tasks.store import Run
+from tokmill.tasks.store.durable import reported_as
+
+_SHORT: Final = 8
+_FIRST_SHOWN: Final = (
+    "audit.bytes_per_token",
+    "audit.fertility",
+    "packed.padding_share",
+    "audit.max_premium",
+)
+"""The figures that are chosen when the page opens, as far as runs have them."""
+_CONTENTS: Final = {
+    "runs": "Runs",
+    "why": "Why they differ",
+    "scatter": "Scatter",
+    "coordinates": "Parallel coordinates",
+    "parameters": "Parameters",
+    "artifacts": "Artifacts",
+    "metrics": "Metrics",
+}
+
+
+def write_page(comparison: Comparison, path: Path) -> None:
+    """Write the page of a comparison.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    text = page_of(comparison)
+    with reported_as(f"{path} cannot be written"):
+        path.write_text(text, encoding="utf-8")
+
+
+def page_of(comparison: Comparison) -> str:
+    """Return the page of a comparison; the same comparison gives the same bytes."""
+    heads = _heads(comparison.runs)
+    title = f"{len(heads)} runs compared"
+    links = "".join(f'<li><a href="#{name}">{text}</a></li>' for name, text in _CONTENTS.items())
+    return "".join(
+        [
+            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width,initial-scale=1">',
+            '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">',
+            f"<title>{escape(title)}</title><style>{_shared('page.css')}{STYLE}{_own('compare.css')}</style>",
+            f"</head><body><header><h1>{escape(title)}</h1>",
+            f'<nav aria-label="Contents"><ul>{links}</ul></nav></header><main>',
+            section("runs", "Runs", _runs(comparison, heads), _own("runs.html")),
+            section("why", "Why they differ", *_reasons(comparison, heads)),
+            section("scatter", "Scatter", _own("scatter.html")),
+            section("coordinates", "Parallel coordinates", _own("coordinates.html")),
+            section("parameters", "Parameters", _side_by_side("Parameters", heads, comparison.parameters)),
+            section("artifacts", "Artifacts", _artifacts(comparison, heads)),
+            section("metrics", "Metrics", _metrics(comparison, heads)),
+            f'</main><script type="text/plain" id="data">{packed(data_of(comparison))}</script>',
+            f"<script>{_own('compare.js')}</script></body></html>\n",
+        ]
+    )
+
+
+def data_of(comparison: Comparison) -> dict[str, Any]:
+    """Return what the page's JavaScript works with: the runs, and columns of numbers and texts."""
+    given = {line.name for line in comparison.parameters}
+    figures = [("parameter", line) for line in comparison.parameters]
+    figures += [("metric", line) for line in comparison.metrics if line.name not in given]
+    columns = [{"name": line.name, "of": of, "values": list(line.values)} for of, line in figures]
+    names = [str(column["name"]) for column in columns]
+    chosen = [
+        *(line.name for line in comparison.parameters if not line.name.startswith("execution.")),
+        *(name for name in _FIRST_SHOWN if name in names),
+    ]
+    return {
+        "runs": [
+            {"id": head, "name": run.name or run.profile, "state": run.state, "started": run.started[:16]}
+            for head, run in zip(_heads(comparison.runs), comparison.runs, strict=True)
+        ],
+        "columns": [
+            {**column, "values": [_plain(value) for value in column["values"]]} for column in columns
+        ],
+        "chosen": chosen,
+    }
+
+
+def _plain(value: Any) -> float | int | str | None:
+    """Return a number, or a text, for the page."""
+    if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
+        return value
+    return value_text(value)
+
+
+def _heads(runs: Sequence[Run]) -> list[str]:
+    """Return the runs' ids, as short as they differ."""
+    ids = [run.run_id for run in runs]
+    length = next(n for n in range(_SHORT, 65) if len({run_id[:n] for run_id in ids}) == len(ids))
+    return [run_id[:length] for run_id in ids]
+
+
+def _runs(comparison: Comparison, heads: Sequence[str]) -> str:
+    rows = [
+        {
+            "run": head,
+            "name": run.name or run.profile,
+            "state": run.state,
+            "began": run.started[:16].replace("T", " "),
+            "experiment": run.experiment,
+            "made": run.num("made"),
+            "cached": run.num("cached"),
+        }
+        for head, run in zip(heads, comparison.runs, strict=True)
+    ]
+    caption = "The runs; the first is what the others are measured against"
+    return f'<div class="without">{table(caption, rows, {name: name for name in rows[0]})}</div>'
+
+
+def _reasons(comparison: Comparison, heads: Sequence[str]) -> list[str]:
+    parts = [
+        note(f"Each run against the first, {heads[0]}: the first causes in the lineage of their artifacts.")
+    ]
+    for place, head in enumerate(heads):
+        if place == 0:
+            continue
+        run = comparison.runs[place]
+        causes = comparison.causes(place)
+        items = "".join(f"<li>{_cause(cause)}</li>" for cause in causes)
+        found = f"<ul>{items}</ul>" if items else gap("No artifact differs.")
+        title = f"<h3>{escape(head)} · {escape(run.name or run.profile)}</h3>"
+        parts += [title, found, _reached(comparison, place), _idle(comparison, place, causes)]
+    return parts
+
+
+def _reached(comparison: Comparison, place: int) -> str:
+    reached = [line.task for line in comparison.artifacts if line.causes[place]]
+    if not reached:
+        return ""
+    return f"<p>Because of that differ: {escape(', '.join(reached))}.</p>"
+
+
+def _cause(cause: Cause) -> str:
+    details = "".join(f"<li>{escape(line)}</li>" for line in cause.details)
+    more = f"<details open><summary>more</summary><ul>{details}</ul></details>" if details else ""
+    return (
+        f'<strong>{escape(cause.text)}</strong> <span class="remark">({escape(cause.artifact)})</span>{more}'
+    )
+
+
+def _idle(comparison: Comparison, place: int, causes: Sequence[Cause]) -> str:
+    named = {cause.field for cause in causes}
+    idle = [each.text for each in comparison.environments[place] if each.name not in named]
+    return note(f"Without effect on any artifact: {', '.join(idle)}.") if idle else ""
+
+
+def _side_by_side(caption: str, heads: Sequence[str], lines: Sequence[Line]) -> str:
+    if not lines:
+        return gap("Nothing differs.")
+    rows = [{"": line.name, **_cells(heads, line)} for line in lines]
+    return table(f"{caption} that differ", rows, {"": "name", **{head: head for head in heads}})
+
+
+def _cells(heads: Sequence[str], line: Line) -> dict[str, Any]:
+    return {head: _plain(value) for head, value in zip(heads, line.values, strict=True)}
+
+
+def _artifacts(comparison: Comparison, heads: Sequence[str]) -> str:
+    rows = []
+    for line in comparison.artifacts:
+        cells: dict[str, Any] = {"": line.task}
+        for place, (head, ref, label) in enumerate(zip(heads, line.refs, line.labels, strict=True)):
+            first = line.refs[0]
+            same = (
+                place > 0
+                and ref is not None
+                and first is not None
+                and ref.content_digest == first.content_digest
+            )
+            cells[head] = None if ref is None else "the same" if same else f"{label} {ref.content_digest[:8]}"
+        rows.append(cells)
+    return table("The artifact of each stage", rows, {"": "stage", **{head: head for head in heads}})
+
+
+def _metrics(comparison: Comparison, heads: Sequence[str]) -> str:
+    columns: dict[str, str] = {"": "metric", heads[0]: heads[0]}
+    for head in heads[1:]:
+        columns |= {head: head, f"{head} change": "change"}
+    rows = []
+    for line in comparison.metrics:
+        row: dict[str, Any] = {"": line.name, **_cells(heads, line)}
+        for head, value in zip(heads[1:], line.values[1:], strict=True):
+            row[f"{head} change"] = _change(line.values[0], value)
+        rows.append(row)
+    return table("Metrics, and their change against the first run", rows, columns)
+
+
+def _change(a: Any, b: Any) -> str:
+    found = change(a, b)
+    if found is None or found[0] == 0:
+        return ""
+    return f"{found[0]:+.4g}" if found[1] is None else f"{found[1]:+.1%}".replace("%", " %")
+
+
+def _shared(name: str) -> str:
+    return resources.files("tokmill.tasks.audit.report").joinpath("static", name).read_text("utf-8")
+
+
+def _own(name: str) -> str:
+    return resources.files("tokmill.tasks.comparing.page").joinpath("static", name).read_text("utf-8")
