@@ -2,14 +2,16 @@
 
 The files are the truth. The catalog may lag behind them but is never ahead. The laws:
 
-- before a query is answered, the files' times and sizes are compared with those recorded in the
-  catalog, and new or changed files are read;
-- `rebuild` makes the catalog again from the files, row for row equal to the result of many small updates;
+- before a query is answered, files that are new or changed are found (see `tasks.store.stamps`) and read;
+- `rebuild` makes the catalog again from the files, row for row equal to the result of many small updates
+  (a label whose artifact was gone before anybody asked is seen by `sync` and `rebuild` alone);
 - `catalog.duckdb` is a snapshot that is never written in place: a change is made in a copy, which is renamed
   to the snapshot's name (see `tasks.store.connection`). So readers neither block others nor are blocked;
 - only processes that replace the snapshot wait for each other, with a file lock and a time limit. A
   publication does not fail on a busy catalog: it reports that, and the next update adds its rows.
-  If the catalog is busy or the store read-only, a query adds the new rows to a private copy;
+  If the catalog is busy or large, or the store read-only, a query sees the new rows beside the
+  snapshot (see `tasks.store.beside`). A large snapshot is written when many rows are new, or when little of
+  the time is spent on it;
 - a catalog that is missing or broken is made again, with a message; one of an earlier version is migrated,
   and one of a newer version is left alone (see `tasks.store.migrating`).
 """
@@ -18,6 +20,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -25,6 +28,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store.annotations import Action, annotate
 from tokmill.tasks.store.asking import Answer, ask, check_question
+from tokmill.tasks.store.beside import show_beside
 from tokmill.tasks.store.connection import (
     answer,
     arrow_answer,
@@ -35,14 +39,15 @@ from tokmill.tasks.store.connection import (
     reading,
     replacing,
     snapshot_age_seconds,
+    snapshot_bytes,
 )
 from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.extra_tables import extra_tables_in_step, sync_extra_tables
 from tokmill.tasks.store.indexing import (
     Report,
-    apply_changes,
-    find_changes,
+    find_difference,
     num_indexed,
+    read_files,
     sync_files,
     update_files,
 )
@@ -77,6 +82,7 @@ T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
 _MOMENT_SECONDS = 1.0
+_BYTES_PER_SECOND = 200 << 20  # of writing the snapshot anew, by a process that has not done so yet
 _MOMENTS_PER_WRITE = 20  # publications may take a twentieth of the time for the catalog, however large it is
 _WRITE_SECONDS: dict[Path, float] = {}  # duration of this process's last write of each catalog
 _NEWER: set[Path] = set()  # catalogs of newer versions that this process has reported
@@ -103,7 +109,9 @@ class Catalog:
         layout: the store.
         wait_seconds: how long `sync` and `rebuild` wait for other processes before that is an error.
         publish_wait_seconds: how long a publication waits before it leaves its rows to the next sync.
-        question_wait_seconds: how long a query waits before it adds the new rows to a private copy.
+        question_wait_seconds: how long a query waits before it reads the new rows into memory instead.
+        large_bytes: a larger snapshot is not written for a few rows.
+        most_beside: how many new files a query reads into memory instead of writing the snapshot.
         report: receives one-line messages for people: a rebuild, a lag, a file that cannot be read.
     """
 
@@ -114,8 +122,12 @@ class Catalog:
         publish_wait_seconds: float = 2.0,
         question_wait_seconds: float = 0.2,
         report: Report = _LOG.warning,
+        large_bytes: int = 32 << 20,
+        most_beside: int = 1000,
     ) -> None:
         self._layout = layout
+        self._large_bytes = large_bytes
+        self._most_beside = most_beside
         self._wait = wait_seconds
         self._publish_wait = publish_wait_seconds
         self._question_wait = question_wait_seconds
@@ -140,7 +152,7 @@ class Catalog:
         if STORAGE.is_folder(self._layout.root):  # a query must not create a store
             STORAGE.refresh(self._layout.root)
             self._settle()
-            self._replace(self._wait, self._sync)
+            self._replace(self._wait, partial(self._sync, thorough=True))
 
     def rebuild(self) -> None:
         """Make the catalog again from the store's files.
@@ -194,8 +206,9 @@ class Catalog:
         return self.query(_VERSIONS, {"kind": kind, "name": name})
 
     def register(self, *paths: Path, report: Report | None = None) -> None:
-        """Update the rows of files just written or removed; a busy catalog leaves that to the next sync."""
-        self._quietly(lambda connection: self._update(connection, paths), report)
+        """Update the rows of files just written or removed; a busy or large catalog leaves that to later."""
+        if not self._is_large() or not self._was_just_written():
+            self._quietly(lambda connection: self._update(connection, paths), report)
 
     def register_publication(self, *paths: Path, report: Report | None = None) -> None:
         """As `register`, but left to the next sync if the catalog was written a moment ago.
@@ -203,10 +216,13 @@ class Catalog:
         Writing the catalog takes longer than publishing a small artifact, and ever longer as it grows,
         while shards are published by the hundred. A query adds the rows that are still missing.
         """
-        age_seconds = snapshot_age_seconds(self.path)
-        moment = max(_MOMENT_SECONDS, _MOMENTS_PER_WRITE * _WRITE_SECONDS.get(self.path, 0.0))
-        if not 0 <= age_seconds < moment:
+        if not self._was_just_written():
             self.register(*paths, report=report)
+
+    def _was_just_written(self) -> bool:
+        """Whether the snapshot is so new that writing it again would take too large a share of the time."""
+        last = max(_WRITE_SECONDS.get(self.path, 0.0), snapshot_bytes(self.path) / _BYTES_PER_SECOND)
+        return 0 <= snapshot_age_seconds(self.path) < max(_MOMENT_SECONDS, _MOMENTS_PER_WRITE * last)
 
     def add_run(
         self,
@@ -252,8 +268,9 @@ class Catalog:
         """
         finished = self._at_end(run_id, state, message, found or Found(artifacts))
         self._save(finished)
-        self._quietly(self._take_in, None)
-        self._share(None)
+        if not self._is_large() or not self._was_just_written():
+            self._quietly(self._take_in, None)
+            self._share(None)
         return finished
 
     def note_end(self, run_id: str, *, state: State, message: str, found: Found = Found()) -> None:  # noqa: B008 - frozen
@@ -342,18 +359,18 @@ class Catalog:
         except StoreError as error:
             _LOG.info("%s", error)
 
-    def _take_in(self, connection: "DuckDBPyConnection") -> None:
-        sync_files(connection, self._layout, self._say)
+    def _take_in(self, connection: "DuckDBPyConnection", *, thorough: bool = False) -> None:
+        sync_files(connection, self._layout, self._say, thorough=thorough)
         sync_extra_tables(connection, self._layout, self._say)
 
-    def _sync(self, connection: "DuckDBPyConnection") -> None:
+    def _sync(self, connection: "DuckDBPyConnection", *, thorough: bool = False) -> None:
         was_empty = num_indexed(connection) == 0
-        self._take_in(connection)
+        self._take_in(connection, thorough=thorough)
         if was_empty and (num_files := num_indexed(connection)):
             self._say(f"catalog {self.path} was empty; it is made again from {num_files} files of the store")
 
     def _update(self, connection: "DuckDBPyConnection", paths: Sequence[Path]) -> None:
-        if num_indexed(connection) == 0:
+        if num_indexed(connection) == 0 or self._is_large():  # whoever writes much takes all that is new
             sync_files(connection, self._layout, self._say)
         update_files(connection, self._layout, paths, self._say)
         sync_extra_tables(connection, self._layout, self._say)
@@ -371,33 +388,52 @@ class Catalog:
             return self._ask_again(self.rebuild, ask)
 
     def _ask(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
-        """Query the snapshot if it is current; otherwise update it first, or a private copy of it."""
+        """Query the snapshot, with what is new beside it; or update it first, if that is little work."""
         STORAGE.pull(self.path)
-        exists, unread = has_snapshot(self.path), list[str]()
-        with reading(self.path) if exists else private(None) as connection:
-            changes = find_changes(connection, self._layout, unread.append)
-            if not changes and extra_tables_in_step(connection, self._layout):
-                self._say_each(unread)
-                return ask(connection)
+        if not has_snapshot(self.path):
+            with private() as connection:
+                if not find_difference(connection, self._layout):  # a query must not create a store
+                    return ask(connection)
+            return self._ask_again(partial(self._replace, self._question_wait, self._sync), ask)
+        unread = list[str]()
+        with reading(self.path) as connection:
+            difference = find_difference(connection, self._layout)
+            if len(difference) <= self._most_beside:
+                read = read_files(self._layout, difference.changed, unread.append)
+                is_same = not difference.stale and not read.rows["catalog_files"]
+                is_same = is_same and extra_tables_in_step(connection, self._layout)
+                if is_same or self._is_large():
+                    self._say_each(unread)
+                    if not is_same:
+                        show_beside(connection, self._layout, difference, read, self._say)
+                    return ask(connection)
+        return self._ask_updated(ask)
+
+    def _ask_updated(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
+        """Query the snapshot after an update; if it cannot be written now, with what is new beside it."""
         try:
             self._replace(self._question_wait, self._sync)
         except BrokenCatalogError:
             raise
         except StoreError:  # busy, or not writable
-            with private(self.path if exists else None) as connection:
-                self._say_each(unread)
-                apply_changes(connection, changes)
-                sync_extra_tables(connection, self._layout, self._say)
+            with reading(self.path) as connection:
+                difference = find_difference(connection, self._layout)
+                read = read_files(self._layout, difference.changed, self._say)
+                show_beside(connection, self._layout, difference, read, self._say)
                 return ask(connection)
         with reading(self.path) as connection:
             return ask(connection)
+
+    def _is_large(self) -> bool:
+        """Whether writing the snapshot takes so long that it is not done for a few rows."""
+        return snapshot_bytes(self.path) > self._large_bytes
 
     def _ask_again(self, repair: Callable[[], None], ask: Callable[["DuckDBPyConnection"], T]) -> T:
         """Query a catalog that was migrated or made again; if it cannot be written, one in memory."""
         try:
             repair()
         except StoreError:  # busy, or not writable
-            with private(None) as connection:
+            with private() as connection:
                 self._take_in(connection)
                 return ask(connection)
         with reading(self.path) as connection:

@@ -69,6 +69,13 @@ def snapshot_age_seconds(path: Path) -> float:
         return math.inf
 
 
+def snapshot_bytes(path: Path) -> int:
+    """Return the size of the snapshot; 0 if there is none."""
+    with suppress(OSError):
+        return path.stat().st_size
+    return 0
+
+
 @contextmanager
 def locked(lock_path: Path, wait_seconds: float) -> Iterator[None]:
     """Hold the lock for replacing the snapshot.
@@ -106,16 +113,13 @@ def reading(path: Path) -> Iterator["DuckDBPyConnection"]:
 
 
 @contextmanager
-def private(path: Path | None) -> Iterator["DuckDBPyConnection"]:
-    """Yield a connection to a copy of the snapshot in memory; to an empty catalog if `path` is None.
+def private() -> Iterator["DuckDBPyConnection"]:
+    """Yield a connection to an empty catalog in memory.
 
     Raises:
-        BrokenCatalogError, StoreError: as `reading`.
+        StoreError: DuckDB rejects a statement of the block.
     """
-    with _in_memory(path) as connection:
-        if path is not None:
-            with attached(connection, path):
-                connection.execute("COPY FROM DATABASE snapshot TO memory")
+    with _in_memory(None) as connection:
         prepare(connection)
         yield connection
 

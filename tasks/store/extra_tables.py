@@ -7,6 +7,7 @@ present artifacts and not on the order in which they came.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ _TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
 @dataclass(frozen=True, order=True)
-class _Part:
+class Part:
     """One artifact's file of one table."""
 
     kind: str
@@ -69,8 +70,8 @@ def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Rep
     """Update every extra table to the artifacts in the catalog."""
     import duckdb
 
-    for table, parts, had in _stale(connection, layout):
-        readable = [part for part in parts if _readable(connection, part, say)]
+    for table, parts, had in stale_tables(connection, layout):
+        readable = readable_parts(connection, parts, say)
         try:
             _update(connection, table, readable, had)
         except (
@@ -82,12 +83,12 @@ def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Rep
 
 def extra_tables_in_step(connection: "DuckDBPyConnection", layout: Layout) -> bool:
     """Whether `sync_extra_tables` has nothing to do, unreadable files aside."""
-    return not _stale(connection, layout)
+    return not stale_tables(connection, layout)
 
 
-def _stale(
+def stale_tables(
     connection: "DuckDBPyConnection", layout: Layout
-) -> list[tuple[str, list[_Part], set[tuple[str, str]]]]:
+) -> list[tuple[str, list[Part], set[tuple[str, str]]]]:
     """Return the tables that need an update: each with the parts it should have, and those that it has."""
     wanted, held = _wanted(connection, layout), _held(connection)
     tables = [
@@ -101,17 +102,17 @@ def _stale(
     ]
 
 
-def _wanted(connection: "DuckDBPyConnection", layout: Layout) -> dict[str, list[_Part]]:
+def _wanted(connection: "DuckDBPyConnection", layout: Layout) -> dict[str, list[Part]]:
     rows = connection.execute(
         "SELECT regexp_extract(path, '^catalog/([^/]+)[.]parquet$', 1) AS table_name, "
         "kind, fingerprint, digest, path FROM files JOIN artifacts USING (fingerprint) "
-        "WHERE table_name <> '' ORDER BY ALL"
+        "WHERE starts_with(path, 'catalog/') AND table_name <> '' ORDER BY ALL"
     ).fetchall()
-    tables: dict[str, list[_Part]] = {}
+    tables: dict[str, list[Part]] = {}
     for table, kind, fingerprint, digest, path in rows:
         if not _is_extra(table):
             continue
-        part = _Part(kind, fingerprint, digest, layout.artifact(kind, fingerprint) / path)
+        part = Part(kind, fingerprint, digest, layout.artifact(kind, fingerprint) / path)
         tables.setdefault(table, []).append(part)
     return tables
 
@@ -125,15 +126,13 @@ def _held(connection: "DuckDBPyConnection") -> dict[str, set[tuple[str, str]]]:
 
 
 def _update(
-    connection: "DuckDBPyConnection", table: str, parts: list[_Part], held: set[tuple[str, str]]
+    connection: "DuckDBPyConnection", table: str, parts: list[Part], held: set[tuple[str, str]]
 ) -> None:
     """Append the new parts if none was removed and the columns are equal; else make the table again."""
     new = [part for part in parts if (part.fingerprint, part.digest) not in held]
     stays = len(parts) - len(new) == len(held) > 0
     connection.execute("BEGIN")
-    if stays and all(
-        _schema(connection, part.select) == _schema(connection, f"FROM {table}") for part in new
-    ):
+    if stays and same_columns(connection, table, new):
         for part in new:
             connection.execute(f"INSERT INTO {table} BY NAME {part.select}")
     else:
@@ -149,7 +148,22 @@ def _update(
     connection.execute("COMMIT")
 
 
-def _readable(connection: "DuckDBPyConnection", part: _Part, say: Report) -> bool:
+def held_tables(connection: "DuckDBPyConnection") -> set[str]:
+    """Return the names of the tables from artifacts that the catalog has."""
+    return set(_held(connection))
+
+
+def same_columns(connection: "DuckDBPyConnection", table: str, parts: Sequence[Part]) -> bool:
+    """Whether all of these files have exactly the columns of a table."""
+    return all(_schema(connection, part.select) == _schema(connection, f"FROM {table}") for part in parts)
+
+
+def readable_parts(connection: "DuckDBPyConnection", parts: Sequence[Part], say: Report) -> list[Part]:
+    """Return the files that can be read; the others are reported."""
+    return [part for part in parts if _readable(connection, part, say)]
+
+
+def _readable(connection: "DuckDBPyConnection", part: Part, say: Report) -> bool:
     import duckdb
 
     try:

@@ -6,18 +6,29 @@ transaction, so rows are neither doubled nor lost. A file that cannot be read ha
 tried again every time.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tokmill.tasks.core.errors import MachineError, StoreError
 from tokmill.tasks.store.labels import Names
-from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.store.layout import RECORD_FILE, Layout
 from tokmill.tasks.store.migrating import ALL_TABLES, check_version, make_tables
 from tokmill.tasks.store.record import read_record
-from tokmill.tasks.store.stamps import Stamps, name_and_run_stamps, record_stamps, stamps_of
+from tokmill.tasks.store.stamps import (
+    PART_OF,
+    UNSURE,
+    Stamps,
+    label_stamps,
+    look_over,
+    number_labels,
+    part_of,
+    stamps_of,
+    sure_times,
+)
 from tokmill.tasks.store.storage import STORAGE
 from tokmill.tasks.store.tables import KEYS, TABLES, Rows, rows_of
 
@@ -27,16 +38,33 @@ if TYPE_CHECKING:
 Report: TypeAlias = Callable[[str], None]
 """Receives a one-line message for people."""
 
+_BATCH: Final = 4096
+
 
 @dataclass(frozen=True)
-class Changes:
-    """The differences between a catalog and the store's files: new rows, and files with stale rows."""
+class Difference:
+    """What differs between a catalog and the store's files.
+
+    Attributes:
+        changed: the stamps of files that are new or have changed.
+        stale: paths of files whose rows in the catalog no longer count.
+        times: of the store's parts; see `tasks.store.stamps`.
+    """
+
+    changed: Stamps
+    stale: Sequence[str]
+    times: Mapping[str, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        """The number of files that differ."""
+        return len(self.changed.keys() | {*self.stale})
+
+
+class Read(NamedTuple):
+    """The rows of files, by table, and the paths of files that cannot be read."""
 
     rows: Rows
-    stale: list[str]
-
-    def __bool__(self) -> bool:
-        return bool(self.stale or self.rows["catalog_files"])
+    unreadable: Sequence[str] = ()
 
 
 def prepare(connection: "DuckDBPyConnection") -> None:
@@ -50,30 +78,51 @@ def prepare(connection: "DuckDBPyConnection") -> None:
         make_tables(connection)
 
 
-def find_changes(
-    connection: "DuckDBPyConnection", layout: Layout, say: Report, *, adopt: bool = True
-) -> Changes:
-    """Return the differences between the catalog and the store's files; unchanged files are not read.
+def find_difference(
+    connection: "DuckDBPyConnection", layout: Layout, *, adopt: bool = True, thorough: bool = False
+) -> Difference:
+    """Return what differs between the catalog and the store's files; nothing but new records is read.
 
     Args:
         connection: of the catalog.
         layout: the store.
-        say: receives a line about each file that cannot be read.
         adopt: give an artifact from another store the label in its record.
+        thorough: look over every part of the store, also where nothing seems to have changed.
     """
-    known = {path: (mtime, size) for path, mtime, size in _known(connection)}
-    seen = record_stamps(layout)
-    if adopt:
-        _adopt_labels(layout, [path for path in seen if path not in known])
-    seen |= name_and_run_stamps(layout)
+    times = {} if thorough else dict(connection.execute("SELECT part, time FROM catalog_parts").fetchall())
+    look = look_over(layout, times)
+    known, seen = _known(connection, sorted(look.parts)), look.stamps
+    records = [path for path in seen if path not in known and path.endswith(f"/{RECORD_FILE}")]
+    seen |= _labels_of(layout, records, adopt=adopt)
+    known |= _known_files(connection, [path for path in seen if path not in known])
     changed = {path: stamp for path, stamp in seen.items() if known.get(path) != stamp}
-    gone = [path for path in known if path not in seen]
-    return _read(layout, changed, gone, known, say)
+    return Difference(changed, [path for path in known if path not in seen or path in changed], look.times)
 
 
-def sync_files(connection: "DuckDBPyConnection", layout: Layout, say: Report, *, adopt: bool = True) -> None:
-    """Update the rows of all files of the store; see `find_changes`."""
-    apply_changes(connection, find_changes(connection, layout, say, adopt=adopt))
+def sync_files(
+    connection: "DuckDBPyConnection",
+    layout: Layout,
+    say: Report,
+    *,
+    adopt: bool = True,
+    thorough: bool = False,
+) -> None:
+    """Update the rows of all files of the store; see `find_difference`."""
+    if adopt:
+        number_labels(layout)
+    difference = find_difference(connection, layout, adopt=adopt, thorough=thorough)
+    unreadable = apply_difference(connection, layout, difference, say)
+    if adopt and (difference or thorough):
+        times = {**difference.times, **{part_of(path): UNSURE for path in unreadable}}
+        _note_times(connection, sure_times(layout, times))
+
+
+def _note_times(connection: "DuckDBPyConnection", times: Mapping[str, int]) -> None:
+    connection.execute("BEGIN")
+    connection.execute("DELETE FROM catalog_parts")
+    rows: list[dict[str, object]] = [{"part": part, "time": time} for part, time in sorted(times.items())]
+    insert(connection, "catalog_parts", rows)
+    connection.execute("COMMIT")
 
 
 def num_indexed(connection: "DuckDBPyConnection") -> int:
@@ -86,67 +135,85 @@ def update_files(
     connection: "DuckDBPyConnection", layout: Layout, paths: Sequence[Path], say: Report
 ) -> None:
     """Update the rows of these files, whether or not they seem to have changed."""
-    seen = stamps_of(layout, paths)
     asked = [path.relative_to(layout.root).as_posix() for path in paths]
-    gone = [path for path in asked if path not in seen]
-    apply_changes(connection, _read(layout, seen, gone, asked, say))
+    apply_difference(connection, layout, Difference(stamps_of(layout, paths), asked), say)
 
 
-def _adopt_labels(layout: Layout, records: Sequence[str]) -> None:
-    """Give every artifact that is new to the catalog the label in its record, if it has none here."""
+def _labels_of(layout: Layout, records: Sequence[str], *, adopt: bool) -> Stamps:
+    """Return the stamps of the labels of artifacts that are new to the catalog.
+
+    Args:
+        layout: the store.
+        records: paths of their records.
+        adopt: give each the label in its record, if it has none here.
+    """
+    stamps: Stamps = {}
     STORAGE.prefetch([layout.root / path for path in records])
     for path in records:
         with suppress(StoreError, MachineError):  # reported when its rows are read
             record = read_record((layout.root / path).parent)
-            Names(layout).adopt(record.kind, record.name, record.label, record.fingerprint)
+            if adopt:
+                Names(layout).adopt(record.kind, record.name, record.label, record.fingerprint)
+            stamps |= label_stamps(layout, record.kind, record.name)
+    return stamps
 
 
-def _read(
-    layout: Layout, changed: Stamps, gone: Sequence[str], known: Collection[str], say: Report
-) -> Changes:
-    """Read the changed files; one that cannot be read has no rows, and is reported."""
+def read_files(layout: Layout, stamps: Stamps, say: Report) -> Read:
+    """Read files of the store; one that cannot be read has no rows, and is reported every time."""
     rows: Rows = {name: [] for name in (*TABLES, "catalog_files")}
-    STORAGE.prefetch([layout.root / path for path in changed])
-    for path, (mtime, size) in sorted(changed.items()):
+    unreadable = []
+    STORAGE.prefetch([layout.root / path for path in stamps])
+    for path, (mtime, size) in stamps.items():
         try:
             key, given = rows_of(layout, layout.root / path)
         except (StoreError, MachineError) as error:
             say(f"the catalog leaves out {path}: {error}")
+            unreadable.append(path)
             continue
         rows["catalog_files"].append({"path": path, "mtime_ns": mtime, "size": size, "key": key})
         for name, more in given.items():
             rows[name].extend(more)
-    return Changes(rows, [path for path in (*changed, *gone) if path in known])
+    return Read(rows, unreadable)
 
 
-def apply_changes(connection: "DuckDBPyConnection", changes: Changes) -> None:
-    """Replace the rows of changed files."""
-    if not changes:
-        return
+def apply_difference(
+    connection: "DuckDBPyConnection", layout: Layout, difference: Difference, say: Report
+) -> list[str]:
+    """Replace the rows of what differs; return the paths of files that cannot be read.
+
+    A batch of files at a time, so that memory does not grow with the store; in one transaction.
+    """
+    if not difference:
+        return []
+    unreadable: list[str] = []
     connection.execute("BEGIN")
-    _delete(connection, changes.stale)
-    for name, new in changes.rows.items():
-        insert(connection, name, ALL_TABLES[name], new)
+    _delete(connection, difference.stale)
+    for batch in _batches(sorted(difference.changed)):
+        read = read_files(layout, {path: difference.changed[path] for path in batch}, say)
+        unreadable += read.unreadable
+        for name, rows in read.rows.items():
+            insert(connection, name, rows)
     connection.execute("COMMIT")
+    return unreadable
 
 
-def _delete(connection: "DuckDBPyConnection", paths: list[str]) -> None:
+def _delete(connection: "DuckDBPyConnection", paths: Sequence[str]) -> None:
     """Delete the rows of these files; keys of different tables never coincide."""
     # The names in these statements are constants of the package; what varies is a parameter.
     known = "FROM catalog_files WHERE path IN (SELECT unnest($paths::VARCHAR[]))"
-    keys = connection.execute(f"SELECT key {known}", {"paths": paths}).fetchall()
+    keys = connection.execute(f"SELECT key {known}", {"paths": list(paths)}).fetchall()
     if not keys:  # nothing but new files, as after a publication
         return
     for name, key in KEYS.items():
         stale = f"DELETE FROM {name} WHERE {key} IN (SELECT unnest($keys::VARCHAR[]))"  # noqa: S608
         connection.execute(stale, {"keys": [key for (key,) in keys]})
-    connection.execute(f"DELETE {known}", {"paths": paths})
+    connection.execute(f"DELETE {known}", {"paths": list(paths)})
 
 
 def insert(
-    connection: "DuckDBPyConnection", name: str, columns: dict[str, str], rows: list[dict[str, object]]
+    connection: "DuckDBPyConnection", name: str, rows: Sequence[Mapping[str, object]], schema: str = ""
 ) -> None:
-    """Insert rows, given as column → value, into a table; all at once, as an Arrow table."""
+    """Insert rows, given as column → value, into a table, maybe of a schema (`x.`), as one Arrow table."""
     if not rows:
         return
     import pyarrow as pa
@@ -159,11 +226,27 @@ def insert(
         "DOUBLE": pa.float64(),
         "BOOLEAN": pa.bool_(),
     }
-    schema = pa.schema([(column, types[sql_type]) for column, sql_type in columns.items()])
-    connection.register("new_rows", pa.Table.from_pylist(rows, schema=schema))
-    connection.execute(f"INSERT INTO {name} BY NAME SELECT * FROM new_rows")  # noqa: S608
+    arrow = pa.schema([(column, types[sql_type]) for column, sql_type in ALL_TABLES[name].items()])
+    connection.register("new_rows", pa.Table.from_pylist(rows, schema=arrow))
+    connection.execute(f"INSERT INTO {schema}{name} BY NAME SELECT * FROM new_rows")  # noqa: S608
     connection.unregister("new_rows")
 
 
-def _known(connection: "DuckDBPyConnection") -> list[tuple[str, int, int]]:
-    return connection.execute("SELECT path, mtime_ns, size FROM catalog_files").fetchall()
+def _known(connection: "DuckDBPyConnection", parts: list[str]) -> Stamps:
+    """Return the stamps that the catalog has of the files in some parts of the store."""
+    asked = f"SELECT path, mtime_ns, size FROM catalog_files WHERE list_contains(?, {PART_OF})"  # noqa: S608
+    return {path: (time, size) for path, time, size in connection.execute(asked, [parts]).fetchall()}
+
+
+def _known_files(connection: "DuckDBPyConnection", paths: list[str]) -> Stamps:
+    asked = "SELECT path, mtime_ns, size FROM catalog_files WHERE path IN (SELECT unnest(?::VARCHAR[]))"
+    if not paths:
+        return {}
+    return {path: (time, size) for path, time, size in connection.execute(asked, [paths]).fetchall()}
+
+
+def _batches(paths: Iterable[str]) -> Iterator[list[str]]:
+    """Yield the paths, some thousands at a time."""
+    remaining = iter(paths)
+    while batch := list(islice(remaining, _BATCH)):
+        yield batch

@@ -12,6 +12,7 @@ but its number stays taken.
 """
 
 import re
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -53,8 +54,12 @@ class Names:
         """Return the file of a label."""
         return self._layout.names(LABELS, kind, name) / f"{_MARK}{label}"
 
-    def reserve(self, kind: str, name: str, fingerprint: str) -> str:
-        """Return the label that (kind, name) has for `fingerprint`; assign the next one if it has none."""
+    def reserve(self, kind: str, name: str, fingerprint: str, *, note: bool = True) -> str:
+        """Return the label that (kind, name) has for `fingerprint`; assign the next one if it has none.
+
+        With `note`, the catalog looks for it (`note_labels`), which it does anyway if the artifact is
+        published next.
+        """
         check_kind(kind)
         check_name(name)
         folder = self._layout.names(LABELS, kind, name)
@@ -64,7 +69,7 @@ class Names:
                 return known
             taken = (path.name.removeprefix(_MARK) for path in _marked(folder))
             label = f"v{1 + max(map(version_number, filter(is_label, taken)), default=0)}"
-            if self.restore(kind, name, label, fingerprint):
+            if self.restore(kind, name, label, fingerprint, note=note):
                 return label
 
     def adopt(self, kind: str, name: str, label: str, fingerprint: str) -> None:
@@ -72,14 +77,16 @@ class Names:
         if self.find(kind, name, fingerprint) is None and not self.restore(kind, name, label, fingerprint):
             self.reserve(kind, name, fingerprint)
 
-    def restore(self, kind: str, name: str, label: str, fingerprint: str) -> bool:
-        """Assign exactly `label`, unless it is taken; return whether it was free."""
+    def restore(self, kind: str, name: str, label: str, fingerprint: str, *, note: bool = True) -> bool:
+        """Assign exactly `label`, unless it is taken; return whether it was free. `note`: as in `reserve`."""
         path = self.label_path(kind, name, label)
         with reported_as(f"label {kind}/{name}@{label} cannot be given out"):
             try:
                 STORAGE.create(path, _encode(fingerprint))
             except FileExistsError:
                 return False
+            if note and not self._layout.is_remote:
+                note_labels(self._layout, kind)
         return True
 
     def labels(self, kind: str, name: str) -> dict[str, str]:
@@ -115,6 +122,20 @@ class Names:
 
     def _exists(self, kind: str, fingerprint: str) -> bool:
         return bool(fingerprint) and STORAGE.is_file(self._layout.artifact(kind, fingerprint) / RECORD_FILE)
+
+
+def note_labels(layout: Layout, kind: str) -> None:
+    """Leave a new number for the labels of a kind, so that the catalog looks for new ones."""
+    number = uuid.uuid4().int >> 72
+    STORAGE.replace(layout.cache / LABELS / kind, b"%d\n" % number)
+
+
+def labels_number(layout: Layout, kind: str) -> int | None:
+    """Return the number that was left for the labels of a kind; None if there is none."""
+    try:
+        return int(STORAGE.read(layout.cache / LABELS / kind, _MOST_BYTES))
+    except (OSError, ValueError):
+        return None
 
 
 def version_number(label: str) -> int:

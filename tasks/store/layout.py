@@ -10,7 +10,6 @@
     <store>/removed/<kind>/<prefix>.json       a tombstone: a removed artifact's record, when, and by whom
     <store>/catalog.duckdb                     the index over all of these
     <store>/.tmp/  .locks/  .cache/            work in progress, process locks, the file digest cache
-    <store>/.texts/                            columns of text and tokenizers that were given in memory
 
 Names may contain `/` (a shard is `encoded_shard/quickstart.english/3`), so a label's file starts with `@`,
 which no name has.
@@ -54,6 +53,11 @@ class Layout:
         return url_of(self.root) or str(self.root)
 
     @property
+    def is_remote(self) -> bool:
+        """Whether the folder is the mirror of a store behind a URL."""
+        return url_of(self.root) is not None
+
+    @property
     def temporary(self) -> Path:
         """Work in progress, on the same file system as published artifacts."""
         return self.root / ".tmp"
@@ -67,11 +71,6 @@ class Layout:
     def cache(self) -> Path:
         """Caches; deleting them costs only time."""
         return self.root / ".cache"
-
-    @property
-    def texts(self) -> Path:
-        """Source files that were given in memory, as columns of a table; artifacts point at them."""
-        return self.root / ".texts"
 
     @property
     def results(self) -> Path:

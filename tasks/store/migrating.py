@@ -21,13 +21,14 @@ from tokmill.tasks.store.tables import TABLES, TREES
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-VERSION: Final = 4
+VERSION: Final = 5
 MEANING: Final[dict[str, int]] = {}
 """The version in which a table's rows last changed their meaning, though not its columns; 1 by default."""
 
 _OWN: Final[dict[str, dict[str, str]]] = {
     "catalog_version": {"version": "INTEGER"},
     "catalog_files": {"path": "VARCHAR", "mtime_ns": "BIGINT", "size": "BIGINT", "key": "VARCHAR"},
+    "catalog_parts": {"part": "VARCHAR", "time": "BIGINT"},
     "catalog_extra": {"table_name": "VARCHAR", "fingerprint": "VARCHAR", "digest": "VARCHAR"},
 }
 ALL_TABLES: Final = {**TABLES, **_OWN}
@@ -114,7 +115,8 @@ def migrate(connection: "DuckDBPyConnection", version: int) -> None:
     changed = {table for table, columns in ALL_TABLES.items() if found.get(table) != columns}
     changed |= {table for table, since in MEANING.items() if since > version}
     trees = {TREES[table] for table in changed & TABLES.keys()}
-    if changed & _OWN.keys():
+    changed |= {"catalog_parts"}  # every file is looked at again
+    if "catalog_files" in changed:
         changed, trees = set(ALL_TABLES), set(TREES.values())
     again = {table for table in TABLES if TREES[table] in trees} | changed
     connection.execute("BEGIN")

@@ -147,7 +147,7 @@ def _run(
     return Record(
         kind=request.stage.kind,
         name=request.name,
-        label=Names(layout).reserve(request.stage.kind, request.name, owner),
+        label=Names(layout).reserve(request.stage.kind, request.name, owner, note=False),
         fingerprint=owner,
         payload=payload,
         content_digest=content_digest(files),

@@ -33,8 +33,6 @@ COMMANDS = [
     "catalog rebuild",
     "trace",
     "takedown",
-    "reproduce",
-    "bundle",
     "encode",
     "decode",
 ]

@@ -1,1 +1,0 @@
-"""Makes artifacts again from their records alone, here or elsewhere, and compares their digests."""
