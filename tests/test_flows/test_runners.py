@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -234,9 +235,22 @@ def test_an_interrupted_run_stops_its_tasks_elsewhere(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+class Looked(type(Path())):  # type: ignore[misc]
+    """A path that counts how often somebody has looked whether it, or one below it, exists."""
+
+    looks = threading.Semaphore(0)
+
+    def exists(self, **options: Any) -> bool:
+        """See `Path.exists`."""
+        found = bool(super().exists(**options))
+        self.looks.release()
+        return found
+
+
 def test_a_task_that_shares_no_folder_with_its_run_is_not_stopped(tmp_path: Path) -> None:
-    with telling(tmp_path / "on-another-machine", "train"):
-        time.sleep(1.2)  # two looks at the folder
+    with telling(Looked(tmp_path / "on-another-machine"), "train"):
+        for _ in range(4):  # one as it begins; what one finds has had its effect by the next
+            assert Looked.looks.acquire(timeout=START_SECONDS)
         raise_if_stopped()
 
 
