@@ -6,7 +6,7 @@ lie in `.texts` of the store that the artifacts go to; corpora point at them, as
 store in a bucket they are objects beside its artifacts.
 """
 
-import os
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tokmill.tasks.store import Store
 
 OnError = Literal["fail", "quarantine"]
-TEXTS = ".texts"
 _NAME_CHARS = 24
 
 
@@ -53,8 +52,8 @@ def sources_of(columns: Mapping[str, Any], store: "Store", on_error: OnError) ->
 
 def _written(column: Any, where: str, store: "Store", on_error: OnError) -> str:
     """Write a column, unless its file is there; return its path, or its URL."""
-    folder = store.root / TEXTS
-    unfinished = folder / f".{os.getpid()}-{id(column):x}.unfinished"
+    folder = store.layout.texts
+    unfinished = folder / f".{uuid.uuid4().hex}.unfinished"
     try:
         with reported_as(f"{where} cannot be written beside the store {store.location}"):
             folder.mkdir(parents=True, exist_ok=True)
@@ -99,7 +98,7 @@ def _shared(place: Path, store: "Store") -> str:
         return str(place)
     from tokmill.tasks import remote  # noqa: PLC0415 - only for stores behind a URL
 
-    url = remote.joined(store.location, f"{TEXTS}/{place.name}")
+    url = remote.joined(store.location, f"{place.parent.name}/{place.name}")
     try:
         remote.stat(url)
     except FileNotFoundError:

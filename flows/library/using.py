@@ -7,7 +7,7 @@ from tokmill.flows.errors import UsageError
 from tokmill.flows.library.bench import Bench
 from tokmill.flows.library.columns import named_columns
 from tokmill.flows.library.store import Store
-from tokmill.flows.library.texts import TEXTS, OnError, sources_of
+from tokmill.flows.library.texts import OnError, sources_of
 from tokmill.flows.library.training import TrainedTokenizer
 from tokmill.tasks.store import Store as ArtifactStore
 from tokmill.tasks.store.digest import digest_bytes
@@ -65,7 +65,7 @@ def _use(tok: Tokenizer | str | Path, store: Store) -> str:
         if artifact.store.location == store.location:
             return artifact.ref.fingerprint
         return str(artifact.path)
-    folder = store.root / TEXTS
+    folder = store.layout.texts
     folder.mkdir(parents=True, exist_ok=True)
     return str(_saved(tok, folder))
 

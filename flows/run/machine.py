@@ -75,7 +75,7 @@ class Machine:
         size = memory or os.environ.get("TOKMILL_MEMORY") or profile.memory
         return cls(
             store_url(store, profile),
-            workers or profile.workers or os.cpu_count() or 1,
+            workers or profile.workers or cores(),
             num_bytes(size) if size else quarter_of_the_ram(),
             verify or profile.verify,
             rehash or profile.rehash,
@@ -89,6 +89,21 @@ class Machine:
     def open_store(self) -> Store:
         """Open the store."""
         return Store.open(self.store)
+
+
+def cores() -> int:
+    """Return how many tasks run at a time by default."""
+    return os.cpu_count() or 1
+
+
+def memory_of(option: str | None) -> int:
+    """Return the limit of all tasks together: the option, `TOKMILL_MEMORY`, or a quarter of the RAM.
+
+    Raises:
+        UsageError: it is not a size.
+    """
+    size = option or os.environ.get("TOKMILL_MEMORY")
+    return num_bytes(size) if size else quarter_of_the_ram()
 
 
 def open_store(location: str | Path) -> Store:

@@ -10,6 +10,7 @@
     <store>/removed/<kind>/<prefix>.json       a tombstone: a removed artifact's record, when, and by whom
     <store>/catalog.duckdb                     the index over all of these
     <store>/.tmp/  .locks/  .cache/            work in progress, process locks, the file digest cache
+    <store>/.texts/                            columns of text and tokenizers that were given in memory
 
 Names may contain `/` (a shard is `encoded_shard/quickstart.english/3`), so a label's file starts with `@`,
 which no name has.
@@ -71,6 +72,11 @@ class Layout:
     def cache(self) -> Path:
         """Caches; deleting them costs only time."""
         return self.root / ".cache"
+
+    @property
+    def texts(self) -> Path:
+        """Source files that were given in memory, as columns of a table; artifacts point at them."""
+        return self.root / ".texts"
 
     @property
     def results(self) -> Path:

@@ -3,7 +3,9 @@
 - damaged artifacts that were set aside, once they are old enough;
 - temporary folders of dead processes;
 - Prefect's result files of artifacts that are gone: `.prefect/<verb>-<fingerprint>`;
-- what tasks of ended runs told from other processes: `.prefect/telling/<run id>`.
+- what tasks of ended runs told from other processes: `.prefect/telling/<run id>`;
+- columns of text that were given in memory and that no artifact points at (`.texts`), once they are old
+  enough: whoever wrote them may be about to use them.
 
 Records of runs, labels and tombstones stay: they are the history.
 """
@@ -17,10 +19,12 @@ from typing import NamedTuple
 from tokmill.tasks.store.layout import PREFIX_CHARS, Layout
 from tokmill.tasks.store.leases import live_leases
 from tokmill.tasks.store.publish import LOCK_SUFFIX, is_stale, sweep_one
+from tokmill.tasks.store.record import read_record
 from tokmill.tasks.store.storage import STORAGE
 
 _RESULT = re.compile(r"[a-z_]+-(?P<fingerprint>[0-9a-f]{64})")
 _DAY_SECONDS = 86400.0
+_MADE_FROM_TEXTS = ("corpus", "tokenizer")
 
 
 class Leftover(NamedTuple):
@@ -49,7 +53,13 @@ def leftovers(layout: Layout, garbage: Container[str], older_than_days: float) -
         older_than_days: younger damaged artifacts are left for people to look at.
     """
     before = time.time() - older_than_days * _DAY_SECONDS
-    return [*_damaged(layout, before), *_results(layout, garbage), *_telling(layout), *_temporary(layout)]
+    return [
+        *_damaged(layout, before),
+        *_results(layout, garbage),
+        *_telling(layout),
+        *_temporary(layout),
+        *_texts(layout, garbage, min(before, time.time() - _DAY_SECONDS)),
+    ]
 
 
 def tree_bytes(folder: Path) -> int:
@@ -103,3 +113,22 @@ def _temporary(layout: Layout) -> Iterator[Leftover]:
         path = layout.temporary / entry.name
         if path.suffix != LOCK_SUFFIX and is_stale(path):
             yield Leftover("temporary folder of a dead process", path, tree_bytes(path))
+
+
+def _texts(layout: Layout, garbage: Container[str], before: float) -> Iterator[Leftover]:
+    """Yield old columns that no artifact is made from; in a bucket they stay."""
+    files = [] if "://" in layout.location else STORAGE.entries(layout.texts)
+    old = [file.name for file in files if STORAGE.state(layout.texts / file.name).mtime_ns / 1e9 <= before]
+    pointed_at = _pointed_at(layout, garbage) if old else set()
+    for name in old:
+        if name not in pointed_at:
+            path = layout.texts / name
+            yield Leftover("text given in memory, of no artifact", path, tree_bytes(path) or _num_bytes(path))
+
+
+def _pointed_at(layout: Layout, garbage: Container[str]) -> set[str]:
+    """Return the names of the files in `.texts` that artifacts were made from."""
+    records = (read_record(place) for place in layout.artifacts() if place.parent.name in _MADE_FROM_TEXTS)
+    kept = (record for record in records if record.fingerprint not in garbage)
+    origins = (entry.origin for record in kept for entry in record.inputs if entry.origin)
+    return {origin.rpartition("/")[2] for origin in origins}

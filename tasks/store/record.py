@@ -193,6 +193,15 @@ def read_record(directory: Path) -> Record:
         if isinstance(fault, MachineError) and error.errno != errno.EINVAL:  # no verdict on the record
             raise fault from error
         raise StoreError(f"{path}: cannot be read: {error.strerror}; the record is damaged") from error
+    return parse_record(path, data)
+
+
+def parse_record(path: Path, data: bytes) -> Record:
+    """Return the record that the bytes of its file hold; `path` names it in errors.
+
+    Raises:
+        StoreError: they are not what was published, or a newer tokmill wrote them.
+    """
     record = _parsed(path, data)
     if record.format_version > FORMAT_VERSION:
         raise StoreError(

@@ -33,6 +33,8 @@ COMMANDS = [
     "catalog rebuild",
     "trace",
     "takedown",
+    "reproduce",
+    "bundle",
     "encode",
     "decode",
 ]

@@ -141,6 +141,17 @@ def test_the_rights_in_a_bucket_are_tried_and_nothing_stays(
 
 
 @pytest.mark.objects
+def test_credentials_that_may_only_read_are_told_apart(bucket: Bucket) -> None:
+    bucket.fault("answer", method="PUT", status=403, times=None)
+
+    found = look_at_store(f"{bucket.url}/team")
+
+    assert (found.figures["rights"]["list"], found.figures["rights"]["create"]) == (True, False)
+    assert "may not be written to" in said(found)
+    assert not any(finding.fails for finding in found.findings)
+
+
+@pytest.mark.objects
 def test_a_bucket_that_is_not_there_is_a_failure(bucket: Bucket) -> None:
     found = look_at_store(f"{bucket.url}-of-nobody/team")
 

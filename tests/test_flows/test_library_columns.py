@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tokmill.flows.errors import UsageError
 from tokmill.flows.library.columns import ROWS, arrays_of
-from tokmill.flows.library.texts import TEXTS, sources_of
+from tokmill.flows.library.texts import sources_of
 from tokmill.tasks.store import Store
 
 TEXT = ["one", "", "zwei é 日本", "NaN", "<NA>"]
@@ -137,7 +137,7 @@ def test_the_same_texts_are_the_same_file_whatever_they_came_from(tmp_path: Path
     }
 
     assert len(files) == 1
-    assert [path.name for path in (tmp_path / TEXTS).iterdir()] == [Path(files.pop()).name]
+    assert [path.name for path in (tmp_path / ".texts").iterdir()] == [Path(files.pop()).name]
 
 
 def test_null_rows_are_refused_by_number_or_kept_for_quarantine(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_null_rows_are_refused_by_number_or_kept_for_quarantine(tmp_path: Path) 
     (source,) = sources_of({"web": WITH_NULL}, store, "quarantine").values()
     table = pa.ipc.open_file(source["files"][0]).read_all()
     assert table["text"].to_pylist() == WITH_NULL
-    assert len(list((tmp_path / TEXTS).iterdir())) == 1
+    assert len(list((tmp_path / ".texts").iterdir())) == 1
 
 
 @pytest.mark.parametrize("empty", [[], np.array([]), pa.array([]), pd.Series([], dtype=object)])
@@ -173,4 +173,4 @@ def test_a_generator_that_fails_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(ZeroDivisionError):
         sources_of({"web": failing()}, Store(tmp_path), "fail")
 
-    assert not list((tmp_path / TEXTS).iterdir())
+    assert not list((tmp_path / ".texts").iterdir())

@@ -24,6 +24,7 @@ from tokmill.flows.errors import ProfileError, RunError, UsageError
 from tokmill.flows.library.encoding import EncodedColumn
 from tokmill.flows.library.training import TrainedTokenizer
 from tokmill.tasks.core.errors import GateError
+from tokmill.tasks.store.leftovers import leftovers
 
 TRAIN = {"vocab_size": 400, "split_pattern": "o200k"}
 BALANCE = {"temperature": 2.0}
@@ -159,6 +160,24 @@ def test_with_a_store_everything_is_published_there_and_found_again(tmp_path: Pa
     assert set(store.artifacts().arrow()["name"].to_pylist()) >= {"news"}
     assert store.runs()["state"] == ["completed"] * 4
     assert not store.verify()
+
+
+def test_old_columns_that_no_artifact_is_made_from_are_garbage(tmp_path: Path) -> None:
+    store = tokmill.Store(tmp_path / "store")
+    tokmill.train(TEXTS["web"], vocab_size=300, store=store)
+    with pytest.raises(RunError, match="vocab_size"):
+        tokmill.train(["too little"], vocab_size=3000, store=store)
+    (used,) = (Path(entry.origin or "") for entry in store.find("corpus/notebook@v1").record.inputs)
+    ingested = store.find("corpus/notebook@v2")
+    (other,) = (Path(entry.origin or "") for entry in ingested.record.inputs)
+    for file in store.layout.texts.iterdir():
+        os.utime(file, (0, 0))
+
+    before = [one.path for one in leftovers(store.layout, (), 0)]
+    after = [one.path for one in leftovers(store.layout, {ingested.ref.fingerprint}, 0)]
+
+    assert (before, after) == ([], [other])
+    assert used.is_file()
 
 
 def test_a_tokenizer_of_any_origin_may_be_audited_and_used(tok: TrainedTokenizer, tmp_path: Path) -> None:

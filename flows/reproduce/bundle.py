@@ -1,0 +1,264 @@
+"""One archive from which artifacts are made again elsewhere, without a network: a zip file, not compressed.
+
+    bundle.json                    format, what it is of, the artifacts, and the inputs from outside by digest
+    records/<kind>/<prefix>.json   the records of the artifacts and of all that they were made from
+    run.json, profile.json         the run's record and its resolved profile, if the bundle is of a run
+    requirements.txt               exact versions of the packages
+    inputs/<digest>                the inputs themselves, on request
+
+The same content gives the same bytes: names are sorted, and times are left out. What is read from a bundle is
+checked: records have their own digests, and inputs are compared with theirs.
+"""
+
+import shutil
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tokmill.flows.errors import UsageError
+from tokmill.flows.reproduce.inputs import Finder, Wanted, wanted
+from tokmill.flows.reproduce.known import Subject, as_json
+from tokmill.flows.reproduce.requirements import requirements
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.remote.location import Location
+from tokmill.tasks.remote.objects import download, stat
+from tokmill.tasks.store import FileDigests, digest_file
+from tokmill.tasks.store.layout import PREFIX_CHARS
+from tokmill.tasks.store.record import Record, encode_record, parse_record
+from tokmill.tasks.store.runs import Run
+
+FORMAT = 1
+_ABOUT, _RUN, _PROFILE, _PACKAGES = "bundle.json", "run.json", "profile.json", "requirements.txt"
+_MOMENT = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip file can say
+_BLOCK = 1 << 20
+
+
+class BundledInput(BaseModel):
+    """An input from outside of the store."""
+
+    model_config = ConfigDict(frozen=True)
+
+    digest: str
+    name: str
+    source: str = ""
+    origin: str = ""
+    included: bool = False
+
+
+class About(BaseModel):
+    """The content of `bundle.json`.
+
+    Attributes:
+        format: of the archive; greater ones are refused.
+        subject: what it is of, for people.
+        targets: kind and fingerprint of the artifacts that it is of.
+        inputs: sorted by digest.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    format: int = FORMAT
+    subject: str
+    targets: list[tuple[str, str]]
+    inputs: list[BundledInput]
+
+
+def write_bundle(subject: Subject, file: Path, *, with_inputs: bool, look_in: Sequence[str] = ()) -> About:
+    """Write a bundle.
+
+    Args:
+        subject: the run or the artifacts.
+        file: where to write it; a file of that name is replaced once the new one is whole.
+        with_inputs: include the inputs, which are compared with their digests.
+        look_in: folders and URLs in which inputs are looked for that are no longer where they were.
+
+    Raises:
+        UsageError: an input that is to be included is not found by its content.
+        StoreError: a record is not there.
+    """
+    records = subject.lineage()
+    inputs = {one.digest: one for record in records for one in wanted(record, subject.records.place(record))}
+    found = _found(list(inputs.values()), look_in, file) if with_inputs else {}
+    about = About(
+        subject=subject.name,
+        targets=[(target.kind, target.fingerprint) for target in subject.targets],
+        inputs=[_bundled(inputs[digest], with_inputs) for digest in sorted(inputs)],
+    )
+    parts: dict[str, bytes | Location] = {_record_name(record): encode_record(record) for record in records}
+    parts |= {_ABOUT: as_json(about.model_dump()), _PACKAGES: requirements(subject, records).encode()}
+    if subject.run is not None:
+        parts[_RUN] = subject.run.model_dump_json(indent=1).encode() + b"\n"
+        parts[_PROFILE] = as_json(dict(subject.run.parameters))
+    parts |= {f"inputs/{digest}": place for digest, place in found.items()}
+    _write(parts, file)
+    return about
+
+
+def _bundled(one: Wanted, included: bool) -> BundledInput:
+    origin = one.entry.origin or ""
+    return BundledInput(digest=one.digest, name=one.name, source=one.source, origin=origin, included=included)
+
+
+def _found(inputs: Sequence[Wanted], look_in: Sequence[str], file: Path) -> dict[str, Location]:
+    finder = Finder(FileDigests(file.parent / f".{file.name}.digests"), look_in)
+    places = {one.digest: finder.find(one) for one in inputs}
+    lost = [one for one in inputs if places[one.digest] is None]
+    if lost:
+        lines = "\n".join(f"  {one.said}" for one in lost)
+        raise UsageError(
+            f"bundle: {len(lost)} of {len(inputs)} inputs are not found by their content; name a folder or "
+            f"URL with --look-in, or leave out --with-inputs\n{lines}"
+        )
+    return {digest: place for digest, place in places.items() if place is not None}
+
+
+def _record_name(record: Record) -> str:
+    return f"records/{record.kind}/{record.fingerprint[:PREFIX_CHARS]}.json"
+
+
+def _write(parts: Mapping[str, "bytes | Location"], file: Path) -> None:
+    """Write the archive beside its place, and then rename it; a folder (of a tokenizer) becomes its files."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(f".{file.name}.part")
+    try:
+        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+            for name in sorted(parts):
+                for within, content in _contents(name, parts[name]):
+                    _add(archive, within, content)
+        temporary.replace(file)
+    finally:
+        temporary.unlink(missing_ok=True)
+        shutil.rmtree(file.parent / f".{file.name}.digests", ignore_errors=True)
+
+
+def _contents(name: str, content: "bytes | Location") -> "Iterator[tuple[str, bytes | Location]]":
+    if isinstance(content, Path) and content.is_dir():
+        files = sorted(each for each in content.rglob("*") if each.is_file())
+        yield from ((f"{name}/{each.relative_to(content).as_posix()}", each) for each in files)
+    else:
+        yield name, content
+
+
+def _add(archive: zipfile.ZipFile, name: str, content: "bytes | Location") -> None:
+    info = zipfile.ZipInfo(name, _MOMENT)
+    info.external_attr = 0o644 << 16
+    with archive.open(info, "w", force_zip64=not isinstance(content, bytes)) as out:
+        if isinstance(content, bytes):
+            out.write(content)
+        elif isinstance(content, Path):
+            with content.open("rb") as given:
+                shutil.copyfileobj(given, out, _BLOCK)
+        else:
+            local = Path(f"{archive.filename}.download")
+            try:
+                download(content.url, local, stat(content.url).num_bytes)
+                with local.open("rb") as given:
+                    shutil.copyfileobj(given, out, _BLOCK)
+            finally:
+                local.unlink(missing_ok=True)
+
+
+@dataclass(frozen=True)
+class BundledRecords:
+    """Records of a bundle."""
+
+    records: Mapping[tuple[str, str], Record]
+
+    def record(self, kind: str, fingerprint: str) -> Record:
+        """Return a record; raises StoreError if there is none."""
+        if (kind, fingerprint) not in self.records:
+            raise StoreError(f"the bundle has no record of {kind} {fingerprint[:PREFIX_CHARS]}; bundle again")
+        return self.records[kind, fingerprint]
+
+    def place(self, record: Record) -> None:
+        """Return None: a bundle has no files of artifacts."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """An opened bundle.
+
+    Attributes:
+        about: what it has.
+        subject: what it is of.
+        inputs: by digest, those that it has, unpacked.
+    """
+
+    about: About
+    subject: Subject
+    inputs: Mapping[str, Path]
+
+
+def is_bundle(reference: str) -> bool:
+    """Whether a command's argument names a file that is a zip archive."""
+    return Path(reference).is_file() and zipfile.is_zipfile(reference)
+
+
+def open_bundle(file: Path, folder: Path) -> Bundle:
+    """Read a bundle, and unpack its inputs into a folder.
+
+    Raises:
+        UsageError: it is no bundle, or a newer tokmill wrote it.
+        StoreError: it is damaged.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            about = _about(archive, file)
+            records = [_record(archive, name) for name in archive.namelist() if name.startswith("records/")]
+            run = Run.model_validate_json(archive.read(_RUN)) if _RUN in archive.namelist() else None
+            inputs = {one.digest: _unpacked(archive, one, folder) for one in about.inputs if one.included}
+    except (zipfile.BadZipFile, KeyError, ValidationError) as error:
+        raise StoreError(f"bundle {file} is damaged: {error}; copy it again") from error
+    known = BundledRecords({(record.kind, record.fingerprint): record for record in records})
+    targets = [known.record(kind, fingerprint) for kind, fingerprint in about.targets]
+    return Bundle(about, Subject(about.subject, known, targets, run), inputs)
+
+
+def _about(archive: zipfile.ZipFile, file: Path) -> About:
+    if _ABOUT not in archive.namelist():
+        raise UsageError(f"{file} is no bundle: it has no {_ABOUT}; `tokmill bundle` writes one")
+    about = About.model_validate_json(archive.read(_ABOUT))
+    if about.format > FORMAT:
+        raise UsageError(
+            f"{file}: format={about.format} is newer than {FORMAT}, the newest that this tokmill reads; use "
+            "the tokmill that wrote it"
+        )
+    return about
+
+
+def _record(archive: zipfile.ZipFile, name: str) -> Record:
+    return parse_record(Path(name), archive.read(name))
+
+
+def _unpacked(archive: zipfile.ZipFile, one: BundledInput, folder: Path) -> Path:
+    """Unpack an input; what is there from an earlier attempt is unpacked again only if it is not whole."""
+    name = f"inputs/{one.digest}"
+    members = [member for member in archive.namelist() if member == name or member.startswith(f"{name}/")]
+    if members == [name]:
+        target = folder / one.digest / one.name.rpartition("/")[2]
+        if not target.exists() or digest_file(target) != one.digest:
+            _copy(archive, name, target)
+        if digest_file(target) != one.digest:
+            raise StoreError(f"bundle: input {one.name} is not what was bundled; copy the bundle again")
+        return target
+    root = folder / one.digest / one.name.rpartition("/")[2]
+    for member in members:
+        _copy(archive, member, root / Path(member).relative_to(name))
+    return root
+
+
+def _copy(archive: zipfile.ZipFile, member: str, target: Path) -> None:
+    if ".." in target.parts:
+        raise StoreError(f"bundle: {member} leads out of its folder; it was not written by tokmill")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with archive.open(member) as given, target.open("wb") as out:
+        shutil.copyfileobj(given, out, _BLOCK)
+
+
+def described(about: About) -> dict[str, Any]:
+    """Return what a bundle has, for `--json`."""
+    return about.model_dump(mode="json")

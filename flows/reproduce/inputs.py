@@ -1,0 +1,208 @@
+"""Finds the inputs from outside of the store by their content, wherever they are by now.
+
+    looked for     where the record says that it was; then in the folders and URLs that a person names, among
+                   the files of its size, those of its name first
+    found          a file whose digest is the recorded one; nothing else will do
+
+Files of a source that still lie in one folder under their names are read from there. Others get a folder of
+links below the new store's cache, in which they have their names, since text is read by a root and a name.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tokmill.flows.errors import UsageError
+from tokmill.flows.run.sources import remote_tokenizer, tokenizer_at
+from tokmill.tasks.core.errors import TaskError
+from tokmill.tasks.formats.corpus import MANIFEST_FILE, Corpus
+from tokmill.tasks.formats.text.resolving import origin_digest
+from tokmill.tasks.remote.location import Location, RemoteFile, is_remote, located
+from tokmill.tasks.remote.objects import download, listed, stat
+from tokmill.tasks.remote.streaming import tag_of
+from tokmill.tasks.store import FileDigests
+from tokmill.tasks.store.record import InputEntry, Record
+from tokmill.tokenizer.core.errors import TokenizerError
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A file, or a tokenizer's folder, from outside of the store.
+
+    Attributes:
+        record: of the artifact that was made from it.
+        entry: the input in that record.
+        digest: of the content.
+        name: below its source's root, with slashes; the last part of its path for others.
+        source: whose file it is; empty for others.
+        size: in bytes; None if the record does not say.
+    """
+
+    record: Record
+    entry: InputEntry
+    digest: str
+    name: str
+    source: str = ""
+    size: int | None = None
+
+    @property
+    def said(self) -> str:
+        """The file for people: its source, its name, and where it was."""
+        what = f"source {self.source!r}: {self.name}" if self.source else f"{self.entry.role}: {self.name}"
+        return f"{what} (it was {self.entry.origin})" if self.entry.origin else what
+
+
+def wanted(record: Record, place: Path | None) -> Iterator[Wanted]:
+    """Yield the files that an artifact was made from; not the text of shards, nor what the record holds.
+
+    Args:
+        record: of the artifact.
+        place: its folder, if it is there: an earlier record does not say which files a corpus was made from.
+    """
+    files = [entry for entry in record.inputs if entry.kind is None and entry.origin]
+    earlier = _listed(place) if place and any(entry.about is None for entry in files) else {}
+    for entry in files:
+        about = entry.about if isinstance(entry.about, dict) else earlier.get(entry.digest, {})
+        assert entry.origin is not None
+        name = str(about.get("name") or entry.origin.rstrip("/").rpartition("/")[2])
+        digest, source = str(about.get("digest", entry.digest)), str(about.get("source", ""))
+        yield Wanted(record, entry, digest, name, source, about.get("size"))
+
+
+def _listed(corpus: Path) -> dict[str, dict[str, Any]]:
+    """Return what a corpus says of its files, by the digests that stand for them in its record."""
+    if not (corpus / MANIFEST_FILE).exists():
+        return {}
+    rows = Corpus.open(corpus).table("files").select(["source", "name", "digest", "size_bytes"]).to_pylist()
+    return {
+        origin_digest(row["source"], row["name"], row["digest"]): {**row, "size": row["size_bytes"]}
+        for row in rows
+    }
+
+
+@dataclass
+class Finder:
+    """Finds files by their content.
+
+    Attributes:
+        digests: of files, cached in the new store.
+        places: folders and URLs to look in.
+        given: files by their digest, as a bundle has them.
+    """
+
+    digests: FileDigests
+    places: Sequence[str] = ()
+    given: Mapping[str, Path] = field(default_factory=dict)
+    _by_size: dict[int, list[Location]] | None = None
+
+    def find(self, one: Wanted) -> Location | None:
+        """Return where a file is, or None."""
+        if one.digest in self.given:
+            return self.given[one.digest]
+        return next((place for place in self._candidates(one) if self._is(one, place)), None)
+
+    def namesake(self, one: Wanted) -> Location | None:
+        """Return a file that is in its place or has its name, though its content is another, or None."""
+        origin = located(one.entry.origin or "")
+        if self._exists(origin):
+            return origin
+        named = (place for each in self._sizes().values() for place in each if _has_name(place, one.name))
+        return next(named, None)
+
+    def _candidates(self, one: Wanted) -> Iterator[Location]:
+        origin = located(one.entry.origin or "")
+        yield origin
+        sizes = self._sizes()
+        everything = [place for each in sizes.values() for place in each]
+        known = everything if one.size is None else sizes.get(one.size, [])
+        yield from sorted(known, key=lambda place: (not _has_name(place, one.name), str(place)))
+        if one.size is None:
+            yield from (folder for place in self.places if (folder := Path(place) / one.name).is_dir())
+
+    def _is(self, one: Wanted, place: Location) -> bool:
+        try:
+            return self._digest(place) == one.digest
+        except (OSError, TaskError, TokenizerError):
+            return False
+
+    def _digest(self, place: Location) -> str:
+        if isinstance(place, Path) and place.is_dir():
+            return tokenizer_at(place, self.digests).digest
+        if isinstance(place, RemoteFile):
+            return remote_tokenizer(place.url, self.digests).digest
+        return self.digests.digest_at(place)
+
+    def _exists(self, place: Location) -> bool:
+        if isinstance(place, Path):
+            return place.exists()
+        try:
+            return bool(stat(place.url))
+        except (OSError, TaskError):
+            return False
+
+    def _sizes(self) -> dict[int, list[Location]]:
+        """The files in all places, by their size."""
+        if self._by_size is None:
+            self._by_size = defaultdict(list)
+            for place in self.places:
+                for size, file in _files(place):
+                    self._by_size[size].append(file)
+        return self._by_size
+
+
+def _files(place: str) -> Iterator[tuple[int, Location]]:
+    if is_remote(place):
+        yield from ((info.num_bytes, RemoteFile(info.url)) for info in listed(place))
+        return
+    folder = Path(place).expanduser()
+    if not folder.exists():
+        raise UsageError(f"--look-in {place}: there is no such folder")
+    files = [folder] if folder.is_file() else sorted(folder.rglob("*"))
+    yield from ((file.stat().st_size, file.absolute()) for file in files if file.is_file())
+
+
+def _has_name(place: Location, name: str) -> bool:
+    return f"/{place}".endswith(f"/{name}")
+
+
+def arranged(found: Sequence[tuple[Wanted, Location]], folder: Path) -> dict[str, str]:
+    """Return each source's root: where all its files have their names, or else a folder of links to them.
+
+    Args:
+        found: the files of one corpus, and where each is.
+        folder: where to make folders of links.
+    """
+    roots: dict[str, str] = {}
+    for source in dict.fromkeys(one.source for one, _ in found):
+        its = [(one, place) for one, place in found if one.source == source]
+        common = {str(place).removesuffix(f"/{one.name}") for one, place in its if _has_name(place, one.name)}
+        if len(common) == 1 and all(_has_name(place, one.name) for one, place in its):
+            roots[source] = common.pop()
+        else:
+            roots[source] = str(_linked(its, folder / source))
+    return roots
+
+
+def _linked(its: Sequence[tuple[Wanted, Location]], folder: Path) -> Path:
+    for one, place in its:
+        link = folder / one.name
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        if isinstance(place, Path):
+            link.symlink_to(place.resolve())
+        else:
+            download(place.url, link, stat(place.url).num_bytes)
+    return folder.absolute()
+
+
+def value_of(one: Wanted, root: str) -> dict[str, Any]:
+    """Return the value of a source's file for the stage that reads it: as `resolve_files` gives it."""
+    path = located(f"{root}/{one.name}")
+    value = {"source": one.source, "name": one.name, "path": str(path), "digest": one.digest}
+    if isinstance(path, RemoteFile):
+        state = stat(path.url)
+        return {**value, "size": state.num_bytes, "tag": tag_of(state)}
+    status = path.stat()
+    return {**value, "size": status.st_size, "mtime_ns": status.st_mtime_ns}

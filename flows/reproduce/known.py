@@ -1,0 +1,157 @@
+"""What is known of artifacts that are to be made again: their records, from a store or from a bundle."""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from tokmill.flows.errors import UsageError
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.store import Store
+from tokmill.tasks.store.record import InputEntry, Record
+from tokmill.tasks.store.run_references import find_run
+from tokmill.tasks.store.runs import Run
+
+CORPUS = "corpus"
+TEXT_ROLES = frozenset({"shard", "text"})
+_HEX = re.compile(r"[0-9a-f]{6,64}")
+
+
+class Records(Protocol):
+    """Where records come from."""
+
+    def record(self, kind: str, fingerprint: str) -> Record:
+        """Return a record; raises StoreError if there is none."""
+
+    def place(self, record: Record) -> Path | None:
+        """Return the folder of the artifact's files; None if they are not there."""
+
+
+@dataclass(frozen=True)
+class StoreRecords:
+    """Records of a store, of removed artifacts too."""
+
+    store: Store
+
+    def record(self, kind: str, fingerprint: str) -> Record:
+        """Return a record; raises StoreError if there is none."""
+        return self.store.past(kind, fingerprint)
+
+    def place(self, record: Record) -> Path | None:
+        """Return the folder of the artifact's files; None if they are not there."""
+        try:
+            return self.store.path(record.ref)
+        except StoreError:
+            return None
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is to be made again.
+
+    Attributes:
+        name: of it, for people: `run 1b2c…`, `tokenizer/english@v1`.
+        records: of the artifacts in question, and where records come from.
+        targets: the records that were asked for.
+        run: the run, if it is one.
+    """
+
+    name: str
+    records: Records
+    targets: Sequence[Record]
+    run: Run | None = None
+
+    def lineage(self) -> list[Record]:
+        """Return the records of everything that the targets were made from, and theirs, inputs first.
+
+        The text of a shard is listed by a corpus. Where none is among them, as for a shard alone, it is the
+        one from which the shard was first made.
+
+        Raises:
+            StoreError: a record is not there.
+        """
+        found: dict[str, Record] = {}
+        for target in self.targets:
+            self._add(target, found)
+        texts = [entry for record in found.values() for entry in record.inputs if is_text(entry)]
+        if texts and not any(record.kind == CORPUS for record in found.values()):
+            first: dict[str, Record] = {}
+            for fingerprint in dict.fromkeys(_corpus_of(entry) for entry in texts):
+                self._add(self.records.record(CORPUS, fingerprint), first)
+            found = first | found
+        return list(found.values())
+
+    def _add(self, record: Record, found: dict[str, Record]) -> None:
+        if record.fingerprint in found:
+            return
+        for entry in record.inputs:
+            if entry.kind is not None and entry.fingerprint is not None:
+                self._add(self.records.record(entry.kind, entry.fingerprint), found)
+        found[record.fingerprint] = record
+
+
+def inputs_of(record: Record) -> list[str]:
+    """Return the fingerprints of the artifacts that an artifact was made from."""
+    return [entry.fingerprint for entry in record.inputs if entry.fingerprint is not None]
+
+
+def is_text(entry: InputEntry) -> bool:
+    """Whether an input is the text of a shard, which a corpus lists."""
+    return entry.kind is None and entry.role in TEXT_ROLES
+
+
+def _corpus_of(entry: InputEntry) -> str:
+    if not isinstance(entry.about, dict) or "corpus" not in entry.about:
+        raise StoreError(
+            f"the record of text {entry.digest[:16]} was written before records named its corpus; name an "
+            "artifact that was made from the corpus, or the run"
+        )
+    return str(entry.about["corpus"])
+
+
+def subject_in(store: Store, reference: str) -> Subject:
+    """Return what a reference names in a store: an artifact, or a run (`tasks.store.run_references`).
+
+    Raises:
+        UsageError: there is neither.
+    """
+    try:
+        if "/" in reference:
+            return subject_of(store, [store.resolve(reference)])
+        return subject_of_run(store, find_run(store, reference))
+    except StoreError as error:
+        if not _HEX.fullmatch(reference):
+            raise UsageError(str(error)) from error
+    try:
+        return subject_of(store, [store.resolve(reference)])
+    except StoreError as error:
+        raise UsageError(f"{error}; nor is it the beginning of a run's id") from error
+
+
+def subject_of(store: Store, refs: Sequence[ArtifactRef]) -> Subject:
+    """Return artifacts as a subject."""
+    targets = [store.record(ref) for ref in refs]
+    name = targets[0].reference if len(targets) == 1 else f"{len(targets)} artifacts"
+    return Subject(name, StoreRecords(store), targets)
+
+
+def subject_of_run(store: Store, run: Run) -> Subject:
+    """Return a run as a subject: all its artifacts.
+
+    Raises:
+        UsageError: the run has none.
+        StoreError: a record is not there.
+    """
+    if not run.artifacts:
+        raise UsageError(f"run {run.run_id} ({run.state}) has no artifacts to make again")
+    refs = list({each.ref.fingerprint: each.ref for each in run.artifacts}.values())
+    targets = [store.past(ref.kind, ref.fingerprint) for ref in refs]
+    return Subject(f"run {run.run_id}", StoreRecords(store), targets, run)
+
+
+def as_json(value: Any) -> bytes:
+    """Return a value as JSON of one form: sorted keys, a line per item."""
+    return json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True).encode() + b"\n"
