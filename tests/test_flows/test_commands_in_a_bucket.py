@@ -36,6 +36,14 @@ def test_commands_fetch_what_they_read_and_show_urls(bucket: Bucket, tmp_path: P
     assert taken["version"]["path"].startswith(f"{url}/files/packed/")
     assert "packed/smoke@v1" in taken["holders"]
 
+    hotter = ["--set", "balance.temperature=5", "--until", "tokenizer"]
+    here.run("smoke", "--no-prefect", "--store", url, *hotter)
+    compared = there("compare", "tokenizer/smoke@v1", "latest", "--json", "--store", url).document
+    assert [cause["field"] for cause in compared["runs"][1]["causes"]] == ["balance.temperature"]
+    assert there("runs", "tag", "latest", "hotter", "--store", url).code == 0
+    (tagged,) = there("runs", "--tag", "hotter", "--json", "--store", url).document
+    assert tagged["run_id"] == compared["runs"][1]["run_id"]
+
     for command in (["show", "packed/smoke"], ["catalog", "rebuild"], ["du"], ["gc"], ["verify"]):
         outcome = there(*command, "--store", url)
         assert outcome.code == 0, outcome.err

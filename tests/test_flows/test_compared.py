@@ -277,6 +277,31 @@ def test_what_was_removed_is_still_explained_by_its_record(story: Story, tmp_pat
     assert any(line.endswith("new.txt: gained") for line in cause.details)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif("TOKMILL_EVERYTHING" not in os.environ, reason="installs another version of a package")
+def test_a_real_upgrade_of_a_package_is_named_where_it_changed_something(tmp_path: Path) -> None:
+    """An earlier `regex` knows fewer letters: those of Beria Erfe, new in Unicode 17, were none yet."""
+    earlier, letters = tmp_path / "earlier", [chr(0x16EA0 + place) for place in range(20)]
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(earlier)]
+    subprocess.run([*install, "regex==2024.11.6"], check=True, capture_output=True)
+    write_lines(tmp_path / "web" / "a.jsonl", [f"alpha{a}{b} beta{b}" for a in letters for b in letters])
+    profile, store = tmp_path / "story.toml", tmp_path / "store"
+    profile.write_text(PROFILE.replace('[sources.few]\nfiles = ["few/*.txt"]\n', ""), encoding="utf-8")
+
+    run_elsewhere(profile, store, path=str(earlier))
+    run_elsewhere(profile, store, "--refresh", "count")
+
+    opened = Store.open(store)
+    rows = opened.catalog.query("SELECT run_id FROM runs ORDER BY started")
+    before, after = (read_run(run_path(opened.layout.runs, row["run_id"])) for row in rows)
+    comparison = Comparison(opened, [before, after])
+    (cause,) = comparison.causes(1)
+    assert (cause.sort, cause.field, cause.a) == ("package", "regex", "2024.11.6")
+    assert cause.artifact == "counts_shard/story.web/0"
+    assert {line.task for line in comparison.artifacts if line.causes[1]} >= {"count", "train", "pack"}
+    assert not next(line for line in comparison.artifacts if line.task == "ingest").differs
+
+
 class Nothing(Params):
     """No parameters."""
 

@@ -15,6 +15,8 @@ from tests.test_tasks.store_stages import WriteParams, ask, ask_joined, catalog_
 from tokmill.tasks.core.errors import MachineError, StoreError
 from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import Store
+from tokmill.tasks.store.annotations import tags_of_runs
+from tokmill.tasks.store.run_references import find_run_id
 from tokmill.tasks.store.uses import uses_in
 
 pytestmark = pytest.mark.objects
@@ -384,6 +386,20 @@ def test_a_missing_bucket_is_named(object_server, machine, tmp_path):
     machine()
     with pytest.raises(StoreError, match="bucket does not exist"):
         Store.open("s3://no-such-bucket-of-ours/store").list()
+
+
+def test_remarks_of_two_machines_on_one_run_are_both_kept(bucket, machine):
+    here, there = machine(), machine()
+    here.store.catalog.add_run("r", profile="p")
+    here.store.catalog.annotate("r", "tag", "mine")
+    there.store.catalog.annotate("r", "tag", "yours")
+    here.store.catalog.annotate("r", "untag", "mine")
+
+    late = machine()  # listings of the others may be some moments old
+    assert tags_of_runs(late.store.catalog) == {"r": ["yours"]}
+    assert find_run_id(late.store, "latest") == "r"
+    assert len(objects(bucket, "/annotations/")) == 3
+    assert late.store.verify() == []
 
 
 def test_runs_are_seen_by_all(bucket, machine):
