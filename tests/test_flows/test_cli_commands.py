@@ -35,6 +35,8 @@ COMMANDS = [
     "takedown",
     "reproduce",
     "bundle",
+    "push",
+    "pull",
     "encode",
     "decode",
 ]

@@ -4,6 +4,7 @@
     python -m tests.test_tasks.store_child at-a-step <store> <pattern>
     python -m tests.test_tasks.store_child collecting-at-every-step <store> <folder>
     python -m tests.test_tasks.store_child removing-at-every-step <store> <folder>
+    python -m tests.test_tasks.store_child pushing-at-every-step <store> <folder>
     python -m tests.test_tasks.store_child slowly <store>
     python -m tests.test_tasks.store_child with-file-limit <store> <bytes>
     python -m tests.test_tasks.store_child too-large <store>
@@ -23,10 +24,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.test_tasks.store_stages import WriteParams, ask, left_over, stage_of
+from tokmill.flows.reproduce.cargo import cargo_of
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.keeping import Policy
+from tokmill.tasks.store.moving import move
 
 # Removals are killed at every fifth step, with TOKMILL_EVERYTHING at all: each step costs a second of work.
 STRIDE = 1 if "TOKMILL_EVERYTHING" in os.environ else 5
@@ -73,6 +76,12 @@ def removing_at_every_step(base: str, folder: str) -> None:
     """Remove an artifact with all that was made from it, likewise, at every `STRIDE`th step."""
     work = lambda store: store.remove(store.resolve("text/base"), with_dependents=True)  # noqa: E731
     _at_every_step(folder, work, base, STRIDE)
+
+
+def pushing_at_every_step(base: str, folder: str) -> None:
+    """Push a store into empty ones, likewise, at every third `STRIDE`th step."""
+    source = Store.open(base)
+    _at_every_step(folder, lambda store: move(source, store, cargo_of(source, []), str), None, 3 * STRIDE)
 
 
 def _at_every_step(
@@ -181,6 +190,7 @@ if __name__ == "__main__":
         "at-a-step": at_a_step,
         "collecting-at-every-step": collecting_at_every_step,
         "removing-at-every-step": removing_at_every_step,
+        "pushing-at-every-step": pushing_at_every_step,
         "slowly": slowly,
         "with-file-limit": with_file_limit,
         "too-large": too_large,

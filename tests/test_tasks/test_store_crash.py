@@ -11,8 +11,10 @@ import pytest
 from tests.small_disk import on_small_disk
 from tests.test_tasks.store_child import STRIDE, slow_request
 from tests.test_tasks.store_stages import ask, ask_joined, catalog_rows, left_over
+from tokmill.flows.reproduce.cargo import cargo_of
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.keeping import Policy
+from tokmill.tasks.store.moving import move
 
 pytestmark = pytest.mark.slow
 
@@ -151,6 +153,31 @@ def test_who_removes_may_be_killed_at_any_step(tmp_path, command):
         assert store.verify() == [], step
         assert left_over(store.root) == [], step
     assert removals == 2
+
+
+def test_who_pushes_may_be_killed_at_any_step(tmp_path):
+    base = Store.open(tmp_path / "base")
+    given = base.realize(ask("base")).ref
+    made = base.realize(ask_joined("made", given)).ref
+    base.tag(made, "prod")
+    base.catalog.add_run("run-1")
+    base.catalog.finish_run("run-1", state="completed")
+    base.list()
+
+    code, steps = ran("pushing-at-every-step", base.root, tmp_path)
+
+    assert code == 0
+    assert len(steps) > 3
+    for number, step in enumerate(steps):
+        store = Store.open(tmp_path / str(number))
+        assert store.verify() == [], step
+        assert [store.holds(ref) for ref in (given, made)] != [False, True], step
+        move(base, store, cargo_of(base, []), str)
+        assert store.verify() == [], step
+        assert store.resolve("joined/made@prod") == made, step
+        assert store.holds(given), step
+        assert [row["run_id"] for row in store.catalog.query("SELECT run_id FROM runs")] == ["run-1"], step
+        assert left_over(store.root) == [], step
 
 
 def test_two_processes_that_ask_for_the_same_make_it_once(tmp_path):

@@ -1,0 +1,253 @@
+"""Copies artifacts, runs and aliases from one store to another: `push` and `pull`, the same both ways.
+
+    artifacts   inputs first, each as it is published anywhere: files beside their place, compared with the
+                digests in the record as they arrive, then the record, and a rename (in a bucket: the record
+                last, and what arrived is read back)
+    labels      an artifact keeps its label if the other store has not given it to another one; else it gets
+                the next one there, in its record, too
+    aliases     come along unless the other store has them for something else; one that is named is moved
+    runs        with their tags and notes; one that is still going on stays
+    removed     of an artifact that is no longer in the first store, the tombstone comes along
+
+What the other store has already stays as it is. So a push that was killed is repeated, and only the rest is
+copied; a store is whole at every moment. An artifact that the other store has with other content is left
+alone, and named.
+"""
+
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
+
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store.digest import FileEntry, digest_file
+from tokmill.tasks.store.durable import reported_as
+from tokmill.tasks.store.layout import RECORD_FILE
+from tokmill.tasks.store.mirrors import url_of
+from tokmill.tasks.store.publish import commit, sweep, workspace
+from tokmill.tasks.store.record import Record
+from tokmill.tasks.store.removing import tombstone
+from tokmill.tasks.store.runs import read_run, run_path
+from tokmill.tasks.store.storage import STORAGE, holding
+from tokmill.tasks.store.store import Store
+from tokmill.tokenizer.core.stopping import raise_if_stopped
+
+_MOST_BYTES = 256 << 20
+_BLOCK = 1 << 20
+
+What: TypeAlias = Literal["copy", "there", "other content", "removed"]
+"""What is to be done with an artifact: it is copied; nothing, since it is there, or is there with other
+content; or its tombstone is copied, since it is no longer in the first store."""
+
+
+class Named(NamedTuple):
+    """An alias or a label of an artifact, and whether an alias may be moved from another one there."""
+
+    kind: str
+    name: str
+    alias: str
+    fingerprint: str
+    is_asked_for: bool = False
+
+
+@dataclass(frozen=True)
+class Cargo:
+    """What is to be copied.
+
+    Attributes:
+        records: inputs first.
+        runs: ids.
+        aliases: of these artifacts.
+        labels: of these artifacts under other names than that in their records.
+    """
+
+    records: Sequence[Record]
+    runs: Sequence[str] = ()
+    aliases: Sequence[Named] = ()
+    labels: Sequence[Named] = ()
+
+
+@dataclass
+class Moved:
+    """What was copied, or would be.
+
+    Attributes:
+        artifacts: each record, and what became of it.
+        relabelled: artifacts whose label was taken: the name here, and there.
+        runs, aliases: what was copied of them.
+        kept: aliases that the other store has for another artifact.
+    """
+
+    artifacts: list[tuple[Record, What]] = field(default_factory=list)
+    relabelled: list[tuple[str, str]] = field(default_factory=list)
+    runs: list[str] = field(default_factory=list)
+    aliases: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+
+    def of(self, what: What) -> list[Record]:
+        """Return the records with which the same was done."""
+        return [record for record, done in self.artifacts if done == what]
+
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of what is copied."""
+        return sum(record.num_bytes for record in self.of("copy"))
+
+
+def move(
+    source: Store, target: Store, cargo: Cargo, report: Callable[[str], None], *, dry_run: bool = False
+) -> Moved:
+    """Copy artifacts, runs and aliases.
+
+    Args:
+        source: where they are.
+        target: where they are to be, too; a folder is made if there is none.
+        cargo: what to copy.
+        report: called with a line for each artifact that is copied.
+        dry_run: only say what would be done.
+
+    Raises:
+        StoreError: an artifact is damaged here or arrives damaged, or the other store cannot be written.
+    """
+    moved = Moved(artifacts=[(record, _what(source, target, record)) for record in cargo.records])
+    if dry_run:
+        _names(target, cargo, moved, dry_run=True)
+        return moved
+    fingerprints = [record.fingerprint for record in cargo.records]
+    with source.at_work("push") as here, target.at_work("push") as there:
+        here.hold(fingerprints)
+        there.hold(fingerprints)
+        sweep(target.layout)
+        for record, what in moved.artifacts:
+            raise_if_stopped()
+            if what == "copy":
+                report(f"{record.reference}: {record.num_bytes:,} bytes")
+                _send(source, target, record, moved)
+            elif what == "removed":
+                _bury(source, target, record)
+        _names(target, cargo, moved, dry_run=False)
+        _runs(source, target, cargo.runs, moved)
+    return moved
+
+
+def _what(source: Store, target: Store, record: Record) -> What:
+    place = target.layout.artifact(record.kind, record.fingerprint)
+    if STORAGE.is_file(place / RECORD_FILE):
+        there = target.read(record.kind, record.fingerprint)
+        return "there" if there.content_digest == record.content_digest else "other content"
+    return "copy" if source.holds(record.ref) else "removed"
+
+
+def _send(source: Store, target: Store, record: Record, moved: Moved) -> None:
+    """Publish a copy of an artifact, unless somebody else has published it by now."""
+    place = target.layout.artifact(record.kind, record.fingerprint)
+    lock = STORAGE.lock(target.layout.locks / f"{record.kind}-{record.fingerprint}.lock")
+    with holding(lock, lambda who: None), reported_as(f"{record.reference} cannot be copied"):
+        if STORAGE.is_file(place / RECORD_FILE):
+            return
+        label = target.names.find(record.kind, record.name, record.fingerprint)
+        if label is None and target.names.restore(record.kind, record.name, record.label, record.fingerprint):
+            label = record.label
+        label = label or target.names.reserve(record.kind, record.name, record.fingerprint)
+        copy = record.model_copy(update={"label": label})
+        if label != record.label:
+            moved.relabelled.append((record.reference, copy.reference))
+        folder = source.path(record.ref)
+        try:
+            with workspace(target.layout) as out:
+                _copy_files(folder, out, copy)
+                commit(target.layout, out, copy)
+        finally:
+            STORAGE.let_go(folder)
+        _check_there(target, place, copy)
+    label_path = target.names.label_path(record.kind, record.name, label)
+    target.catalog.register_publication(place / RECORD_FILE, label_path)
+
+
+def _copy_files(folder: Path, out: Path, record: Record) -> None:
+    """Copy files into an empty folder, and compare each copy with its digest; then flush the folders."""
+    for entry in record.files:
+        raise_if_stopped()
+        _copy_file(folder / entry.path, out / entry.path, entry, record)
+    for each in (out, *(path for path in STORAGE.tree(out) if STORAGE.is_folder(path))):
+        STORAGE.sync(each)
+
+
+def _copy_file(file: Path, copy: Path, entry: FileEntry, record: Record) -> None:
+    STORAGE.make_folder(copy.parent)
+    with STORAGE.opened(file) as given, copy.open("wb") as out:
+        shutil.copyfileobj(given, out, _BLOCK)
+    STORAGE.sync(copy)
+    if digest_file(copy) != entry.digest:
+        raise StoreError(
+            f"{record.reference}: {entry.path} is not what was published; `tokmill verify` examines the "
+            "store, and a run makes it again"
+        )
+
+
+def _check_there(target: Store, place: Path, record: Record) -> None:
+    """Compare what a bucket has with the record; what arrived otherwise is taken back."""
+    if url_of(target.root) is None:
+        return
+    for entry in record.files:
+        if STORAGE.digest(place / entry.path) != entry.digest:
+            STORAGE.remove_tree(place)
+            raise StoreError(f"{record.reference}: {entry.path} arrived damaged; push again")
+
+
+def _bury(source: Store, target: Store, record: Record) -> None:
+    """Copy the tombstone of a removed artifact, which keeps its record."""
+    place = source.layout.removed / record.kind
+    name = f"{source.layout.artifact(record.kind, record.fingerprint).name}.json"
+    if tombstone(target.layout, record.kind, record.fingerprint) is None and STORAGE.is_file(place / name):
+        with reported_as(f"the tombstone of {record.reference} cannot be copied"):
+            STORAGE.create(
+                target.layout.removed / record.kind / name, STORAGE.read(place / name, _MOST_BYTES)
+            )
+
+
+def _names(target: Store, cargo: Cargo, moved: Moved, *, dry_run: bool) -> None:
+    """Give labels and aliases, unless they are those of other artifacts and were not asked for."""
+    for one in () if dry_run else cargo.labels:
+        target.names.adopt(one.kind, one.name, one.alias, one.fingerprint)
+    for one in cargo.aliases:
+        said = f"{one.kind}/{one.name}@{one.alias}"
+        there = target.names.aliases(one.kind, one.name).get(one.alias)
+        if there == one.fingerprint:
+            continue
+        if there is not None and not one.is_asked_for:
+            moved.kept.append(said)
+            continue
+        moved.aliases.append(said)
+        if not dry_run:
+            target.catalog.register(target.names.tag(one.kind, one.name, one.alias, one.fingerprint))
+
+
+def _runs(source: Store, target: Store, runs: Iterable[str], moved: Moved) -> None:
+    """Copy runs that have ended, with the remarks on them."""
+    for run_id in runs:
+        path, copy = (run_path(store.layout.runs, run_id) for store in (source, target))
+        if read_run(path).state == "running":
+            continue
+        if not STORAGE.is_file(copy):
+            moved.runs.append(run_id)
+        written = list(_new_files([path, *_remarks(source, run_id)], source, target))
+        if written:
+            target.catalog.register(*written)
+
+
+def _remarks(store: Store, run_id: str) -> list[Path]:
+    folder = store.layout.annotations
+    names = (entry.name for entry in STORAGE.entries(folder))
+    return [folder / name for name in sorted(names) if name.startswith(f"{run_id}.")]
+
+
+def _new_files(files: Iterable[Path], source: Store, target: Store) -> Iterable[Path]:
+    """Copy small files that the other store does not have; yield the copies."""
+    for file in files:
+        copy = target.root / file.relative_to(source.root)
+        if not STORAGE.is_file(copy):
+            with reported_as(f"{file.name} cannot be copied"):
+                STORAGE.replace(copy, STORAGE.read(file, _MOST_BYTES))
+            yield copy

@@ -1,0 +1,164 @@
+"""Push and pull: what another store has afterwards, what stays, and what is refused."""
+
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from tests.test_tasks.store_stages import ask, ask_joined
+from tokmill.flows.errors import UsageError
+from tokmill.flows.reproduce.cargo import cargo_of
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store import Store
+from tokmill.tasks.store.annotations import annotate
+from tokmill.tasks.store.moving import Moved, move
+from tokmill.tasks.store.record import encode_record
+from tokmill.tasks.store.removing import remove_one
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> Store:
+    """A store with a joined text, what it was made from, and another text."""
+    store = Store.open(tmp_path / "here")
+    given = store.realize(ask("given")).ref
+    store.realize(ask_joined("made", given))
+    store.realize(ask("other", text="o"))
+    return store
+
+
+@pytest.fixture
+def there(tmp_path: Path) -> Store:
+    return Store.open(tmp_path / "there")
+
+
+def pushed(here: Store, there: Store, *references: str, **how) -> Moved:
+    return move(here, there, cargo_of(here, references), str, **how)
+
+
+def _called(name: str) -> str:
+    return f"{'joined' if name == 'made' else 'text'}/{name}"
+
+
+def names(records) -> list[str]:
+    return [record.name for record in records]
+
+
+def test_an_artifact_comes_with_what_it_was_made_from_and_is_equal(here, there):
+    moved = pushed(here, there, "joined/made")
+    assert names(moved.of("copy")) == ["given", "made"]
+    assert there.verify() == []
+    for name in ("given", "made"):
+        ref = here.resolve(_called(name))
+        assert there.resolve(f"{_called(name)}@v1") == ref
+        files = [(entry.path, entry.digest) for entry in here.record(ref).files]
+        assert [(entry.path, entry.digest) for entry in there.record(ref).files] == files
+        assert there.record(ref) == here.record(ref)
+    with pytest.raises(StoreError, match="there is no artifact text/other"):
+        there.resolve("text/other")
+    assert {row["name"] for row in there.list()} == {"given", "made"}
+
+
+def test_what_is_there_is_not_copied_again(here, there):
+    pushed(here, there, "text/given")
+    stamp = (there.path(here.resolve("text/given")) / "text.txt").stat().st_mtime_ns
+    again = pushed(here, there)
+    assert (names(again.of("there")), set(names(again.of("copy")))) == (["given"], {"made", "other"})
+    assert (there.path(here.resolve("text/given")) / "text.txt").stat().st_mtime_ns == stamp
+    assert pushed(here, there).num_bytes == 0
+
+
+def test_a_dry_run_says_the_bytes_and_changes_nothing(here, there):
+    here.tag(here.resolve("joined/made"), "prod")
+    moved = pushed(here, there, dry_run=True)
+    assert moved.num_bytes == sum(
+        here.record(here.resolve(_called(n))).num_bytes for n in ("given", "made", "other")
+    )
+    assert moved.aliases == ["joined/made@prod"]
+    assert not there.root.exists()
+
+
+def test_a_taken_label_becomes_the_next_one(here, there):
+    there.realize(ask_joined("made", there.realize(ask("own", text="z")).ref))
+    moved = pushed(here, there, "joined/made")
+    assert moved.relabelled == [("joined/made@v1", "joined/made@v2")]
+    ref = here.resolve("joined/made")
+    assert there.resolve("joined/made@v2") == ref
+    assert there.record(ref).label == "v2"
+    assert there.verify() == []
+
+
+def test_aliases_come_along_and_move_only_if_they_are_named(here, there):
+    old = there.realize(ask_joined("made", there.realize(ask("own", text="z")).ref)).ref
+    there.tag(old, "prod")
+    here.tag(here.resolve("joined/made"), "prod")
+    here.tag(here.resolve("joined/made"), "best")
+    moved = pushed(here, there, "joined/made")
+    assert (moved.aliases, moved.kept) == (["joined/made@best"], ["joined/made@prod"])
+    assert there.resolve("joined/made@prod") == old
+    assert pushed(here, there, "joined/made@prod").aliases == ["joined/made@prod"]
+    assert there.resolve("joined/made@prod") == here.resolve("joined/made")
+
+
+def test_a_second_name_comes_along(here, there):
+    here.realize(ask("second name"[:6]))
+    pushed(here, there)
+    assert there.resolve("text/second").fingerprint == here.resolve("text/given").fingerprint
+
+
+def test_runs_come_with_their_remarks_and_running_ones_stay(here, there):
+    for run_id in ("ended", "going-on"):
+        here.catalog.add_run(run_id)
+    here.catalog.finish_run("ended", state="completed")
+    annotate(here.layout, "ended", "tag", "good")
+    assert pushed(here, there).runs == ["ended"]
+    annotate(here.layout, "ended", "note", "seen")
+    pushed(here, there)
+    assert [row["run_id"] for row in there.catalog.query("SELECT run_id FROM runs")] == ["ended"]
+    assert len(list(there.layout.annotations.iterdir())) == 2
+
+
+def test_a_damaged_file_is_refused_before_anything_is_published(here, there):
+    (here.path(here.resolve("text/given")) / "text.txt").write_bytes(b"x" * 6)
+    with pytest.raises(StoreError, match=r"text\.txt is not what was published"):
+        pushed(here, there, "joined/made")
+    assert list(there.layout.artifacts()) == []
+    assert there.verify() == []
+
+
+def test_an_artifact_with_other_content_there_stays(here, there):
+    ref = here.resolve("text/given")
+    pushed(here, there, "text/given")
+    record = there.record(ref).model_copy(update={"content_digest": "0" * 64})
+    (there.layout.artifact(ref.kind, ref.fingerprint) / "record.json").write_bytes(encode_record(record))
+    assert names(pushed(here, there).of("other content")) == ["given"]
+    assert there.read(ref.kind, ref.fingerprint).content_digest == "0" * 64
+
+
+def test_of_a_removed_input_the_tombstone_comes_along(here, there):
+    given = here.resolve("text/given")
+    here.remove(here.resolve("joined/made"))
+    here.remove(given)
+    here.realize(ask("given"))
+    made = here.realize(ask_joined("made", given)).ref
+    remove_one(here.layout, here.record(given), unless=lambda: nullcontext(False))
+    moved = pushed(here, there, "joined/made")
+    assert (names(moved.of("removed")), names(moved.of("copy"))) == (["given"], ["made"])
+    assert there.past("text", given.fingerprint).content_digest == given.content_digest
+    assert there.holds(made)
+
+
+def test_an_unknown_name_is_wrong_usage(here, there):
+    with pytest.raises(UsageError, match="did you mean"):
+        pushed(here, there, "joined/mode")
+
+
+@pytest.mark.objects
+def test_to_a_bucket_and_back(here, there, bucket, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKMILL_CACHE", str(tmp_path / "cache"))
+    away = Store.open(f"{bucket.url}/team")
+    bucket.fault("cut", method="PUT", times=2, num_bytes=10)
+    assert len(pushed(here, away).of("copy")) == 3
+    assert away.verify() == []
+    assert len(pushed(away, there, "joined/made").of("copy")) == 2
+    assert there.verify() == []
+    assert there.record(here.resolve("joined/made")) == here.record(here.resolve("joined/made"))
