@@ -52,7 +52,7 @@ def arrays_of(values: Any, where: str) -> "Iterator[pa.Array]":
 
 
 def named_columns(texts: Any, what: str = "texts") -> dict[str, Any]:
-    """Return columns by source; a single column is the source `text`.
+    """Return columns by source, whose name is text also where it was a number; a single one is `text`.
 
     Raises:
         UsageError: there is none, or a whole frame was given.
@@ -61,7 +61,7 @@ def named_columns(texts: Any, what: str = "texts") -> dict[str, Any]:
         return {"text": texts}
     if not texts:
         raise UsageError(f"{what} names no source; use e.g. {{'web': df['text']}}")
-    return dict(texts)
+    return {str(name): column for name, column in texts.items()}
 
 
 def _check_column(values: Any, where: str) -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.library.columns import ROWS, arrays_of
+from tokmill.flows.library.columns import ROWS, arrays_of, named_columns
 from tokmill.flows.library.texts import sources_of
 from tokmill.tasks.store import Store
 
@@ -156,6 +156,14 @@ def test_null_rows_are_refused_by_number_or_kept_for_quarantine(tmp_path: Path) 
 def test_an_empty_column_is_refused(empty: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"texts\['web'\] is empty"):
         sources_of({"web": empty}, Store(tmp_path), "fail")
+
+
+def test_sources_may_be_named_by_the_keys_of_a_grouping() -> None:
+    frame = pd.DataFrame({"year": [2024, 2025, 2024], "text": ["a", "b", "c"]})
+
+    named = named_columns({year: rows["text"] for year, rows in frame.groupby("year")})
+
+    assert {name: texts_of(column) for name, column in named.items()} == {"2024": ["a", "c"], "2025": ["b"]}
 
 
 def test_a_store_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
