@@ -126,7 +126,7 @@ def _show(moved: "Moved", location: str, dry_run: bool) -> None:
     for alias in moved.kept:
         say(f"{alias} stays as it is there, for another artifact; name it to move it")
     if moved.runs:
-        say(f"{len(moved.runs):,} runs")
+        say(f"runs: {len(moved.runs):,}")
     for record in moved.of("removed"):
         say(f"{record.reference} was removed here; its record comes along")
     for record in moved.of("other content"):

@@ -143,11 +143,15 @@ def bundle(
     if as_json:
         print_json(about.model_dump(mode="json"))
         return
-    inputs = f"with its {len(about.inputs):,} inputs" if with_inputs else "without inputs"
+    inputs = f"with {_number(len(about.inputs), 'input')}" if with_inputs else "without inputs"
     say(
-        f"{about.subject}, {len(about.targets):,} artifacts, {inputs}: "
+        f"{about.subject}, {_number(len(about.targets), 'artifact')}, {inputs}: "
         f"{output} ({size(output.stat().st_size)})"
     )
     if not with_inputs:
         rows = [[one.source, one.name, one.origin] for one in about.inputs]
         draw(table(("source", "needs", "was"), rows))
+
+
+def _number(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
