@@ -1,13 +1,20 @@
 """An S3-compatible object store for tests: moto's real server, behind a proxy that makes faults.
 
+Another server may take moto's place: TOKMILL_S3_SERVER is its command, with `{port}` and `{folder}` where it
+wants them, and TOKMILL_S3_KEYS what it takes for credentials, `id:secret`.
+
 The server is a process of its own, started once per session, and ends with it. Each test has its own bucket
 (fixture `bucket`), which knows only its own requests and faults. Code under test reaches the server through
 `environment()`, which the fixture also puts into `os.environ`: nothing in tokmill knows of tests.
 """
 
 import os
+import shlex
+import socket
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -28,14 +35,18 @@ server.start()
 print(server.get_host_and_port()[1], flush=True)
 sys.stdin.read()
 """
+_KEY, _, _SECRET = os.environ.get("TOKMILL_S3_KEYS", "tests:not-a-secret").partition(":")
 _CREDENTIALS = {
-    "AWS_ACCESS_KEY_ID": "tests",
-    "AWS_SECRET_ACCESS_KEY": "not-a-secret",
+    "AWS_ACCESS_KEY_ID": _KEY,
+    "AWS_SECRET_ACCESS_KEY": _SECRET,
     "AWS_DEFAULT_REGION": "us-east-1",
     "AWS_EC2_METADATA_DISABLED": "true",
     "AWS_CONFIG_FILE": os.devnull,
     "AWS_SHARED_CREDENTIALS_FILE": os.devnull,
 }
+
+
+_PACE = threading.Event()  # never set
 
 
 @dataclass
@@ -133,27 +144,71 @@ def serving() -> Iterator[ObjectServer]:
     import boto3  # noqa: PLC0415
     from botocore.config import Config  # noqa: PLC0415
 
+    with (
+        _another() if "TOKMILL_S3_SERVER" in os.environ else _moto() as port,
+        closing(
+            boto3.client(
+                "s3",
+                endpoint_url=f"http://127.0.0.1:{port}",
+                aws_access_key_id=_KEY,
+                aws_secret_access_key=_SECRET,
+                region_name="us-east-1",
+                config=Config(retries={"max_attempts": 0}),
+            )
+        ) as client,
+    ):
+        proxy = FaultyProxy(("127.0.0.1", port))
+        try:
+            yield ObjectServer(proxy, client)
+        finally:
+            proxy.stop()
+
+
+@contextmanager
+def _moto() -> Iterator[int]:
     command = [sys.executable, "-c", _SERVE]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        port = int(process.stdout.readline())
-        with closing(
-            boto3.client(
-                "s3",
-                endpoint_url=f"http://127.0.0.1:{port}",
-                aws_access_key_id="tests",
-                aws_secret_access_key="not-a-secret",
-                region_name="us-east-1",
-                config=Config(retries={"max_attempts": 0}),
-            )
-        ) as client:
-            proxy = FaultyProxy(("127.0.0.1", port))
+        try:
+            yield int(process.stdout.readline())
+        finally:
+            process.stdin.close()
+
+
+@contextmanager
+def _another() -> Iterator[int]:
+    """Run the server that TOKMILL_S3_SERVER names; yields its port when it answers."""
+    with tempfile.TemporaryDirectory() as folder:
+        port = free_port()
+        words = shlex.split(os.environ["TOKMILL_S3_SERVER"])
+        command = [word.format(port=port, folder=folder) for word in words]
+        environment = os.environ | {"GATEWAY_PORT": str(port)}
+        with subprocess.Popen(command, cwd=folder, env=environment, stdout=subprocess.DEVNULL) as process:
             try:
-                yield ObjectServer(proxy, client)
+                wait_until_open(port, process)
+                yield port
             finally:
-                proxy.stop()
-                process.stdin.close()
+                process.terminate()
+
+
+def free_port() -> int:
+    """Return a port that nobody listens at."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def wait_until_open(port: int, process: "subprocess.Popen[Any]") -> None:
+    """Wait until a process takes connections; fail if it ends."""
+    while process.poll() is None:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            _PACE.wait(0.1)
+        else:
+            return
+    raise RuntimeError(f"{process.args} ended with exit code {process.returncode}")
 
 
 @pytest.fixture(scope="session")

@@ -126,7 +126,7 @@ def _translated(error: Exception, url: str) -> OSError | None:
     """Return a fault of a service or a library as one of ours; None for what is neither."""
     chain = list(_chain(error))
     names = {cls.__name__ for each in chain for cls in type(each).__mro__}
-    if isinstance(error, UnreachableError | ChangedError):
+    if isinstance(error, UnreachableError | ChangedError | FileExistsError):
         return error
     if names & _NO_CREDENTIALS:
         said = f"there are no valid credentials in the environment ({error}); set those of the service there"

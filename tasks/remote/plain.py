@@ -1,22 +1,26 @@
 """Any file system of fsspec, through what all of them have in common.
 
-Google's and Azure's create an object only if there is none (`mode="create"`); one that cannot do this gets
-a look before the write and a reading after it, which leaves a moment in which two writers may both win.
-Replacing only a known state is a comparison followed by a write.
+Google's and Azure's create an object only if there is none, and replace it only in a known state
+(`tasks.remote.exchanging`); others may create one (`mode="create"`). Any other service is told of by a
+warning when it is first written to: it gets a look before the write and a reading after it, which leaves a
+moment in which two writers may both win.
 """
 
 import errno
 import inspect
+import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from tokmill.tasks.remote.exchanging import EXCHANGES, NONE, STATES
 from tokmill.tasks.remote.faults import ChangedError, persevering
 from tokmill.tasks.remote.services import Info
 
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
+_LOG = logging.getLogger(__name__)
 _ETAGS = ("ETag", "etag", "generation", "md5Hash", "content_md5")
 
 
@@ -33,6 +37,7 @@ class Plain:
     def __init__(self, scheme: str, filesystem: Any) -> None:
         self._scheme = scheme
         self._filesystem = filesystem
+        self._warned = False
         self._creates = "mode" in inspect.signature(_own(filesystem, "pipe_file")).parameters
 
     def head(self, url: str) -> Info:
@@ -68,10 +73,14 @@ class Plain:
 
     def create(self, url: str, data: bytes) -> str:
         """Write an object that does not exist."""
+        exchange = EXCHANGES.get(self._scheme)
+        if exchange is not None:
+            return exchange(self._filesystem, url.partition("://")[2], data, NONE)
         if self._creates:
             self._parent(url)
             self._filesystem.pipe_file(url, data, mode="create")
             return self.head(url).etag
+        self._warn()
         with suppress(FileNotFoundError):
             self.head(url)
             raise FileExistsError(url)
@@ -80,8 +89,21 @@ class Plain:
             raise FileExistsError(url)
         return etag
 
+    def _warn(self) -> None:
+        """Say once that two writers may both win."""
+        if not self._warned and self._scheme != "memory":
+            self._warned = True
+            _LOG.warning(
+                "%s://: conditional writes are not known of this service; two machines that write to a store "
+                "there at the same moment may both win, so let only one write at a time",
+                self._scheme,
+            )
+
     def exchange(self, url: str, data: bytes, etag: str) -> str:
         """Write an object if its ETag is still `etag`."""
+        exchange = EXCHANGES.get(self._scheme)
+        if exchange is not None:
+            return exchange(self._filesystem, url.partition("://")[2], data, etag)
         if self.head(url).etag != etag:
             raise ChangedError(errno.ESTALE, "the object is not in the expected state", url)
         return self.put(url, data)
@@ -109,7 +131,8 @@ class Plain:
     def _info(self, found: dict[str, Any]) -> Info:
         modified = next((found[name] for name in _TIMES if found.get(name)), 0)
         num_bytes, modified_ns = int(found.get("size") or 0), _nanoseconds(modified)
-        etag = next((str(found[name]) for name in _ETAGS if found.get(name)), f"{num_bytes}-{modified_ns}")
+        names = (STATES[self._scheme],) if self._scheme in STATES else _ETAGS
+        etag = next((str(found[name]) for name in names if found.get(name)), f"{num_bytes}-{modified_ns}")
         return Info(
             self._url(str(found["name"])),
             num_bytes,

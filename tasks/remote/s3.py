@@ -1,21 +1,27 @@
 """S3, and what speaks its protocol, through s3fs.
 
-Conditional writes (`If-None-Match: *`, `If-Match`) are the service's own. One that refuses them with status
-501 gets a look before and after the write instead, which leaves a moment in which two writers may both win.
+Conditional writes (`If-None-Match: *`, `If-Match`) are the service's own. The first creation in a bucket is
+sent twice: a service that takes the second one, too, ignores the condition. One that ignores or refuses
+conditions (status 501) is told of by a warning, and gets a look before and after the write instead, which
+leaves a moment in which two writers may both win.
 """
 
+import errno
+import logging
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from tokmill.tasks.remote.faults import persevering
+from tokmill.tasks.remote.faults import ChangedError, persevering
 from tokmill.tasks.remote.services import Info
 
 PART_BYTES = 16 << 20
 _MOST_PARTS = 9_000  # a service takes ten thousand
 _PARTS_AT_ONCE = 4
+_REFUSED = 412
+_LOG = logging.getLogger(__name__)
 _CONNECTION = {
     "connect_timeout": 10,
     "read_timeout": 60,
@@ -40,6 +46,7 @@ class S3:
 
     def __init__(self, filesystem: Any) -> None:
         self._filesystem = filesystem
+        self._conditional: dict[str, bool] = {}  # by bucket: whether writes with conditions are what they say
 
     def head(self, url: str) -> Info:
         """Return what is known of an object."""
@@ -78,6 +85,8 @@ class S3:
         data, found = sync(
             self._filesystem.loop, _got, self._filesystem, Bucket=bucket, Key=key, **wanted, **condition
         )
+        if etag and found != etag:  # of a service that ignores the condition
+            raise ChangedError(errno.ESTALE, "the object is not in the expected state", url)
         return data, found
 
     def put(self, url: str, data: bytes) -> str:
@@ -86,11 +95,16 @@ class S3:
 
     def create(self, url: str, data: bytes) -> str:
         """Write an object that does not exist."""
-        try:
-            return _etag(self._call("put_object", url, Body=data, IfNoneMatch="*"))
-        except OSError as error:
-            if not _is_unknown(error):
-                raise
+        if self._has_conditions(url):
+            try:
+                etag = _etag(self._call("put_object", url, Body=data, IfNoneMatch="*"))
+            except OSError as error:
+                if not _is_unknown(error):
+                    raise
+                self._warn(url)
+            else:
+                self._prove(url, data)
+                return etag
         with suppress(FileNotFoundError):
             self.head(url)
             raise FileExistsError(url)
@@ -101,12 +115,46 @@ class S3:
 
     def exchange(self, url: str, data: bytes, etag: str) -> str:
         """Write an object if its ETag is still `etag`."""
-        try:
-            return _etag(self._call("put_object", url, Body=data, IfMatch=f'"{etag}"'))
-        except OSError as error:
-            if not _is_unknown(error):
-                raise
+        if self._has_conditions(url):
+            try:
+                return _etag(self._call("put_object", url, Body=data, IfMatch=f'"{etag}"'))
+            except OSError as error:
+                if not _is_unknown(error):
+                    raise
+                self._warn(url)
+        if self.head(url).etag != etag:
+            raise ChangedError(errno.ESTALE, "the object is not in the expected state", url)
         return self.put(url, data)
+
+    def _has_conditions(self, url: str) -> bool:
+        return self._conditional.get(_parts(url)[1], True)
+
+    def _prove(self, url: str, data: bytes) -> None:
+        """Create an object again that was created just now, unless the service is known to refuse that."""
+        bucket = _parts(url)[1]
+        if bucket in self._conditional:
+            return
+        try:
+            self._call("put_object", url, Body=data, IfNoneMatch="*")
+        except Exception as error:
+            status = (
+                getattr(error.__cause__, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode")
+            )
+            if status == _REFUSED:
+                self._conditional[bucket] = True
+        else:
+            self._warn(url)
+
+    def _warn(self, url: str) -> None:
+        scheme, bucket, _ = _parts(url)
+        if self._has_conditions(url):
+            self._conditional[bucket] = False
+            _LOG.warning(
+                "%s://%s: the service has no conditional writes (If-None-Match); two machines that write "
+                "to a store there at the same moment may both win, so let only one write at a time",
+                scheme,
+                bucket,
+            )
 
     def upload(self, path: Path, url: str) -> None:
         """Write a file, in parts if it is large."""

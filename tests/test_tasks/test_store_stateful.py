@@ -1,19 +1,31 @@
 """The store against a model of it: any order of making, damaging, removing, naming, and rebuilding.
 
+In a folder, and in a bucket: there, damage and deletion happen to the objects, and two machines with own
+caches take turns.
+
 The model knows what each recipe must hold, which labels were given out and never change, and where aliases
 point. The store is opened anew for every step, as another process would.
 """
 
+import os
 import shutil
 import tempfile
+from itertools import count
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from tests.effort import examples
+from tests.object_server import Bucket
 from tests.test_tasks.store_stages import ask, catalog_rows, left_over
 from tokmill.tasks.store import Store
 
@@ -47,6 +59,24 @@ class StoreMachine(RuleBasedStateMachine):
     def place(self, recipe):
         return self.store.layout.artifact("text", self.fingerprint(recipe))
 
+    def harm(self, recipe, harm):
+        place = self.place(recipe)
+        if harm == "truncate":
+            (place / "text.txt").write_text("")
+        elif harm == "remove":
+            (place / "text.txt").unlink()
+        else:
+            (place / "record.json").write_text("{")
+
+    def lose(self, recipe):
+        shutil.rmtree(self.place(recipe))
+
+    def leave_behind(self):
+        left = self.root / ".tmp" / "1-dead"
+        (left / "out").mkdir(parents=True, exist_ok=True)
+        (left / "out" / "record.json").write_text("{}")
+        (self.root / ".tmp" / "1-dead.lock").write_text("process 1\n")
+
     @rule(name=names, text=texts, number=times)
     def realize(self, name, text, number):
         recipe = (text, number)
@@ -69,13 +99,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(data=st.data(), harm=st.sampled_from(["truncate", "remove", "record"]))
     def damage(self, data, harm):
         recipe = data.draw(st.sampled_from(sorted(self.sound)))
-        place = self.place(recipe)
-        if harm == "truncate":
-            (place / "text.txt").write_text("")
-        elif harm == "remove":
-            (place / "text.txt").unlink()
-        else:
-            (place / "record.json").write_text("{")
+        self.harm(recipe, harm)
         del self.sound[recipe]
         self.damaged.add(recipe)
 
@@ -83,7 +107,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def delete(self, data):
         recipe = data.draw(st.sampled_from(sorted(self.sound)))
-        shutil.rmtree(self.place(recipe))
+        self.lose(recipe)
         del self.sound[recipe]
 
     @precondition(lambda self: self.sound)
@@ -97,15 +121,12 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def a_process_dies(self):
         """What `kill -9` leaves: a folder and a lock file that nobody holds."""
-        left = self.root / ".tmp" / "1-dead"
-        (left / "out").mkdir(parents=True, exist_ok=True)
-        (left / "out" / "record.json").write_text("{}")
-        (self.root / ".tmp" / "1-dead.lock").write_text("process 1\n")
+        self.leave_behind()
 
     @rule()
     def sweep(self):
         self.store.sweep()
-        assert left_over(self.root) == []
+        assert left_over(self.store.root) == []
 
     @rule()
     def rebuild(self):
@@ -149,3 +170,57 @@ class StoreMachine(RuleBasedStateMachine):
 
 TestStore = pytest.mark.slow(StoreMachine.TestCase)
 TestStore.settings = settings(max_examples=examples(8), stateful_step_count=16)
+
+
+class BucketMachine(StoreMachine):
+    """The same in a bucket, whose objects are harmed behind the store's back; a subclass has the bucket."""
+
+    bucket: Bucket
+    _numbers = count()
+
+    def __init__(self):
+        super().__init__()
+        self.prefix = f"store{next(self._numbers)}"
+        os.environ["TOKMILL_CACHE"] = str(self.root)
+
+    @property
+    def store(self):
+        store = Store.open(f"{self.bucket.url}/{self.prefix}")
+        store.refresh()
+        return store
+
+    @rule(cache=st.sampled_from(["here", "there"]))
+    def another_machine_goes_on(self, cache):
+        os.environ["TOKMILL_CACHE"] = str(self.root / cache)
+
+    def keys(self, part, recipe):
+        start = f"{self.prefix}/{part}/text/{self.fingerprint(recipe)[:16]}/"
+        return [key for key in self.bucket.keys() if key.startswith(start)]  # noqa: SIM118 - a method
+
+    def harm(self, recipe, harm):
+        text = next((key for key in self.keys("files", recipe) if key.endswith("text.txt")), None)
+        if harm == "truncate":
+            self.bucket.put(text, b"")
+        elif harm == "remove":
+            self.bucket.delete(text)
+        else:
+            self.bucket.put(self.keys("index", recipe)[0], b"{")
+
+    def lose(self, recipe):
+        for key in (*self.keys("index", recipe), *self.keys("files", recipe)):
+            self.bucket.delete(key)
+
+    def leave_behind(self):
+        """What a machine leaves that dies in an upload: files without a record, and its lease."""
+        self.bucket.put(f"{self.prefix}/files/text/{'0' * 16}/{'1' * 16}/text.txt", b"half")
+        self.bucket.put(f"{self.prefix}/locks/text-{'0' * 64}", b"{}")
+
+
+@pytest.mark.slow
+@pytest.mark.objects
+def test_a_store_in_a_bucket_keeps_the_laws_of_a_folder(bucket, monkeypatch):
+    monkeypatch.setenv("TOKMILL_CACHE", "set by the machine, and restored afterwards")
+    machine = type("InBucket", (BucketMachine,), {"bucket": bucket})
+    many, steps = (30, 16) if os.environ.get("TOKMILL_EVERYTHING") else (3, 8)
+    few = settings(max_examples=many, stateful_step_count=steps, suppress_health_check=list(HealthCheck))
+    run_state_machine_as_test(machine, settings=few)
