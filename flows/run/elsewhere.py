@@ -1,31 +1,68 @@
-"""What a task in another process tells of itself, and is told: by files in a folder of the store.
+"""What a run and its tasks in other processes tell each other: by files in a folder of the store.
 
-A task that runs beside others in this process calls the executor's callbacks. One in another process, perhaps
-on another machine, writes the same into a file every half second, and looks whether the run is being stopped.
-The store is the one thing that both are sure to share. The files are gone when the run ends; after an
-interruption they stay until the run is tried again, or for a day, because tasks must still notice it.
+A task that runs beside others in the run's process calls the executor's callbacks. One in another process,
+perhaps on another machine, writes the same into a file now and then, and looks what the run asks of it:
+
+    <telling>/<run id>/<attempt>/run            of the run: `go`, `hold` (begin nothing) or `stop`
+    <telling>/<run id>/<attempt>/<title>.json   of a task: its progress, and how it got its artifact
+
+The store is the one thing that both are sure to share. Where all tasks are on the run's machine the folder is
+`.prefect/telling`, which is local also if the store is in a bucket; else it is `telling`. There every look is
+a request: so they become rarer the longer a task takes, up to `_FAR`, and a short task writes only its end.
+
+The folder of an attempt is removed when the attempt ends, however it does. A task that misses it stops: its
+run was interrupted, or is tried again. What a killed run leaves goes with `tokmill gc`.
 """
 
 import json
-import shutil
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from tokmill.flows.run.tasks import CALLBACKS, TaskCallbacks
 from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.core.stage import How
 from tokmill.tasks.store.digest import digest_bytes
+from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.store.mirrors import url_of
+from tokmill.tasks.store.storage import STORAGE
 from tokmill.tokenizer.core.stopping import allow_work, request_stop
 
-_SECONDS = 0.5
-_STOP, _HOLD = "stop", "hold"
-_KEPT_SECONDS = 86_400
+Asking: TypeAlias = Literal["go", "hold", "stop"]
+
+_RUN, _SUFFIX = "run", ".json"
+_MOST_BYTES = 1 << 16
+_PATIENCE_SECONDS = 5.0  # for the last words to a store that does not answer
 _held_here = threading.Event()
+
+
+class Pace(NamedTuple):
+    """How many seconds apart something is done: at first, and at most."""
+
+    first: float
+    most: float
+
+    def after(self, seconds: float) -> float:
+        """Return the next pause."""
+        return min(1.5 * seconds, self.most)
+
+
+class _Paces(NamedTuple):
+    look: Pace  # of a task: what is asked of it
+    write: Pace  # of a task: its progress
+    listen: Pace  # of the run
+
+
+_NEAR: Final = _Paces(Pace(0.5, 0.5), Pace(0.5, 0.5), Pace(0.5, 0.5))
+_FAR: Final = _Paces(Pace(1.0, 3.0), Pace(1.0, 15.0), Pace(1.0, 5.0))
+
+
+def _paces(folder: Path) -> _Paces:
+    return _FAR if url_of(folder) is not None else _NEAR
 
 
 class Told(NamedTuple):
@@ -37,25 +74,44 @@ class Told(NamedTuple):
     seconds: float = 0.0
 
 
-def _file(folder: Path, title: str) -> Path:
-    return folder / f"{digest_bytes(title.encode())[:32]}.json"
+def telling_folder(layout: Layout, run_id: str, *, far: bool) -> Path:
+    """Return the folder in which a run and its tasks tell each other.
+
+    Args:
+        layout: the store.
+        run_id: of the run.
+        far: whether tasks may be on other machines.
+    """
+    return (layout.telling if far else layout.telling_nearby) / run_id
+
+
+def _name(title: str) -> str:
+    return f"{digest_bytes(title.encode())[:32]}{_SUFFIX}"
 
 
 def _read(file: Path) -> Told | None:
     try:
-        title, progress, how, seconds = json.loads(file.read_bytes())
+        title, progress, how, seconds = json.loads(STORAGE.read(file, _MOST_BYTES))
     except (OSError, ValueError):  # not yet there, or just removed
         return None
     return Told(title, progress and StageProgress(*progress), how, seconds)
 
 
-def held_back(folder: Path | None) -> bool:
-    """Whether a task must not begin, because its run is paused.
+def asked_of_tasks(folder: Path | None) -> Asking:
+    """Return what a run asks of its tasks; `stop` if its attempt is over.
 
     Args:
-        folder: of the run; None if the task runs in the run's process.
+        folder: of the attempt; None if the task runs in the run's process.
     """
-    return _held_here.is_set() if folder is None else (folder / _HOLD).exists()
+    if folder is None:
+        return "hold" if _held_here.is_set() else "go"
+    try:
+        found = STORAGE.read(folder / _RUN, _MOST_BYTES)
+    except FileNotFoundError:
+        return "stop"
+    except OSError:  # whoever cannot be heard has asked for nothing
+        return "go"
+    return "stop" if found == b"stop" else "hold" if found == b"hold" else "go"
 
 
 def hold_here(held: bool = True) -> None:
@@ -71,7 +127,7 @@ def telling(folder: Path | None, title: str) -> Iterator[None]:
     """Tell of a task that is executed in this block, and stop it if the run is being stopped.
 
     Args:
-        folder: where its file goes; None if it runs in the process of its run.
+        folder: of the run's attempt; None if the task runs in the process of its run.
         title: of the task.
     """
     if folder is None:
@@ -86,8 +142,7 @@ def telling(folder: Path | None, title: str) -> Iterator[None]:
             yield
         finally:
             teller.ended.set()
-            beating.join()
-            teller.write()
+            beating.join(_PATIENCE_SECONDS)
 
 
 class _Teller:
@@ -97,7 +152,6 @@ class _Teller:
         self._began = time.monotonic()
         self._said = self._last = Told(title)
         self._written = False
-        self._is_shared = folder.exists()  # the mirror of a store in a bucket is not, on another machine
 
     def on_start(self, title: str) -> None:
         """Begin again to measure time."""
@@ -112,63 +166,95 @@ class _Teller:
         self._last = self._last._replace(how=how, seconds=time.monotonic() - self._began)
 
     def beat(self) -> None:
-        """Write what is new, and look for a stop, until the task has ended."""
-        self.write()
-        while not self.ended.wait(_SECONDS):
-            if (self._folder / _STOP).exists() or (self._is_shared and not self._folder.exists()):
+        """Look what is asked, and write what is new, until the task has ended or must stop."""
+        paces = _paces(self._folder)
+        look, write = paces.look.first, paces.write.first
+        due = time.monotonic() + write
+        while not self.ended.wait(look):
+            if asked_of_tasks(self._folder) == "stop":
                 request_stop()
-            self.write()
+                return  # the folder is gone, or goes soon
+            look = paces.look.after(look)
+            if time.monotonic() >= due:
+                self._write()
+                write = paces.write.after(write)
+                due = time.monotonic() + write
+        self._write()
 
-    def write(self) -> None:
+    def _write(self) -> None:
         """Write what is new, if anything; a run without figures is better than one that fails."""
         now = self._last
         if self._written and now == self._said:
             return
-        file = _file(self._folder, now.title)
-        try:
-            temporary = file.with_suffix(".new")
-            temporary.write_text(json.dumps(now), "utf-8")
-            temporary.replace(file)
-        except OSError:
-            return
-        self._said, self._written = now, True
+        with suppress(OSError):
+            STORAGE.leave(self._folder / _name(now.title), json.dumps(now).encode())
+            self._said, self._written = now, True
 
 
 class Listening:
-    """Hears in the run's process what its tasks tell, and passes it to the callbacks that it is given."""
+    """Hears in the run's process what its tasks tell, and passes it to the callbacks that it is given.
 
-    def __init__(self, folder: Path) -> None:
+    Args:
+        layout: the store.
+        folder: of the run's attempt.
+    """
+
+    def __init__(self, layout: Layout, folder: Path) -> None:
         self.folder = folder
+        self.below_the_store = folder.relative_to(layout.root).as_posix()
         self._callbacks: TaskCallbacks | None = None
         self._started: set[str] = set()
+        self._ends: dict[str, Told] = {}  # what was heard, and not asked for yet, by name
+        self._over: set[str] = set()  # names that were asked for: their files can go
         self._ended = threading.Event()
+        self._pace = _paces(folder).listen
+        self._pause = self._pace.first
 
     def take_callbacks(self) -> None:
-        """Use the callbacks that are installed where this is called."""
+        """Use the callbacks that are installed where this is called; tasks are about to begin."""
         self._callbacks = CALLBACKS.get()
+        self._pause = self._pace.first
 
     def last(self, title: str) -> Told | None:
-        """Return what a task that has ended told last, and forget its file."""
-        file = _file(self.folder, title)
-        told = _read(file)
-        file.unlink(missing_ok=True)
-        return told
+        """Return what a task that has ended told last, and forget it."""
+        name = _name(title)
+        if name in self._over:
+            return None
+        self._over.add(name)
+        return self._ends.pop(name, None) or _read(self.folder / name)
 
-    def stop(self) -> None:
-        """Have every task of the run stop soon, on whichever machine it is."""
-        (self.folder / _STOP).touch()
+    def ask(self, asking: Asking) -> None:
+        """Ask something of every task of the run, on whichever machine it is.
 
-    def hold(self) -> None:
-        """Have no task of the run begin any more."""
-        (self.folder / _HOLD).touch()
+        After a signal there is little time, so a store that does not answer is not waited for.
+        """
+        asked = threading.Thread(target=self._ask, args=[asking], name="asking", daemon=True)
+        asked.start()
+        asked.join(1.0)
+
+    def _ask(self, asking: Asking) -> None:
+        with suppress(OSError):
+            STORAGE.leave(self.folder / _RUN, asking.encode())
 
     def listen(self) -> None:
         """Pass on what is new, until `close`."""
-        while not self._ended.wait(_SECONDS):
-            for file in self.folder.glob("*.json"):
-                told, callbacks = _read(file), self._callbacks
-                if told is not None and told.how is None and callbacks is not None:
-                    self._pass(callbacks, told)
+        seen: dict[str, Hashable] = {}
+        while not self._ended.wait(self._pause):
+            self._pause = self._pace.after(self._pause)
+            with suppress(OSError):
+                for name, stamp in STORAGE.stamps(self.folder).items():
+                    if name in self._over:
+                        STORAGE.remove(self.folder / name)
+                    elif name.endswith(_SUFFIX) and seen.get(name) != stamp:
+                        seen[name] = stamp
+                        self._hear(name)
+
+    def _hear(self, name: str) -> None:
+        told, callbacks = _read(self.folder / name), self._callbacks
+        if told is not None and told.how is not None:
+            self._ends[name] = told
+        elif told is not None and callbacks is not None:
+            self._pass(callbacks, told)
 
     def _pass(self, callbacks: TaskCallbacks, told: Told) -> None:
         if told.title not in self._started:
@@ -183,35 +269,26 @@ class Listening:
 
 
 @contextmanager
-def listening(folder: Path) -> Iterator[Listening]:
-    """Listen to the tasks of a run in this block; an interruption stops them.
+def listening(layout: Layout, folder: Path) -> Iterator[Listening]:
+    """Listen to the tasks of a run in this block; after it, those that still run are stopped.
 
     Args:
+        layout: the store.
         folder: of the run. Each attempt has its own folder in it: a task of an earlier attempt that still
             runs stops when it misses its own, and a new task must not see what the old ones were told.
+
+    Raises:
+        OSError: the store cannot be written to.
     """
-    _sweep(folder)
-    heard = Listening(folder / uuid.uuid4().hex)
-    heard.folder.mkdir(parents=True)
+    STORAGE.remove_tree(folder)
+    heard = Listening(layout, folder / uuid.uuid4().hex)
+    STORAGE.make_folder(heard.folder)
+    STORAGE.leave(heard.folder / _RUN, b"go")
     thread = threading.Thread(target=heard.listen, name="listening", daemon=True)
     thread.start()
     try:
         yield heard
-    except BaseException as error:
-        if not isinstance(error, Exception):
-            heard.stop()
-        raise
-    else:
-        shutil.rmtree(folder, ignore_errors=True)
     finally:
         heard.close()
-        thread.join()
-
-
-def _sweep(folder: Path) -> None:
-    """Remove what interrupted attempts have left: of this run, and of other runs long ago."""
-    shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):  # another run removes them, too
-        for stop in folder.parent.glob(f"*/*/{_STOP}"):
-            if time.time() - stop.stat().st_mtime > _KEPT_SECONDS:
-                shutil.rmtree(stop.parent.parent, ignore_errors=True)
+        thread.join(_PATIENCE_SECONDS)
+        STORAGE.remove_tree(folder)

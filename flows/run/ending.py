@@ -5,7 +5,8 @@ Prefect sends the same signal when a run is cancelled and when its worker is sto
 for the run's state. If it does not answer, a signal counts as a crash and Ctrl-C as a cancellation.
 
 After a signal there is little time (`deadline`). So the tasks are stopped and the end is recorded first,
-before anything is closed.
+before anything is closed. Tasks that the signal ended without a word are then reported as Cancelled: Prefect
+would show them as Running for ever.
 """
 
 import logging
@@ -14,10 +15,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from uuid import UUID
 
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterId,
+    TaskRunFilter,
+    TaskRunFilterState,
+    TaskRunFilterStateType,
+)
 from prefect.client.schemas.objects import StateType
 from prefect.exceptions import Abort, Pause, TerminationSignal
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
+from prefect.states import Cancelled
 
 from tokmill.flows.run.deadline import SECONDS, end_soon
 from tokmill.flows.run.so_far import SoFar
@@ -29,6 +38,8 @@ _LOG = logging.getLogger(__name__)
 _ANSWER_SECONDS = 2.0
 _SECONDS_OF_A_WORKERS_RUN = 2.5  # Prefect checks after three, and again after three more
 _SECONDS_FOR_PREFECT = 0.5  # for its last messages, once the end is recorded and announced
+_UNFINISHED = [StateType.RUNNING, StateType.PENDING]
+_CANCELLED = "the run was cancelled before this was done"
 _RUN_STATES: dict[StateType, State] = {
     StateType.CANCELLING: "cancelled",
     StateType.CANCELLED: "cancelled",
@@ -76,6 +87,9 @@ class Ending:
                 catalog.note_end(run_id, state=known, message=message, found=found)
         except StoreError as unwritten:
             error.add_note(str(unwritten))
+            return
+        if known == "cancelled":
+            cancel_tasks(run_id)
 
     @contextmanager
     def at_once(self, stop: Callable[[], None]) -> Iterator[None]:
@@ -120,13 +134,32 @@ def message_of(error: BaseException) -> str:
 
 def server_state(run_id: str) -> State | None:
     """Return `cancelled` or `suspended` if Prefect's server has the run in that state; None otherwise."""
+    with _last_words(run_id) as client:
+        state = client.read_flow_run(UUID(run_id)).state
+        return _RUN_STATES.get(state.type) if state is not None else None
+    return None
+
+
+def cancel_tasks(run_id: str) -> None:
+    """Report the tasks of a cancelled run that have not reported an end of their own as Cancelled."""
+    unfinished = TaskRunFilterState(type=TaskRunFilterStateType(any_=_UNFINISHED))
+    of_this_run = FlowRunFilter(id=FlowRunFilterId(any_=[UUID(run_id)]))
+    with _last_words(run_id) as client:
+        found = client.read_task_runs(
+            flow_run_filter=of_this_run, task_run_filter=TaskRunFilter(state=unfinished)
+        )
+        for task_run in found:
+            client.set_task_run_state(task_run.id, Cancelled(message=_CANCELLED), force=True)
+
+
+@contextmanager
+def _last_words(run_id: str) -> Iterator[SyncPrefectClient]:
+    """Yield a client that does not wait long; whatever fails in this block is only noted."""
     try:
         with (
             temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
             get_client(sync_client=True, httpx_settings={"timeout": _ANSWER_SECONDS}) as client,
         ):
-            state = client.read_flow_run(UUID(run_id)).state
+            yield client
     except Exception as error:  # the end of the run must not depend on the server
         _LOG.info("cannot reach the server at the end of run %s: %s", run_id, error)
-        return None
-    return _RUN_STATES.get(state.type) if state is not None else None

@@ -37,7 +37,6 @@ from tokmill.flows.run.filled import TABLES, Section, overrides_of, shown_values
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.naming import tag_run, typed_name
 from tokmill.flows.run.page import Page, shown_to
-from tokmill.flows.run.prefect_task import drop_bare_ends
 from tokmill.flows.run.progress import Both, Reporter, Silent, noting_warnings
 from tokmill.flows.run.recording import recorded
 from tokmill.flows.run.results import RunResult
@@ -294,7 +293,6 @@ def _execute(
     so_far: SoFar,
 ) -> RunResult:
     run_id = str(provenance.flow_run_id)
-    drop_bare_ends()
     tag_run(profile)
     with RUNNERS[machine.runner].opened(machine, run_id) as tasks, noting_warnings(reporter):
         page = Page(store, run_id, profile.name, _links(store, run_id), tasks.task_runs)

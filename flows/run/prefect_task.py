@@ -9,7 +9,6 @@ Prefect's result files (artifact references of a few hundred bytes) are in `<sto
 move with the store.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -29,18 +28,21 @@ from prefect.states import Cancelled
 from prefect.task_runners import TaskRunner
 
 from tokmill.flows.errors import RunError
-from tokmill.flows.run.elsewhere import Listening, held_back, hold_here, telling
+from tokmill.flows.run.elsewhere import Listening, asked_of_tasks, hold_here, telling
 from tokmill.flows.run.groups import GroupError, divided, group_title
 from tokmill.flows.run.machine import supply_credentials
 from tokmill.flows.run.performing import perform
+from tokmill.flows.run.plain_logs import keep_logs_plain
 from tokmill.flows.run.tasks import Asked, Ended, TaskSpec
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.digest import digest_bytes
-from tokmill.tokenizer.core.stopping import request_stop
+from tokmill.tokenizer.core.stopping import StopRequested, request_stop
 
-_ENGINE = "prefect.task_runs"
-_PAUSED = "the run was paused before this was done"
+_PAUSED = "the run was paused before this was begun"
+_STOPPED = "the run was stopped before this was done; whatever was published before is kept"
+
+keep_logs_plain()  # also in a process of a pool, which imports this for its first task
 
 
 def results_folder(store: Path) -> Path:
@@ -113,21 +115,24 @@ def _remember(store: Path, key: str, refs: list[ArtifactRef]) -> None:
 
 @task(cache_policy=FingerprintPolicy(), persist_result=True, result_serializer="json")
 def realize(sealed: Sealed) -> Any:
-    """Publish the requested artifacts, unless the store has them.
+    """Publish the requested artifacts, unless the store has them; what a stop ends is Cancelled.
 
     Raises:
         GroupError: one of several failed.
         Exception: otherwise as `performing.perform`.
     """
     logger = get_run_logger()
-    drop_bare_ends()  # also in a process of a pool
+    folder = _telling_folder(sealed.specs[0])
     refs: list[ArtifactRef] = []
     for spec, title in zip(sealed.specs, sealed.titles, strict=True):
-        if held_back(spec.telling):
-            return Cancelled(message=_PAUSED)
+        asked = asked_of_tasks(folder)
+        if asked != "go":
+            return Cancelled(message=_PAUSED if asked == "hold" else _STOPPED)
         try:
-            with telling(spec.telling, title):
+            with telling(folder, title):
                 refs.append(perform(spec, title, logger.info).ref)
+        except StopRequested:
+            return Cancelled(message=_STOPPED)
         except Exception as error:
             if len(sealed.specs) == 1:
                 raise
@@ -135,14 +140,9 @@ def realize(sealed: Sealed) -> Any:
     return refs
 
 
-def drop_bare_ends() -> None:
-    """Keep "Finished in state Completed()" out of this process's logs; the page logs ends with figures."""
-    logging.getLogger(_ENGINE).addFilter(_says_more)  # which is added once
-
-
-def _says_more(record: logging.LogRecord) -> bool:
-    """Whether a message says more than that a task has ended well."""
-    return record.levelno > logging.INFO or not record.getMessage().startswith("Finished in state ")
+def _telling_folder(spec: TaskSpec) -> Path | None:
+    """Return where a task tells of itself, in this machine's view of the store; None in the run's process."""
+    return None if spec.telling is None else Store.open(spec.store).root / spec.telling
 
 
 def as_task(specs: Sequence[TaskSpec], task_run_name: str) -> Task[..., list[ArtifactRef]]:
@@ -196,7 +196,7 @@ class PrefectTasks:
         return [member for group in divided(asked, self.workers) for member in self._submit(group)]
 
     def _submit(self, asked: Sequence[Asked]) -> list[Member]:
-        folder = None if self.heard is None else self.heard.folder
+        folder = None if self.heard is None else self.heard.below_the_store
         specs = [replace(each.spec, telling=folder) for each in asked]
         titles = [each.title for each in asked]
         # all of them have ended, so the page is told of them, and nobody has to wait, or to be sent them
@@ -218,17 +218,18 @@ class PrefectTasks:
             return Ended(None)
         state = submitted.group.state
         outcome = submitted.group.result(raise_on_failure=False)
+        if state.name == "Cached":
+            return Ended(outcome[submitted.index], cached=True)
         told = self.heard.last(submitted.title) if self.heard is not None else None
         how, seconds = (None, 0.0) if told is None else (told.how, told.seconds)
         if state.is_completed():
-            return Ended(outcome[submitted.index], state.name == "Cached", how, seconds)
-        if state.is_cancelled():  # held back by `paused`
-            return Ended(None)
+            return Ended(outcome[submitted.index], False, how, seconds)
+        if state.is_cancelled():  # held back by `paused`; else its process was told to stop, for another run
+            return Ended(None if state.message == _PAUSED else RunError(_STOPPED))
         if isinstance(outcome, GroupError):
-            index = submitted.index - len(outcome.refs)
-            if index < 0:
-                return Ended(outcome.refs[submitted.index], False, how, seconds)
-            return Ended(outcome.error if index == 0 else None)
+            done = submitted.index < len(outcome.refs)
+            failed = outcome.error if submitted.index == len(outcome.refs) else None
+            return Ended(outcome.refs[submitted.index], False, how, seconds) if done else Ended(failed)
         return Ended(outcome if isinstance(outcome, BaseException) else RunError(str(state.message)))
 
     def stop(self) -> None:
@@ -236,7 +237,7 @@ class PrefectTasks:
         if self.heard is None:
             request_stop()
         else:
-            self.heard.stop()
+            self.heard.ask("stop")
 
     def paused(self) -> Pause | None:
         """See `tasks.Tasks`; what was submitted and has not begun is held back."""
@@ -247,5 +248,5 @@ class PrefectTasks:
         if self.heard is None:
             hold_here()
         else:
-            self.heard.hold()
+            self.heard.ask("hold")
         return Pause(state=asked)

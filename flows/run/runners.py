@@ -18,9 +18,9 @@ from prefect.exceptions import Pause, TerminationSignal
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.run.elsewhere import hold_here, listening
+from tokmill.flows.run.elsewhere import hold_here, listening, telling_folder
 from tokmill.flows.run.machine import Machine, RunnerName
-from tokmill.flows.run.prefect_task import PrefectTasks, results_folder
+from tokmill.flows.run.prefect_task import PrefectTasks
 from tokmill.flows.server.children import end_descendants
 from tokmill.tokenizer.core.stopping import allow_work, request_stop
 
@@ -64,17 +64,19 @@ def _elsewhere(made: Callable[[Machine], TaskRunner[Any]]) -> Open:
 
     @contextmanager
     def opened(machine: Machine, run_id: str) -> Iterator[PrefectTasks]:
-        runner, folder = made(machine), results_folder(machine.open_store().root) / "telling" / run_id
-        with ExitStack() as until_done:
+        runner, layout = made(machine), machine.open_store().layout
+        folder = telling_folder(layout, run_id, far=machine.address is not None)
+        with listening(layout, folder) as heard, ExitStack() as until_done:
             with _own_signals():
                 until_done.enter_context(runner)
-            heard = until_done.enter_context(listening(folder))
             try:
                 yield PrefectTasks(runner, machine.workers, heard)
-            except TerminationSignal:
-                heard.stop()
-                end_descendants()
-                until_done.pop_all()
+            except BaseException as error:
+                if not isinstance(error, Exception | Pause):
+                    heard.ask("stop")
+                if isinstance(error, TerminationSignal):
+                    end_descendants()
+                    until_done.pop_all()
                 raise
 
     return opened

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from tokmill.flows.run.limits import Limits
@@ -25,7 +24,7 @@ class TaskSpec:
         provenance: the run's provenance. Tasks do not ask the server for the deployment themselves, because
             one client per task costs more CPU time than the rest of its orchestration.
         limits: how long the stage may take, and how often it is tried.
-        telling: the folder in which a task of another process tells of itself; None in this process.
+        telling: where a task of another process tells of itself, below the store; None in this process.
         refresh: whether the artifact is made although the store has it.
         credentials: the block that has those for object storage; see `flows.run.credentials`.
     """
@@ -36,7 +35,7 @@ class TaskSpec:
     memory_bytes: int | None = None
     provenance: Provenance | None = None
     limits: Limits = field(default_factory=Limits)
-    telling: Path | None = None
+    telling: str | None = None
     refresh: bool = False
     credentials: str | None = None
 

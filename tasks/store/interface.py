@@ -9,7 +9,7 @@ Whoever implements it keeps these promises:
 - `opened` follows no link and opens regular files only.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from io import BufferedReader
 from pathlib import Path
@@ -122,6 +122,14 @@ class Storage(Protocol):
 
     def replace(self, path: Path, data: bytes) -> None:
         """Write a file durably; a reader, or a crash, finds either the old bytes or the new ones."""
+        ...
+
+    def leave(self, path: Path, data: bytes) -> None:
+        """Write a file that need not survive a crash; a reader finds either the old bytes or the new ones."""
+        ...
+
+    def stamps(self, folder: Path) -> dict[str, Hashable]:
+        """Return the names in a folder, each with what is another one once it was written anew."""
         ...
 
     def touch(self, path: Path) -> None:

@@ -7,6 +7,7 @@
     <store>/annotations/<run id>.<…>.json      a tag or a note that somebody gave a run afterwards
     <store>/damaged/<kind>/<prefix>-<n>/       damaged artifacts that were set aside
     <store>/leases/<run id>.json               which process executes a run, and what it needs
+    <store>/telling/<run id>/                  what a run and its tasks on other machines tell each other
     <store>/removed/<kind>/<prefix>.json       a tombstone: a removed artifact's record, when, and by whom
     <store>/catalog.duckdb                     the index over all of these
     <store>/.tmp/  .locks/  .cache/            work in progress, process locks, the file digest cache
@@ -28,7 +29,9 @@ from tokmill.tasks.store.storage import STORAGE
 PREFIX_CHARS = 16
 RECORD_FILE = "record.json"
 DEFAULT_STORE = "tokmill-store"
-RESERVED_KINDS = frozenset({"labels", "aliases", "runs", "annotations", "leases", "damaged", "removed"})
+RESERVED_KINDS = frozenset({
+    "labels", "aliases", "runs", "annotations", "leases", "telling", "damaged", "removed",
+})  # fmt: skip
 
 KIND_PATTERN = r"[a-z][a-z0-9_]{0,99}"
 NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}(/[A-Za-z0-9][A-Za-z0-9_.+-]{0,199})*"
@@ -85,7 +88,12 @@ class Layout:
 
     @property
     def telling(self) -> Path:
-        """What tasks of other processes tell their runs, in a folder for each."""
+        """What runs and their tasks on other machines tell each other, in a folder per run."""
+        return self.root / "telling"
+
+    @property
+    def telling_nearby(self) -> Path:
+        """Likewise, of tasks in other processes of the run's machine."""
         return self.results / "telling"
 
     @property

@@ -3,7 +3,7 @@
 - damaged artifacts that were set aside, once they are old enough;
 - temporary folders of dead processes;
 - Prefect's result files of artifacts that are gone: `.prefect/<verb>-<fingerprint>`;
-- what tasks of ended runs told from other processes: `.prefect/telling/<run id>`;
+- what ended runs and their tasks told each other: `telling/<run id>`, `.prefect/telling/<run id>`;
 - columns of text that were given in memory and that no artifact points at (`.texts`), once they are old
   enough: whoever wrote them may be about to use them.
 
@@ -100,12 +100,12 @@ def _results(layout: Layout, garbage: Container[str]) -> Iterator[Leftover]:
 
 
 def _telling(layout: Layout) -> Iterator[Leftover]:
-    names = [entry.name for entry in STORAGE.entries(layout.telling)]
+    folders = (layout.telling, layout.telling_nearby)
+    paths = [folder / entry.name for folder in folders for entry in STORAGE.entries(folder)]
     alive = live_leases(layout)  # a run has its lease before it has its folder, and longer
-    for name in names:
-        if name not in alive:
-            path = layout.telling / name
-            yield Leftover("what tasks of an ended run told", path, tree_bytes(path))
+    for path in paths:
+        if path.name not in alive:
+            yield Leftover("what an ended run and its tasks told", path, tree_bytes(path))
 
 
 def _temporary(layout: Layout) -> Iterator[Leftover]:

@@ -3,7 +3,7 @@
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from io import BufferedReader
 from pathlib import Path
@@ -74,6 +74,22 @@ class LocalStorage:
     def replace(self, path: Path, data: bytes) -> None:
         """Write a file durably: a temporary one, then a rename."""
         write_atomically(path, data)
+
+    def leave(self, path: Path, data: bytes) -> None:
+        """Write a file that need not survive a crash: a temporary one, then a rename, and no flush."""
+        temporary = path.with_name(f".{path.name}.new")
+        temporary.write_bytes(data)
+        temporary.replace(path)
+
+    def stamps(self, folder: Path) -> dict[str, Hashable]:
+        """Return the names in a folder, each with its inode and time; nothing if it is missing."""
+        found: dict[str, Hashable] = {}
+        with suppress(FileNotFoundError), os.scandir(folder) as entries:
+            for entry in entries:
+                with suppress(FileNotFoundError):
+                    state = entry.stat(follow_symlinks=False)
+                    found[entry.name] = (state.st_ino, state.st_mtime_ns, state.st_size)
+        return found
 
     def touch(self, path: Path) -> None:
         """Set the modification time of a file to now."""

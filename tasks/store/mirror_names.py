@@ -2,7 +2,7 @@
 
 Names of the index are answered from one listing, those of artifacts' files from one per kind. For leases, the
 service is asked each time: whoever removes artifacts and whoever needs them must see each other at once
-(`tasks.store.leases`).
+(`tasks.store.leases`). So it is for what a run and its tasks on other machines tell each other.
 """
 
 import errno
@@ -52,6 +52,7 @@ class MirrorNames:
         self._local = LocalStorage()
         self._listed = Listing(f"{url}/{INDEX}")
         self._asked = Unlisted(f"{url}/{INDEX}")
+        self._told = Unlisted(url)
         self._files: dict[str, Listing] = {}
         self._held: dict[str, tuple[int, Held]] = {}
 
@@ -62,10 +63,12 @@ class MirrorNames:
         return keys.place_of(self._relative(path))
 
     def _index_url(self, name: str) -> str:
-        return f"{self._url}/{INDEX}/{name}"
+        return keys.index_url(self._url, name)
 
     def _index(self, name: str) -> Names:
         """What knows a name of the index."""
+        if keys.is_told(name):
+            return self._told
         return self._asked if f"{name}/".startswith(_LEASES) else self._listed
 
     def _listing_of(self, folder: str) -> Listing:

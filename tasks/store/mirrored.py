@@ -15,13 +15,14 @@ import functools
 import os
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from io import BufferedReader
 from pathlib import Path
 
 from tokmill.tasks import remote
+from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.store import keys, transfers
 from tokmill.tasks.store.arriving import ArrivingPath
 from tokmill.tasks.store.digest import FileEntry
@@ -77,6 +78,9 @@ class MirroredStorage(MirrorNames):
 
     def read(self, path: Path, most_bytes: int) -> bytes:
         """See `Storage`."""
+        place = self._place(path)
+        if keys.is_told(place.rest):
+            return remote.read(self._index_url(place.rest), most_bytes)
         return self._local.read(self._here(path), most_bytes)
 
     def digest(self, path: Path) -> str:
@@ -108,6 +112,26 @@ class MirroredStorage(MirrorNames):
         remote.write(self._index_url(place.rest), data)
         self._index(place.rest).changed(place.rest, there=True)
         self._keep(path, data)
+
+    def leave(self, path: Path, data: bytes) -> None:
+        """See `Storage`."""
+        place = self._place(path)
+        if keys.is_told(place.rest):
+            remote.write(self._index_url(place.rest), data)
+        else:
+            self._local.leave(path, data)
+
+    def stamps(self, folder: Path) -> dict[str, Hashable]:
+        """See `Storage`."""
+        place = self._place(folder)
+        if not keys.is_told(place.rest):
+            return self._local.stamps(folder)
+        found = remote.listed(self._index_url(place.rest), recursive=False)
+        return {
+            info.url.rpartition("/")[2]: (info.etag, info.modified_ns, info.num_bytes)
+            for info in found
+            if not info.is_folder
+        }
 
     def touch(self, path: Path) -> None:
         """See `Storage`; the object is written again, since services have no other way."""
@@ -225,10 +249,10 @@ class MirroredStorage(MirrorNames):
         """See `Storage`."""
         place = self._place(folder)
         if place.part == "index" and keys.is_artifact(place.rest):
-            with suppress(OSError):
+            with suppress(OSError, TaskError):
                 self._remove_artifact(place.rest)
         elif place.part != "local":
-            with suppress(OSError):
+            with suppress(OSError, TaskError):
                 for path in list(self.tree(folder)):
                     self.remove(path)
         self._local.remove_tree(folder)

@@ -8,7 +8,7 @@ The catalog's DuckDB file, the cache of file digests and the source files are al
 through here. A test (`tests/test_tasks/test_store_storage.py`) lists who else uses files directly, and why.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from io import BufferedReader
 from pathlib import Path
@@ -85,6 +85,14 @@ class RoutedStorage:
     def replace(self, path: Path, data: bytes) -> None:
         """See `Storage`."""
         self._at(path).replace(path, data)
+
+    def leave(self, path: Path, data: bytes) -> None:
+        """See `Storage`."""
+        self._at(path).leave(path, data)
+
+    def stamps(self, folder: Path) -> dict[str, Hashable]:
+        """See `Storage`."""
+        return self._at(folder).stamps(folder)
 
     def touch(self, path: Path) -> None:
         """See `Storage`."""

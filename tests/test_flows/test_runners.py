@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,11 +21,7 @@ from tests.test_flows.commands import Tokmill, finished, free_port
 from tests.test_flows.corpora import write_project
 from tokmill.flows.errors import UsageError
 from tokmill.flows.profile import load_profile
-from tokmill.flows.run.elsewhere import held_back, hold_here, listening, telling
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.tasks import CALLBACKS, TaskCallbacks
-from tokmill.tasks.core.context import StageProgress
-from tokmill.tokenizer.core.stopping import StopRequested, allow_work, raise_if_stopped
 
 START_SECONDS = 120
 DOCUMENTS = 1200
@@ -179,88 +174,3 @@ def test_a_runner_without_its_extra_is_named(runner: str, monkeypatch: pytest.Mo
         runners[runner].opened(machine, "run"),
     ):
         pass
-
-
-class Heard:
-    """Notes what the callbacks are told."""
-
-    def __init__(self) -> None:
-        self.said: list[tuple[Any, ...]] = []
-
-    def callbacks(self) -> TaskCallbacks:
-        """Callbacks that note everything."""
-        return TaskCallbacks(
-            lambda title: self.said.append((title,)),
-            lambda title, progress: self.said.append((title, progress)),
-            lambda title, how: self.said.append((title, how)),
-        )
-
-
-def test_a_task_elsewhere_is_heard(tmp_path: Path) -> None:
-    heard, progress = Heard(), StageProgress(3, 7, "merges")
-    with heard.callbacks().installed(), listening(tmp_path) as listener:
-        listener.take_callbacks()
-        with telling(listener.folder, "train"):
-            callbacks = CALLBACKS.get()
-            assert callbacks is not None
-            callbacks.on_start("train")
-            callbacks.on_progress("train", progress)
-            wait_for(lambda: ("train", progress) in heard.said, 10)
-            callbacks.on_end("train", "made")
-        last = listener.last("train")
-
-    assert heard.said[0] == ("train",)
-    assert last is not None
-    assert (last.how, last.progress) == ("made", progress)
-    assert last.seconds > 0
-    assert listener.last("train") is None
-
-
-def test_an_interrupted_run_stops_its_tasks_elsewhere(tmp_path: Path) -> None:
-    def stopped() -> bool:
-        try:
-            raise_if_stopped()
-        except StopRequested:
-            return True
-        return False
-
-    with pytest.raises(KeyboardInterrupt), listening(tmp_path / "run") as heard:
-        raise KeyboardInterrupt
-    with telling(heard.folder, "train"):
-        wait_for(stopped, 10)
-    allow_work()
-
-    with listening(tmp_path / "run") as again, telling(again.folder, "train"):
-        assert not stopped()
-    assert not list(tmp_path.iterdir())
-
-
-class Looked(type(Path())):  # type: ignore[misc]
-    """A path that counts how often somebody has looked whether it, or one below it, exists."""
-
-    looks = threading.Semaphore(0)
-
-    def exists(self, **options: Any) -> bool:
-        """See `Path.exists`."""
-        found = bool(super().exists(**options))
-        self.looks.release()
-        return found
-
-
-def test_a_task_that_shares_no_folder_with_its_run_is_not_stopped(tmp_path: Path) -> None:
-    with telling(Looked(tmp_path / "on-another-machine"), "train"):
-        for _ in range(4):  # one as it begins; what one finds has had its effect by the next
-            assert Looked.looks.acquire(timeout=START_SECONDS)
-        raise_if_stopped()
-
-
-def test_a_paused_run_begins_no_task_elsewhere(tmp_path: Path) -> None:
-    with listening(tmp_path) as heard:
-        before = held_back(heard.folder)
-        heard.hold()
-        after = held_back(heard.folder)
-
-    assert (before, after, held_back(None)) == (False, True, False)
-    hold_here()
-    assert held_back(None)
-    hold_here(False)

@@ -269,6 +269,10 @@ def test_leftovers_go_and_what_is_of_use_stays(store):
     ):
         (results / name).parent.mkdir(parents=True, exist_ok=True)
         (results / name).write_text("12345")
+    for run in ("ended", "r"):
+        told = store.layout.telling / run / "attempt" / "run"
+        told.parent.mkdir(parents=True)
+        told.write_text("go")
     damaged = store.root / "damaged" / "text" / f"{'d' * 16}-1"
     damaged.mkdir(parents=True)
     (damaged / "text.txt").write_text("1234567")
@@ -283,11 +287,13 @@ def test_leftovers_go_and_what_is_of_use_stays(store):
         f"damaged/text/{'d' * 16}-1": 7,
         f".prefect/write-{'e' * 64}": 5,
         ".prefect/telling/ended": 5,
+        "telling/ended": 2,
         ".tmp/1-2": 0,
     }
     assert sorted(path.name for path in results.rglob("*") if path.is_file()) == [
         "task.json",
         f"write-{ref.fingerprint}",
     ]
+    assert [path.name for path in store.layout.telling.iterdir()] == ["r"]
     assert not damaged.exists()
     assert not stale.parent.exists()

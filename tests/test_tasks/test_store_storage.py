@@ -24,6 +24,7 @@ ALLOWED = {
     "digest": "digests source files, and what a stage wrote before it is published",
     "files": "looks at source files, and keeps its cache in a local SQLite file",
     "liveness": "asks the system for processes, in /proc",
+    "environment": "asks the system for its cores and the distributions that are installed",
     "naming": "a path that a person typed, which need not be in a store",
     "provenance": "asks the checkout that the code runs from for its commit",
 }
