@@ -22,6 +22,7 @@ from rich.text import Text
 
 from tokmill.flows.figures import counted, key_figures, outcome_words, span
 from tokmill.flows.pace import Pace
+from tokmill.flows.run.dag import Step
 from tokmill.flows.run.progress import Reporter, group_of
 from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
@@ -127,6 +128,9 @@ class Groups(ABC):
             self.groups[group] = known or TaskGroup(group, 0)
             self.groups[group].num_tasks += num_tasks
             self.groups[group].ended = None
+
+    def on_submit(self, step: Step) -> None:  # noqa: B027 - there is nothing to show
+        """A task is about to be submitted; its group is known already."""
 
     def on_start(self, task_name: str) -> None:
         """A task begins to work."""

@@ -4,9 +4,9 @@ The address is looked up just before, where the profile says that it is kept. It
 errors of the libraries, which may quote it, are told by their kind.
 """
 
-import os
 from urllib.parse import urlsplit
 
+from tokmill.flows.kept import KeptError, kept
 from tokmill.flows.notify.delivery import DeliveryError
 
 _TIMED_OUT, _TOO_MANY = 408, 429
@@ -51,26 +51,11 @@ def post(reference: str, body: bytes, timeout: float) -> None:
 
 
 def _address(reference: str) -> str:
-    kind, _, name = reference.partition(":")
-    address = os.environ.get(name, "") if kind == "env" else _of_block(name)
-    if not address:
-        fix = "set it for the process that executes the run"
-        raise DeliveryError(f"environment variable {name} is not set; {fix}", passing=False)
+    try:
+        address = kept(reference)
+    except KeptError as error:
+        raise DeliveryError(str(error), passing=error.passing) from error
     parts = urlsplit(address)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise DeliveryError("what it names is not a URL that begins with http:// or https://", passing=False)
     return address
-
-
-def _of_block(name: str) -> str:
-    """Return the value of a secret block of the Prefect server."""
-    from prefect.blocks.system import Secret  # noqa: PLC0415 - a second, and only for this
-
-    try:
-        value = Secret.load(name).get()  # type: ignore[union-attr]
-    except ValueError as error:
-        problem = f"the Prefect server has no secret block {name!r}"
-        raise DeliveryError(problem, passing=False) from error
-    except Exception as error:  # the server does not answer
-        raise DeliveryError(f"the secret block cannot be read: {type(error).__name__}") from error
-    return str(value)

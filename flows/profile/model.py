@@ -1,9 +1,10 @@
 """A profile: all settings of one run of the DAG, in one frozen, validated value.
 
 Each stage has a section, whose model is the stage's parameters; a missing section has the stage's defaults.
-`[experiment]` says what a run belongs to, `[execution]` has the machine settings, `[schedule]` the times of a
-deployment's runs, and `[notify]` says who is told of a run's end; none of them changes a fingerprint.
-`[train]` and `[tokenizer]` exclude each other: a run either trains a tokenizer or uses an existing one.
+`[experiment]` says what a run belongs to, `[execution]` has the machine settings, `[schedule]` the times of
+a deployment's runs; `[notify]` says who is told of a run's end, `[openlineage]` and `[mlflow]` which systems
+follow it. None of them changes a fingerprint. `[train]` and `[tokenizer]` exclude each other: a run either
+trains a tokenizer or uses an existing one.
 """
 
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ from tokmill.flows.profile.experiment import Experiment
 from tokmill.flows.profile.notify import Notify
 from tokmill.flows.profile.schedule import Schedule
 from tokmill.flows.profile.stages import StageName
+from tokmill.flows.profile.tracking import MLflow, OpenLineage
 from tokmill.tasks.audit.params import AuditParams, check_language
 from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.card.stage import CardParams
@@ -39,6 +41,10 @@ Size = Annotated[str, Field(pattern=SIZE)]
 
 DURATION = r"^[0-9]+(?:\.[0-9]+)?[smhd]$"
 Duration = Annotated[str, Field(pattern=DURATION)]
+
+
+NOT_RECORDED = ("notify", "openlineage", "mlflow")
+"""Sections that say whom a run tells of itself."""
 
 
 class Execution(BaseModel):
@@ -191,6 +197,8 @@ class Profile(BaseModel):
     schedule: Schedule | None = None
     execution: Execution = Execution()
     notify: Notify = Notify()
+    openlineage: OpenLineage = OpenLineage()
+    mlflow: MLflow = MLflow()
 
     _notes: tuple[str, ...] = PrivateAttr(())
     _changed: tuple[Change, ...] = PrivateAttr(())
@@ -231,5 +239,5 @@ class Profile(BaseModel):
         return self.model_dump(mode="json", exclude_none=True)
 
     def for_record(self) -> dict[str, Any]:
-        """Return the profile as JSON values for the run's record: all but whom the run tells of its end."""
-        return self.model_dump(mode="json", exclude_none=True, exclude={"notify"})
+        """Return the profile as JSON values for the run's record: all but whom the run tells of itself."""
+        return self.model_dump(mode="json", exclude_none=True, exclude=set(NOT_RECORDED))

@@ -15,6 +15,25 @@ Event: TypeAlias = Literal["failure", "gate", "completion"]
 _REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|block:[a-z0-9][a-z0-9-]*")
 
 
+def check_reference(reference: str | None, what: str, example: str) -> str | None:
+    """Return a reference to a secret, if it is one.
+
+    Args:
+        reference: as it is written in a profile; None if there is none.
+        what: it refers to, e.g. `the URL`.
+        example: name of a variable, for the message.
+
+    Raises:
+        ValueError: it is no reference. The message does not repeat it, since it may be the secret itself.
+    """
+    if reference is not None and not _REFERENCE.fullmatch(reference):
+        raise ValueError(
+            f"it must say where {what} is kept, and not be {what}: env:VARIABLE for an environment variable, "
+            f"or block:NAME for a secret block of the Prefect server; use e.g. env:{example}"
+        )
+    return reference
+
+
 class Notify(BaseModel):
     """Who is told how a run ended: a webhook, a command, or both."""
 
@@ -45,14 +64,7 @@ class Notify(BaseModel):
     @field_validator("webhook")
     @classmethod
     def _no_address(cls, webhook: str | None) -> str | None:
-        # The message does not repeat the value, which may be an address with a token.
-        if webhook is not None and not _REFERENCE.fullmatch(webhook):
-            raise ValueError(
-                "it must say where the URL is kept, and not be the URL: env:VARIABLE for an environment "
-                "variable, or block:NAME for a secret block of the Prefect server; "
-                "use e.g. env:TOKMILL_WEBHOOK"
-            )
-        return webhook
+        return check_reference(webhook, "the URL", "TOKMILL_WEBHOOK")
 
     @property
     def wanted(self) -> bool:

@@ -1,6 +1,7 @@
 """What is known of a run when it begins, for its record: its profile, its machine, who started it."""
 
 from tokmill.flows.profile import Profile
+from tokmill.flows.profile.model import NOT_RECORDED
 from tokmill.flows.run.called import named
 from tokmill.flows.run.caller import is_a_command
 from tokmill.flows.run.machine import Machine
@@ -43,7 +44,7 @@ def begun(
         overrides=[
             Override(field=change.field, before=change.before, after=change.after)
             for change in profile.changed
-            if change.path[0] != "notify"
+            if change.path[0] not in NOT_RECORDED
         ],
         experiment=profile.experiment.name or "",
         tags=profile.experiment.tags,

@@ -21,6 +21,7 @@ from tokmill.flows.run.composer import Locate
 from tokmill.flows.run.dag import Dag, Done, Job, Node, Step, walk
 from tokmill.flows.run.execution import Executor
 from tokmill.flows.run.machine import Machine
+from tokmill.flows.run.observing import attempt_of, followed
 from tokmill.flows.run.performing import perform
 from tokmill.flows.run.progress import Reporter, noting_warnings
 from tokmill.flows.run.recording import recorded
@@ -59,14 +60,17 @@ def run_directly(
     store.catalog.settle()
     note_end, announcer = partial(_note_end, store, run_id, so_far), announcer_of(profile, store)
     begins = begun(profile, machine, provenance, name=name)
-    with recorded(store, run_id, begins, so_far, note_end, announcer) as completed:
+    with (
+        recorded(store, run_id, begins, so_far, note_end, announcer) as completed,
+        followed(profile, attempt_of(run_id, begins, store), reporter, reporter.note) as told,
+    ):
         with pool_of(machine.workers) as pool, noting_warnings(reporter):
             so_far.sources = resolve_sources(profile, store, rehash=machine.rehash)
             dag = compose(so_far.sources, store.arriving)
             share = machine.memory_bytes // machine.workers
             tasks, limits = DirectTasks(pool), machine.limits
             settings = (machine.verify, share, provenance, limits, machine.refresh)
-            executor = Executor(store, tasks, reporter, *settings)
+            executor = Executor(store, tasks, told, *settings)
             so_far.rows, so_far.steps = executor.rows_so_far, executor.steps_so_far
             done = executor.run(dag.jobs)
         result = _result(run_id, dag, executor.rows, done)
@@ -136,14 +140,18 @@ def _recorded_as_found(
 ) -> RunResult:
     run_id, link = (str(uuid4()), None) if shown is None else (shown.run_id, shown.link)
     store, rows = machine.open_store(), so_far.rows()
-    for row in rows:
-        store.label(row.ref, row.name)
-        reporter.on_finish(row.task, row.how, row.seconds, row.ref, row.metrics)
     result = _result(run_id, dag, rows, done)
     provenance = Provenance.collect(flow_run_id=None if shown is None else run_id, run_id=run_id)
     note_end, announcer = partial(_note_end, store, run_id, so_far), announcer_of(profile, store, link=link)
     begins = begun(profile, machine, provenance, name=name, url=link)
-    with recorded(store, run_id, begins, so_far, note_end, announcer) as completed:
+    with (
+        recorded(store, run_id, begins, so_far, note_end, announcer) as completed,
+        followed(profile, attempt_of(run_id, begins, store), reporter, reporter.note) as told,
+    ):
+        for step, row in zip(so_far.steps(), rows, strict=True):
+            store.label(row.ref, row.name)
+            told.on_submit(step)
+            told.on_finish(row.task, row.how, row.seconds, row.ref, row.metrics)
         completed(result)
         if shown is not None:
             left = iter(rows)

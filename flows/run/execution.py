@@ -126,6 +126,8 @@ class Executor:
             hold([needed for step in progress.steps for needed in self._needed(step)])
             for group, num_tasks in Counter(group_of(step.title) for step in progress.steps).items():
                 self.reporter.expect(group, num_tasks)
+            for step in progress.steps:
+                self.reporter.on_submit(step)
             with TaskCallbacks(self._on_start, self.reporter.on_progress, self._on_end).installed():
                 self._submit(job, progress.steps)
         except Exception as error:  # raised after the running tasks have ended

@@ -36,6 +36,7 @@ from tokmill.flows.run.execution import Executor
 from tokmill.flows.run.filled import TABLES, Section, overrides_of, shown_values
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.naming import tag_run, typed_name
+from tokmill.flows.run.observing import attempt_of, followed
 from tokmill.flows.run.page import Page, shown_to
 from tokmill.flows.run.progress import Both, Reporter, Silent, noting_warnings
 from tokmill.flows.run.recording import recorded
@@ -72,8 +73,9 @@ class Watcher:
 # None in a run that a worker starts.
 _WATCHER: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
-_ONLY_IN_FILES = frozenset({"notify", "execution.credentials"})
-"""What the form cannot change: who writes to the API must not name a program to run, or others' secrets."""
+_ONLY_IN_FILES = frozenset({"notify", "openlineage", "mlflow", "execution.credentials"})
+"""What the form cannot change: who writes to the API must not name a program to run, others' secrets, or
+where results go."""
 
 
 def watched() -> Watcher:
@@ -273,11 +275,13 @@ def build(
         url=flow_run.ui_url,
     )
     announcer = announcer_of(profile, store, get_run_logger().warning, flow_run.ui_url)
+    attempt = attempt_of(run_id, begins, store, number=flow_run.run_count or 1)
     with (
         ending.after_all(),
         recorded(store, run_id, begins, so_far, ending.note, announcer) as completed,
+        followed(profile, attempt, reporter, get_run_logger().warning) as told,
     ):
-        result = _execute(profile, machine, store, reporter, provenance, compose, ending, so_far)
+        result = _execute(profile, machine, store, told, provenance, compose, ending, so_far)
         completed(result)
     return result
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Protocol
 
+from tokmill.flows.run.dag import Step
 from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
 
@@ -26,6 +27,9 @@ class Reporter(Protocol):
 
     def expect(self, group: str, num_tasks: int) -> None:
         """`num_tasks` more tasks of `group` (`encode[*]`) are about to be submitted."""
+
+    def on_submit(self, step: Step) -> None:
+        """A task, whose inputs are published, is about to be submitted."""
 
     def on_start(self, task_name: str) -> None:
         """A task (`encode[code/3]`, `ingest`) starts; not called for a cached task."""
@@ -49,6 +53,9 @@ class Silent:
     """A reporter that shows nothing."""
 
     def expect(self, group: str, num_tasks: int) -> None:
+        """Ignore it."""
+
+    def on_submit(self, step: Step) -> None:
         """Ignore it."""
 
     def on_start(self, task_name: str) -> None:
@@ -79,6 +86,11 @@ class Both:
         """Tell both."""
         for each in self._both:
             each.expect(group, num_tasks)
+
+    def on_submit(self, step: Step) -> None:
+        """Tell both."""
+        for each in self._both:
+            each.on_submit(step)
 
     def on_start(self, task_name: str) -> None:
         """Tell both."""

@@ -111,7 +111,8 @@ def _ray(machine: Machine) -> TaskRunner[Any]:
     if machine.address is not None:
         return runner(address=machine.address)  # type: ignore[no-any-return]
     local = {"num_cpus": machine.workers, "include_dashboard": False, "log_to_driver": False}
-    return runner(init_kwargs=local)  # type: ignore[no-any-return]
+    # "local" starts one for the run, also where another cluster is at work on this machine
+    return runner(address="local", init_kwargs=local)  # type: ignore[no-any-return]
 
 
 def _imported(extra: RunnerName, module: str) -> Any:

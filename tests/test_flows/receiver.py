@@ -21,6 +21,7 @@ class Receiver:
     url: str
     answers: list[int] = field(default_factory=lambda: [200])
     bodies: list[bytes] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
     closing: threading.Event = field(default_factory=threading.Event)
 
     @property
@@ -38,6 +39,7 @@ def receiving() -> Iterator[Receiver]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
+            received.headers.append(dict(self.headers))
             received.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
             status = received.answers[min(len(received.bodies), len(received.answers)) - 1]
             if status == 0:

@@ -1,0 +1,169 @@
+"""An attempt of a run as a run of MLflow: parameters, figures, the data card and the audit's report.
+
+The run is in MLflow from its start. Parameters are the resolved profile by dotted names
+(`pack.sequence_length`), metrics the figures of each stage's artifact (`packed.padding_share`); shards have
+none of their own.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from mlflow.entities import Metric, Param, RunTag
+from mlflow.exceptions import MlflowException
+from mlflow.tracking import MlflowClient
+
+from tokmill.flows.profile.tracking import MLflow
+from tokmill.flows.tracking.attempt import Asked, Attempt, End, Got
+from tokmill.flows.tracking.lineage_events import flat
+from tokmill.flows.tracking.outbox import Outbox
+from tokmill.tasks.core.stage import ArtifactRef, Scalar
+
+_STATUS: Final[Mapping[End, str]] = {"completed": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
+_PARAMS_AT_ONCE: Final = 100
+_METRICS_AT_ONCE: Final = 1000
+_LONGEST_PARAM: Final = 6000
+_SECONDS, _HURRIED_SECONDS = 120.0, 1.5
+
+
+class MLflowRun:
+    """Logs one attempt; its methods are called from any thread.
+
+    Args:
+        wanted: where the run is logged.
+        attempt: of which run.
+        warn: called with one sentence if something was not taken.
+    """
+
+    def __init__(self, wanted: MLflow, attempt: Attempt, warn: Callable[[str], None]) -> None:
+        self._wanted = wanted
+        self._attempt = attempt
+        self._refs: dict[str, ArtifactRef] = {}
+        self._how: dict[str, int] = {"made": 0, "cached": 0, "waited": 0}
+        self._client: MlflowClient | None = None
+        self._id = ""
+        self._outbox = Outbox("mlflow", warn)
+
+    def begin(self) -> None:
+        """Create the run, with its parameters and tags."""
+        self._outbox.put(self._create)
+
+    def asked(self, task: Asked) -> None:
+        """Nothing is logged before there is something."""
+
+    def started(self, title: str) -> None:
+        """See `asked`."""
+
+    def failed(self, title: str, message: str) -> None:
+        """The run's end has the message."""
+
+    def finished(self, title: str, got: Got) -> None:
+        """Log the figures of an artifact, unless it is a shard's."""
+        self._how[got.how] += 1
+        if "[" not in title:
+            self._refs[got.ref.kind] = got.ref
+            self._outbox.put(lambda: self._figures(got.ref))
+
+    def end(self, end: End, message: str = "") -> None:
+        """Upload what was asked for, and set the run's state."""
+        if end == "completed":
+            self._outbox.put(self._upload)
+        self._outbox.put(lambda: self._close(end, message))
+        self._outbox.close(_HURRIED_SECONDS if end == "stopped" else _SECONDS)
+
+    @property
+    def _opened(self) -> MlflowClient:
+        if self._client is None or not self._id:
+            raise ConnectionError("the run could not be created")
+        return self._client
+
+    def _create(self) -> None:
+        attempt = self._attempt
+        # it would print the run's address where scripts read what `--json` prints
+        os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")
+        client = self._client = MlflowClient(tracking_uri=self._wanted.tracking_uri)
+        begun = attempt.begun
+        tags = {
+            "tokmill.run": attempt.run_id,
+            "tokmill.attempt": str(attempt.number),
+            "tokmill.profile": begun.profile,
+            "tokmill.store": attempt.store.location,
+            "tokmill.page": begun.url or "",
+            "tokmill.tags": ", ".join(begun.tags),
+            "mlflow.note.content": begun.notes,
+            "mlflow.user": begun.started_by.user or "",
+        }
+        tags = {name: value for name, value in tags.items() if value}
+        experiment = _experiment(client, self._wanted.experiment or begun.experiment or begun.profile)
+        began = round(attempt.began.timestamp() * 1000)
+        self._id = client.create_run(experiment, began, tags, begun.name).info.run_id
+        params = [Param(name, value[:_LONGEST_PARAM]) for name, value in flat(begun.parameters).items()]
+        for first in range(0, len(params), _PARAMS_AT_ONCE):
+            client.log_batch(self._id, params=params[first : first + _PARAMS_AT_ONCE])
+
+    def _figures(self, ref: ArtifactRef) -> None:
+        record = self._attempt.store.record(ref)
+        now = round(self._attempt.began.timestamp() * 1000)
+        metrics = [Metric(name, value, now, 0) for name, value in _numbers(ref.kind, record.metrics)]
+        tags = [RunTag(f"tokmill.artifact.{ref.kind}", record.reference)]
+        self._opened.log_batch(self._id, metrics=metrics[:_METRICS_AT_ONCE], tags=tags)
+
+    def _upload(self) -> None:
+        with tempfile.TemporaryDirectory(prefix="tokmill-mlflow-") as folder:
+            for path in self._files(Path(folder)):
+                self._opened.log_artifact(self._id, str(path))
+
+    def _files(self, folder: Path) -> Iterator[Path]:
+        store, wanted = self._attempt.store, self._wanted.artifacts
+        if "profile" in wanted:
+            profile = folder / "profile.json"
+            profile.write_text(
+                json.dumps(self._attempt.begun.parameters, indent=1, ensure_ascii=False), "utf-8"
+            )
+            yield profile
+        if "card" in wanted and "card" in self._refs:
+            yield from (store.path(self._refs["card"]) / name for name in ("card.md", "card.json"))
+        if "report" in wanted and "audit" in self._refs:
+            yield _report(self._attempt, self._refs["audit"], folder / "report")
+
+    def _close(self, end: End, message: str) -> None:
+        client = self._opened
+        for how, number in self._how.items():
+            client.set_tag(self._id, f"tokmill.tasks.{how}", str(number))
+        if message:
+            client.set_tag(self._id, "tokmill.message", message[:_LONGEST_PARAM])
+        client.set_terminated(self._id, _STATUS[end])
+
+
+def _experiment(client: MlflowClient, name: str) -> str:
+    """Return the id of an experiment, which is created if need be."""
+    found = client.get_experiment_by_name(name)
+    if found is not None:
+        return str(found.experiment_id)
+    try:
+        return str(client.create_experiment(name))
+    except MlflowException:  # another run was quicker
+        found = client.get_experiment_by_name(name)
+        if found is None:
+            raise
+        return str(found.experiment_id)
+
+
+def _numbers(kind: str, metrics: Mapping[str, Scalar]) -> Iterator[tuple[str, float]]:
+    for name, value in metrics.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield f"{kind}.{name}", float(value)
+
+
+def _report(attempt: Attempt, audit: ArtifactRef, out: Path) -> Path:
+    """Write the report of an audit, as `tokmill report` does."""
+    from tokmill.tasks.audit.report import write_report  # noqa: PLC0415 - only where it is asked for
+    from tokmill.tasks.formats.tokenizer import open_tokenizer  # noqa: PLC0415
+
+    (tokenizer,) = attempt.store.record(audit).refs("tokenizer")
+    out.mkdir()
+    store: Any = attempt.store
+    return write_report(store.path(audit), out, tokenizer=open_tokenizer(store.path(tokenizer)))
