@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -11,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from tests.object_server import Bucket
+from tests.small_disk import on_small_disk
 from tests.test_tasks.store_stages import WriteParams, ask, ask_joined, catalog_rows, stage_of
 from tokmill.tasks.core.errors import MachineError, StoreError
 from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.annotations import tags_of_runs
 from tokmill.tasks.store.run_references import find_run_id
+from tokmill.tasks.store.storage import STORAGE
 from tokmill.tasks.store.uses import uses_in
 
 pytestmark = pytest.mark.objects
@@ -262,6 +265,7 @@ CHILD = """
 import sys
 from tests.test_tasks.store_stages import ask
 from tokmill.tasks.store import Store
+from tokmill.tasks.store.storage import STORAGE
 print(Store.open(sys.argv[1]).realize(ask(text="abc", times=3)).how, flush=True)
 """
 
@@ -282,6 +286,36 @@ def test_a_process_killed_in_an_upload_leaves_nothing_and_costs_nobody_a_wait(bu
     assert here.store.lookup(ask(text="abc", times=3)) is None
     assert here.store.realize(ask(text="abc", times=3)).how == "made"
     assert here.store.verify() == []
+
+
+@pytest.mark.slow
+def test_a_process_may_be_killed_at_any_write(bucket, tmp_path, monkeypatch):
+    """Before its first write to the bucket, before the next, and so on; by default before every third."""
+    step = 1 if os.environ.get("TOKMILL_EVERYTHING") else 3
+    refs, number, killed = set(), 0, True
+    while killed:
+        url = f"{bucket.url}/killed{number}"
+        held = bucket.fault("hold", method="PUT", key=f"killed{number}/*", skip=number)
+        environment = os.environ | {"TOKMILL_CACHE": str(tmp_path / f"killed{number}")}
+        with subprocess.Popen(
+            [sys.executable, "-c", CHILD, url], cwd=CHECKOUT, env=environment, stdout=subprocess.DEVNULL
+        ) as child:
+            while not held.arrived.wait(0.1) and child.poll() is None:
+                pass
+            child.kill()
+        killed = child.returncode == -signal.SIGKILL
+        bucket.server.proxy.faults.clear()
+
+        monkeypatch.setenv("TOKMILL_CACHE", str(tmp_path / f"after{number}"))
+        store = Store.open(url)
+        assert store.verify() == [], number
+        refs.add(store.realize(ask(text="abc", times=3)).ref)
+        assert store.verify() == [], number
+        assert [row["label"] for row in store.list()] == ["v1"], number
+        number += step
+
+    assert len(refs) == 1
+    assert number > 2 * step
 
 
 def test_faults_that_pass_stop_nobody(bucket, machine):
@@ -365,6 +399,42 @@ def test_another_process_keeps_its_files_while_it_lives(bucket, machine, monkeyp
     assert refs[0].fingerprint[:16] not in {name.split("/")[1] for name in there.local}
 
 
+FETCH = """
+import sys
+from tests.test_tasks.store_stages import ask, ask_joined
+from tokmill.tasks.core.errors import TaskError
+from tokmill.tasks.store import Store
+store = Store.open(sys.argv[1])
+ref = store.resolve("text/large")
+for work in (lambda: store.path(ref), lambda: store.realize(ask_joined("both", ref))):
+    try:
+        work()
+    except TaskError as error:
+        print(error)
+print("still there" if store.holds(ref) else "set aside")
+"""
+
+
+@pytest.mark.slow
+def test_a_mirror_without_room_is_no_verdict_about_an_artifact(bucket, machine, tmp_path):
+    machine().store.realize(ask("large", text="x" * 1024, times=4096))
+    code = shlex.join([sys.executable, "-c", FETCH, f"{bucket.url}/store"])
+    done = subprocess.run(
+        on_small_disk(tmp_path / "disk", "2m", f"TOKMILL_CACHE={tmp_path}/disk exec {code}"),
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *said, end = done.stdout.splitlines()
+
+    assert end == "still there"
+    assert len(said) == 2
+    for line in said:
+        assert "No space left on device" in line
+        assert "damaged" not in line
+
+
 def test_no_credential_is_written_anywhere(bucket, machine, monkeypatch):
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hunter2-of-the-environment")
     here = machine()
@@ -380,6 +450,34 @@ def test_no_credential_is_written_anywhere(bucket, machine, monkeypatch):
     assert all(b"hunter2" not in bucket.get(key) for key in objects(bucket))
     written = (path.read_bytes() for path in here.cache.rglob("*") if path.is_file())
     assert all(b"hunter2" not in data for data in written)
+
+
+def test_odd_letters_in_a_prefix_are_letters(bucket, machine, tmp_path, monkeypatch):
+    made = []
+    for number, prefix in enumerate(["a b/ü", "a%20b", "a+b", "a//b"]):
+        monkeypatch.setenv("TOKMILL_CACHE", str(tmp_path / f"odd{number}"))
+        ref = Store.open(f"{bucket.url}/{prefix}").realize(ask(text=f"{number}")).ref
+        monkeypatch.setenv("TOKMILL_CACHE", str(tmp_path / f"odd{number}-there"))
+        there = Store.open(f"{bucket.url}/{prefix}")
+        made.append((there.path(ref) / "text.txt").read_text())
+        assert [row["name"] for row in there.list()] == ["one"]
+        assert there.verify() == []
+
+    assert made == ["0", "1", "2", "3"]
+    for text in ("#b", "?b"):
+        with pytest.raises(StoreError, match="no query or fragment"):
+            Store.open(f"{bucket.url}/a{text}")
+
+
+def test_more_names_than_one_listing_holds_are_all_seen(bucket, machine):
+    here = machine()
+    ref = here.store.realize(ask(text="ab")).ref
+    for number in range(1001):
+        bucket.put(f"store/index/removed/text/{number:016}.json", b"{}")
+    there = machine()
+
+    assert there.store.lookup(ask(text="ab")) == ref
+    assert len(STORAGE.entries(there.store.root / "removed" / "text")) == 1001
 
 
 def test_a_missing_bucket_is_named(object_server, machine, tmp_path):
