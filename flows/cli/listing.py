@@ -27,8 +27,10 @@ def listed(store: Store, kind: str | None, *, every: bool) -> Listing:
     """Return the versions in a store: all of them, or the latest of each name without shards.
 
     Raises:
-        UsageError: the store has no artifact of that kind.
+        UsageError: the store has no artifact of that kind; or runs are asked for.
     """
+    if kind in {"run", "runs"}:
+        raise UsageError("ls: runs are no artifacts; `tokmill runs` lists them")
     gone = store.superseded()
     versions = [{**row, "superseded_by": gone.get(row["fingerprint"], [])} for row in store.list(kind)]
     if kind is not None and not versions:

@@ -137,6 +137,7 @@ def test_runs_are_listed_filtered_and_sorted(made: Made, tokmill: Command) -> No
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (("ls", "runs"), "`tokmill runs` lists them"),
         (("runs", "--best", "1"), "--best needs --sort"),
         (("runs", "--sort", "train.vocab_size", "--best", "1"), "add --highest or --lowest"),
         (("runs", "--sort", "audit.bytes_per_tokn"), "did you mean audit.bytes_per_token"),
