@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Literal
 from pydantic import BaseModel
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from tokmill.tasks.store import Store
 
 _UNBOUNDED_COLUMNS = 10_000
+_BETWEEN = " · "
 
 
 def results() -> Console:
@@ -121,10 +123,32 @@ def _plain_text(cell: str | Text) -> Text:
     return cell if isinstance(cell, Text) else Text(cell)
 
 
-def _on_one_line(cell: str | Text) -> Text:
-    text = _plain_text(cell)
-    text.no_wrap, text.overflow = True, "ellipsis"
-    return text
+def _on_one_line(cell: str | Text) -> "OneLine":
+    return OneLine(_plain_text(cell))
+
+
+class OneLine:
+    """A text on one line; what has no room is left out, by whole figures where ` · ` is between them.
+
+    A number that is cut is a wrong one: `27,623 tokens · 216 sequences` becomes `27,623 tokens · …`.
+    """
+
+    def __init__(self, text: Text) -> None:
+        self.text = text
+        text.no_wrap, text.overflow = True, "ellipsis"
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        """Any width will do, up to that of all."""
+        return Measurement(1, max(self.text.cell_len, 1))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it."""
+        parts, style = self.text.plain.split(_BETWEEN), self.text.style
+        shorter = [f"{_BETWEEN.join(parts[:number])}{_BETWEEN}…" for number in range(len(parts) - 1, 0, -1)]
+        fitting = (
+            each for each in (self.text.plain, *shorter, parts[0]) if cell_len(each) <= options.max_width
+        )
+        yield Text(next(fitting, parts[0]), style, no_wrap=True, overflow="ellipsis")
 
 
 def pairs(entries: Mapping[str, str | Text]) -> Table:

@@ -20,6 +20,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from tokmill.flows.cli.output import OneLine
 from tokmill.flows.figures import counted, key_figures, outcome_words, span
 from tokmill.flows.pace import Pace
 from tokmill.flows.run.dag import Step
@@ -29,6 +30,8 @@ from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
 
 _SIGN_OF_LIFE_SECONDS = 10.0
 _NAMES_SHOWN = 3
+_NAME, _COUNT, _BAR, _CLOCK = len("merge_counts[*]"), 7, 18, 8
+"""Columns of the longest name of a group, of its counts, of its outcome or its bar, and of its time."""
 
 
 class Display(Reporter, Protocol):
@@ -271,26 +274,28 @@ class LiveProgress(Groups):
 
 
 def _idle(spinner: Spinner, seconds: float, *, started: bool) -> Table:
-    """The line shown while no task is active: Prefect starts, or looks for cached artifacts."""
+    """The line shown while no task is active: the run looks into the store, or Prefect starts."""
     row = Table.grid(padding=(0, 1))
-    what = "" if started else f"starting Prefect … {span(seconds)}"
+    what = "" if started else f"starting … {span(seconds)}"
     row.add_row(spinner, Text(what, style="dim"))
     return row
 
 
 def _row(group: TaskGroup, mark: RenderableType) -> Table:
-    """Return the line of a group: mark, name, count, outcome or bar, wall time, figures."""
+    """Return the line of a group: mark, name, count, outcome or bar, wall time, figures.
+
+    Only the last column gives way on a narrow terminal, so that the lines stay below one another.
+    """
     row = Table.grid(padding=(0, 1))
-    row.add_column(width=1)
-    row.add_column(width=10, no_wrap=True)
-    row.add_column(width=7, justify="right", no_wrap=True)
-    row.add_column(width=18 if group.complete else 24, no_wrap=True)
-    row.add_column(width=8, justify="right", style="dim", no_wrap=True)
-    row.add_column(style="dim", no_wrap=True, overflow="ellipsis")
+    for width in (1, _NAME, _COUNT, _BAR, _CLOCK):
+        right = width in {_COUNT, _CLOCK}
+        row.add_column(min_width=width, max_width=width, justify="right" if right else "left", no_wrap=True)
+    row.columns[-1].style = "dim"
+    row.add_column(style="dim")
     # rich would read names in brackets as markup in a str.
     name, tail = Text(group.name), Text(group.figures or _names_at_work(group))
     outcome = _styled_outcome(group) if group.complete else _bar(group)
-    row.add_row(mark, name, group.count, outcome, group.clock, tail)
+    row.add_row(mark, name, group.count, outcome, group.clock, OneLine(tail))
     return row
 
 
@@ -307,10 +312,10 @@ def _styled_outcome(group: TaskGroup) -> Text:
 
 def _bar(group: TaskGroup) -> RenderableType:
     if group.num_tasks == 1 and group.pace:
-        return ProgressBar(total=group.pace.progress.total, completed=group.pace.progress.done, width=24)
+        return ProgressBar(total=group.pace.progress.total, completed=group.pace.progress.done, width=_BAR)
     if group.num_tasks == 1:
         return Text("at work" if group.at_work else "", style="dim")
-    return ProgressBar(total=group.num_tasks, completed=group.num_done, width=24)
+    return ProgressBar(total=group.num_tasks, completed=group.num_done, width=_BAR)
 
 
 def _names_at_work(group: TaskGroup) -> str:

@@ -145,8 +145,29 @@ def test_a_terminal_shows_a_bar_and_the_pace_of_a_task_that_tells_it():
     shown.on_start("train")
     shown.on_progress("train", StageProgress(15_000, 30_000, "merges"))
     console.print(shown.drawn())
-    assert "━" * 11 in console.file.getvalue()
+    assert "━" * 9 in console.file.getvalue()
     assert "15,000/30,000 merges" in console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("width", "seen"),
+    [
+        (90, "27,623 tokens · 216 sequences"),
+        (76, "27,623 tokens · …"),
+        (69, "27,623 tokens"),
+    ],
+)
+def test_a_narrow_terminal_shows_whole_figures_below_one_another(width, seen):
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+    shown = LiveProgress(console)
+    for name in ("tokenizer_card", "pack"):
+        shown.on_finish(name, "made", 1.0, REF, {"num_tokens": 27_623, "num_sequences": 216})
+    console.print(shown.drawn())
+
+    first, second, *_ = lines(console)
+    assert first.startswith("✓ tokenizer_card ")
+    assert first.rstrip().endswith(seen)
+    assert first.index("made") == second.index("made")
 
 
 def test_notes_are_lines_without_markup():
@@ -200,7 +221,7 @@ def test_a_failed_run_leaves_its_lines_on_the_terminal():
         shown.expect("audit", 1)
 
     last = live(action).splitlines()[-1]
-    assert last.rpartition("\x1b[2K")[2].startswith("✗ encode[*]      2/2 1 made, 1 failed")
+    assert last.rpartition("\x1b[2K")[2].split()[:6] == ["✗", "encode[*]", "2/2", "1", "made,", "1"]
 
 
 def test_a_run_that_ends_well_clears_the_terminal_for_its_summary():
