@@ -9,10 +9,11 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from tokmill.tasks.core.stage import ArtifactRef
 
-_RUN, _KEY = "/v2/runs/flow-run", "/v2/artifacts/key"
+_RUN, _TASK_RUN, _KEY = "/v2/runs/flow-run", "/v2/runs/task-run", "/v2/artifacts/key"
 _REPORTED = {"audit", "sweep"}
 
 
@@ -24,6 +25,11 @@ def key_of(what: str, name: str) -> str:
 def to_key(text: str, key: str) -> str:
     """Return a link to the newest artifact of a key."""
     return f"[{text}]({_KEY}/{key})"
+
+
+def to_task_run(text: str, task_run: UUID) -> str:
+    """Return a link to the page of a task run."""
+    return f"[{text}]({_TASK_RUN}/{task_run})"
 
 
 @dataclass

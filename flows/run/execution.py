@@ -12,7 +12,7 @@ and what depends on it. A run that is paused ends in the same way, so that no wo
 
 import time
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from queue import SimpleQueue
 from typing import NamedTuple
 
@@ -34,6 +34,22 @@ class _End(NamedTuple):
 
     how: How
     at: float
+
+
+class Standing(NamedTuple):
+    """What has become of a DAG until now.
+
+    Attributes:
+        rows: the outcomes of the tasks that have succeeded, in the order of the DAG.
+        failures: the title of each task, or job, that failed, and why.
+        begun: group of tasks → how many it has, of the jobs that were begun.
+        not_begun: the titles of the other jobs.
+    """
+
+    rows: Sequence[RunRow] = ()
+    failures: Sequence[tuple[str, Exception]] = ()
+    begun: Mapping[str, int] = {}
+    not_begun: Sequence[str] = ()
 
 
 class Executor:
@@ -69,6 +85,7 @@ class Executor:
         self.refresh = refresh
         self.credentials: str | None = None
         self.rows: list[RunRow] = []
+        self._jobs: Sequence[Job] = ()
         self._began: dict[str, float] = {}
         self._ended: dict[str, _End] = {}
         self._started: dict[Job, Started] = {}
@@ -89,6 +106,7 @@ class Executor:
             RunError: a task failed; the message is the task's title and the message of its error.
             TaskError: an artifact that lists the parts of a job cannot be read, or a job's check failed.
         """
+        self._jobs = jobs
         waiting = self._submit_ready(jobs)
         while self._running:
             self._finish(self._completed.get())
@@ -96,7 +114,7 @@ class Executor:
         paused = self.tasks.paused() if len(self._done) < len(jobs) else None
         if paused is not None:
             raise paused
-        self._raise_first(jobs)
+        self._raise_first()
         self.rows = [row for job in jobs for row in self._started[job].in_order]
         return self._done
 
@@ -107,6 +125,22 @@ class Executor:
     def steps_so_far(self) -> Sequence[Step]:
         """Return the steps of the jobs that were begun."""
         return [step for started in list(self._started.values()) for step in started.steps]
+
+    def standing(self) -> Standing:
+        """Return what has become of the jobs until now."""
+        begun = [job for job in self._jobs if job in self._started]
+        groups = Counter(group_of(step.title) for job in begun for step in self._started[job].steps)
+        not_begun = [job.title for job in self._jobs if job not in self._started]
+        rows = [row for job in begun for row in self._started[job].in_order]
+        return Standing(rows, self._titled_failures(begun), groups, not_begun)
+
+    def _titled_failures(self, begun: Sequence[Job]) -> list[tuple[str, Exception]]:
+        return [
+            (self._started[job].steps[index].title if index >= 0 else job.title, failures[index])
+            for job in begun
+            for failures in [self._started[job].failures]
+            for index in sorted(failures)
+        ]
 
     def _submit_ready(self, waiting: Sequence[Job]) -> Sequence[Job]:
         """Start the jobs whose dependencies are done, unless something failed; return the others."""
@@ -218,14 +252,9 @@ class Executor:
     def _on_end(self, title: str, how: How) -> None:
         self._ended[title] = _End(how, time.monotonic())
 
-    def _failures(self, jobs: Sequence[Job]) -> list[Exception]:
-        """Return the failures, in the order of `jobs` and of their steps."""
-        begun = [self._started[job].failures for job in jobs if job in self._started]
-        return [failures[index] for failures in begun for index in sorted(failures)]
-
-    def _raise_first(self, jobs: Sequence[Job]) -> None:
+    def _raise_first(self) -> None:
         """Raise the first failure in the order of the DAG; clear the frames of the others."""
-        failures = self._failures(jobs)
+        failures = [failure for _, failure in self.standing().failures]
         for failure in failures[1:]:
             clear_frames(failure)
         if failures:

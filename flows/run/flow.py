@@ -33,6 +33,7 @@ from tokmill.flows.run.composition import compose
 from tokmill.flows.run.dag import Dag
 from tokmill.flows.run.ending import Ending
 from tokmill.flows.run.execution import Executor
+from tokmill.flows.run.failure import failure_shown, show_refused
 from tokmill.flows.run.filled import TABLES, Section, overrides_of, shown_values
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.naming import tag_run, typed_name
@@ -238,7 +239,11 @@ def load_served(profile: str, sections: Mapping[str, Section], more: Sequence[st
     Raises:
         ProfileError: the profile is not served, or it or a value is invalid.
     """
-    loaded = _loaded(profile, sections, more)
+    try:
+        loaded = _loaded(profile, sections, more)
+    except ProfileError as error:
+        show_refused(profile, error)
+        raise
     for note in loaded.notes:
         get_run_logger().warning(note)
     return loaded
@@ -300,14 +305,14 @@ def _execute(
     tag_run(profile)
     with RUNNERS[machine.runner].opened(machine, run_id) as tasks, noting_warnings(reporter):
         page = Page(store, run_id, profile.name, _links(store, run_id), tasks.task_runs)
-        with shown_to(page), ending.at_once(tasks.stop):
+        share, told = machine.memory_bytes // machine.workers, Both(reporter, page)
+        settings = (machine.verify, share, provenance, machine.limits, machine.refresh)
+        executor = Executor(store, tasks, told, *settings)
+        executor.credentials = machine.credentials
+        so_far.rows, so_far.steps = executor.rows_so_far, executor.steps_so_far
+        failing = failure_shown(page.publish, profile, store.location, tasks.task_runs, executor.standing)
+        with shown_to(page), ending.at_once(tasks.stop), failing:
             so_far.sources = resolve_sources(profile, store, rehash=machine.rehash)
-            share = machine.memory_bytes // machine.workers
-            told = Both(reporter, page)
-            settings = (machine.verify, share, provenance, machine.limits, machine.refresh)
-            executor = Executor(store, tasks, told, *settings)
-            executor.credentials = machine.credentials
-            so_far.rows, so_far.steps = executor.rows_so_far, executor.steps_so_far
             dag = compose(so_far.sources, store.arriving)
             made = dag.artifacts(executor.run(dag.jobs))
             refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}

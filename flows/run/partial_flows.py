@@ -14,12 +14,15 @@ from pydantic import Field
 
 from tokmill.flows.errors import RunError
 from tokmill.flows.run.called import named
+from tokmill.flows.run.composer import Locate
 from tokmill.flows.run.composition import compose, compose_packing
+from tokmill.flows.run.dag import Dag
 from tokmill.flows.run.direct import Compose
 from tokmill.flows.run.filled import Section
 from tokmill.flows.run.flow import build, load_served, profile_of_run, watched
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.naming import typed_name
+from tokmill.flows.run.sources import Sources
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store, Verify
@@ -204,7 +207,11 @@ def _built(
     watcher = watched()
     loaded = watcher.profile or load_served(profile, sections, more or ())
     machine = Machine.of(loaded.execution, **settings)
-    result = build(loaded, machine, watcher.reporter, composed(loaded, machine.open_store()))
+
+    def compose_here(sources: Sources, locate: Locate) -> Dag:
+        return composed(loaded, machine.open_store())(sources, locate)
+
+    result = build(loaded, machine, watcher.reporter, compose_here)
     watcher.result = result
     return {kind: ref.model_dump() for kind, ref in result.refs.items()}
 

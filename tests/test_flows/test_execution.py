@@ -68,8 +68,10 @@ def prefect(prefect_server: dict[str, str]) -> Iterator[None]:
     logging.getLogger("prefect").handlers.clear()
 
 
-def run(executor_of: Store, jobs: list[Job], workers: int = 2) -> tuple[Executor, Done]:
-    """Run jobs in a flow."""
+def run(
+    executor_of: Store, jobs: list[Job], workers: int = 2, seen: list[Executor] | None = None
+) -> tuple[Executor, Done]:
+    """Run jobs in a flow; the executor is put into `seen` beforehand."""
     made: list[tuple[Executor, Done]] = []
     execution = load_profile("smoke").execution
     machine = Machine.of(execution, store=str(executor_of.root), workers=workers)
@@ -78,6 +80,8 @@ def run(executor_of: Store, jobs: list[Job], workers: int = 2) -> tuple[Executor
     def running() -> None:
         with RUNNERS["threads"].opened(machine, "run") as tasks:
             executor = Executor(executor_of, tasks, Silent())
+            if seen is not None:
+                seen.append(executor)
             made.append((executor, executor.run(jobs)))
 
     running()
@@ -145,9 +149,14 @@ def test_after_a_failure_what_is_under_way_is_published_and_nothing_is_begun(
     failed = job("failed", first_fail)
     never = job("never", failed=failed)
 
+    seen: list[Executor] = []
     with pytest.raises(RunError, match=r"^failed: this stage always fails"):
-        run(store, [outlasting, failed, never])
+        run(store, [outlasting, failed, never], seen=seen)
 
+    standing = seen[0].standing()
+    assert [row.task for row in standing.rows] == ["outlasting"]
+    assert [title for title, _ in standing.failures] == ["failed"]
+    assert (standing.begun, standing.not_begun) == ({"outlasting": 1, "failed": 1}, ["never"])
     assert [row["kind"] for row in store.list()] == ["outlasting"]
 
 

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 from tests.test_flows.commands import Tokmill, finished, free_port
 from tests.test_flows.corpora import write_project
 from tokmill.flows.errors import UsageError
+from tokmill.flows.page.links import key_of
 from tokmill.flows.profile import load_profile
 from tokmill.flows.run.machine import Machine
 
@@ -53,9 +55,25 @@ def test_processes_give_the_same_artifacts_and_tell_of_themselves(
     assert document["num_made"] == document["num_tasks"]
     assert all(task["seconds"] > 0 for task in document["tasks"])
     assert list((tokmill.store / ".prefect" / "telling").iterdir()) == []
+    assert_each_task_shows_its_artifact(tokmill, document)
 
     again = tokmill.run(profile, "--set", "execution.runner=processes", "--workers", "2")
     assert again["num_cached"] == again["num_tasks"]
+
+
+def assert_each_task_shows_its_artifact(tokmill: Tokmill, document: dict[str, Any]) -> None:
+    """Check that every task that is no shard has its artifact on the page of its own task run."""
+    wanted = {"artifacts": {"flow_run_id": {"any_": [document["run_id"]]}}, "limit": 200}
+    request = urllib.request.Request(
+        f"{tokmill.environment['PREFECT_API_URL']}/artifacts/filter",
+        data=json.dumps(wanted).encode(),
+        headers={"Content-Type": "application/json"},
+    )
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        shown = {artifact["key"]: artifact["task_run_id"] for artifact in json.loads(answer.read())}
+    alone = [task for task in document["tasks"] if "/" not in task["task"]]
+    of_tasks = [shown[key_of(task["kind"], task["name"])] for task in alone]
+    assert len({task_run for task_run in of_tasks if task_run}) == len(alone)
 
 
 @contextmanager
@@ -159,6 +177,7 @@ def test_a_cluster_that_loses_a_worker_at_encode_gives_the_same_artifacts(
 
     assert "train: it was stopped after 0.001s" in limited.err
     assert outcome.document["num_tasks"] > 30
+    assert_each_task_shows_its_artifact(tokmill, outcome.document)
     assert digests(tokmill.store) == expected
 
 

@@ -46,6 +46,23 @@ def test_a_mixture_that_is_not_there_fails_at_once_and_is_named(service: Service
     assert run["state_name"] == "Failed"
     assert "mixture/none" in run["state"]["message"]
     assert service.task_states(run) == {}
+    (summary,) = artifacts(service, run)
+    assert "mixture/none" in summary["data"]
+    assert "## What a retry does" in summary["data"]
+
+
+def test_a_run_that_is_refused_says_why_on_its_page(service: Service) -> None:
+    run = service.run(profile="tiny.toml", more=["train.family=none"])
+
+    (summary,) = artifacts(service, run)
+    assert run["state_name"] == "Failed"
+    assert summary["data"].startswith("# tiny.toml: refused")
+
+
+def artifacts(service: Service, run: dict[str, str]) -> list[dict[str, str]]:
+    """The artifacts of a run; Prefect's own, of the results of states, have no key."""
+    wanted = {"artifacts": {"flow_run_id": {"any_": [run["id"]]}}, "limit": 200}
+    return [found for found in service.call("/artifacts/filter", wanted) if found["key"]]
 
 
 def test_an_unknown_profile_is_refused(service: Service) -> None:
