@@ -83,7 +83,7 @@ def _folder_of(path: str | Path, store: str | Path | None) -> Path:
         FormatError: a name was given, and no package that keeps artifacts is installed.
         ValueError: the store does not have the name.
     """
-    place = Path(path)
+    place = path if isinstance(path, Path) else Path(path)  # which may fetch its file when it is opened
     if store is None and (place.exists() or not str(path).startswith(f"{_KIND}/")):
         return place
     for found in entry_points(group="tokmill.artifacts", name="folder"):

@@ -209,9 +209,10 @@ class Deployment:
 
     @property
     def concurrency(self) -> dict[str, Any]:
-        """One run at a time for one store and profile, and what a second one does."""
-        chosen = "wait" if self.schedule is None else self.schedule.if_running
-        return {"concurrency_limit": 1, "concurrency_options": {"collision_strategy": _COLLISION[chosen]}}
+        """How many runs go on at once, one unless the profile says more, and what a further one does."""
+        said = self.schedule or Schedule()
+        options = {"collision_strategy": _COLLISION[said.if_running]}
+        return {"concurrency_limit": said.runs_at_once, "concurrency_options": options}
 
     def description(self, served: ServedFolder) -> str:
         """What the UI says of it."""

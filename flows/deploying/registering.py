@@ -152,10 +152,11 @@ def main() -> None:
     """Register the folder that the arguments name."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("store", type=Path)
+    parser.add_argument("store", help="a folder or a URL")
     parser.add_argument("--any-profile", action="store_true")
     given = parser.parse_args()
-    for kind, line in register(ServedFolder(given.folder, given.store), any_profile=given.any_profile):
+    store = given.store if "://" in given.store else Path(given.store)
+    for kind, line in register(ServedFolder(given.folder, store), any_profile=given.any_profile):
         if kind == "note":
             print(line)  # noqa: T201 - for `tokmill up`
 

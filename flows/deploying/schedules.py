@@ -46,7 +46,7 @@ def registered(schedule: Schedule | None) -> dict[str, Any] | None:
     """Return what is kept of a schedule for the next registration."""
     if schedule is None or not schedule.starts_runs:
         return None
-    return schedule.model_dump(mode="json", exclude_none=True, exclude={"if_running"})
+    return schedule.model_dump(mode="json", exclude_none=True, exclude={"if_running", "runs_at_once"})
 
 
 def first(schedule: Schedule | None) -> list[dict[str, Any]]:

@@ -48,8 +48,14 @@ class Schedule(BaseModel):
     )
     if_running: Literal["wait", "cancel"] = Field(
         "wait",
-        description="What a run does while another run of the deployment goes on: 'wait' for its end, or "
-        "'cancel' itself.",
+        description="What a run does while as many runs of the deployment go on as may: 'wait', or 'cancel' "
+        "itself.",
+    )
+    runs_at_once: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="How many runs of the deployment may go on at once; if_running says what one more does.",
     )
 
     @field_validator("cron")

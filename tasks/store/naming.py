@@ -24,7 +24,7 @@ def artifact_folder(kind: str, path: str | Path, store: str | Path | None) -> Pa
     """
     if store is None and (named := _after_url(kind, str(path))):
         store, path = named
-    place, name = Path(path), str(path)
+    place, name = path if isinstance(path, Path) else Path(path), str(path)
     if store is None and (place.exists() or not name.startswith(f"{kind}/")):
         return place
     location = str(store or os.environ.get("TOKMILL_STORE") or DEFAULT_STORE)

@@ -25,6 +25,7 @@ NIGHTLY = Schedule(cron="0 3 * * *", timezone="Europe/Berlin")
         ({"rrule": "daily"}, "schedule.rrule"),
         ({"cron": "0 3 * * *", "timezone": "Berlin"}, "not a known time zone"),
         ({"cron": "0 3 * * *", "if_running": "stop"}, "'wait' or 'cancel'"),
+        ({"cron": "0 3 * * *", "runs_at_once": "0"}, "schedule.runs_at_once"),
     ],
 )
 def test_a_wrong_schedule_is_refused_with_the_place(tmp_path: Path, given: dict[str, str], says: str) -> None:
