@@ -58,6 +58,9 @@ class Service:
                 with error:
                     if error.code != 503:  # the server's database is locked for a moment
                         raise RefusedError(error.code, error.read().decode("utf-8", "replace")) from None
+            except TimeoutError:
+                if body is not None:  # which may have been done
+                    raise
                 POLL.wait(0.5)
         return pytest.fail(f"{path}: the server stayed unavailable")
 
@@ -110,15 +113,15 @@ class Service:
         """Run `tokmill doctor`."""
         return self.tokmill("doctor", PREFECT_API_URL=f"{self.url}/api")
 
-    def end_of(self, run_id: str) -> dict[str, Any]:
+    def end_of(self, run_id: str, seconds: float = RUN_SECONDS) -> dict[str, Any]:
         """Wait until a run has ended."""
-        until = time.monotonic() + RUN_SECONDS
+        until = time.monotonic() + seconds
         while time.monotonic() < until:
             found: dict[str, Any] = self.call(f"/flow_runs/{run_id}")
             if found["state_type"] in {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}:
                 return found
             POLL.wait(0.5)
-        return pytest.fail(f"the run did not end within {RUN_SECONDS} s")
+        return pytest.fail(f"the run did not end within {seconds} s")
 
     def until(self, ask: Callable[[], T], good: Callable[[T], bool]) -> T:
         """Ask again and again until an answer is good; for what the server learns after a run's end."""
