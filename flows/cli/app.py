@@ -15,7 +15,7 @@ _ORDER = (
     *("run", "plan", "up", "deploy", "doctor"),
     *("profiles", "init"),
     *("ls", "runs", "show", "lineage", "diff", "verify", "tag", "remove", "gc", "du", "sql", "catalog"),
-    *("trace", "takedown", "export", "reproduce", "bundle", "push", "pull"),
+    *("trace", "impact", "takedown", "export", "reproduce", "bundle", "push", "pull"),
     *("encode", "decode", "sweep", "compare", "report", "suspects", "extend", "trim", "resize-embeddings"),
 )
 

@@ -12,7 +12,11 @@ from tokmill.flows.figures import key_figures, size
 from tokmill.flows.nearest import suggestion
 from tokmill.tasks.store import Store
 
-_SHARD_SUFFIX = "_shard"
+_NUMBER = """
+    SELECT count(*) AS number
+    FROM labels l JOIN artifacts a ON (a.kind, a.fingerprint) = (l.kind, l.fingerprint)
+    WHERE coalesce(l.kind = $kind, true)
+"""
 
 
 @dataclass(frozen=True)
@@ -32,15 +36,15 @@ def listed(store: Store, kind: str | None, *, every: bool) -> Listing:
     if kind in {"run", "runs"}:
         raise UsageError("ls: runs are no artifacts; `tokmill runs` lists them")
     gone = store.superseded()
-    versions = [{**row, "superseded_by": gone.get(row["fingerprint"], [])} for row in store.list(kind)]
+    rows = store.catalog.versions(kind, every=every)
+    versions = [{**row, "superseded_by": gone.get(row["fingerprint"], [])} for row in rows]
     if kind is not None and not versions:
-        kinds = {row["kind"] for row in store.list()}
+        kinds = {row["kind"] for row in store.catalog.query("SELECT DISTINCT kind FROM artifacts")}
         raise UsageError(f"ls: {store.location} has no {kind}{suggestion(kind, kinds, known_as='it has')}")
     if every:
         return Listing(versions, 0)
-    latest = {(row["kind"], row["name"]): row for row in versions}
-    shown = [row for row in latest.values() if kind is not None or not row["kind"].endswith(_SHARD_SUFFIX)]
-    return Listing(shown, len(versions) - len(shown))
+    (total,) = store.catalog.query(_NUMBER, {"kind": kind})
+    return Listing(versions, total["number"] - len(versions))
 
 
 def listing_table(store: Store, rows: list[dict[str, Any]]) -> Table:

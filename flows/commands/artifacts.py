@@ -94,7 +94,7 @@ def lineage(
     up: Annotated[bool, typer.Option("--up", help="The artifacts it was made from (the default).")] = False,
     down: Annotated[bool, typer.Option("--down", help="The artifacts made from it.")] = False,
     form: Annotated[
-        Literal["tree", "mermaid", "json"], typer.Option("--format", help="Output format.")
+        Literal["tree", "mermaid", "graphviz", "json"], typer.Option("--format", help="Output format.")
     ] = "tree",
     store: StoreOption = None,
 ) -> None:
@@ -108,7 +108,8 @@ def lineage(
     if form == "json":
         print_json(graph.to_json())
     else:
-        say(graph.to_tree() if form == "tree" else graph.to_mermaid())
+        drawn = {"tree": graph.to_tree, "mermaid": graph.to_mermaid, "graphviz": graph.to_graphviz}
+        say(drawn[form]())
 
 
 @app.command(

@@ -93,6 +93,8 @@ _VERSIONS = """
             WHERE (x.kind, x.name, x.fingerprint) = (l.kind, l.name, l.fingerprint)) AS aliases
     FROM labels l JOIN artifacts a ON (a.kind, a.fingerprint) = (l.kind, l.fingerprint)
     WHERE coalesce(l.kind = $kind, true) AND coalesce(l.name = $name, true)
+      AND ($every OR $kind IS NOT NULL OR NOT ends_with(l.kind, '_shard'))
+    QUALIFY $every OR row_number() OVER (PARTITION BY l.kind, l.name ORDER BY l.number DESC) = 1
     ORDER BY l.kind, l.name, l.number
 """
 
@@ -201,9 +203,12 @@ class Catalog:
         check_question(sql)
         return self._answered(lambda connection: ask(connection, sql))
 
-    def versions(self, kind: str | None = None, name: str | None = None) -> list[Row]:
-        """Return one row per version (kind, name, label, …, aliases), sorted by kind, name and number."""
-        return self.query(_VERSIONS, {"kind": kind, "name": name})
+    def versions(self, kind: str | None = None, name: str | None = None, *, every: bool = True) -> list[Row]:
+        """Return one row per version (kind, name, label, …, aliases), sorted by kind, name and number.
+
+        Without `every`, only the latest of each name, and shards only if their kind is given.
+        """
+        return self.query(_VERSIONS, {"kind": kind, "name": name, "every": every})
 
     def register(self, *paths: Path, report: Report | None = None) -> None:
         """Update the rows of files just written or removed; a busy or large catalog leaves that to later."""

@@ -11,7 +11,7 @@ from typing import Final, Literal, TypeAlias
 from tokmill.tasks.store.canonical import Json
 
 Direction: TypeAlias = Literal["up", "down", "both"]
-Status: TypeAlias = Literal["published", "missing", "external"]
+Status: TypeAlias = Literal["published", "removed", "missing", "external"]
 
 _HEADINGS: Final = {"up": "is made from", "down": "is used by"}
 
@@ -24,7 +24,7 @@ class Node:
         key: unique in the graph: the fingerprint, or `external:<fingerprint>:<role>`.
         title: for people: `kind/name@label`, or the path of the outside input.
         role, count: of outside inputs: their role, and their number.
-        status: `published`, `missing` (no longer in the store), or `external` (from outside of it).
+        status: `published`, `removed` (its record stays), `missing` (gone), or `external` (from outside).
         kind, name, label, content_digest: of an artifact; empty where there is none or it is not known.
     """
 
@@ -89,6 +89,16 @@ class Graph:
         lines.append(f"    style {ids[drawing.group[self.root]]} stroke-width:3px")
         return "\n".join(lines)
 
+    def to_graphviz(self) -> str:
+        """Return the graph in Graphviz's language, from inputs to the artifacts made from them."""
+        drawing = _Drawing(self)
+        ids = {group: f"n{index}" for index, group in enumerate(drawing.titles)}
+        lines = ["digraph lineage {", "    node [shape=box];"]
+        lines += [f"    {ids[group]} [label={_quoted(title)}];" for group, title in drawing.titles.items()]
+        lines += [f"    {ids[source]} -> {ids[target]};" for source, target in drawing.arrows]
+        lines += [f"    {ids[drawing.group[self.root]]} [penwidth=3];", "}"]
+        return "\n".join(lines)
+
 
 class _Drawing:
     """A graph with its shards drawn together: nodes' `group`, groups' `titles`, `arrows` between them."""
@@ -130,7 +140,8 @@ def _family(node: Node) -> str:
 def _title(nodes: list[Node], group: str) -> str:
     titles = sorted({node.title for node in nodes})
     if len(titles) == 1:
-        return f"{titles[0]} (missing)" if nodes[0].status == "missing" else titles[0]
+        gone = nodes[0].status in ("missing", "removed")
+        return f"{titles[0]} ({nodes[0].status})" if gone else titles[0]
     if nodes[0].status == "external":
         return f"{sum(node.count for node in nodes)} × {nodes[0].role}"
     return f"{group} ({len(nodes)})"
@@ -157,3 +168,7 @@ def _branches(following: dict[str, list[str]], titles: dict[str, str], root: str
 
 def _mermaid_text(text: str) -> str:
     return text.replace("&", "#amp;").replace('"', "#quot;").replace("<", "#lt;").replace(">", "#gt;")
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", " ") + '"'

@@ -1,7 +1,8 @@
 """Lineage: the artifacts that an artifact was made from, and those made from it.
 
 Up follows the inputs in the records. An input is the artifact that the record names, if it still has the
-content that was used; else any artifact of that kind with that content; else it is marked as missing. Down
+content that was used; else any artifact of that kind with that content; else the one that was removed, of
+which the record stays; else it is marked as missing. Down
 finds, in the catalog, the artifacts that used an artifact's content. Artifacts made from another artifact
 with equal bytes count too, since nothing in them would differ. Inputs from outside of the store are one node
 per role.
@@ -52,7 +53,8 @@ def _walk_up(store: Store, graph: Graph, root: Record) -> None:
             if entry.kind is None:
                 continue
             found = equals.record_of(entry)
-            node = _node(found) if found else _missing(entry)
+            found = found or equals.past(entry)
+            node = _node(found, store) if found else _missing(entry)
             graph.edges.append(Edge(node.key, record.fingerprint, entry.role))
             if graph.add(node) and found:
                 waiting.append(found)
@@ -90,14 +92,23 @@ class _Equals:
         equal = self._by_content.get((entry.kind or "", entry.digest))
         return self._store.read(entry.kind or "", equal) if equal else None
 
+    def past(self, entry: InputEntry) -> Record | None:
+        """Return the record of an artifact that was removed, if it is the one that was used."""
+        with suppress(StoreError):
+            record = self._store.past(entry.kind or "", entry.fingerprint or "")
+            if record.content_digest == entry.digest:
+                return record
+        return None
+
     @cached_property
     def _by_content(self) -> dict[tuple[str, str], str]:
         rows = self._store.catalog.query(_EQUALS)
         return {(row["kind"], row["content_digest"]): row["fingerprint"] for row in rows}
 
 
-def _node(record: Record) -> Node:
+def _node(record: Record, store: Store | None = None) -> Node:
     return Node(
+        status="published" if store is None or store.holds(record.ref) else "removed",
         key=record.fingerprint,
         title=record.reference,
         kind=record.kind,

@@ -11,6 +11,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import Provenance, RunArtifact, Store, digest_bytes
 from tokmill.tasks.store.catalog import Catalog
+from tokmill.tasks.store.record import FORMAT_VERSION
 from tokmill.tasks.store.runs import Begun
 
 CHECKOUT = Path(__file__).parents[2]
@@ -76,7 +77,7 @@ def test_rows_by_hand(filled):
         "run_id": "run-1",
         "flow_run_id": "run-1",
         "deployment_id": None,
-        "format_version": 2,
+        "format_version": FORMAT_VERSION,
     }
     assert [tuple(row.values()) for row in rows["inputs"] if row["fingerprint"] == joined.fingerprint] == [
         (joined.fingerprint, "first", None, one.content_digest, "text", "web/0", one.fingerprint, None),

@@ -1,0 +1,236 @@
+"""Find every artifact that a file of text, or one document of it, went into, by the records and pieces.
+
+A file is named by its path, a glob, a URL or its content digest; it need not be there any more. A row counts
+from 0. From the corpora that list such a file, and the shards that have its rows, the records lead to all
+that was made of them:
+
+    contains    its text or tokens: corpora (their account of it), encoded shards, mixtures, packings, exports
+    made from   what was counted, learned or measured with it, and what was made of that in turn
+
+Whether a packing has a piece of it, and in how many sequences, is read from the pieces that it lists. One
+that cannot be read stays in the answer, with the reason.
+"""
+
+import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from tokmill.tasks.core.errors import StoreError, TracingError
+from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed.shards import PieceRows
+from tokmill.tasks.formats.text.resolving import origin_digest
+from tokmill.tasks.store.digest import digest_file
+from tokmill.tasks.store.store import Store
+
+Holds: TypeAlias = Literal["contains", "made from", "unknown"]
+
+_INGESTED = """
+    SELECT a.fingerprint, a.name, a.content_digest, list((i.digest, i.origin)) AS files
+    FROM artifacts a JOIN inputs i USING (fingerprint)
+    WHERE a.stage = 'ingest' AND i.role = 'files' GROUP BY ALL ORDER BY a.name, a.fingerprint
+"""
+_DOWN = """
+    WITH RECURSIVE down(fingerprint, has_text) AS (
+        SELECT unnest($corpora::VARCHAR[]), false
+        UNION
+        SELECT i.fingerprint, a.kind = 'encoded_shard' FROM inputs i JOIN artifacts a USING (fingerprint)
+        WHERE i.input_kind IS NULL AND i.digest IN (SELECT unnest($shards::VARCHAR[]))
+        UNION
+        SELECT i.fingerprint,
+               d.has_text AND i.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed', 'shard')
+        FROM down d JOIN artifacts m ON m.fingerprint = d.fingerprint
+        JOIN inputs i ON i.input_kind = m.kind AND i.digest = m.content_digest
+    )
+    SELECT a.kind, a.name, a.label, a.fingerprint, a.content_digest, bool_or(d.has_text) AS has_text
+    FROM down d JOIN artifacts a ON a.fingerprint = d.fingerprint
+    GROUP BY ALL ORDER BY a.kind, a.name, a.label, a.fingerprint
+"""
+_TEXT_KINDS = ("encoded_shard", "encoded", "mixture", "pack_plan", "packed_shard", "packed")
+
+
+class FoundFile(NamedTuple):
+    """A file of a corpus: where it was, its source and name, and the digest of its content."""
+
+    origin: str
+    source: str
+    name: str
+    digest: str
+
+
+class Affected(NamedTuple):
+    """An artifact that a file went into.
+
+    Attributes:
+        reference: `kind/name@label`.
+        kind, fingerprint: of the artifact.
+        holds: whether it contains text of the file, or was made from something that was learned from it.
+        sequences: of a packing, how many sequences have a piece of it; else None.
+        why: why it is unknown; empty otherwise.
+    """
+
+    reference: str
+    kind: str
+    fingerprint: str
+    holds: Holds
+    sequences: int | None = None
+    why: str = ""
+
+
+class Impact(NamedTuple):
+    """The files that a name means, the row if it has one, and every artifact that they went into."""
+
+    files: Sequence[FoundFile]
+    row: int | None
+    artifacts: Sequence[Affected]
+
+
+class _Place(NamedTuple):
+    """A stretch of ordinals of a shard."""
+
+    source: str
+    shard: int
+    text: str
+    first: int
+    end: int
+
+
+def impact_of(store: Store, name: str) -> Impact:
+    """Return every artifact that the files of a name went into.
+
+    Args:
+        store: the store.
+        name: `PATH`, `GLOB`, `URL` or `DIGEST`, each maybe followed by `:ROW`.
+
+    Raises:
+        TracingError: no corpus of the store lists such a file, or such a row of it.
+        StoreError: a corpus that lists it cannot be read.
+    """
+    corpora = store.catalog.query(_INGESTED)
+    wanted, row = name, None
+    found = _found(store, corpora, wanted)
+    head, _, last = name.rpartition(":")
+    if not found and head and last.isascii() and last.isdigit():
+        wanted, row = head, int(last)
+        found = _found(store, corpora, wanted)
+    if not found:
+        raise TracingError(
+            f"{name!r}: no corpus of {store.location} lists such a file; give its path, a glob, its URL or "
+            "the digest of its content, and :ROW for one document"
+        )
+    files = sorted({file for _, its in found for file in its})
+    places = {corpus: list(_places(store, corpus, its, row)) for corpus, its in found}
+    if not any(places.values()):
+        raise TracingError(f"{name!r}: the file has no row {row}; rows count from 0")
+    shards = sorted({place.text for its in places.values() for place in its})
+    given = {"corpora": [corpus.fingerprint for corpus, its in places.items() if its], "shards": shards}
+    rows = store.catalog.query(_DOWN, given)
+    every = [place for its in places.values() for place in its]
+    return Impact(files, row, [_affected(store, each, every) for each in rows])
+
+
+def _found(
+    store: Store, corpora: Sequence[Mapping[str, Any]], wanted: str
+) -> list[tuple[ArtifactRef, list[FoundFile]]]:
+    """The corpora that list a file of this name, each with its files; by content if no path is so."""
+    is_digest = len(wanted) == 64 and not set(wanted) - set("0123456789abcdef")
+    if not is_digest:
+        by_path = [
+            (_ref(row), chosen)
+            for row in corpora
+            if (chosen := {digest for digest, origin in row["files"] if origin and _is_named(origin, wanted)})
+        ]
+        if by_path:
+            return [(ref, list(_files_of(store, ref, chosen, None))) for ref, chosen in by_path]
+        if not Path(wanted).is_file():
+            return []
+        wanted = digest_file(Path(wanted))  # it was moved or copied since
+    by_content = ((_ref(row), list(_files_of(store, _ref(row), None, wanted))) for row in corpora)
+    return [(ref, files) for ref, files in by_content if files]
+
+
+def _ref(row: Mapping[str, Any]) -> ArtifactRef:
+    return ArtifactRef(
+        kind="corpus",
+        name=row["name"],
+        fingerprint=row["fingerprint"],
+        content_digest=row["content_digest"],
+    )
+
+
+def _is_named(origin: str, wanted: str) -> bool:
+    if "://" in wanted:
+        return origin == wanted or fnmatch.fnmatchcase(origin, wanted)
+    path = str(Path(wanted).expanduser().absolute())
+    return origin == path or fnmatch.fnmatchcase(origin, path)
+
+
+def _files_of(
+    store: Store, corpus: ArtifactRef, chosen: set[str] | None, digest: str | None
+) -> Iterator[FoundFile]:
+    """Yield the files of a corpus that are chosen, by their digest as inputs or that of their content."""
+    origins = {entry.digest: entry.origin for entry in store.record(corpus).inputs if entry.origin}
+    for (source, name), content in Corpus.open(store.path(corpus)).file_digests().items():
+        given = origin_digest(source, name, content)
+        if content == digest or (chosen is not None and given in chosen):
+            yield FoundFile(origins.get(given, ""), source, name, content)
+
+
+def _places(
+    store: Store, corpus: ArtifactRef, files: Sequence[FoundFile], row: int | None
+) -> Iterator[_Place]:
+    opened = Corpus.open(store.path(corpus))
+    digests = {(each["source"], each["shard"]): each["digest"] for each in opened.table("shards").to_pylist()}
+    names = {(file.source, file.name) for file in files}
+    for part in opened.table("segments").to_pylist():
+        if (part["source"], part["file"]) not in names:
+            continue
+        first, end = part["first_ordinal"], part["first_ordinal"] + part["num_rows"]
+        if row is not None:
+            first += row - part["first_row"]
+            if not part["first_ordinal"] <= first < end:
+                continue
+            end = first + 1
+        yield _Place(part["source"], part["shard"], digests[part["source"], part["shard"]], first, end)
+
+
+def _affected(store: Store, row: Mapping[str, Any], places: Sequence[_Place]) -> Affected:
+    reference = f"{row['kind']}/{row['name']}@{row['label']}"
+    known = (reference, row["kind"], row["fingerprint"])
+    if row["kind"] == "corpus":
+        return Affected(*known, "contains")
+    if not row["has_text"] or row["kind"] not in _TEXT_KINDS:
+        return Affected(*known, "made from")
+    if row["kind"] != "packed":
+        return Affected(*known, "contains")
+    ref = ArtifactRef(
+        kind=row["kind"],
+        name=row["name"],
+        fingerprint=row["fingerprint"],
+        content_digest=row["content_digest"],
+    )
+    try:
+        number = _num_sequences(store.path(ref), places)
+    except StoreError as error:
+        return Affected(*known, "unknown", None, str(error))
+    return Affected(*known, "contains" if number else "made from", number)
+
+
+def _num_sequences(path: Path, places: Sequence[_Place]) -> int:
+    """The number of sequences of a packing that have a piece of these documents."""
+    manifest = PackedManifest.open(path)
+    at = {source: index for index, source in enumerate(manifest.sources)}
+    number = 0
+    for shard in manifest.shards:
+        columns = PieceRows.open(ShardFiles(path, shard.index), manifest).columns
+        found = np.zeros(len(columns["source"]), dtype=np.bool_)
+        for place in places:
+            if place.source in at:
+                its = (columns["source"] == at[place.source]) & (columns["shard"] == place.shard)
+                found |= its & (columns["ordinal"] >= place.first) & (columns["ordinal"] < place.end)
+        number += len(np.unique(columns["sequence"][found]))
+    return number
