@@ -1,10 +1,14 @@
 """Small real stages that the store's tests make artifacts with."""
 
+import os
 from pathlib import Path
 
 from tokmill.tasks.core.stage import Account, External, Outcome, Params, Request, Stage
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.tables import TABLES
+
+PLACES = ["folder", *(["bucket"] if os.environ.get("TOKMILL_EVERYTHING") else [])]
+"""Where the laws of stores are tested; in a bucket, with TOKMILL_EVERYTHING."""
 
 
 class WriteParams(Params):
@@ -61,3 +65,12 @@ def catalog_rows(store: Store, *extra_tables: str):
     tables = [f"(SELECT list(t ORDER BY t) FROM {name} t) AS {name}" for name in (*TABLES, *extra_tables)]
     (rows,) = store.catalog.query(f"SELECT {', '.join(tables)}")
     return {name: found or [] for name, found in rows.items()}
+
+
+def open_in(request, folder: Path) -> Store:
+    """Open an empty store in a folder, or in a bucket behind a cache in the folder."""
+    if request.param == "folder":
+        return Store.open(folder / "store")
+    bucket = request.getfixturevalue("bucket")
+    request.getfixturevalue("monkeypatch").setenv("TOKMILL_CACHE", str(folder / "cache"))
+    return Store.open(f"{bucket.url}/store")

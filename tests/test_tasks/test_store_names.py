@@ -5,16 +5,16 @@ import shutil
 
 import pytest
 
-from tests.test_tasks.store_stages import ask
+from tests.test_tasks.store_stages import PLACES, ask, open_in
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store, read_record
 from tokmill.tasks.store.record import encode_record
 
 
-@pytest.fixture
-def store(tmp_path):
-    return Store.open(tmp_path / "store")
+@pytest.fixture(params=PLACES)
+def store(request, tmp_path):
+    return open_in(request, tmp_path)
 
 
 def test_labels_count_versions_of_a_name(store):
@@ -73,6 +73,7 @@ def test_references_by_fingerprint(store):
         store.resolve(ref.fingerprint[:5])
 
 
+@pytest.mark.usefixtures("by_hand")
 def test_a_prefix_that_fits_several_artifacts_names_them(store, monkeypatch):
     refs = [store.realize(ask(f"n{number}", text=str(number))).ref for number in range(2)]
     twin = refs[0].fingerprint[:8] + refs[1].fingerprint[8:16]
@@ -106,6 +107,7 @@ def test_unknown_references_are_answered_with_the_nearest(store, reference, mess
         store.resolve(reference)
 
 
+@pytest.mark.usefixtures("by_hand")
 def test_a_label_whose_artifact_is_gone_says_so_and_is_never_given_out_again(store):
     first, second = store.realize(ask("n", text="a")).ref, store.realize(ask("n", text="b")).ref
     shutil.rmtree(store.path(second))

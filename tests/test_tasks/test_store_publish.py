@@ -7,16 +7,24 @@ import threading
 import numpy as np
 import pytest
 
-from tests.test_tasks.store_stages import WriteParams, ask, ask_joined, left_over, stage_of
+from tests.test_tasks.store_stages import (
+    PLACES,
+    WriteParams,
+    ask,
+    ask_joined,
+    left_over,
+    open_in,
+    stage_of,
+)
 from tokmill.tasks.core.errors import AccountError, PackingError, StoreError
 from tokmill.tasks.core.stage import Account, Outcome, Request
 from tokmill.tasks.store import Provenance, Store, digest_bytes, read_record
 from tokmill.tasks.store.record import encode_record
 
 
-@pytest.fixture
-def store(tmp_path):
-    return Store.open(tmp_path / "store")
+@pytest.fixture(params=PLACES)
+def store(request, tmp_path):
+    return open_in(request, tmp_path)
 
 
 def artifacts(store):
@@ -105,6 +113,7 @@ def test_early_cut_off_an_input_made_differently_to_the_same_bytes_is_the_same_i
     assert store.realize(ask_joined("j", otherwise)).cached
 
 
+@pytest.mark.usefixtures("by_hand")
 def test_an_input_that_is_gone_or_has_changed_is_an_error(store):
     ref = store.realize(ask()).ref
     with pytest.raises(StoreError, match="ask for the artifact again"):
@@ -259,6 +268,7 @@ def misplace(place):
 
 
 @pytest.mark.parametrize("harm", [truncate, remove, break_record, lose_record, misplace])
+@pytest.mark.usefixtures("by_hand")
 def test_a_damaged_artifact_is_set_aside_told_of_and_made_again(store, harm):
     ref = store.realize(ask(text="abcd")).ref
     place = store.path(ref)
@@ -275,6 +285,7 @@ def test_a_damaged_artifact_is_set_aside_told_of_and_made_again(store, harm):
     assert store.verify() == []
 
 
+@pytest.mark.usefixtures("by_hand")
 def test_lookup_sets_aside_as_well_and_counts_what_lies_there(store):
     ref = store.realize(ask(text="abcd")).ref
     for number in (1, 2):
@@ -288,6 +299,7 @@ def test_lookup_sets_aside_as_well_and_counts_what_lies_there(store):
         store.realize(ask(text="abcd"))
 
 
+@pytest.mark.usefixtures("by_hand")
 def test_changed_bytes_of_equal_size_are_found_by_full_verification_only(store):
     ref = store.realize(ask(text="abcd")).ref
     flip(store.path(ref))
@@ -300,6 +312,7 @@ def test_changed_bytes_of_equal_size_are_found_by_full_verification_only(store):
     assert store.verify() == []
 
 
+@pytest.mark.usefixtures("by_hand")
 def test_verify_tells_what_is_odd_but_harmless_and_touches_nothing(store):
     ref = store.realize(ask(text="abcd")).ref
     (store.path(ref) / "dropping").write_text("")
@@ -307,6 +320,7 @@ def test_verify_tells_what_is_odd_but_harmless_and_touches_nothing(store):
     assert store.lookup(ask(text="abcd"), verify="full") == ref
 
 
+@pytest.mark.usefixtures("by_hand")
 def test_verify_tells_of_a_place_without_a_record(store):
     place = store.path(store.realize(ask()).ref)
     lose_record(place)
@@ -316,6 +330,7 @@ def test_verify_tells_of_a_place_without_a_record(store):
     assert "has no record.json" in problem.message
 
 
+@pytest.mark.usefixtures("by_hand")
 def test_verify_checks_the_record_against_itself(store):
     ref = store.realize(ask(text="abcd", times=3)).ref
     place = store.path(ref)
@@ -333,6 +348,7 @@ def test_verify_checks_the_record_against_itself(store):
     ]
 
 
+@pytest.mark.usefixtures("by_hand")
 def test_a_record_of_a_newer_format_is_set_aside_not_guessed(store):
     ref = store.realize(ask()).ref
     place = store.path(ref)
