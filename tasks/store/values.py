@@ -8,6 +8,8 @@ equal artifacts with every version that is allowed (docs/adr/0029).
     column     name, type, and per leaf: where nulls are, lengths of texts and lists, values
     left out   row groups, encodings, compression, statistics, the library's name and version
 
+Of a file that is compressed with zstd (`.zst`) it is over the content, for the same reason.
+
 Law: equal if and only if the files have the same columns with the same values in the same order; a float is
 its bits. The digests of leaves run over all rows, so that the division into row groups has no effect.
 """
@@ -25,18 +27,40 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-SUFFIX = ".parquet"
+SUFFIX, COMPRESSED = ".parquet", ".zst"
+_BLOCK_BYTES = 1 << 20
 _BATCH_ROWS = 1 << 16
 _FORM = 1
 
 
 def values_digest(path: Path) -> str | None:
-    """Return the digest of what a Parquet file holds; None if it is no readable Parquet file.
+    """Return the digest of what a Parquet or a compressed file holds; None if it is no readable one.
 
     Raises:
         OSError: the disk fails.
         StopRequested: the run is being stopped.
     """
+    if path.suffix == COMPRESSED:
+        return _unpacked_digest(path)
+    return _table_digest(path)
+
+
+def _unpacked_digest(path: Path) -> str | None:
+    """Return the digest of a compressed file's content: how it is compressed depends on zstd's version."""
+    import zstandard
+
+    found = new_hash()
+    try:
+        with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as content:
+            while block := content.read(_BLOCK_BYTES):
+                raise_if_stopped()
+                found.update(block)
+    except zstandard.ZstdError:
+        return None
+    return found.hexdigest()
+
+
+def _table_digest(path: Path) -> str | None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -110,3 +111,13 @@ def test_the_content_digest_covers_values_where_there_are_some() -> None:
     assert content_digest(plain[:1]) != content_digest(plain[1:])
     assert content_digest(plain) == stored_digest(plain)
     assert "values_digest" not in plain[0].model_dump_json()
+
+
+def test_how_a_file_is_compressed_does_not_matter(tmp_path: Path) -> None:
+    text = b'{"input_ids": [1, 2, 3]}\n' * 999
+    for level, content in ((1, text), (19, text), (3, text[1:])):
+        (tmp_path / f"{level}.jsonl.zst").write_bytes(zstandard.ZstdCompressor(level).compress(content))
+    one, other, third = (values_digest(tmp_path / f"{level}.jsonl.zst") for level in (1, 19, 3))
+    assert one == other
+    assert one is not None
+    assert third != one
