@@ -17,7 +17,7 @@ from uuid import UUID
 
 from prefect import Task, get_run_logger, task
 from prefect.cache_policies import CachePolicy
-from prefect.client.schemas.objects import RunInput, TaskRunResult
+from prefect.client.schemas.objects import RunInput, State, TaskRunResult
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.exceptions import Pause
 from prefect.filesystems import LocalFileSystem
@@ -26,6 +26,7 @@ from prefect.results import ResultStore
 from prefect.serializers import JSONSerializer
 from prefect.states import Cancelled
 from prefect.task_runners import TaskRunner
+from prefect.transactions import get_transaction
 
 from tokmill.flows.errors import RunError
 from tokmill.flows.run.elsewhere import Listening, asked_of_tasks, hold_here, telling
@@ -127,17 +128,25 @@ def realize(sealed: Sealed) -> Any:
     for spec, title in zip(sealed.specs, sealed.titles, strict=True):
         asked = asked_of_tasks(folder)
         if asked != "go":
-            return Cancelled(message=_PAUSED if asked == "hold" else _STOPPED)
+            return _cancelled(_PAUSED if asked == "hold" else _STOPPED)
         try:
             with telling(folder, title):
                 refs.append(perform(spec, title, logger.info).ref)
         except StopRequested:
-            return Cancelled(message=_STOPPED)
+            return _cancelled(_STOPPED)
         except Exception as error:
             if len(sealed.specs) == 1:
                 raise
             raise GroupError(title, refs, error) from error
     return refs
+
+
+def _cancelled(message: str) -> State[Any]:
+    """Return the state of a task that was not done, and have Prefect keep no result of it as one to reuse."""
+    transaction = get_transaction()
+    if transaction is not None:
+        transaction.write_on_commit = False
+    return Cancelled(message=message)
 
 
 def _telling_folder(spec: TaskSpec) -> Path | None:
