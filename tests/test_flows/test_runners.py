@@ -72,7 +72,8 @@ def assert_each_task_shows_its_artifact(tokmill: Tokmill, document: dict[str, An
     with urllib.request.urlopen(request, timeout=60) as answer:
         shown = {artifact["key"]: artifact["task_run_id"] for artifact in json.loads(answer.read())}
     alone = [task for task in document["tasks"] if "/" not in task["task"]]
-    of_tasks = [shown[key_of(task["kind"], task["name"])] for task in alone]
+    named = [task["artifact"].partition("@")[0].split("/", 1) for task in alone]
+    of_tasks = [shown[key_of(kind, name)] for kind, name in named]
     assert len({task_run for task_run in of_tasks if task_run}) == len(alone)
 
 
