@@ -25,6 +25,7 @@ ALLOWED = {
     "files": "looks at source files, and keeps its cache in a local SQLite file",
     "liveness": "asks the system for processes, in /proc",
     "environment": "asks the system for its cores and the distributions that are installed",
+    "moving": "writes copies into the temporary folder of an artifact, as stages do",
     "naming": "a path that a person typed, which need not be in a store",
     "provenance": "asks the checkout that the code runs from for its commit",
 }
