@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tokmill.flows.server.askers import Askers
+from tokmill.flows.server.collecting import collect_elsewhere
 from tokmill.flows.server.guard import Application, Guard, origins
 from tokmill.flows.server.loops import Loops, write_faults
 from tokmill.flows.server.pages import Pages
@@ -38,6 +39,7 @@ def create_app() -> Application:
     faults = os.environ.get(FAULTS)
     if faults:
         write_faults(Path(faults))
+    collect_elsewhere()
     # Requests of the server to itself (automations) go to Prefect's application and bypass the guard.
     pages = Pages(Loops(Askers(application)), os.environ.get("TOKMILL_STORE"))
     return Guard(pages, os.environ.get(HOSTS, "").split(","))

@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 UP_SECONDS = 180
 RUN_SECONDS = 180
+ANSWER_SECONDS = 90  # more than the 60 for which the server's database may be locked
 POLL = threading.Event()  # never set: what is waited for is asked for again and again, at a decent pace
 
 
@@ -52,7 +53,7 @@ class Service:
         )
         for _ in range(20):
             try:
-                with urllib.request.urlopen(request, timeout=30) as answer:
+                with urllib.request.urlopen(request, timeout=ANSWER_SECONDS) as answer:
                     return json.loads(answer.read() or b"null")
             except urllib.error.HTTPError as error:
                 with error:
@@ -65,9 +66,13 @@ class Service:
         return pytest.fail(f"{path}: the server stayed unavailable")
 
     def csrf_headers(self) -> dict[str, str]:
-        """Return the headers of changes by the server's own clients."""
-        token = self.send("/csrf-token?client=tests", None, {})["token"]
-        return {"Prefect-Csrf-Client": "tests", "Prefect-Csrf-Token": token}
+        """Return the headers of changes by the server's own clients.
+
+        A new token takes the place of the client's last one: each thread is a client of its own.
+        """
+        client = f"tests-{threading.get_ident()}"
+        token = self.send(f"/csrf-token?client={client}", None, {})["token"]
+        return {"Prefect-Csrf-Client": client, "Prefect-Csrf-Token": token}
 
     @property
     def served(self) -> ServedFolder:
