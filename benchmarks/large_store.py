@@ -6,7 +6,8 @@
 A run has 56 artifacts and some 650 inputs, a corpus 42 of each. Everything is as the store itself would have
 written it (fingerprints, digests, sealed records, labels), so that `tokmill verify` finds no problem; only
 the time between publications, the flushes and the stages' work are left out. The content of a corpus is cut
-short, so commands that read one (`impact`) refuse it. Equal arguments give equal stores, times of files aside.
+short, so commands that read one (`impact`) refuse it. Equal arguments give equal stores, times of files
+aside.
 """
 
 import json
