@@ -240,9 +240,19 @@ def _known(connection: "DuckDBPyConnection", parts: list[str]) -> Stamps:
 
 def _known_files(connection: "DuckDBPyConnection", paths: list[str]) -> Stamps:
     asked = "SELECT path, mtime_ns, size FROM catalog_files WHERE path IN (SELECT unnest(?::VARCHAR[]))"
-    if not paths:
+    named = [path for path in paths if _is_text(path)]  # the catalog has no others
+    if not named:
         return {}
-    return {path: (time, size) for path, time, size in connection.execute(asked, [paths]).fetchall()}
+    return {path: (time, size) for path, time, size in connection.execute(asked, [named]).fetchall()}
+
+
+def _is_text(path: str) -> bool:
+    """Whether a path is UTF-8, as all names are that the store gives."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _batches(paths: Iterable[str]) -> Iterator[list[str]]:
