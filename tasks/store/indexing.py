@@ -167,7 +167,8 @@ def read_files(layout: Layout, stamps: Stamps, say: Report) -> Read:
         try:
             key, given = rows_of(layout, layout.root / path)
         except (StoreError, MachineError) as error:
-            say(f"the catalog leaves out {path}: {error}")
+            printable = path.encode("utf-8", "backslashreplace").decode("utf-8")
+            say(f"the catalog leaves out {printable}: {error}")
             unreadable.append(path)
             continue
         rows["catalog_files"].append({"path": path, "mtime_ns": mtime, "size": size, "key": key})
