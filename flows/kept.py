@@ -4,6 +4,7 @@ A value that is read here is in no message: errors say what is wrong with the pl
 """
 
 import os
+from typing import Any
 
 
 class KeptError(Exception):
@@ -35,12 +36,21 @@ def kept(reference: str) -> str:
     return value
 
 
-def _of_block(name: str) -> str:
-    """Return the value of a secret block of the Prefect server."""
+def secret_in(name: str) -> Any:
+    """Return the value of a secret block of the Prefect server.
+
+    Raises:
+        ValueError: the server has no such block.
+        Exception: any of Prefect's, if the server does not answer; its text may have the server's address.
+    """
     from prefect.blocks.system import Secret  # noqa: PLC0415 - a second, and only for this
 
+    return Secret.load(name).get()  # type: ignore[union-attr]
+
+
+def _of_block(name: str) -> str:
     try:
-        value = Secret.load(name).get()  # type: ignore[union-attr]
+        value = secret_in(name)
     except ValueError as error:
         raise KeptError(f"the Prefect server has no secret block {name!r}") from error
     except Exception as error:  # the server does not answer

@@ -17,6 +17,7 @@ import threading
 from typing import Any
 
 from tokmill.flows.errors import UsageError
+from tokmill.flows.kept import secret_in
 from tokmill.tasks.remote import reconnect
 
 _OF_STORAGE = re.compile(r"(AWS|AZURE|FSSPEC|GCLOUD|GCSFS|GOOGLE|STORAGE)_[A-Z0-9_]+")
@@ -42,8 +43,7 @@ def supply(reference: str) -> None:
 
 
 def _value(reference: str) -> Any:
-    from prefect.blocks.system import Secret  # noqa: PLC0415 - a second, and only for this
-    from prefect.settings import PREFECT_API_URL  # noqa: PLC0415
+    from prefect.settings import PREFECT_API_URL  # noqa: PLC0415 - a second, and only for this
 
     if not PREFECT_API_URL.value():
         raise UsageError(
@@ -51,7 +51,7 @@ def _value(reference: str) -> Any:
             "credentials to the environment"
         )
     try:
-        return Secret.load(reference.removeprefix("block:")).get()  # type: ignore[union-attr]
+        return secret_in(reference.removeprefix("block:"))
     except ValueError as error:
         problem = "which the Prefect server does not have; save a Secret block of this name"
         raise UsageError(f"{_said(reference)}, {problem}") from error

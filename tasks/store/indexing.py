@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tokmill.tasks.core.errors import MachineError, StoreError
 from tokmill.tasks.store.labels import Names
-from tokmill.tasks.store.layout import RECORD_FILE, Layout
+from tokmill.tasks.store.layout import RECORD_FILE, Layout, printable
 from tokmill.tasks.store.migrating import ALL_TABLES, check_version, make_tables
 from tokmill.tasks.store.record import read_record
 from tokmill.tasks.store.stamps import (
@@ -167,8 +167,7 @@ def read_files(layout: Layout, stamps: Stamps, say: Report) -> Read:
         try:
             key, given = rows_of(layout, layout.root / path)
         except (StoreError, MachineError) as error:
-            printable = path.encode("utf-8", "backslashreplace").decode("utf-8")
-            say(f"the catalog leaves out {printable}: {error}")
+            say(f"the catalog leaves out {printable(path)}: {error}")
             unreadable.append(path)
             continue
         rows["catalog_files"].append({"path": path, "mtime_ns": mtime, "size": size, "key": key})

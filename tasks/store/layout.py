@@ -208,3 +208,8 @@ def is_prefix(text: str) -> bool:
 def is_label(text: str) -> bool:
     """Whether `text` is a version label such as v1."""
     return _LABEL.fullmatch(text) is not None
+
+
+def printable(path: Path | str) -> str:
+    """Return a path with any bytes in it as text that can be printed and sent."""
+    return str(path).encode("utf-8", "backslashreplace").decode("utf-8")

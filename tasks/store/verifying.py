@@ -14,7 +14,7 @@ from tokmill.tasks.store.connection import attached, has_snapshot, private
 from tokmill.tasks.store.indexing import sync_files
 from tokmill.tasks.store.integrity import Problem, problems
 from tokmill.tasks.store.labels import ALIASES, LABELS, named_files, read_name
-from tokmill.tasks.store.layout import RECORD_FILE, Layout
+from tokmill.tasks.store.layout import RECORD_FILE, Layout, printable
 from tokmill.tasks.store.migrating import EarlierCatalogError, check_version
 from tokmill.tasks.store.removing import tombstone
 from tokmill.tasks.store.storage import STORAGE
@@ -48,7 +48,7 @@ def _wrong_names(layout: Layout) -> Iterator[Problem]:
             if message is None and not read_name(path)[1] and not _is_empty(path):
                 message = "holds no fingerprint, so it names nothing"
             if message:
-                yield Problem(_shown(path.parent.relative_to(layout.root)), _shown(path.name), message)
+                yield Problem(printable(path.parent.relative_to(layout.root)), printable(path.name), message)
 
 
 def _wrong_runs(layout: Layout) -> Iterator[Problem]:
@@ -57,7 +57,7 @@ def _wrong_runs(layout: Layout) -> Iterator[Problem]:
         for path in sorted(folder / name for name in names if not name.startswith(".")):
             message = _unreadable(layout, path)
             if message:
-                yield Problem(folder.name, _shown(path.name), message)
+                yield Problem(folder.name, printable(path.name), message)
 
 
 def _wrong_catalog(layout: Layout) -> Iterator[Problem]:
@@ -135,8 +135,3 @@ def _is_empty(path: Path) -> bool:
     except OSError:
         return False
     return state.kind == "file" and state.num_bytes == 0
-
-
-def _shown(path: Path | str) -> str:
-    """A printable form of a path with any bytes."""
-    return str(path).encode("utf-8", "backslashreplace").decode("utf-8")
