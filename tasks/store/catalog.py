@@ -6,7 +6,8 @@ The files are the truth. The catalog may lag behind them but is never ahead. The
 - `rebuild` makes the catalog again from the files, row for row equal to the result of many small updates
   (a label whose artifact was gone before anybody asked is seen by `sync` and `rebuild` alone);
 - `catalog.duckdb` is a snapshot that is never written in place: a change is made in a copy, which is renamed
-  to the snapshot's name (see `tasks.store.connection`). So readers neither block others nor are blocked;
+  to the snapshot's name (see `tasks.store.snapshot` and `tasks.store.connection`). So readers neither block
+  others nor are blocked;
 - only processes that replace the snapshot wait for each other, with a file lock and a time limit. A
   publication does not fail on a busy catalog: it reports that, and the next update adds its rows.
   If the catalog is busy or large, or the store read-only, a query sees the new rows beside the
@@ -17,10 +18,8 @@ The files are the truth. The catalog may lag behind them but is never ahead. The
 """
 
 import logging
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -28,37 +27,12 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store.annotations import Action, annotate
 from tokmill.tasks.store.asking import Answer, ask, check_question
-from tokmill.tasks.store.beside import show_beside
-from tokmill.tasks.store.connection import (
-    answer,
-    arrow_answer,
-    has_snapshot,
-    keep_backup,
-    locked,
-    private,
-    reading,
-    replacing,
-    snapshot_age_seconds,
-    snapshot_bytes,
-)
-from tokmill.tasks.store.durable import reported_as
-from tokmill.tasks.store.extra_tables import extra_tables_in_step, sync_extra_tables
-from tokmill.tasks.store.indexing import (
-    Report,
-    find_difference,
-    num_indexed,
-    read_files,
-    sync_files,
-    update_files,
-)
+from tokmill.tasks.store.connection import answer, arrow_answer
+from tokmill.tasks.store.extra_tables import sync_extra_tables
+from tokmill.tasks.store.indexing import Report, num_indexed, sync_files, update_files
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.leases import Lease, leased
-from tokmill.tasks.store.migrating import (
-    VERSION,
-    BrokenCatalogError,
-    EarlierCatalogError,
-    NewerCatalogError,
-)
+from tokmill.tasks.store.migrating import NewerCatalogError
 from tokmill.tasks.store.provenance import Provenance, utc_now
 from tokmill.tasks.store.runs import (
     Begun,
@@ -71,6 +45,7 @@ from tokmill.tasks.store.runs import (
     settle,
     write_run,
 )
+from tokmill.tasks.store.snapshot import Snapshot
 from tokmill.tasks.store.storage import STORAGE
 
 if TYPE_CHECKING:
@@ -81,10 +56,6 @@ Row: TypeAlias = dict[str, Any]
 T = TypeVar("T")
 
 _LOG = logging.getLogger(__name__)
-_MOMENT_SECONDS = 1.0
-_BYTES_PER_SECOND = 200 << 20  # of writing the snapshot anew, by a process that has not done so yet
-_MOMENTS_PER_WRITE = 20  # publications may take a twentieth of the time for the catalog, however large it is
-_WRITE_SECONDS: dict[Path, float] = {}  # duration of this process's last write of each catalog
 _NEWER: set[Path] = set()  # catalogs of newer versions that this process has reported
 _VERSIONS = """
     SELECT l.kind, l.name, l.label, l.number, l.fingerprint, a.content_digest, a.stage, a.stage_version,
@@ -128,12 +99,16 @@ class Catalog:
         most_beside: int = 1000,
     ) -> None:
         self._layout = layout
-        self._large_bytes = large_bytes
-        self._most_beside = most_beside
-        self._wait = wait_seconds
         self._publish_wait = publish_wait_seconds
-        self._question_wait = question_wait_seconds
         self._say = report
+        self._snapshot = Snapshot(
+            layout,
+            wait_seconds=wait_seconds,
+            question_wait_seconds=question_wait_seconds,
+            report=report,
+            large_bytes=large_bytes,
+            most_beside=most_beside,
+        )
 
     @property
     def path(self) -> Path:
@@ -154,7 +129,7 @@ class Catalog:
         if STORAGE.is_folder(self._layout.root):  # a query must not create a store
             STORAGE.refresh(self._layout.root)
             self._settle()
-            self._replace(self._wait, partial(self._sync, thorough=True))
+            self._snapshot.sync()
 
     def rebuild(self) -> None:
         """Make the catalog again from the store's files.
@@ -163,11 +138,7 @@ class Catalog:
             StoreError: another process holds the catalog for too long.
         """
         STORAGE.refresh(self._layout.root)
-        with locked(self.lock_path, self._wait):
-            self._keep_other_version()
-            with replacing(self._layout, anew=True) as connection:
-                self._take_in(connection)
-        self._share(None)
+        self._snapshot.rebuild()
 
     def query(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
         """Return the rows of an SQL query over everything in the store, one dict per row.
@@ -212,7 +183,7 @@ class Catalog:
 
     def register(self, *paths: Path, report: Report | None = None) -> None:
         """Update the rows of files just written or removed; a busy or large catalog leaves that to later."""
-        if not self._is_large() or not self._was_just_written():
+        if not self._snapshot.is_large() or not self._snapshot.was_just_written():
             self._quietly(lambda connection: self._update(connection, paths), report)
 
     def register_publication(self, *paths: Path, report: Report | None = None) -> None:
@@ -221,13 +192,8 @@ class Catalog:
         Writing the catalog takes longer than publishing a small artifact, and ever longer as it grows,
         while shards are published by the hundred. A query adds the rows that are still missing.
         """
-        if not self._was_just_written():
+        if not self._snapshot.was_just_written():
             self.register(*paths, report=report)
-
-    def _was_just_written(self) -> bool:
-        """Whether the snapshot is so new that writing it again would take too large a share of the time."""
-        last = max(_WRITE_SECONDS.get(self.path, 0.0), snapshot_bytes(self.path) / _BYTES_PER_SECOND)
-        return 0 <= snapshot_age_seconds(self.path) < max(_MOMENT_SECONDS, _MOMENTS_PER_WRITE * last)
 
     def add_run(
         self,
@@ -273,9 +239,9 @@ class Catalog:
         """
         finished = self._at_end(run_id, state, message, found or Found(artifacts))
         self._save(finished)
-        if not self._is_large() or not self._was_just_written():
-            self._quietly(self._take_in, None)
-            self._share(None)
+        if not self._snapshot.is_large() or not self._snapshot.was_just_written():
+            self._quietly(self._snapshot.take_in, None)
+            self._snapshot.share()
         return finished
 
     def note_end(self, run_id: str, *, state: State, message: str, found: Found = Found()) -> None:  # noqa: B008 - frozen
@@ -340,7 +306,7 @@ class Catalog:
     def _quietly(self, work: Callable[["DuckDBPyConnection"], None], report: Report | None) -> None:
         """Do `work`, or report why the catalog lags; the next sync adds the rows."""
         try:
-            self._replace(self._publish_wait, work)
+            self._snapshot.replace(self._publish_wait, work)
         except StoreError as error:
             if isinstance(error, NewerCatalogError) and self.path in _NEWER:
                 return
@@ -348,14 +314,11 @@ class Catalog:
             say = report or self._say
             say(f"{error} (published artifacts are safe; the next query adds them to the catalog)")
 
-    def _share(self, report: Report | None) -> None:
-        """Leave the snapshot where other machines find it, so that they need not read every record."""
-        try:
-            with reported_as("the catalog is not shared"):
-                STORAGE.push(self.path)
-        except StoreError as error:
-            say = report or self._say
-            say(f"{error} (other machines make their own from the records)")
+    def _answered(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
+        """Query the catalog as it is now."""
+        STORAGE.refresh(self._layout.root)
+        self._settle()
+        return self._snapshot.answered(ask)
 
     def _settle(self) -> None:
         """Settle runs before a query; without write permission a later process does it."""
@@ -364,130 +327,13 @@ class Catalog:
         except StoreError as error:
             _LOG.info("%s", error)
 
-    def _take_in(self, connection: "DuckDBPyConnection", *, thorough: bool = False) -> None:
-        sync_files(connection, self._layout, self._say, thorough=thorough)
-        sync_extra_tables(connection, self._layout, self._say)
-
-    def _sync(self, connection: "DuckDBPyConnection", *, thorough: bool = False) -> None:
-        was_empty = num_indexed(connection) == 0
-        self._take_in(connection, thorough=thorough)
-        if was_empty and (num_files := num_indexed(connection)):
-            self._say(f"catalog {self.path} was empty; it is made again from {num_files} files of the store")
-
     def _update(self, connection: "DuckDBPyConnection", paths: Sequence[Path]) -> None:
-        if num_indexed(connection) == 0 or self._is_large():  # whoever writes much takes all that is new
+        if (
+            num_indexed(connection) == 0 or self._snapshot.is_large()
+        ):  # whoever writes much takes all that is new
             sync_files(connection, self._layout, self._say)
         update_files(connection, self._layout, paths, self._say)
         sync_extra_tables(connection, self._layout, self._say)
-
-    def _answered(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
-        """Query the catalog as it is now; a broken one is made again."""
-        STORAGE.refresh(self._layout.root)
-        self._settle()
-        try:
-            return self._ask(ask)
-        except EarlierCatalogError:
-            return self._ask_again(self.sync, ask)
-        except BrokenCatalogError as error:
-            self._say_broken(error)
-            return self._ask_again(self.rebuild, ask)
-
-    def _ask(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
-        """Query the snapshot, with what is new beside it; or update it first, if that is little work."""
-        STORAGE.pull(self.path)
-        if not has_snapshot(self.path):
-            with private() as connection:
-                if not find_difference(connection, self._layout):  # a query must not create a store
-                    return ask(connection)
-            return self._ask_again(partial(self._replace, self._question_wait, self._sync), ask)
-        unread = list[str]()
-        with reading(self.path) as connection:
-            difference = find_difference(connection, self._layout)
-            if len(difference) <= self._most_beside:
-                read = read_files(self._layout, difference.changed, unread.append)
-                is_same = not difference.stale and not read.rows["catalog_files"]
-                is_same = is_same and extra_tables_in_step(connection, self._layout)
-                if is_same or self._is_large():
-                    self._say_each(unread)
-                    if not is_same:
-                        show_beside(connection, self._layout, difference, read, self._say)
-                    return ask(connection)
-        return self._ask_updated(ask)
-
-    def _ask_updated(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
-        """Query the snapshot after an update; if it cannot be written now, with what is new beside it."""
-        try:
-            self._replace(self._question_wait, self._sync)
-        except BrokenCatalogError:
-            raise
-        except StoreError:  # busy, or not writable
-            with reading(self.path) as connection:
-                difference = find_difference(connection, self._layout)
-                read = read_files(self._layout, difference.changed, self._say)
-                show_beside(connection, self._layout, difference, read, self._say)
-                return ask(connection)
-        with reading(self.path) as connection:
-            return ask(connection)
-
-    def _is_large(self) -> bool:
-        """Whether writing the snapshot takes so long that it is not done for a few rows."""
-        return snapshot_bytes(self.path) > self._large_bytes
-
-    def _ask_again(self, repair: Callable[[], None], ask: Callable[["DuckDBPyConnection"], T]) -> T:
-        """Query a catalog that was migrated or made again; if it cannot be written, one in memory."""
-        try:
-            repair()
-        except StoreError:  # busy, or not writable
-            with private() as connection:
-                self._take_in(connection)
-                return ask(connection)
-        with reading(self.path) as connection:
-            return ask(connection)
-
-    def _replace(self, wait: float, work: Callable[["DuckDBPyConnection"], T]) -> T:
-        """Do `work` on a copy that then replaces the catalog; a broken catalog is made again first."""
-        with locked(self.lock_path, wait):
-            STORAGE.pull(self.path)
-            began = time.monotonic()
-            try:
-                with replacing(self._layout, anew=not has_snapshot(self.path)) as connection:
-                    done = work(connection)
-                _WRITE_SECONDS[self.path] = time.monotonic() - began
-                return done  # noqa: TRY300 - what fails is made good below
-            except EarlierCatalogError as error:
-                self._say_migrated(error, self._keep_other_version())
-                migrate_from = error.version
-            except BrokenCatalogError as error:
-                self._say_broken(error)
-                migrate_from = None
-            anew = migrate_from is None
-            with replacing(self._layout, anew=anew, migrate_from=migrate_from) as connection:
-                self._take_in(connection)
-                return work(connection)
-
-    def _keep_other_version(self) -> Path | None:
-        """Keep a catalog that is about to be replaced, if it is of another version; return where."""
-        try:
-            with reading(self.path):
-                return None
-        except (EarlierCatalogError, NewerCatalogError) as error:
-            with reported_as(f"catalog {self.path} is not replaced, since it cannot be kept"):
-                return keep_backup(self.path, error.version)
-        except StoreError:  # there is none, or it is of no use
-            return None
-
-    def _say_migrated(self, error: EarlierCatalogError, kept: Path | None) -> None:
-        self._say(
-            f"catalog {self.path} is of version {error.version} and is brought to version {VERSION}; it is "
-            f"kept as {kept}"
-        )
-
-    def _say_each(self, lines: Sequence[str]) -> None:
-        for line in lines:
-            self._say(line)
-
-    def _say_broken(self, error: BrokenCatalogError) -> None:
-        self._say(f"catalog {self.path} cannot be used ({error}); it is made again from the records")
 
 
 def _ended(run: Run) -> Run:

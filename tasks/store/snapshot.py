@@ -1,0 +1,244 @@
+"""Query the catalog's snapshot as the store is now, and replace it where that is needed.
+
+A query looks for what differs between the snapshot and the store (`tasks.store.indexing`), and is answered
+
+    as it is              nothing differs
+    beside the snapshot   it is large, busy, or not writable: new rows are read into memory
+                          (`tasks.store.beside`)
+    after an update       otherwise: the snapshot is replaced first (`tasks.store.connection`)
+
+A snapshot that is missing or broken is made again, with a message, and one of an earlier version is migrated;
+where that cannot be written, it is made in memory.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store.beside import show_beside
+from tokmill.tasks.store.connection import (
+    has_snapshot,
+    keep_backup,
+    locked,
+    private,
+    reading,
+    replacing,
+    snapshot_age_seconds,
+    snapshot_bytes,
+)
+from tokmill.tasks.store.durable import reported_as
+from tokmill.tasks.store.extra_tables import extra_tables_in_step, sync_extra_tables
+from tokmill.tasks.store.indexing import (
+    Report,
+    find_difference,
+    num_indexed,
+    read_files,
+    sync_files,
+)
+from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.store.migrating import (
+    VERSION,
+    BrokenCatalogError,
+    EarlierCatalogError,
+    NewerCatalogError,
+)
+from tokmill.tasks.store.storage import STORAGE
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+T = TypeVar("T")
+
+_MOMENT_SECONDS = 1.0
+_BYTES_PER_SECOND = 200 << 20  # of writing the snapshot anew, by a process that has not done so yet
+_MOMENTS_PER_WRITE = 20  # publications may take a twentieth of the time for the catalog, however large it is
+_WRITE_SECONDS: dict[Path, float] = {}  # duration of this process's last write of each catalog
+
+
+class Snapshot:
+    """The snapshot of one store's catalog.
+
+    Args:
+        layout: the store.
+        wait_seconds: how long `sync` and `rebuild` wait for other processes before that is an error.
+        question_wait_seconds: how long a query waits before it reads the new rows into memory instead.
+        report: receives one-line messages for people: a rebuild, a migration, a file that cannot be read.
+        large_bytes: a larger snapshot is not written for a few rows.
+        most_beside: how many new files a query reads into memory instead of writing the snapshot.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        *,
+        wait_seconds: float,
+        question_wait_seconds: float,
+        report: Report,
+        large_bytes: int,
+        most_beside: int,
+    ) -> None:
+        self._layout = layout
+        self._path = layout.catalog
+        self._wait = wait_seconds
+        self._question_wait = question_wait_seconds
+        self._say = report
+        self._large_bytes = large_bytes
+        self._most_beside = most_beside
+
+    def answered(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
+        """Query the catalog as it is now; a broken one is made again.
+
+        Raises:
+            StoreError: DuckDB rejects the query, or runs out of space.
+        """
+        try:
+            return self._ask(ask)
+        except EarlierCatalogError:
+            return self._ask_again(self.sync, ask)
+        except BrokenCatalogError as error:
+            self._say_broken(error)
+            return self._ask_again(self.rebuild, ask)
+
+    def sync(self) -> None:
+        """Add the rows of new and changed files, and drop those of files that no longer exist.
+
+        Raises:
+            StoreError: another process holds the catalog for too long.
+        """
+        self.replace(self._wait, partial(self._sync, thorough=True))
+
+    def rebuild(self) -> None:
+        """Make the catalog again from the store's files.
+
+        Raises:
+            StoreError: another process holds the catalog for too long.
+        """
+        with locked(self._layout.catalog_lock, self._wait):
+            self._keep_other_version()
+            with replacing(self._layout, anew=True) as connection:
+                self.take_in(connection)
+        self.share()
+
+    def share(self) -> None:
+        """Leave the snapshot where other machines find it, so that they need not read every record."""
+        try:
+            with reported_as("the catalog is not shared"):
+                STORAGE.push(self._path)
+        except StoreError as error:
+            self._say(f"{error} (other machines make their own from the records)")
+
+    def is_large(self) -> bool:
+        """Whether writing the snapshot takes so long that it is not done for a few rows."""
+        return snapshot_bytes(self._path) > self._large_bytes
+
+    def was_just_written(self) -> bool:
+        """Whether the snapshot is so new that writing it again would take too large a share of the time."""
+        last = max(_WRITE_SECONDS.get(self._path, 0.0), snapshot_bytes(self._path) / _BYTES_PER_SECOND)
+        return 0 <= snapshot_age_seconds(self._path) < max(_MOMENT_SECONDS, _MOMENTS_PER_WRITE * last)
+
+    def replace(self, wait: float, work: Callable[["DuckDBPyConnection"], T]) -> T:
+        """Do `work` on a copy that then replaces the catalog; a broken catalog is made again first."""
+        with locked(self._layout.catalog_lock, wait):
+            STORAGE.pull(self._path)
+            began = time.monotonic()
+            try:
+                with replacing(self._layout, anew=not has_snapshot(self._path)) as connection:
+                    done = work(connection)
+                _WRITE_SECONDS[self._path] = time.monotonic() - began
+                return done  # noqa: TRY300 - what fails is made good below
+            except EarlierCatalogError as error:
+                self._say_migrated(error, self._keep_other_version())
+                migrate_from = error.version
+            except BrokenCatalogError as error:
+                self._say_broken(error)
+                migrate_from = None
+            anew = migrate_from is None
+            with replacing(self._layout, anew=anew, migrate_from=migrate_from) as connection:
+                self.take_in(connection)
+                return work(connection)
+
+    def take_in(self, connection: "DuckDBPyConnection", *, thorough: bool = False) -> None:
+        """Update the rows of a copy of the snapshot from all that is new in the store."""
+        sync_files(connection, self._layout, self._say, thorough=thorough)
+        sync_extra_tables(connection, self._layout, self._say)
+
+    def _sync(self, connection: "DuckDBPyConnection", *, thorough: bool = False) -> None:
+        was_empty = num_indexed(connection) == 0
+        self.take_in(connection, thorough=thorough)
+        if was_empty and (num_files := num_indexed(connection)):
+            self._say(f"catalog {self._path} was empty; it is made again from {num_files} files of the store")
+
+    def _ask(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
+        """Query the snapshot, with what is new beside it; or update it first, if that is little work."""
+        STORAGE.pull(self._path)
+        if not has_snapshot(self._path):
+            with private() as connection:
+                if not find_difference(connection, self._layout):  # a query must not create a store
+                    return ask(connection)
+            return self._ask_again(partial(self.replace, self._question_wait, self._sync), ask)
+        unread = list[str]()
+        with reading(self._path) as connection:
+            difference = find_difference(connection, self._layout)
+            if len(difference) <= self._most_beside:
+                read = read_files(self._layout, difference.changed, unread.append)
+                is_same = not difference.stale and not read.rows["catalog_files"]
+                is_same = is_same and extra_tables_in_step(connection, self._layout)
+                if is_same or self.is_large():
+                    self._say_each(unread)
+                    if not is_same:
+                        show_beside(connection, self._layout, difference, read, self._say)
+                    return ask(connection)
+        return self._ask_updated(ask)
+
+    def _ask_updated(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
+        """Query the snapshot after an update; if it cannot be written now, with what is new beside it."""
+        try:
+            self.replace(self._question_wait, self._sync)
+        except BrokenCatalogError:
+            raise
+        except StoreError:  # busy, or not writable
+            with reading(self._path) as connection:
+                difference = find_difference(connection, self._layout)
+                read = read_files(self._layout, difference.changed, self._say)
+                show_beside(connection, self._layout, difference, read, self._say)
+                return ask(connection)
+        with reading(self._path) as connection:
+            return ask(connection)
+
+    def _ask_again(self, repair: Callable[[], None], ask: Callable[["DuckDBPyConnection"], T]) -> T:
+        """Query a catalog that was migrated or made again; if it cannot be written, one in memory."""
+        try:
+            repair()
+        except StoreError:  # busy, or not writable
+            with private() as connection:
+                self.take_in(connection)
+                return ask(connection)
+        with reading(self._path) as connection:
+            return ask(connection)
+
+    def _keep_other_version(self) -> Path | None:
+        """Keep a catalog that is about to be replaced, if it is of another version; return where."""
+        try:
+            with reading(self._path):
+                return None
+        except (EarlierCatalogError, NewerCatalogError) as error:
+            with reported_as(f"catalog {self._path} is not replaced, since it cannot be kept"):
+                return keep_backup(self._path, error.version)
+        except StoreError:  # there is none, or it is of no use
+            return None
+
+    def _say_migrated(self, error: EarlierCatalogError, kept: Path | None) -> None:
+        self._say(
+            f"catalog {self._path} is of version {error.version} and is brought to version {VERSION}; it is "
+            f"kept as {kept}"
+        )
+
+    def _say_each(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self._say(line)
+
+    def _say_broken(self, error: BrokenCatalogError) -> None:
+        self._say(f"catalog {self._path} cannot be used ({error}); it is made again from the records")
