@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from tokmill.tasks.store.extra_tables import held_tables, readable_parts, same_columns, stale_tables
 from tokmill.tasks.store.indexing import Difference, Read, Report, insert
 from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.store.lineage_views import make_views
 from tokmill.tasks.store.migrating import ALL_TABLES
 from tokmill.tasks.store.tables import KEYS
 
@@ -54,6 +55,7 @@ def show_beside(
         if key is not None and difference.stale:
             stays += f" ANTI JOIN beside.stale s ON b.{key} = s.key"
         connection.execute(f"CREATE VIEW {name} AS {stays} UNION ALL FROM beside.{name}")
+    make_views(connection)
     _show_extra_tables(connection, layout, say)
 
 

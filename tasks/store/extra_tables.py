@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store.indexing import Report
 from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.store.lineage_views import VIEWS
 from tokmill.tasks.store.migrating import ALL_TABLES
 from tokmill.tasks.store.storage import STORAGE
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 FOLDER = "catalog"
 _TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_OWN = ALL_TABLES.keys() | VIEWS.keys()
 
 
 @dataclass(frozen=True, order=True)
@@ -53,7 +55,7 @@ def check_extra_tables(out: Path) -> None:
         if path.suffix != ".parquet" or not _is_extra(table):
             raise StoreError(
                 f"{FOLDER}/{path.name}: the folder holds <table>.parquet only, where <table> matches "
-                f"{_TABLE.pattern} and is none of {sorted(ALL_TABLES)}"
+                f"{_TABLE.pattern} and is none of {sorted(_OWN)}"
             )
         if "fingerprint" in _column_names(path):
             raise StoreError(
@@ -63,7 +65,7 @@ def check_extra_tables(out: Path) -> None:
 
 def _is_extra(table: str) -> bool:
     """Whether a table may be called so; what a record lists need not have passed the check above."""
-    return _TABLE.fullmatch(table) is not None and table not in ALL_TABLES
+    return _TABLE.fullmatch(table) is not None and table not in _OWN
 
 
 def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Report) -> None:

@@ -1,9 +1,11 @@
 """The version of the catalog's tables, and how a catalog of an earlier version becomes one of this version.
 
-Whoever adds or changes a table or column (`tasks.store.tables`) adds one to `VERSION`. Nothing else is
-needed: a migration keeps the tables whose columns are as they were and whose rows mean what they meant
-(`MEANING`), makes the others anew, and forgets the files that their rows came from, so that the sync after
-it reads these files again, and no others. The laws:
+Whoever adds or changes a table or column (`tasks.store.tables`), or a view (`tasks.store.lineage_views`),
+adds one to `VERSION`. Nothing else is needed: a migration makes the views again, keeps the tables whose
+columns are as they were and whose rows mean what they meant (`MEANING`), makes the others anew, and forgets
+the files that their rows came from, so that the sync after it reads these files again, and no others.
+
+The laws:
 
 - a migrated catalog has the rows that `rebuild` gives;
 - a copy of the earlier catalog, `catalog.duckdb.v<its version>`, is kept beside the new one;
@@ -16,12 +18,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store.lineage_views import make_views
 from tokmill.tasks.store.tables import TABLES, TREES
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-VERSION: Final = 5
+VERSION: Final = 6
 MEANING: Final[dict[str, int]] = {}
 """The version in which a table's rows last changed their meaning, though not its columns; 1 by default."""
 
@@ -92,9 +95,10 @@ def check_version(connection: "DuckDBPyConnection", *, empty: bool = False) -> b
 
 
 def make_tables(connection: "DuckDBPyConnection") -> None:
-    """Make the tables in an empty database."""
+    """Make the tables and views in an empty database."""
     connection.execute("BEGIN")
     _create(connection, ALL_TABLES)
+    make_views(connection)
     connection.execute("INSERT INTO catalog_version VALUES (?)", [VERSION])
     connection.execute("COMMIT")
 
@@ -125,6 +129,7 @@ def migrate(connection: "DuckDBPyConnection", version: int) -> None:
     for table in sorted(again):
         connection.execute(f"DROP TABLE IF EXISTS {table}")
     _create(connection, again)
+    make_views(connection)
     connection.execute("DELETE FROM catalog_version")
     connection.execute("INSERT INTO catalog_version VALUES (?)", [VERSION])
     connection.execute("COMMIT")

@@ -11,6 +11,7 @@ from tokmill.tasks.audit.stage import TABLES as AUDIT_TABLES
 from tokmill.tasks.formats.packed.layout import SEQUENCE_SCHEMA
 from tokmill.tasks.formats.packed.plan import PIECE_SCHEMA
 from tokmill.tasks.formats.text.quarantine import REASONS
+from tokmill.tasks.store.lineage_views import VIEWS as CATALOG_VIEWS
 from tokmill.tasks.store.record import Record
 from tokmill.tasks.store.tables import TABLES as CATALOG_TABLES
 from tokmill.tasks.sweep.stage import CELLS, LANGUAGES, SOURCES
@@ -34,11 +35,13 @@ def test_every_kind_of_artifact_has_its_part(page: str) -> None:
     assert kinds <= {kind for heading in headings for kind in heading.split(", ")}
 
 
-@pytest.mark.parametrize("table", CATALOG_TABLES)
+@pytest.mark.parametrize("table", [*CATALOG_TABLES, *CATALOG_VIEWS])
 def test_a_catalog_table_is_listed_with_its_columns_in_order(page: str, table: str) -> None:
     columns = re.sub(r" \(.*?\)", "", rows(page)[table].split("|")[-1])
 
-    assert [column.strip() for column in columns.split(",")] == list(CATALOG_TABLES[table])
+    assert [column.strip() for column in columns.split(",")] == list(
+        CATALOG_TABLES[table] if table in CATALOG_TABLES else CATALOG_VIEWS[table]
+    )
 
 
 def test_every_field_of_a_record_is_listed(page: str) -> None:

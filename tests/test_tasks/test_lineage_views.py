@@ -1,0 +1,165 @@
+"""The catalog's views of lineage agree with `lineage`, in every state of the catalog."""
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.test_tasks.store_stages import ask, ask_joined
+from tokmill.tasks.store import Direction, Store, lineage
+from tokmill.tasks.store.catalog import Catalog
+from tokmill.tasks.store.lineage_views import VIEWS, make_views
+from tokmill.tasks.store.migrating import ALL_TABLES
+
+OTHER: dict[Direction, str] = {"up": "input", "down": "user"}
+
+
+def chain(store):
+    """Two texts from one source, joined; joined again with the first; and a text that is used by nothing."""
+    a = store.realize(ask("a", text="a", seed="s")).ref
+    b = store.realize(ask("b", text="b", seed="s")).ref
+    both = store.realize(ask_joined("both", a, b)).ref
+    book = store.realize(ask_joined("book", both, a, text="-")).ref
+    store.realize(ask("alone", text="c"))
+    return a, b, both, book
+
+
+def pairs(store, ref, direction):
+    """What a view says of an artifact: the other artifacts; and what the command's graph says."""
+    sql = f"FROM lineage_{direction} WHERE fingerprint = $f"
+    rows = store.catalog.query(sql, {"f": ref.fingerprint})
+    function = store.catalog.query(f"FROM lineage_{direction}($f)", {"f": ref.fingerprint})
+    assert sorted(map(repr, function)) == sorted(map(repr, rows))
+    key = f"{OTHER[direction]}_fingerprint"
+    graph = lineage(store, ref, direction)
+    drawn = {node.key for node in graph.nodes.values() if node.status != "external"} - {ref.fingerprint}
+    return {row[key] for row in rows if row[key] is not None}, drawn
+
+
+def test_rows_by_hand(tmp_path):
+    store = Store.open(tmp_path)
+    a, b, both, book = chain(store)
+
+    up = store.catalog.query(
+        "SELECT depth, input_fingerprint, input_kind, input_name, input_label, digest, origin "
+        "FROM lineage_up WHERE artifact = 'joined/book@v1' ORDER BY depth, input_name"
+    )
+    assert [tuple(row.values()) for row in up] == [
+        (1, a.fingerprint, "text", "a", "v1", a.content_digest, None),
+        (1, both.fingerprint, "joined", "both", "v1", both.content_digest, None),
+        (2, b.fingerprint, "text", "b", "v1", b.content_digest, None),
+        (2, None, None, None, None, "seed:s", "s"),
+    ]
+
+    down = store.catalog.query(
+        "SELECT artifact, depth, user_kind, user_name, user_label, user_fingerprint, digest "
+        "FROM lineage_down WHERE artifact LIKE 'text/%' ORDER BY ALL"
+    )
+    assert [tuple(row.values()) for row in down] == [
+        ("text/a@v1", 1, "joined", "book", "v1", book.fingerprint, book.content_digest),
+        ("text/a@v1", 1, "joined", "both", "v1", both.fingerprint, both.content_digest),
+        ("text/b@v1", 1, "joined", "both", "v1", both.fingerprint, both.content_digest),
+        ("text/b@v1", 2, "joined", "book", "v1", book.fingerprint, book.content_digest),
+    ]
+
+
+def test_a_fingerprint_may_come_from_a_subquery(tmp_path):
+    store = Store.open(tmp_path)
+    _, _, both, _ = chain(store)
+    store.tag(both, "prod")
+    answer = store.catalog.ask(
+        "SELECT user_name FROM lineage_down((SELECT fingerprint FROM aliases WHERE alias = 'prod'))"
+    )
+    assert answer.rows == [("book",)]
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_the_views_have_their_columns(tmp_path, name):
+    store = Store.open(tmp_path)
+    assert tuple(store.catalog.ask(f"FROM {name}").columns) == VIEWS[name]  # also of an empty store
+    chain(store)
+    assert tuple(store.catalog.ask(f"FROM {name}").columns) == VIEWS[name]
+
+
+def test_a_notebook_has_them_in_the_catalogs_file(tmp_path):
+    store = Store.open(tmp_path)
+    chain(store)
+    store.catalog.sync()
+    with duckdb.connect(str(store.catalog.path), read_only=True) as opened:
+        (number,) = opened.execute(
+            "SELECT count(*) FROM lineage_up WHERE artifact = 'joined/book@v1'"
+        ).fetchone()
+        assert number == 4
+        (number,) = opened.execute("SELECT count(*) FROM lineage_down").fetchone()
+        assert number == 5
+
+
+def test_rows_beside_the_snapshot_count(tmp_path):
+    store = Store.open(tmp_path)
+    a, _, _, book = chain(store)
+    store.catalog.sync()
+    store.catalog = Catalog(store.layout, large_bytes=0)
+    before = store.catalog.path.stat().st_mtime_ns
+    store.realize(ask_joined("volume", book))
+    found = store.catalog.query("SELECT max(depth) AS most FROM lineage_down WHERE artifact = 'text/b@v1'")
+    assert found == [{"most": 3}]
+    assert pairs(store, a, "down")[0] == pairs(store, a, "down")[1]
+    assert store.catalog.path.stat().st_mtime_ns == before
+
+
+def test_a_removed_input_stays_with_its_name(tmp_path):
+    store = Store.open(tmp_path)
+    a, b, _, book = chain(store)
+    for ref in (a, b):
+        store.layout.artifact(ref.kind, ref.fingerprint).joinpath("record.json").unlink()
+    rows = store.catalog.query(
+        "SELECT input_fingerprint, input_name, input_label FROM lineage_up WHERE fingerprint = $f "
+        "AND input_kind = 'text' ORDER BY input_name",
+        {"f": book.fingerprint},
+    )
+    assert [tuple(row.values()) for row in rows] == [(a.fingerprint, "a", None), (b.fingerprint, "b", None)]
+
+
+@settings(deadline=None, max_examples=15)
+@given(
+    steps=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["", "-"])), max_size=6)
+)
+def test_the_views_agree_with_the_command(tmp_path_factory, steps):
+    """Texts joined at random; texts `aa` and `a` twice have equal bytes, and so one set of users."""
+    store = Store.open(tmp_path_factory.mktemp("store"))
+    made = [store.realize(ask("once", text="aa")).ref, store.realize(ask("twice", text="a", times=2)).ref]
+    assert made[0].content_digest == made[1].content_digest
+    for number, (first, other, text) in enumerate(steps):
+        chosen = made[first % len(made)], made[other % len(made)]
+        made.append(store.realize(ask_joined(f"n{number}", *chosen, text=text)).ref)
+    for ref in made:
+        for direction in OTHER:
+            seen, drawn = pairs(store, ref, direction)
+            assert seen == drawn
+
+
+def test_a_circle_of_equal_bytes_ends():
+    """Two artifacts, each made from the other's bytes: no store makes these by chance."""
+    with duckdb.connect() as connection:
+        for name in ("artifacts", "inputs"):
+            columns = ", ".join(f"{column} {sql_type}" for column, sql_type in ALL_TABLES[name].items())
+            connection.execute(f"CREATE TABLE {name} ({columns})")
+        for here, there in ("ab", "ba"):
+            connection.execute(
+                "INSERT INTO artifacts BY NAME SELECT $1 AS fingerprint, 'text' AS kind, $1 AS name, "
+                "'v1' AS label, upper($1) AS content_digest",
+                [here],
+            )
+            connection.execute(
+                "INSERT INTO inputs BY NAME SELECT $1 AS fingerprint, 'text' AS input_kind, "
+                "$2 AS input_name, $2 AS input_fingerprint, upper($2) AS digest",
+                [here, there],
+            )
+        make_views(connection)
+        up = connection.execute(
+            "SELECT fingerprint, depth, input_name FROM lineage_up ORDER BY ALL"
+        ).fetchall()
+        down = connection.execute(
+            "SELECT fingerprint, depth, user_name FROM lineage_down ORDER BY ALL"
+        ).fetchall()
+    assert up == down == [("a", 1, "b"), ("b", 1, "a")]
