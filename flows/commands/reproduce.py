@@ -19,7 +19,7 @@ SubjectArgument = Annotated[
     str,
     typer.Argument(
         metavar="RUN|ARTIFACT",
-        help="A run (latest, its id or the beginning of it, its name), or an artifact.",
+        help="A run (latest, its id or the beginning of it, its name, a tag), or an artifact.",
     ),
 ]
 LookInOption = Annotated[

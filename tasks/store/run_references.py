@@ -3,6 +3,7 @@
     latest               the run that began last
     5f0c2a31-…           an id, or the first 4 or more of its characters, if they fit one run
     smoke · temperature 5    a name; of several runs of that name, the latest
+    winner               a tag that one run has
     tokenizer/smoke@v2   an artifact: the run that made it
 
 If nothing is found, the error suggests the nearest names.
@@ -14,6 +15,7 @@ from typing import Any, TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.store.annotations import tags_of_runs
 from tokmill.tasks.store.runs import Run, read_run, run_path
 from tokmill.tasks.store.storage import STORAGE
 from tokmill.tasks.store.store import Store
@@ -54,9 +56,13 @@ def find_run_id(store: Store, reference: str) -> str:
     named = [row["run_id"] for row in runs if row["name"] == reference]
     if named:
         return str(named[0])
+    tags = tags_of_runs(store.catalog)
+    tagged = [row for row in runs if reference in tags.get(row["run_id"], ())]
+    if tagged:
+        return _only(f"tag {reference}", tagged, "name one by its id")
     begin = [row for row in runs if str(row["run_id"]).startswith(reference.lower())]
     if len(reference) >= _FEWEST_CHARS and begin:
-        return _only(reference, begin)
+        return _only(reference, begin, "use more of the id")
     if "/" in reference:
         return _of_artifact(store, reference)
     raise StoreError(f"there is no run {reference!r} in {store.location}{_nearest(reference, runs)}")
@@ -75,11 +81,11 @@ def _is_id(store: Store, reference: str) -> bool:
         return False
 
 
-def _only(reference: str, runs: Sequence[Row]) -> str:
+def _only(reference: str, runs: Sequence[Row], fix: str) -> str:
     if len(runs) > 1:
         several = ", ".join(f"{row['run_id']} ({row['name']})" for row in runs[:5])
         more = ", …" if len(runs) > 5 else ""
-        raise StoreError(f"{reference!r} fits {len(runs)} runs: {several}{more}; use more of the id")
+        raise StoreError(f"{reference!r} fits {len(runs)} runs: {several}{more}; {fix}")
     return str(runs[0]["run_id"])
 
 

@@ -1,9 +1,10 @@
-"""`tokmill reproduce` and `bundle`: artifacts from records, in other folders, offline, on other Pythons."""
+"""`tokmill reproduce` and `bundle`: artifacts from records, in other folders.
+
+Offline and on other Pythons: `test_experiment_story.py`.
+"""
 
 import json
-import os
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -184,38 +185,6 @@ def test_a_damaged_bundle_is_refused(made: Path, tmp_path: Path, capsys) -> None
     out.write_bytes(out.read_bytes().replace(b"apples", b"apricot"[:6]))
     assert _at(tmp_path, "reproduce", str(out)) == 1
     assert "damaged" in capsys.readouterr().err
-
-
-_PYTHONS = [path for path in os.environ.get("TOKMILL_PYTHONS", "").split(os.pathsep) if path]
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not _PYTHONS, reason="no other Python has tokmill; set TOKMILL_PYTHONS to interpreters")
-@pytest.mark.parametrize("python", _PYTHONS)
-def test_the_winner_is_reproduced_on_another_python_offline(made: Path, tmp_path: Path, python: str) -> None:
-    out = str(tmp_path / "winner.bundle")
-    assert _at(made, "bundle", "latest", "-o", out, "--with-inputs", "--store", "store") == 0
-    nowhere = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")
-    offline = ["unshare", "-n", "-r"] if _can_leave_the_network() else []
-    command = [
-        *offline,
-        python,
-        "-m",
-        "tokmill",
-        "reproduce",
-        out,
-        "--into",
-        str(tmp_path / "again"),
-        "--json",
-    ]
-    done = subprocess.run(command, capture_output=True, env={**os.environ, **nowhere}, check=False)
-    assert done.returncode == 0, done.stderr.decode()
-    assert json.loads(done.stdout)["equal"]
-
-
-def _can_leave_the_network() -> bool:
-    unshare = shutil.which("unshare")
-    return bool(unshare) and subprocess.run([unshare, "-n", "-r", "true"], check=False).returncode == 0
 
 
 def test_every_stage_is_known_by_its_verb() -> None:

@@ -14,7 +14,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.peak_memory import held_bytes, peak_memory
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Provenance, RunArtifact, Store
-from tokmill.tasks.store.annotations import tags_of_runs
+from tokmill.tasks.store.annotations import annotate, tags_of_runs
 from tokmill.tasks.store.environment import Machine, installed_packages
 from tokmill.tasks.store.run_listing import Column, Order, RunFilter, find_columns, list_runs
 from tokmill.tasks.store.run_references import find_run_id, run_of
@@ -224,6 +224,18 @@ def test_a_run_is_named_by_id_prefix_name_artifact_or_as_the_latest(store: Store
         find_run_id(store, "first t 5")
     with pytest.raises(StoreError, match="the latest are bbbb-3"):
         find_run_id(store, "zzz")
+
+
+def test_a_tag_names_the_run_that_has_it_now(store: Store) -> None:
+    for run_id in ("abcd-1", "abcd-2"):
+        begin(store, run_id, name="r")
+        annotate(store.layout, run_id, "tag", "winner")
+    with pytest.raises(StoreError, match=r"tag winner.* fits 2 runs"):
+        find_run_id(store, "winner")
+
+    annotate(store.layout, "abcd-2", "untag", "winner")
+
+    assert find_run_id(store, "winner") == "abcd-1"
 
 
 def test_a_store_without_runs_says_so(store: Store) -> None:
