@@ -151,8 +151,8 @@ def archive(story: Story, when: str) -> None:
 def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
     folder, generator = tmp_path_factory.mktemp("story"), random.Random(3)
     web, few = folder / "texts" / "web", folder / "texts" / "few"
-    letters = [chr(0x16EA0 + place) for place in range(20)]
-    texts = [f"{words(generator, 60)} alpha{a} beta{a}{letters[0]}" for a in letters for _ in range(2)]
+    beria = " ".join([f"alpha{chr(0x16EA0)} beta{chr(0x16EA1)}"] * 10)
+    texts = [f"{words(generator, 60)} {beria}" for _ in range(40)]
     write_lines(web / "a.jsonl", texts[:30])
     write_lines(web / "b.jsonl", texts[30:])
     few.mkdir()
@@ -275,9 +275,11 @@ def winner(story: Story, tokmill: Command) -> str:
 def test_the_best_by_a_metric_is_found_by_its_figure_and_then_by_its_tag(
     story: Story, tokmill: Command, winner: str
 ) -> None:
+    """With the earlier `regex`, words of Beria Erfe fall into pieces: the run after the upgrade is the best."""
     values = {run_id: story.run(name).metrics[METRIC] for name, run_id in story.ids.items()}
 
     assert values[winner] == max(values.values()) > min(values.values())
+    assert winner == story.ids["upgraded"] or not EVERYTHING
     listed = json.loads(tokmill("runs", "--tag", "winner", "--json")[1])
     assert [each["run_id"] for each in listed] == [winner]
     assert json.loads(tokmill("runs", "show", "winner", "--json")[1])["run_id"] == winner
