@@ -275,7 +275,7 @@ def winner(story: Story, tokmill: Command) -> str:
 def test_the_best_by_a_metric_is_found_by_its_figure_and_then_by_its_tag(
     story: Story, tokmill: Command, winner: str
 ) -> None:
-    """With the earlier `regex`, words of Beria Erfe fall into pieces: the run after the upgrade is the best."""
+    """With the earlier `regex`, words of Beria Erfe fall into pieces, so the last run is the best."""
     values = {run_id: story.run(name).metrics[METRIC] for name, run_id in story.ids.items()}
 
     assert values[winner] == max(values.values()) > min(values.values())
