@@ -6,13 +6,13 @@ import os
 import random
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tokenizers
-import unicodedata2 as unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -388,7 +388,7 @@ def test_attestations_hold_and_name_the_unknown(normalizer: str | None) -> None:
 @given(st.lists(any_text(), max_size=5))
 def test_tokenizers_gives_the_same_ids(trained: Tokenizer, texts: list[str]) -> None:
     other = oracle(trained)
-    # the split patterns of other engines have other classes for unassigned characters
+    # Other engines have older tables: what Python's own, which are older still, do not know is left out.
     assigned = ["".join(c for c in text if unicodedata.category(c) != "Cn") for text in texts]
     for text in [
         *assigned,

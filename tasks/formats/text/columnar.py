@@ -150,11 +150,14 @@ def _fault(path: Location, error: Exception) -> Exception:
 
 
 def _ipc(source: pa.NativeFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
+    # Buffers one after the other: of several threads that decompress, Arrow does not wait for the others once
+    # one lacks memory, and they crash (26.0.1).
+    options = pa.ipc.IpcReadOptions(use_threads=False)
     try:
-        reader = pa.ipc.open_file(source)
+        reader = pa.ipc.open_file(source, options=options)
     except pa.ArrowInvalid:
         source.seek(0)
-        stream = pa.ipc.open_stream(source)
+        stream = pa.ipc.open_stream(source, options=options)
         return stream.schema, iter(stream)
     return reader.schema, (reader.get_batch(index) for index in range(reader.num_record_batches))
 
