@@ -11,6 +11,8 @@ paused.
 """
 
 import argparse
+import shlex
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -35,13 +37,16 @@ Line = tuple[Literal["note", "registered"], str]
 _MOST = 200
 
 
-def register(served: ServedFolder, *, any_profile: bool = False, with_store: bool = False) -> Iterator[Line]:
+def register(
+    served: ServedFolder, *, any_profile: bool = False, with_store: bool = False, here: bool = False
+) -> Iterator[Line]:
     """Create or update the work pool and the deployments of a served folder.
 
     Args:
         served: the folder.
         any_profile: whether runs may name profiles elsewhere.
         with_store: whether runs are given the store, because their workers may not know it.
+        here: whether its workers use this environment of Python.
 
     Yields:
         `note` and a line about each profile that is not served, or each deployment that was paused;
@@ -53,7 +58,7 @@ def register(served: ServedFolder, *, any_profile: bool = False, with_store: boo
     found = deployments_of(served, any_profile=any_profile)
     yield from (("note", problem) for problem in found.problems)
     with get_client(sync_client=True) as client:
-        _register_pool(client, served)
+        _register_pool(client, served, here)
         there = {(one.flow_id, one.name): one for one in _registered(client, served)}
         for each in found.deployments:
             deployment = replace(each, store=str(served.store) if with_store else None)
@@ -68,21 +73,30 @@ def register(served: ServedFolder, *, any_profile: bool = False, with_store: boo
             yield from (("note", line) for line in _paused(client, served, list(there.values())))
 
 
-def job_template(served: ServedFolder) -> dict[str, Any]:
+def job_template(served: ServedFolder, *, here: bool = False) -> dict[str, Any]:
     """Return the work pool's template: a fixed working folder, and no variable that a run can set.
 
     With Prefect's own template for processes, any run can choose its command, environment and working folder.
     The configuration has no `env` either, because values of a run would override it; runs inherit the
     worker's environment.
+
+    Without a command, Prefect imports itself once more before a run, to find its code, and once more after a
+    run that is cancelled, to look for hooks. Our code is installed, so the worker can do both by itself: it
+    saves seconds of either. The command has a path, which is right only for workers of this environment.
+
+    Args:
+        served: the folder.
+        here: whether the pool's workers use this environment.
     """
+    command = {"command": shlex.join([sys.executable, "-P", "-m", "prefect.engine"])} if here else {}
     return {
-        "job_configuration": {"working_dir": str(served.folder), "stream_output": True},
+        "job_configuration": {"working_dir": str(served.folder), "stream_output": True, **command},
         "variables": {"type": "object", "properties": {}, "additionalProperties": False},
     }
 
 
-def _register_pool(client: SyncPrefectClient, served: ServedFolder) -> None:
-    template = job_template(served)
+def _register_pool(client: SyncPrefectClient, served: ServedFolder, here: bool) -> None:
+    template = job_template(served, here=here)
     description = f"Runs work in {served.folder}"
     try:
         client.read_work_pool(served.work_pool)
@@ -149,14 +163,14 @@ def _paused(client: SyncPrefectClient, served: ServedFolder, left: list[Deployme
 
 
 def main() -> None:
-    """Register the folder that the arguments name."""
+    """Register the folder that the arguments name, for the worker of a `tokmill up`."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("store", help="a folder or a URL")
     parser.add_argument("--any-profile", action="store_true")
     given = parser.parse_args()
     store = given.store if "://" in given.store else Path(given.store)
-    for kind, line in register(ServedFolder(given.folder, store), any_profile=given.any_profile):
+    for kind, line in register(ServedFolder(given.folder, store), any_profile=given.any_profile, here=True):
         if kind == "note":
             print(line)  # noqa: T201 - for `tokmill up`
 

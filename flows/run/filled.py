@@ -25,6 +25,10 @@ Section: TypeAlias = dict[str, Any] | None
 TABLES = ("train", "balance", "tokenizer", "mix", "pack", "holdout", "audit", "experiment")
 """The tables of the profile that a run's parameters have values of."""
 
+ONLY_IN_FILES = frozenset({"notify", "openlineage", "mlflow", "execution.credentials"})
+"""What the form cannot change: who writes to the API must not name a program to run, others' secrets, or
+where results go."""
+
 KEPT = "tokmill"
 """The key of the schema's `definitions` with what the registration keeps there."""
 SHOWN = "shown"

@@ -28,13 +28,14 @@ from tokmill.flows.run.announcing import announcer_of
 from tokmill.flows.run.asked import started_at_the_server
 from tokmill.flows.run.beginning import begun, started_here
 from tokmill.flows.run.called import named
+from tokmill.flows.run.cancelled import note_cancelled
 from tokmill.flows.run.composer import Locate
 from tokmill.flows.run.composition import compose
 from tokmill.flows.run.dag import Dag
 from tokmill.flows.run.ending import Ending
 from tokmill.flows.run.execution import Executor
 from tokmill.flows.run.failure import failure_shown, show_refused
-from tokmill.flows.run.filled import TABLES, Section, overrides_of, shown_values
+from tokmill.flows.run.filled import ONLY_IN_FILES, TABLES, Section, overrides_of, shown_values
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.naming import tag_run, typed_name
 from tokmill.flows.run.observing import attempt_of, followed
@@ -73,10 +74,6 @@ class Watcher:
 
 # None in a run that a worker starts.
 _WATCHER: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
-
-_ONLY_IN_FILES = frozenset({"notify", "openlineage", "mlflow", "execution.credentials"})
-"""What the form cannot change: who writes to the API must not name a program to run, others' secrets, or
-where results go."""
 
 
 def watched() -> Watcher:
@@ -118,6 +115,7 @@ def run_name() -> str:
     name="build-corpus",
     flow_run_name=run_name,
     description="Raw text to packed token shards: every stage cached by its fingerprint.",
+    on_cancellation=[note_cancelled],
 )
 def build_corpus(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
     profile: str = "quickstart",
@@ -252,7 +250,7 @@ def load_served(profile: str, sections: Mapping[str, Section], more: Sequence[st
 def _loaded(profile: str, sections: Mapping[str, Section], more: Sequence[str]) -> Profile:
     require_served(profile)
     overrides = overrides_of(sections, more, shown_values(str(flow_run.id)))
-    return load_profile(profile, overrides, fixed=_ONLY_IN_FILES)
+    return load_profile(profile, overrides, fixed=ONLY_IN_FILES)
 
 
 def build(

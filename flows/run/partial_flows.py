@@ -14,6 +14,7 @@ from pydantic import Field
 
 from tokmill.flows.errors import RunError
 from tokmill.flows.run.called import named
+from tokmill.flows.run.cancelled import note_cancelled
 from tokmill.flows.run.composer import Locate
 from tokmill.flows.run.composition import compose, compose_packing
 from tokmill.flows.run.dag import Dag
@@ -44,6 +45,7 @@ def _name(what: str) -> Callable[[], str]:
     name="train-tokenizer",
     flow_run_name=_name("tokenizer"),
     description="The tokenizer of a profile, with its audit and card; nothing is mixed or packed.",
+    on_cancellation=[note_cancelled],
 )
 def train_tokenizer(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
     profile: str = "quickstart",
@@ -93,6 +95,7 @@ def train_tokenizer(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
     name="audit-tokenizer",
     flow_run_name=_name("audit"),
     description="An existing tokenizer, judged on the text of a profile.",
+    on_cancellation=[note_cancelled],
 )
 def audit_tokenizer(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
     profile: str = "quickstart",
@@ -138,6 +141,7 @@ def audit_tokenizer(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
     name="repack",
     flow_run_name=_name("repack"),
     description="A mixture that is in the store, packed anew with other parameters.",
+    on_cancellation=[note_cancelled],
 )
 def repack(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
     profile: str = "quickstart",

@@ -11,7 +11,7 @@ move with the store.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
+from pathlib import Path, PosixPath
 from typing import Any
 from uuid import UUID
 
@@ -38,6 +38,7 @@ from tokmill.flows.run.tasks import Asked, Ended, TaskSpec
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.digest import digest_bytes
+from tokmill.tasks.store.layout import Layout
 from tokmill.tokenizer.core.stopping import StopRequested, request_stop
 
 _PAUSED = "the run was paused before this was begun"
@@ -46,9 +47,20 @@ _STOPPED = "the run was stopped before this was done; whatever was published bef
 keep_logs_plain()  # also in a process of a pool, which imports this for its first task
 
 
-def results_folder(store: Path) -> Path:
-    """Return the folder of Prefect's result files for `store`."""
-    return store / ".prefect"
+class ResultsFolder(PosixPath):
+    """The folder of a store's result files, which is another one wherever a task is sent.
+
+    A store in a bucket has a mirror on each machine. Prefect looks for results where its task says; the
+    cache policy keeps them in the mirror of the machine on which the task is.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return results_folder, (Layout(Path(self.parent)).location,)
+
+
+def results_folder(location: str) -> ResultsFolder:
+    """Return the folder of Prefect's result files for the store at a path or URL, on this machine."""
+    return ResultsFolder(Store.open(location).layout.results)
 
 
 class Sealed:
@@ -84,11 +96,11 @@ class FingerprintPolicy(CachePolicy):
         key = f"{verb}-{owners[0] if len(owners) == 1 else digest_bytes(' '.join(owners).encode())}"
         refs = _found(store, specs)
         if refs is None:
-            (results_folder(store.root) / key).unlink(missing_ok=True)
+            (results_folder(store.location) / key).unlink(missing_ok=True)
         else:
             for spec, ref in zip(specs, refs, strict=True):
                 store.label(ref, spec.request.name)
-            _remember(store.root, key, refs)
+            _remember(store, key, refs)
         return key
 
 
@@ -103,12 +115,12 @@ def _found(store: Store, specs: Sequence[TaskSpec]) -> list[ArtifactRef] | None:
     return refs
 
 
-def _remember(store: Path, key: str, refs: list[ArtifactRef]) -> None:
+def _remember(store: Store, key: str, refs: list[ArtifactRef]) -> None:
     """Write `refs` as Prefect's result for `key`, unless they already are.
 
     Another profile may have made an artifact under another name; `refs` have this run's names.
     """
-    folder = LocalFileSystem(basepath=str(results_folder(store)))
+    folder = LocalFileSystem(basepath=str(results_folder(store.location)))
     results = ResultStore(result_storage=folder, serializer=JSONSerializer())
     if not results.exists(key) or results.read(key).result != refs:
         results.write(obj=refs, key=key)
@@ -159,7 +171,7 @@ def as_task(specs: Sequence[TaskSpec], task_run_name: str) -> Task[..., list[Art
     return realize.with_options(
         name=specs[0].request.stage.task,
         task_run_name=task_run_name,
-        result_storage=results_folder(Store.open(specs[0].store).root),
+        result_storage=results_folder(specs[0].store),
     )
 
 

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from tokmill.flows.profile import Profile
 from tokmill.flows.run.called import named
+from tokmill.flows.run.cancelled import note_cancelled
 from tokmill.flows.run.composer import Locate
 from tokmill.flows.run.dag import Dag
 from tokmill.flows.run.filled import Section
@@ -38,6 +39,7 @@ def _sweep_name() -> str:
     name="sweep",
     flow_run_name=_sweep_name,
     description="Tokenizers of several families, temperatures and sizes, measured side by side.",
+    on_cancellation=[note_cancelled],
 )
 def sweep_tokenizers(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
     profile: str = "quickstart",

@@ -1,14 +1,18 @@
 """The states, at Prefect and in the store, of runs that were ended from outside."""
 
 import json
+import os
 import random
+import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.test_flows.corpora import words
+from tests.test_flows.processes import processes_with
 from tests.test_flows.served import POLL, Service
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -98,3 +102,49 @@ def test_a_suspended_run_is_no_cancelled_one(service: Service, long_run: str) ->
     wait(lambda: noted(service, run_id)["state"] != "running")
 
     assert noted(service, run_id)["state"] == "suspended"
+
+
+def test_a_run_whose_server_did_not_answer_in_time_is_cancelled_none_the_less(
+    service: Service, long_run: str
+) -> None:
+    """The run must record its end while the server stands still, and so cannot know that it is cancelled."""
+    run_id = started(service, long_run, "unheard", 1003)
+    (process,) = (pid for pid in processes_with("PREFECT__FLOW_RUN_ID", run_id) if is_engine(pid))
+    server = server_of(service)
+    os.kill(process, signal.SIGSTOP)
+    set_state(service, run_id, "CANCELLING")
+    wait(lambda: awaits_its_end(process))
+    os.kill(server, signal.SIGSTOP)
+    try:
+        os.kill(process, signal.SIGCONT)
+        wait(lambda: noted(service, run_id)["state"] != "running")
+        by_itself = noted(service, run_id)["state"]
+        wait(lambda: not processes_with("PREFECT__FLOW_RUN_ID", run_id))
+    finally:
+        os.kill(server, signal.SIGCONT)
+    ended = service.end_of(run_id)
+
+    assert (by_itself, ended["state_type"]) == ("crashed", "CANCELLED")
+    assert noted(service, run_id)["state"] == "cancelled"
+    assert set(service.task_states(ended).values()) <= {"Completed", "Cancelled", "Cached"}
+
+
+def is_engine(process: int) -> bool:
+    """Whether a process is that of a run, and none that it has started."""
+    return b"prefect.engine" in Path(f"/proc/{process}/cmdline").read_bytes()
+
+
+def server_of(service: Service) -> int:
+    """Return the process of the Prefect server that `tokmill up` has started."""
+    children = Path(f"/proc/{service.process.pid}/task/{service.process.pid}/children").read_text("ascii")
+    (server,) = (
+        int(child) for child in children.split() if b"uvicorn" in Path(f"/proc/{child}/cmdline").read_bytes()
+    )
+    return server
+
+
+def awaits_its_end(process: int) -> bool:
+    """Whether SIGTERM was sent to a process that stands still."""
+    status = Path(f"/proc/{process}/status").read_text("ascii")
+    pending = next(line.split()[1] for line in status.splitlines() if line.startswith("ShdPnd:"))
+    return bool(int(pending, 16) & 1 << (signal.SIGTERM - 1))
