@@ -1,12 +1,11 @@
 """Runs of a served project that are long enough to be stopped in the middle of a chosen stage.
 
 Their text is compressed with bzip2, which is so slow that each stage that reads it takes seconds, though
-there is little of it. With TOKMILL_EVERYTHING there is much of it, and nothing is compressed.
+there is little of it.
 """
 
 import bz2
 import json
-import os
 import random
 import shutil
 import sysconfig
@@ -14,21 +13,31 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from tests.test_flows.commands import Tokmill, clean_environment, free_port
 from tests.test_flows.processes import processes_with
+from tests.test_flows.seen_stores import SeenStore
 from tests.test_flows.served import POLL, Service, wait_for_line
-from tokmill.tasks.store import Store
-from tokmill.tasks.store.storage import STORAGE
 
-EVERYTHING = "TOKMILL_EVERYTHING" in os.environ
 WAIT_SECONDS = 300  # how long anything may take before the test gives up; no measure of speed
-FILES, FILE_BYTES = (2, 120_000_000) if EVERYTHING else (24, 1_000_000)
+FILES, FILE_BYTES = 8, 1_000_000
+_LOOKS_PER_QUESTION = 40
 FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
+KIND_OF = {
+    "ingest": "corpus",
+    "count": "counts_shard",
+    "train": "tokenizer",
+    "encode": "encoded_shard",
+    "pack": "packed_shard",
+}
+"""Stage → the kind of the artifacts that take it long."""
+
 PROFILE = """
+extends = "{name}-gate.toml"
 name = "long"
 [sources.library]
 files = ["library/*"]
@@ -43,19 +52,20 @@ special_tokens = ["<|endoftext|>"]
 end_of_document = "<|endoftext|>"
 [pack]
 sequence_length = 256
-sequences_per_shard = 256
+sequences_per_shard = 1024
 formats = ["memmap", "parquet"]
 """
+TOO_STRICT = '[audit]\nmin_bytes_per_token = 1000.0\non_failure = "fail"\n'
+LENIENT = "[audit]\n"
 
 
-def write_long_project(folder: Path) -> None:
-    """Write the profile `long.toml`, and the text: the standard library, again and again with variations."""
+def write_text(folder: Path) -> None:
+    """Write the text: the standard library, again and again with variations."""
     generator, texts = random.Random(1), list(_modules())
     (folder / "library").mkdir(parents=True)
-    (folder / "long.toml").write_text(PROFILE, encoding="utf-8")
     for number in range(FILES):
-        file, size = folder / "library" / f"{number}.jsonl", 0
-        with file.open("wb") if EVERYTHING else bz2.open(f"{file}.bz2", "wb") as written:
+        size = 0
+        with bz2.open(folder / "library" / f"{number}.jsonl.bz2", "wb") as written:
             while size < FILE_BYTES:
                 text = _varied(generator.choice(texts), generator)
                 size += written.write(json.dumps({"text": text}).encode() + b"\n")
@@ -74,11 +84,24 @@ def _varied(text: str, generator: random.Random) -> str:
     return "".join(lines[first:] + lines[:first]).replace("self", f"self{generator.randrange(1000)}")
 
 
+def write_profile(folder: Path, name: str) -> str:
+    """Write a profile, and beside it what it extends, its gate; return its file's name."""
+    set_gate(folder, name, LENIENT)
+    (folder / f"{name}.toml").write_text(PROFILE.format(name=name), encoding="utf-8")
+    return f"{name}.toml"
+
+
+def set_gate(folder: Path, name: str, gate: str) -> None:
+    """Change the gate of a profile."""
+    (folder / f"{name}-gate.toml").write_text(gate, encoding="utf-8")
+
+
 @contextmanager
 def served(folder: Path, home: Path, environment: Mapping[str, str]) -> Iterator[Service]:
     """Serve a folder with `tokmill up`, with a copy of a Prefect home."""
     own = shutil.copytree(home, folder.with_name(f"{folder.name}-home"))
-    given = clean_environment(PREFECT_HOME=str(own), PYTHONUNBUFFERED="1", **environment)
+    quick = {"PYTHONUNBUFFERED": "1", "PREFECT_WORKER_QUERY_SECONDS": "1"}
+    given = clean_environment(PREFECT_HOME=str(own), **quick, **environment)
     tokmill, port = Tokmill(folder, given), free_port()
     process = tokmill.start("up", "--port", str(port))
     try:
@@ -89,28 +112,37 @@ def served(folder: Path, home: Path, environment: Mapping[str, str]) -> Iterator
         process.communicate(timeout=120)
 
 
-def wait_until(happened: Callable[[], object], what: str) -> float:
-    """Wait until something has happened; return the seconds that it took."""
+def wait_until(happened: Callable[[], object], what: str, pause: float = 0.2) -> float:
+    """Wait until something has happened, looking every `pause` seconds; return the seconds that it took.
+
+    The server is not asked more often than it must be: each answer costs it 10 ms of a processor.
+    """
     began = monotonic()
     while not happened():
         assert monotonic() - began < WAIT_SECONDS, f"it took too long until {what}"
-        POLL.wait(0.1)
+        POLL.wait(pause)
     return monotonic() - began
 
 
 @dataclass(frozen=True)
 class Running:
-    """A run of the deployment of a served project."""
+    """A run of a deployment, with its artifacts in `store`."""
 
     service: Service
+    store: SeenStore
     id: str
 
     @classmethod
-    def start(cls, service: Service, **parameters: Any) -> "Running":
-        """Start a run."""
-        deployment = service.deployment_of("long.toml")["id"]
-        made = service.call(f"/deployments/{deployment}/create_flow_run", {"parameters": parameters})
-        return cls(service, made["id"])
+    def start(
+        cls, service: Service, profile: str, store: SeenStore, queue: str | None = None, **parameters: Any
+    ) -> "Running":
+        """Start a run of a profile, which the workers of a queue may take."""
+        deployment = service.deployment_of(profile)["id"]
+        asked = {"parameters": {"store": store.url, **parameters}}
+        if queue is not None:
+            asked["work_queue_name"] = queue
+        made = service.call(f"/deployments/{deployment}/create_flow_run", asked)
+        return cls(service, store, made["id"])
 
     @property
     def state(self) -> dict[str, Any]:
@@ -118,10 +150,10 @@ class Running:
         found: dict[str, Any] = self.service.call(f"/flow_runs/{self.id}")["state"]
         return found
 
-    def noted(self, store: Path) -> dict[str, Any]:
-        """Return what a store has noted of it."""
-        path = store / "runs" / f"{self.id}.json"
-        return json.loads(path.read_bytes()) if path.exists() else {}
+    @property
+    def noted(self) -> dict[str, Any]:
+        """What the store has noted of it."""
+        return self.store.noted(self.id)
 
     @property
     def processes(self) -> set[int]:
@@ -129,45 +161,43 @@ class Running:
         return processes_with("PREFECT__FLOW_RUN_ID", self.id)
 
     def wait_for(self, stage: str) -> None:
-        """Wait until a task of a stage has begun in this attempt; fail if the run ends before that."""
-        of_this_run = {
-            "flow_runs": {"id": {"any_": [self.id]}},
-            "limit": 200,
-            "sort": "EXPECTED_START_TIME_DESC",
-        }
+        """Wait until an artifact of a stage is being made; fail if the run ends before that.
+
+        The server learns of a task's start some time after it, so it is not asked.
+        """
+        kind, looks = KIND_OF[stage], count()
 
         def begun() -> bool:
-            state = self.state
-            assert state["type"] not in FINAL, f"{stage}: the run has ended: {state}"
-            states = [
-                task["state"]
-                for task in self.service.call("/task_runs/filter", of_this_run)
-                if task["name"].partition("[")[0] == stage and task["state"]
-            ]
-            return state["type"] == "RUNNING" and any(
-                one["name"] in {"Running", "Completed"} and one["timestamp"] > state["timestamp"]
-                for one in states
-            )
+            if next(looks) % _LOOKS_PER_QUESTION == 0:
+                assert self.state["type"] not in FINAL, f"{stage} did not begin: {self.state}"
+            return self.store.at_work(kind)
 
-        wait_until(begun, f"{stage} began")
+        wait_until(begun, f"{stage} began", pause=0.05)
 
-    def cancelled(self, store: Path) -> float:
+    def cancelled(self) -> float:
         """Do what the page's button Cancel does, and check what becomes of it; return the seconds it took."""
         self._set({"type": "CANCELLING", "name": "Cancelling"})
         seconds = wait_until(lambda: self.state["type"] in FINAL, "it was cancelled")
-        seconds += wait_until(lambda: not self.processes and not at_work(store), "nothing of it was left")
-        state, noted = self.state, self.noted(store)
+        seconds += wait_until(self._is_gone, "nothing of it was left")
+        state, noted = self.state, self.noted
         assert (state["type"], noted["state"]) == ("CANCELLED", "cancelled"), f"{state} {noted}"
         return seconds
 
-    def paused(self, store: Path) -> float:
+    def paused(self) -> float:
         """Do what the page's button Pause does, and check what becomes of it; return the seconds it took."""
         until = (datetime.now(UTC) + timedelta(seconds=WAIT_SECONDS)).isoformat()
         details = {"pause_timeout": until, "pause_reschedule": True}
         self._set({"type": "PAUSED", "name": "Suspended", "state_details": details})
-        seconds = wait_until(lambda: not self.processes and not at_work(store), "nothing of it was at work")
-        state, noted = self.state, self.noted(store)
+        seconds = wait_until(self._is_gone, "nothing of it was at work")
+        state, noted = self.state, self.noted
         assert (state["name"], noted["state"]) == ("Suspended", "suspended"), f"{state} {noted}"
+        return seconds
+
+    def failed(self) -> float:
+        """Wait until it has failed; return the seconds that it took."""
+        seconds = wait_until(lambda: self.state["type"] in FINAL, "it failed", pause=1.0)
+        state = self.state
+        assert (state["type"], self.noted["state"]) == ("FAILED", "failed"), state
         return seconds
 
     def go_on(self) -> None:
@@ -177,22 +207,15 @@ class Running:
         else:
             self._set({"type": "SCHEDULED", "name": "AwaitingRetry"})
 
-    def end(self) -> dict[str, Any]:
-        """Wait until it has ended; return its state."""
-        wait_until(lambda: self.state["type"] in FINAL, "the run ended")
-        return self.state
+    def completed(self) -> dict[str, Any]:
+        """Wait until it has completed; return what the store has noted of it."""
+        wait_until(lambda: self.state["type"] in FINAL, "the run ended", pause=1.0)
+        state = self.state
+        assert state["type"] == "COMPLETED", state
+        return self.noted
+
+    def _is_gone(self) -> bool:
+        return not self.processes and not self.store.at_work()
 
     def _set(self, state: dict[str, Any]) -> None:
         self.service.call(f"/flow_runs/{self.id}/set_state", {"state": state, "force": True})
-
-
-def at_work(store: Path) -> bool:
-    """Whether any task, in whichever process, is making an artifact."""
-    temporary = Store.open(store).layout.temporary
-    for entry in STORAGE.entries(temporary):
-        if entry.name.endswith(".lock"):
-            lock = STORAGE.lock(temporary / entry.name)
-            if not lock.try_acquire():
-                return True
-            lock.release()
-    return False
