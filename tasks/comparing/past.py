@@ -6,8 +6,8 @@ from contextlib import suppress
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import InputEntry, Record, Store, read_record
-from tokmill.tasks.store.removing import tombstone
 from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store.tombstones import tombstone
 
 
 def record_of(store: Store, ref: ArtifactRef) -> Record | None:

@@ -22,9 +22,11 @@ from tokmill.tasks.store.publish import sweep, sweep_locks
 from tokmill.tasks.store.record import read_record
 from tokmill.tasks.store.removing import remove_one
 from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store.superseding import reasons
 from tokmill.tasks.store.watching import Watch, watching
 
 _AT_A_TIME = 50
+_GARBAGE = "gc: nothing kept it"  # the reason in its tombstone
 
 
 class Garbage(NamedTuple):
@@ -114,6 +116,7 @@ class _Removal:
         self._watch = watch
         self._inventory = inventory
         self._num_registered = 0
+        self._why = reasons(catalog)
         self._num_changes = num_changes
 
     def take(self, item: Item) -> str:
@@ -121,7 +124,9 @@ class _Removal:
         try:
             record = read_record(self._layout.artifact(item.kind, item.fingerprint))
             unless = partial(self._unless_kept, item.fingerprint)
-            if remove_one(self._layout, record, unless=unless):
+            if remove_one(
+                self._layout, record, unless=unless, reason=self._why.get(item.fingerprint, _GARBAGE)
+            ):
                 self.removed.append(item)
                 if len(self.removed) - self._num_registered >= _AT_A_TIME:
                     self.register()

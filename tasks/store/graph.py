@@ -100,18 +100,27 @@ class Graph:
         return "\n".join(lines)
 
 
+def families(graph: Graph) -> dict[str, str]:
+    """Return the group of each node: one for a stage's shards of a profile, and one for their outside inputs.
+
+    A node that belongs to no group is alone in its own.
+    """
+    found = {node.key: _family(node) for node in graph.nodes.values()}
+    users = {edge.source: edge.target for edge in graph.edges}
+    for node in graph.nodes.values():
+        if node.status == "external":
+            found[node.key] = f"{found[users[node.key]]} {node.role}"
+    return found
+
+
 class _Drawing:
     """A graph with its shards drawn together: nodes' `group`, groups' `titles`, `arrows` between them."""
 
     def __init__(self, graph: Graph) -> None:
-        families = {node.key: _family(node) for node in graph.nodes.values()}
-        users = {edge.source: edge.target for edge in graph.edges}
-        for node in graph.nodes.values():
-            if node.status == "external":  # outside inputs of shards are grouped like the shards
-                families[node.key] = f"{families[users[node.key]]} {node.role}"
-        sizes = Counter(families.values())
-        alone = {graph.root, *(key for key, family in families.items() if sizes[family] == 1)}
-        self.group = {key: key if key in alone else family for key, family in families.items()}
+        family_of = families(graph)
+        sizes = Counter(family_of.values())
+        alone = {graph.root, *(key for key, family in family_of.items() if sizes[family] == 1)}
+        self.group = {key: key if key in alone else family for key, family in family_of.items()}
         members: dict[str, list[Node]] = {}
         for key, group in self.group.items():
             members.setdefault(group, []).append(graph.nodes[key])

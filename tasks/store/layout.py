@@ -8,7 +8,7 @@
     <store>/damaged/<kind>/<prefix>-<n>/       damaged artifacts that were set aside
     <store>/leases/<run id>.json               which process executes a run, and what it needs
     <store>/telling/<run id>/                  what a run and its tasks on other machines tell each other
-    <store>/removed/<kind>/<prefix>.json       a tombstone: a removed artifact's record, when, and by whom
+    <store>/removed/<kind>/<prefix>.json       a tombstone: what was removed when, by whom, and why
     <store>/catalog.duckdb                     the index over all of these
     <store>/.tmp/  .locks/  .cache/            work in progress, process locks, the file digest cache
     <store>/.texts/                            columns of text and tokenizers that were given in memory

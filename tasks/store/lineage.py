@@ -31,11 +31,11 @@ def lineage(store: Store, ref: ArtifactRef, direction: Direction = "up") -> Grap
     """Return the graph of the artifacts that `ref` was made from (`up`), that used it (`down`), or both.
 
     Raises:
-        StoreError: `ref` is not in the store, or the catalog is busy for too long.
+        StoreError: `ref` is not in the store and was not removed from it; or the catalog is busy too long.
     """
-    record = store.record(ref)
+    record = store.past_record(ref)
     graph = Graph(record.fingerprint, direction)
-    graph.add(_node(record))
+    graph.add(_node(record, store))
     if direction in ("up", "both"):
         _walk_up(store, graph, record)
     if direction in ("down", "both"):

@@ -27,10 +27,10 @@ from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.mirrors import url_of
 from tokmill.tasks.store.publish import commit, sweep, workspace
 from tokmill.tasks.store.record import Record
-from tokmill.tasks.store.removing import tombstone
 from tokmill.tasks.store.runs import read_run, run_path
 from tokmill.tasks.store.storage import STORAGE, holding
 from tokmill.tasks.store.store import Store
+from tokmill.tasks.store.tombstones import tombstone
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 _MOST_BYTES = 256 << 20

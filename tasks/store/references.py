@@ -18,33 +18,40 @@ from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import PREFIX_CHARS, RECORD_FILE, Layout
 from tokmill.tasks.store.record import Record, read_record
-from tokmill.tasks.store.removing import tombstone
 from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store.tombstones import removed_records, tombstone
 
 _NAMED = re.compile(r"(?P<kind>[^/@]+)/(?P<name>[^@]+?)(@(?P<label>[^@]+))?")
 _HEX = re.compile(r"[0-9a-f]{6,64}")
 
 
-def resolve(layout: Layout, reference: str) -> ArtifactRef:
+def resolve(layout: Layout, reference: str, *, removed: bool = False) -> ArtifactRef:
     """Return the artifact that `reference` names.
+
+    Args:
+        layout: the store.
+        reference: of the artifact.
+        removed: whether it may be one that was removed; `latest` is such a one only if all versions were.
 
     Raises:
         StoreError: the reference has no known form, there is no such artifact, or a prefix fits several.
     """
     named = _NAMED.fullmatch(reference)
     if named:
-        return _by_name(layout, named["kind"], named["name"], named["label"] or "latest")
+        return _by_name(layout, named["kind"], named["name"], named["label"] or "latest", removed=removed)
     if _HEX.fullmatch(reference.lower()):
-        return _by_prefix(layout, reference.lower())
+        return _by_prefix(layout, reference.lower(), removed=removed)
     raise StoreError(
         f"{reference!r} names no artifact: use kind/name, kind/name@v3, kind/name@alias, or at least "
         f"6 hexadecimal digits of a fingerprint{_nearest(reference, Names(layout).references())}"
     )
 
 
-def _by_name(layout: Layout, kind: str, name: str, label: str) -> ArtifactRef:
+def _by_name(layout: Layout, kind: str, name: str, label: str, *, removed: bool) -> ArtifactRef:
     names = Names(layout)
     published = names.published(kind, name)
+    if label == "latest" and removed and not published:
+        label = next(reversed(names.labels(kind, name)), label)
     if label == "latest":
         if not published:
             near = _nearest(f"{kind}/{name}", names.references())
@@ -56,8 +63,10 @@ def _by_name(layout: Layout, kind: str, name: str, label: str) -> ArtifactRef:
         raise StoreError(f"there is no {kind}/{name}@{label}{_alternatives(layout, kind, name, label)}")
     if not STORAGE.is_file(layout.artifact(kind, called[label]) / RECORD_FILE):
         left = tombstone(layout, kind, called[label])
+        if left is not None and removed:
+            return left.record.ref.model_copy(update={"name": name})
         if left is not None:
-            raise StoreError(f"{kind}/{name}@{label} was removed on {left.removed[:10]} by {left.by}")
+            raise StoreError(f"{kind}/{name}@{label} was {left.words}")
         raise StoreError(
             f"{kind}/{name}@{label} was given to {called[label][:PREFIX_CHARS]}, which is no longer "
             "in the store (or was never finished); run the profile that made it again"
@@ -70,9 +79,13 @@ def _open(layout: Layout, kind: str, name: str, fingerprint: str) -> ArtifactRef
     return read_record(layout.artifact(kind, fingerprint)).ref.model_copy(update={"name": name})
 
 
-def _by_prefix(layout: Layout, prefix: str) -> ArtifactRef:
+def _by_prefix(layout: Layout, prefix: str, *, removed: bool) -> ArtifactRef:
     candidates = [path for path in layout.artifacts() if path.name.startswith(prefix[:PREFIX_CHARS])]
     records = _readable(candidates, alone=len(candidates) == 1)
+    if removed:
+        here = {record.fingerprint for record in records}
+        left = removed_records(layout, prefix[:PREFIX_CHARS])
+        records += [record for record in left if record.fingerprint not in here]
     found = [record for record in records if record.fingerprint.startswith(prefix)]
     if len(found) == 1:
         return found[0].ref

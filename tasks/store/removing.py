@@ -1,32 +1,27 @@
 """Remove an artifact for good: its files are deleted, and a tombstone with its record stays.
 
-    <store>/removed/<kind>/<fingerprint prefix>.json    its record, when it was removed, and by whom
-
-An artifact that others were made from is only removed together with them. A version that replaces it (see
-`tasks.store.superseding`) does not count: it needs only the record, which the tombstone keeps. The label is
-never assigned again. A request for a removed artifact makes it again, and reports that.
+See `tasks.store.tombstones`. An artifact that others were made from is only removed together with them. A
+version that replaces it (see `tasks.store.superseding`) does not count: it needs only the record, which the
+tombstone keeps. The label is never assigned again. A request for a removed artifact makes it again, and
+reports that.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
-from pathlib import Path
-
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.layout import RECORD_FILE, Layout
-from tokmill.tasks.store.provenance import Moment, Provenance, utc_now
 from tokmill.tasks.store.publish import workspace
 from tokmill.tasks.store.record import Record, read_record
 from tokmill.tasks.store.storage import STORAGE
-from tokmill.tasks.store.superseding import MADE_FROM
+from tokmill.tasks.store.superseding import MADE_FROM, reasons
+from tokmill.tasks.store.tombstones import check_reason, write_tombstone
 from tokmill.tasks.store.watching import Watch, watching
 
-_MOST_BYTES = 256 << 20
 _DEPENDENTS = f"""
     SELECT DISTINCT a.kind, a.name, a.label, a.fingerprint
     FROM inputs i JOIN artifacts a USING (fingerprint)
@@ -35,18 +30,9 @@ _DEPENDENTS = f"""
 """  # noqa: S608 - a constant
 
 
-class Tombstone(BaseModel):
-    """The remains of a removed artifact: its record, when it was removed, and by whom."""
-
-    model_config = ConfigDict(frozen=True)
-
-    removed: Moment
-    by: str
-    command: str
-    record: Record
-
-
-def remove(layout: Layout, catalog: Catalog, ref: ArtifactRef, *, with_dependents: bool) -> list[Record]:
+def remove(
+    layout: Layout, catalog: Catalog, ref: ArtifactRef, *, with_dependents: bool, reason: str = ""
+) -> list[Record]:
     """Remove an artifact; see the module's docstring.
 
     Args:
@@ -54,14 +40,16 @@ def remove(layout: Layout, catalog: Catalog, ref: ArtifactRef, *, with_dependent
         catalog: its catalog.
         ref: the artifact to remove.
         with_dependents: also remove the artifacts that were made from it.
+        reason: why, for the tombstones; of what a takedown superseded, that of the takedown by default.
 
     Returns:
         The records of the removed artifacts, in the order of removal: dependents first.
 
     Raises:
-        StoreError: it is not in the store; others were made from it; it is being made; or its files cannot be
-            removed.
+        StoreError: it is not in the store; others were made from it; it is being made; its files cannot be
+            removed; or the reason is too long.
     """
+    check_reason(reason)
     record = read_record(layout.artifact(ref.kind, ref.fingerprint))
     order = list(_with_dependents(layout, catalog, record, set()))
     if len(order) > 1 and not with_dependents:
@@ -72,10 +60,15 @@ def remove(layout: Layout, catalog: Catalog, ref: ArtifactRef, *, with_dependent
             f"{record.reference} is not removed: {made}{more} {were} made from it; remove them first, or all "
             "of them with --with-dependents"
         )
+    why = {} if reason else reasons(catalog)
     with watching(layout) as watch:
         _check_unheld(watch, order)
         for each in order:
-            if not remove_one(layout, each, unless=partial(watch.unless_held, each.fingerprint)):
+            unless, because = (
+                partial(watch.unless_held, each.fingerprint),
+                reason or why.get(each.fingerprint, ""),
+            )
+            if not remove_one(layout, each, unless=unless, reason=because):
                 _check_unheld(watch, [each])
     catalog.register(*(layout.artifact(each.kind, each.fingerprint) / RECORD_FILE for each in order))
     return order
@@ -87,21 +80,6 @@ def _check_unheld(watch: Watch, records: list[Record]) -> None:
             raise StoreError(f"{each.reference} is not removed: {user} needs it; wait until that has ended")
 
 
-def tombstone(layout: Layout, kind: str, fingerprint: str) -> Tombstone | None:
-    """Return the tombstone of a removed artifact, or None if there is none for this fingerprint.
-
-    Raises:
-        StoreError: it cannot be read.
-    """
-    path = _path(layout, kind, fingerprint)
-    try:
-        return Tombstone.model_validate_json(STORAGE.read(path, _MOST_BYTES))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError) as error:
-        raise StoreError(f"{path} cannot be read as a tombstone: {error}") from error
-
-
 def _with_dependents(layout: Layout, catalog: Catalog, record: Record, seen: set[str]) -> Iterator[Record]:
     seen.add(record.fingerprint)
     for row in catalog.query(_DEPENDENTS, {"fingerprint": record.fingerprint}):
@@ -111,7 +89,13 @@ def _with_dependents(layout: Layout, catalog: Catalog, record: Record, seen: set
     yield record
 
 
-def remove_one(layout: Layout, record: Record, *, unless: Callable[[], AbstractContextManager[bool]]) -> bool:
+def remove_one(
+    layout: Layout,
+    record: Record,
+    *,
+    unless: Callable[[], AbstractContextManager[bool]],
+    reason: str = "",
+) -> bool:
     """Remove an artifact, whatever was made from it; return whether it was removed.
 
     The tombstone is written first: after a crash in between, the artifact can be removed again.
@@ -120,6 +104,7 @@ def remove_one(layout: Layout, record: Record, *, unless: Callable[[], AbstractC
         layout: the store.
         record: the artifact's.
         unless: a block in which the removal takes place; it yields whether the artifact is to stay.
+        reason: why it is removed.
 
     Raises:
         StoreError: it is being made or removed, or its files cannot be removed.
@@ -132,21 +117,8 @@ def remove_one(layout: Layout, record: Record, *, unless: Callable[[], AbstractC
         with workspace(layout) as folder:  # leaving it removes its content
             with unless() as stays, reported_as(f"{record.reference} cannot be removed"):
                 if not stays:
-                    _write_tombstone(layout, record)
+                    write_tombstone(layout, record, reason)
                     STORAGE.move(place, folder / place.name)
             return not stays
     finally:
         lock.release()
-
-
-def _write_tombstone(layout: Layout, record: Record) -> None:
-    made = Provenance.collect()
-    left = Tombstone(removed=utc_now(), by=made.user, command=made.command, record=record)
-    path = _path(layout, record.kind, record.fingerprint)
-    STORAGE.make_folder(path.parent)
-    STORAGE.replace(path, left.model_dump_json(indent=1).encode("utf-8") + b"\n")
-
-
-def _path(layout: Layout, kind: str, fingerprint: str) -> Path:
-    place = layout.artifact(kind, fingerprint)
-    return layout.removed / kind / f"{place.name}.json"

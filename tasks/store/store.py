@@ -37,10 +37,11 @@ from tokmill.tasks.store.provenance import Provenance
 from tokmill.tasks.store.publish import handed_over, make, sweep, sweep_locks
 from tokmill.tasks.store.record import Record, input_entries, read_record
 from tokmill.tasks.store.references import resolve
-from tokmill.tasks.store.removing import remove, tombstone
+from tokmill.tasks.store.removing import remove
 from tokmill.tasks.store.shelf import Shelf
 from tokmill.tasks.store.storage import STORAGE, DamagedError, holding
 from tokmill.tasks.store.superseding import superseded
+from tokmill.tasks.store.tombstones import Tombstone, tombstone
 from tokmill.tasks.store.verifying import store_problems
 
 # `Store.list` would hide the builtin from the annotations of its class.
@@ -238,15 +239,33 @@ class Store:
         Raises:
             StoreError: none is in the store, and none was removed from it.
         """
-        if not STORAGE.is_taken(self.layout.artifact(kind, fingerprint)):
-            left = tombstone(self.layout, kind, fingerprint)
-            if left is not None:
-                return left.record
-        return self.read(kind, fingerprint)
+        left = self.tombstone(kind, fingerprint)
+        return left.record if left is not None else self.read(kind, fingerprint)
 
-    def remove(self, ref: ArtifactRef, *, with_dependents: bool = False) -> Records:
+    def tombstone(self, kind: str, fingerprint: str) -> Tombstone | None:
+        """Return what is left of an artifact that was removed, and not made again; None for any other.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        if STORAGE.is_taken(self.layout.artifact(kind, fingerprint)):
+            return None
+        return tombstone(self.layout, kind, fingerprint)
+
+    def past_record(self, ref: ArtifactRef) -> Record:
+        """Return an artifact's record, even if it was removed.
+
+        Raises:
+            StoreError: as `record`, and none was removed from the store.
+        """
+        left = self.tombstone(ref.kind, ref.fingerprint)
+        if left is not None and left.record.content_digest == ref.content_digest:
+            return left.record
+        return self.record(ref)
+
+    def remove(self, ref: ArtifactRef, *, with_dependents: bool = False, reason: str = "") -> Records:
         """Remove an artifact for good; see `tasks.store.removing`."""
-        return remove(self.layout, self.catalog, ref, with_dependents=with_dependents)
+        return remove(self.layout, self.catalog, ref, with_dependents=with_dependents, reason=reason)
 
     def at_work(self, what: str) -> AbstractContextManager[Lease]:
         """Protect what is looked up and made in a block from collectors; see `tasks.store.leases`.
@@ -298,13 +317,13 @@ class Store:
         published = self.names.published(kind, name)
         return self.read(kind, published.popitem()[1]) if published else None
 
-    def resolve(self, reference: str) -> ArtifactRef:
-        """Return the artifact that `reference` names; see `tasks.store.references`.
+    def resolve(self, reference: str, *, removed: bool = False) -> ArtifactRef:
+        """Return the artifact that `reference` names, possibly a removed one; see `tasks.store.references`.
 
         Raises:
             StoreError: there is no such artifact; the message suggests similar names.
         """
-        return resolve(self.layout, reference)
+        return resolve(self.layout, reference, removed=removed)
 
     def label(self, ref: ArtifactRef, name: str) -> str:
         """Return the version label that `ref` has under `name`; under a new name it gets the next one."""

@@ -6,9 +6,13 @@ as an export or a card, are superseded as well. Since nothing is marked, no mark
 when a version is removed.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
+import orjson
+
 from tokmill.tasks.store.catalog import Catalog
+from tokmill.tasks.store.tombstones import MOST_REASON_CHARS
 
 TAKING_THE_PLACE: Final = (
     "((a.stage = 'takedown' AND i.role = 'packed') OR (a.stage = 'exclude' AND i.role = 'mixture'))"
@@ -30,7 +34,8 @@ _SUPERSEDED = f"""
         WHERE {MADE_FROM}
           AND a.stage IN ('pack_plan', 'pack_shard', 'pack', 'export_shard', 'export', 'card')
     )
-    SELECT s.fingerprint, list_sort(list(DISTINCT m.kind || '/' || m.name || '@' || m.label)) AS makers
+    SELECT s.fingerprint, list_sort(list(DISTINCT m.kind || '/' || m.name || '@' || m.label)) AS makers,
+           list_sort(list(DISTINCT m.params)) AS params
     FROM superseded s
     JOIN artifacts f ON f.fingerprint = s.fingerprint
     JOIN artifacts m ON m.fingerprint = s.maker
@@ -41,3 +46,14 @@ _SUPERSEDED = f"""
 def superseded(catalog: Catalog) -> dict[str, list[str]]:
     """Return every superseded artifact by fingerprint, with its replacements (`kind/name@label`)."""
     return {row["fingerprint"]: row["makers"] for row in catalog.query(_SUPERSEDED)}
+
+
+def reasons(catalog: Catalog) -> dict[str, str]:
+    """Return why every superseded artifact may go: `superseded by packed/x@v2: asked for by …`."""
+    return {row["fingerprint"]: _reason(row["makers"], row["params"]) for row in catalog.query(_SUPERSEDED)}
+
+
+def _reason(makers: Sequence[str], params: Sequence[str]) -> str:
+    given = dict.fromkeys(orjson.loads(each).get("reason", "") for each in params)
+    told = "; ".join(reason for reason in given if reason)
+    return f"superseded by {', '.join(makers)}{f': {told}' if told else ''}"[:MOST_REASON_CHARS]

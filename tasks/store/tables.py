@@ -1,9 +1,9 @@
 """The catalog's tables, and the rows of one file of the store.
 
-Every row follows from a single file of the store: a record, a label, an alias, a run or a remark on one. So a
-file that appears, changes or goes affects its own rows only, and the catalog can be made again from the files
-at any time. The tables of runs are in `tasks.store.run_tables`, those of an artifact's `catalog/*.parquet` in
-`tasks.store.extra_tables`.
+Every row follows from a single file of the store: a record, a label, an alias, a tombstone, a run or a remark
+on one. So a file that appears, changes or goes affects its own rows only, and the catalog can be made again
+from the files at any time. The tables of runs are in `tasks.store.run_tables`, those of an artifact's
+`catalog/*.parquet` in `tasks.store.extra_tables`.
 """
 
 from pathlib import Path
@@ -25,6 +25,7 @@ from tokmill.tasks.store.run_tables import (
     scalar_columns,
 )
 from tokmill.tasks.store.runs import read_run
+from tokmill.tasks.store.tombstones import Tombstone, read_tombstone
 
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = dict[str, list[Row]]
@@ -91,6 +92,20 @@ TABLES: Final[dict[str, dict[str, str]]] = {
         "alias": "VARCHAR",
         "fingerprint": "VARCHAR",
     },
+    "removed": {
+        "key": "VARCHAR",
+        "fingerprint": "VARCHAR",
+        "kind": "VARCHAR",
+        "name": "VARCHAR",
+        "label": "VARCHAR",
+        "content_digest": "VARCHAR",
+        "num_files": "BIGINT",
+        "num_bytes": "BIGINT",
+        "removed": "TIMESTAMP",
+        "user_name": "VARCHAR",
+        "command": "VARCHAR",
+        "reason": "VARCHAR",
+    },
     **RUN_TABLES,
 }
 
@@ -102,9 +117,11 @@ KEYS: Final[dict[str, str]] = {
     "accounts": "fingerprint",
     "labels": "key",
     "aliases": "key",
+    "removed": "key",
     **RUN_KEYS,
 }
-"""The column that identifies a file's rows: fingerprint, run id, `kind/name@label`, or a remark's name."""
+"""The column that identifies a file's rows: fingerprint, run id, `kind/name@label`, a tombstone's path, or a
+remark's name."""
 
 TREES: Final[dict[str, str]] = {
     "artifacts": "",
@@ -114,6 +131,7 @@ TREES: Final[dict[str, str]] = {
     "accounts": "",
     "labels": LABELS,
     "aliases": ALIASES,
+    "removed": "removed",
     **RUN_TREES,
 }
 """The folder below the store whose files a table's rows come from; '' for the records, in many folders."""
@@ -135,6 +153,8 @@ def rows_of(layout: Layout, path: Path) -> tuple[str, Rows]:
         return run.run_id, run_rows(run)
     if relative.parts[0] == layout.annotations.name:
         return path.name, {"run_annotations": [remark_row(path.name, read_remark(path))]}
+    if relative.parts[0] == layout.removed.name:
+        return relative.as_posix(), {"removed": [_removed_row(relative.as_posix(), read_tombstone(path))]}
     record = read_record(path.parent)
     if layout.artifact(record.kind, record.fingerprint) != path.parent:
         raise StoreError(f"it is the record of {record.reference}, which does not belong there")
@@ -193,6 +213,24 @@ def _artifact_row(record: Record) -> Row:
         "deployment_id": record.provenance.deployment_id,
         "format_version": record.format_version,
         "peak_bytes": record.timings.peak_bytes,
+    }
+
+
+def _removed_row(key: str, left: Tombstone) -> Row:
+    record = left.record
+    return {
+        "key": key,
+        "fingerprint": record.fingerprint,
+        "kind": record.kind,
+        "name": record.name,
+        "label": record.label,
+        "content_digest": record.content_digest,
+        "num_files": len(record.files),
+        "num_bytes": record.num_bytes,
+        "removed": left.removed,
+        "user_name": left.by,
+        "command": left.command,
+        "reason": left.reason,
     }
 
 

@@ -16,9 +16,9 @@ from tokmill.tasks.store.integrity import Problem, problems
 from tokmill.tasks.store.labels import ALIASES, LABELS, named_files, read_name
 from tokmill.tasks.store.layout import RECORD_FILE, Layout, printable
 from tokmill.tasks.store.migrating import EarlierCatalogError, check_version
-from tokmill.tasks.store.removing import tombstone
 from tokmill.tasks.store.storage import STORAGE
 from tokmill.tasks.store.tables import KEYS, rows_of
+from tokmill.tasks.store.tombstones import tombstone
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection

@@ -14,17 +14,27 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.core.stage import Account, Outcome, Params, Scalar, Stage, Unit
 from tokmill.tasks.formats.encoded import Encoded, EncodedShard
 from tokmill.tasks.formats.mixture import MixedSource, Mixture, MixtureManifest, Plan, PlanWriter, ShareTable
 from tokmill.tasks.formats.packed.takedown import ExcludedDocuments
+from tokmill.tasks.store import NOT_IN_FINGERPRINT
+from tokmill.tasks.store.tombstones import MOST_REASON_CHARS
 from tokmill.tasks.tracing.members import Document, Members
 
 
 class ExcludeParams(Params):
-    """No parameters: the documents to leave out are an input."""
+    """The documents to leave out are an input, and so no parameter."""
+
+    reason: str = Field(
+        default="",
+        max_length=MOST_REASON_CHARS,
+        description="Why they are taken down, for the record; of the same request it is the first one's.",
+        json_schema_extra=NOT_IN_FINGERPRINT,
+    )
 
 
 def run(
@@ -39,7 +49,7 @@ def run(
     """Write the mixture in `mixture` without `documents`.
 
     Args:
-        params: none.
+        params: the reason, which changes no file.
         out: the new mixture's directory.
         mixture: the directory of the old mixture.
         encoded: the encoded artifact that was mixed.

@@ -78,13 +78,16 @@ def read_names(file: Path) -> list[str]:
     return names
 
 
-def take_down(origins: Origins, names: Iterable[str], *, repacked: bool = False) -> TakenDown:
+def take_down(
+    origins: Origins, names: Iterable[str], *, repacked: bool = False, reason: str = ""
+) -> TakenDown:
     """Publish a version of a packed artifact without the documents of these names.
 
     Args:
         origins: the origins of the packed artifact.
         names: the names of the documents.
         repacked: whether to pack the mixture again without them; otherwise padding takes their place.
+        reason: why, for the new version's record, and for what is left of the old one when it is removed.
 
     Raises:
         TracingError: a name matches no document; nothing is published.
@@ -99,9 +102,10 @@ def take_down(origins: Origins, names: Iterable[str], *, repacked: bool = False)
     if not present:
         return TakenDown(None, [], False, [], absent, holders_of(origins, documents))
     _check_sound(origins)
-    realized = (
-        repack(origins, _taken(present)) if repacked else origins.store.realize(_request(origins, present))
-    )
+    if repacked:
+        realized = repack(origins, _taken(present), reason)
+    else:
+        realized = origins.store.realize(_request(origins, present, reason))
     record = origins.store.record(realized.ref)
     made_by = Origins.of(origins.store, realized.ref).ancestor("mixture") if repacked else record
     card = _card_of(origins, realized.ref, made_by.ref if repacked else None)
@@ -150,16 +154,16 @@ def _check_sound(origins: Origins) -> None:
         )
 
 
-def _request(origins: Origins, documents: list[FoundDocument]) -> Request:
+def _request(origins: Origins, documents: list[FoundDocument], reason: str) -> Request:
     inputs: Inputs = {"packed": origins.packed.ref, "documents": listed(_taken(documents))}
-    return Request(TAKEDOWN, origins.packed.name, TakedownParams(), inputs)
+    return Request(TAKEDOWN, origins.packed.name, TakedownParams(reason=reason), inputs)
 
 
 def _taken(documents: list[FoundDocument]) -> list[TakenDocument]:
     return [TakenDocument(**asdict(document)) for document in documents]
 
 
-def repack(origins: Origins, documents: Sequence[TakenDocument]) -> Realized:
+def repack(origins: Origins, documents: Sequence[TakenDocument], reason: str = "") -> Realized:
     """Publish a packing of the mixture without the documents, and without those taken down earlier.
 
     Raises:
@@ -175,9 +179,8 @@ def repack(origins: Origins, documents: Sequence[TakenDocument]) -> Realized:
     everything = _with_earlier(origins, documents)
     without: Inputs = {**tokens, "mixture": origins.input_record(plan, "mixture").ref}
     realize = origins.store.realize
-    mixture = realize(
-        Request(EXCLUDE, name, ExcludeParams(), {**without, "documents": listed(everything)})
-    ).ref
+    excluding = ExcludeParams(reason=reason)
+    mixture = realize(Request(EXCLUDE, name, excluding, {**without, "documents": listed(everything)})).ref
     planned = realize(
         Request(PACK_PLAN, name, PACK_PLAN.params(**plan.params), {**tokens, "mixture": mixture})
     ).ref

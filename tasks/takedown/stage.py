@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pydantic import Field
 
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
 from tokmill.tasks.formats.packed.layout import PackedManifest
@@ -28,13 +29,22 @@ from tokmill.tasks.formats.packed.takedown import (
     in_order,
 )
 from tokmill.tasks.formats.packed.writing import write_folder_files
+from tokmill.tasks.store import NOT_IN_FINGERPRINT
 from tokmill.tasks.store.record import read_record
+from tokmill.tasks.store.tombstones import MOST_REASON_CHARS
 from tokmill.tasks.takedown.shards import Columns, TakenDownShard, take_down_shard
 from tokmill.tasks.tracing.pieces import Wanted
 
 
 class TakedownParams(Params):
-    """No parameters: the documents to take down are an input."""
+    """The documents to take down are an input, and so no parameter."""
+
+    reason: str = Field(
+        default="",
+        max_length=MOST_REASON_CHARS,
+        description="Why they are taken down, for the record; of the same request it is the first one's.",
+        json_schema_extra=NOT_IN_FINGERPRINT,
+    )
 
 
 def run(
@@ -43,7 +53,7 @@ def run(
     """Write the packed artifact in `packed` without `documents`.
 
     Args:
-        params: none.
+        params: the reason, which changes no file.
         out: the new artifact's directory.
         packed: the directory of the old version.
         documents: the fields of one `TakenDocument` each, in any order.

@@ -1,12 +1,19 @@
 """Impact: a file, or a document, is followed to every artifact that it went into."""
 
+import json
 import shutil
 
 import pytest
 
-from tests.test_tasks.traced_line import traced_line
-from tokmill.tasks.core.errors import TracingError
+from tests.test_tasks.store_stages import ask, open_in
+from tests.test_tasks.traced_line import ESSAY, NOTES, line_params, traced_line
+from tests.test_tasks.whole_line import Line
+from tokmill.flows.reproduce.cargo import cargo_of
+from tokmill.tasks.core.errors import StoreError, TracingError
+from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.store import Store, digest_bytes, lineage
+from tokmill.tasks.store.keeping import Policy
+from tokmill.tasks.store.moving import move
 from tokmill.tasks.takedown.impact import impact_of
 from tokmill.tasks.takedown.request import take_down
 from tokmill.tasks.tracing import Origins, trace_document
@@ -58,26 +65,153 @@ def test_what_no_corpus_lists_is_an_error(line):
         impact_of(line.store, f"{line.texts / 'web' / 'pages.jsonl'}:99")
 
 
-def test_takedown_from_impact_to_the_records_that_stay(line, tmp_path):
+@pytest.mark.objects
+def test_sources_in_a_bucket_are_named_by_url_glob_digest_and_copy(bucket, tmp_path):
+    pages = b"".join(
+        b'{"id": "%d", "text": "%s"}\n' % (n, text.encode()) for n, text in enumerate((ESSAY, NOTES[1]))
+    )
+    bucket.put("web/one.jsonl", pages)
+    bucket.put("web/two.jsonl", b'{"id": "c", "text": "Something else."}\n')
+    bucket.put("web/", b"")  # a marker, as consoles write for folders
+    specs = {"web": SourceSpec(files=[f"{bucket.url}/web/*.jsonl"], id_column="id")}
+    line = Line(Store.open(tmp_path / "store"), tmp_path, specs)
+    corpus, texts = line.corpus()
+    line.tokenizer(line_params(), corpus, texts)
+
+    found = impact_of(line.store, f"{bucket.url}/web/one.jsonl")
+    assert [(file.origin, file.source, file.name, file.digest) for file in found.files] == [
+        (f"{bucket.url}/web/one.jsonl", "web", "one.jsonl", digest_bytes(pages))
+    ]
+    assert held(found)["corpus/line@v1"].holds == "contains"
+    assert held(found)["tokenizer/line@v1"].holds == "made from"
+    copy = tmp_path / "copy"
+    copy.write_bytes(pages)
+    bucket.delete("web/one.jsonl")
+    for name in (f"{bucket.url}/*/one.*", digest_bytes(pages), str(copy)):
+        assert impact_of(line.store, name) == found
+    assert [file.name for file in impact_of(line.store, f"{bucket.url}/web/*").files] == [
+        "one.jsonl",
+        "two.jsonl",
+    ]
+    assert impact_of(line.store, f"{bucket.url}/web/one.jsonl:1").row == 1
+    assert [file.name for file in impact_of(line.store, f"{bucket.url}/web/two.jsonl").files] == ["two.jsonl"]
+    for name in (f"{bucket.url}/web/one.jsonl:2", f"{bucket.url}/web/", f"{bucket.url}2/web/one.jsonl"):
+        with pytest.raises(TracingError):
+            impact_of(line.store, name)
+
+
+@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.objects)])
+def store(request, line, tmp_path):
+    """A copy of the line's store in a folder, or in a bucket with markers for its folders."""
+    if request.param == "folder":
+        return Store.open(shutil.copytree(line.store.root, tmp_path / "store"))
+    copy = open_in(request, tmp_path)
+    move(line.store, copy, cargo_of(line.store, ["card/line", "packed/line"]), lambda _: None)
+    bucket = request.getfixturevalue("bucket")
+    for folder in (
+        "index/packed",
+        "files/packed",
+        "index/removed",
+        "index/removed/packed",
+        "index/labels/packed",
+    ):
+        bucket.put(f"store/{folder}/", b"")
+    return copy
+
+
+WHY = "case 17: asked for by the author"
+
+
+def test_takedown_from_impact_to_the_records_that_stay(line, store):
     """The whole story: impact, a new version, the old one superseded and removed, its record kept."""
-    store = Store.open(shutil.copytree(line.store.root, tmp_path / "store"))
     name = f"{line.texts / 'web' / 'pages.jsonl'}:0"
     before = held(impact_of(store, name))
     assert before["packed/line@v1"].sequences
-    taken = take_down(Origins.of(store, line.packed), ["web:pages.jsonl:0"])
+    taken = take_down(Origins.of(store, line.packed), ["web:pages.jsonl:0"], reason=WHY)
     new = taken.record
+    assert new.params == {"reason": WHY}
     after = held(impact_of(store, name))
     assert after[new.reference].sequences == 0
     assert after[new.reference].holds == "made from"
     assert store.superseded()[line.packed.fingerprint] == [new.reference]
     assert "packed/line@v1" in lineage(store, new.ref).to_tree()
-    data = store.path(line.packed)
-    for record in store.remove(line.packed, with_dependents=True):
-        assert record.ref != new.ref
-    assert not data.exists()
-    assert store.past("packed", line.packed.fingerprint).reference == "packed/line@v1"
+    shards = [entry.ref for entry in store.record(line.packed).inputs if entry.kind == "packed_shard"]
+
+    removed = store.remove(line.packed, with_dependents=True)
+    assert [record.reference for record in removed] == ["card/line@v1", "packed/line@v1"]
+    left = store.tombstone("packed", line.packed.fingerprint)
+    assert left.record.reference == "packed/line@v1"
+    assert left.reason == f"superseded by {new.reference}: {WHY}"
+    collected = store.collect(Policy(older_than_days=0, keep=1))
+    (latest,) = [ref for ref in shards if store.holds(ref)]  # the last version of a name is kept
+    assert store.resolve("packed_shard/line") == latest
+    gone = {ref.fingerprint for ref in shards if ref != latest}
+    assert gone
+    assert gone <= {item.fingerprint for item in collected.items}
+    listed = store.catalog.query("SELECT fingerprint, reason FROM removed WHERE kind = 'packed_shard'")
+    assert {row["fingerprint"]: row["reason"] for row in listed} == dict.fromkeys(gone, "gc: nothing kept it")
+
     tree = lineage(store, new.ref).to_tree()
     assert "packed/line@v1 (removed)" in tree
-    assert "mixture/line@v1" in tree
+    assert "corpus/line@v1" in tree
+    again = lineage(store, line.packed)
+    assert again.nodes[again.root].status == "removed"
     assert store.verify() == []
     assert "packed/line@v1" not in held(impact_of(store, name))
+    assert list(trace_document(Origins.of(store, new.ref), "web:pages.jsonl:0")[0].pieces) == []
+    store.catalog.rebuild()
+    assert store.verify() == []
+
+
+@pytest.mark.objects
+def test_nothing_of_the_document_is_left_in_a_bucket(line, bucket, request, tmp_path, monkeypatch):
+    """The bytes go from the bucket itself, and not only from what a listing shows."""
+    monkeypatch.setenv("TOKMILL_CACHE", str(tmp_path / "cache"))
+    copy = Store.open(f"{bucket.url}/store")
+    move(line.store, copy, cargo_of(line.store, ["packed/line"]), lambda _: None)
+    take_down(Origins.of(copy, line.packed), ["web:pages.jsonl:0"])
+    place = copy.layout.artifact("packed", line.packed.fingerprint).name
+    before = bucket.keys()
+    assert [key for key in before if f"/packed/{place}/" in key]
+    copy.remove(line.packed)
+    after = bucket.keys()
+    assert [key for key in after if f"/packed/{place}/" in key] == []
+    assert f"store/index/removed/packed/{place}.json" in after
+
+
+def test_a_repacked_version_gives_its_reason_too(line, tmp_path):
+    store = Store.open(shutil.copytree(line.store.root, tmp_path / "store"))
+    new = take_down(Origins.of(store, line.packed), ["web:pages.jsonl:0"], repacked=True, reason=WHY).record
+    store.remove(line.packed, with_dependents=True)
+    left = store.tombstone("packed", line.packed.fingerprint)
+    assert left.reason == f"superseded by mixture/{new.name}@v2: {WHY}"
+
+
+def test_a_reason_is_given_and_read_again(tmp_path):
+    store = Store.open(tmp_path)
+    once = store.realize(ask("once")).ref
+    with pytest.raises(StoreError, match="has 2,001 characters and may have 2,000"):
+        store.remove(once, reason="x" * 2001)
+    store.remove(once, reason='no right to it, "says" \U0001f6ab')
+    left = store.tombstone("text", once.fingerprint)
+    assert left.reason == 'no right to it, "says" \U0001f6ab'
+    assert left.words == f"removed on {left.removed[:16].replace('T', ' ')} UTC by {left.by}: {left.reason}"
+    assert store.verify() == []
+    assert (
+        store.resolve("text/once", removed=True) == store.resolve(once.fingerprint[:8], removed=True) == once
+    )
+
+    store.realize(ask("once"))  # made again, it is not removed any more
+    assert store.tombstone("text", once.fingerprint) is None
+
+
+def test_a_tombstone_from_before_reasons_is_read(tmp_path):
+    store = Store.open(tmp_path)
+    once = store.realize(ask("once")).ref
+    store.remove(once)
+    (path,) = (tmp_path / "removed" / "text").iterdir()
+    told = json.loads(path.read_bytes())
+    del told["reason"]
+    path.write_text(json.dumps(told))
+    assert store.tombstone("text", once.fingerprint).reason == ""
+    assert store.past_record(once).reference == "text/once@v1"

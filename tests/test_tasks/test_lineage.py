@@ -1,6 +1,8 @@
 """Lineage up and down, as data and as drawings; and what differs between two recipes."""
 
 import shutil
+import subprocess
+from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
@@ -74,6 +76,43 @@ def test_as_mermaid(made):
         "    n4 --> n2",
         "    style n0 stroke-width:3px",
     ]
+
+
+def test_as_graphviz(made):
+    store, refs = made
+    assert lineage(store, refs["all"], "up").to_graphviz().splitlines() == [
+        "digraph lineage {",
+        "    node [shape=box];",
+        '    n0 [label="joined/all@v1"];',
+        '    n1 [label="text/head@v1"];',
+        '    n2 [label="text/web/* (2)"];',
+        '    n3 [label="s"];',
+        '    n4 [label="s"];',
+        "    n1 -> n0;",
+        "    n2 -> n0;",
+        "    n3 -> n1;",
+        "    n4 -> n2;",
+        "    n0 [penwidth=3];",
+        "}",
+    ]
+
+
+@pytest.mark.skipif(shutil.which("dot") is None, reason="needs Graphviz")
+def test_graphviz_draws_any_title_as_it_is(tmp_path):
+    """Paths of sources are any text; dot reads its escapes, and HTML where a label is in angle brackets."""
+    titles = [r"C:\new\texts", 'a "quoted" name', "<b>bold</b>", "日本語; {a|b} -> c", r"ends in \\"[:-1]]
+    store = Store.open(tmp_path)
+    refs = [store.realize(ask(f"t{n}", seed=title)).ref for n, title in enumerate(titles)]
+    graph = lineage(store, store.realize(ask_joined("all", *refs)).ref)
+    done = subprocess.run(
+        ["dot", "-Tsvg"], input=graph.to_graphviz(), capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    drawn = ElementTree.fromstring(done.stdout)
+    texts = {element.text for element in drawn.iter("{http://www.w3.org/2000/svg}text")}
+    assert texts == {*titles, *(f"text/t{n}@v1" for n in range(len(titles))), "joined/all@v1"}
+    arrows = [one for one in drawn.iter("{http://www.w3.org/2000/svg}g") if one.get("class") == "edge"]
+    assert len(arrows) == 2 * len(titles)
 
 
 def test_as_data_shards_are_told_one_by_one(made):

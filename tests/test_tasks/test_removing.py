@@ -4,13 +4,14 @@ import shutil
 
 import pytest
 
-from tests.test_tasks.store_stages import ask, ask_joined
+from tests.test_tasks.store_stages import ask, ask_joined, catalog_rows
 from tests.test_tasks.traced_line import traced_line
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Request
 from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.formats.packed.layout import PackedManifest
 from tokmill.tasks.store import Store
+from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.takedown.holders import holders_of
 from tokmill.tasks.takedown.request import take_down
 from tokmill.tasks.tracing import Origins, find_documents, trace_document
@@ -174,6 +175,21 @@ class TestRemoving:
         assert store.label(other, "abab") == "v2"
         store.catalog.rebuild()
         assert store.verify() == []
+
+    def test_a_tombstone_is_a_row_of_the_catalog_and_nothing_to_report(self, store):
+        told = []
+        store.catalog = Catalog(store.layout, report=told.append)
+        ref = store.resolve("joined/abab")
+        store.remove(ref, reason="a test")
+        left = store.tombstone("joined", ref.fingerprint)
+        query = "SELECT fingerprint, kind, name, label, num_files, reason, user_name FROM removed"
+        (row,) = store.catalog.query(query)
+        files = len(left.record.files)
+        assert tuple(row.values()) == (ref.fingerprint, "joined", "abab", "v1", files, "a test", left.by)
+        rows = catalog_rows(store)
+        store.catalog.rebuild()
+        assert catalog_rows(store) == rows
+        assert told == []
 
     def test_what_is_asked_for_again_is_made_again_and_that_is_said(self, store):
         request = ask_joined("abab", store.resolve("joined/ab"), store.resolve("text/a"))

@@ -1,0 +1,117 @@
+"""Tombstones: what is left of a removed artifact, its record among it.
+
+    <store>/removed/<kind>/<fingerprint prefix>.json    its record, when it was removed, by whom, and why
+
+One stays when its artifact is made again: it tells of the removal. The catalog's table `removed` has them.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.store.provenance import Moment, Provenance, utc_now
+from tokmill.tasks.store.record import Record
+from tokmill.tasks.store.storage import STORAGE
+
+MOST_REASON_CHARS: Final = 2000
+"""The longest reason for a takedown or a removal."""
+
+_MOST_BYTES = 256 << 20
+_SUFFIX = ".json"
+
+
+class Tombstone(BaseModel):
+    """The remains of a removed artifact: its record, when and by whom it was removed, and why, if known."""
+
+    model_config = ConfigDict(frozen=True)
+
+    removed: Moment
+    by: str
+    command: str
+    reason: str = Field(default="", max_length=MOST_REASON_CHARS)
+    record: Record
+
+    @property
+    def words(self) -> str:
+        """When, by whom and why, for people: `removed on 2026-11-25 10:21 UTC by ada: asked for by …`."""
+        moment = self.removed[:16].replace("T", " ")
+        return f"removed on {moment} UTC by {self.by}{f': {self.reason}' if self.reason else ''}"
+
+
+def check_reason(reason: str) -> str:
+    """Return a reason that is short enough.
+
+    Raises:
+        StoreError: it is not.
+    """
+    if len(reason) > MOST_REASON_CHARS:
+        raise StoreError(
+            f"the reason has {len(reason):,} characters and may have {MOST_REASON_CHARS:,}; shorten "
+            "it, or refer to a document"
+        )
+    return reason
+
+
+def tombstone(layout: Layout, kind: str, fingerprint: str) -> Tombstone | None:
+    """Return the tombstone of a removed artifact, or None if there is none for this fingerprint.
+
+    Raises:
+        StoreError: it cannot be read.
+    """
+    try:
+        return read_tombstone(_path(layout, kind, fingerprint))
+    except FileNotFoundError:
+        return None
+
+
+def read_tombstone(path: Path) -> Tombstone:
+    """Read the tombstone in a file.
+
+    Raises:
+        FileNotFoundError: there is none.
+        StoreError: it cannot be read.
+    """
+    try:
+        return Tombstone.model_validate_json(STORAGE.read(path, _MOST_BYTES))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValidationError) as error:
+        raise StoreError(f"{path} cannot be read as a tombstone: {error}") from error
+
+
+def removed_records(layout: Layout, prefix: str) -> list[Record]:
+    """Return the records of removed artifacts whose fingerprint begins with `prefix`, as far as readable.
+
+    Args:
+        layout: the store.
+        prefix: at most as long as the names of artifacts' folders.
+    """
+    records = []
+    for kind in STORAGE.entries(layout.removed):
+        for entry in STORAGE.entries(layout.removed / kind.name):
+            if entry.name.startswith(prefix) and entry.name.endswith(_SUFFIX):
+                with suppress(StoreError):
+                    records.append(read_tombstone(layout.removed / kind.name / entry.name).record)
+    return records
+
+
+def write_tombstone(layout: Layout, record: Record, reason: str) -> None:
+    """Leave a tombstone of an artifact that is about to be removed.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    made = Provenance.collect()
+    left = Tombstone(removed=utc_now(), by=made.user, command=made.command, reason=reason, record=record)
+    path = _path(layout, record.kind, record.fingerprint)
+    STORAGE.make_folder(path.parent)
+    STORAGE.replace(path, left.model_dump_json(indent=1).encode("utf-8") + b"\n")
+
+
+def _path(layout: Layout, kind: str, fingerprint: str) -> Path:
+    place = layout.artifact(kind, fingerprint)
+    return layout.removed / kind / f"{place.name}{_SUFFIX}"
