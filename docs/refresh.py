@@ -75,7 +75,7 @@ def without_machine(text: str, folder: Path) -> str:
         text = text.replace(place, shown)
     text = re.sub(r" +$", "", text, flags=re.MULTILINE)
     text = re.sub(r"^ *compiling kernels for this machine:.*\n", "", text, flags=re.MULTILINE)
-    return re.sub(rf"^(by +){re.escape(getuser())}$", r"\1you", text, flags=re.MULTILINE)
+    return re.sub(rf"\bby( +){re.escape(getuser())}\b", r"by\1you", text)
 
 
 if __name__ == "__main__":

@@ -34,14 +34,14 @@ def existing_store(option: str | None) -> Store:
     return store
 
 
-def find_artifact(store: Store, reference: str) -> ArtifactRef:
-    """Return the artifact that a reference names.
+def find_artifact(store: Store, reference: str, *, removed: bool = False) -> ArtifactRef:
+    """Return the artifact that a reference names; one that was removed only if `removed`.
 
     Raises:
         UsageError: no artifact, or more than one, has that name.
     """
     try:
-        return store.resolve(reference)
+        return store.resolve(reference, removed=removed)
     except StoreError as error:
         raise UsageError(str(error)) from error
 

@@ -15,12 +15,16 @@ from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import InputEntry, Record, Store
 
 _SHOWN = 12
+_RUN = "SELECT name, url FROM runs WHERE is_latest AND run_id = $run_id"
 
 
 def print_sheet(store: Store, ref: ArtifactRef) -> None:
     """Print an artifact's record for people, section by section."""
-    record = store.record(ref)
-    draw(Text(f"{ref.kind}/{ref.name}@{store.label(ref, ref.name)}", style="bold"))
+    record, left = store.past_record(ref), store.tombstone(ref.kind, ref.fingerprint)
+    label = record.label if left is not None else store.label(ref, ref.name)
+    draw(Text(f"{ref.kind}/{ref.name}@{label}", style="bold"))
+    if left is not None:
+        draw(Text(left.words, style="yellow"))
     if makers := store.superseded().get(ref.fingerprint):
         draw(Text(f"superseded: documents were taken down in {', '.join(makers)}", style="yellow"))
     parts = {
@@ -29,13 +33,36 @@ def print_sheet(store: Store, ref: ArtifactRef) -> None:
         "parameters": pairs(_parameters(_in_effect(record))),
         "inputs": pairs(_inputs(record.inputs)),
         "accounts": _accounts(record),
-        "quarantined": _quarantined(store, record),
+        "quarantined": _quarantined(store, record) if left is None else Table(),
         "files": _files(record),
     }
     for heading, part in parts.items():
         if part.row_count:
             draw(Text(f"\n{heading}" if heading else "", style="bold"))
             draw(part)
+
+
+def sheet_document(store: Store, ref: ArtifactRef) -> dict[str, object]:
+    """Return an artifact's record as JSON, with its place, its run, what superseded it, and its removal."""
+    left = store.tombstone(ref.kind, ref.fingerprint)
+    removal = None if left is None else left.model_dump(mode="json", exclude={"record"})
+    return {
+        **store.past_record(ref).model_dump(mode="json"),
+        "path": None if left is not None else store.address(ref),
+        "superseded_by": store.superseded().get(ref.fingerprint, []),
+        "removal": removal,
+        "run_page": _run_of(store, store.past_record(ref)).get("page"),
+    }
+
+
+def _run_of(store: Store, record: Record) -> dict[str, str]:
+    """Return the run that made an artifact, and its page at Prefect's server, as far as known."""
+    run_id = record.provenance.run_id or record.provenance.flow_run_id
+    if not run_id:
+        return {}
+    rows = store.catalog.query(_RUN, {"run_id": run_id})
+    name, url = (rows[0]["name"], rows[0]["url"]) if rows else ("", "")
+    return {"run": f"{run_id} ({name})" if name else run_id, "page": url or ""}
 
 
 def print_words(store: Store, ref: ArtifactRef) -> None:
@@ -60,11 +87,12 @@ def _origin(store: Store, record: Record) -> Mapping[str, str]:
     entries = {
         "fingerprint": record.fingerprint,
         "content": record.content_digest,
-        "path": shown_address(store, record.ref),
+        "path": shown_address(store, record.ref) if store.holds(record.ref) else "",
         "made": f"{record.timings.ended[:19].replace('T', ' ')} UTC in {span(record.timings.seconds)}",
         "by": made.user or "",
         "commit": commit,
         "command": made.command or "",
+        **_run_of(store, record),
     }
     return {name: value for name, value in entries.items() if value}
 

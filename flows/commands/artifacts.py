@@ -1,5 +1,6 @@
 """The commands on artifacts of the store: list, show, compare, verify, remove and tag them."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -8,10 +9,10 @@ from tokmill.flows.cli.app import FAILED, app, examples
 from tokmill.flows.cli.options import ArtifactArgument, JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, messages, print_json, say
 from tokmill.flows.errors import UsageError
-from tokmill.flows.figures import counted
+from tokmill.flows.figures import counted, key_figures, labelled
 
 if TYPE_CHECKING:
-    from tokmill.tasks.store import Store
+    from tokmill.tasks.store import Direction, Graph, Store
 
 
 @app.command(
@@ -65,18 +66,19 @@ def show(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show one artifact: its metrics, parameters, inputs, accounts, files and provenance."""
+    """Show one artifact: its metrics, parameters, inputs, accounts, files and provenance.
+
+    Of an artifact that was removed, its record is left, and who removed it, when and why.
+    """
     from tokmill.flows.cli.lookup import existing_store, find_artifact
-    from tokmill.flows.cli.sheet import print_sheet, print_words
+    from tokmill.flows.cli.sheet import print_sheet, print_words, sheet_document
 
     opened = existing_store(store)
-    ref = find_artifact(opened, artifact)
+    ref = find_artifact(opened, artifact, removed=not read)
     if read:
         print_words(opened, ref)
     elif as_json:
-        makers = opened.superseded().get(ref.fingerprint, [])
-        document = {**opened.record(ref).model_dump(mode="json"), "path": opened.address(ref)}
-        print_json({**document, "superseded_by": makers})
+        print_json(sheet_document(opened, ref))
     else:
         print_sheet(opened, ref)
 
@@ -87,6 +89,7 @@ def show(
         "tokmill lineage packed/quickstart",
         "tokmill lineage corpus/quickstart --down",
         "tokmill lineage card/quickstart --format mermaid > lineage.mmd",
+        "tokmill lineage tokenizer/quickstart --html lineage.html",
     ),
 )
 def lineage(
@@ -96,6 +99,12 @@ def lineage(
     form: Annotated[
         Literal["tree", "mermaid", "graphviz", "json"], typer.Option("--format", help="Output format.")
     ] = "tree",
+    html: Annotated[
+        Path | None,
+        typer.Option(
+            "--html", metavar="FILE", help="Write a page with a map, a new file; by default both ways."
+        ),
+    ] = None,
     store: StoreOption = None,
 ) -> None:
     """Show the artifacts that one was made from, or those made from it; both with --up --down."""
@@ -103,13 +112,26 @@ def lineage(
     from tokmill.tasks.store import lineage as trace
 
     opened = existing_store(store)
-    direction: Literal["up", "down", "both"] = "both" if up and down else "down" if down else "up"
-    graph = trace(opened, find_artifact(opened, artifact), direction)
-    if form == "json":
+    direction: Direction = "both" if up and down else "down" if down else "up"
+    if html is not None and not up:
+        direction = "down" if down else "both"
+    graph = trace(opened, find_artifact(opened, artifact, removed=True), direction)
+    if html is not None:
+        _write_page(opened, graph, html)
+    elif form == "json":
         print_json(graph.to_json())
     else:
         drawn = {"tree": graph.to_tree, "mermaid": graph.to_mermaid, "graphviz": graph.to_graphviz}
         say(drawn[form]())
+
+
+def _write_page(store: "Store", graph: "Graph", html: Path) -> None:
+    from tokmill.tasks.tracing.page.writing import write_page
+
+    if html.exists():
+        raise UsageError(f"lineage: {html} exists; name a new file")
+    write_page(store, graph, html, figures=key_figures, labelled=labelled)
+    say(f"{html} shows {counted(len(graph.nodes), 'node')}")
 
 
 @app.command(
@@ -133,7 +155,7 @@ def diff(
     from tokmill.tasks.comparing.explaining import explain
 
     opened = existing_store(store)
-    one, other = find_artifact(opened, a), find_artifact(opened, b)
+    one, other = (find_artifact(opened, reference, removed=True) for reference in (a, b))
     if one.kind != other.kind:
         raise UsageError(f"diff: {a} is a {one.kind} and {b} a {other.kind}; name two of one kind")
     found = explain(opened, one, other)
@@ -187,7 +209,9 @@ def verify(
 @app.command(
     rich_help_panel="Store",
     epilog=examples(
-        "tokmill remove packed/quickstart@v1", "tokmill remove corpus/quickstart --with-dependents"
+        "tokmill remove packed/quickstart@v1",
+        "tokmill remove corpus/quickstart --with-dependents",
+        'tokmill remove packed/quickstart@v1 --reason "case 17: asked for by the author"',
     ),
 )
 def remove(
@@ -195,6 +219,12 @@ def remove(
     with_dependents: Annotated[
         bool, typer.Option("--with-dependents", help="Also remove all artifacts made from it.")
     ] = False,
+    reason: Annotated[
+        str,
+        typer.Option(
+            "--reason", metavar="TEXT", help="Why; kept with the record. By default that of the takedown."
+        ),
+    ] = "",
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -202,7 +232,8 @@ def remove(
     from tokmill.flows.cli.lookup import existing_store, find_artifact
 
     opened = existing_store(store)
-    removed = opened.remove(find_artifact(opened, artifact), with_dependents=with_dependents)
+    ref = find_artifact(opened, artifact)
+    removed = opened.remove(ref, with_dependents=with_dependents, reason=reason.strip())
     if as_json:
         print_json([{"artifact": each.reference, "fingerprint": each.fingerprint} for each in removed])
         return

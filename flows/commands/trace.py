@@ -10,7 +10,7 @@ from tokmill.flows.cli.options import JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, print_json, say, shown_address, table
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted, number
-from tokmill.tasks.core.errors import TracingError
+from tokmill.tasks.core.errors import StoreError, TracingError
 from tokmill.tasks.core.stage import NO_SOURCE
 
 if TYPE_CHECKING:
@@ -90,6 +90,7 @@ def trace(
     epilog=examples(
         "tokmill takedown packed/quickstart --documents list.txt",
         "tokmill takedown packed/quickstart@v3 --documents list.txt --json",
+        'tokmill takedown packed/quickstart --documents list.txt --reason "case 17"',
     ),
 )
 def takedown(
@@ -112,6 +113,9 @@ def takedown(
             help="Pack the mixture again without them, instead of replacing them by padding.",
         ),
     ] = False,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why; kept in the records of new and old.")
+    ] = "",
     root: RootOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -122,13 +126,28 @@ def takedown(
     try:
         origins = _origins(packed, root, store)
         with origins.store.at_work("takedown"):
-            taken = take_down(origins, read_names(documents), repacked=repack)
+            names = read_names(documents)
+            taken = take_down(origins, names, repacked=repack, reason=_checked(reason))
     except TracingError as error:
         raise UsageError(f"takedown: {error}") from error
     if as_json:
         print_json(_taken_json(origins, taken))
     else:
         _show_taken(origins, taken)
+
+
+def _checked(reason: str) -> str:
+    """Return the reason of a takedown without blanks around it.
+
+    Raises:
+        UsageError: it is too long.
+    """
+    from tokmill.tasks.store.tombstones import check_reason
+
+    try:
+        return check_reason(reason.strip())
+    except StoreError as error:
+        raise UsageError(f"takedown: {error}") from error
 
 
 def _taken_json(origins: "Origins", taken: "TakenDown") -> dict[str, object]:

@@ -10,9 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.test_flows.in_process import InProcess
+from tests.test_tasks.store_stages import ask
 from tokmill.flows.commands.main import main
 from tokmill.tasks.formats.packed.reader import PackedReader
-from tokmill.tasks.store import Store
+from tokmill.tasks.store import Provenance, Store
+from tokmill.tasks.store.runs import Begun
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +118,23 @@ class TestShow:
         prefix = made.resolve("tokenizer/smoke").fingerprint[:10]
         assert tokmill("show", prefix)[1].startswith("tokenizer/smoke@v1")
 
+    def test_the_run_that_made_it_is_named_with_its_page(self, tokmill, tmp_path):
+        store = Store.open(tmp_path / "store")
+        url = "http://127.0.0.1:4200/runs/flow-run/0a1b"
+        store.catalog.add_run("run-1", begun=Begun(name="nightly", profile="p", url=url))
+        store.realize(ask("known"), Provenance.collect(run_id="run-1"))
+        store.realize(ask("unknown", text="u"), Provenance.collect(run_id="run-2"))
+        lines = {
+            line.strip() for line in tokmill("show", "text/known", "--store", store.root)[1].splitlines()
+        }
+        assert {"run-1 (nightly)", url} <= {line.partition(" ")[2].strip() for line in lines}
+        assert (
+            json.loads(tokmill("show", "text/known", "--store", store.root, "--json")[1])["run_page"] == url
+        )
+        out = tokmill("show", "text/unknown", "--store", store.root)[1]
+        assert "run-2" in out
+        assert "http" not in out
+
     def test_words_are_markdown_outside_of_a_terminal(self, tokmill):
         code, out, _ = tokmill("show", "card/smoke", "--read")
         assert code == 0
@@ -145,6 +164,27 @@ class TestLineage:
         assert tokmill("lineage", "packed/smoke", "--format", "mermaid")[1].startswith("flowchart")
         graph = json.loads(tokmill("lineage", "packed/smoke", "--up", "--down", "--format", "json")[1])
         assert graph["direction"] == "both"
+        assert tokmill("lineage", "packed/smoke", "--format", "graphviz")[1].startswith("digraph")
+
+    def test_a_page_goes_both_ways_and_replaces_no_file(self, tokmill, tmp_path):
+        page = tmp_path / "lineage.html"
+        code, out, _ = tokmill("lineage", "counts/smoke", "--html", page)
+        assert code == 0
+        assert out.startswith(f"{page} shows ")
+        for shown in ("corpus/smoke@v1", "card/smoke@v2"):
+            assert f">{shown}<" in page.read_text("utf-8")
+        code, _, err = tokmill("lineage", "counts/smoke", "--up", "--html", page)
+        assert code == 2
+        assert "name a new file" in err
+        tokmill("lineage", "counts/smoke", "--up", "--html", tmp_path / "up.html")
+        assert "card/smoke" not in (tmp_path / "up.html").read_text("utf-8")
+
+    def test_it_can_be_asked_for_in_sql(self, tokmill):
+        question = (
+            "SELECT DISTINCT user_kind FROM lineage_down WHERE artifact = 'counts/smoke@v1' AND depth = 1"
+        )
+        answer = json.loads(tokmill("sql", question, "--json")[1])
+        assert {"user_kind": "tokenizer"} in answer
 
 
 class TestDiff:

@@ -145,10 +145,35 @@ class TestTakedown:
             "card/line@v1",
             "packed/line@v1",
         ]
-        code, _, err = tokmill("show", "packed/line@v1")
+        code, _, err = tokmill("verify", "packed/line@v1")
         assert code == 2
         assert "packed/line@v1 was removed on " in err
         assert tokmill("verify")[0] == 0
+
+    def test_a_removed_version_is_shown_compared_and_followed(self, tokmill, copied):
+        why = "case 17: asked for by the author"
+        tokmill("takedown", "packed/line", "--documents", copied("web:twin"), "--reason", f" {why} ")
+        tokmill("remove", "card/line@v1", "--reason", "no longer true")
+        tokmill("remove", "packed/line@v1")
+        shown = tokmill("show", "packed/line@v1")[1]
+        assert shown.splitlines()[1].startswith("removed on 20")
+        assert why in " ".join(shown.split())
+        assert "memmap" in shown
+        told = json.loads(tokmill("show", "packed/line@v1", "--json")[1])
+        assert told["removal"]["reason"] == f"superseded by packed/line@v2: {why}"
+        assert told["path"] is None
+        assert (
+            json.loads(tokmill("show", "card/line@v1", "--json")[1])["removal"]["reason"] == "no longer true"
+        )
+        assert json.loads(tokmill("show", "packed/line@v2", "--json")[1])["removal"] is None
+        assert tokmill("lineage", "packed/line@v1")[1].startswith("packed/line@v1 (removed)")
+        assert (
+            "packed/line@v2 differs from packed/line@v1"
+            in tokmill("diff", "packed/line@v1", "packed/line@v2")[1]
+        )
+        code, _, err = tokmill("takedown", "packed/line", "-d", copied("web:twin"), "--reason", "x" * 3000)
+        assert code == 2
+        assert "3,000 characters" in err
 
     def test_a_run_whose_result_is_superseded_says_so(self, line, copied, tmp_path):
         store = Store.open(shutil.copytree(line.store.root, tmp_path / "another"))

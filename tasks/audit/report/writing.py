@@ -5,8 +5,6 @@ merge tree of each, and a field that encodes what one types.
 """
 
 from collections.abc import Mapping, Sequence
-from html import escape
-from importlib import resources
 from pathlib import Path
 
 from tokmill.tasks.audit.learned import Learned
@@ -16,9 +14,10 @@ from tokmill.tasks.audit.report.comparison import comparison
 from tokmill.tasks.audit.report.drawing import can_draw, write_png
 from tokmill.tasks.audit.report.encoding import encoder_of
 from tokmill.tasks.audit.report.markup import section
-from tokmill.tasks.audit.report.payload import columns_of, packed
+from tokmill.tasks.audit.report.page import document, static
+from tokmill.tasks.audit.report.payload import columns_of
 from tokmill.tasks.audit.report.reading import Tables
-from tokmill.tasks.audit.report.svg import STYLE, svg_of
+from tokmill.tasks.audit.report.svg import svg_of
 from tokmill.tokenizer import Tokenizer
 
 OWN = "this tokenizer"
@@ -87,17 +86,11 @@ def _page(tables: Tables, charts: Sequence[Chart], tokenizers: Mapping[str, Toke
     pictures = {chart.name: svg_of(chart) for chart in charts}
     title = f"Audit of a {tok.family} tokenizer with {number(tok.vocab_size)} tokens"
     shown = {name: text for name, text in _CONTENTS.items() if name != "compared" or len(tokenizers) > 1}
-    links = "".join(f'<li><a href="#{name}">{text}</a></li>' for name, text in shown.items())
     encoders = [{"name": name, "spec": encoder_of(one)} for name, one in tokenizers.items()]
-    data = packed({"columns": columns_of(tables), "encoders": encoders})
-    return "".join(
+    return document(
+        title,
+        shown,
         [
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width,initial-scale=1">',
-            '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">',
-            f"<title>{escape(title)}</title><style>{_file('page.css')}{STYLE}</style></head><body>",
-            f"<header><h1>{escape(title)}</h1>",
-            f'<nav aria-label="Contents"><ul>{links}</ul></nav></header><main>',
             sections.overview(tables),
             sections.vocabulary(tables, pictures),
             sections.sources(tables, pictures),
@@ -106,14 +99,9 @@ def _page(tables: Tables, charts: Sequence[Chart], tokenizers: Mapping[str, Toke
             sections.suspects(tables),
             sections.probes(tables),
             comparison(tokenizers) if len(tokenizers) > 1 else "",
-            section("try", "Encode text", _file("try.html")),
-            section("tokens", "All tokens", _file("tokens.html")),
-            f'</main><script type="text/plain" id="data">{data}</script>',
-            *(f"<script>{_file(name)}</script>" for name in _SCRIPTS),
-            "</body></html>\n",
-        ]
+            section("try", "Encode text", static("try.html")),
+            section("tokens", "All tokens", static("tokens.html")),
+        ],
+        data={"columns": columns_of(tables), "encoders": encoders},
+        scripts=[static(name) for name in _SCRIPTS],
     )
-
-
-def _file(name: str) -> str:
-    return resources.files("tokmill.tasks.audit.report").joinpath("static", name).read_text("utf-8")

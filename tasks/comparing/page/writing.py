@@ -7,13 +7,11 @@ coordinates of those that are chosen. Marks are reached with the keyboard, and s
 
 from collections.abc import Sequence
 from html import escape
-from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
 from tokmill.tasks.audit.report.markup import gap, note, section, table
-from tokmill.tasks.audit.report.payload import packed
-from tokmill.tasks.audit.report.svg import STYLE
+from tokmill.tasks.audit.report.page import document, static
 from tokmill.tasks.comparing.causes import Cause, value_text
 from tokmill.tasks.comparing.runs import Comparison, Line, change
 from tokmill.tasks.store import Run
@@ -53,15 +51,10 @@ def page_of(comparison: Comparison) -> str:
     """Return the page of a comparison; the same comparison gives the same bytes."""
     heads = _heads(comparison.runs)
     title = f"{len(heads)} runs compared"
-    links = "".join(f'<li><a href="#{name}">{text}</a></li>' for name, text in _CONTENTS.items())
-    return "".join(
+    return document(
+        title,
+        _CONTENTS,
         [
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width,initial-scale=1">',
-            '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">',
-            f"<title>{escape(title)}</title><style>{_shared('page.css')}{STYLE}{_own('compare.css')}</style>",
-            f"</head><body><header><h1>{escape(title)}</h1>",
-            f'<nav aria-label="Contents"><ul>{links}</ul></nav></header><main>',
             section("runs", "Runs", _runs(comparison, heads), _own("runs.html")),
             section("why", "Why they differ", *_reasons(comparison, heads)),
             section("scatter", "Scatter", _own("scatter.html")),
@@ -69,9 +62,10 @@ def page_of(comparison: Comparison) -> str:
             section("parameters", "Parameters", _side_by_side("Parameters", heads, comparison.parameters)),
             section("artifacts", "Artifacts", _artifacts(comparison, heads)),
             section("metrics", "Metrics", _metrics(comparison, heads)),
-            f'</main><script type="text/plain" id="data">{packed(data_of(comparison))}</script>',
-            f"<script>{_own('compare.js')}</script></body></html>\n",
-        ]
+        ],
+        data=data_of(comparison),
+        scripts=[_own("compare.js")],
+        style=_own("compare.css"),
     )
 
 
@@ -214,9 +208,5 @@ def _change(a: Any, b: Any) -> str:
     return f"{found[0]:+.4g}" if found[1] is None else f"{found[1]:+.1%}".replace("%", " %")
 
 
-def _shared(name: str) -> str:
-    return resources.files("tokmill.tasks.audit.report").joinpath("static", name).read_text("utf-8")
-
-
 def _own(name: str) -> str:
-    return resources.files("tokmill.tasks.comparing.page").joinpath("static", name).read_text("utf-8")
+    return static(name, "tokmill.tasks.comparing.page")

@@ -1,19 +1,5 @@
 // The table of all tokens, of which only the visible rows are in the page, and the merge tree of one.
 "use strict";
-document.documentElement.classList.add("js");
-const $ = (id) => document.getElementById(id);
-
-async function unpacked(id) {
-  const bytes = Uint8Array.from(atob($(id).textContent), (c) => c.charCodeAt(0));
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return JSON.parse(await new Response(stream).text());
-}
-
-function element(tag, text, properties = {}) {
-  const made = Object.assign(document.createElement(tag), properties);
-  if (text !== undefined) made.textContent = text;
-  return made;
-}
 
 const ROW = 30, BEYOND = 12;
 
