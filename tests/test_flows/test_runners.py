@@ -1,4 +1,4 @@
-"""Tasks in other processes and on clusters: the same artifacts, also if a worker is killed at work.
+"""Tasks in other processes and on clusters: the same artifacts and records, even if a worker is killed.
 
 Clusters of Dask and Ray need the extras of these names; without them their tests skip visibly.
 """
@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -24,6 +24,8 @@ from tokmill.flows.errors import UsageError
 from tokmill.flows.page.links import key_of
 from tokmill.flows.profile import load_profile
 from tokmill.flows.run.machine import Machine
+from tokmill.tasks.store import Run, Store
+from tokmill.tasks.store.runs import read_run, run_path
 
 START_SECONDS = 120
 DOCUMENTS = 1200
@@ -35,23 +37,54 @@ def digests(store: Path) -> dict[str, str]:
     return {record["fingerprint"]: record["content_digest"] for record in records}
 
 
+class Expected(NamedTuple):
+    """What a run on threads made: digests by fingerprint; and its record."""
+
+    digests: dict[str, str]
+    run: Run
+
+
 @pytest.fixture(scope="module")
-def expected(prefect_server: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """The digests of a run on threads."""
+def expected(prefect_server: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Expected:
+    """A run on threads."""
     tokmill = Tokmill(tmp_path_factory.mktemp("threads"), prefect_server)
-    tokmill.run(write_project(tokmill.folder, num_documents=DOCUMENTS), "--no-prefect")
-    return digests(tokmill.store)
+    document = tokmill.run(write_project(tokmill.folder, num_documents=DOCUMENTS), "--no-prefect")
+    return Expected(digests(tokmill.store), recorded(tokmill, document))
+
+
+def recorded(tokmill: Tokmill, document: dict[str, Any]) -> Run:
+    """Return the record of a run."""
+    return read_run(run_path(Store.open(tokmill.store).layout.runs, document["run_id"]))
+
+
+def assert_recorded_whole(run: Run, on_threads: Run, runner: str) -> None:
+    """Check that the record of a run has all that is recorded of one on threads, in the same order."""
+    assert (run.state, run.machine.runner, run.machine.workers) == ("completed", runner, 2)
+    assert [(each.task, each.ref) for each in run.artifacts] == [
+        (each.task, each.ref) for each in on_threads.artifacts
+    ]
+    for each in run.artifacts:
+        assert each.how == "made", each
+        assert (each.seconds or 0) > 0, each
+        assert (each.peak_bytes or 0) > 16 << 20, each
+    assert run.metrics == on_threads.metrics != {}
+    assert [each.digest for each in run.inputs] == [each.digest for each in on_threads.inputs] != []
+    assert run.packages == on_threads.packages
+    assert {each.field for each in run.overrides} >= {"execution.runner"}
+    assert run.ended is not None
+    assert run.url is not None
 
 
 @pytest.mark.server
 @pytest.mark.slow
 def test_processes_give_the_same_artifacts_and_tell_of_themselves(
-    tokmill: Tokmill, expected: dict[str, str]
+    tokmill: Tokmill, expected: Expected
 ) -> None:
     profile = write_project(tokmill.folder, num_documents=DOCUMENTS)
     document = tokmill.run(profile, "--set", "execution.runner=processes", "--workers", "2")
 
-    assert digests(tokmill.store) == expected
+    assert digests(tokmill.store) == expected.digests
+    assert_recorded_whole(recorded(tokmill, document), expected.run, "processes")
     assert document["num_made"] == document["num_tasks"]
     assert all(task["seconds"] > 0 for task in document["tasks"])
     assert list((tokmill.store / ".prefect" / "telling").iterdir()) == []
@@ -59,6 +92,9 @@ def test_processes_give_the_same_artifacts_and_tell_of_themselves(
 
     again = tokmill.run(profile, "--set", "execution.runner=processes", "--workers", "2")
     assert again["num_cached"] == again["num_tasks"]
+    found = recorded(tokmill, again)
+    assert {(each.how, each.seconds, each.peak_bytes) for each in found.artifacts} == {("cached", None, None)}
+    assert found.metrics == expected.run.metrics
 
 
 def assert_each_task_shows_its_artifact(tokmill: Tokmill, document: dict[str, Any]) -> None:
@@ -162,7 +198,7 @@ CLUSTERS: dict[str, Any] = {"dask": dask_cluster, "ray": ray_cluster}
 @pytest.mark.clusters
 @pytest.mark.parametrize("runner", CLUSTERS)
 def test_a_cluster_that_loses_a_worker_at_encode_gives_the_same_artifacts(
-    runner: str, tokmill: Tokmill, expected: dict[str, str]
+    runner: str, tokmill: Tokmill, expected: Expected
 ) -> None:
     pytest.importorskip(f"prefect_{runner}", exc_type=ImportError)
     profile = write_project(tokmill.folder, num_documents=DOCUMENTS)
@@ -179,7 +215,8 @@ def test_a_cluster_that_loses_a_worker_at_encode_gives_the_same_artifacts(
     assert "train: it was stopped after 0.001s" in limited.err
     assert outcome.document["num_tasks"] > 30
     assert_each_task_shows_its_artifact(tokmill, outcome.document)
-    assert digests(tokmill.store) == expected
+    assert digests(tokmill.store) == expected.digests
+    assert_recorded_whole(recorded(tokmill, outcome.document), expected.run, runner)
 
 
 @pytest.mark.server
