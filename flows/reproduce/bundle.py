@@ -2,7 +2,7 @@
 
     bundle.json                    format, what it is of, the artifacts, and the inputs from outside by digest
     records/<kind>/<prefix>.json   the records of the artifacts and of all that they were made from
-    run.json, profile.json         the run's record and its resolved profile, if the bundle is of a run
+    run.json, profile.toml         the run's record and its resolved profile, if the bundle is of a run
     requirements.txt               exact versions of the packages
     inputs/<digest>                the inputs themselves, on request
 
@@ -20,6 +20,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tokmill.flows.errors import UsageError
+from tokmill.flows.profile.writing import to_toml
 from tokmill.flows.reproduce.inputs import Finder, Wanted, wanted
 from tokmill.flows.reproduce.known import Subject, as_json
 from tokmill.flows.reproduce.requirements import requirements
@@ -32,7 +33,7 @@ from tokmill.tasks.store.record import Record, encode_record, parse_record
 from tokmill.tasks.store.runs import Run
 
 FORMAT = 1
-_ABOUT, _RUN, _PROFILE, _PACKAGES = "bundle.json", "run.json", "profile.json", "requirements.txt"
+_ABOUT, _RUN, _PROFILE, _PACKAGES = "bundle.json", "run.json", "profile.toml", "requirements.txt"
 _MOMENT = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip file can say
 _BLOCK = 1 << 20
 
@@ -92,7 +93,7 @@ def write_bundle(subject: Subject, file: Path, *, with_inputs: bool, look_in: Se
     parts |= {_ABOUT: as_json(about.model_dump()), _PACKAGES: requirements(subject, records).encode()}
     if subject.run is not None:
         parts[_RUN] = subject.run.model_dump_json(indent=1).encode() + b"\n"
-        parts[_PROFILE] = as_json(dict(subject.run.parameters))
+        parts[_PROFILE] = to_toml(subject.run.parameters).encode()
     parts |= {f"inputs/{digest}": place for digest, place in found.items()}
     _write(parts, file)
     return about

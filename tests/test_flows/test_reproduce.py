@@ -5,6 +5,7 @@ Offline and on other Pythons: `test_experiment_story.py`.
 
 import json
 import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -169,6 +170,18 @@ def test_a_bundle_has_the_same_bytes_and_gives_the_same_elsewhere(made: Path, tm
     finally:
         hidden.rename(made)
     assert (code, again, said["equal"]) == (0, 0, True)
+
+
+def test_the_profile_in_a_bundle_is_run_as_it_was(made: Path, tmp_path: Path, capsys) -> None:
+    out = tmp_path / "b.bundle"
+    assert _at(made, "bundle", "latest", "-o", str(out), "--store", "store") == 0
+    with zipfile.ZipFile(out) as archive:
+        (made / "bundled.toml").write_bytes(archive.read("profile.toml"))
+    capsys.readouterr()
+    assert _at(made, "plan", "bundled.toml", "--store", "store", "--json") == 0
+    planned = json.loads(capsys.readouterr().out)
+    assert planned["num_to_run"] == 0
+    assert len(planned["tasks"]) > 10
 
 
 def test_a_bundle_without_inputs_says_what_it_needs(made: Path, tmp_path: Path, capsys) -> None:
