@@ -1,6 +1,7 @@
 """An artifact's files on their way between a mirror and object storage.
 
-send     every file, then the record, which the service takes only if there is none: that is the publication
+send     every file, unless a large one is there; then the record, which the service takes only if there
+         is none: that is the publication
 bring    missing files under a temporary name, compared with the record, then renamed
 """
 
@@ -25,6 +26,8 @@ from tokmill.tasks.store.interface import DamagedError
 from tokmill.tasks.store.keys import CONTENT_CHARS
 
 FILES_AT_ONCE = 8
+LARGE_BYTES = 4 << 20
+"""From this size on, asking whether a file is there costs little beside sending it."""
 _DIGEST_BYTES = 8 << 20
 _ENTRIES = TypeAdapter(list[FileEntry])
 
@@ -59,9 +62,22 @@ class Held:
 
 
 def send(folder: Path, names: Iterable[str], url: str) -> None:
-    """Upload the files of a folder to a URL, several at a time."""
+    """Upload the files of a folder to a URL that is of their content, several at a time.
+
+    Large files that are there already, from an attempt that was cut, are not sent again: an object appears
+    when all of it has arrived, so that one of the same size under the name of the content is the file.
+    """
     with ThreadPoolExecutor(FILES_AT_ONCE) as threads:
-        list(threads.map(lambda name: remote.upload(folder / name, remote.joined(url, name)), names))
+        list(threads.map(lambda name: _send_one(folder / name, remote.joined(url, name)), names))
+
+
+def _send_one(file: Path, url: str) -> None:
+    num_bytes = file.stat().st_size
+    if num_bytes >= LARGE_BYTES:
+        with suppress(FileNotFoundError):
+            if remote.stat(url).num_bytes == num_bytes:
+                return
+    remote.upload(file, url)
 
 
 def missing(folder: Path, entries: Iterable[FileEntry]) -> list[FileEntry]:

@@ -162,3 +162,22 @@ def test_to_a_bucket_and_back(here, there, bucket, tmp_path, monkeypatch):
     assert len(pushed(away, there, "joined/made").of("copy")) == 2
     assert there.verify() == []
     assert there.record(here.resolve("joined/made")) == here.record(here.resolve("joined/made"))
+
+
+@pytest.mark.objects
+def test_a_push_that_was_cut_sends_no_large_file_twice(here, bucket, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKMILL_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("TOKMILL_RETRY_SECONDS", "0.2")
+    here.realize(ask("large", times=1_500_000))
+    away = Store.open(f"{bucket.url}/team")
+    fault = bucket.fault("answer", method="PUT", key="*files/*first.txt", times=None)
+    with pytest.raises(StoreError, match="text/large"):
+        pushed(here, away, "text/large")
+    before = len(bucket.requests("P*", "*files/*text.txt"))
+    fault.release()
+
+    pushed(here, away, "text/large")
+
+    assert before > 0
+    assert len(bucket.requests("P*", "*files/*text.txt")) == before
+    assert away.verify() == []
