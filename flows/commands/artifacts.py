@@ -137,7 +137,9 @@ def _write_page(store: "Store", graph: "Graph", html: Path) -> None:
 @app.command(
     rich_help_panel="Store",
     epilog=examples(
-        "tokmill diff packed/quickstart@v1 packed/quickstart@v2", "tokmill diff 3f09ab 77c2e1 --json"
+        "tokmill diff packed/quickstart@v1 packed/quickstart@v2",
+        "tokmill diff packed/quickstart@v1 packed/quickstart@v2 --html difference.html",
+        "tokmill diff 3f09ab 77c2e1 --json",
     ),
 )
 def diff(
@@ -146,6 +148,9 @@ def diff(
     fields: Annotated[
         bool, typer.Option("--fields", help="Also list every field in which the two recipes differ.")
     ] = False,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write it as a page, a new file.")
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -159,7 +164,14 @@ def diff(
     if one.kind != other.kind:
         raise UsageError(f"diff: {a} is a {one.kind} and {b} a {other.kind}; name two of one kind")
     found = explain(opened, one, other)
-    if as_json:
+    if html is not None:
+        from tokmill.tasks.comparing.page.two import write_page_of_two
+
+        if html.exists():
+            raise UsageError(f"diff: {html} exists; name a new file")
+        write_page_of_two(found, html)
+        say(f"{html} shows {found.a.reference} and {found.b.reference}")
+    elif as_json:
         print_json(found.to_json())
     else:
         print_explanation(found, fields=fields)

@@ -352,6 +352,20 @@ def test_a_comparison_is_written_as_a_page_into_a_new_file(
     assert "exists; name a new file" in err
 
 
+def test_the_difference_of_two_artifacts_is_written_as_a_page_too(tokmill: Command, tmp_path: Path) -> None:
+    page = tmp_path / "difference.html"
+    asked = ("diff", "packed/story@v1", "packed/story@v3", "--html", str(page))
+
+    assert tokmill(*asked)[0] == 0
+    text = page.read_text("utf-8")
+    assert "packed/story@v1 and packed/story@v3 compared" in text
+    assert "a.jsonl: 30 → 37 documents (7 gained, 1 changed)" in text
+    assert "balance.temperature 2 → 5" in text
+    assert "Through corpus/story → " in text
+    assert "num_sequences" in text
+    assert tokmill(*asked)[0] == 2  # the file exists
+
+
 def test_any_two_artifacts_are_explained_by_the_same_causes(tokmill: Command) -> None:
     code, out, _ = tokmill("diff", "packed/story@v1", "packed/story@v2")
     assert code == 0

@@ -132,7 +132,7 @@ def _reasons(comparison: Comparison, heads: Sequence[str]) -> list[str]:
             continue
         run = comparison.runs[place]
         causes = comparison.causes(place)
-        items = "".join(f"<li>{_cause(cause)}</li>" for cause in causes)
+        items = "".join(f"<li>{cause_item(cause)}</li>" for cause in causes)
         found = f"<ul>{items}</ul>" if items else gap("No artifact differs.")
         title = f"<h3>{escape(head)} · {escape(run.name or run.profile)}</h3>"
         parts += [title, found, _reached(comparison, place), _idle(comparison, place, causes)]
@@ -146,7 +146,8 @@ def _reached(comparison: Comparison, place: int) -> str:
     return f"<p>Because of that differ: {escape(', '.join(reached))}.</p>"
 
 
-def _cause(cause: Cause) -> str:
+def cause_item(cause: Cause) -> str:
+    """Return a cause as HTML."""
     details = "".join(f"<li>{escape(line)}</li>" for line in cause.details)
     more = f"<details open><summary>more</summary><ul>{details}</ul></details>" if details else ""
     return (
@@ -196,12 +197,13 @@ def _metrics(comparison: Comparison, heads: Sequence[str]) -> str:
     for line in comparison.metrics:
         row: dict[str, Any] = {"": line.name, **_cells(heads, line)}
         for head, value in zip(heads[1:], line.values[1:], strict=True):
-            row[f"{head} change"] = _change(line.values[0], value)
+            row[f"{head} change"] = change_text(line.values[0], value)
         rows.append(row)
     return table("Metrics, and their change against the first run", rows, columns)
 
 
-def _change(a: Any, b: Any) -> str:
+def change_text(a: Any, b: Any) -> str:
+    """Return how a metric changed, with its sign; empty if it did not, or is no number."""
     found = change(a, b)
     if found is None or found[0] == 0:
         return ""
