@@ -1,4 +1,7 @@
-"""A run that finds everything in the store: shown at a server that is configured, and quick."""
+"""A run that finds everything in the store: shown at a server that is configured, and quick.
+
+docs/cli.md shows the artifacts of the same run; its digests are compared here, where the run is made anyway.
+"""
 
 import json
 import subprocess
@@ -61,6 +64,18 @@ def test_commands_that_make_nothing_import_nothing_heavy(arguments: tuple[str, .
 @pytest.mark.parametrize("arguments", [("--version",), ("--help",), ("run", "--help")])
 def test_help_imports_no_arrays_and_no_database(arguments: tuple[str, ...], project: Path) -> None:
     assert loaded_by(project, OF_A_PROFILE, *arguments) == []
+
+
+def test_the_guide_to_the_command_line_has_the_digests_of_today(checkout: Path, project: Path) -> None:
+    page = (checkout / "docs" / "cli.md").read_text(encoding="utf-8")
+    records = [json.loads(path.read_bytes()) for path in project.glob("store/*/*/record.json")]
+    made = {record["kind"]: record for record in records}
+    shown = [f"tokmill-store/{kind}/{made[kind]['fingerprint'][:16]}" for kind in ("packed", "card", "audit")]
+    shown += [made["tokenizer"]["fingerprint"], made["tokenizer"]["content_digest"]]
+    shown += [f"{kind}/smoke ({made[kind]['fingerprint'][:12]})" for kind in ("balance", "counts")]
+    shown += [made[kind]["content_digest"][:12] for kind in ("corpus", "balance", "counts")]
+
+    assert [each for each in shown if each not in page] == [], "run: python docs/refresh.py docs/cli.md"
 
 
 def runs_at(client: SyncPrefectClient) -> dict[str, Any]:
