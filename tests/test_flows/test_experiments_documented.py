@@ -12,7 +12,7 @@ _OF_THE_MOMENT = (
     (r"\b[0-9a-f]{12}\b", "DIGEST"),
     (r"\b[0-9a-f]{8}\b", "ID"),
     (r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d)?", "TIME"),
-    (r"\b\d+(\.\d)? s\b", "SPAN"),
+    (r"\b(\d+ min )?\d+(\.\d)? s\b", "SPAN"),
     (r"\b\d+(\.\d)? [KM]?i?B\b", "SIZE"),  # records name the machine, and all packages
     (r"\bregex \d[\d.]* →", "regex VERSION →"),
     (r"─+|[ \t]+", " "),  # as wide as what was replaced
