@@ -1,7 +1,8 @@
 """Catalogs of every earlier version become one of this version; one of a newer version is left alone.
 
 `tests/golden/catalogs-before.zip` holds a small store for each form that the catalog ever had, made by the
-code of that time: `1`; `2`, `2-how` and `2-attempts`, which had one number for three forms of the runs.
+code of that time: `1`; `2`, `2-how` and `2-attempts`, which had one number for three forms of the runs; `3`,
+`4` and `5`, of which the last two have remarks on the run, too. Whoever raises `VERSION` adds the one before.
 """
 
 import os
@@ -17,7 +18,7 @@ from tokmill.tasks.store import Store
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.migrating import VERSION, backup_path
 
-EARLIER = {"1": 1, "2": 2, "2-how": 2, "2-attempts": 2}
+EARLIER = {"1": 1, "2": 2, "2-how": 2, "2-attempts": 2, "3": 3, "4": 4, "5": 5}
 ARCHIVE = Path(__file__).parents[1] / "golden" / "catalogs-before.zip"
 
 
@@ -50,6 +51,17 @@ def newer(store):
     store.list()
     with duckdb.connect(str(store.catalog.path)) as catalog:
         catalog.execute(f"UPDATE catalog_version SET version = {VERSION + 1}")
+
+
+def test_there_is_a_catalog_of_every_earlier_version():
+    assert sorted(set(EARLIER.values())) == list(range(1, VERSION))
+
+
+def test_remarks_on_runs_outlive_a_migration(earlier):
+    store, version = earlier
+    said = store.catalog.query("SELECT action, text FROM run_annotations ORDER BY moment")
+    remarks = [("tag", "winner"), ("note", "the best of May")]
+    assert [(row["action"], row["text"]) for row in said] == (remarks if version >= 4 else [])
 
 
 def test_a_query_migrates_an_earlier_catalog_and_keeps_it(earlier):
