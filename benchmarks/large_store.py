@@ -3,34 +3,41 @@
     a corpus (four files in ten shards each) ─ counts of its shards ─ their sum        once for ten runs
     balance ─ tokenizer ─ 40 encoded shards ─ encoded ─ mixture ─ plan ─ 10 shards ─ packed ─ card    a run
 
-A run has 56 artifacts and some 650 inputs, a corpus 42 of each. Everything is as the store itself would have
+A run has 57 artifacts and some 650 inputs, a corpus 42 of each. Everything is as the store itself would have
 written it (fingerprints, digests, sealed records, labels), so that `tokmill verify` finds no problem; only
-the time between publications, the flushes and the stages' work are left out. The content of a corpus is cut
-short, so commands that read one (`impact`) refuse it. Equal arguments give equal stores, times of files
-aside.
+the time between publications, the flushes and the stages' work are left out. Corpora and the pieces of
+packings can be read, so that `tokmill impact` answers (`large_store_files.py`); the others have one small
+file. Equal arguments give equal stores, times of files and the place of the text aside.
+
+    python benchmarks/large_store.py FOLDER                        make one of 100,000 artifacts
+    python benchmarks/large_store.py FOLDER --measure              time commands on it, which has a catalog
+    python benchmarks/large_store.py FOLDER --measure --rebuild    make the catalog first, and time that, too
 """
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
+import argparse
+import os
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+from large_store_files import PACKED_SHARDS, SHARDS, corpus_files, packed_files, text_files
 
 from tokmill.tasks.core.stage import ArtifactRef, External, How, Input, Inputs
-from tokmill.tasks.formats.corpus import MANIFEST_FILE
 from tokmill.tasks.formats.text.resolving import origin_digest
 from tokmill.tasks.store import FileEntry, Provenance, Record, Run, RunArtifact, Store, Timings
 from tokmill.tasks.store.digest import content_digest, digest_bytes
 from tokmill.tasks.store.fingerprints import fingerprint
 from tokmill.tasks.store.record import encode_record, input_entries
 
-SHARDS, PACKED_SHARDS, RUNS_PER_CORPUS, FILES_PER_CORPUS = 40, 10, 10, 4
-ARTIFACTS_PER_CORPUS, ARTIFACTS_PER_RUN = SHARDS + 2, SHARDS + PACKED_SHARDS + 8
+RUNS_PER_CORPUS = 10
 _MOMENT = "2026-11-{:02d}T{:02d}:{:02d}:{:02d}.000000Z"
-_ROWS = 1000  # documents in a shard
 
 
 @dataclass(frozen=True)
@@ -39,6 +46,7 @@ class _Corpus:
     shards: Sequence[External]
     counts: ArtifactRef
     made: Sequence[RunArtifact]
+    packed: Mapping[str, bytes]
 
 
 class LargeStore:
@@ -68,38 +76,36 @@ class LargeStore:
             number += 1
 
     def _corpus(self, name: str) -> _Corpus:
-        files = [
-            {"source": name, "name": f"part-{part}.jsonl", "digest": digest_bytes(f"{name}/{part}".encode())}
-            for part in range(FILES_PER_CORPUS)
-        ]
         inputs = [
             External(
-                digest=origin_digest(file["source"], file["name"], file["digest"]),
-                value={"path": str(self._text / name / file["name"])},
+                digest=origin_digest(name, file.name, file.digest),
+                value={"path": str(self._text / name / file.name)},
             )
-            for file in files
+            for file in text_files(name)
         ]
         shards = [
             External(digest=digest_bytes(f"{name}#{index}".encode()), value=None) for index in range(SHARDS)
         ]
-        tables = _corpus_tables(files, [shard.digest for shard in shards])
         self._run_id = None
-        ref = self._add("corpus", name, "ingest", {"files": inputs}, extra=tables)
+        extra = corpus_files(name, [shard.digest for shard in shards])
+        ref = self._add("corpus", name, "ingest", {"files": inputs}, extra=extra)
         parts = [
             self._add("count_shard", f"{name}.{name}/{index}", "count_shard", {"shard": shard})
             for index, shard in enumerate(shards)
         ]
         counts = self._add("counts", name, "count", {"corpus": ref, "shards": parts})
         made = [_made("ingest", ref), *(_made("count", part) for part in parts), _made("count", counts)]
-        return _Corpus(ref, shards, counts, made)
+        return _Corpus(ref, shards, counts, made, packed_files(name))
 
     def _run(self, run_id: str, profile: str, corpus: _Corpus, number: int) -> None:
         self._run_id = run_id
         knob = {"temperature": number % RUNS_PER_CORPUS, "profile": profile}
         made = [RunArtifact(task=one.task, ref=one.ref, how="cached") for one in corpus.made]
 
-        def add(kind: str, name: str, stage: str, inputs: Inputs) -> ArtifactRef:
-            ref = self._add(kind, name, stage, inputs, knob | {"run": number})
+        def add(
+            kind: str, name: str, stage: str, inputs: Inputs, extra: Mapping[str, bytes] | None = None
+        ) -> ArtifactRef:
+            ref = self._add(kind, name, stage, inputs, knob | {"run": number}, extra)
             made.append(_made(stage, ref))
             return ref
 
@@ -123,7 +129,7 @@ class LargeStore:
             add("packed_shard", f"{profile}.shard/{index}", "pack_shard", {**tokens, "plan": plan})
             for index in range(PACKED_SHARDS)
         ]
-        packed = add("packed", profile, "pack", {"plan": plan, "shards": parts})
+        packed = add("packed", profile, "pack", {"plan": plan, "shards": parts}, corpus.packed)
         add("card", profile, "card", {**both, "mixture": mixture, "packed": packed})
         self._write_run(run_id, profile, made, knob)
 
@@ -163,6 +169,7 @@ class LargeStore:
         )
         place = self._folder(self._layout.artifact(kind, owner))
         for path, content in data.items():
+            self._folder((place / path).parent)
             _write(place / path, content)
         _write(place / "record.json", encode_record(record))
         self.num_artifacts += 1
@@ -217,44 +224,76 @@ def _clock(number: int) -> tuple[int, int, int]:
     return number // 3600 % 24, number // 60 % 60, number % 60
 
 
-def _corpus_tables(files: Sequence[Mapping[str, str]], shards: Sequence[str]) -> dict[str, bytes]:
-    """The tables of a corpus, as far as anybody asks for them; each file is in ten shards, in order."""
-    source, per_file = files[0]["source"], len(shards) // len(files)
-    about = {"format": "jsonl", "num_rows": _ROWS, "first_ordinal": 0, "start": 0, "end": None}
-    segments = [
-        {
-            **about,
-            "source": source,
-            "shard": index,
-            "file": files[index // per_file]["name"],
-            "first_row": index % per_file * _ROWS,
-        }
-        for index in range(len(shards))
-    ]
-    rows = {
-        "files": [{**file, "size_bytes": 1, "format": "jsonl", "num_documents": 1} for file in files],
-        "shards": [
-            {"source": source, "shard": index, "digest": digest, "num_documents": _ROWS, "num_bytes": 1}
-            for index, digest in enumerate(shards)
-        ],
-        "segments": segments,
-    }
-    tables = {f"{name}.parquet": _parquet(table) for name, table in rows.items()}
-    return {**tables, MANIFEST_FILE: json.dumps({"format_version": 1}).encode()}
-
-
-def _parquet(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.Table.from_pylist(list(rows)), sink)
-    return bytes(sink.getvalue())
-
-
 def _write(path: Path, data: bytes) -> None:
     with path.open("wb") as file:
         file.write(data)
 
 
-def runs_of(num_artifacts: int) -> Iterator[str]:
-    """Yield the ids of the runs that a store of this size has."""
-    per_ten = ARTIFACTS_PER_CORPUS + RUNS_PER_CORPUS * ARTIFACTS_PER_RUN
-    return (f"run-{number:05d}" for number in range(num_artifacts * RUNS_PER_CORPUS // per_ten))
+COMMANDS = (
+    "--version",
+    "runs",
+    "ls",
+    "ls --limit 200",
+    "ls card",
+    "ls --json",
+    "ls --all --json",
+    "show card/profile-50",
+    "runs show run-00500",
+    "diff card/profile-50@v1 card/profile-50@v2",
+    "lineage card/profile-50",
+    "lineage corpus/corpus-0003 --down",
+    "impact {text}/corpus-0003/part-1.jsonl",
+    "impact {text}/corpus-0003/part-1.jsonl:117",
+    "impact {digest}",
+    "sql 'SELECT count(*) FROM inputs'",
+)
+
+
+def measure(store: Path, text: Path, repeats: int) -> None:
+    """Print the median times of whole commands, each run several times; an error ends it."""
+    digest = text_files("corpus-0003")[1].digest
+    print(f"{'command':60} {'wall s':>8} {'CPU s':>8} {'load':>6} {'lines':>9}")
+    for command in COMMANDS:
+        words = [word.strip("'") for word in command.format(text=text, digest=digest).split(" ", 1)]
+        rest = [words[1]] if words[0] == "sql" else words[1:] and words[1].split()
+        timed = [_timed([words[0], *rest], store) for _ in range(repeats)]
+        wall, cpu = (statistics.median(each[place] for each in timed) for place in (0, 1))
+        print(f"{command:60} {wall:8.2f} {cpu:8.2f} {os.getloadavg()[0]:6.1f} {timed[0][2]:9,}", flush=True)
+
+
+def _timed(words: Sequence[str], store: Path) -> tuple[float, float, int]:
+    """Run a command; return its wall and CPU seconds, and the lines of its output."""
+    environment = {**os.environ, "TOKMILL_STORE": str(store)}
+    before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "tokmill", *words], env=environment, check=True, stdout=subprocess.PIPE
+    )
+    wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return wall, cpu, done.stdout.count(b"\n")
+
+
+def main() -> None:
+    """Make a store, or measure commands on it."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="where it is, or is made")
+    parser.add_argument("--artifacts", type=int, default=100_000)
+    parser.add_argument("--measure", action="store_true", help="time commands on the store that is there")
+    parser.add_argument("--rebuild", action="store_true", help="also time `catalog rebuild`")
+    parser.add_argument("--repeats", type=int, default=5)
+    given = parser.parse_args()
+    store, text = given.folder.absolute(), given.folder.absolute().with_name("text")
+    if not given.measure:
+        shutil.rmtree(store, ignore_errors=True)
+        large = LargeStore(Store(store), text)
+        large.fill(given.artifacts)
+        print(f"{large.num_artifacts:,} artifacts with {large.num_inputs:,} inputs")
+        return
+    if given.rebuild:
+        wall, cpu, _ = _timed(["catalog", "rebuild"], store)
+        print(f"{'catalog rebuild':60} {wall:8.2f} {cpu:8.2f} {os.getloadavg()[0]:6.1f}")
+    measure(store, text, given.repeats)
+
+
+if __name__ == "__main__":
+    main()

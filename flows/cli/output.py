@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _UNBOUNDED_COLUMNS = 10_000
 _BETWEEN = " · "
+_GAP = " " * 3
 
 
 def results() -> Console:
@@ -50,6 +51,13 @@ def draw(renderable: RenderableType, width: int | None = None) -> None:
     console = results()
     if console.is_terminal:
         console.print(renderable)
+        return
+    if (
+        isinstance(renderable, Listing)
+        and console.width == _UNBOUNDED_COLUMNS
+        and (text := renderable.plain())
+    ):
+        sys.stdout.write(text)
         return
     with console.capture() as drawn:
         console.print(renderable, width=width)
@@ -97,7 +105,7 @@ def table(
     right: Sequence[str] = (),
     *,
     wrap: bool = False,
-) -> Table:
+) -> "Listing":
     """Return a table with one line per row.
 
     Args:
@@ -106,7 +114,7 @@ def table(
         right: columns that hold numbers.
         wrap: whether the last column is wrapped, not cut, if the terminal is too narrow.
     """
-    made = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+    made = Listing(columns, rows, right)
     for index, column in enumerate(columns):
         side: Literal["left", "right"] = "right" if column in right else "left"
         last = index == len(columns) - 1
@@ -116,6 +124,40 @@ def table(
     for row in rows:
         made.add_row(*map(_plain_text, row[:-1]), _plain_text(row[-1]) if wrap else _on_one_line(row[-1]))
     return made
+
+
+class Listing(Table):
+    """A table whose lines can be written without rich, which takes 0.4 ms for each.
+
+    Args:
+        columns: the headings.
+        cells: the rows' cells.
+        right: columns that hold numbers.
+    """
+
+    def __init__(
+        self, columns: Sequence[str], cells: Sequence[Sequence[str | Text]], right: Sequence[str]
+    ) -> None:
+        super().__init__(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+        self._lines = [list(columns), *([str(cell) for cell in row] for row in cells)]
+        self._right = [column in right for column in columns]
+
+    def plain(self) -> str | None:
+        """Return what rich would draw at any width, without styles; None if it has to be drawn."""
+        if len(self._lines) == 1 or not all(cell.isprintable() for line in self._lines for cell in line):
+            return None  # such as a cell of several lines
+        widths = [max(map(cell_len, column)) for column in zip(*self._lines, strict=True)]
+        if not all(widths) or sum(widths) + len(_GAP) * len(widths) > _UNBOUNDED_COLUMNS:
+            return None
+        drawn = [_GAP.join(map(_padded, line, widths, self._right)).rstrip() for line in self._lines]
+        drawn.insert(1, "─" * (sum(widths) + len(_GAP) * (len(widths) - 1)))
+        return "".join(f"{line}\n" for line in drawn)
+
+
+def _padded(cell: str, width: int, right: bool) -> str:
+    cell = cell.rstrip()
+    blanks = " " * (width - cell_len(cell))
+    return blanks + cell if right else cell + blanks
 
 
 def _plain_text(cell: str | Text) -> Text:

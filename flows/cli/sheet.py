@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
@@ -76,6 +75,8 @@ def print_words(store: Store, ref: ArtifactRef) -> None:
         raise UsageError(f"{ref.kind}/{ref.name} has no text to read; card and audit artifacts do")
     text = (store.path(ref, found[:1]) / found[0]).read_text(encoding="utf-8")
     if results().is_terminal:
+        from rich.markdown import Markdown  # imported here because it takes as long as all else of a sheet
+
         draw(Markdown(text))
     else:
         say(text)

@@ -1,5 +1,6 @@
 """The commands on artifacts of the store: list, show, compare, verify, remove and tag them."""
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -30,19 +31,32 @@ def list_artifacts(
             help="Every version, and shards; by default the latest version of each name.",
         ),
     ] = False,
+    limit: Annotated[
+        int | None,
+        typer.Option(
+            "--limit",
+            metavar="N",
+            min=0,
+            help="At most N, those made last; 0 for no limit. On a terminal 200, else none, by default.",
+        ),
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List the artifacts of the store."""
-    from tokmill.flows.cli.listing import listed, listing_table
+    from tokmill.flows.cli.listing import SHOWN, listed, listing_table
     from tokmill.flows.cli.lookup import existing_store
 
     opened = existing_store(store)
-    found = listed(opened, kind, every=every)
+    most = (SHOWN if sys.stdout.isatty() and not as_json else 0) if limit is None else limit
+    found = listed(opened, kind, every=every, most=most or None)
     if as_json:
         print_json(found.rows)
         return
     draw(listing_table(opened, found.rows))
+    if found.num_beyond:
+        number = f"{len(found.rows):,} of {len(found.rows) + found.num_beyond:,}"
+        messages().print(f"[dim]the {number} that were made last; --limit 0 lists all[/dim]")
     if found.num_hidden:
         hidden = f"{found.num_hidden} shards and older versions are not listed; --all lists them"
         if found.num_hidden == 1:

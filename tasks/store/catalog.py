@@ -66,7 +66,11 @@ _VERSIONS = """
     WHERE coalesce(l.kind = $kind, true) AND coalesce(l.name = $name, true)
       AND ($every OR $kind IS NOT NULL OR NOT ends_with(l.kind, '_shard'))
     QUALIFY $every OR row_number() OVER (PARTITION BY l.kind, l.name ORDER BY l.number DESC) = 1
-    ORDER BY l.kind, l.name, l.number
+"""
+_SORTED = f"{_VERSIONS} ORDER BY l.kind, l.name, l.number"
+_MADE_LAST = f"""
+    FROM (FROM ({_VERSIONS}) ORDER BY ended DESC, kind, name, number DESC LIMIT $most)
+    ORDER BY kind, name, number
 """
 
 _MADE_BY = """
@@ -174,12 +178,21 @@ class Catalog:
         check_question(sql)
         return self._answered(lambda connection: ask(connection, sql))
 
-    def versions(self, kind: str | None = None, name: str | None = None, *, every: bool = True) -> list[Row]:
+    def versions(
+        self, kind: str | None = None, name: str | None = None, *, every: bool = True, most: int | None = None
+    ) -> list[Row]:
         """Return one row per version (kind, name, label, …, aliases), sorted by kind, name and number.
 
-        Without `every`, only the latest of each name, and shards only if their kind is given.
+        Args:
+            kind: only versions of this kind.
+            name: only versions of this name.
+            every: every version; else only the latest of each name, and shards only if their kind is given.
+            most: only so many, those that were made last; all if not given.
         """
-        return self.query(_VERSIONS, {"kind": kind, "name": name, "every": every})
+        given = {"kind": kind, "name": name, "every": every}
+        if most is None:
+            return self.query(_SORTED, given)
+        return self.query(_MADE_LAST, given | {"most": most})
 
     def register(self, *paths: Path, report: Report | None = None) -> None:
         """Update the rows of files just written or removed; a busy or large catalog leaves that to later."""

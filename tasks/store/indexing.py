@@ -39,6 +39,7 @@ Report: TypeAlias = Callable[[str], None]
 """Receives a one-line message for people."""
 
 _BATCH: Final = 4096
+_FEW_PARTS: Final = 8
 
 
 @dataclass(frozen=True)
@@ -234,8 +235,12 @@ def insert(
 
 def _known(connection: "DuckDBPyConnection", parts: list[str]) -> Stamps:
     """Return the stamps that the catalog has of the files in some parts of the store."""
-    asked = f"SELECT path, mtime_ns, size FROM catalog_files WHERE list_contains(?, {PART_OF})"  # noqa: S608
-    return {path: (time, size) for path, time, size in connection.execute(asked, [parts]).fetchall()}
+    given: Sequence[object] = [parts]
+    among = f"list_contains(?, {PART_OF})"
+    if 0 < len(parts) <= _FEW_PARTS:  # prefixes are compared much faster than parts are cut out
+        given, among = parts, " OR ".join(["starts_with(path, ? || '/')"] * len(parts))
+    asked = f"SELECT path, mtime_ns, size FROM catalog_files WHERE {among}"  # noqa: S608 - constants
+    return {path: (time, size) for path, time, size in connection.execute(asked, given).fetchall()}
 
 
 def _known_files(connection: "DuckDBPyConnection", paths: list[str]) -> Stamps:

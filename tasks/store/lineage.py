@@ -2,27 +2,35 @@
 
 Up follows the inputs in the records. An input is the artifact that the record names, if it still has the
 content that was used; else any artifact of that kind with that content; else the one that was removed, of
-which the record stays; else it is marked as missing. Down
-finds, in the catalog, the artifacts that used an artifact's content. Artifacts made from another artifact
-with equal bytes count too, since nothing in them would differ. Inputs from outside of the store are one node
-per role.
+which the record stays; else it is marked as missing. Down finds the artifacts that used an artifact's
+content, in the catalog alone. Artifacts made from another artifact with equal bytes count too, since nothing
+in them would differ. Inputs from outside of the store are one node per role.
 """
 
 from collections import deque
 from contextlib import suppress
 from functools import cached_property
+from operator import itemgetter
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.store.catalog import Row
 from tokmill.tasks.store.graph import Direction, Edge, Graph, Node
 from tokmill.tasks.store.record import InputEntry, Record
 from tokmill.tasks.store.store import Store
 
 _USERS = """
-    SELECT DISTINCT i.input_kind, i.digest, i.role, a.kind, a.fingerprint
-    FROM inputs i JOIN artifacts a USING (fingerprint)
-    WHERE (i.input_kind || ' ' || i.digest) IN (SELECT unnest($contents::VARCHAR[]))
-    ORDER BY a.kind, a.name, a.fingerprint, i.role
+    WITH RECURSIVE content(kind, digest) AS (
+        SELECT $kind::VARCHAR, $digest::VARCHAR
+        UNION
+        SELECT a.kind, a.content_digest
+        FROM content c JOIN inputs i ON i.input_kind = c.kind AND i.digest = c.digest
+        JOIN artifacts a ON a.fingerprint = i.fingerprint
+    )
+    SELECT DISTINCT i.input_kind, i.digest, i.role, a.kind, a.name, a.label, a.fingerprint, a.content_digest
+    FROM content c JOIN inputs i ON i.input_kind = c.kind AND i.digest = c.digest
+    JOIN artifacts a ON a.fingerprint = i.fingerprint
+    ORDER BY a.kind, a.name, a.fingerprint, i.role, i.digest
 """
 _EQUALS = "SELECT kind, content_digest, fingerprint FROM artifacts ORDER BY ended DESC"
 
@@ -35,11 +43,12 @@ def lineage(store: Store, ref: ArtifactRef, direction: Direction = "up") -> Grap
     """
     record = store.past_record(ref)
     graph = Graph(record.fingerprint, direction)
-    graph.add(_node(record, store))
+    root = _node(record, store)
+    graph.add(root)
     if direction in ("up", "both"):
         _walk_up(store, graph, record)
     if direction in ("down", "both"):
-        _walk_down(store, graph, record)
+        _walk_down(store, graph, root)
     return graph
 
 
@@ -60,21 +69,34 @@ def _walk_up(store: Store, graph: Graph, root: Record) -> None:
                 waiting.append(found)
 
 
-def _walk_down(store: Store, graph: Graph, root: Record) -> None:
-    """One query per generation: each query opens the catalog, and an artifact may have a thousand users."""
-    generation = [root]
-    walked = {root.fingerprint}
+def _walk_down(store: Store, graph: Graph, root: Node) -> None:
+    """One query for all generations, and no records: an artifact may have ten thousand users."""
+    uses: dict[tuple[str, str], list[tuple[int, Row]]] = {}
+    rows = store.catalog.query(_USERS, {"kind": root.kind, "digest": root.content_digest})
+    for place, row in enumerate(rows):
+        uses.setdefault((row["input_kind"], row["digest"]), []).append((place, row))
+    generation, walked = [root], {root.key}
     while generation:
-        makers = {f"{record.kind} {record.content_digest}": record.fingerprint for record in generation}
+        makers = {(node.kind, node.content_digest): node.key for node in generation}
         generation = []
-        for row in store.catalog.query(_USERS, {"contents": list(makers)}):
-            user = store.read(row["kind"], row["fingerprint"])
-            graph.add(_node(user))
-            maker = makers[f"{row['input_kind']} {row['digest']}"]
-            graph.edges.append(Edge(maker, user.fingerprint, row["role"]))
-            if user.fingerprint not in walked:
-                walked.add(user.fingerprint)
+        for _, row in sorted((use for content in makers for use in uses.get(content, ())), key=itemgetter(0)):
+            user = _user(row)
+            graph.add(user)
+            graph.edges.append(Edge(makers[row["input_kind"], row["digest"]], user.key, row["role"]))
+            if user.key not in walked:
+                walked.add(user.key)
                 generation.append(user)
+
+
+def _user(row: Row) -> Node:
+    return Node(
+        key=row["fingerprint"],
+        title=f"{row['kind']}/{row['name']}@{row['label']}",
+        kind=row["kind"],
+        name=row["name"],
+        label=row["label"],
+        content_digest=row["content_digest"],
+    )
 
 
 class _Equals:

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
+from tokmill.tasks.core.stage import Scalar
 from tokmill.tasks.store.annotations import Remark
 from tokmill.tasks.store.runs import Attempt, Run
 
@@ -153,6 +154,14 @@ def scalar_columns(value: object) -> Row:
     """Return a value's columns: numbers in both (the text is exact), all else in the second only."""
     number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
     return {"value": number, "text": value if isinstance(value, str) else as_json(value)}
+
+
+def scalar_of(number: float | None, text: str) -> Scalar:
+    """Return the value of such columns; the texts "true" and "false" count as truth values."""
+    if number is None:
+        return {"true": True, "false": False}.get(text, text)
+    value: int | float = json.loads(text)
+    return value
 
 
 def as_json(value: object) -> str:

@@ -43,8 +43,13 @@ _SUPERSEDED = f"""
 """  # noqa: S608 - a constant
 
 
+_ANY: Final = "SELECT 1 FROM artifacts WHERE stage IN ('takedown', 'exclude') LIMIT 1"
+
+
 def superseded(catalog: Catalog) -> dict[str, list[str]]:
     """Return every superseded artifact by fingerprint, with its replacements (`kind/name@label`)."""
+    if not catalog.query(_ANY):  # most stores have none, and the walk below reads every input
+        return {}
     return {row["fingerprint"]: row["makers"] for row in catalog.query(_SUPERSEDED)}
 
 

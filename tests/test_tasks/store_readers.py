@@ -4,9 +4,9 @@
     python -m tests.test_tasks.store_readers <how> <store>
 
 The writer announces each artifact in the file `announced` beside the store once it is published; after the
-first one it says so, and waits for a line. A reader reads that number, asks the store, and must see at least so
-many artifacts, never fewer than before, and each of them whole. It says when it has its first answer, goes on
-until `written` is there, asks a last time, and prints how often it asked and what it saw last.
+first one it says so, and waits for a line. A reader reads that number, asks the store, and must see at least
+so many artifacts, never fewer than before, and each of them whole. It says when it has its first answer, goes
+on until `written` is there, asks a last time, and prints how often it asked and what it saw last.
 """
 
 import json
