@@ -90,7 +90,8 @@ def up(store: Path, address: Address, *, any_profile: bool = False, announce: An
         registration = Registration(served, environment, any_profile, announce)
         registration.register()
         _correct_dead_runs(environment, announce)
-        work = ["prefect", "worker", "start", "--pool", served.work_pool, "--type", "process"]
+        command = ["worker", "start", "--pool", served.work_pool, "--type", "process"]
+        work = ["tokmill.flows.server.worker", *command]
         worker = children.enter_context(child("worker", work, environment, logs))
         announce(
             f"up: {address.seen_url}/v2/deployments · deployments {served.name} · "
