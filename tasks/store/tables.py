@@ -25,7 +25,7 @@ from tokmill.tasks.store.run_tables import (
     scalar_columns,
 )
 from tokmill.tasks.store.runs import read_run
-from tokmill.tasks.store.tombstones import Tombstone, read_tombstone
+from tokmill.tasks.store.tombstones import Tombstone, read_tombstone, tombstone_path
 
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = dict[str, list[Row]]
@@ -154,7 +154,10 @@ def rows_of(layout: Layout, path: Path) -> tuple[str, Rows]:
     if relative.parts[0] == layout.annotations.name:
         return path.name, {"run_annotations": [remark_row(path.name, read_remark(path))]}
     if relative.parts[0] == layout.removed.name:
-        return relative.as_posix(), {"removed": [_removed_row(relative.as_posix(), read_tombstone(path))]}
+        left = read_tombstone(path)
+        if tombstone_path(layout, left.record.kind, left.record.fingerprint) != path:
+            raise StoreError(f"it is the tombstone of {left.record.reference}, which does not belong there")
+        return relative.as_posix(), {"removed": [_removed_row(relative.as_posix(), left)]}
     record = read_record(path.parent)
     if layout.artifact(record.kind, record.fingerprint) != path.parent:
         raise StoreError(f"it is the record of {record.reference}, which does not belong there")

@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.provenance import Moment, Provenance, utc_now
-from tokmill.tasks.store.record import Record
+from tokmill.tasks.store.record import Record, contradictions
 from tokmill.tasks.store.storage import STORAGE
 
 MOST_REASON_CHARS: Final = 2000
@@ -63,7 +63,7 @@ def tombstone(layout: Layout, kind: str, fingerprint: str) -> Tombstone | None:
         StoreError: it cannot be read.
     """
     try:
-        return read_tombstone(_path(layout, kind, fingerprint))
+        return read_tombstone(tombstone_path(layout, kind, fingerprint))
     except FileNotFoundError:
         return None
 
@@ -76,11 +76,15 @@ def read_tombstone(path: Path) -> Tombstone:
         StoreError: it cannot be read.
     """
     try:
-        return Tombstone.model_validate_json(STORAGE.read(path, _MOST_BYTES))
+        left = Tombstone.model_validate_json(STORAGE.read(path, _MOST_BYTES))
     except FileNotFoundError:
         raise
     except (OSError, ValidationError) as error:
         raise StoreError(f"{path} cannot be read as a tombstone: {error}") from error
+    problem = next(contradictions(left.record), None)
+    if problem:
+        raise StoreError(f"{path}: {problem}; the tombstone is damaged")
+    return left
 
 
 def removed_records(layout: Layout, prefix: str) -> list[Record]:
@@ -107,11 +111,12 @@ def write_tombstone(layout: Layout, record: Record, reason: str) -> None:
     """
     made = Provenance.collect()
     left = Tombstone(removed=utc_now(), by=made.user, command=made.command, reason=reason, record=record)
-    path = _path(layout, record.kind, record.fingerprint)
+    path = tombstone_path(layout, record.kind, record.fingerprint)
     STORAGE.make_folder(path.parent)
     STORAGE.replace(path, left.model_dump_json(indent=1).encode("utf-8") + b"\n")
 
 
-def _path(layout: Layout, kind: str, fingerprint: str) -> Path:
+def tombstone_path(layout: Layout, kind: str, fingerprint: str) -> Path:
+    """Return where the tombstone of an artifact is, if it has one."""
     place = layout.artifact(kind, fingerprint)
     return layout.removed / kind / f"{place.name}{_SUFFIX}"

@@ -52,12 +52,15 @@ def _wrong_names(layout: Layout) -> Iterator[Problem]:
 
 
 def _wrong_runs(layout: Layout) -> Iterator[Problem]:
-    for folder in (layout.runs, layout.annotations):
+    """Yield runs, remarks and tombstones that are not what was written."""
+    tombs = (layout.removed / entry.name for entry in STORAGE.entries(layout.removed) if entry.is_dir())
+    for folder in (layout.runs, layout.annotations, *tombs):
         names = (entry.name for entry in STORAGE.entries(folder) if entry.name.endswith(".json"))
         for path in sorted(folder / name for name in names if not name.startswith(".")):
             message = _unreadable(layout, path)
             if message:
-                yield Problem(folder.name, printable(path.name), message)
+                where = printable(folder.relative_to(layout.root))
+                yield Problem(where, printable(path.name), message)
 
 
 def _wrong_catalog(layout: Layout) -> Iterator[Problem]:

@@ -1,9 +1,14 @@
 """The page of a lineage: what it shows without JavaScript, and what a browser makes of it."""
 
+import json
 import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator
+from importlib import resources
 from pathlib import Path
+from typing import Any
 
 import pytest
 from selenium import webdriver
@@ -87,6 +92,43 @@ def test_a_removed_artifact_says_when_by_whom_and_why(tmp_path: Path) -> None:
 
     assert f"UTC by {by}: no longer wanted" in text.split("<script")[0]
     assert "joined/all@v1 (removed)" in text
+
+
+def placed(nodes: dict[str, str], arrows: list[str]) -> Any:
+    """Where the page's script puts boxes: (x, y) by key, of nodes with their families, and arrows `a b`."""
+    layout = resources.files("tokmill.tasks.tracing.page").joinpath("static", "layout.js")
+    given = {
+        "nodes": [{"key": key, "family": family} for key, family in nodes.items()],
+        "edges": [arrow.split() for arrow in arrows],
+        "folded": sorted({family for family in nodes.values() if [*nodes.values()].count(family) > 1}),
+    }
+    script = f"""
+        const {{boxesOf, placed}} = require({json.dumps(str(layout))}), given = {json.dumps(given)};
+        const {{boxes, arrows}} = boxesOf(given.nodes, given.edges, new Set(given.folded));
+        const {{corner, lines}} = placed(boxes, arrows, 8);
+        console.log(JSON.stringify({{corner: [...corner], lines: lines.map((line) => line.points.length)}}));
+    """
+    done = subprocess.run(["node", "-e", script], capture_output=True, text=True, check=True)
+    return json.loads(done.stdout)
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+def test_families_that_use_each_other_have_a_place_each() -> None:
+    """`a1` was made from `b1`, which was made from `a2`; folded, they are a circle."""
+    found = placed({"a1": "A", "b1": "B", "a2": "A", "b2": "B", "c": "c"}, ["a2 b1", "b1 a1", "a1 c"])
+    corners = dict(found["corner"])
+    assert corners.keys() == {"A", "B", "c"}
+    assert len({corner["y"] for corner in corners.values()}) == 3
+    assert corners["A"]["y"] < corners["c"]["y"]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
+def test_an_arrow_over_a_row_keeps_clear_of_its_boxes() -> None:
+    found = placed({key: key for key in "abc"}, ["a b", "b c", "a c"])
+    assert found["lines"] == [2, 2, 3]  # points: the last arrow passes a lane beside `b`
+    assert [corner["y"] for _, corner in sorted(found["corner"])] == sorted(
+        corner["y"] for _, corner in found["corner"]
+    )
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,6 @@
 """What a takedown leaves: every artifact that holds the documents is named, and can be removed for good."""
 
+import re
 import shutil
 
 import pytest
@@ -190,6 +191,25 @@ class TestRemoving:
         store.catalog.rebuild()
         assert catalog_rows(store) == rows
         assert told == []
+
+    @pytest.mark.parametrize(
+        ("damage", "words"),
+        [
+            (lambda text: text[:-20], "cannot be read as a tombstone"),
+            (lambda text: text.replace('"size_bytes": ', '"size_bytes": 9'), "content digest is not that of"),
+            (lambda text: text.replace("joined", "text"), "is not that of the payload|does not belong there"),
+        ],
+    )
+    def test_verify_tells_a_damaged_tombstone_from_a_sound_one(self, store, damage, words):
+        store.remove(store.resolve("joined/abab"))
+        assert store.verify() == []
+        (path,) = store.layout.removed.glob("joined/*.json")
+        path.write_text(damage(path.read_text("utf-8")), "utf-8")
+        store.catalog = Catalog(store.layout, report=lambda _: None)
+        store.catalog.rebuild()
+        (problem,) = store.verify()
+        assert (problem.artifact, problem.path) == ("removed/joined", path.name)
+        assert re.search(words, problem.message)
 
     def test_what_is_asked_for_again_is_made_again_and_that_is_said(self, store):
         request = ask_joined("abab", store.resolve("joined/ab"), store.resolve("text/a"))
