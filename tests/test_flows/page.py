@@ -67,6 +67,16 @@ def find(browser: webdriver.Chrome, xpath: str) -> WebElement:
     return element
 
 
+def press(browser: webdriver.Chrome, xpath: str) -> None:
+    """Click an element; find it again if the page is drawn again in between."""
+
+    def pressed(_: webdriver.Chrome) -> bool:
+        find(browser, xpath).click()
+        return True
+
+    WebDriverWait(browser, PAGE_SECONDS, ignored_exceptions=[StaleElementReferenceException]).until(pressed)
+
+
 def below(title: str, what: str) -> str:
     """The first `what` after the form field called `title`."""
     return (

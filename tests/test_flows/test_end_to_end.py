@@ -13,9 +13,10 @@ from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.test_flows.page import PAGE_SECONDS, below, browser_found, enter, find, open_browser, submit
+from tests.test_flows.page import PAGE_SECONDS, below, browser_found, enter, find, open_browser, press, submit
+from tests.test_flows.seen_stores import FolderSeen
 from tests.test_flows.served import Service
-from tests.test_flows.stopped import Running, served, wait_until, write_long_project
+from tests.test_flows.stopped import FINAL, Running, served, wait_until, write_profile, write_text
 
 pytestmark = [
     pytest.mark.server,
@@ -31,7 +32,8 @@ MENU = "//button[normalize-space()='Open menu']"
 def project(migrated_home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """A served project with a profile whose runs can be interrupted."""
     folder = tmp_path_factory.mktemp("page") / "project"
-    write_long_project(folder)
+    write_text(folder)
+    write_profile(folder, "long")
     with served(folder, migrated_home, {}) as service:
         yield service
 
@@ -67,7 +69,8 @@ class Person:
         if sequence_length is not None:
             enter(self.browser, f"({below('Sequence length', 'input')})[1]", str(sequence_length))
         self.see("Sequence length")
-        return Running(self.service, submit(self.browser, self.service))
+        store = FolderSeen(str(self.service.tokmill.store))
+        return Running(self.service, store, submit(self.browser, self.service))
 
     def open(self, run: Running, tab: str = "Logs") -> None:
         """Open the page of a run."""
@@ -75,9 +78,9 @@ class Person:
 
     def choose(self, item: str, confirm: str) -> None:
         """Choose an item of the menu of the open run, and confirm it."""
-        find(self.browser, MENU).click()
-        find(self.browser, f"//*[@role='menuitem'][normalize-space()='{item}']").click()
-        find(self.browser, f"//*[contains(@role, 'dialog')]//button[normalize-space()='{confirm}']").click()
+        press(self.browser, MENU)
+        press(self.browser, f"//*[@role='menuitem'][normalize-space()='{item}']")
+        press(self.browser, f"//*[contains(@role, 'dialog')]//button[normalize-space()='{confirm}']")
 
     def follow(self, link: Callable[[str], bool]) -> None:
         """Follow the first link of the page that leads where it should."""
@@ -100,26 +103,25 @@ def test_a_person_runs_reruns_cancels_retries_and_reads(project: Service, tmp_pa
         cancelled.wait_for("count")
         person.open(cancelled)
         person.choose("Cancel", "Cancel Flow Run")
-        assert cancelled.end()["name"] == "Cancelled"
+        assert ended(cancelled) == "Cancelled"
         person.open(cancelled)
         person.see("Cancelled")
 
         library = project.tokmill.folder / "library"
         whole = library.rename(library.with_name("elsewhere"))
         failed = person.start()
-        assert failed.end()["name"] == "Failed"
+        assert ended(failed) == "Failed"
         person.open(failed)
         person.see("Failed")
         whole.rename(library)
         person.choose("Retry", "Retry")
         wait_until(lambda: failed.state["type"] != "FAILED", "it was retried")
-        failed.wait_for("card")
-        assert failed.end()["name"] == "Completed"
+        assert ended(failed) == "Completed"
         person.open(failed)
         person.see("Completed")
 
         again = person.start(sequence_length=320)
-        assert again.end()["name"] == "Completed"
+        assert ended(again) == "Completed"
         assert project.started_by(again.id) == "page"
         assert project.call(f"/flow_runs/{again.id}")["name"] == "long · sequence length 320"
         states = project.task_states({"id": again.id})
@@ -137,6 +139,12 @@ def test_a_person_runs_reruns_cancels_retries_and_reads(project: Service, tmp_pa
         person.follow(lambda url: "/tokmill/report/" in url)
         assert find(browser, "//*[@id='search']").is_displayed()
         person.picture("report")
+
+
+def ended(run: Running) -> str:
+    """Wait until a run has ended; return its state's name."""
+    wait_until(lambda: run.state["type"] in FINAL, "the run ended", pause=1.0)
+    return str(run.state["name"])
 
 
 def tasks_of(service: Service, run: Running) -> list[dict[str, str]]:
