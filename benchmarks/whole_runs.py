@@ -192,16 +192,21 @@ def _digests(store: Path) -> dict[str, str]:
 
 @contextmanager
 def server(home: Path) -> Iterator[dict[str, str]]:
-    """A Prefect server; yields the environment for its clients."""
+    """A Prefect server like that of `tokmill up`; yields the environment for its clients."""
+    from tokmill.flows.server.app import protection
+    from tokmill.flows.server.settings import SERVER
+
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT", "TOKMILL"))}
     port = 4000 + os.getpid() % 999
     api = f"http://127.0.0.1:{port}/api"
     own = {"PREFECT_HOME": str(home), "PREFECT_API_URL": api, _MARK: str(uuid4()), "DO_NOT_TRACK": "1"}
     environment = {**kept, **own, "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
-    command = [sys.executable, "-m", "prefect", "server", "start", "--port", str(port)]
+    of_server = {**environment, **SERVER, **protection([f"127.0.0.1:{port}"])}
+    served = ["--factory", "tokmill.flows.server.app:create_app", "--lifespan", "on", "--port", str(port)]
+    command = [sys.executable, "-m", "uvicorn", *served, "--host", "127.0.0.1", "--log-level", "error"]
     with (
         (home.parent / "server.log").open("wb") as log,
-        subprocess.Popen(command, env=environment, stdout=log, stderr=log) as started,
+        subprocess.Popen(command, env=of_server, stdout=log, stderr=log) as started,
     ):
         try:
             while not _answers(f"{api}/health"):

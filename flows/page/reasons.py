@@ -28,11 +28,11 @@ class Reason(NamedTuple):
 
 
 def known_before(store: Store, run_id: str, refs: Iterable[ArtifactRef]) -> set[str]:
-    """Return the fingerprints of the artifacts that other runs had, too."""
+    """Return the fingerprints of the artifacts that other runs had, too, as of this run's start."""
     fingerprints = [ref.fingerprint for ref in refs]
     if not fingerprints:
         return set()
-    rows = store.catalog.query(_KNOWN, {"run_id": run_id, "fingerprints": fingerprints})
+    rows = store.catalog.query_snapshot(_KNOWN, {"run_id": run_id, "fingerprints": fingerprints})
     return {row["fingerprint"] for row in rows}
 
 

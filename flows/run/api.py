@@ -192,8 +192,8 @@ def _server(store: Store, reporter: Reporter) -> Iterator[None]:
     from tokmill.flows.run.reconciling import reconcile  # noqa: PLC0415
     from tokmill.flows.server.prefect_server import prefect_server  # noqa: PLC0415
 
-    with prefect_server(reporter.note):
-        for name in reconcile(store):
+    with prefect_server(reporter.note) as client:
+        for name in reconcile(store, client):
             reporter.note(f"the process of run {name!r} no longer exists; the run is marked as crashed")
         yield
 

@@ -11,7 +11,8 @@ would show them as Running for ever.
 
 import logging
 import signal
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from prefect.client.schemas.filters import (
     FlowRunFilter,
     FlowRunFilterId,
     TaskRunFilter,
+    TaskRunFilterId,
     TaskRunFilterState,
     TaskRunFilterStateType,
 )
@@ -38,6 +40,8 @@ _LOG = logging.getLogger(__name__)
 _ANSWER_SECONDS = 2.0
 _SECONDS_OF_A_WORKERS_RUN = 2.5  # Prefect checks after three, and again after three more
 _SECONDS_FOR_PREFECT = 0.5  # for its last messages, once the end is recorded and announced
+_RECORDED_SECONDS, _ASK_SECONDS = 2.0, 0.2
+_PAGE = 200  # of what the server answers at most
 _UNFINISHED = [StateType.RUNNING, StateType.PENDING]
 _CANCELLED = "the run was cancelled before this was done"
 _RUN_STATES: dict[StateType, State] = {
@@ -48,7 +52,11 @@ _RUN_STATES: dict[StateType, State] = {
 
 
 class Ending:
-    """Records the end of a run that does not complete."""
+    """Records the end of a run that does not complete.
+
+    Attributes:
+        task_runs: title of each task → its task run, of those that were submitted; empty, or set it.
+    """
 
     def __init__(self, store: Store, run_id: str, so_far: SoFar, *, hurried: bool) -> None:
         """Prepare for the end of a run.
@@ -64,6 +72,7 @@ class Ending:
         self._so_far = so_far
         self._seconds = _SECONDS_OF_A_WORKERS_RUN if hurried else SECONDS
         self._noted = False
+        self.task_runs: Mapping[str, UUID] = {}
 
     def note(self, error: BaseException) -> None:
         """Record why the run ended, once; if that fails (a full disk), its own error is still reported.
@@ -89,7 +98,7 @@ class Ending:
             error.add_note(str(unwritten))
             return
         if known == "cancelled":
-            cancel_tasks(run_id)
+            cancel_tasks(run_id, set(self.task_runs.values()))
 
     @contextmanager
     def at_once(self, stop: Callable[[], None]) -> Iterator[None]:
@@ -140,16 +149,36 @@ def server_state(run_id: str) -> State | None:
     return None
 
 
-def cancel_tasks(run_id: str) -> None:
-    """Report the tasks of a cancelled run that have not reported an end of their own as Cancelled."""
-    unfinished = TaskRunFilterState(type=TaskRunFilterStateType(any_=_UNFINISHED))
-    of_this_run = FlowRunFilter(id=FlowRunFilterId(any_=[UUID(run_id)]))
+def cancel_tasks(run_id: str, submitted: Collection[UUID] | None = None) -> None:
+    """Report the tasks of a cancelled run that have not reported an end of their own as Cancelled.
+
+    A server may record a second later what it was told, so it is asked until it knows all task runs.
+
+    Args:
+        run_id: of the run.
+        submitted: its task runs; if they are not known, the server is asked for two seconds.
+    """
+    until, unknown = time.monotonic() + _RECORDED_SECONDS, set(submitted or ())
     with _last_words(run_id) as client:
-        found = client.read_task_runs(
-            flow_run_filter=of_this_run, task_run_filter=TaskRunFilter(state=unfinished)
-        )
-        for task_run in found:
-            client.set_task_run_state(task_run.id, Cancelled(message=_CANCELLED), force=True)
+        while True:
+            unknown -= _known(client, list(unknown)[:_PAGE])
+            for task_run_id in _unfinished(client, UUID(run_id)):
+                client.set_task_run_state(task_run_id, Cancelled(message=_CANCELLED), force=True)
+            if time.monotonic() > until or (submitted is not None and not unknown):
+                return
+            time.sleep(_ASK_SECONDS)
+
+
+def _known(client: SyncPrefectClient, asked: list[UUID]) -> set[UUID]:
+    wanted = TaskRunFilter(id=TaskRunFilterId(any_=asked))
+    return {task_run.id for task_run in client.read_task_runs(task_run_filter=wanted)}
+
+
+def _unfinished(client: SyncPrefectClient, run_id: UUID) -> list[UUID]:
+    wanted = TaskRunFilterState(type=TaskRunFilterStateType(any_=_UNFINISHED))
+    of_this_run = FlowRunFilter(id=FlowRunFilterId(any_=[run_id]))
+    found = client.read_task_runs(flow_run_filter=of_this_run, task_run_filter=TaskRunFilter(state=wanted))
+    return [task_run.id for task_run in found]
 
 
 @contextmanager

@@ -8,6 +8,7 @@ its tasks have made or found as artifacts in the UI, even if everything was cach
 `build` runs any DAG in this way; the flow of sweeps uses it, too.
 """
 
+import gc
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -266,8 +267,11 @@ def build(
     """
     store = machine.open_store()
     run_id = str(flow_run.id)
-    provenance = Provenance.collect(flow_run_id=run_id, deployment_id=deployment.id)
     so_far, in_this_process = SoFar(), _WATCHER.get() is not None
+    if not in_this_process:
+        gc.freeze()  # a process of its own: its modules are never garbage, and need not be looked through
+    deployed = None if in_this_process else deployment.id  # which asks the server if there is none
+    provenance = Provenance.collect(flow_run_id=run_id, deployment_id=deployed)
     ending = Ending(store, run_id, so_far, hurried=not in_this_process)
     begins = begun(
         profile,
@@ -302,6 +306,7 @@ def _execute(
     run_id = str(provenance.flow_run_id)
     tag_run(profile)
     with RUNNERS[machine.runner].opened(machine, run_id) as tasks, noting_warnings(reporter):
+        ending.task_runs = tasks.task_runs
         page = Page(store, run_id, profile.name, _links(store, run_id), tasks.task_runs)
         share, told = machine.memory_bytes // machine.workers, Both(reporter, page)
         settings = (machine.verify, share, provenance, machine.limits, machine.refresh)

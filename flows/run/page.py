@@ -4,7 +4,7 @@ A `Page` is a reporter of the run's own process, whichever runner executes the t
 attaches to each task run the artifact that describes its result, also if it was cached (Prefect itself shows
 nothing of a task that did not run). All shards of a stage have one table, and only a shard that took long has
 an artifact of its own: each costs the server a request. A group that works for more than ten seconds has a
-progress artifact, which is updated at most once per second.
+progress artifact, which is updated once per second, and more slowly the longer the run takes.
 
 Requests are sent by one thread, so the run does not wait for them until its end. A request that fails is
 logged once; it never makes a run fail.
@@ -40,6 +40,9 @@ _LOG = logging.getLogger(__name__)
 _TASKS = get_logger("prefect.task_runs")
 _LONG_SECONDS: Final = 10.0
 _UPDATE_SECONDS: Final = 1.0
+_SLOWEST_UPDATE_SECONDS: Final = 10.0
+_UPDATES_IN_ITS_AGE: Final = 60
+"""Each update is a request, and nobody sees the hundredth part of a percent move."""
 _LAST_SECONDS: Final = 60.0
 """How long the end of a run waits for a slow server to take the last artifacts."""
 
@@ -127,15 +130,17 @@ class Page:
         self._waiting.put(lambda client: self._learn(client, ids))
 
     def send(self) -> None:
-        """Send what is waiting, and progress once per second, until `close`."""
-        due = time.monotonic() + _UPDATE_SECONDS
+        """Send what is waiting, and progress from time to time, until `close`."""
+        began = time.monotonic()
+        due = began + _UPDATE_SECONDS
         with get_client(sync_client=True) as client:
             while True:
                 try:
                     send = self._waiting.get(timeout=max(due - time.monotonic(), 0))
                 except Empty:
                     self._attempt(client, self._show_progress)
-                    due = time.monotonic() + _UPDATE_SECONDS
+                    now = time.monotonic()
+                    due = now + _pause(now - began)
                     continue
                 if send is None:
                     self._attempt(client, self._show_progress)
@@ -190,16 +195,18 @@ class Page:
 
     def _publish(self, client: SyncPrefectClient, made: list[Piece], task_run: UUID | None) -> None:
         for piece in made:
-            client.create_artifact(
-                ArtifactCreate(
-                    type=piece.type,
-                    key=piece.key,
-                    description=piece.description,
-                    data=piece.data,
-                    flow_run_id=self._run_id,
-                    task_run_id=task_run,
-                )
-            )
+            self._create(client, task_run, **piece._asdict())
+
+    def _create(self, client: SyncPrefectClient, task_run: UUID | None, **shown: Any) -> UUID:
+        """Create an artifact and return its id.
+
+        Not by `create_artifact`, which would also emit an event that no page shows.
+        """
+        artifact = ArtifactCreate(flow_run_id=self._run_id, task_run_id=task_run, **shown)
+        answer = client.request(
+            "POST", "/artifacts/", json=artifact.model_dump(mode="json", exclude_unset=True)
+        )
+        return UUID(answer.json()["id"])
 
     def _show_progress(self, client: SyncPrefectClient) -> None:
         """Create or update the progress artifacts of the groups that have worked for long."""
@@ -222,16 +229,15 @@ class Page:
             # Not by `update_artifact`, which would emit an event each second.
             client.request("PATCH", "/artifacts/{id}", path_params={"id": known}, json=shown)
             return
-        made = client.create_artifact(
-            ArtifactCreate(
-                type="progress",
-                key=key_of(f"progress-{group}", self._profile),
-                flow_run_id=self._run_id,
-                task_run_id=self.task_runs.get(group),
-                **shown,
-            )
+        key = key_of(f"progress-{group}", self._profile)
+        self._progress[group] = self._create(
+            client, self.task_runs.get(group), type="progress", key=key, **shown
         )
-        self._progress[group] = made.id
+
+
+def _pause(age: float) -> float:
+    """Return the seconds between two updates of the progress of a run of that age, in seconds."""
+    return min(max(_UPDATE_SECONDS, age / _UPDATES_IN_ITS_AGE), _SLOWEST_UPDATE_SECONDS)
 
 
 @contextmanager

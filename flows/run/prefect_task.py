@@ -11,6 +11,7 @@ move with the store.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path, PosixPath
 from typing import Any
 from uuid import UUID
@@ -72,6 +73,11 @@ class Sealed:
     def __init__(self, specs: Sequence[TaskSpec], titles: Sequence[str]) -> None:
         self.specs = specs
         self.titles = titles
+
+    @property
+    def title(self) -> str:
+        """What people see of the task run, e.g. `encode[english/3]`."""
+        return group_title(self.titles)
 
 
 @dataclass
@@ -166,13 +172,20 @@ def _telling_folder(spec: TaskSpec) -> Path | None:
     return None if spec.telling is None else Store.open(spec.store).root / spec.telling
 
 
-def as_task(specs: Sequence[TaskSpec], task_run_name: str) -> Task[..., list[ArtifactRef]]:
-    """Return the Prefect task for requests; people see `task_run_name`, e.g. `encode[english/3]`."""
-    return realize.with_options(
-        name=specs[0].request.stage.task,
-        task_run_name=task_run_name,
-        result_storage=results_folder(specs[0].store),
-    )
+def _title(parameters: dict[str, Any]) -> str:
+    return str(parameters["sealed"].title)
+
+
+@lru_cache(maxsize=64)  # to make one costs Prefect more than a millisecond
+def as_task(name: str, results: ResultsFolder) -> Task[..., list[ArtifactRef]]:
+    """Return the Prefect task of a stage.
+
+    Args:
+        name: of the task.
+        results: the folder of Prefect's result files.
+    """
+    named: Any = _title  # Prefect's type of it has a method that no function has
+    return realize.with_options(name=name, task_run_name=named, result_storage=results)
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +237,7 @@ class PrefectTasks:
         before = {member.group.task_run_id for each in asked for member in each.after}
         edges: set[RunInput] = {TaskRunResult(id=task_run_id) for task_run_id in before}
         future: PrefectFuture[list[ArtifactRef]] = self.runner.submit(
-            as_task(specs, group_title(titles)),
+            as_task(specs[0].request.stage.task, results_folder(specs[0].store)),
             {"sealed": Sealed(specs, titles)},
             dependencies={"sealed": edges},
         )

@@ -26,21 +26,24 @@ _MOST = 200
 _ACTIVE = [StateType.RUNNING, StateType.CANCELLING]
 
 
-def reconcile(store: Store) -> list[str]:
+def reconcile(store: Store, client: SyncPrefectClient) -> list[str]:
     """Correct the dead runs of `store` that Prefect's server shows as active; return their names.
+
+    Args:
+        store: whose runs are looked at.
+        client: of the server.
 
     Raises:
         StoreError: the end of a run cannot be written to the store.
     """
     store.catalog.settle()
-    with get_client(sync_client=True) as client:
-        wanted = FlowRunFilterState(type=FlowRunFilterStateType(any_=_ACTIVE))
-        found = client.read_flow_runs(
-            flow_filter=FlowFilter(name=FlowFilterName(any_=FLOWS)),
-            flow_run_filter=FlowRunFilter(state=wanted),
-            limit=_MOST,
-        )
-        return [run.name for run in found if _correct(client, store, run)]
+    wanted = FlowRunFilterState(type=FlowRunFilterStateType(any_=_ACTIVE))
+    found = client.read_flow_runs(
+        flow_filter=FlowFilter(name=FlowFilterName(any_=FLOWS)),
+        flow_run_filter=FlowRunFilter(state=wanted),
+        limit=_MOST,
+    )
+    return [run.name for run in found if _correct(client, store, run)]
 
 
 def _correct(client: SyncPrefectClient, store: Store, held: FlowRun) -> bool:
@@ -61,5 +64,6 @@ def _ended(held: FlowRun, known: Run) -> State[None]:
 
 
 if __name__ == "__main__":
-    for name in reconcile(Store.open(os.environ["TOKMILL_STORE"])):
-        print(name)  # noqa: T201 - for `tokmill up`
+    with get_client(sync_client=True) as opened:
+        for name in reconcile(Store.open(os.environ["TOKMILL_STORE"]), opened):
+            print(name)  # noqa: T201 - for `tokmill up`

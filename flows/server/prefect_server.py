@@ -3,12 +3,14 @@
 import atexit
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from prefect.client.base import ServerType, determine_server_type
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.context import SyncClientContext
 from prefect.settings import (
     PREFECT_API_URL,
+    PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED,
     PREFECT_HOME,
     PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS,
     get_current_settings,
@@ -17,6 +19,7 @@ from prefect.settings import (
 
 from tokmill.flows.errors import ServeError
 from tokmill.flows.server.embedded import start_embedded
+from tokmill.flows.server.settings import SERVER
 
 # Prefect's own settings for an embedded server: no UI, and one application for the whole process.
 _EMBEDDED = {
@@ -25,11 +28,13 @@ _EMBEDDED = {
     "PREFECT__SERVER_FINAL": "1",
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "WARNING",  # only tokmill reads it
 }
+_SAME_VERSION = {PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED: False}
+"""For a server whose version is known to fit: Prefect's other clients would ask for it again."""
 
 
 @contextmanager
-def prefect_server(note: Callable[[str], None]) -> Iterator[None]:
-    """Provide a server in this block: the configured one, or an embedded one.
+def prefect_server(note: Callable[[str], None]) -> Iterator[SyncPrefectClient]:
+    """Provide a server in this block, the configured one or an embedded one; yield a client of it.
 
     The embedded one runs until this process exits, because Prefect sends its last events then.
 
@@ -48,11 +53,11 @@ def prefect_server(note: Callable[[str], None]) -> Iterator[None]:
             "PREFECT_SERVER_ALLOW_EPHEMERAL_MODE=true"
         )
     if kind is ServerType.EPHEMERAL:
-        with _embedded(note):
-            yield
+        with _embedded(note), SyncClientContext.get_or_create() as context:
+            yield context.client
     else:
-        _check_configured()
-        yield
+        with _configured("run") as client:
+            yield client
 
 
 def require_configured(command: str) -> str:
@@ -69,25 +74,35 @@ def require_configured(command: str) -> str:
             f"{command}: no Prefect server is configured; set PREFECT_API_URL to the team's, e.g. "
             "http://prefect.example.org:4200/api, or use `tokmill up` for one on this machine"
         )
-    _check_configured(command)
+    with _configured(command):
+        pass
     return str(PREFECT_API_URL.value())
 
 
-def _check_configured(command: str = "run") -> None:
-    with get_client(sync_client=True) as client:
-        problem = client.api_healthcheck()
-    if problem is not None:
-        raise ServeError(
-            f"{command}: no Prefect server answers at {PREFECT_API_URL.value()} ({problem}); start it, for "
-            "example with `tokmill up`, or unset PREFECT_API_URL to use the embedded one"
-        ) from problem
+@contextmanager
+def _configured(command: str) -> Iterator[SyncPrefectClient]:
+    """Open the client of this block, which Prefect's engine uses too: each one takes 20 ms to open."""
+    with ExitStack() as opened:
+        try:
+            client = opened.enter_context(SyncClientContext.get_or_create()).client
+            problem = client.api_healthcheck()
+        except Exception as error:  # it asks for the server's version first
+            problem = error.__cause__ if isinstance(error.__cause__, Exception) else error
+        if problem is not None:
+            raise ServeError(
+                f"{command}: no Prefect server answers at {PREFECT_API_URL.value()} ({problem}); start it, "
+                "for example with `tokmill up`, or unset PREFECT_API_URL to use the embedded one"
+            ) from problem
+        opened.enter_context(temporary_settings(_SAME_VERSION))
+        yield client
 
 
 @contextmanager
 def _embedded(note: Callable[[str], None]) -> Iterator[None]:
     settings = get_current_settings().to_environment_variables(exclude_unset=True)
     seconds = PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS.value()
-    server = start_embedded({**os.environ, **settings, **_EMBEDDED}, PREFECT_HOME.value(), seconds, note)
+    environment = {**SERVER, **os.environ, **settings, **_EMBEDDED}
+    server = start_embedded(environment, PREFECT_HOME.value(), seconds, note)
     atexit.register(server.stop)
-    with temporary_settings({PREFECT_API_URL: server.url}):
+    with temporary_settings({PREFECT_API_URL: server.url, **_SAME_VERSION}):
         yield

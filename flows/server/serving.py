@@ -22,7 +22,7 @@ from tokmill.flows.server.names import host_in_url, own_names, reachable
 from tokmill.flows.server.pages import PAGES, PREFIX
 from tokmill.flows.server.registration import Registration, run_module
 from tokmill.flows.server.served_folder import ServedFolder
-from tokmill.flows.server.settings import PRIVATE
+from tokmill.flows.server.settings import PRIVATE, SERVER
 from tokmill.flows.server.store_lock import lock_store
 from tokmill.flows.server.watching import Watch
 from tokmill.tasks.store.mirrors import url_of
@@ -110,6 +110,7 @@ def _server(address: Address) -> list[str]:
 def _environment(address: Address, served: ServedFolder, logs: Path, any_profile: bool) -> dict[str, str]:
     """Return the environment of server and worker."""
     return {
+        **SERVER,
         **os.environ,
         **PRIVATE,
         **protection(address.names),

@@ -152,6 +152,17 @@ class Catalog:
         """
         return self._answered(lambda connection: answer(connection, sql, parameters))
 
+    def query_snapshot(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
+        """As `query`, without what is new since somebody last updated the catalog: a run does at its start.
+
+        Raises:
+            StoreError: as `query`.
+        """
+        try:
+            return self._snapshot.as_written(lambda connection: answer(connection, sql, parameters))
+        except StoreError:  # there is none, or it must be made again
+            return self.query(sql, parameters)
+
     def table(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> "pa.Table":
         """Return the rows of an SQL query as an Arrow table, whose columns have the query's types.
 

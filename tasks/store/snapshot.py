@@ -103,6 +103,15 @@ class Snapshot:
             self._say_broken(error)
             return self._ask_again(self.rebuild, ask)
 
+    def as_written(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
+        """Query the catalog as somebody last wrote it.
+
+        Raises:
+            StoreError: there is none, it has to be made again, or DuckDB rejects the query.
+        """
+        with reading(self._path) as connection:
+            return ask(connection)
+
     def sync(self) -> None:
         """Add the rows of new and changed files, and drop those of files that no longer exist.
 

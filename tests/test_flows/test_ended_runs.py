@@ -7,13 +7,17 @@ import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Timer
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tests.test_flows.corpora import words
 from tests.test_flows.processes import processes_with
 from tests.test_flows.served import POLL, Service
+from tokmill.flows.run.ending import cancel_tasks
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -148,3 +152,20 @@ def awaits_its_end(process: int) -> bool:
     status = Path(f"/proc/{process}/status").read_text("ascii")
     pending = next(line.split()[1] for line in status.splitlines() if line.startswith("ShdPnd:"))
     return bool(int(pending, 16) & 1 << (signal.SIGTERM - 1))
+
+
+def test_a_task_run_that_the_server_hears_of_late_is_cancelled_too(service: Service) -> None:
+    flow = service.call("/flows/", {"name": "late"})
+    run = service.call("/flow_runs/", {"flow_id": flow["id"], "state": {"type": "RUNNING"}})
+    early, late = uuid4(), uuid4()
+    said = {"flow_run_id": run["id"], "task_key": "late", "state": {"type": "RUNNING"}}
+    service.call("/task_runs/", {**said, "id": str(early), "dynamic_key": "early"})
+    hears = Timer(0.5, service.call, ["/task_runs/", {**said, "id": str(late), "dynamic_key": "late"}])
+
+    hears.start()
+    with temporary_settings({PREFECT_API_URL: f"{service.url}/api"}):
+        cancel_tasks(run["id"], [early, late])
+    hears.join()
+
+    states = [service.call(f"/task_runs/{task_run}")["state_type"] for task_run in (early, late)]
+    assert states == ["CANCELLED", "CANCELLED"]
