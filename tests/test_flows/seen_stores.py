@@ -55,6 +55,10 @@ class SeenStore(ABC):
                 found[record["kind"], record["fingerprint"]] = content
         return found
 
+    def num_of(self, kind: str) -> int:
+        """Return how many artifacts of a kind there are."""
+        return sum(f"/{kind}/" in f"/{name}" and name.endswith(f"/{_RECORD}") for name in self._names())
+
     def digests(self) -> dict[Artifact, str]:
         """Return the digest of every artifact's content."""
         return {key: json.loads(record)["content_digest"] for key, record in self.records().items()}

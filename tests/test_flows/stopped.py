@@ -23,7 +23,7 @@ from tests.test_flows.processes import processes_with
 from tests.test_flows.seen_stores import SeenStore
 from tests.test_flows.served import POLL, Service, wait_for_line
 
-WAIT_SECONDS = 300  # how long anything may take before the test gives up; no measure of speed
+WAIT_SECONDS = 600  # how long anything may take before the test gives up; no measure of speed
 FILES, FILE_BYTES = 8, 1_000_000
 _LOOKS_PER_QUESTION = 40
 FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
@@ -166,10 +166,12 @@ class Running:
         The server learns of a task's start some time after it, so it is not asked.
         """
         kind, looks = KIND_OF[stage], count()
+        before = self.store.num_of(kind)
 
         def begun() -> bool:
             if next(looks) % _LOOKS_PER_QUESTION == 0:
                 assert self.state["type"] not in FINAL, f"{stage} did not begin: {self.state}"
+                return self.store.num_of(kind) > before  # a short stage that was never seen at work
             return self.store.at_work(kind)
 
         wait_until(begun, f"{stage} began", pause=0.05)
