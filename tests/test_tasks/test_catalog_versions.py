@@ -1,8 +1,9 @@
 """Catalogs of every earlier version become one of this version; one of a newer version is left alone.
 
 `tests/golden/catalogs-before.zip` holds a small store for each form that the catalog ever had, made by the
-code of that time: `1`; `2`, `2-how` and `2-attempts`, which had one number for three forms of the runs; `3`,
-`4` and `5`, of which the last two have remarks on the run, too. Whoever raises `VERSION` adds the one before.
+code of that time: `1`; `2`, `2-how` and `2-attempts`, which had one number for three forms of the runs; `3`;
+`4` and `5`, which have remarks on the run, too; `6`, which also has a removed artifact. Whoever raises
+`VERSION` adds the one before.
 """
 
 import os
@@ -18,7 +19,7 @@ from tokmill.tasks.store import Store
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.migrating import VERSION, backup_path
 
-EARLIER = {"1": 1, "2": 2, "2-how": 2, "2-attempts": 2, "3": 3, "4": 4, "5": 5}
+EARLIER = {"1": 1, "2": 2, "2-how": 2, "2-attempts": 2, "3": 3, "4": 4, "5": 5, "6": 6}
 ARCHIVE = Path(__file__).parents[1] / "golden" / "catalogs-before.zip"
 
 
@@ -62,6 +63,13 @@ def test_remarks_on_runs_outlive_a_migration(earlier):
     said = store.catalog.query("SELECT action, text FROM run_annotations ORDER BY moment")
     remarks = [("tag", "winner"), ("note", "the best of May")]
     assert [(row["action"], row["text"]) for row in said] == (remarks if version >= 4 else [])
+
+
+def test_tombstones_are_rows_after_a_migration(earlier):
+    store, version = earlier
+    removed = store.catalog.query("SELECT kind, name, label, user_name, reason FROM removed")
+    left = {"kind": "text", "name": "web/9", "label": "v1", "user_name": "someone", "reason": ""}
+    assert removed == ([left] if version >= 6 else [])
 
 
 def test_a_query_migrates_an_earlier_catalog_and_keeps_it(earlier):
