@@ -32,6 +32,12 @@ _USERS = """
     JOIN artifacts a ON a.fingerprint = i.fingerprint
     ORDER BY a.kind, a.name, a.fingerprint, i.role, i.digest
 """
+_REMOVED = """
+    SELECT DISTINCT i.input_kind AS kind, i.input_fingerprint AS fingerprint
+    FROM inputs i JOIN removed r ON r.fingerprint = i.input_fingerprint
+    ANTI JOIN artifacts a ON a.fingerprint = i.input_fingerprint
+    ORDER BY ALL
+"""
 _EQUALS = "SELECT kind, content_digest, fingerprint FROM artifacts ORDER BY ended DESC"
 
 
@@ -50,6 +56,28 @@ def lineage(store: Store, ref: ArtifactRef, direction: Direction = "up") -> Grap
     if direction in ("down", "both"):
         _walk_down(store, graph, root)
     return graph
+
+
+def removed_between(store: Store) -> list[Record]:
+    """Return the records of the removed artifacts that others in the store were made from, over any steps.
+
+    The catalog has no inputs of them, so that whoever follows these leaves out what is behind them.
+
+    Raises:
+        StoreError: a tombstone cannot be read.
+    """
+    waiting = [(row["kind"], row["fingerprint"]) for row in store.catalog.query(_REMOVED)]
+    seen, found = set(waiting), []
+    while waiting:
+        left = store.tombstone(*waiting.pop())
+        if left is None:  # it is there, and in the catalog
+            continue
+        found.append(left.record)
+        inputs = {(entry.kind, entry.fingerprint) for entry in left.record.inputs}
+        new = {(kind, owner) for kind, owner in inputs if kind and owner} - seen
+        seen |= new
+        waiting += sorted(new)
+    return found
 
 
 def _walk_up(store: Store, graph: Graph, root: Record) -> None:

@@ -7,6 +7,8 @@ that was made of them:
     contains    its text or tokens: corpora (their account of it), encoded shards, mixtures, packings, exports
     made from   what was counted, learned or measured with it, and what was made of that in turn
 
+The way leads on through artifacts that were removed, by the records in their tombstones.
+
 Whether a packing has a piece of it, and in how many sequences, is read from the pieces that it lists. One
 that cannot be read stays in the answer, with the reason.
 """
@@ -25,6 +27,8 @@ from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.shards import PieceRows
 from tokmill.tasks.formats.text.resolving import origin_digest
 from tokmill.tasks.store.digest import digest_file
+from tokmill.tasks.store.lineage import removed_between
+from tokmill.tasks.store.record import Record
 from tokmill.tasks.store.store import Store
 
 Holds: TypeAlias = Literal["contains", "made from", "unknown"]
@@ -35,16 +39,25 @@ _INGESTED = """
     WHERE a.stage = 'ingest' AND i.role = 'files' GROUP BY ALL ORDER BY a.name, a.fingerprint
 """
 _DOWN = """
-    WITH RECURSIVE down(fingerprint, has_text) AS (
+    WITH RECURSIVE made AS NOT MATERIALIZED (
+        SELECT fingerprint, kind, content_digest FROM artifacts
+        UNION ALL
+        SELECT unnest($removed::VARCHAR[]), unnest($kinds::VARCHAR[]), unnest($contents::VARCHAR[])
+    ), uses AS NOT MATERIALIZED (
+        SELECT fingerprint, role, input_kind, digest FROM inputs
+        UNION ALL
+        SELECT unnest($users::VARCHAR[]), unnest($roles::VARCHAR[]), unnest($used_kinds::VARCHAR[]),
+               unnest($used::VARCHAR[])
+    ), down(fingerprint, has_text) AS (
         SELECT unnest($corpora::VARCHAR[]), false
         UNION
-        SELECT i.fingerprint, a.kind = 'encoded_shard' FROM inputs i JOIN artifacts a USING (fingerprint)
+        SELECT i.fingerprint, a.kind = 'encoded_shard' FROM uses i JOIN made a USING (fingerprint)
         WHERE i.input_kind IS NULL AND i.digest IN (SELECT unnest($shards::VARCHAR[]))
         UNION
         SELECT i.fingerprint,
                d.has_text AND i.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed', 'shard')
-        FROM down d JOIN artifacts m ON m.fingerprint = d.fingerprint
-        JOIN inputs i ON i.input_kind = m.kind AND i.digest = m.content_digest
+        FROM down d JOIN made m ON m.fingerprint = d.fingerprint
+        JOIN uses i ON i.input_kind = m.kind AND i.digest = m.content_digest
     )
     SELECT a.kind, a.name, a.label, a.fingerprint, a.content_digest, bool_or(d.has_text) AS has_text
     FROM down d JOIN artifacts a ON a.fingerprint = d.fingerprint
@@ -108,7 +121,7 @@ def impact_of(store: Store, name: str) -> Impact:
 
     Raises:
         TracingError: no corpus of the store lists such a file, or such a row of it.
-        StoreError: a corpus that lists it cannot be read.
+        StoreError: a corpus that lists it, or a tombstone, cannot be read.
     """
     corpora = store.catalog.query(_INGESTED)
     wanted, row = name, None
@@ -128,7 +141,7 @@ def impact_of(store: Store, name: str) -> Impact:
         raise TracingError(f"{name!r}: the file has no row {row}; rows count from 0")
     shards = sorted({place.text for its in places.values() for place in its})
     given = {"corpora": [corpus.fingerprint for corpus, its in places.items() if its], "shards": shards}
-    rows = store.catalog.query(_DOWN, given)
+    rows = store.catalog.query(_DOWN, given | _rows_of_removed(removed_between(store)))
     every = [place for its in places.values() for place in its]
     return Impact(files, row, [_affected(store, each, every) for each in rows])
 
@@ -151,6 +164,20 @@ def _found(
         wanted = digest_file(Path(wanted))  # it was moved or copied since
     by_content = ((_ref(row), list(_files_of(store, _ref(row), None, wanted))) for row in corpora)
     return [(ref, files) for ref, files in by_content if files]
+
+
+def _rows_of_removed(records: Sequence[Record]) -> dict[str, list[str | None]]:
+    """Return what the catalog would have of removed artifacts, column by column."""
+    inputs = [(record, entry) for record in records for entry in record.inputs]
+    return {
+        "removed": [record.fingerprint for record in records],
+        "kinds": [record.kind for record in records],
+        "contents": [record.content_digest for record in records],
+        "users": [record.fingerprint for record, _ in inputs],
+        "roles": [entry.role for _, entry in inputs],
+        "used_kinds": [entry.kind for _, entry in inputs],
+        "used": [entry.digest for _, entry in inputs],
+    }
 
 
 def _ref(row: Mapping[str, Any]) -> ArtifactRef:

@@ -163,6 +163,17 @@ def test_takedown_from_impact_to_the_records_that_stay(line, store):
     assert store.verify() == []
 
 
+def test_the_way_leads_on_behind_a_removed_version(line, store):
+    """Another document of the same file is in the new version, which was made from the removed one."""
+    name = f"{line.texts / 'web' / 'pages.jsonl'}:1"
+    new = take_down(Origins.of(store, line.packed), ["web:pages.jsonl:0"]).record
+    before = held(impact_of(store, name))
+    removed = store.remove(line.packed, with_dependents=True)
+    after = held(impact_of(store, name))
+    assert after[new.reference].holds == "contains"
+    assert after == {key: each for key, each in before.items() if key not in {r.reference for r in removed}}
+
+
 @pytest.mark.objects
 def test_nothing_of_the_document_is_left_in_a_bucket(line, bucket, request, tmp_path, monkeypatch):
     """The bytes go from the bucket itself, and not only from what a listing shows."""
