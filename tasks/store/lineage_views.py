@@ -4,7 +4,8 @@ A row is an artifact, another that it was made from (`up`) or that was made from
 of steps between them on the shortest way. The laws:
 
 - `lineage_up` of an artifact has what `tokmill lineage --up` shows (of an input that is gone, every artifact
-  with its content), and `lineage_down` what `--down` shows;
+  with its content; nothing behind one that was removed, whose inputs only its tombstone has), and
+  `lineage_down` what `--down` shows;
 - a filter by constants on `fingerprint` or `artifact` is applied before the walk, so that a question about
   one artifact costs one walk; without such a filter, every pair of the store is found;
 - each view is a table function of a fingerprint as well, which can be the result of a subquery;
