@@ -53,7 +53,7 @@ def draw(renderable: RenderableType, width: int | None = None) -> None:
         console.print(renderable)
         return
     if (
-        isinstance(renderable, Listing)
+        isinstance(renderable, PlainTable)
         and console.width == _UNBOUNDED_COLUMNS
         and (text := renderable.plain())
     ):
@@ -105,7 +105,7 @@ def table(
     right: Sequence[str] = (),
     *,
     wrap: bool = False,
-) -> "Listing":
+) -> "PlainTable":
     """Return a table with one line per row.
 
     Args:
@@ -114,7 +114,7 @@ def table(
         right: columns that hold numbers.
         wrap: whether the last column is wrapped, not cut, if the terminal is too narrow.
     """
-    made = Listing(columns, rows, right)
+    made = PlainTable(columns, rows, right)
     for index, column in enumerate(columns):
         side: Literal["left", "right"] = "right" if column in right else "left"
         last = index == len(columns) - 1
@@ -126,7 +126,7 @@ def table(
     return made
 
 
-class Listing(Table):
+class PlainTable(Table):
     """A table whose lines can be written without rich, which takes 0.4 ms for each.
 
     Args:

@@ -64,10 +64,8 @@ def remove(
     with watching(layout) as watch:
         _check_unheld(watch, order)
         for each in order:
-            unless, because = (
-                partial(watch.unless_held, each.fingerprint),
-                reason or why.get(each.fingerprint, ""),
-            )
+            unless = partial(watch.unless_held, each.fingerprint)
+            because = reason or why.get(each.fingerprint, "")
             if not remove_one(layout, each, unless=unless, reason=because):
                 _check_unheld(watch, [each])
     catalog.register(*(layout.artifact(each.kind, each.fingerprint) / RECORD_FILE for each in order))

@@ -152,7 +152,7 @@ def rows_of(described: Described, nodes: Sequence[Mapping[str, Any]]) -> list[di
                 "content": node["content_digest"][:12],
                 "made (UTC)": record.timings.ended[:16].replace("T", " ") if record else "",
                 "run": run_of(record)[:8] if record else "",
-                "of": node["notice"],
+                "note": node["notice"],
             }
         )
     return rows
