@@ -11,9 +11,10 @@ from tokmill.tasks.store.indexing import Report
 from tokmill.tasks.store.integrity import Problem, Verify
 from tokmill.tasks.store.lineage import lineage
 from tokmill.tasks.store.provenance import Provenance
+from tokmill.tasks.store.realizing import Realized
 from tokmill.tasks.store.record import InputEntry, Record, Timings, read_record
 from tokmill.tasks.store.runs import Run, RunArtifact
-from tokmill.tasks.store.store import Realized, Store
+from tokmill.tasks.store.store import Store
 
 __all__ = [
     "NOT_IN_FINGERPRINT",

@@ -12,13 +12,11 @@ two of them ask for the same fingerprint at once, it is made once. The files are
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.stage import ArtifactRef, How, Request
+from tokmill.tasks.core.stage import ArtifactRef, Request
 from tokmill.tasks.store.canonical import Json
 from tokmill.tasks.store.catalog import Catalog, Row
 from tokmill.tasks.store.collecting import Garbage, collect, find_garbage
@@ -34,12 +32,13 @@ from tokmill.tasks.store.layout import RECORD_FILE, Layout, check_kind, check_na
 from tokmill.tasks.store.leases import Lease, at_work, hold
 from tokmill.tasks.store.mirrors import local_root, url_of
 from tokmill.tasks.store.provenance import Provenance
-from tokmill.tasks.store.publish import handed_over, make, sweep, sweep_locks
+from tokmill.tasks.store.publish import sweep, sweep_locks
+from tokmill.tasks.store.realizing import Maker, Realized
 from tokmill.tasks.store.record import Record, input_entries, read_record
 from tokmill.tasks.store.references import resolve
 from tokmill.tasks.store.removing import remove
 from tokmill.tasks.store.shelf import Shelf
-from tokmill.tasks.store.storage import STORAGE, DamagedError, holding
+from tokmill.tasks.store.storage import STORAGE, DamagedError
 from tokmill.tasks.store.superseding import superseded
 from tokmill.tasks.store.tombstones import Tombstone, tombstone
 from tokmill.tasks.store.verifying import store_problems
@@ -52,19 +51,6 @@ Records: TypeAlias = list[Record]
 Superseded: TypeAlias = dict[str, list[str]]
 
 _LOG = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class Realized:
-    """The result of `realize`: the artifact, and whether it was made, found, or waited for."""
-
-    ref: ArtifactRef
-    how: How
-
-    @property
-    def cached(self) -> bool:
-        """Whether it was not made by this call."""
-        return self.how != "made"
 
 
 class Store:
@@ -169,7 +155,8 @@ class Store:
         hold([owner, *(entry.fingerprint for entry in input_entries(request.inputs) if entry.fingerprint)])
         found = None if refresh else self._shelf.find(request, owner, verify, say)
         if found is None:
-            realized = self._realize_alone(request, owner, provenance, say, verify, refresh=refresh)
+            maker = Maker(self.layout, self._shelf, self.arriving)
+            realized = maker.realized_alone(request, owner, provenance, say, verify, refresh=refresh)
         else:
             realized = Realized(found, "cached")
         if realized.cached:
@@ -360,43 +347,6 @@ class Store:
         """Remove the unfinished directories of dead processes; return them."""
         sweep_locks(self.layout)
         return sweep(self.layout)
-
-    def _realize_alone(
-        self,
-        request: Request,
-        owner: str,
-        provenance: Provenance | None,
-        say: Report,
-        verify: Verify,
-        *,
-        refresh: bool,
-    ) -> Realized:
-        """Make the artifact while no other process does, unless one has made it by now."""
-        waited_for = list[str]()
-
-        def wait(who: str) -> None:
-            waited_for.append(who)
-            say(f"{request.stage.kind}/{request.name} is being made by {who}; waiting for it")
-
-        with holding(self._shelf.lock(request.stage.kind, owner), wait):
-            found = self._shelf.find(request, owner, verify, say, owned=True)
-            if found is not None and not refresh:
-                return Realized(found, "waited" if waited_for else "cached")
-            if left := tombstone(self.layout, request.stage.kind, owner):
-                say(f"{left.record.reference} was removed on {left.removed[:10]}, and is made again")
-            return self._made(request, provenance or Provenance.collect(), say, found)
-
-    def _made(
-        self, request: Request, provenance: Provenance, say: Report, found: ArtifactRef | None
-    ) -> Realized:
-        """Make the artifact; its inputs are kept in the cache as long as that takes."""
-        replaced = None if found is None else partial(self._shelf.set_aside_replaced, found, say)
-        with handed_over(request.inputs, self.arriving, self._shelf.set_aside_unfetched) as inputs:
-            made = make(self.layout, request, inputs, provenance, replaced)
-        if made.is_first:
-            return Realized(made.record.ref, "made")
-        say(f"{made.record.reference} was published by another machine first; that one is used")
-        return Realized(made.record.ref.model_copy(update={"name": request.name}), "waited")
 
     def _register(self, ref: ArtifactRef, say: Report) -> None:
         """Add a newly published artifact to the catalog."""

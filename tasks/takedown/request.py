@@ -18,8 +18,8 @@ from tokmill.tasks.store.arriving import ArrivingPath
 from tokmill.tasks.store.canonical import canonical_json
 from tokmill.tasks.store.digest import digest_bytes
 from tokmill.tasks.store.integrity import file_damages
+from tokmill.tasks.store.realizing import Realized
 from tokmill.tasks.store.record import Record
-from tokmill.tasks.store.store import Realized
 from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
 from tokmill.tasks.takedown.holders import Holder, holders_of
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
