@@ -68,7 +68,8 @@ def listed(store: Store, kind: str | None, *, every: bool, most: int | None = No
         raise UsageError(f"ls: {store.location} has no {kind}{suggestion(kind, kinds, known_as='it has')}")
     (number,) = store.catalog.query(_NUMBERS, {"kind": kind})
     num_asked = number["versions" if every else "names"]
-    return Listing(versions, number["versions"] - num_asked, num_asked - len(versions))
+    beyond = num_asked - len(versions) if len(versions) == most else 0  # others may publish in between
+    return Listing(versions, number["versions"] - num_asked, max(beyond, 0))
 
 
 def listing_table(store: Store, rows: list[dict[str, Any]]) -> Table:
