@@ -217,6 +217,10 @@ def test_search_finds_folded_artifacts_and_source_files(browser: webdriver.Chrom
     field = browser.find_element(By.ID, "search")
     field.send_keys("p.web/7@")
     assert boxes(browser, ".match") == ["text p.*"]
+    tick = browser.find_element(By.CSS_SELECTOR, '#folds [data-kind="text"]')
+    tick.click()
+    assert boxes(browser, ".match") == ["text p.web/7@v1"]
+    tick.click()
     field.send_keys(Keys.ENTER)
     assert record(browser).startswith("text/p.web/7@v1\none of 12 in text/p.*")
     field.clear()

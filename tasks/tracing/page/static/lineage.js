@@ -46,6 +46,7 @@ class Lineage {
   redraw() {
     const chosen = this.chosen;
     this.draw();
+    this.highlight();
     this.choose(this.graph.boxOf.get(chosen.key) ?? chosen.key, chosen);
     this.fit();
   }
@@ -218,10 +219,14 @@ class Lineage {
     const wanted = $("search").value.trim().toLowerCase();
     this.found = wanted ? this.nodes.filter((_, place) => this.texts[place].includes(wanted)) : [];
     this.place = -1;
-    const keys = new Set(this.found.map((node) => this.graph.boxOf.get(node.key)));
-    for (const [key, mark] of this.marks) mark.classList.toggle("match", keys.has(key));
+    this.highlight();
     const first = this.found.length === 1 ? "Enter shows it." : "Enter shows the first.";
     $("found").textContent = !wanted ? "" : this.found.length ? `${this.found.length.toLocaleString("en")} found. ${first}` : "Nothing found.";
+  }
+
+  highlight() {
+    const keys = new Set(this.found.map((node) => this.graph.boxOf.get(node.key)));
+    for (const [key, mark] of this.marks) mark.classList.toggle("match", keys.has(key));
   }
 
   next() {
