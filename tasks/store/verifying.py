@@ -92,7 +92,7 @@ def _differences(connection: "DuckDBPyConnection", layout: Layout) -> Iterator[P
             if not STORAGE.exists(place.parent if place.name == RECORD_FILE else place):
                 if place.name == RECORD_FILE and _was_removed(connection, layout, place.parts[-3], key):
                     continue  # by a process that was killed then
-                message = "is in the catalog but no longer in the store; the next query drops it"
+                message = "is in the catalog but no longer in the store; its next update drops it"
                 yield Problem(_CATALOG, path, message)
         elif key in changed and (path.endswith(RECORD_FILE) or stamp == now[key][1:]):
             message = (

@@ -100,6 +100,7 @@ def test_what_the_catalog_knows_and_the_store_has_no_longer(store, place):
     (problem,) = store.verify()
     assert str(problem).startswith(f"catalog: text/{place.name}/record.json: ")
     assert len(store.list()) == 1
+    store.catalog.sync()  # the query may have been answered beside a catalog that was just written
     assert store.verify() == []
 
 
@@ -320,6 +321,7 @@ def a_link_to_itself(place):
 def test_a_place_that_holds_no_artifact_is_set_aside_and_made_again(store, place, harm):
     harm(place)
     assert [row["name"] for row in store.list()] == ["other"]
+    store.catalog.sync()
     (problem,) = store.verify()
     assert problem.artifact == f"text/{place.name}"
     assert store.lookup(REQUEST, report=lambda line: None) is None
