@@ -115,6 +115,17 @@ def test_the_standard_library_is_without_installed_packages() -> None:
     assert not [name for name in found if "site-packages" in name or "dist-packages" in name]
 
 
+def test_a_second_name_in_the_standard_library_is_left_out(tmp_path: Path, monkeypatch: Any) -> None:
+    make(tmp_path, "lib/data.py", "elsewhere.py")
+    (tmp_path / "lib" / "data_again.py").symlink_to("data.py")
+    (tmp_path / "lib" / "site.py").symlink_to(tmp_path / "elsewhere.py")
+    monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path / "lib"))
+
+    assert names(tmp_path, "{stdlib}/**/*.py") == ["data.py", "site.py"]
+    with pytest.raises(SourceError, match="are the same file"):
+        names(tmp_path, "lib/*.py")
+
+
 def test_placeholders_need_no_base() -> None:
     assert parse("{stdlib}", Path("/nowhere")).folder == Path(sysconfig.get_path("stdlib"))
     assert parse("{samples}/*.txt", Path("/nowhere")).folder.parts[-2:] == ("profiles", "samples")

@@ -39,7 +39,7 @@ class Pattern:
         text: the pattern as written in the profile.
         folder: the part without wildcards.
         parts: the components below `folder`, with wildcards; empty where `folder` is a file.
-        pruned: names of folders that are never entered.
+        pruned: names of folders that are never entered; of the standard library alone.
     """
 
     text: str
@@ -195,7 +195,7 @@ class _Walk:
     Attributes:
         matcher: selects the files.
         any_name: the same, but wildcards also match a leading dot.
-        pruned: names of folders that are not entered.
+        pruned: likewise; where there are any, a link to a file beside it is left out, too.
         skipped: collects files that only `any_name` matches, and irregular files.
     """
 
@@ -218,12 +218,21 @@ class _Walk:
                 elif self._is_hidden(entry) and self.any_name.goes_on(self.any_name.step(state, entry.name)):
                     self.skipped.hidden_folders.append(Path(entry.path))
             elif self.matcher.accepts(after):
-                yield from self._file(entry)
+                if not self._is_second_name(entry, real):
+                    yield from self._file(entry)
             elif self._is_hidden(entry) and self.any_name.accepts(self.any_name.step(state, entry.name)):
                 self.skipped.hidden_files.append(Path(entry.path))
 
     def _is_hidden(self, entry: os.DirEntry[str]) -> bool:
         return entry.name.startswith(".")
+
+    def _is_second_name(self, entry: os.DirEntry[str], folder: str) -> bool:
+        """Whether it is a link to a file beside it, as Debian has one in the standard library."""
+        return (
+            bool(self.pruned)
+            and entry.is_symlink()
+            and Path(os.path.realpath(entry.path)).parent == Path(folder)
+        )
 
     def _file(self, entry: os.DirEntry[str]) -> Iterator[Path]:
         if entry.is_file() or not Path(entry.path).exists():
