@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 
 from tokmill.tasks.formats.files.indices import check_within
 from tokmill.tasks.formats.files.manifests import readable
+from tokmill.tasks.formats.files.parquet import read_parquet
 
 
 def read_table(audit: Path, name: str, vocab_size: int) -> pa.Table:
@@ -22,7 +23,7 @@ def read_table(audit: Path, name: str, vocab_size: int) -> pa.Table:
     """
     file = audit / "catalog" / f"{name}.parquet"
     with readable(file, "table of an audit"):
-        table = pq.read_table(file)
+        table = read_parquet(file)
     check_within(file, "token_id", table["token_id"].to_numpy(), least=0, below=vocab_size)
     return table
 

@@ -32,11 +32,11 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.manifests import read_model
+from tokmill.tasks.formats.files.parquet import read_parquet
 from tokmill.tasks.formats.text.documents import DocumentBatch, Ints
 from tokmill.tasks.formats.text.selection import CorpusPart, Selection
 from tokmill.tasks.formats.text.shard import FileSegment, Shard, read_shard
@@ -191,7 +191,7 @@ class Corpus:
 
     def table(self, name: str) -> Any:
         """Return one of the tables (files, shards, segments, quarantine, held_out) as a pyarrow table."""
-        return pq.read_table(self.path / f"{name}.parquet")
+        return read_parquet(self.path / f"{name}.parquet")
 
     def locate(self, source: str, shard: int, ordinals: Ints) -> tuple[list[str], Ints, Ints]:
         """Find documents in their files.

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.manifests import readable
+from tokmill.tasks.formats.files.parquet import read_parquet
 from tokmill.tasks.formats.text.documents import Ints
 
 FILE = "documents.parquet"
@@ -58,7 +59,7 @@ def read_hashes(folder: Path) -> DocumentHashes:
     """
     file = folder / FILE
     with readable(file, "list of document hashes"):
-        table = pq.read_table(file)
+        table = read_parquet(file)
     if not table.schema.equals(_SCHEMA):
         raise StoreError(
             f"{file}: has the columns {table.schema.names}, not {_SCHEMA.names}; verify the store"

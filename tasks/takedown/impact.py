@@ -14,6 +14,7 @@ that cannot be read stays in the answer, with the reason.
 """
 
 import fnmatch
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -34,9 +35,13 @@ from tokmill.tasks.store.store import Store
 Holds: TypeAlias = Literal["contains", "made from", "unknown"]
 
 _INGESTED = """
-    SELECT a.fingerprint, a.name, a.content_digest, list((i.digest, i.origin)) AS files
-    FROM artifacts a JOIN inputs i USING (fingerprint)
-    WHERE a.stage = 'ingest' AND i.role = 'files' GROUP BY ALL ORDER BY a.name, a.fingerprint
+    SELECT fingerprint, name, content_digest FROM artifacts WHERE stage = 'ingest' ORDER BY name, fingerprint
+"""
+_FILES = """
+    SELECT a.fingerprint, a.name, a.content_digest, i.digest, i.origin
+    FROM inputs i JOIN artifacts a USING (fingerprint)
+    WHERE i.role = 'files' AND starts_with(i.origin, $start) AND a.stage = 'ingest'
+    ORDER BY a.name, a.fingerprint, i.digest
 """
 _DOWN = """
     WITH RECURSIVE made AS NOT MATERIALIZED (
@@ -123,13 +128,12 @@ def impact_of(store: Store, name: str) -> Impact:
         TracingError: no corpus of the store lists such a file, or such a row of it.
         StoreError: a corpus that lists it, or a tombstone, cannot be read.
     """
-    corpora = store.catalog.query(_INGESTED)
     wanted, row = name, None
-    found = _found(store, corpora, wanted)
+    found = _found(store, wanted)
     head, _, last = name.rpartition(":")
     if not found and head and last.isascii() and last.isdigit():
         wanted, row = head, int(last)
-        found = _found(store, corpora, wanted)
+        found = _found(store, wanted)
     if not found:
         raise TracingError(
             f"{name!r}: no corpus of {store.location} lists such a file; give its path, a glob, its URL or "
@@ -146,24 +150,29 @@ def impact_of(store: Store, name: str) -> Impact:
     return Impact(files, row, [_affected(store, each, every) for each in rows])
 
 
-def _found(
-    store: Store, corpora: Sequence[Mapping[str, Any]], wanted: str
-) -> list[tuple[ArtifactRef, list[FoundFile]]]:
+def _found(store: Store, wanted: str) -> list[tuple[ArtifactRef, list[FoundFile]]]:
     """The corpora that list a file of this name, each with its files; by content if no path is so."""
     is_digest = len(wanted) == 64 and not set(wanted) - set("0123456789abcdef")
     if not is_digest:
-        by_path = [
-            (_ref(row), chosen)
-            for row in corpora
-            if (chosen := {digest for digest, origin in row["files"] if origin and _is_named(origin, wanted)})
-        ]
-        if by_path:
-            return [(ref, list(_files_of(store, ref, chosen, None))) for ref, chosen in by_path]
+        if by_path := _named(store, wanted):
+            return [(ref, list(_files_of(store, ref, chosen, None))) for ref, chosen in by_path.items()]
         if not Path(wanted).is_file():
             return []
         wanted = digest_file(Path(wanted))  # it was moved or copied since
-    by_content = ((_ref(row), list(_files_of(store, _ref(row), None, wanted))) for row in corpora)
-    return [(ref, files) for ref, files in by_content if files]
+    corpora = map(_ref, store.catalog.query(_INGESTED))
+    by_content = ((corpus, list(_files_of(store, corpus, None, wanted))) for corpus in corpora)
+    return [(corpus, files) for corpus, files in by_content if files]
+
+
+def _named(store: Store, wanted: str) -> dict[ArtifactRef, set[str]]:
+    """The corpora that list files of this path, glob or URL, with the digests of these as inputs."""
+    path = wanted if "://" in wanted else str(Path(wanted).expanduser().absolute())
+    start = re.split(r"[*?\[]", path, maxsplit=1)[0]
+    found: dict[ArtifactRef, set[str]] = {}
+    for row in store.catalog.query(_FILES, {"start": start}):
+        if row["origin"] == path or fnmatch.fnmatchcase(row["origin"], path):
+            found.setdefault(_ref(row), set()).add(row["digest"])
+    return found
 
 
 def _rows_of_removed(records: Sequence[Record]) -> dict[str, list[str | None]]:
@@ -187,13 +196,6 @@ def _ref(row: Mapping[str, Any]) -> ArtifactRef:
         fingerprint=row["fingerprint"],
         content_digest=row["content_digest"],
     )
-
-
-def _is_named(origin: str, wanted: str) -> bool:
-    if "://" in wanted:
-        return origin == wanted or fnmatch.fnmatchcase(origin, wanted)
-    path = str(Path(wanted).expanduser().absolute())
-    return origin == path or fnmatch.fnmatchcase(origin, path)
 
 
 def _files_of(

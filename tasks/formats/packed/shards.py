@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tokmill.tasks.formats.files.indices import check_pieces
 from tokmill.tasks.formats.files.manifests import readable
+from tokmill.tasks.formats.files.parquet import read_parquet
 from tokmill.tasks.formats.packed.layout import PROVENANCE_SCHEMA, PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.plan import piece_columns
 from tokmill.tasks.formats.packed.shard_format import ShardReader, format_of
@@ -42,7 +42,7 @@ class PieceRows:
             StoreError: it is missing, is not Parquet, or its rows are not the pieces of the shard.
         """
         with readable(files.pieces, "table of pieces"):
-            table = pq.read_table(files.pieces)
+            table = read_parquet(files.pieces)
         columns = piece_columns(files.pieces, table, PROVENANCE_SCHEMA)
         entry = next(entry for entry in manifest.shards if entry.index == files.index)
         sequences = range(entry.first_sequence, entry.first_sequence + entry.num_sequences)
