@@ -83,8 +83,7 @@ class Line:
 
 
 DEFAULT = [
-    Line("threads", "folder", ("cancel ingest", "fail", "cancel encode")),
-    Line("processes", "folder", ("cancel count", "pause encode")),
+    Line("processes", "folder", ("cancel count", "fail", "pause encode")),
     Line("threads", "bucket", ("cancel train", "cancel pack")),
 ]
 ON_CLUSTERS = [
