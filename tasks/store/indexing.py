@@ -56,6 +56,11 @@ class Difference:
     stale: Sequence[str]
     times: Mapping[str, int] = field(default_factory=dict)
 
+    @property
+    def gone(self) -> bool:
+        """Whether the catalog has rows of a file that the store no longer has."""
+        return not self.changed.keys() >= {*self.stale}
+
     def __len__(self) -> int:
         """The number of files that differ."""
         return len(self.changed.keys() | {*self.stale})

@@ -3,8 +3,9 @@
 A query looks for what differs between the snapshot and the store (`tasks.store.indexing`), and is answered
 
     as it is              nothing differs
-    beside the snapshot   it is large, busy, not writable, or was written a moment ago (so that many readers
-                          beside a writer do not all write it): new rows are read into memory
+    beside the snapshot   it is large, busy, not writable, or was written a moment ago and nothing has gone
+                          since (so that many readers beside a writer do not all write it): new rows are
+                          read into memory
                           (`tasks.store.beside`)
     after an update       otherwise: the snapshot is replaced first (`tasks.store.connection`)
 
@@ -196,7 +197,8 @@ class Snapshot:
                 read = read_files(self._layout, difference.changed, unread.append)
                 is_same = not difference.stale and not read.rows["catalog_files"]
                 is_same = is_same and extra_tables_in_step(connection, self._layout)
-                if is_same or self.is_large() or self.was_just_written():
+                is_beside = self.is_large() or (self.was_just_written() and not difference.gone)
+                if is_same or is_beside:
                     self._say_each(unread)
                     if not is_same:
                         show_beside(connection, self._layout, difference, read, self._say)
