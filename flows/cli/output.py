@@ -19,6 +19,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from tokmill.flows.errors import UsageError
 from tokmill.flows.run.progress import Silent
 
 if TYPE_CHECKING:
@@ -76,6 +77,16 @@ class Notes(Silent):
     def note(self, text: str) -> None:
         """Write one line to standard error."""
         messages().print(Text(text, style="dim"), soft_wrap=True)
+
+
+def require_new(command: str, file: Path) -> None:
+    """Refuse to write over a file that is there.
+
+    Raises:
+        UsageError: it exists.
+    """
+    if file.exists():
+        raise UsageError(f"{command}: {file} exists; name a new file")
 
 
 def shown(path: Path) -> str:

@@ -8,7 +8,7 @@ import typer
 
 from tokmill.flows.cli.app import FAILED, app, examples
 from tokmill.flows.cli.options import ArtifactArgument, JsonOption, StoreOption
-from tokmill.flows.cli.output import draw, messages, print_json, say
+from tokmill.flows.cli.output import draw, messages, print_json, require_new, say
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted, key_figures, labelled
 
@@ -142,8 +142,7 @@ def lineage(
 def _write_page(store: "Store", graph: "Graph", html: Path) -> None:
     from tokmill.tasks.tracing.page.writing import write_page
 
-    if html.exists():
-        raise UsageError(f"lineage: {html} exists; name a new file")
+    require_new("lineage", html)
     write_page(store, graph, html, figures=key_figures, labelled=labelled)
     say(f"{html} shows {counted(len(graph.nodes), 'node')}")
 
@@ -181,8 +180,7 @@ def diff(
     if html is not None:
         from tokmill.tasks.comparing.page.two import write_page_of_two
 
-        if html.exists():
-            raise UsageError(f"diff: {html} exists; name a new file")
+        require_new("diff", html)
         write_page_of_two(found, html)
         say(f"{html} shows {found.a.reference} and {found.b.reference}")
     elif as_json:

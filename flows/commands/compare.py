@@ -8,7 +8,7 @@ import typer
 
 from tokmill.flows.cli.app import app, examples
 from tokmill.flows.cli.options import JsonOption, StoreOption
-from tokmill.flows.cli.output import draw, print_json, say, table
+from tokmill.flows.cli.output import draw, print_json, require_new, say, table
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted
 
@@ -126,8 +126,7 @@ def compare_runs(
     if html is not None:
         from tokmill.tasks.comparing.page.writing import write_page
 
-        if html.exists():
-            raise UsageError(f"compare: {html} exists; name a new file")
+        require_new("compare", html)
         write_page(comparison, html)
         say(f"{html} shows {len(references)} runs")
     elif as_json:

@@ -3,10 +3,12 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from tokmill.tasks.audit.report.payload import packed
 from tokmill.tasks.audit.report.svg import STYLE
+from tokmill.tasks.store.durable import reported_as
 
 
 def document(
@@ -43,6 +45,16 @@ def document(
             "</body></html>\n",
         ]
     )
+
+
+def write_document(path: Path, text: str) -> None:
+    """Write a page to where a person asked for it.
+
+    Raises:
+        StoreError: the file cannot be written.
+    """
+    with reported_as(f"{path} cannot be written"):
+        path.write_text(text, encoding="utf-8")
 
 
 def static(name: str, package: str = "tokmill.tasks.audit.report") -> str:

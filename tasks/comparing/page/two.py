@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import Final
 
 from tokmill.tasks.audit.report.markup import gap, note, section, table
-from tokmill.tasks.audit.report.page import document, static
+from tokmill.tasks.audit.report.page import document, static, write_document
 from tokmill.tasks.comparing.causes import Cause, value_text
 from tokmill.tasks.comparing.explaining import Explanation
 from tokmill.tasks.comparing.page.writing import cause_item, change_text
 from tokmill.tasks.store import Record
-from tokmill.tasks.store.durable import reported_as
 
 _CONTENTS: Final = {
     "artifacts": "Artifacts",
@@ -27,9 +26,7 @@ def write_page_of_two(found: Explanation, path: Path) -> None:
     Raises:
         StoreError: the file cannot be written.
     """
-    text = page_of_two(found)
-    with reported_as(f"{path} cannot be written"):
-        path.write_text(text, encoding="utf-8")
+    write_document(path, page_of_two(found))
 
 
 def page_of_two(found: Explanation) -> str:

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from tokmill.tasks.audit.report.markup import gap, note, section, table
-from tokmill.tasks.audit.report.page import document, static
+from tokmill.tasks.audit.report.page import document, static, write_document
 from tokmill.tasks.comparing.causes import Cause, value_text
 from tokmill.tasks.comparing.runs import Comparison, Line, change
 from tokmill.tasks.store import Run
-from tokmill.tasks.store.durable import reported_as
 
 _SHORT: Final = 8
 _FIRST_SHOWN: Final = (
@@ -42,9 +41,7 @@ def write_page(comparison: Comparison, path: Path) -> None:
     Raises:
         StoreError: the file cannot be written.
     """
-    text = page_of(comparison)
-    with reported_as(f"{path} cannot be written"):
-        path.write_text(text, encoding="utf-8")
+    write_document(path, page_of(comparison))
 
 
 def page_of(comparison: Comparison) -> str:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from tokmill.tasks.audit.report.markup import section, table
-from tokmill.tasks.audit.report.page import document, static
+from tokmill.tasks.audit.report.page import document, static, write_document
 from tokmill.tasks.store import Graph, Store
-from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.tracing.page.nodes import Described, Figures, Labelled, rows_of
 
 _PACKAGE: Final = "tokmill.tasks.tracing.page"
@@ -38,9 +37,7 @@ def write_page(store: Store, graph: Graph, path: Path, *, figures: Figures, labe
     Raises:
         StoreError: the file cannot be written, or a record cannot be read.
     """
-    text = page_of(store, graph, figures=figures, labelled=labelled)
-    with reported_as(f"{path} cannot be written"):
-        path.write_text(text, encoding="utf-8")
+    write_document(path, page_of(store, graph, figures=figures, labelled=labelled))
 
 
 def page_of(store: Store, graph: Graph, *, figures: Figures, labelled: Labelled) -> str:
