@@ -70,9 +70,10 @@ class Fault:
 
     Attributes:
         kind: answer: `status` without asking the server. cut: the connection is reset after `num_bytes` of
-            the answer's body. cut_upload: the same after `num_bytes` of the request's body, and the server
-            gets none of it. lose: the server gets the request, the client no answer. hold: waits until
-            `release` is called. slow: waits `seconds` before each piece of an answer.
+            the answer's body. cut_upload: the same after `num_bytes` of the request's body, or all of a
+            shorter one, and the server gets none of it. lose: the server gets the request, the client no
+            answer. hold: waits until `release` is called. slow: waits `seconds` before each piece of an
+            answer.
         matches: which requests.
         times: how often; None for always.
         skip: how many matching requests pass before.
@@ -215,8 +216,10 @@ class _Connection(socketserver.StreamRequestHandler):
                 delay.wait()
         if fault is not None and fault.kind == "cut_upload":
             self._expect(request)
-            self.rfile.read(fault.num_bytes)
-            self.server.faults.record(replace(request, num_received=fault.num_bytes))
+            # a client that has sent a shorter body whole would be left to wait for its answer
+            length = int(request.headers.get("content-length", fault.num_bytes))
+            received = self.rfile.read(min(fault.num_bytes, length))
+            self.server.faults.record(replace(request, num_received=len(received)))
             self._cut()
         body = self._body(request)
         request = replace(request, num_received=len(body))
