@@ -1,6 +1,9 @@
-"""`tokmill up` and `deploy`: start a Prefect server, and feed one."""
+"""`tokmill up`, `deploy` and `work`: start a Prefect server, feed one, and take its runs."""
 
+import os
 import shlex
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,7 +11,7 @@ import typer
 from tokmill.flows.cli.app import app, examples
 from tokmill.flows.cli.options import JsonOption, StoreOption
 from tokmill.flows.cli.output import messages, print_json, say
-from tokmill.flows.server.settings import prepare_terminal_run, require_prefect_home
+from tokmill.flows.server.settings import PRIVATE, prepare_terminal_run, require_prefect_home
 
 if TYPE_CHECKING:
     from tokmill.flows.server.served_folder import ServedFolder
@@ -70,18 +73,13 @@ def deploy(
     as_json: JsonOption = False,
 ) -> None:
     """Register deployments for this folder's profiles at the configured Prefect server."""
-    from pathlib import Path
-
     from tokmill.flows.figures import counted
-    from tokmill.flows.run.machine import open_store, store_url
 
     prepare_terminal_run()
     from tokmill.flows.deploying.registering import register
     from tokmill.flows.server.prefect_server import require_configured
-    from tokmill.flows.server.served_folder import ServedFolder
 
-    location = store_url(store)
-    served = ServedFolder.of(Path.cwd(), location if "://" in location else open_store(location).root, pool)
+    served = _served(store, pool)
     api = require_configured("deploy")
     problems: list[str] = []
     names: list[str] = []
@@ -99,8 +97,61 @@ def deploy(
         say(f"\nstart a worker:\n  {_worker(served)}")
 
 
+@app.command(
+    rich_help_panel="Work",
+    epilog=examples(
+        "PREFECT_API_URL=http://prefect.example.org/api tokmill work --store /data/store",
+        "tokmill work --pool tokmill-corpora-3f2a91 --queue night --limit 1",
+    ),
+)
+def work(
+    store: StoreOption = None,
+    pool: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="A work pool; by default that of this folder and store."),
+    ] = None,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only runs of this queue of the pool; may be given several times."),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option(min=1, help="Runs at once on this machine; by default all that are due.")
+    ] = None,
+    allow_profiles: Annotated[
+        bool, typer.Option("--allow-profiles", help="Let runs name profiles outside this folder.")
+    ] = False,
+) -> None:
+    """Take runs from the configured Prefect server, in this folder; Ctrl-C stops it and what it runs."""
+    require_prefect_home()
+    os.environ.update({name: os.environ.get(name, value) for name, value in PRIVATE.items()})
+    from tokmill.flows.profile.served import SERVED
+    from tokmill.flows.server.prefect_server import require_configured, require_pool
+
+    served = _served(store, pool)
+    api = require_configured("work")
+    require_pool(served.work_pool)
+    if not allow_profiles:
+        os.environ[SERVED] = str(served.folder)
+    asked = ["--pool", served.work_pool, *(part for name in queue or () for part in ("--work-queue", name))]
+    if limit is not None:
+        asked += ["--limit", str(limit)]
+    profiles = "any folder" if allow_profiles else str(served.folder)
+    say(f"work: {api} · pool {served.work_pool} · profiles of {profiles} · Ctrl-C stops it")
+    sys.stdout.flush()
+    module = ["-m", "tokmill.flows.server.worker", "worker", "start"]
+    # in this process's place: whoever started this command signals the worker itself
+    os.execv(sys.executable, [sys.executable, *module, *asked])  # noqa: S606 - ourselves, and no shell
+
+
+def _served(store: str | None, pool: str | None) -> "ServedFolder":
+    """Return this folder with its store."""
+    from tokmill.flows.run.machine import open_store, store_url
+    from tokmill.flows.server.served_folder import ServedFolder
+
+    location = store_url(store)
+    return ServedFolder.of(Path.cwd(), location if "://" in location else open_store(location).root, pool)
+
+
 def _worker(served: "ServedFolder") -> str:
     """Return the command that starts a worker for a folder's pool."""
-    folder = shlex.quote(str(served.folder))
-    work = f"prefect worker start --pool {shlex.quote(served.work_pool)} --type process"
-    return f"cd {folder} && TOKMILL_SERVED={folder} {work}"
+    return f"cd {shlex.quote(str(served.folder))} && tokmill work --store {shlex.quote(str(served.store))}"

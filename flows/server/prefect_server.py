@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
 from prefect.client.base import ServerType, determine_server_type
-from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.context import SyncClientContext
+from prefect.exceptions import ObjectNotFound
 from prefect.settings import (
     PREFECT_API_URL,
     PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED,
@@ -77,6 +78,22 @@ def require_configured(command: str) -> str:
     with _configured(command):
         pass
     return str(PREFECT_API_URL.value())
+
+
+def require_pool(name: str) -> None:
+    """Refuse a work pool that the configured server does not have.
+
+    Raises:
+        ServeError: it has none of this name.
+    """
+    with get_client(sync_client=True) as client:
+        try:
+            client.read_work_pool(name)
+        except ObjectNotFound:
+            raise ServeError(
+                f"work: the server has no work pool {name!r}; register this folder with `tokmill deploy` "
+                "and the same --store, or name an existing pool with --pool"
+            ) from None
 
 
 @contextmanager

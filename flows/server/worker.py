@@ -1,4 +1,4 @@
-"""Prefect's worker, which has our flows imported before it takes a run.
+"""Prefect's worker, which has our flows imported before it takes a run, and checks each cancel at the server.
 
 It looks for hooks of a cancelled run in its own process, and so must import the flow. At the first one that
 would take seconds of those in which the run is to be shown as Cancelled.
@@ -7,10 +7,13 @@ would take seconds of those in which the run is to be shown as Cancelled.
 import runpy
 from importlib import import_module
 
+from tokmill.flows.server.attempt import check_cancels
+
 
 def main() -> None:
     """Run Prefect's command line with this process's arguments."""
     import_module("tokmill.flows.run.flow")  # by name: what runs flows imports what serves them
+    check_cancels()
     runpy.run_module("prefect", run_name="__main__", alter_sys=True)
 
 

@@ -105,10 +105,10 @@ def served(machine: Tokmill, store: str) -> Iterator[Service]:
 @contextmanager
 def worker(machine: Tokmill, pool: str, queue: str, environment: dict[str, str]) -> Iterator[None]:
     """Have a worker of a machine take the runs of one queue of a pool."""
-    command = ["worker", "start", "--pool", pool, "--work-queue", queue, "--type", "process"]
+    command = ["work", "--pool", pool, "--queue", queue]
     with (machine.folder.parent / "worker.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "prefect", *command],
+            [sys.executable, "-m", "tokmill", *command],
             cwd=machine.folder,
             env={**machine.environment, **environment},
             stdout=log,
