@@ -105,7 +105,7 @@ def served(machine: Tokmill, store: str) -> Iterator[Service]:
 @contextmanager
 def worker(machine: Tokmill, pool: str, queue: str, environment: dict[str, str]) -> Iterator[None]:
     """Have a worker of a machine take the runs of one queue of a pool."""
-    command = ["work", "--pool", pool, "--queue", queue]
+    command = ["work", "--pool", pool, "--queue", queue, "--allow-profiles"]
     with (machine.folder.parent / "worker.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "tokmill", *command],
