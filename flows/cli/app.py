@@ -12,7 +12,7 @@ FAILED, USAGE = 1, 2
 
 
 _ORDER = (
-    *("run", "plan", "up", "deploy", "doctor"),
+    *("run", "plan", "up", "deploy", "work", "doctor"),
     *("profiles", "init"),
     *("ls", "runs", "show", "lineage", "diff", "verify", "tag", "remove", "gc", "du", "sql", "catalog"),
     *("trace", "impact", "takedown", "export", "reproduce", "bundle", "push", "pull"),

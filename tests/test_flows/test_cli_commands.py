@@ -12,6 +12,7 @@ from tokmill.flows.commands.main import main
 from tokmill.flows.profile import load_profile
 
 COMMANDS = [
+    "work",
     "run",
     "plan",
     "up",
