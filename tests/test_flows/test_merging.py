@@ -1,5 +1,6 @@
 """Counts of many shards: merged in a tree by tasks of their own, to what adding them up at once gives."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -24,6 +25,7 @@ from tokmill.tasks.count.tree import FAN_IN
 from tokmill.tasks.ingest.stage import INGEST
 from tokmill.tasks.store import Store
 
+EVERYTHING = "TOKMILL_EVERYTHING" in os.environ
 SHARD_BYTES = 64 << 10
 PROFILE = """
 name = "many"
@@ -145,18 +147,24 @@ def test_a_shard_more_leaves_full_merges_alone(tmp_path: Path, threads: DirectTa
 
 
 @pytest.mark.slow
-def test_two_levels_of_merges_in_threads_and_processes_give_what_adding_up_at_once_gives(
-    tmp_path: Path, threads: DirectTasks
-) -> None:
-    profile = write_shards(tmp_path, FAN_IN**2 + 1)
-    stores = [Store.open(tmp_path / name) for name in ("threads", "processes")]
-    found = [run(counting(profile, stores[0]), stores[0], threads)]
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-        found.append(run(counting(profile, stores[1]), stores[1], ProcessTasks(pool)))
+def test_two_levels_of_merges_give_what_adding_up_at_once_gives(tmp_path: Path, threads: DirectTasks) -> None:
+    profile, store = write_shards(tmp_path, FAN_IN**2 + 1), Store.open(tmp_path / "store")
+    refs, rows = run(counting(profile, store), store, threads)
 
-    (refs, rows), (again, others) = found
-    assert refs == again
-    assert {task: row.ref for task, row in rows.items()} == {task: row.ref for task, row in others.items()}
     assert len(merges(rows)) == FAN_IN + 1
     assert merges(rows)[-1] == f"large/0-{FAN_IN**2 - 1}"
-    assert added_at_once(stores[0], refs, rows).content_digest == refs["counts"].content_digest
+    assert added_at_once(store, refs, rows).content_digest == refs["counts"].content_digest
+
+
+@pytest.mark.slow
+def test_processes_merge_to_what_threads_merge_to(tmp_path: Path, threads: DirectTasks) -> None:
+    """One level of merges; with TOKMILL_EVERYTHING two."""
+    profile = write_shards(tmp_path, FAN_IN**2 + 1 if EVERYTHING else FAN_IN + 1)
+    stores = [Store.open(tmp_path / name) for name in ("threads", "processes")]
+    refs, rows = run(counting(profile, stores[0]), stores[0], threads)
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        again, others = run(counting(profile, stores[1]), stores[1], ProcessTasks(pool))
+
+    assert refs == again
+    assert {task: row.ref for task, row in rows.items()} == {task: row.ref for task, row in others.items()}
+    assert len(merges(others)) == (FAN_IN + 1 if EVERYTHING else 1)
