@@ -12,11 +12,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.object_server import bucket, object_server
+from tests.other_services import other_bucket, other_services
 from tokmill.tokenizer.jit import make_ready
 from tokmill.tokenizer.jit.kernel import jit_disabled
 from tokmill.tokenizer.preparing import kernel_modules
 
-__all__ = ["bucket", "object_server"]  # fixtures for every folder
+__all__ = ["bucket", "object_server", "other_bucket", "other_services"]  # fixtures for every folder
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 

@@ -9,23 +9,30 @@ moment in which two writers may both win.
 import errno
 import inspect
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from tokmill.tasks.core.errors import RemoteError
 from tokmill.tasks.remote.exchanging import EXCHANGES, NONE, STATES
 from tokmill.tasks.remote.faults import ChangedError, persevering
 from tokmill.tasks.remote.services import Info
 
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "modified", "created")
 _LOG = logging.getLogger(__name__)
+# The library for Google's asks at first of what type a bucket is, by another protocol, and waits a minute
+# where that does not get through. Only zonal buckets need it; who has one sets the variable.
+_DEFAULTS = {"GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT": "false"}
 _ETAGS = ("ETag", "etag", "generation", "md5Hash", "content_md5")
 
 
 def connected_to(scheme: str) -> Any:
     """Return the file system of a scheme; raises ImportError or ValueError if there is none."""
+    for name, value in _DEFAULTS.items():
+        os.environ.setdefault(name, value)
     import fsspec
 
     return fsspec.filesystem(scheme, use_listings_cache=False, skip_instance_cache=True)
@@ -39,6 +46,15 @@ class Plain:
         self._filesystem = filesystem
         self._warned = False
         self._creates = "mode" in inspect.signature(_own(filesystem, "pipe_file")).parameters
+
+    def check(self, url: str) -> None:
+        """Refuse a name that the library takes for another: Azure's cuts off a `?` at the end."""
+        path, name = str(self._filesystem._strip_protocol(url)), url.partition("://")[2].rstrip("/")
+        if path != url and not name.endswith(path.strip("/")):
+            raise RemoteError(
+                f"{url}: the library for {self._scheme}:// takes this name for {path!r}; give the object one "
+                "without ?"
+            )
 
     def head(self, url: str) -> Info:
         """Return what is known of an object."""

@@ -49,6 +49,10 @@ class Info:
 class Service(Protocol):
     """One attempt at each operation; faults are those of the service's library."""
 
+    def check(self, url: str) -> None:
+        """Raise RemoteError for a name that the service's library takes for another."""
+        ...
+
     def head(self, url: str) -> Info:
         """Return what is known of an object."""
         ...
@@ -100,10 +104,13 @@ def service_of(url: str) -> Service:
     """Return the service of a URL.
 
     Raises:
-        RemoteError: the URL holds a password, its scheme is unknown, or its library is not installed.
+        RemoteError: the URL holds a password, its scheme is unknown, or its library is not installed, or
+            cannot reach this name.
     """
     check_url(url)
-    return _service(scheme_of(url), os.getpid())
+    service = _service(scheme_of(url), os.getpid())
+    service.check(url)
+    return service
 
 
 @functools.lru_cache(maxsize=32)
