@@ -80,6 +80,7 @@ class LargeStore:
             External(
                 digest=origin_digest(name, file.name, file.digest),
                 value={"path": str(self._text / name / file.name)},
+                about={"source": name, "name": file.name, "digest": file.digest, "size": 1},
             )
             for file in text_files(name)
         ]

@@ -229,6 +229,7 @@ def insert(
         "TIMESTAMP": pa.string(),
         "INTEGER": pa.int32(),
         "BIGINT": pa.int64(),
+        "UBIGINT": pa.uint64(),
         "DOUBLE": pa.float64(),
         "BOOLEAN": pa.bool_(),
     }

@@ -3,8 +3,9 @@
 Up follows the inputs in the records. An input is the artifact that the record names, if it still has the
 content that was used; else any artifact of that kind with that content; else the one that was removed, of
 which the record stays; else it is marked as missing. Down finds the artifacts that used an artifact's
-content, in the catalog alone. Artifacts made from another artifact with equal bytes count too, since nothing
-in them would differ. Inputs from outside of the store are one node per role.
+content, in the catalog alone, and goes on through removed ones. Artifacts made from another artifact with
+equal bytes count too, since nothing in them would differ. Inputs from outside of the store are one node per
+role.
 """
 
 from collections import deque
@@ -16,28 +17,28 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store.catalog import Row
 from tokmill.tasks.store.graph import Direction, Edge, Graph, Node
+from tokmill.tasks.store.lineage_views import ALL_ARTIFACTS, ALL_INPUTS
 from tokmill.tasks.store.record import InputEntry, Record
 from tokmill.tasks.store.store import Store
+from tokmill.tasks.store.tables import content_id
 
-_USERS = """
-    WITH RECURSIVE content(kind, digest) AS (
-        SELECT $kind::VARCHAR, $digest::VARCHAR
+_USERS = f"""
+    WITH RECURSIVE every AS NOT MATERIALIZED ({ALL_INPUTS}),
+    down(content) AS (
+        SELECT $content::UBIGINT
         UNION
-        SELECT a.kind, a.content_digest
-        FROM content c JOIN inputs i ON i.input_kind = c.kind AND i.digest = c.digest
-        JOIN artifacts a ON a.fingerprint = i.fingerprint
-    )
-    SELECT DISTINCT i.input_kind, i.digest, i.role, a.kind, a.name, a.label, a.fingerprint, a.content_digest
-    FROM content c JOIN inputs i ON i.input_kind = c.kind AND i.digest = c.digest
-    JOIN artifacts a ON a.fingerprint = i.fingerprint
-    ORDER BY a.kind, a.name, a.fingerprint, i.role, i.digest
-"""
-_REMOVED = """
-    SELECT DISTINCT i.input_kind AS kind, i.input_fingerprint AS fingerprint
-    FROM inputs i JOIN removed r ON r.fingerprint = i.input_fingerprint
-    ANTI JOIN artifacts a ON a.fingerprint = i.input_fingerprint
-    ORDER BY ALL
-"""
+        SELECT i.content_id FROM down JOIN every i ON i.input_content_id = down.content
+    ),
+    used AS (
+        SELECT input_content_id, role, fingerprint FROM every WHERE input_content_id IN (FROM down)
+    ),
+    made AS MATERIALIZED (SELECT * FROM ({ALL_ARTIFACTS}) WHERE content_id IN (FROM down))
+    SELECT DISTINCT u.input_content_id, u.role, a.kind, a.name, a.label, a.fingerprint, a.content_digest,
+           a.content_id, a.status
+    FROM used u JOIN made a ON a.fingerprint = u.fingerprint
+    ORDER BY a.kind, a.name, a.fingerprint, u.role, u.input_content_id
+"""  # noqa: S608 - constants
+# Joined with `down` instead of filtered by it, a million inputs become the hash table: 0.4 CPU s, not 0.1.
 _EQUALS = "SELECT kind, content_digest, fingerprint FROM artifacts ORDER BY ended DESC"
 
 
@@ -56,28 +57,6 @@ def lineage(store: Store, ref: ArtifactRef, direction: Direction = "up") -> Grap
     if direction in ("down", "both"):
         _walk_down(store, graph, root)
     return graph
-
-
-def removed_between(store: Store) -> list[Record]:
-    """Return the records of the removed artifacts that others in the store were made from, over any steps.
-
-    The catalog has no inputs of them, so that whoever follows these leaves out what is behind them.
-
-    Raises:
-        StoreError: a tombstone cannot be read.
-    """
-    waiting = [(row["kind"], row["fingerprint"]) for row in store.catalog.query(_REMOVED)]
-    seen, found = set(waiting), []
-    while waiting:
-        left = store.tombstone(*waiting.pop())
-        if left is None:  # it is there, and in the catalog
-            continue
-        found.append(left.record)
-        inputs = {(entry.kind, entry.fingerprint) for entry in left.record.inputs}
-        new = {(kind, owner) for kind, owner in inputs if kind and owner} - seen
-        seen |= new
-        waiting += sorted(new)
-    return found
 
 
 def _walk_up(store: Store, graph: Graph, root: Record) -> None:
@@ -99,25 +78,25 @@ def _walk_up(store: Store, graph: Graph, root: Record) -> None:
 
 def _walk_down(store: Store, graph: Graph, root: Node) -> None:
     """One query for all generations, and no records: an artifact may have ten thousand users."""
-    uses: dict[tuple[str, str], list[tuple[int, Row]]] = {}
-    rows = store.catalog.query(_USERS, {"kind": root.kind, "digest": root.content_digest})
-    for place, row in enumerate(rows):
-        uses.setdefault((row["input_kind"], row["digest"]), []).append((place, row))
-    generation, walked = [root], {root.key}
+    content = content_id(root.kind, root.content_digest)
+    uses: dict[int, list[tuple[int, Row]]] = {}
+    for place, row in enumerate(store.catalog.query(_USERS, {"content": content})):
+        uses.setdefault(row["input_content_id"], []).append((place, row))
+    generation, walked = {content: root.key}, {root.key}
     while generation:
-        makers = {(node.kind, node.content_digest): node.key for node in generation}
-        generation = []
+        makers, generation = generation, {}
         for _, row in sorted((use for content in makers for use in uses.get(content, ())), key=itemgetter(0)):
             user = _user(row)
             graph.add(user)
-            graph.edges.append(Edge(makers[row["input_kind"], row["digest"]], user.key, row["role"]))
+            graph.edges.append(Edge(makers[row["input_content_id"]], user.key, row["role"]))
             if user.key not in walked:
                 walked.add(user.key)
-                generation.append(user)
+                generation[row["content_id"]] = user.key
 
 
 def _user(row: Row) -> Node:
     return Node(
+        status=row["status"],
         key=row["fingerprint"],
         title=f"{row['kind']}/{row['name']}@{row['label']}",
         kind=row["kind"],

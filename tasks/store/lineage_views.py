@@ -4,8 +4,8 @@ A row is an artifact, another that it was made from (`up`) or that was made from
 of steps between them on the shortest way. The laws:
 
 - `lineage_up` of an artifact has what `tokmill lineage --up` shows (of an input that is gone, every artifact
-  with its content; nothing behind one that was removed, whose inputs only its tombstone has), and
-  `lineage_down` what `--down` shows;
+  with its content), and `lineage_down` what `--down` shows; both go on through artifacts that were removed,
+  of which the catalog has the inputs, too;
 - a filter by constants on `fingerprint` or `artifact` is applied before the walk, so that a question about
   one artifact costs one walk; without such a filter, every pair of the store is found;
 - each view is a table function of a fingerprint as well, which can be the result of a subquery;
@@ -32,6 +32,7 @@ VIEWS: Final[dict[str, tuple[str, ...]]] = {
         "input_label",
         "digest",
         "origin",
+        "status",
     ),
     "lineage_down": (
         "fingerprint",
@@ -42,52 +43,85 @@ VIEWS: Final[dict[str, tuple[str, ...]]] = {
         "user_name",
         "user_label",
         "digest",
+        "status",
     ),
 }
 """The views, with their columns."""
 
+ALL_ARTIFACTS: Final = """
+    SELECT fingerprint, kind, name, label, content_digest, content_id, stage, 'published' AS status
+    FROM artifacts
+    UNION ALL
+    SELECT r.fingerprint, r.kind, r.name, r.label, r.content_digest, r.content_id, r.stage, 'removed'
+    FROM removed r ANTI JOIN artifacts a ON a.fingerprint = r.fingerprint
+"""
+"""SQL: the artifacts that are in the store, and those that were removed and not made again."""
+
+_OF_INPUTS: Final = (
+    "fingerprint, role, digest, input_kind, input_name, input_fingerprint, origin, input_content_id, "
+    "content_id"
+)
+ALL_INPUTS: Final = f"SELECT {_OF_INPUTS} FROM inputs UNION ALL SELECT {_OF_INPUTS} FROM removed_inputs"  # noqa: S608
+"""SQL: their inputs; those of an artifact that was made again are there twice."""
+
 _FROM_UP: Final = f"""
-    WITH RECURSIVE up(key, kind, name, digest, origin, depth) AS (
-        SELECT fingerprint, kind, name, content_digest, NULL::VARCHAR, 0 FROM ({{root}})
+    WITH RECURSIVE every AS NOT MATERIALIZED ({ALL_INPUTS}),
+    gone AS NOT MATERIALIZED (
+        SELECT r.fingerprint, r.content_digest FROM removed r
+        ANTI JOIN artifacts a ON a.fingerprint = r.fingerprint
+    ),
+    up(key, kind, name, digest, content, origin, status, depth) AS (
+        SELECT fingerprint, kind, name, content_digest, content_id, NULL::VARCHAR, status, 0
+        FROM ({{root}})
         UNION
         SELECT coalesce(named.fingerprint, equal.fingerprint, i.input_fingerprint), i.input_kind,
-               i.input_name, i.digest, i.origin, up.depth + 1
-        FROM up JOIN inputs i ON i.fingerprint = up.key
+               i.input_name, i.digest, i.input_content_id, i.origin,
+               CASE WHEN i.input_kind IS NULL THEN 'external'
+                    WHEN coalesce(named.fingerprint, equal.fingerprint) IS NOT NULL THEN 'published'
+                    WHEN gone.fingerprint IS NOT NULL THEN 'removed' ELSE 'missing' END,
+               up.depth + 1
+        FROM up JOIN every i ON i.fingerprint = up.key AND i.content_id = up.content
         LEFT JOIN artifacts named
             ON named.fingerprint = i.input_fingerprint AND named.content_digest = i.digest
         LEFT JOIN artifacts equal
             ON named.fingerprint IS NULL AND equal.kind = i.input_kind AND equal.content_digest = i.digest
-        WHERE up.depth < {MOST_STEPS}
+        LEFT JOIN gone ON gone.fingerprint = i.input_fingerprint AND gone.content_digest = i.digest
+        WHERE up.depth < {MOST_STEPS} AND up.status IN ('published', 'removed')
     )
-    SELECT key, kind, name, digest, origin, min(depth) AS depth FROM up WHERE depth > 0 GROUP BY ALL
+    SELECT key, kind, name, digest, origin, status, min(depth) AS depth FROM up WHERE depth > 0 GROUP BY ALL
 """  # noqa: S608 - constants
 _FROM_DOWN: Final = f"""
-    WITH RECURSIVE down(key, kind, digest, depth) AS (
-        SELECT fingerprint, kind, content_digest, 0 FROM ({{root}})
+    WITH RECURSIVE every AS NOT MATERIALIZED ({ALL_INPUTS}),
+    down(content, depth) AS (
+        SELECT content_id, 0 FROM ({{root}})
         UNION
-        SELECT made.fingerprint, made.kind, made.content_digest, down.depth + 1
-        FROM down JOIN inputs i ON i.input_kind = down.kind AND i.digest = down.digest
-        JOIN artifacts made ON made.fingerprint = i.fingerprint
+        SELECT i.content_id, down.depth + 1
+        FROM down JOIN every i ON i.input_content_id = down.content
         WHERE down.depth < {MOST_STEPS}
-    )
-    SELECT key, min(depth) AS depth FROM down WHERE depth > 0 GROUP BY key
+    ),
+    used(content, depth) AS (SELECT content, min(depth) FROM down GROUP BY content)
+    SELECT i.fingerprint AS key, min(used.depth) + 1 AS depth
+    FROM used JOIN every i ON i.input_content_id = used.content GROUP BY i.fingerprint
 """  # noqa: S608
 _HEAD: Final = "a.fingerprint, a.kind || '/' || a.name || '@' || a.label AS artifact, walk.depth"
 _UP: Final = f"""
     SELECT {_HEAD}, walk.key AS input_fingerprint, walk.kind AS input_kind,
-           coalesce(other.name, walk.name) AS input_name, other.label AS input_label, walk.digest, walk.origin
-    FROM artifacts a, {{lateral}} ({{walk}}) walk LEFT JOIN artifacts other ON other.fingerprint = walk.key
+           coalesce(other.name, walk.name) AS input_name, other.label AS input_label, walk.digest,
+           walk.origin, walk.status
+    FROM ({ALL_ARTIFACTS}) a, {{lateral}} ({{walk}}) walk
+    LEFT JOIN ({ALL_ARTIFACTS}) other ON other.fingerprint = walk.key AND walk.status <> 'missing'
     WHERE walk.key IS DISTINCT FROM a.fingerprint
 """  # noqa: S608
 _DOWN: Final = f"""
     SELECT {_HEAD}, other.fingerprint AS user_fingerprint, other.kind AS user_kind, other.name AS user_name,
-           other.label AS user_label, other.content_digest AS digest
-    FROM artifacts a, {{lateral}} ({{walk}}) walk JOIN artifacts other ON other.fingerprint = walk.key
+           other.label AS user_label, other.content_digest AS digest, other.status
+    FROM ({ALL_ARTIFACTS}) a, {{lateral}} ({{walk}}) walk
+    JOIN ({ALL_ARTIFACTS}) other ON other.fingerprint = walk.key
     WHERE walk.key <> a.fingerprint
 """  # noqa: S608
 _QUERIES: Final = {"lineage_up": (_UP, _FROM_UP), "lineage_down": (_DOWN, _FROM_DOWN)}
-_OF_ROW: Final = "SELECT a.fingerprint, a.kind, a.name, a.content_digest"
-_OF_GIVEN: Final = "SELECT * FROM artifacts WHERE fingerprint = given"
+_OF_ROW: Final = "SELECT a.fingerprint, a.kind, a.name, a.content_digest, a.content_id, a.status"
+_OF_GIVEN: Final = f"SELECT * FROM ({ALL_ARTIFACTS}) WHERE fingerprint = given"  # noqa: S608
 
 
 def make_views(connection: "DuckDBPyConnection") -> None:

@@ -13,7 +13,6 @@ file size or a time that does not exist makes it unreadable.
 
 import errno
 import math
-import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -25,17 +24,18 @@ from tokmill.tasks.core.errors import FingerprintError, MachineError, StoreError
 from tokmill.tasks.core.faults import unreadable
 from tokmill.tasks.core.stage import Account, ArtifactRef, External, Inputs, Scalar
 from tokmill.tasks.store.canonical import plain
-from tokmill.tasks.store.digest import ByteCount, Digest, FileEntry, content_digest, digest_bytes
+from tokmill.tasks.store.digest import ByteCount, Digest, FileEntry, content_digest
 from tokmill.tasks.store.fingerprints import fingerprint
 from tokmill.tasks.store.layout import KIND_PATTERN, LABEL_PATTERN, NAME_PATTERN, RECORD_FILE
 from tokmill.tasks.store.provenance import Moment, Provenance
+from tokmill.tasks.store.sealing import broken_seal, sealed
 from tokmill.tasks.store.storage import STORAGE
 
 FORMAT_VERSION: Final = 3
 _UNSEALED_VERSION: Final = 1
 _MOST_BYTES = 256 << 20
 _KEPT_BYTES = 64 << 10
-_SEAL = re.compile(rb'\{\n "record_digest": "([0-9a-f]{64})",\n')
+_SEAL: Final = "record_digest"
 
 
 def _called(pattern: str) -> StringConstraints:
@@ -168,8 +168,7 @@ class Record(BaseModel):
 
 def encode_record(record: Record) -> bytes:
     """Return the bytes of a record's file, with the digest of all its other lines in the second one."""
-    body = record.model_dump_json(indent=1, exclude={"record_digest"}).encode("utf-8") + b"\n"
-    return b'{\n "record_digest": "%s",\n' % digest_bytes(body).encode("ascii") + body.removeprefix(b"{\n")
+    return sealed(_SEAL, record.model_dump_json(indent=1, exclude={_SEAL}).encode("utf-8") + b"\n")
 
 
 def unsealed(record: Record) -> bool:
@@ -242,13 +241,9 @@ def _check_seal(path: Path, data: bytes, record: Record) -> None:
         if problem:
             raise StoreError(f"{path}: {problem}; the record is damaged")
         return
-    seal = _SEAL.match(data)
-    if seal is None:
-        raise StoreError(f"{path}: the second line holds no digest of the others; the record is damaged")
-    if digest_bytes(b"{\n" + data[seal.end() :]) != seal[1].decode("ascii"):
-        raise StoreError(
-            f"{path}: its lines do not have the digest in the second line; it was changed after publication"
-        )
+    problem = broken_seal(_SEAL, data)
+    if problem:
+        raise StoreError(f"{path}: {problem}; the record is damaged")
 
 
 def contradictions(record: Record) -> Iterator[str]:

@@ -3,7 +3,8 @@
 This follows from the records alone. A takedown is made from the packed artifact that it replaces, and an
 exclusion (for packing again) from the mixture that it replaces. Artifacts made from a replaced one, such
 as an export or a card, are superseded as well. Since nothing is marked, no mark can be lost or left behind
-when a version is removed.
+when a version is removed. Instead of a replacement that was removed, the one that replaced it counts; a
+version whose replacements were all removed is superseded by nothing.
 """
 
 from collections.abc import Sequence
@@ -12,6 +13,7 @@ from typing import Final
 import orjson
 
 from tokmill.tasks.store.catalog import Catalog
+from tokmill.tasks.store.lineage_views import ALL_ARTIFACTS, ALL_INPUTS
 from tokmill.tasks.store.tombstones import MOST_REASON_CHARS
 
 TAKING_THE_PLACE: Final = (
@@ -23,24 +25,37 @@ MADE_FROM: Final = f"(NOT {TAKING_THE_PLACE} AND i.role NOT IN ('earlier_mixture
 """SQL: whether artifact `a` was made from its input `i` otherwise; a card only lists earlier versions."""
 
 _SUPERSEDED = f"""
-    WITH RECURSIVE superseded(fingerprint, maker) AS (
-        SELECT i.input_fingerprint, a.fingerprint
-        FROM inputs i JOIN artifacts a USING (fingerprint) WHERE {TAKING_THE_PLACE}
+    WITH RECURSIVE every AS NOT MATERIALIZED ({ALL_INPUTS}),
+    made AS NOT MATERIALIZED ({ALL_ARTIFACTS}),
+    replaced(fingerprint, maker) AS (
+        SELECT DISTINCT i.input_fingerprint, a.fingerprint
+        FROM every i JOIN made a USING (fingerprint) WHERE {TAKING_THE_PLACE}
+    ),
+    superseded(fingerprint, maker) AS (
+        FROM replaced
         UNION
         SELECT a.fingerprint, s.maker
         FROM superseded s
-        JOIN inputs i ON i.input_fingerprint = s.fingerprint
-        JOIN artifacts a ON a.fingerprint = i.fingerprint
+        JOIN every i ON i.input_fingerprint = s.fingerprint
+        JOIN made a ON a.fingerprint = i.fingerprint
         WHERE {MADE_FROM}
           AND a.stage IN ('pack_plan', 'pack_shard', 'pack', 'export_shard', 'export', 'card')
+    ),
+    standing(maker, there) AS (
+        SELECT DISTINCT maker, maker FROM superseded
+        UNION
+        SELECT s.maker, r.maker
+        FROM standing s JOIN replaced r ON r.fingerprint = s.there
+        WHERE s.there IN (SELECT fingerprint FROM made WHERE status = 'removed')
     )
     SELECT s.fingerprint, list_sort(list(DISTINCT m.kind || '/' || m.name || '@' || m.label)) AS makers,
            list_sort(list(DISTINCT m.params)) AS params
     FROM superseded s
+    JOIN standing t ON t.maker = s.maker
     JOIN artifacts f ON f.fingerprint = s.fingerprint
-    JOIN artifacts m ON m.fingerprint = s.maker
+    JOIN artifacts m ON m.fingerprint = t.there
     GROUP BY s.fingerprint
-"""  # noqa: S608 - a constant
+"""  # noqa: S608 - constants
 
 
 _ANY: Final = "SELECT 1 FROM artifacts WHERE stage IN ('takedown', 'exclude') LIMIT 1"

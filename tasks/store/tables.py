@@ -4,8 +4,12 @@ Every row follows from a single file of the store: a record, a label, an alias, 
 on one. So a file that appears, changes or goes affects its own rows only, and the catalog can be made again
 from the files at any time. The tables of runs are in `tasks.store.run_tables`, those of an artifact's
 `catalog/*.parquet` in `tasks.store.extra_tables`.
+
+Lineage goes from content to content, over a million inputs. So a content also has a number (`content_id`),
+by which DuckDB walks ten times as fast as by 64 digits.
 """
 
+import hashlib
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -14,7 +18,7 @@ from tokmill.tasks.core.stage import Account
 from tokmill.tasks.store.annotations import read_remark
 from tokmill.tasks.store.labels import ALIASES, LABELS, read_name, version_number
 from tokmill.tasks.store.layout import Layout, check_alias, check_kind, check_label, check_name
-from tokmill.tasks.store.record import Record, read_record
+from tokmill.tasks.store.record import InputEntry, Record, read_record
 from tokmill.tasks.store.run_tables import (
     RUN_KEYS,
     RUN_TABLES,
@@ -29,6 +33,20 @@ from tokmill.tasks.store.tombstones import Tombstone, read_tombstone, tombstone_
 
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = dict[str, list[Row]]
+
+_INPUTS: Final = {
+    "fingerprint": "VARCHAR",
+    "role": "VARCHAR",
+    "position": "BIGINT",
+    "digest": "VARCHAR",
+    "input_kind": "VARCHAR",
+    "input_name": "VARCHAR",
+    "input_fingerprint": "VARCHAR",
+    "origin": "VARCHAR",
+    "file_digest": "VARCHAR",
+    "input_content_id": "UBIGINT",
+    "content_id": "UBIGINT",
+}
 
 TABLES: Final[dict[str, dict[str, str]]] = {
     "artifacts": {
@@ -56,17 +74,9 @@ TABLES: Final[dict[str, dict[str, str]]] = {
         "deployment_id": "VARCHAR",
         "format_version": "INTEGER",
         "peak_bytes": "BIGINT",
+        "content_id": "UBIGINT",
     },
-    "inputs": {
-        "fingerprint": "VARCHAR",
-        "role": "VARCHAR",
-        "position": "BIGINT",
-        "digest": "VARCHAR",
-        "input_kind": "VARCHAR",
-        "input_name": "VARCHAR",
-        "input_fingerprint": "VARCHAR",
-        "origin": "VARCHAR",
-    },
+    "inputs": _INPUTS,
     "files": {"fingerprint": "VARCHAR", "path": "VARCHAR", "size_bytes": "BIGINT", "digest": "VARCHAR"},
     "metrics": {"fingerprint": "VARCHAR", "name": "VARCHAR", "value": "DOUBLE", "text": "VARCHAR"},
     "accounts": {
@@ -105,7 +115,10 @@ TABLES: Final[dict[str, dict[str, str]]] = {
         "user_name": "VARCHAR",
         "command": "VARCHAR",
         "reason": "VARCHAR",
+        "stage": "VARCHAR",
+        "content_id": "UBIGINT",
     },
+    "removed_inputs": {"key": "VARCHAR", **_INPUTS},
     **RUN_TABLES,
 }
 
@@ -118,6 +131,7 @@ KEYS: Final[dict[str, str]] = {
     "labels": "key",
     "aliases": "key",
     "removed": "key",
+    "removed_inputs": "key",
     **RUN_KEYS,
 }
 """The column that identifies a file's rows: fingerprint, run id, `kind/name@label`, a tombstone's path, or a
@@ -132,6 +146,7 @@ TREES: Final[dict[str, str]] = {
     "labels": LABELS,
     "aliases": ALIASES,
     "removed": "removed",
+    "removed_inputs": "removed",
     **RUN_TREES,
 }
 """The folder below the store whose files a table's rows come from; '' for the records, in many folders."""
@@ -157,7 +172,7 @@ def rows_of(layout: Layout, path: Path) -> tuple[str, Rows]:
         left = read_tombstone(path)
         if tombstone_path(layout, left.record.kind, left.record.fingerprint) != path:
             raise StoreError(f"it is the tombstone of {left.record.reference}, which does not belong there")
-        return relative.as_posix(), {"removed": [_removed_row(relative.as_posix(), left)]}
+        return relative.as_posix(), _removed_rows(relative.as_posix(), left)
     record = read_record(path.parent)
     if layout.artifact(record.kind, record.fingerprint) != path.parent:
         raise StoreError(f"it is the record of {record.reference}, which does not belong there")
@@ -169,19 +184,7 @@ def artifact_rows(record: Record) -> Rows:
     mine = {"fingerprint": record.fingerprint}
     return {
         "artifacts": [_artifact_row(record)],
-        "inputs": [
-            {
-                **mine,
-                "role": entry.role,
-                "position": entry.position,
-                "digest": entry.digest,
-                "input_kind": entry.kind,
-                "input_name": entry.name,
-                "input_fingerprint": entry.fingerprint,
-                "origin": entry.origin,
-            }
-            for entry in record.inputs
-        ],
+        "inputs": _input_rows(record),
         "files": [{**mine, **entry.model_dump()} for entry in record.files],
         "metrics": [
             {**mine, "name": name, **scalar_columns(value)} for name, value in record.metrics.items()
@@ -216,7 +219,50 @@ def _artifact_row(record: Record) -> Row:
         "deployment_id": record.provenance.deployment_id,
         "format_version": record.format_version,
         "peak_bytes": record.timings.peak_bytes,
+        "content_id": content_id(record.kind, record.content_digest),
     }
+
+
+def content_id(kind: str | None, digest: str) -> int:
+    """Return the number of a content of a kind, or of one from outside of the store (None): 64 bits.
+
+    Among a million contents, two have the same one with a chance of three in a hundred million.
+    """
+    hashed = hashlib.blake2b(f"{kind or ''}/{digest}".encode(), digest_size=8)
+    return int.from_bytes(hashed.digest(), "little")
+
+
+def _input_rows(record: Record) -> list[Row]:
+    mine = {
+        "fingerprint": record.fingerprint,
+        "content_id": content_id(record.kind, record.content_digest),
+    }
+    return [
+        {
+            **mine,
+            "role": entry.role,
+            "position": entry.position,
+            "digest": entry.digest,
+            "input_kind": entry.kind,
+            "input_name": entry.name,
+            "input_fingerprint": entry.fingerprint,
+            "origin": entry.origin,
+            "file_digest": _file_digest(entry),
+            "input_content_id": content_id(entry.kind, entry.digest),
+        }
+        for entry in record.inputs
+    ]
+
+
+def _file_digest(entry: InputEntry) -> str | None:
+    """Return the digest of the bytes of a file from outside of the store; older records do not have it."""
+    found = entry.about.get("digest") if isinstance(entry.about, dict) else None
+    return found if isinstance(found, str) and entry.origin is not None else None
+
+
+def _removed_rows(key: str, left: Tombstone) -> Rows:
+    inputs = [{"key": key, **row} for row in _input_rows(left.record)]
+    return {"removed": [_removed_row(key, left)], "removed_inputs": inputs}
 
 
 def _removed_row(key: str, left: Tombstone) -> Row:
@@ -234,6 +280,8 @@ def _removed_row(key: str, left: Tombstone) -> Row:
         "user_name": left.by,
         "command": left.command,
         "reason": left.reason,
+        "stage": record.payload.get("stage"),
+        "content_id": content_id(record.kind, record.content_digest),
     }
 
 

@@ -3,6 +3,8 @@
     <store>/removed/<kind>/<fingerprint prefix>.json    its record, when it was removed, by whom, and why
 
 One stays when its artifact is made again: it tells of the removal. The catalog's table `removed` has them.
+A tombstone carries a seal as records do (`tasks.store.sealing`). Those of format 1 have none; they are read
+after the digests in their record have been compared.
 """
 
 from contextlib import suppress
@@ -15,11 +17,15 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.provenance import Moment, Provenance, utc_now
 from tokmill.tasks.store.record import Record, contradictions
+from tokmill.tasks.store.sealing import broken_seal, sealed
 from tokmill.tasks.store.storage import STORAGE
 
 MOST_REASON_CHARS: Final = 2000
 """The longest reason for a takedown or a removal."""
 
+_FORMAT_VERSION: Final = 2
+_UNSEALED_VERSION: Final = 1
+_SEAL: Final = "tombstone_digest"
 _MOST_BYTES = 256 << 20
 _SUFFIX = ".json"
 
@@ -29,6 +35,7 @@ class Tombstone(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
+    format_version: int = Field(default=_UNSEALED_VERSION, ge=1, lt=2**31)
     removed: Moment
     by: str
     command: str
@@ -73,15 +80,23 @@ def read_tombstone(path: Path) -> Tombstone:
 
     Raises:
         FileNotFoundError: there is none.
-        StoreError: it cannot be read.
+        StoreError: it cannot be read, is not what was written, or a newer tokmill wrote it.
     """
     try:
-        left = Tombstone.model_validate_json(STORAGE.read(path, _MOST_BYTES))
+        data = STORAGE.read(path, _MOST_BYTES)
+        left = Tombstone.model_validate_json(data)
     except FileNotFoundError:
         raise
     except (OSError, ValidationError) as error:
         raise StoreError(f"{path} cannot be read as a tombstone: {error}") from error
+    if left.format_version > _FORMAT_VERSION:
+        raise StoreError(
+            f"{path}: format_version={left.format_version} is newer than {_FORMAT_VERSION}, the newest that "
+            "this tokmill reads; use the tokmill that wrote it"
+        )
     problem = next(contradictions(left.record), None)
+    if left.format_version != _UNSEALED_VERSION:
+        problem = problem or broken_seal(_SEAL, data)
     if problem:
         raise StoreError(f"{path}: {problem}; the tombstone is damaged")
     return left
@@ -110,10 +125,17 @@ def write_tombstone(layout: Layout, record: Record, reason: str) -> None:
         OSError: it cannot be written.
     """
     made = Provenance.collect()
-    left = Tombstone(removed=utc_now(), by=made.user, command=made.command, reason=reason, record=record)
+    left = Tombstone(
+        format_version=_FORMAT_VERSION,
+        removed=utc_now(),
+        by=made.user,
+        command=made.command,
+        reason=reason,
+        record=record,
+    )
     path = tombstone_path(layout, record.kind, record.fingerprint)
     STORAGE.make_folder(path.parent)
-    STORAGE.replace(path, left.model_dump_json(indent=1).encode("utf-8") + b"\n")
+    STORAGE.replace(path, sealed(_SEAL, left.model_dump_json(indent=1).encode("utf-8") + b"\n"))
 
 
 def tombstone_path(layout: Layout, kind: str, fingerprint: str) -> Path:

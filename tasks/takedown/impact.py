@@ -7,7 +7,7 @@ that was made of them:
     contains    its text or tokens: corpora (their account of it), encoded shards, mixtures, packings, exports
     made from   what was counted, learned or measured with it, and what was made of that in turn
 
-The way leads on through artifacts that were removed, by the records in their tombstones.
+The way leads on through artifacts that were removed, and through equal bytes, as in lineage.
 
 Whether a packing has a piece of it, and in how many sequences, is read from the pieces that it lists. One
 that cannot be read stays in the answer, with the reason.
@@ -28,46 +28,45 @@ from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.shards import PieceRows
 from tokmill.tasks.formats.text.resolving import origin_digest
 from tokmill.tasks.store.digest import digest_file
-from tokmill.tasks.store.lineage import removed_between
-from tokmill.tasks.store.record import Record
+from tokmill.tasks.store.lineage_views import ALL_ARTIFACTS, ALL_INPUTS
 from tokmill.tasks.store.store import Store
+from tokmill.tasks.store.tables import content_id
 
 Holds: TypeAlias = Literal["contains", "made from", "unknown"]
 
-_INGESTED = """
-    SELECT fingerprint, name, content_digest FROM artifacts WHERE stage = 'ingest' ORDER BY name, fingerprint
-"""
-_FILES = """
+_BY_PLACE = """
     SELECT a.fingerprint, a.name, a.content_digest, i.digest, i.origin
     FROM inputs i JOIN artifacts a USING (fingerprint)
     WHERE i.role = 'files' AND starts_with(i.origin, $start) AND a.stage = 'ingest'
     ORDER BY a.name, a.fingerprint, i.digest
 """
-_DOWN = """
-    WITH RECURSIVE made AS NOT MATERIALIZED (
-        SELECT fingerprint, kind, content_digest FROM artifacts
-        UNION ALL
-        SELECT unnest($removed::VARCHAR[]), unnest($kinds::VARCHAR[]), unnest($contents::VARCHAR[])
-    ), uses AS NOT MATERIALIZED (
-        SELECT fingerprint, role, input_kind, digest FROM inputs
-        UNION ALL
-        SELECT unnest($users::VARCHAR[]), unnest($roles::VARCHAR[]), unnest($used_kinds::VARCHAR[]),
-               unnest($used::VARCHAR[])
-    ), down(fingerprint, has_text) AS (
-        SELECT unnest($corpora::VARCHAR[]), false
+_BY_CONTENT = """
+    SELECT a.fingerprint, a.name, a.content_digest FROM artifacts a
+    WHERE a.stage = 'ingest' AND fingerprint IN (
+        SELECT i.fingerprint FROM inputs i
+        WHERE i.role = 'files' AND coalesce(i.file_digest = $digest, true)  -- older records do not have it
+    )
+    ORDER BY a.name, a.fingerprint
+"""
+_DOWN = f"""
+    WITH RECURSIVE every AS NOT MATERIALIZED ({ALL_INPUTS}),
+    shards AS NOT MATERIALIZED (
+        SELECT i.content_id AS content, i.fingerprint
+        FROM every i WHERE i.input_content_id IN (SELECT unnest($shards::UBIGINT[]))
+    ),
+    down(content, has_text) AS (
+        SELECT unnest($corpora::UBIGINT[]), false
         UNION
-        SELECT i.fingerprint, a.kind = 'encoded_shard' FROM uses i JOIN made a USING (fingerprint)
-        WHERE i.input_kind IS NULL AND i.digest IN (SELECT unnest($shards::VARCHAR[]))
+        SELECT s.content, a.kind = 'encoded_shard' FROM shards s JOIN ({ALL_ARTIFACTS}) a USING (fingerprint)
         UNION
-        SELECT i.fingerprint,
+        SELECT i.content_id,
                d.has_text AND i.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed', 'shard')
-        FROM down d JOIN made m ON m.fingerprint = d.fingerprint
-        JOIN uses i ON i.input_kind = m.kind AND i.digest = m.content_digest
+        FROM down d JOIN every i ON i.input_content_id = d.content
     )
     SELECT a.kind, a.name, a.label, a.fingerprint, a.content_digest, bool_or(d.has_text) AS has_text
-    FROM down d JOIN artifacts a ON a.fingerprint = d.fingerprint
+    FROM down d JOIN artifacts a ON a.content_id = d.content
     GROUP BY ALL ORDER BY a.kind, a.name, a.label, a.fingerprint
-"""
+"""  # noqa: S608 - constants
 _TEXT_KINDS = ("encoded_shard", "encoded", "mixture", "pack_plan", "packed_shard", "packed")
 
 
@@ -126,7 +125,7 @@ def impact_of(store: Store, name: str) -> Impact:
 
     Raises:
         TracingError: no corpus of the store lists such a file, or such a row of it.
-        StoreError: a corpus that lists it, or a tombstone, cannot be read.
+        StoreError: a corpus that lists it cannot be read.
     """
     wanted, row = name, None
     found = _found(store, wanted)
@@ -143,10 +142,10 @@ def impact_of(store: Store, name: str) -> Impact:
     places = {corpus: list(_places(store, corpus, its, row)) for corpus, its in found}
     if not any(places.values()):
         raise TracingError(f"{name!r}: the file has no row {row}; rows count from 0")
-    shards = sorted({place.text for its in places.values() for place in its})
-    given = {"corpora": [corpus.fingerprint for corpus, its in places.items() if its], "shards": shards}
-    rows = store.catalog.query(_DOWN, given | _rows_of_removed(removed_between(store)))
     every = [place for its in places.values() for place in its]
+    corpora = [content_id(corpus.kind, corpus.content_digest) for corpus, its in places.items() if its]
+    shards = sorted({content_id(None, place.text) for place in every})
+    rows = store.catalog.query(_DOWN, {"corpora": corpora, "shards": shards})
     return Impact(files, row, [_affected(store, each, every) for each in rows])
 
 
@@ -154,12 +153,12 @@ def _found(store: Store, wanted: str) -> list[tuple[ArtifactRef, list[FoundFile]
     """The corpora that list a file of this name, each with its files; by content if no path is so."""
     is_digest = len(wanted) == 64 and not set(wanted) - set("0123456789abcdef")
     if not is_digest:
-        if by_path := _named(store, wanted):
-            return [(ref, list(_files_of(store, ref, chosen, None))) for ref, chosen in by_path.items()]
+        if by_place := _named(store, wanted):
+            return [(ref, list(_files_of(store, ref, chosen, None))) for ref, chosen in by_place.items()]
         if not Path(wanted).is_file():
             return []
         wanted = digest_file(Path(wanted))  # it was moved or copied since
-    corpora = map(_ref, store.catalog.query(_INGESTED))
+    corpora = map(_ref, store.catalog.query(_BY_CONTENT, {"digest": wanted}))
     by_content = ((corpus, list(_files_of(store, corpus, None, wanted))) for corpus in corpora)
     return [(corpus, files) for corpus, files in by_content if files]
 
@@ -169,24 +168,10 @@ def _named(store: Store, wanted: str) -> dict[ArtifactRef, set[str]]:
     path = wanted if "://" in wanted else str(Path(wanted).expanduser().absolute())
     start = re.split(r"[*?\[]", path, maxsplit=1)[0]
     found: dict[ArtifactRef, set[str]] = {}
-    for row in store.catalog.query(_FILES, {"start": start}):
+    for row in store.catalog.query(_BY_PLACE, {"start": start}):
         if row["origin"] == path or fnmatch.fnmatchcase(row["origin"], path):
             found.setdefault(_ref(row), set()).add(row["digest"])
     return found
-
-
-def _rows_of_removed(records: Sequence[Record]) -> dict[str, list[str | None]]:
-    """Return what the catalog would have of removed artifacts, column by column."""
-    inputs = [(record, entry) for record in records for entry in record.inputs]
-    return {
-        "removed": [record.fingerprint for record in records],
-        "kinds": [record.kind for record in records],
-        "contents": [record.content_digest for record in records],
-        "users": [record.fingerprint for record, _ in inputs],
-        "roles": [entry.role for _, entry in inputs],
-        "used_kinds": [entry.kind for _, entry in inputs],
-        "used": [entry.digest for _, entry in inputs],
-    }
 
 
 def _ref(row: Mapping[str, Any]) -> ArtifactRef:

@@ -1,5 +1,6 @@
 """The catalog follows the files: golden rows, syncs, rebuilds, breakage, and others who hold it."""
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
@@ -50,6 +51,12 @@ def filled(original, tmp_path, told):
     return store
 
 
+def number_of(kind, ref):
+    """The number by which lineage knows a content."""
+    digest = hashlib.blake2b(f"{kind}/{ref.content_digest}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
 def test_rows_by_hand(filled):
     rows = catalog_rows(filled)
     one, two = filled.resolve("text/web/0"), filled.resolve("text/web/1")
@@ -78,10 +85,14 @@ def test_rows_by_hand(filled):
         "flow_run_id": "run-1",
         "deployment_id": None,
         "format_version": FORMAT_VERSION,
+        "content_id": number_of("text", one),
     }
     assert [tuple(row.values()) for row in rows["inputs"] if row["fingerprint"] == joined.fingerprint] == [
-        (joined.fingerprint, "first", None, one.content_digest, "text", "web/0", one.fingerprint, None),
-        (joined.fingerprint, "rest", 0, two.content_digest, "text", "web/1", two.fingerprint, None),
+        (joined.fingerprint, *used, None, None, number_of("text", ref), number_of("joined", joined))
+        for ref, used in (
+            (one, ("first", None, one.content_digest, "text", "web/0", one.fingerprint)),
+            (two, ("rest", 0, two.content_digest, "text", "web/1", two.fingerprint)),
+        )
     ]
     assert [tuple(row.values())[1:] for row in rows["files"] if row["fingerprint"] == one.fingerprint] == [
         ("parts/first.txt", 1, digest_bytes(b"a")),

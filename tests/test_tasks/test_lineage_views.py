@@ -1,5 +1,7 @@
 """The catalog's views of lineage agree with `lineage`, in every state of the catalog."""
 
+from contextlib import nullcontext
+
 import duckdb
 import pytest
 from hypothesis import given, settings
@@ -10,6 +12,7 @@ from tokmill.tasks.store import Direction, Store, lineage
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.lineage_views import VIEWS, make_views
 from tokmill.tasks.store.migrating import ALL_TABLES
+from tokmill.tasks.store.removing import remove_one
 
 OTHER: dict[Direction, str] = {"up": "input", "down": "user"}
 
@@ -113,11 +116,65 @@ def test_a_removed_input_stays_with_its_name(tmp_path):
     for ref in (a, b):
         store.layout.artifact(ref.kind, ref.fingerprint).joinpath("record.json").unlink()
     rows = store.catalog.query(
-        "SELECT input_fingerprint, input_name, input_label FROM lineage_up WHERE fingerprint = $f "
+        "SELECT input_fingerprint, input_name, input_label, status FROM lineage_up WHERE fingerprint = $f "
         "AND input_kind = 'text' ORDER BY input_name",
         {"f": book.fingerprint},
     )
-    assert [tuple(row.values()) for row in rows] == [(a.fingerprint, "a", None), (b.fingerprint, "b", None)]
+    assert [tuple(row.values()) for row in rows] == [
+        (a.fingerprint, "a", None, "missing"),
+        (b.fingerprint, "b", None, "missing"),
+    ]
+
+
+def test_the_way_leads_on_through_what_was_removed(tmp_path):
+    """`both` is removed, but not `book`, which was made from it, as when a takedown replaced it."""
+    store = Store.open(tmp_path)
+    a, b, both, book = chain(store)
+    wider = store.realize(ask_joined("wider", both, both, text="+")).ref
+    for ref in (both, wider):
+        assert remove_one(store.layout, store.record(ref), unless=lambda: nullcontext(enter_result=False))
+
+    up = store.catalog.query(
+        "SELECT depth, input_name, input_label, origin, status FROM lineage_up "
+        "WHERE artifact = 'joined/book@v1' ORDER BY depth, input_name"
+    )
+    assert [tuple(row.values()) for row in up] == [
+        (1, "a", "v1", None, "published"),
+        (1, "both", "v1", None, "removed"),
+        (2, "b", "v1", None, "published"),
+        (2, None, None, "s", "external"),
+    ]
+    down = store.catalog.query(
+        "SELECT depth, user_name, status FROM lineage_down WHERE artifact = 'text/b@v1' ORDER BY ALL"
+    )
+    assert [tuple(row.values()) for row in down] == [
+        (1, "both", "removed"),
+        (2, "book", "published"),
+        (2, "wider", "removed"),
+    ]
+    for ref, direction in ((b, "down"), (book, "up"), (both, "up"), (both, "down"), (wider, "up")):
+        seen, drawn = pairs(store, ref, direction)
+        assert seen == drawn
+    graph = lineage(store, b, "down")
+    assert {node.name: node.status for node in graph.nodes.values()} == {
+        "b": "published",
+        "both": "removed",
+        "book": "published",
+        "wider": "removed",
+    }
+    assert graph.to_tree().splitlines() == [
+        "text/b@v1",
+        "└─ joined/both@v1 (removed)",
+        "   ├─ joined/book@v1",
+        "   └─ joined/wider@v1 (removed)",
+    ]
+
+    store.realize(ask_joined("both", a, b))  # made again, it is there, and once
+    assert lineage(store, b, "down").nodes[both.fingerprint].status == "published"
+    seen, drawn = pairs(store, b, "down")
+    assert seen == drawn
+    (number,) = store.catalog.query("SELECT count(*) AS n FROM lineage_down WHERE artifact = 'text/b@v1'")
+    assert number["n"] == 3
 
 
 @settings(deadline=None, max_examples=15)
@@ -141,18 +198,19 @@ def test_the_views_agree_with_the_command(tmp_path_factory, steps):
 def test_a_circle_of_equal_bytes_ends():
     """Two artifacts, each made from the other's bytes: no store makes these by chance."""
     with duckdb.connect() as connection:
-        for name in ("artifacts", "inputs"):
+        for name in ("artifacts", "inputs", "removed", "removed_inputs"):
             columns = ", ".join(f"{column} {sql_type}" for column, sql_type in ALL_TABLES[name].items())
             connection.execute(f"CREATE TABLE {name} ({columns})")
         for here, there in ("ab", "ba"):
             connection.execute(
                 "INSERT INTO artifacts BY NAME SELECT $1 AS fingerprint, 'text' AS kind, $1 AS name, "
-                "'v1' AS label, upper($1) AS content_digest",
+                "'v1' AS label, upper($1) AS content_digest, ascii($1) AS content_id",
                 [here],
             )
             connection.execute(
                 "INSERT INTO inputs BY NAME SELECT $1 AS fingerprint, 'text' AS input_kind, "
-                "$2 AS input_name, $2 AS input_fingerprint, upper($2) AS digest",
+                "$2 AS input_name, $2 AS input_fingerprint, upper($2) AS digest, "
+                "ascii($1) AS content_id, ascii($2) AS input_content_id",
                 [here, there],
             )
         make_views(connection)

@@ -100,6 +100,16 @@ def test_what_was_taken_down_from_is_superseded_with_what_was_made_from_it(copie
     assert copied.store.superseded()[taken.record.fingerprint] == [further.record.reference]
     assert further.record.fingerprint not in copied.store.superseded()
 
+    copied.store.remove(taken.record.ref, with_dependents=True)  # the one in the middle
+    gone = copied.store.superseded()
+    assert gone[copied.packed.fingerprint] == [further.record.reference]
+    assert gone[copied.store.resolve("packed/line.jsonl").fingerprint] == [further.record.reference]
+    copied.store.remove(copied.packed.ref, with_dependents=True, reason="")
+    left = copied.store.tombstone("packed", copied.packed.fingerprint)
+    assert left.reason.startswith(f"superseded by {further.record.reference}")
+    copied.store.remove(further.record.ref, with_dependents=True)
+    assert copied.store.superseded() == {}
+
 
 def test_packed_again_the_old_mixture_and_packing_are_superseded(copied):
     taken = take_down(copied, ["web:first"], repacked=True)
@@ -197,7 +207,13 @@ class TestRemoving:
         [
             (lambda text: text[:-20], "cannot be read as a tombstone"),
             (lambda text: text.replace('"size_bytes": ', '"size_bytes": 9'), "content digest is not that of"),
-            (lambda text: text.replace("joined", "text"), "is not that of the payload|does not belong there"),
+            (lambda text: text.replace("joined", "text"), "do not have the digest in the second line"),
+            (
+                lambda text: text.replace('"by": "', '"by": "not '),
+                "do not have the digest in the second line",
+            ),
+            (lambda text: "{\n" + text.split("\n", 2)[2], "the second line holds no digest of the others"),
+            (lambda text: text.replace('"format_version": 2', '"format_version": 9', 1), "newer than 2"),
         ],
     )
     def test_verify_tells_a_damaged_tombstone_from_a_sound_one(self, store, damage, words):

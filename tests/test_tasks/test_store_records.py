@@ -83,7 +83,7 @@ def test_a_digest_of_another_record_is_none(store, place):
     record = (place / "record.json").read_bytes()
     (place / "record.json").write_bytes(re.sub(rb'(?<="record_digest": ")[0-9a-f]{64}', b"0" * 64, record))
     (problem,) = store.verify()
-    assert "changed after publication" in problem.message
+    assert "changed after it was written" in problem.message
 
 
 def test_a_forged_digest_is_found_by_the_catalog(store, place):

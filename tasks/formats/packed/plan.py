@@ -33,6 +33,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Account
 from tokmill.tasks.formats.files.indices import check_pieces
 from tokmill.tasks.formats.files.manifests import read_model, readable, write_model
+from tokmill.tasks.formats.files.parquet import numbers
 from tokmill.tasks.formats.packed.figures import Packing
 
 PIECES_FILE = "pieces.parquet"
@@ -163,7 +164,7 @@ def piece_columns(file: Path, table: pa.Table, schema: pa.Schema) -> dict[str, N
                 "artifact"
             )
         else:
-            found[field.name] = named[0].to_numpy()
+            found[field.name] = numbers(named[0])
     return found
 
 
