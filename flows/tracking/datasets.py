@@ -8,8 +8,9 @@ Source: https://openlineage.io/docs/spec/naming
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from openlineage.client.event_v2 import InputDataset, OutputDataset
@@ -28,6 +29,9 @@ from tokmill.flows.tracking.columns import FIELDS, Field, columns_of, origins
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.record import InputEntry, Record
+
+PRODUCER: Final = f"pkg:pypi/tokmill@{metadata.version('tokmill')}"
+"""The URI by which events and facets say who made them: a package URL, which needs no server."""
 
 _ROWS = ("num_sequences", "num_documents", "num_distinct", "vocab_size")
 """Metrics that count what an artifact consists of; the first that a record has counts its rows."""
@@ -61,7 +65,10 @@ class Datasets:
     def output(self, record: Record, lists: Sequence[ArtifactRef] = ()) -> OutputDataset:
         """Return an artifact as the output of the task that made it; see `Asked.lists`."""
         statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
-            rowCount=_num_rows(record), size=record.num_bytes, fileCount=len(record.files)
+            rowCount=_num_rows(record),
+            size=record.num_bytes,
+            fileCount=len(record.files),
+            producer=PRODUCER,
         )
         return OutputDataset(
             self._namespace,
@@ -87,7 +94,10 @@ class Datasets:
         """Return an artifact as an input."""
         record = self._store.record(ref)
         statistics = input_statistics_input_dataset.InputStatisticsInputDatasetFacet(
-            rowCount=_num_rows(record), size=record.num_bytes, fileCount=len(record.files)
+            rowCount=_num_rows(record),
+            size=record.num_bytes,
+            fileCount=len(record.files),
+            producer=PRODUCER,
         )
         return InputDataset(
             self._namespace,
@@ -100,19 +110,26 @@ class Datasets:
         tags = {"kind": record.kind, "label": record.label, "fingerprint": record.fingerprint}
         facets: dict[str, DatasetFacet] = {
             "version": _version(record.content_digest),
-            "datasetType": dataset_type_dataset.DatasetTypeDatasetFacet(datasetType="FILE"),
+            "datasetType": dataset_type_dataset.DatasetTypeDatasetFacet(
+                datasetType="FILE", producer=PRODUCER
+            ),
             "tags": tags_dataset.TagsDatasetFacet(
                 tags=[
                     tags_dataset.TagsDatasetFacetFields(key, value, "TOKMILL") for key, value in tags.items()
-                ]
+                ],
+                producer=PRODUCER,
             ),
         }
         fields = columns_of(self._store, record)
         if fields:
-            facets["schema"] = schema_dataset.SchemaDatasetFacet(fields=[_field(each) for each in fields])
+            facets["schema"] = schema_dataset.SchemaDatasetFacet(
+                fields=[_field(each) for each in fields], producer=PRODUCER
+            )
         lineage = dict(self._lineage(record, lists))
         if lineage:
-            facets["columnLineage"] = column_lineage_dataset.ColumnLineageDatasetFacet(fields=lineage)
+            facets["columnLineage"] = column_lineage_dataset.ColumnLineageDatasetFacet(
+                fields=lineage, producer=PRODUCER
+            )
         return facets
 
     def _lineage(
@@ -136,7 +153,7 @@ class Datasets:
 
 
 def _version(digest: str) -> dataset_version_dataset.DatasetVersionDatasetFacet:
-    return dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=digest)
+    return dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=digest, producer=PRODUCER)
 
 
 def _field(field: Field) -> schema_dataset.SchemaDatasetFacetFields:

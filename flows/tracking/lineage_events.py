@@ -36,10 +36,9 @@ from openlineage.client.transport.transport import Transport
 from tokmill.flows.kept import kept
 from tokmill.flows.profile.tracking import ENVIRONMENT, OpenLineage
 from tokmill.flows.tracking.attempt import Asked, Attempt, End, Got
-from tokmill.flows.tracking.datasets import Datasets
+from tokmill.flows.tracking.datasets import PRODUCER, Datasets
 from tokmill.flows.tracking.outbox import Outbox
 
-PRODUCER = f"tokmill/{metadata.version('tokmill')}"
 _ENDS: Mapping[End, RunState] = {
     "completed": RunState.COMPLETE,
     "failed": RunState.FAIL,
@@ -168,7 +167,9 @@ class LineageEvents:
     ) -> RunEvent:
         attempt = self._attempt
         parent = parent_run.ParentRunFacet(
-            parent_run.Run(str(attempt.id)), parent_run.Job(self._wanted.namespace, attempt.begun.profile)
+            parent_run.Run(str(attempt.id)),
+            parent_run.Job(self._wanted.namespace, attempt.begun.profile),
+            producer=PRODUCER,
         )
         run = Run(str(attempt.task_id(title)), {**_engine(), "parent": parent, **facets})
         stage, shard, _ = title.partition("[")
@@ -216,17 +217,21 @@ def _event(
 
 def _engine() -> dict[str, RunFacet]:
     versions = metadata.version("tokmill"), metadata.version("openlineage-python")
-    facet = processing_engine_run.ProcessingEngineRunFacet(versions[0], "tokmill", versions[1])
+    facet = processing_engine_run.ProcessingEngineRunFacet(
+        versions[0], "tokmill", versions[1], producer=PRODUCER
+    )
     return {"processing_engine": facet}
 
 
 def _tags(tags: Mapping[str, str]) -> RunFacet:
     fields = [tags_run.TagsRunFacetFields(key, value, "TOKMILL") for key, value in tags.items() if value]
-    return tags_run.TagsRunFacet(tags=fields)
+    return tags_run.TagsRunFacet(tags=fields, producer=PRODUCER)
 
 
 def _error(message: str) -> dict[str, RunFacet]:
-    return {"errorMessage": error_message_run.ErrorMessageRunFacet(message, "PYTHON")} if message else {}
+    if not message:
+        return {}
+    return {"errorMessage": error_message_run.ErrorMessageRunFacet(message, "PYTHON", producer=PRODUCER)}
 
 
 def _parameters(given: Mapping[str, Any]) -> RunFacet:
@@ -234,7 +239,7 @@ def _parameters(given: Mapping[str, Any]) -> RunFacet:
         execution_parameters_run.ExecutionParameter(key=key, value=value)
         for key, value in flat(given).items()
     ]
-    return execution_parameters_run.ExecutionParametersRunFacet(parameters=values)
+    return execution_parameters_run.ExecutionParametersRunFacet(parameters=values, producer=PRODUCER)
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.test_flows.commands import Tokmill, clean_environment
 from tests.test_flows.corpora import write_project
-from tests.test_flows.published_events import check_event
+from tests.test_flows.published_events import SCHEMAS, check_event, schema_errors
 from tests.test_flows.receiver import Receiver, receiving
 from tests.test_flows.test_direct import of_one, run_states
 from tests.test_flows.test_notify import Noting
@@ -33,6 +33,7 @@ def read(path: Path) -> list[dict[str, Any]]:
     events = [json.loads(line) for line in path.read_bytes().splitlines()]
     for event in events:
         check_event(event)
+        assert not SCHEMAS or schema_errors(event, Path(SCHEMAS)) == []
     return events
 
 
@@ -90,6 +91,16 @@ def test_each_task_has_a_start_and_an_end_in_the_order_of_the_run(runs: tuple[Pa
     for events in runs[1:]:
         check_order(events)
         assert {event["eventType"] for event in events} == {"START", "COMPLETE"}
+
+
+@pytest.mark.skipif(not SCHEMAS, reason="needs OpenLineage's folder `spec` in TOKMILL_OPENLINEAGE_SPEC")
+def test_the_schemas_themselves_refuse_what_they_should(runs: tuple[Path, Events, Events]) -> None:
+    """Whether events are as the schemas say is asked of each event that these tests read."""
+    start = runs[1][0]
+    run = {**start["run"], "facets": {"tags": {"tags": [], "_schemaURL": start["schemaURL"]}}}
+    assert schema_errors({**start, "producer": "tokmill/0.1.0"}, Path(SCHEMAS))
+    assert schema_errors({**start, "eventType": "BEGUN"}, Path(SCHEMAS))
+    assert schema_errors({**start, "run": run}, Path(SCHEMAS))
 
 
 def test_a_cached_task_says_so_and_has_the_same_versions(runs: tuple[Path, Events, Events]) -> None:
