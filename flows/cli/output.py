@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _UNBOUNDED_COLUMNS = 10_000
 _BETWEEN = " · "
 _GAP = " " * 3
+_LEAST_COLUMNS = 8  # of a column of text, in a terminal that is too narrow
 
 
 def results() -> Console:
@@ -150,8 +151,37 @@ class PlainTable(Table):
         self, columns: Sequence[str], cells: Sequence[Sequence[str | Text]], right: Sequence[str]
     ) -> None:
         super().__init__(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
+        self._cells = cells
         self._lines = [list(columns), *([str(cell) for cell in row] for row in cells)]
         self._right = [column in right for column in columns]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it; if the last column alone cannot give enough room, columns of text are cut, too.
+
+        If that does not suffice, a row is a list of names and values, so that nothing is lost.
+        """
+        if self._fit(options.max_width):
+            yield from super().__rich_console__(console, options)
+            return
+        for number, row in enumerate(self._cells):
+            if number:
+                yield Text()
+            named = pairs({})
+            for name, cell in zip(self._lines[0], row, strict=True):
+                named.add_row(Text(name), _plain_text(cell))
+            yield named
+
+    def _fit(self, room: int) -> bool:
+        """Take width from the widest columns of text until all columns have a place; whether they have."""
+        widths = [max(map(cell_len, column)) for column in zip(*self._lines, strict=True)]
+        widths[-1] = min(widths[-1], _LEAST_COLUMNS)
+        room -= len(_GAP) * (len(widths) - 1)
+        text = [index for index, is_number in enumerate(self._right[:-1]) if not is_number]
+        while sum(widths) > room and any(widths[index] > _LEAST_COLUMNS for index in text):
+            widest = max(text, key=lambda index: widths[index])
+            widths[widest] -= 1
+            self.columns[widest].min_width = self.columns[widest].max_width = widths[widest]
+        return sum(widths) <= room
 
     def plain(self) -> str | None:
         """Return what rich would draw at any width, without styles; None if it has to be drawn."""

@@ -32,6 +32,7 @@ def impact(
 ) -> None:
     """List every artifact that a file of text, or one row of it (from 0), went into; the file may be gone."""
     from tokmill.flows.cli.lookup import existing_store
+    from tokmill.tasks.store.layout import printable
     from tokmill.tasks.takedown.impact import impact_of
 
     try:
@@ -45,7 +46,7 @@ def impact(
         )
         return
     for each in found.files:
-        say(f"{each.source}:{each.name}  {each.origin}  {each.digest[:16]}")
+        say(printable(f"{each.source}:{each.name}  {each.origin}  {each.digest[:16]}"))
     say("")
     rows = [
         [

@@ -5,6 +5,7 @@ comes from what is made first: the text of a shard, from the corpus that lists i
 store of the originals, so that the new artifacts are made of nothing but records and the inputs from outside.
 """
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -101,10 +102,11 @@ class Remaking:
         """
         jobs: dict[str, Job] = {}
         titles: set[str] = set()
+        kinds = Counter(record.kind for record in records)
         for record in records:
             stage = stage_of(record.payload["stage"])
-            title = f"{stage.task}[{record.name}]"
-            title = f"{stage.task} {record.fingerprint[:8]}[{record.name}]" if title in titles else title
+            title = record.kind if kinds[record.kind] == 1 else f"{record.kind}[{record.name}]"
+            title = f"{record.kind} {record.label}[{record.name}]" if title in titles else title
             titles.add(title)
             jobs[record.fingerprint] = RecordedJob(
                 stage,

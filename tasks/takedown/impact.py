@@ -10,7 +10,8 @@ that was made of them:
 The way leads on through artifacts that were removed, and through equal bytes, as in lineage.
 
 Whether a packing has a piece of it, and in how many sequences, is read from the pieces that it lists. One
-that cannot be read stays in the answer, with the reason.
+that cannot be read stays in the answer as unknown, with the reason; and so does what was made from tokens
+that are lost, since nobody knows of which text they were.
 """
 
 import fnmatch
@@ -66,6 +67,19 @@ _DOWN = f"""
     SELECT a.kind, a.name, a.label, a.fingerprint, a.content_digest, bool_or(d.has_text) AS has_text
     FROM down d JOIN artifacts a ON a.content_id = d.content
     GROUP BY ALL ORDER BY a.kind, a.name, a.label, a.fingerprint
+"""  # noqa: S608 - constants
+_LOST = f"""
+    WITH RECURSIVE every AS NOT MATERIALIZED ({ALL_INPUTS}),
+    down(content, name) AS (
+        SELECT DISTINCT input_content_id, input_kind || '/' || input_name FROM inputs
+        WHERE input_kind IN ('encoded_shard', 'encoded', 'mixture', 'pack_plan', 'packed_shard', 'packed')
+          AND input_content_id NOT IN (SELECT content_id FROM ({ALL_ARTIFACTS}))
+        UNION
+        SELECT i.content_id, d.name FROM down d JOIN every i ON i.input_content_id = d.content
+        WHERE i.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed', 'shard')
+    )
+    SELECT a.fingerprint, min(d.name) AS name FROM down d JOIN artifacts a ON a.content_id = d.content
+    GROUP BY a.fingerprint
 """  # noqa: S608 - constants
 _TEXT_KINDS = ("encoded_shard", "encoded", "mixture", "pack_plan", "packed_shard", "packed")
 
@@ -146,7 +160,15 @@ def impact_of(store: Store, name: str) -> Impact:
     corpora = [content_id(corpus.kind, corpus.content_digest) for corpus, its in places.items() if its]
     shards = sorted({content_id(None, place.text) for place in every})
     rows = store.catalog.query(_DOWN, {"corpora": corpora, "shards": shards})
-    return Impact(files, row, [_affected(store, each, every) for each in rows])
+    lost = _made_from_lost(store, rows)
+    return Impact(files, row, [_affected(store, each, every, lost) for each in rows])
+
+
+def _made_from_lost(store: Store, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """The artifacts that were made from tokens that are neither there nor removed, with one name of these."""
+    if all(row["has_text"] for row in rows if row["kind"] in _TEXT_KINDS):
+        return {}
+    return {row["fingerprint"]: row["name"] for row in store.catalog.query(_LOST)}
 
 
 def _found(store: Store, wanted: str) -> list[tuple[ArtifactRef, list[FoundFile]]]:
@@ -212,11 +234,17 @@ def _places(
         yield _Place(part["source"], part["shard"], digests[part["source"], part["shard"]], first, end)
 
 
-def _affected(store: Store, row: Mapping[str, Any], places: Sequence[_Place]) -> Affected:
+def _affected(
+    store: Store, row: Mapping[str, Any], places: Sequence[_Place], lost: Mapping[str, str]
+) -> Affected:
     reference = f"{row['kind']}/{row['name']}@{row['label']}"
     known = (reference, row["kind"], row["fingerprint"])
     if row["kind"] == "corpus":
         return Affected(*known, "contains")
+    if not row["has_text"] and row["fingerprint"] in lost:
+        return Affected(
+            *known, "unknown", None, f"{lost[row['fingerprint']]}, from which it was made, is lost"
+        )
     if not row["has_text"] or row["kind"] not in _TEXT_KINDS:
         return Affected(*known, "made from")
     if row["kind"] != "packed":

@@ -51,7 +51,8 @@ def check_event(event: Mapping[str, Any]) -> None:
     """Raise ValueError, TypeError or AssertionError unless an event is as the schemas say."""
     given = dict(event)
     assert given["producer"] == PRODUCER
-    assert {facet["_producer"] for facet in facets_in(event)} == {PRODUCER}
+    for facet in facets_in(event):  # the client adds its own version to the tags, and makes the facet anew
+        assert facet["_producer"] == PRODUCER or "/TagsRunFacet.json" in facet["_schemaURL"]
     assert urlsplit(PRODUCER).scheme, "the schemas ask for a URI"
     assert given.pop("schemaURL") == RunEvent._get_schema()
     _check(RunEvent, given, "event")

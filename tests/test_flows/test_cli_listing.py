@@ -1,7 +1,10 @@
 """A long table is written without rich, and looks as rich would draw it."""
 
+from io import StringIO
+
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from rich.text import Text
 
 from tokmill.flows.cli.output import results, table
@@ -39,3 +42,30 @@ def test_an_ordinary_table_needs_no_rich():
         "corpus/web      12 B",
         "語料/網      1.5 KiB",
     ]
+
+
+ROW = {"run": "5b8b8092", "name": "a name of thirty characters …", "made": "4/16", "tags": "winner"}
+
+
+def in_terminal(width, **more):
+    """What a terminal of this width shows of a table with one row."""
+    console = Console(width=width, file=StringIO())
+    row = {**ROW, **more}
+    console.print(table(list(row), [list(row.values())], right=("made", *more)))
+    return console.file.getvalue()
+
+
+def test_a_narrow_terminal_shows_every_column():
+    wide = [line.split() for line in in_terminal(200).splitlines()]
+    assert wide[::2] == [list(ROW), " ".join(ROW.values()).split()]
+    narrow = in_terminal(40).splitlines()
+    assert narrow[0].split() == list(ROW)
+    assert max(map(len, narrow)) <= 40
+    assert {"5b8b8092", "4/16", "winner"} <= set(narrow[2].split())
+
+
+def test_a_terminal_that_is_too_narrow_for_a_table_shows_names_and_values():
+    numbers = {f"figure_number_{number}": f"{number}.123" for number in range(3)}
+    lines = [line.split(maxsplit=1) for line in in_terminal(40, **numbers).splitlines()]
+    assert [(name, value.rstrip()) for name, value in lines if name in numbers] == [*numbers.items()]
+    assert {name for name, _ in lines} >= {"run", "name", "made"}

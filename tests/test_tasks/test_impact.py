@@ -174,6 +174,18 @@ def test_the_way_leads_on_behind_a_removed_version(line, store):
     assert after == {key: each for key, each in before.items() if key not in {r.reference for r in removed}}
 
 
+def test_what_was_made_from_lost_tokens_is_unknown(line, tmp_path):
+    """The folder of encoded shards is gone, and nothing tells of which text they were."""
+    name = str(line.texts / "web" / "pages.jsonl")
+    store = Store.open(shutil.copytree(line.store.root, tmp_path / "store"))
+    assert "unknown" not in {each.holds for each in impact_of(store, name).artifacts}
+    shutil.rmtree(store.root / "encoded_shard")
+    found = held(impact_of(store, name))
+    assert found["packed/line@v1"].holds == found["mixture/line@v1"].holds == "unknown"
+    assert "encoded_shard/line" in found["packed/line@v1"].why
+    assert found["tokenizer/line@v1"].holds == "made from"
+
+
 @pytest.mark.objects
 def test_nothing_of_the_document_is_left_in_a_bucket(line, bucket, request, tmp_path, monkeypatch):
     """The bytes go from the bucket itself, and not only from what a listing shows."""
