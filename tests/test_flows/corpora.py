@@ -2,6 +2,7 @@
 
 import json
 import random
+from functools import cache
 from pathlib import Path
 
 SYLLABLES = (
@@ -32,12 +33,18 @@ def words(generator: random.Random, number: int) -> str:
     return " ".join(generator.choices(lexicon, weights, k=number))
 
 
+@cache  # many tests write the same texts, and each text is a millisecond of work
+def texts(number: int, seed: int, num_words: int) -> tuple[str, ...]:
+    """Texts of `num_words` words each."""
+    generator = random.Random(seed)
+    return tuple(words(generator, num_words) for _ in range(number))
+
+
 def write_jsonl(path: Path, num_documents: int, *, seed: int, num_words: int = 120) -> None:
     """Write documents of about `7 * num_words` bytes."""
-    generator = random.Random(seed)
     lines = (
-        json.dumps({"id": f"{seed}-{index}", "text": words(generator, num_words)}, ensure_ascii=False)
-        for index in range(num_documents)
+        json.dumps({"id": f"{seed}-{index}", "text": text}, ensure_ascii=False)
+        for index, text in enumerate(texts(num_documents, seed, num_words))
     )
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
@@ -91,8 +98,8 @@ def write_project(folder: Path, *, num_documents: int = 480) -> str:
     for part in range(3):
         write_jsonl(folder / "many" / f"part-{part}.jsonl", num_documents // 3, seed=part)
     for part in range(2):
-        generator = random.Random(100 + part)
-        paragraphs = (words(generator, 60) for _ in range(60))
-        (folder / "few" / f"{part}.txt").write_text("\n\n".join(paragraphs) + "\n", encoding="utf-8")
+        (folder / "few" / f"{part}.txt").write_text(
+            "\n\n".join(texts(60, 100 + part, 60)) + "\n", encoding="utf-8"
+        )
     (folder / "tiny.toml").write_text(PROFILE, encoding="utf-8")
     return "tiny.toml"

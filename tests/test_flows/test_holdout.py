@@ -5,6 +5,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
@@ -66,10 +67,11 @@ def write_texts(file: Path, texts: Sequence[str]) -> None:
     file.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
 
 
-def made_up(number: int, seed: int) -> list[str]:
+@cache  # most tests write the same
+def made_up(number: int, seed: int) -> Sequence[str]:
     """Texts that are all different."""
     generator = random.Random(seed)
-    return [f"{index} {words(generator, generator.randint(3, 60))}" for index in range(number)]
+    return tuple(f"{index} {words(generator, generator.randint(3, 60))}" for index in range(number))
 
 
 def write_sources(folder: Path) -> Path:
