@@ -55,7 +55,8 @@ class Tokmill:
     Attributes:
         folder: the working directory.
         environment: the commands' environment variables.
-        forks: whether a fork server was started with this environment.
+        forks: whether a fork server was started whose settings of Prefect are those of this environment, or
+            the commands do without Prefect.
     """
 
     folder: Path
@@ -67,12 +68,16 @@ class Tokmill:
         """The store's folder."""
         return self.folder / "store"
 
+    @property
+    def _own_environment(self) -> Mapping[str, str]:
+        return {**self.environment, "TOKMILL_STORE": str(self.store)}
+
     def start(self, *arguments: str, **changes: str) -> "subprocess.Popen[str]":
         """Start a command without waiting for it."""
         return subprocess.Popen(
             [sys.executable, "-m", "tokmill", *arguments],
             cwd=self.folder,
-            env={**self.environment, "TOKMILL_STORE": str(self.store), **changes},
+            env={**self._own_environment, **changes},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -81,8 +86,7 @@ class Tokmill:
     def __call__(self, *arguments: str, **changes: str) -> Outcome:
         """Run a command to its end; `changes` are environment variables."""
         if self.forks and not changes:
-            store = {"TOKMILL_STORE": str(self.store)}
-            return Outcome(*run_forked(arguments, self.folder, store, RUN_SECONDS))
+            return Outcome(*run_forked(arguments, self.folder, self._own_environment, RUN_SECONDS))
         return finished(self.start(*arguments, **changes))
 
     def run(self, profile: str, *arguments: str, **changes: str) -> dict[str, Any]:

@@ -38,17 +38,18 @@ def start_fork_server(environment: Mapping[str, str]) -> None:
 def run_forked(
     arguments: Sequence[str],
     folder: Path,
-    changes: Mapping[str, str],
+    environment: Mapping[str, str],
     seconds: float,
     first: Callable[[], None] | None = None,
 ) -> tuple[int, str, str]:
     """Run a command to its end; gives its exit code, standard output and standard error.
 
-    `first` is called in the process before the command.
+    `environment` is all of its environment; Prefect's settings in it must be the fork server's. `first` is
+    called in the process before the command.
     """
     with TemporaryDirectory() as name:
         said = [Path(name) / stream for stream in ("out", "err")]
-        process = _CONTEXT.Process(target=_command, args=(arguments, folder, changes, said, first))
+        process = _CONTEXT.Process(target=_command, args=(arguments, folder, environment, said, first))
         process.start()
         process.join(seconds)
         if process.exitcode is None:
@@ -62,7 +63,7 @@ def run_forked(
 def _command(
     arguments: Sequence[str],
     folder: Path,
-    changes: Mapping[str, str],
+    environment: Mapping[str, str],
     said: Sequence[Path],
     first: Callable[[], None] | None,
 ) -> None:
@@ -71,7 +72,8 @@ def _command(
         os.dup2(descriptor, number)
         os.close(descriptor)
     os.chdir(folder)
-    os.environ.update(changes)
+    os.environ.clear()
+    os.environ.update(environment)
     sys.argv = ["tokmill", *arguments]
     if first is not None:
         first()

@@ -7,7 +7,7 @@ import pytest
 from tests.object_server import Bucket
 from tests.test_flows.commands import Tokmill, clean_environment
 
-pytestmark = [pytest.mark.objects, pytest.mark.slow]
+pytestmark = [pytest.mark.objects, pytest.mark.slow, pytest.mark.usefixtures("prefect_server")]  # it forks
 
 
 def test_commands_fetch_what_they_read_and_show_urls(bucket: Bucket, tmp_path: Path) -> None:
@@ -18,6 +18,7 @@ def test_commands_fetch_what_they_read_and_show_urls(bucket: Bucket, tmp_path: P
             clean_environment(
                 HOME=str(tmp_path), TOKMILL_CACHE=str(tmp_path / cache), **bucket.server.environment()
             ),
+            forks=True,
         )
         for cache in ("here", "there")
     )

@@ -84,7 +84,7 @@ def test_a_block_is_enough_for_a_run_and_its_secret_is_nowhere(
         | {"HOME": str(tmp_path), "TOKMILL_CACHE": str(tmp_path / "cache")}
     )
     environment = {name: value for name, value in given.items() if "ACCESS_KEY" not in name}
-    tokmill = Tokmill(tmp_path, environment)
+    tokmill = Tokmill(tmp_path, environment, forks=True)
     profile = project(tmp_path, 'credentials = "block:team-bucket"', 'runner = "processes"')
 
     missing = tokmill("run", str(profile), "--store", url)

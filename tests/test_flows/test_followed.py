@@ -16,9 +16,11 @@ MOST_FILES = 35
 
 
 def test_a_run_reaches_an_encoded_shard_through_few_files(tokmill: Tokmill, checkout: Path) -> None:
-    result, store = tokmill.folder / "files.json", {"TOKMILL_STORE": str(tokmill.store)}
+    result = tokmill.folder / "files.json"
+    environment = {**tokmill.environment, "TOKMILL_STORE": str(tokmill.store)}
     command = ("run", "smoke", "--workers", "1")
-    code, _, said = run_forked(command, tokmill.folder, store, RUN_SECONDS, Follower(result).follow)
+    follow = Follower(result).follow
+    code, _, said = run_forked(command, tokmill.folder, environment, RUN_SECONDS, follow)
     page = (checkout / "docs" / "architecture.md").read_text(encoding="utf-8")
     section = page.partition("## The way of a run")[2].partition("\n## ")[0]
     rows = "\n".join(line for line in section.splitlines() if line.startswith("|"))

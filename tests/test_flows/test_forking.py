@@ -4,8 +4,12 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from tests.test_flows.commands import Tokmill
 from tests.test_flows.forking import run_forked
+
+pytestmark = pytest.mark.server
 
 
 def note_modules(path: Path) -> None:
@@ -17,7 +21,9 @@ def test_a_forked_command_has_its_modules_from_the_beginning(tokmill: Tokmill) -
     """The fork server says nothing if it cannot import them; each run would then need seconds more."""
     noted = tokmill.folder / "modules"
 
-    code, _, _ = run_forked(["profiles"], tokmill.folder, {}, 60, partial(note_modules, noted))
+    code, _, _ = run_forked(
+        ["profiles"], tokmill.folder, tokmill.environment, 60, partial(note_modules, noted)
+    )
 
     late = {
         "duckdb",

@@ -9,7 +9,7 @@ from tests.test_flows.commands import Tokmill, clean_environment
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.store import Store
 
-pytestmark = [pytest.mark.objects, pytest.mark.slow]
+pytestmark = [pytest.mark.objects, pytest.mark.slow, pytest.mark.usefixtures("prefect_server")]  # it forks
 
 
 def digests(store: Store) -> dict[tuple[str, str, str], str]:
@@ -23,7 +23,7 @@ def test_a_run_in_a_bucket_is_that_in_a_folder_and_cached_for_all(
     places = [(str(tmp_path / "folder"), "none"), (url, "here"), (url, "there")]
     for number, (store, cache) in enumerate(places):
         own = bucket.server.environment() | {"TOKMILL_CACHE": str(tmp_path / cache)}
-        tokmill = Tokmill(tmp_path, clean_environment(HOME=str(tmp_path), **own))
+        tokmill = Tokmill(tmp_path, clean_environment(HOME=str(tmp_path), **own), forks=True)
         payload = ("team/files/encoded_shard/*", "team/files/packed*")
         num_sent = [bucket.num_sent(key=key) for key in payload]
         document = tokmill.run("smoke", "--no-prefect", "--store", store)
