@@ -30,6 +30,8 @@ files = ["long/*.txt"]
 shard_bytes = 65536
 [train]
 vocab_size = 1000
+[execution]
+workers = 1  # it only has to go on
 """
 
 

@@ -38,6 +38,8 @@ shard_bytes = 65536
 vocab_size = 2000
 [schedule]
 if_running = "{if_running}"
+[execution]
+workers = 1  # it only has to go on
 """
 
 
