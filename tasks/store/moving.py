@@ -11,11 +11,13 @@
 
 What the other store has already stays as it is. So a push that was killed is repeated, and only the rest is
 copied; a store is whole at every moment. An artifact that the other store has with other content is left
-alone, and named.
+alone, and named. The first store may be read-only.
 """
 
+import errno
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
@@ -35,6 +37,7 @@ from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 _MOST_BYTES = 256 << 20
 _BLOCK = 1 << 20
+_READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 What: TypeAlias = Literal["copy", "there", "other content", "removed"]
 """What is to be done with an artifact: it is copied; nothing, since it is there, or is there with other
@@ -115,8 +118,7 @@ def move(
         _names(target, cargo, moved, dry_run=True)
         return moved
     fingerprints = [record.fingerprint for record in cargo.records]
-    with source.at_work("push") as here, target.at_work("push") as there:
-        here.hold(fingerprints)
+    with _kept(source, fingerprints), target.at_work("push") as there:
         there.hold(fingerprints)
         sweep(target.layout)
         for record, what in moved.artifacts:
@@ -129,6 +131,22 @@ def move(
         _names(target, cargo, moved, dry_run=False)
         _runs(source, target, cargo.runs, moved)
     return moved
+
+
+@contextmanager
+def _kept(source: Store, fingerprints: Sequence[str]) -> Iterator[None]:
+    """Protect what is copied from collectors, unless the store can only be read.
+
+    What somebody else removes from that meanwhile is missed when it is copied.
+    """
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(source.at_work("push")).hold(fingerprints)
+        except StoreError as error:
+            cause = error.__cause__
+            if not isinstance(cause, OSError) or cause.errno not in _READ_ONLY:
+                raise
+        yield
 
 
 def _what(source: Store, target: Store, record: Record) -> What:

@@ -39,6 +39,16 @@ def _called(name: str) -> str:
     return f"{'joined' if name == 'made' else 'text'}/{name}"
 
 
+def test_a_store_that_can_only_be_read_is_copied(here, there):
+    """Not even root may write into /sys; so no lease can be written there, as in a read-only folder."""
+    here.layout.leases.symlink_to("/sys/kernel")
+    with pytest.raises(StoreError, match=r"the lease of .* cannot be written"), here.at_work("export"):
+        pass
+    moved = pushed(here, there, "joined/made")
+    assert names(moved.of("copy")) == ["given", "made"]
+    assert there.verify() == []
+
+
 def names(records) -> list[str]:
     return [record.name for record in records]
 
