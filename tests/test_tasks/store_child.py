@@ -31,8 +31,10 @@ from tokmill.tasks.store import Store
 from tokmill.tasks.store.keeping import Policy
 from tokmill.tasks.store.moving import move
 
-# Removals are killed at every fifth step, with TOKMILL_EVERYTHING at all: each step costs a second of work.
-STRIDE = 1 if "TOKMILL_EVERYTHING" in os.environ else 5
+# Removals are killed at every eleventh step, a push at every fifteenth, with TOKMILL_EVERYTHING at all and at
+# every third: each step costs a second of work. The test checks that some die between two removals.
+EVERYTHING = "TOKMILL_EVERYTHING" in os.environ
+REMOVAL_STRIDE, PUSH_STRIDE = (1, 3) if EVERYTHING else (11, 15)
 _STEPS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate"}
 
 
@@ -68,20 +70,22 @@ def at_every_step(folder: str) -> None:
 
 
 def collecting_at_every_step(base: str, folder: str) -> None:
-    """Collect garbage in copies 0, 1, 2, … of a store, likewise, at every `STRIDE`th step."""
-    _at_every_step(folder, lambda store: store.collect(Policy(older_than_days=0, keep=0)), base, STRIDE)
+    """Collect garbage in copies 0, 1, 2, … of a store, likewise, at every `REMOVAL_STRIDE`th step."""
+    work = lambda store: store.collect(Policy(older_than_days=0, keep=0))  # noqa: E731
+    _at_every_step(folder, work, base, REMOVAL_STRIDE)
 
 
 def removing_at_every_step(base: str, folder: str) -> None:
-    """Remove an artifact with all that was made from it, likewise, at every `STRIDE`th step."""
+    """Remove an artifact with all that was made from it, likewise, at every `REMOVAL_STRIDE`th step."""
     work = lambda store: store.remove(store.resolve("text/base"), with_dependents=True)  # noqa: E731
-    _at_every_step(folder, work, base, STRIDE)
+    _at_every_step(folder, work, base, REMOVAL_STRIDE)
 
 
 def pushing_at_every_step(base: str, folder: str) -> None:
-    """Push a store into empty ones, likewise, at every third `STRIDE`th step."""
+    """Push a store into empty ones, likewise, at every `PUSH_STRIDE`th step."""
     source = Store.open(base)
-    _at_every_step(folder, lambda store: move(source, store, cargo_of(source, []), str), None, 3 * STRIDE)
+    work = lambda store: move(source, store, cargo_of(source, []), str)  # noqa: E731
+    _at_every_step(folder, work, None, PUSH_STRIDE)
 
 
 def _at_every_step(
