@@ -42,7 +42,9 @@ def size(num_bytes: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """Return a duration: `0.2 s`, `47 s`, `3 min 20 s`, `2 h 05 min`."""
+    """Return a duration: `0.2 s`, `47 s`, `3 min 20 s`, `2 h 05 min`; `–` if the clock was set back."""
+    if seconds < 0:
+        return "–"
     if round(seconds, 1) < 10:
         return f"{seconds:.1f} s"
     if round(seconds) < 60:

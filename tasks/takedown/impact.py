@@ -166,7 +166,7 @@ def impact_of(store: Store, name: str) -> Impact:
 
 def _made_from_lost(store: Store, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """The artifacts that were made from tokens that are neither there nor removed, with one name of these."""
-    if all(row["has_text"] for row in rows if row["kind"] in _TEXT_KINDS):
+    if all(row["has_text"] for row in rows if row["kind"] in _TEXT_KINDS[1:]):  # a shard is made from text
         return {}
     return {row["fingerprint"]: row["name"] for row in store.catalog.query(_LOST)}
 

@@ -16,6 +16,7 @@ def test_sizes_are_in_binary_units(num_bytes, text):
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
+        (-13469648.9, "–"),
         (0.04, "0.0 s"),
         (9.94, "9.9 s"),
         (59.4, "59 s"),
