@@ -14,7 +14,8 @@ from tokmill.flows.profile.changes import in_words, value_in_words
 _OURS = "tokmill"  # as on our deployments
 _LONGEST = 120
 _SEPARATOR = " · "
-_UNSAID = ("experiment", "notify")  # the one changes nothing, the other is nobody's business
+# none of these changes what is made, and where a run is told of is nobody's business
+_UNSAID = ("experiment", "mlflow", "notify", "openlineage")
 
 
 def named(profile: Profile, more: Iterable[str] = ()) -> str:

@@ -108,9 +108,10 @@ def _dask(machine: Machine) -> TaskRunner[Any]:
 def _ray(machine: Machine) -> TaskRunner[Any]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers
     runner = _imported("ray", "prefect_ray").RayTaskRunner
+    quiet = {"log_to_driver": False}  # to standard output, where a script reads JSON
     if machine.address is not None:
-        return runner(address=machine.address)  # type: ignore[no-any-return]
-    local = {"num_cpus": machine.workers, "include_dashboard": False, "log_to_driver": False}
+        return runner(address=machine.address, init_kwargs=quiet)  # type: ignore[no-any-return]
+    local = {"num_cpus": machine.workers, "include_dashboard": False, **quiet}
     # "local" starts one for the run, also where another cluster is at work on this machine
     return runner(address="local", init_kwargs=local)  # type: ignore[no-any-return]
 

@@ -14,6 +14,7 @@ from tokmill.flows.page.progress import GroupProgress
 from tokmill.flows.page.reasons import known_before, why_made
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.changes import in_words
+from tokmill.flows.run.called import named
 from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.store import Provenance, RunArtifact, Store
 
@@ -42,6 +43,12 @@ from tokmill.tasks.store import Provenance, RunArtifact, Store
 )
 def test_a_run_is_named_by_what_differs_from_its_profile(overrides, words):
     assert in_words(load_profile("smoke", overrides).changed, Profile) == words
+
+
+def test_where_a_run_is_told_of_is_not_in_its_name():
+    told = ['mlflow.tracking_uri="http://x"', 'openlineage.to="file:events.jsonl"', 'experiment.name="e"']
+
+    assert named(load_profile("smoke", [*told, "train.vocab_size=900"])) == "smoke · vocab size 900"
 
 
 def test_a_profile_that_is_whole_only_with_overrides_has_them_all_as_changes(tmp_path: Path):

@@ -90,7 +90,7 @@ def test_a_name_is_created_once_and_exchanged_only_from_a_known_state(folder: st
     assert list(remote.listed(folder)) == []
 
 
-def test_a_name_that_a_library_takes_for_another_is_refused(other_bucket: Callable[[str], str]) -> None:
+def test_a_name_that_azures_library_takes_for_another_is_refused(other_bucket: Callable[[str], str]) -> None:
     folder = other_bucket("az")
     for name in ("a?", "a?#"):
         with pytest.raises(RemoteError, match=r"takes this name for '[^']*/a'"):
