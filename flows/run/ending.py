@@ -106,6 +106,7 @@ class Ending:
         try:
             yield
         except (TerminationSignal, SystemExit) as error:
+            end_soon(_number_of(error), self._seconds)  # however long it takes to stop the tasks
             stop()
             self.note(error)
             raise
