@@ -24,11 +24,11 @@ def free_port() -> int:
 
 
 def clean_environment(**changes: str) -> dict[str, str]:
-    """Return this process's environment without variables that would redirect a run."""
+    """Return this process's environment without variables that would redirect a run, or narrow its tables."""
     mine = {
         name: value
         for name, value in os.environ.items()
-        if name == KERNEL_CACHE or not name.startswith(("PREFECT_", "TOKMILL_"))
+        if name == KERNEL_CACHE or not name.startswith(("PREFECT_", "TOKMILL_", "COLUMNS"))
     }
     return {**mine, "PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1", **changes}
 

@@ -143,6 +143,11 @@ class Service:
         body = {"flow_runs": {"id": {"any_": [run["id"]]}}, "limit": 200}
         return {task["name"]: task["state_name"] for task in self.call("/task_runs/filter", body)}
 
+    def ended_task_states(self, run: dict[str, Any], last: str = "card") -> dict[str, str]:
+        """The same, once the end of the run's last task is known, which the server writes a second later."""
+        over = {"Completed", "Cached"}
+        return self.until(lambda: self.task_states(run), lambda states: states.get(last) in over)
+
 
 def wait_for_line(process: "subprocess.Popen[str]", start: str) -> None:
     """Read the output of a process until a line begins with `start`; kill it after a time limit."""

@@ -7,11 +7,11 @@ from tests.test_flows.served import RefusedError, Service
 pytestmark = pytest.mark.server
 
 
-def stages(service: Service, run: dict[str, str]) -> dict[str, str]:
-    """Stage → the state of its last task."""
+def stages(service: Service, run: dict[str, str], last: str) -> dict[str, str]:
+    """Stage → the state of its last task; `last` is the last task of the run."""
     return {
         name.partition("[")[0]: state
-        for name, state in service.task_states(run).items()
+        for name, state in service.ended_task_states(run, last).items()
         if not name.startswith("pack[plan]")
     }
 
@@ -31,12 +31,12 @@ def test_a_tokenizer_is_trained_audited_and_the_mixture_packed_by_flows_of_their
     assert ended == ["Completed"] * 4, [run["state"]["message"] for run in (trained, built, audited, packed)]
     assert (
         {"train", "audit"}
-        <= stages(service, trained).keys()
+        <= stages(service, trained, "audit").keys()
         <= {"ingest", "count", "balance", "train", "audit"}
     )
-    assert stages(service, built)["train"] == "Cached"
-    assert stages(service, audited).keys() == {"ingest", "audit"}
-    assert stages(service, packed).keys() == {"pack"}
+    assert stages(service, built, "card")["train"] == "Cached"
+    assert stages(service, audited, "audit").keys() == {"ingest", "audit"}
+    assert stages(service, packed, "pack").keys() == {"pack"}
     assert trained["name"].startswith("tiny · tokenizer")
 
 
