@@ -8,6 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+_FLOATS = {"halffloat": "float16", "float": "float32", "double": "float64"}
+"""The types of Arrow that numpy has under other names."""
+
 
 def read_parquet(path: "os.PathLike[str]") -> pa.Table:
     """Return all rows and columns of the file.
@@ -26,8 +29,9 @@ def read_parquet(path: "os.PathLike[str]") -> pa.Table:
 def numbers(column: pa.ChunkedArray) -> NDArray[Any]:
     """Return a column of numbers without nulls as an array of their type, which may be read-only.
 
-    pyarrow's `to_numpy` imports pandas where that is installed: 0.3 s.
+    pyarrow's `to_numpy` imports pandas where that is installed (0.3 s), and the `to_pandas_dtype` of
+    version 18 fails without it.
     """
-    whole = column.combine_chunks()
-    values = np.frombuffer(whole.buffers()[1] or b"", dtype=column.type.to_pandas_dtype())
+    whole, arrow_type = column.combine_chunks(), str(column.type)
+    values = np.frombuffer(whole.buffers()[1] or b"", dtype=_FLOATS.get(arrow_type, arrow_type))
     return values[whole.offset : whole.offset + len(whole)]
