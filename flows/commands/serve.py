@@ -11,10 +11,14 @@ import typer
 from tokmill.flows.cli.app import app, examples
 from tokmill.flows.cli.options import JsonOption, StoreOption
 from tokmill.flows.cli.output import messages, print_json, say
-from tokmill.flows.server.settings import PRIVATE, prepare_terminal_run, require_prefect_home
+from tokmill.flows.server.settings import PRIVATE, prepare, prepare_terminal_run, require_prefect_home
 
 if TYPE_CHECKING:
     from tokmill.flows.server.served_folder import ServedFolder
+
+AllowProfilesOption = Annotated[
+    bool, typer.Option("--allow-profiles", help="Let runs name profiles outside this folder.")
+]
 
 
 @app.command(
@@ -32,9 +36,7 @@ def up(
             help="Another name of the server, e.g. a proxy's; may be given several times.",
         ),
     ] = None,
-    allow_profiles: Annotated[
-        bool, typer.Option("--allow-profiles", help="Let runs name profiles outside this folder.")
-    ] = False,
+    allow_profiles: AllowProfilesOption = False,
 ) -> None:
     """Start a Prefect server and a worker, and register a deployment for this folder; Ctrl-C stops both."""
     from tokmill.flows.run.machine import store_url, writable_store
@@ -117,13 +119,10 @@ def work(
     limit: Annotated[
         int | None, typer.Option(min=1, help="Runs at once on this machine; by default all that are due.")
     ] = None,
-    allow_profiles: Annotated[
-        bool, typer.Option("--allow-profiles", help="Let runs name profiles outside this folder.")
-    ] = False,
+    allow_profiles: AllowProfilesOption = False,
 ) -> None:
     """Take runs from the configured Prefect server, in this folder; Ctrl-C stops it and what it runs."""
-    require_prefect_home()
-    os.environ.update({name: os.environ.get(name, value) for name, value in PRIVATE.items()})
+    prepare(PRIVATE)
     from tokmill.flows.profile.served import SERVED
     from tokmill.flows.server.prefect_server import require_configured, require_pool
 

@@ -5,6 +5,7 @@ Variables that are already set in the environment are kept.
 
 import os
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 from tokmill.flows.errors import ServeError
@@ -31,15 +32,24 @@ TERMINAL = {
 _CONFIGURING = {".env": "prefect", "prefect.toml": "", "pyproject.toml": "[tool.prefect"}
 
 
+def prepare(settings: Mapping[str, str]) -> None:
+    """Set variables that are not set yet; must be called before `import prefect`.
+
+    Raises:
+        ServeError: Prefect's home cannot be created or written to.
+    """
+    require_prefect_home()
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+
+
 def prepare_terminal_run() -> None:
     """Set the environment for a run from the command line; must be called before `import prefect`.
 
     Raises:
         ServeError: Prefect's home cannot be created or written to.
     """
-    require_prefect_home()
-    for name, value in {**PRIVATE, **TERMINAL}.items():
-        os.environ.setdefault(name, value)
+    prepare({**PRIVATE, **TERMINAL})
 
 
 def may_have_a_server() -> bool:
