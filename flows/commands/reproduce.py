@@ -19,7 +19,10 @@ SubjectArgument = Annotated[
     str,
     typer.Argument(
         metavar="RUN|ARTIFACT",
-        help="A run (latest, its id or the beginning of it, its name, a tag), or an artifact.",
+        help=(
+            "A run (latest, its id or the beginning of it, its name, a tag), or an artifact, also one that "
+            "was removed."
+        ),
     ),
 ]
 LookInOption = Annotated[
@@ -94,7 +97,11 @@ def _in_store(
     from tokmill.flows.reproduce.known import subject_in
 
     opened = existing_store(store)
-    return subject_in(opened, reference), into, how.explained(lambda *one: str(find_change(opened, *one)))
+    return (
+        subject_in(opened, reference, removed=True),
+        into,
+        how.explained(lambda *one: str(find_change(opened, *one))),
+    )
 
 
 def _show(done: "Reproduction") -> None:
@@ -138,7 +145,7 @@ def bundle(
     from tokmill.flows.reproduce.bundle import write_bundle
     from tokmill.flows.reproduce.known import subject_in
 
-    known = subject_in(existing_store(store), subject)
+    known = subject_in(existing_store(store), subject, removed=True)
     about = write_bundle(known, output, with_inputs=with_inputs, look_in=tuple(look_in or ()))
     if as_json:
         print_json(about.model_dump(mode="json"))

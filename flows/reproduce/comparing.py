@@ -22,6 +22,10 @@ Verdict: TypeAlias = Literal["equal", "differs", "not made"]
 
 _WITH_UNICODE = ("regex", "unicodedata2")
 _FILES_SHOWN = 5
+_BYTES_ALONE = (
+    "the record is of an earlier version: it has no digests of values, and its files are gone; "
+    "bytes were compared, which differ between versions of pyarrow"
+)
 
 
 @dataclass(frozen=True)
@@ -80,22 +84,35 @@ def compare(
 
 
 def _compared(record: Record, new: Record, known: Records, before: Sequence[Compared]) -> Compared:
-    files = _comparable(record, new, known)
-    if content_digest(files) == new.content_digest:
+    files, again = _comparable(record, new, known)
+    if content_digest(files) == content_digest(again):
         return Compared(record, "equal", new.content_digest)
     first = all(each.verdict == "equal" for each in before)
     reasons = list(reasons_of(record, new)) if first else []
-    return Compared(record, "differs", new.content_digest, _differing(files, new.files), first, reasons)
+    if first and again is not new.files:
+        reasons.append(_BYTES_ALONE)
+    return Compared(record, "differs", new.content_digest, _differing(files, again), first, reasons)
 
 
-def _comparable(record: Record, new: Record, known: Records) -> Sequence[FileEntry]:
-    """Return a record's files with the digests that new ones have: earlier records have none of values."""
+def _comparable(
+    record: Record, new: Record, known: Records
+) -> tuple[Sequence[FileEntry], Sequence[FileEntry]]:
+    """Return the files of a record, and of a new one, with digests that can be compared.
+
+    Earlier records have no digests of values. These are computed from the original's files; where the files
+    are gone, bytes are compared.
+    """
     if all(entry.values_digest or not entry.path.endswith(SUFFIX) for entry in record.files):
-        return record.files
+        return record.files, new.files
     place = known.place(record)
-    if place is None:
-        return record.files
-    return [_with_values(entry, place) for entry in record.files]
+    if place is not None:
+        return [_with_values(entry, place) for entry in record.files], new.files
+    without = {entry.path for entry in record.files if entry.values_digest is None}
+    return record.files, [_bytes_alone(entry) if entry.path in without else entry for entry in new.files]
+
+
+def _bytes_alone(entry: FileEntry) -> FileEntry:
+    return entry.model_copy(update={"values_digest": None})
 
 
 def _with_values(entry: FileEntry, place: Path) -> FileEntry:

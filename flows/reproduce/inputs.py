@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.flows.errors import UsageError
+from tokmill.flows.reproduce.known import CORPUS
 from tokmill.flows.run.sources import remote_tokenizer, tokenizer_at
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.formats.corpus import MANIFEST_FILE, Corpus
@@ -69,6 +70,11 @@ def wanted(record: Record, place: Path | None) -> Iterator[Wanted]:
         name = str(about.get("name") or entry.origin.rstrip("/").rpartition("/")[2])
         digest, source = str(about.get("digest", entry.digest)), str(about.get("source", ""))
         yield Wanted(record, entry, digest, name, source, about.get("size"))
+
+
+def is_undescribed(one: Wanted) -> bool:
+    """Whether nothing says which content a file of a source had: neither an earlier record nor its corpus."""
+    return one.record.kind == CORPUS and one.entry.about is None and not one.source
 
 
 def _listed(corpus: Path) -> dict[str, dict[str, Any]]:

@@ -11,6 +11,7 @@ from tokmill.flows.errors import UsageError
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
+from tokmill.tasks.store.layout import PREFIX_CHARS
 from tokmill.tasks.store.record import InputEntry, Record
 from tokmill.tasks.store.run_references import find_run
 from tokmill.tasks.store.runs import Run
@@ -89,8 +90,17 @@ class Subject:
             return
         for entry in record.inputs:
             if entry.kind is not None and entry.fingerprint is not None:
-                self._add(self.records.record(entry.kind, entry.fingerprint), found)
+                self._add(self._input(record, entry.kind, entry.fingerprint), found)
         found[record.fingerprint] = record
+
+    def _input(self, record: Record, kind: str, fingerprint: str) -> Record:
+        try:
+            return self.records.record(kind, fingerprint)
+        except StoreError as error:
+            raise StoreError(
+                f"{record.reference} was made from {kind} {fingerprint[:PREFIX_CHARS]}, whose record cannot "
+                f"be had: {error}; get it from a store that has it (`tokmill pull`), or from a backup"
+            ) from error
 
 
 def inputs_of(record: Record) -> list[str]:
@@ -112,28 +122,37 @@ def _corpus_of(entry: InputEntry) -> str:
     return str(entry.about["corpus"])
 
 
-def subject_in(store: Store, reference: str) -> Subject:
+def subject_in(store: Store, reference: str, *, removed: bool = False) -> Subject:
     """Return what a reference names in a store: an artifact, or a run (`tasks.store.run_references`).
 
+    Args:
+        store: the store.
+        reference: of the artifact or run.
+        removed: whether the artifact may be one that was removed, of which the record is left.
+
     Raises:
-        UsageError: there is neither.
+        UsageError: there is neither, or what is left of a removed artifact is damaged.
     """
     try:
         if "/" in reference:
-            return subject_of(store, [store.resolve(reference)])
+            return subject_of(store, [store.resolve(reference, removed=removed)])
         return subject_of_run(store, find_run(store, reference))
     except StoreError as error:
         if not _HEX.fullmatch(reference):
             raise UsageError(str(error)) from error
     try:
-        return subject_of(store, [store.resolve(reference)])
+        return subject_of(store, [store.resolve(reference, removed=removed)])
     except StoreError as error:
         raise UsageError(f"{error}; nor is it the beginning of a run's id") from error
 
 
 def subject_of(store: Store, refs: Sequence[ArtifactRef]) -> Subject:
-    """Return artifacts as a subject."""
-    targets = [store.record(ref) for ref in refs]
+    """Return artifacts as a subject.
+
+    Raises:
+        StoreError: a record is not there.
+    """
+    targets = [store.past_record(ref) for ref in refs]
     name = targets[0].reference if len(targets) == 1 else f"{len(targets)} artifacts"
     return Subject(name, StoreRecords(store), targets)
 
@@ -148,7 +167,7 @@ def subject_of_run(store: Store, run: Run) -> Subject:
     if not run.artifacts:
         raise UsageError(f"run {run.run_id} ({run.state}) has no artifacts to make again")
     refs = list({each.ref.fingerprint: each.ref for each in run.artifacts}.values())
-    targets = [store.past(ref.kind, ref.fingerprint) for ref in refs]
+    targets = [store.past_record(ref) for ref in refs]
     return Subject(f"run {run.run_id}", StoreRecords(store), targets, run)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from tokmill.flows.errors import FlowError, RunError, UsageError
 from tokmill.flows.reproduce.comparing import Compared, compare
-from tokmill.flows.reproduce.inputs import Finder, Wanted, arranged, wanted
+from tokmill.flows.reproduce.inputs import Finder, Wanted, arranged, is_undescribed, wanted
 from tokmill.flows.reproduce.known import Subject, as_json
 from tokmill.flows.reproduce.remaking import Remaking
 from tokmill.flows.run.direct import DirectTasks, pool_of
@@ -194,6 +194,11 @@ def _files_of(subject: Subject, record: Record) -> Path | None:
 
 
 def _missing(finder: Finder, one: Wanted, request: Request) -> str:
+    if is_undescribed(one):
+        return (
+            f"{one.said}: the record of {one.record.reference}, of an earlier version, has no digest of it, "
+            "and its files, which had, are gone; --look-in cannot find it: run the profile again"
+        )
     namesake = finder.namesake(one)
     if namesake is None:
         return f"{one.said}: nothing has its content, and nothing has its name"

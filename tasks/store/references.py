@@ -11,6 +11,8 @@ nearest existing names.
 
 import difflib
 import re
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from tokmill.tasks.core.errors import StoreError
@@ -19,7 +21,7 @@ from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import PREFIX_CHARS, RECORD_FILE, Layout
 from tokmill.tasks.store.record import Record, read_record
 from tokmill.tasks.store.storage import STORAGE
-from tokmill.tasks.store.tombstones import removed_records, tombstone
+from tokmill.tasks.store.tombstones import read_tombstone, tombstone, tombstones
 
 _NAMED = re.compile(r"(?P<kind>[^/@]+)/(?P<name>[^@]+?)(@(?P<label>[^@]+))?")
 _HEX = re.compile(r"[0-9a-f]{6,64}")
@@ -80,12 +82,13 @@ def _open(layout: Layout, kind: str, name: str, fingerprint: str) -> ArtifactRef
 
 
 def _by_prefix(layout: Layout, prefix: str, *, removed: bool) -> ArtifactRef:
-    candidates = [path for path in layout.artifacts() if path.name.startswith(prefix[:PREFIX_CHARS])]
-    records = _readable(candidates, alone=len(candidates) == 1)
+    start = prefix[:PREFIX_CHARS]
+    here = [path for path in layout.artifacts() if path.name.startswith(start)]
+    candidates: list[Callable[[], Record]] = [partial(read_record, path) for path in here]
     if removed:
-        here = {record.fingerprint for record in records}
-        left = removed_records(layout, prefix[:PREFIX_CHARS])
-        records += [record for record in left if record.fingerprint not in here]
+        left = ((path, layout.root / path.parent.name / path.stem) for path in tombstones(layout, start))
+        candidates += [partial(_left, path) for path, place in left if place not in here]
+    records = _readable(candidates)
     found = [record for record in records if record.fingerprint.startswith(prefix)]
     if len(found) == 1:
         return found[0].ref
@@ -95,14 +98,18 @@ def _by_prefix(layout: Layout, prefix: str, *, removed: bool) -> ArtifactRef:
     raise StoreError(f"fingerprint prefix {prefix} fits {len(found)} artifacts: {several}; use more digits")
 
 
-def _readable(places: list[Path], *, alone: bool) -> list[Record]:
-    """Return the records in these places; an unreadable one raises only if it is the only candidate."""
+def _left(path: Path) -> Record:
+    return read_tombstone(path).record
+
+
+def _readable(candidates: list[Callable[[], Record]]) -> list[Record]:
+    """Return the records that can be read; one that cannot raises only if it is the only candidate."""
     records = []
-    for place in places:
+    for read in candidates:
         try:
-            records.append(read_record(place))
+            records.append(read())
         except StoreError:
-            if alone:
+            if len(candidates) == 1:
                 raise
     return records
 

@@ -240,15 +240,18 @@ class Store:
         return tombstone(self.layout, kind, fingerprint)
 
     def past_record(self, ref: ArtifactRef) -> Record:
-        """Return an artifact's record, even if it was removed.
+        """Return an artifact's record, even if it was removed, and maybe made again with other content.
 
         Raises:
-            StoreError: as `record`, and none was removed from the store.
+            StoreError: as `record`, and none with this content was removed from the store.
         """
-        left = self.tombstone(ref.kind, ref.fingerprint)
-        if left is not None and left.record.content_digest == ref.content_digest:
+        try:
+            return self.record(ref)
+        except StoreError:
+            left = tombstone(self.layout, ref.kind, ref.fingerprint)
+            if left is None or left.record.content_digest != ref.content_digest:
+                raise
             return left.record
-        return self.record(ref)
 
     def remove(self, ref: ArtifactRef, *, with_dependents: bool = False, reason: str = "") -> Records:
         """Remove an artifact for good; see `tasks.store.removing`."""

@@ -7,7 +7,6 @@ A tombstone carries a seal as records do (`tasks.store.sealing`). Those of forma
 after the digests in their record have been compared.
 """
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -98,24 +97,23 @@ def read_tombstone(path: Path) -> Tombstone:
     if left.format_version != _UNSEALED_VERSION:
         problem = problem or broken_seal(_SEAL, data)
     if problem:
-        raise StoreError(f"{path}: {problem}; the tombstone is damaged")
+        raise StoreError(f"{path}: {problem}; the tombstone is damaged; restore it from a backup")
     return left
 
 
-def removed_records(layout: Layout, prefix: str) -> list[Record]:
-    """Return the records of removed artifacts whose fingerprint begins with `prefix`, as far as readable.
+def tombstones(layout: Layout, prefix: str) -> list[Path]:
+    """Return the files of the tombstones of all artifacts whose fingerprint begins with `prefix`.
 
     Args:
         layout: the store.
         prefix: at most as long as the names of artifacts' folders.
     """
-    records = []
-    for kind in STORAGE.entries(layout.removed):
-        for entry in STORAGE.entries(layout.removed / kind.name):
-            if entry.name.startswith(prefix) and entry.name.endswith(_SUFFIX):
-                with suppress(StoreError):
-                    records.append(read_tombstone(layout.removed / kind.name / entry.name).record)
-    return records
+    return [
+        layout.removed / kind.name / entry.name
+        for kind in STORAGE.entries(layout.removed)
+        for entry in STORAGE.entries(layout.removed / kind.name)
+        if entry.name.startswith(prefix) and entry.name.endswith(_SUFFIX)
+    ]
 
 
 def write_tombstone(layout: Layout, record: Record, reason: str) -> None:

@@ -14,6 +14,9 @@ from tests.test_tasks.golden import all_stages
 from tokmill.flows.commands.main import main
 from tokmill.flows.reproduce.stages import stage_of, verbs
 from tokmill.tasks.balance import stage as balance
+from tokmill.tasks.store import Store
+from tokmill.tasks.store.digest import content_digest
+from tokmill.tasks.store.record import encode_record, read_record
 
 PROFILE = """
 [sources.tales]
@@ -91,6 +94,141 @@ def test_an_artifact_that_was_removed_is_made_from_its_tombstone(moved: Path, ca
     assert _at(moved, "remove", "packed/own", "--with-dependents", "--store", "store") == 0
     code, said = _verdicts(capsys, moved, "latest", "--store", "store", "--look-in", "texts")
     assert (code, said["equal"]) == (0, True)
+
+
+@pytest.fixture(scope="module")
+def emptied(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store whose artifacts were all removed; the texts are where they were."""
+    folder = tmp_path_factory.mktemp("emptied")
+    shutil.copytree(made / "store", folder / "store")
+    store = Store.open(folder / "store")
+    while left := [read_record(place) for place in store.layout.artifacts()]:
+        store.remove(left[0].ref, with_dependents=True)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["tokenizer/own", "tokenizer/own@v1", "tokenizer/own@winner"])
+def test_a_removed_artifact_is_named_as_any_other(emptied: Path, capsys, name: str) -> None:
+    code, said = _verdicts(capsys, emptied, name, "--store", "store")
+    assert (code, said["equal"]) == (0, True)
+    assert {"corpus", "tokenizer"} <= {row["artifact"].partition("/")[0] for row in said["artifacts"]}
+
+
+def test_a_removed_artifact_is_named_by_its_fingerprint_and_bundled(
+    emptied: Path, tmp_path: Path, capsys
+) -> None:
+    ref = Store.open(emptied / "store").resolve("balance/own", removed=True)
+    out = str(tmp_path / "b.bundle")
+    assert _at(emptied, "bundle", ref.fingerprint[:8], "-o", out, "--with-inputs", "--store", "store") == 0
+    code, said = _verdicts(capsys, tmp_path, out)
+    assert (code, said["equal"]) == (0, True)
+    assert said["artifacts"][-1]["content_digest"] == ref.content_digest
+
+
+def test_what_gc_took_of_a_run_is_made_again(moved: Path, capsys) -> None:
+    assert _at(moved, "gc", "--older-than", "0", "--keep", "0", "--apply", "--store", "store") == 0
+    store = Store.open(moved / "store")
+    kept = {record.kind for record in map(read_record, store.layout.artifacts())}
+    assert {"tokenizer", "corpus"} <= kept  # for the alias
+    assert not {"packed", "card"} & kept
+    for name in ("packed/own@v1", "latest"):
+        code, said = _verdicts(capsys, moved, name, "--store", "store")
+        assert (code, said["equal"]) == (0, True)
+
+
+def test_a_tombstone_that_was_changed_is_refused(emptied: Path, tmp_path: Path, capsys) -> None:
+    shutil.copytree(emptied / "store", tmp_path / "store")
+    store = Store.open(tmp_path / "store")
+    ref = store.resolve("balance/own", removed=True)
+    (path,) = store.layout.removed.glob("balance/*.json")
+    path.write_text(path.read_text("utf-8").replace('"seconds": ', '"seconds": 1', 1), "utf-8")
+    for name in ("balance/own", "balance/own@v1", ref.fingerprint[:8], "tokenizer/own@v1", "latest"):
+        for command in (("reproduce",), ("bundle", "-o", "b.bundle")):
+            capsys.readouterr()
+            assert _at(tmp_path, command[0], name, *command[1:], "--store", "store") in (1, 2)
+            said = capsys.readouterr().err
+            assert str(path) in said
+            assert "changed after it was written" in said
+            assert "backup" in said
+    assert not (tmp_path / "b.bundle").exists()
+
+
+def test_a_record_that_is_nowhere_is_named_with_what_was_made_from_it(
+    emptied: Path, tmp_path: Path, capsys
+) -> None:
+    shutil.copytree(emptied / "store", tmp_path / "store")
+    store = Store.open(tmp_path / "store")
+    balance = store.resolve("balance/own", removed=True)
+    (store.layout.removed / "balance" / f"{balance.fingerprint[:16]}.json").unlink()
+    assert _at(tmp_path, "reproduce", "tokenizer/own@v1", "--store", "store") == 1
+    said = capsys.readouterr().err
+    assert f"tokenizer/own@v1 was made from balance {balance.fingerprint[:16]}" in said
+    assert "tokmill pull" in said
+
+
+def test_removed_artifacts_whose_texts_are_gone_say_where_to_look(
+    made: Path, emptied: Path, tmp_path: Path, capsys
+) -> None:
+    hidden = made / "hidden"
+    (made / "texts").rename(hidden)
+    try:
+        assert _at(emptied, "reproduce", "tokenizer/own@v1", "--store", "store") == 1
+        said = capsys.readouterr().err
+        code, _ = _verdicts(capsys, emptied, "tokenizer/own@v1", "--store", "store", "--look-in", str(hidden))
+    finally:
+        hidden.rename(made / "texts")
+    assert f"notes.txt (it was {made / 'texts' / 'notes.txt'}): nothing has its content" in said
+    assert "--look-in" in said
+    assert code == 0
+
+
+def _as_earlier(place: Path, **changes: object) -> None:
+    """Rewrite a record as one of format 2: without digests of the values in Parquet files."""
+    record = read_record(place)
+    files = [entry.model_copy(update={"values_digest": None}) for entry in record.files]
+    changed = {"format_version": 2, "files": files, "content_digest": content_digest(files), **changes}
+    (place / "record.json").write_bytes(encode_record(record.model_copy(update=changed)))
+
+
+def test_what_was_removed_counts_for_its_run_and_not_what_was_made_since(moved: Path, capsys) -> None:
+    store = Store.open(moved / "store")
+    ref = store.resolve("packed/own")
+    place = store.path(ref)
+    shutil.copytree(place, moved / "kept")
+    store.remove(ref, with_dependents=True)
+    shutil.copytree(moved / "kept", place)
+    _as_earlier(place)
+    assert store.resolve("packed/own").content_digest != ref.content_digest
+    code, said = _verdicts(capsys, moved, "latest", "--store", "store")
+    assert (code, said["equal"]) == (0, True)
+    (row,) = [row for row in said["artifacts"] if row["fingerprint"] == ref.fingerprint]
+    assert row["content_digest"] == ref.content_digest
+
+
+def test_of_an_earlier_record_without_its_files_the_bytes_are_compared(moved: Path, capsys) -> None:
+    store = Store.open(moved / "store")
+    ref = store.resolve("packed/own")
+    _as_earlier(store.path(ref))
+    store.catalog.rebuild()
+    store.remove(store.resolve("packed/own"), with_dependents=True)
+    code, said = _verdicts(capsys, moved, "packed/own@v1", "--store", "store")
+    assert (code, said["equal"]) == (0, True)
+    assert said["artifacts"][-1]["content_digest"] != ref.content_digest
+
+
+def test_a_corpus_of_an_earlier_version_that_was_removed_says_why_it_cannot_be_made(
+    moved: Path, capsys
+) -> None:
+    store = Store.open(moved / "store")
+    record = store.record(store.resolve("corpus/own"))
+    inputs = [entry.model_copy(update={"about": None}) for entry in record.inputs]
+    _as_earlier(store.path(record.ref), inputs=inputs)
+    store.catalog.rebuild()
+    store.remove(store.resolve("corpus/own"), with_dependents=True)
+    assert _at(moved, "reproduce", "corpus/own@v1", "--store", "store") == 1
+    said = capsys.readouterr().err
+    assert "the record of corpus/own@v1, of an earlier version, has no digest of it" in said
+    assert "run the profile again" in said
 
 
 def test_moved_and_renamed_inputs_are_found_by_their_content(made: Path, tmp_path: Path, capsys) -> None:
