@@ -1,4 +1,4 @@
-"""The commands on artifacts of the store: list, show, compare, verify, remove and tag them."""
+"""The commands on artifacts of the store: list, show, compare, verify and tag them."""
 
 import sys
 from pathlib import Path
@@ -228,41 +228,6 @@ def verify(
             )
     if problems:
         raise typer.Exit(FAILED)
-
-
-@app.command(
-    rich_help_panel="Store",
-    epilog=examples(
-        "tokmill remove packed/quickstart@v1",
-        "tokmill remove corpus/quickstart --with-dependents",
-        'tokmill remove packed/quickstart@v1 --reason "case 17: asked for by the author"',
-    ),
-)
-def remove(
-    artifact: ArtifactArgument,
-    with_dependents: Annotated[
-        bool, typer.Option("--with-dependents", help="Also remove all artifacts made from it.")
-    ] = False,
-    reason: Annotated[
-        str,
-        typer.Option(
-            "--reason", metavar="TEXT", help="Why; kept with the record. By default that of the takedown."
-        ),
-    ] = "",
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Delete an artifact permanently; its record stays. Refused while other artifacts were made from it."""
-    from tokmill.flows.cli.lookup import existing_store, find_artifact
-
-    opened = existing_store(store)
-    ref = find_artifact(opened, artifact)
-    removed = opened.remove(ref, with_dependents=with_dependents, reason=reason.strip())
-    if as_json:
-        print_json([{"artifact": each.reference, "fingerprint": each.fingerprint} for each in removed])
-        return
-    for each in removed:
-        say(f"{each.reference} removed: {counted(len(each.files), 'file')}")
 
 
 def _num_unsealed(store: "Store") -> int:

@@ -1,18 +1,22 @@
-"""The commands that keep a store in order: collect garbage, and say what takes the space."""
+"""The commands that keep a store in order: remove artifacts, collect garbage, and say what takes the space.
 
+What goes beside what was named is said first, with its bytes, and goes with `--apply`. Nothing asks.
+"""
+
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from tokmill.flows.cli.app import app, examples
-from tokmill.flows.cli.options import JsonOption, StoreOption
+from tokmill.flows.cli.options import ArtifactArgument, JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, messages, print_json, say, table
-from tokmill.flows.figures import size
+from tokmill.flows.figures import counted, size
 
 if TYPE_CHECKING:
     from tokmill.flows.upkeep.collecting import Collected
     from tokmill.flows.upkeep.usage import Usage
-    from tokmill.tasks.store import Store
+    from tokmill.tasks.store import Record, Store
 
 OlderThanOption = Annotated[
     float, typer.Option("--older-than", metavar="DAYS", min=0, help="Keep what is younger, and its runs.")
@@ -26,6 +30,77 @@ KeepOption = Annotated[
         help="Keep the last N versions of each name, and the last N completed runs of each profile.",
     ),
 ]
+
+
+@app.command(
+    rich_help_panel="Store",
+    epilog=examples(
+        "tokmill remove packed/quickstart@v1",
+        "tokmill remove corpus/quickstart --with-dependents",
+        "tokmill remove corpus/quickstart --with-dependents --apply",
+        'tokmill remove packed/quickstart@v1 --reason "case 17: asked for by the author"',
+    ),
+)
+def remove(
+    artifact: ArtifactArgument,
+    with_dependents: Annotated[
+        bool,
+        typer.Option("--with-dependents", help="Say what would go with all artifacts made from it."),
+    ] = False,
+    apply: Annotated[
+        bool, typer.Option("--apply", help="With --with-dependents: remove all of that.")
+    ] = False,
+    reason: Annotated[
+        str,
+        typer.Option(
+            "--reason", metavar="TEXT", help="Why; kept with the record. By default that of the takedown."
+        ),
+    ] = "",
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete an artifact permanently; its record stays. Refused while other artifacts were made from it."""
+    from tokmill.flows.cli.lookup import existing_store, find_artifact
+
+    opened = existing_store(store)
+    ref = find_artifact(opened, artifact)
+    applied = apply or not with_dependents
+    if applied:
+        gone = opened.remove(ref, with_dependents=with_dependents, reason=reason.strip())
+    else:
+        gone = opened.find_removal(ref)
+    if as_json:
+        print_json(_removal_json(opened, gone, applied=applied))
+    else:
+        _show_removal(opened, gone, applied=applied)
+
+
+def _removal_json(store: "Store", gone: "Sequence[Record]", *, applied: bool) -> dict[str, object]:
+    return {
+        "store": store.location,
+        "applied": applied,
+        "num_bytes": sum(each.num_bytes for each in gone),
+        "removed": [
+            {"artifact": each.reference, "fingerprint": each.fingerprint, "num_bytes": each.num_bytes}
+            for each in gone
+        ],
+    }
+
+
+def _show_removal(store: "Store", gone: "Sequence[Record]", *, applied: bool) -> None:
+    from tokmill.flows.upkeep.collecting import summary_of
+
+    head = "removed" if applied else "would be removed"
+    rows = [[each.reference, f"{len(each.files):,}", size(each.num_bytes)] for each in gone]
+    draw(table((head, "files", "size"), rows, right=("files", "size")))
+    num_bytes = sum(each.num_bytes for each in gone)
+    say(f"\n{summary_of(store.location, counted(len(gone), 'artifact'), num_bytes, applied=applied)}")
+    if not applied:
+        _say_how()
+
+
+def _say_how() -> None:
+    messages().print("[dim]--apply removes it; records and labels stay[/dim]")
 
 
 @app.command(
@@ -112,7 +187,7 @@ def _show(done: "Collected") -> None:
     draw(table(("kept", "number", "size"), rows, right=("number", "size")))
     say(f"\n{done.summary}")
     if done.removed and not done.applied:
-        messages().print("[dim]--apply removes it; records and labels stay[/dim]")
+        _say_how()
 
 
 def _show_usage(usage: "Usage", by: str) -> None:

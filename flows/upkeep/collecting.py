@@ -81,9 +81,7 @@ class Collected:
         what = counted(len(self.removed), "artifact")
         if self.garbage.leftovers:
             what += f" and {counted(len(self.garbage.leftovers), 'leftover')}"
-        if self.applied:
-            return f"{self.location}: {what} removed, {size(self.num_bytes)} freed"
-        return f"{self.location}: {what} would be removed, and {size(self.num_bytes)} freed"
+        return summary_of(self.location, what, self.num_bytes, applied=self.applied)
 
     def to_json(self) -> dict[str, object]:
         """Return the result as plain data."""
@@ -110,6 +108,13 @@ class Collected:
         if rows:
             parts.append("\n".join(table(("kept", "number", "size"), rows, left=[0])))
         return "\n\n".join([*parts, *(f"{item.reference} stays: {why}" for item, why in self.garbage.spared)])
+
+
+def summary_of(location: str, what: str, num_bytes: int, *, applied: bool) -> str:
+    """Return in one line what was removed from a store, or would be, and what that frees."""
+    if applied:
+        return f"{location}: {what} removed, {size(num_bytes)} freed"
+    return f"{location}: {what} would be removed, and {size(num_bytes)} freed"
 
 
 def collect_garbage(

@@ -6,7 +6,7 @@ tombstone keeps. The label is never assigned again. A request for a removed arti
 reports that.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from functools import partial
 
@@ -14,13 +14,14 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.durable import reported_as
-from tokmill.tasks.store.layout import RECORD_FILE, Layout
+from tokmill.tasks.store.layout import PREFIX_CHARS, RECORD_FILE, Layout
+from tokmill.tasks.store.leases import Needs, live_leases
 from tokmill.tasks.store.publish import workspace
 from tokmill.tasks.store.record import Record, read_record
 from tokmill.tasks.store.storage import STORAGE
 from tokmill.tasks.store.superseding import MADE_FROM, reasons
 from tokmill.tasks.store.tombstones import check_reason, write_tombstone
-from tokmill.tasks.store.watching import Watch, watching
+from tokmill.tasks.store.watching import watching
 
 _DEPENDENTS = f"""
     SELECT DISTINCT a.kind, a.name, a.label, a.fingerprint
@@ -50,8 +51,8 @@ def remove(
             removed; or the reason is too long.
     """
     check_reason(reason)
-    record = read_record(layout.artifact(ref.kind, ref.fingerprint))
-    order = list(_with_dependents(layout, catalog, record, set()))
+    order = _in_order(layout, catalog, ref)
+    record = order[-1]
     if len(order) > 1 and not with_dependents:
         made = ", ".join(each.reference for each in order[:-1][:3])
         more = f" and {len(order) - 4} more" if len(order) > 4 else ""
@@ -62,20 +63,43 @@ def remove(
         )
     why = {} if reason else reasons(catalog)
     with watching(layout) as watch:
-        _check_unheld(watch, order)
+        _check_unheld(watch.holder, order)
         for each in order:
             unless = partial(watch.unless_held, each.fingerprint)
             because = reason or why.get(each.fingerprint, "")
             if not remove_one(layout, each, unless=unless, reason=because):
-                _check_unheld(watch, [each])
+                _check_unheld(watch.holder, [each])
     catalog.register(*(layout.artifact(each.kind, each.fingerprint) / RECORD_FILE for each in order))
     return order
 
 
-def _check_unheld(watch: Watch, records: list[Record]) -> None:
+def find_removal(layout: Layout, catalog: Catalog, ref: ArtifactRef) -> list[Record]:
+    """Return what `remove` with dependents would remove, in its order; nothing is changed.
+
+    Raises:
+        StoreError: it is not in the store, or a run needs some of it.
+    """
+    order = _in_order(layout, catalog, ref)
+    _check_unheld(partial(_holder, live_leases(layout)), order)
+    return order
+
+
+def _check_unheld(holder: Callable[[str], str | None], records: list[Record]) -> None:
     for each in records:
-        if (user := watch.holder(each.fingerprint)) is not None:
+        if (user := holder(each.fingerprint)) is not None:
             raise StoreError(f"{each.reference} is not removed: {user} needs it; wait until that has ended")
+
+
+def _holder(leases: Mapping[str, Needs], fingerprint: str) -> str | None:
+    """Return a lease that holds an artifact by its fingerprint, if any."""
+    start = fingerprint[:PREFIX_CHARS]
+    return next((key for key, needs in leases.items() if needs.holds is None or start in needs.holds), None)
+
+
+def _in_order(layout: Layout, catalog: Catalog, ref: ArtifactRef) -> list[Record]:
+    """Return the records of an artifact and of all that was made from it: dependents first, itself last."""
+    record = read_record(layout.artifact(ref.kind, ref.fingerprint))
+    return list(_with_dependents(layout, catalog, record, set()))
 
 
 def _with_dependents(layout: Layout, catalog: Catalog, record: Record, seen: set[str]) -> Iterator[Record]:

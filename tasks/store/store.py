@@ -36,7 +36,7 @@ from tokmill.tasks.store.publish import sweep, sweep_locks
 from tokmill.tasks.store.realizing import Maker, Realized
 from tokmill.tasks.store.record import Record, input_entries, read_record
 from tokmill.tasks.store.references import resolve
-from tokmill.tasks.store.removing import remove
+from tokmill.tasks.store.removing import find_removal, remove
 from tokmill.tasks.store.shelf import Shelf
 from tokmill.tasks.store.storage import STORAGE, DamagedError
 from tokmill.tasks.store.superseding import superseded
@@ -256,6 +256,10 @@ class Store:
     def remove(self, ref: ArtifactRef, *, with_dependents: bool = False, reason: str = "") -> Records:
         """Remove an artifact for good; see `tasks.store.removing`."""
         return remove(self.layout, self.catalog, ref, with_dependents=with_dependents, reason=reason)
+
+    def find_removal(self, ref: ArtifactRef) -> Records:
+        """Return what `remove` with dependents would remove; see `tasks.store.removing`."""
+        return find_removal(self.layout, self.catalog, ref)
 
     def at_work(self, what: str) -> AbstractContextManager[Lease]:
         """Protect what is looked up and made in a block from collectors; see `tasks.store.leases`.

@@ -13,7 +13,7 @@ from tests.test_flows.in_process import InProcess
 from tests.test_tasks.store_stages import ask
 from tokmill.flows.commands.main import main
 from tokmill.tasks.formats.packed.reader import PackedReader
-from tokmill.tasks.store import Provenance, Store
+from tokmill.tasks.store import Provenance, Store, read_record
 from tokmill.tasks.store.runs import Begun
 
 
@@ -380,6 +380,52 @@ class TestText:
 
     def test_texts_and_a_file_exclude_each_other(self, tokmill, tmp_path):
         assert tokmill("encode", "-t", "smoke", "--file", tmp_path / "x", "text")[0] == 2
+
+
+class TestRemove:
+    def test_all_that_would_go_is_listed_first_and_stays(self, tokmill, copied):
+        before = sorted(copied.layout.artifacts())
+        code, out, err = tokmill("remove", "tokenizer/smoke", "--with-dependents")
+        assert code == 0
+        assert "--apply" in err
+        listed = [line.split() for line in out.splitlines() if "@v" in line]
+        assert listed[-1][0] == "tokenizer/smoke@v1"
+        kinds = {name.partition("/")[0] for name, *_ in listed}
+        assert {"card", "packed", "packed_shard", "encoded_shard", "audit"} <= kinds
+        assert not {"corpus", "counts", "balance"} & kinds
+        assert sorted(copied.layout.artifacts()) == before
+        assert tokmill("verify", "--sizes")[0] == 0
+
+    def test_what_was_listed_goes_at_once(self, tokmill, copied):
+        asked = ("remove", "tokenizer/smoke", "--with-dependents", "--json")
+        listed = json.loads(tokmill(*asked)[1])
+        sizes = {record.reference: record.num_bytes for record in map(read_record, copied.layout.artifacts())}
+        code, out, _ = tokmill(*asked, "--apply")
+        gone = json.loads(out)
+        assert code == 0
+        assert (listed["applied"], gone["applied"]) == (False, True)
+        assert listed["removed"] == gone["removed"]
+        assert {row["artifact"]: row["num_bytes"] for row in gone["removed"]}.items() <= sizes.items()
+        assert gone["num_bytes"] == sum(row["num_bytes"] for row in gone["removed"])
+        left = {record.reference for record in map(read_record, copied.layout.artifacts())}
+        assert left == sizes.keys() - {row["artifact"] for row in gone["removed"]}
+
+    def test_one_that_nothing_was_made_from_goes_as_named(self, tokmill, copied):
+        code, out, _ = tokmill("remove", "card/smoke@v1")
+        assert code == 0
+        (line,) = [line for line in out.splitlines() if "@v" in line]
+        assert line.split()[:2] == ["card/smoke@v1", "2"]
+        assert out.splitlines()[-1].startswith(f"{copied.root}: 1 artifact removed, ")
+
+    @pytest.mark.parametrize("how", [(), ("--apply",)])
+    def test_what_a_run_holds_is_neither_listed_nor_removed(self, tokmill, copied, how):
+        held = copied.resolve("packed/smoke@v1")
+        with copied.at_work("a test") as lease:
+            lease.hold([held.fingerprint])
+            code, out, err = tokmill("remove", "mixture/smoke", "--with-dependents", *how)
+        assert (code, out) == (1, "")
+        assert "packed/smoke@v1 is not removed" in err
+        assert copied.holds(held)
 
 
 class TestSql:

@@ -91,7 +91,7 @@ def test_every_artifact_of_a_run_is_made_again_with_equal_digests(made: Path, tm
 
 
 def test_an_artifact_that_was_removed_is_made_from_its_tombstone(moved: Path, capsys) -> None:
-    assert _at(moved, "remove", "packed/own", "--with-dependents", "--store", "store") == 0
+    assert _at(moved, "remove", "packed/own", "--with-dependents", "--apply", "--store", "store") == 0
     code, said = _verdicts(capsys, moved, "latest", "--store", "store", "--look-in", "texts")
     assert (code, said["equal"]) == (0, True)
 
