@@ -1,12 +1,12 @@
 """The output of `tokmill compare` of runs, and of `tokmill diff`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Final
 
-from rich.table import Table
 from rich.text import Text
 
-from tokmill.flows.cli.output import draw, say, table
+from tokmill.flows.cli.output import PlainTable, draw, results, say, table
 from tokmill.flows.cli.run_sheet import SHORT
 from tokmill.flows.figures import counted, number
 from tokmill.tasks.comparing.causes import Cause, value_text
@@ -15,6 +15,9 @@ from tokmill.tasks.comparing.explaining import Explanation
 from tokmill.tasks.comparing.runs import Comparison, Line, change
 
 _SHOWN: Final = 12
+_WIDE: Final = 100  # columns, from which on words are shown whole beside numbers,
+_ROOMY: Final = 2  # if no more than so many runs are compared
+_MOST_OF_A_WORD: Final = 12
 
 
 def print_comparison(comparison: Comparison, *, every_metric: bool) -> None:
@@ -26,19 +29,25 @@ def print_comparison(comparison: Comparison, *, every_metric: bool) -> None:
     """
     heads = [run.run_id[:SHORT] for run in comparison.runs]
     draw(_runs_table(comparison))
-    _section("parameters", _side_by_side(heads, comparison.parameters))
-    _section("inputs", _side_by_side(heads, comparison.inputs))
+    _section("parameters", heads, partial(_side_by_side, heads, comparison.parameters))
+    _section("inputs", heads, partial(_side_by_side, heads, comparison.inputs))
     for place in range(1, len(comparison.runs)):
         say(f"\nwhy {heads[place]} differs from {heads[0]}")
         for line in why(comparison, place):
             say(line)
-    _section("artifacts", _artifacts_table(heads, comparison))
-    shown = [line for line in comparison.metrics if every_metric or line.differs]
-    _section("metrics", _metrics_table(heads, shown))
+    _section("artifacts", heads, partial(_artifacts_table, heads, comparison))
+    shown = [line for line in comparison.metrics if every_metric or (line.differs and line.is_shared)]
+    _section("metrics", heads, partial(_metrics_table, heads, shown))
+    alone = sum(not line.is_shared for line in comparison.metrics)
+    if alone and not every_metric:
+        say(f"and {counted(alone, 'metric')} that only one of the runs has (--all shows them)")
 
 
 def why(comparison: Comparison, place: int) -> list[str]:
-    """Return why a run differs from the first, as lines: the causes, and what changed no artifact."""
+    """Return why a run differs from the first, as lines: the causes, and what changed no artifact.
+
+    A run that did not complete has no artifacts of its own that could differ: how it ended is told, too.
+    """
     causes, num = comparison.causes(place), comparison.num_differing(place)
     reached = [line.task for line in comparison.artifacts if line.causes[place]]
     lines = [part for cause in causes for part in cause_lines(cause)]
@@ -46,7 +55,8 @@ def why(comparison: Comparison, place: int) -> list[str]:
         differ = "differs" if num == 1 else "differ"
         lines.append(f"  so {counted(num, 'artifact')} {differ}: {', '.join(reached)}")
     else:
-        lines.append("  no artifact differs")
+        lines.append(f"  no artifact {'of both ' if comparison.num_missing(place) else ''}differs")
+    lines += [f"  {line}" for line in comparison.endings(place)]
     named = {cause.field for cause in causes}
     idle = [each for each in comparison.environments[place] if each.name not in named]
     if idle:
@@ -80,20 +90,39 @@ def print_explanation(found: Explanation, *, fields: bool) -> None:
             if cause.through:
                 say(f"    through {' → '.join([cause.artifact, *cause.through])}")
     lines = [Line(name, pair) for name, pair in found.metrics.items()]
-    _section("metrics", _metrics_table(["a", "b"], lines))
+    _section("metrics", ["a", "b"], partial(_metrics_table, ["a", "b"], lines))
     if fields:
         say("\nfields of the recipes")
         for each in found.fields:
             say(f"{each.field}\n  a  {each.a}\n  b  {each.b}")
 
 
-def _section(title: str, part: Table) -> None:
-    if part.row_count:
-        draw(Text(f"\n{title}", style="bold"))
-        draw(part)
+def _section(title: str, heads: Sequence[str], of: Callable[[Sequence[int]], PlainTable]) -> None:
+    """Write a table of the runs at some places; below each other if they have no room side by side."""
+    every = range(len(heads))
+    if not of(every).row_count:
+        return
+    draw(Text(f"\n{title}", style="bold"))
+    for places in _abreast(every, of, results().width):
+        if places[1] > 1:
+            say("")
+        draw(of(places))
 
 
-def _runs_table(comparison: Comparison) -> Table:
+def _abreast(
+    places: Sequence[int], of: Callable[[Sequence[int]], PlainTable], room: int
+) -> Iterator[Sequence[int]]:
+    """Yield as many places as have room in one table, each time after the first, which is in all."""
+    first, left = places[0], list(places[1:])
+    while left:
+        taken = 1
+        while taken < len(left) and of([first, *left[: taken + 1]]).num_columns <= room:
+            taken += 1
+        yield [first, *left[:taken]]
+        left = left[taken:]
+
+
+def _runs_table(comparison: Comparison) -> PlainTable:
     lines = [
         (
             run.run_id[:SHORT],
@@ -107,12 +136,12 @@ def _runs_table(comparison: Comparison) -> Table:
     return table(("run", "name", "state", "began (UTC)", "experiment"), lines)
 
 
-def _side_by_side(heads: Sequence[str], lines: Sequence[Line]) -> Table:
-    rows = [(line.name, *(value_text(value) for value in line.values)) for line in lines]
-    return table(("", *heads), rows)
+def _side_by_side(heads: Sequence[str], lines: Sequence[Line], places: Sequence[int]) -> PlainTable:
+    rows = [(line.name, *(value_text(line.values[place]) for place in places)) for line in lines]
+    return table(("", *(heads[place] for place in places)), rows)
 
 
-def _artifacts_table(heads: Sequence[str], comparison: Comparison) -> Table:
+def _artifacts_table(heads: Sequence[str], comparison: Comparison, places: Sequence[int]) -> PlainTable:
     rows = []
     for line in comparison.artifacts:
         first = line.refs[0]
@@ -124,25 +153,30 @@ def _artifacts_table(heads: Sequence[str], comparison: Comparison) -> Table:
             else "the same"
             for place, (ref, label) in enumerate(zip(line.refs, line.labels, strict=True))
         ]
-        rows.append((line.task, *cells))
-    return table(("stage", *heads), rows)
+        rows.append((line.task, *(cells[place] for place in places)))
+    return table(("stage", *(heads[place] for place in places)), rows)
 
 
-def _metrics_table(heads: Sequence[str], lines: Sequence[Line]) -> Table:
-    columns = [heads[0], *(part for head in heads[1:] for part in (head, "change"))]
-    rows = [(line.name, *_cells(line.values)) for line in lines]
+def _metrics_table(heads: Sequence[str], lines: Sequence[Line], places: Sequence[int]) -> PlainTable:
+    first, *others = [heads[place] for place in places]
+    columns = [first, *(part for head in others for part in (head, "change"))]
+    most = _MOST_OF_A_WORD if len(heads) > _ROOMY or results().width < _WIDE else None
+    rows = [(line.name, *_cells([line.values[place] for place in places], most)) for line in lines]
     return table(("", *columns), rows, right=columns)
 
 
-def _cells(values: Sequence[Any]) -> list[str]:
-    cells = [_shown(values[0])]
+def _cells(values: Sequence[Any], most: int | None) -> list[str]:
+    cells = [_shown(values[0], most)]
     for value in values[1:]:
-        cells += [_shown(value), change_text(values[0], value)]
+        cells += [_shown(value, most), change_text(values[0], value)]
     return cells
 
 
-def _shown(value: Any) -> str:
-    return "–" if value is None else number(value)
+def _shown(value: Any, most: int | None) -> str:
+    """Return a metric; of words, and only of words, at most so many characters."""
+    text = "–" if value is None else number(value)
+    cut = most is not None and isinstance(value, str) and len(text) > most
+    return f"{text[: most - 1]}…" if most and cut else text
 
 
 def change_text(a: Any, b: Any) -> str:

@@ -155,6 +155,12 @@ class PlainTable(Table):
         self._lines = [list(columns), *([str(cell) for cell in row] for row in cells)]
         self._right = [column in right for column in columns]
 
+    @property
+    def num_columns(self) -> int:
+        """How many columns of a terminal it takes if no cell is cut."""
+        widths = [max(map(cell_len, column)) for column in zip(*self._lines, strict=True)]
+        return sum(widths) + len(_GAP) * (len(widths) - 1)
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it; if the last column alone cannot give enough room, columns of text are cut, too.
 

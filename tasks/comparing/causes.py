@@ -4,6 +4,7 @@ What follows from a cause is none: if a parameter of the balance differs, the to
 with the two balances differ because of it, and not for a reason of their own.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from dataclasses import field as field_of
@@ -32,6 +33,8 @@ class Cause:
         details: more of it, a line each: the files of a source.
         data: the same for programs.
         through: the artifacts by which it reaches the compared ones, the nearest to the cause first.
+        follows: whether it is only what follows where another stage takes part, such as a card that is also
+            made from the documents held out; no cause beside that stage.
     """
 
     sort: Sort
@@ -43,11 +46,19 @@ class Cause:
     details: Sequence[str] = ()
     data: Mapping[str, Any] = field_of(default_factory=dict)
     through: Sequence[str] = ()
+    follows: bool = False
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Equal for causes that are one: a parameter that several stages take, a source of several shards."""
-        return (self.sort, self.field.rpartition(".")[2], repr(self.a), repr(self.b))
+        """Equal for causes that are one: a parameter that several stages take, a source of several shards.
+
+        `balance.weights.web` and `mix.weights.web` are two, even if both change alike.
+        """
+        if self.sort != "parameter":
+            return (self.sort, self.field, repr(self.a), repr(self.b))
+        stage, dot, name = self.field.partition(".")
+        section = "pack" if self.field in _OF_PACK else _SECTIONS.get(stage, stage)
+        return (self.sort, f"{section}{dot}{name}", repr(self.a), repr(self.b))
 
     def reaching(self, artifact: str) -> "Cause":
         """Return the same cause as it reaches an artifact that was made from the one where it enters."""
@@ -70,14 +81,26 @@ class Cause:
         }
 
 
+_SECTIONS: Final = {"count": "train", "pack_plan": "pack", "tokenizer_card": "card"}
+"""Stages that take the parameters of another one's section of the profile."""
+
+_OF_PACK: Final = {"mix.sequence_length"}
+"""Parameters that a stage takes from the profile's `[pack]`."""
+
+
 def once_each(causes: Iterable[Cause]) -> list[Cause]:
-    """Return the causes, each once; that a shard's text differs is none beside a source that differs."""
+    """Return the causes, each once; without what only follows from others of them.
+
+    That a shard's text differs is no cause beside one that entered at a corpus.
+    """
     found: dict[tuple[str, ...], Cause] = {}
     for cause in causes:
         found.setdefault(cause.key, cause)
     kept = list(found.values())
-    if any(cause.sort == "source" and cause.field != WEAK for cause in kept):
-        return [cause for cause in kept if cause.field != WEAK]
+    if any(cause.artifact.startswith("corpus/") and cause.field != WEAK for cause in kept):
+        kept = [cause for cause in kept if cause.field != WEAK]
+    if any(cause.field == "stage" for cause in kept):
+        kept = [cause for cause in kept if not cause.follows]
     return kept
 
 
@@ -87,10 +110,12 @@ def plain(value: Any) -> Any:
 
 
 def value_text(value: Any) -> str:
-    """Return a value as people write it; long ones are cut."""
+    """Return a value as people write it, on one line; long ones are cut."""
     if value is None or isinstance(value, Absent):
         return "unset"
     text = value if isinstance(value, str) else f"{value:g}" if isinstance(value, float) else str(value)
+    if not text.isprintable() or text != text.strip() or not text:
+        text = json.dumps(text, ensure_ascii=not text.isprintable())
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 

@@ -28,6 +28,8 @@ from tokmill.tokenizer.core.errors import TokenizerError
 _MOST_BYTES: Final = 512 << 20
 """Text of more than this is not read again to compare documents; files are compared all the same."""
 
+SAME: Final = "the same documents, in another order or form"
+
 File: TypeAlias = tuple[str, str]
 Hashes: TypeAlias = dict[int, bytes]
 """A file's documents: row → digest of the text."""
@@ -57,7 +59,7 @@ class Documents:
         """The numbers that are not 0, in words."""
         named = {"gained": self.gained, "lost": self.lost, "changed": self.changed}
         said = [f"{number:,} {name}" for name, number in named.items() if number]
-        return ", ".join(said) or "the same documents, in another order or form"
+        return ", ".join(said) or SAME
 
     def to_json(self) -> dict[str, int]:
         """Return the numbers."""

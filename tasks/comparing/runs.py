@@ -21,6 +21,7 @@ from tokmill.tasks.store.run_tables import flat
 _UNCOMPARED: Final = ("experiment.", "description", "schedule.")
 _MACHINE: Final = "execution."
 _SHARD: Final = "_shard"
+_ENDED: Final = {"running": "is running", "cancelled": "was cancelled", "suspended": "is suspended"}
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,11 @@ class Line:
     def differs(self) -> bool:
         """Whether not all values are equal."""
         return any(value != self.values[0] for value in self.values)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether at least two runs have a value."""
+        return sum(value is not None for value in self.values) > 1
 
 
 @dataclass(frozen=True)
@@ -103,8 +109,9 @@ class Comparison:
         tasks: dict[str, None] = {}
         for found in by_task:
             tasks |= dict.fromkeys(found)
-        walk = Walk(self.store)
-        return [self._artifact(task, [found.get(task) for found in by_task], walk) for task in tasks]
+        had = [{(each.ref.kind, each.ref.name): each.ref for each in run.artifacts} for run in self.runs]
+        walks = [Walk(self.store, (had[0], own)) for own in had]
+        return [self._artifact(task, [found.get(task) for found in by_task], walks) for task in tasks]
 
     def causes(self, place: int) -> list[Cause]:
         """Return the first causes by which a run's artifacts differ from those of the first."""
@@ -115,6 +122,25 @@ class Comparison:
         pairs = [(line.refs[0], line.refs[place]) for line in self.artifacts]
         return sum(a.content_digest != b.content_digest for a, b in pairs if a is not None and b is not None)
 
+    def num_missing(self, place: int) -> int:
+        """Return how many artifacts only one of a run and the first has."""
+        return sum((line.refs[0] is None) != (line.refs[place] is None) for line in self.artifacts)
+
+    def endings(self, place: int) -> list[str]:
+        """Return how a run and the first ended, if not all went well, and what is missing for that reason."""
+        return [
+            f"{run.run_id[:8]} {_ENDED.get(run.state, run.state)}"
+            + (f": {run.message}" if run.message else "")
+            + (f"; without {', '.join(missing)}" if missing else "")
+            for run, at, other in ((self.runs[place], place, 0), (self.runs[0], 0, place))
+            if run.state != "completed"
+            for missing in [self._missing(at, other)]
+        ]
+
+    def _missing(self, place: int, other: int) -> list[str]:
+        lines = (line for line in self.artifacts if line.refs[place] is None)
+        return [line.task for line in lines if line.refs[other] is not None]
+
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as JSON values."""
         return {
@@ -124,6 +150,7 @@ class Comparison:
                     "name": run.name,
                     "state": run.state,
                     "experiment": run.experiment,
+                    "message": run.message,
                     "started": run.started,
                     "code": code_of(run.provenance),
                     "environment": [each._asdict() for each in self.environments[place]],
@@ -147,10 +174,11 @@ class Comparison:
             "metrics": {line.name: list(line.values) for line in self.metrics},
         }
 
-    def _artifact(self, task: str, refs: Sequence[ArtifactRef | None], walk: Walk) -> ArtifactLine:
+    def _artifact(self, task: str, refs: Sequence[ArtifactRef | None], walks: Sequence[Walk]) -> ArtifactLine:
         first = refs[0]
         labels = [None if ref is None else self._label(ref) for ref in refs]
-        return ArtifactLine(task, refs, labels, [self._why(first, ref, walk) for ref in refs])
+        causes = [self._why(first, ref, walk) for ref, walk in zip(refs, walks, strict=True)]
+        return ArtifactLine(task, refs, labels, causes)
 
     def _label(self, ref: ArtifactRef) -> str:
         label = self.store.names.find(ref.kind, ref.name, ref.fingerprint)

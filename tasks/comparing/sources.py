@@ -48,7 +48,7 @@ class FileChange:
         if self.how == "renamed":
             return f"{self.a['name']} → {self.name}: the same content"
         before, after = self.a["num_documents"], self.b["num_documents"]
-        numbers = f"{before:,} → {_counted(after)}" if before != after else f"{_counted(after)} as before"
+        numbers = f"{before:,} → {_counted(after)}" if before != after else _counted(after)
         sizes = f"{self.a['size_bytes']:,} → {self.b['size_bytes']:,} bytes"
         known = self.documents.text if self.documents is not None else _UNKNOWN
         return f"{self.name}: {numbers} ({known}), {sizes}"
@@ -99,7 +99,8 @@ def _cause(
         if (number := _num(changes, how))
     ]
     known = _summed(changes)
-    said = "" if known is None else f": {known.text}"
+    only_names = all(change.how == "renamed" for change in changes)
+    said = "" if known is None else ": the same documents" if only_names else f": {known.text}"
     text = f"source {source}: {numbers[0]:,} → {_counted(numbers[1])}{said}; files: {', '.join(hows)}"
     details = [change.text for change in changes[:_SHOWN]]
     if len(changes) > _SHOWN:

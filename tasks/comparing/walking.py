@@ -6,9 +6,9 @@ walked in turn. If nothing differs in the recipes, the processes that made them 
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tokmill.tasks.comparing.causes import WEAK, Cause, once_each, value_text
 from tokmill.tasks.comparing.environments import causes_of_environment
@@ -18,6 +18,7 @@ from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Difference, InputEntry, Record, Store, payload_differences
 from tokmill.tasks.store.run_references import run_of
 
+Had: TypeAlias = Mapping[tuple[str, str], ArtifactRef]
 _SHARD: Final = "_shard"
 _MOST_PARTS: Final = 4  # of one source: the shards of a source differ for the same reasons
 
@@ -26,11 +27,17 @@ _MOST_PARTS: Final = 4  # of one source: the shards of a source differ for the s
 class Walk:
     """Finds causes in one store; what was walked once is remembered.
 
+    An artifact that a run found cached has the record of whoever made it, and that one's inputs may be others
+    that gave the same, such as a corpus of equal text in another form. Where two runs are compared, the walk
+    keeps to what these runs had.
+
     Attributes:
         store: the store.
+        had: the artifacts of either run by kind and name; nothing where artifacts alone are compared.
     """
 
     store: Store
+    had: tuple[Had, Had] = ({}, {})
     _known: dict[tuple[str, ...], list[Cause]] = field(default_factory=dict)
 
     def causes(self, a: Record, b: Record) -> list[Cause]:
@@ -54,11 +61,25 @@ class Walk:
             return causes_of_environment(a, b)
         own = own_causes(a, b)
         if any(cause.field == "stage" for cause in own):
-            return own
+            return once_each([*self._of_reworked(a, b), *own])
         below = [cause for role in _roles(a, b) for cause in self._of_role(role, a, b)]
         here = "" if b.kind.endswith(_SHARD) else f"{b.kind}/{b.name}"
         reaching = [cause.reaching(here) if here else cause for cause in below]
         return once_each([*reaching, *own])
+
+    def _of_reworked(self, a: Record, b: Record) -> list[Cause]:
+        """Return why what two stages started from differs, if one reworked an artifact of the same kind.
+
+        A holdout takes a part of what was ingested, a takedown leaves documents out of what was packed.
+        """
+        before, after = _reworked(a), _reworked(b)
+        if (after is not None) == (before is not None):
+            return []
+        if after is not None:
+            origin = self._input(after, 1)
+            return [] if origin is None else self._causes(a, origin)
+        origin = None if before is None else self._input(before, 0)
+        return [] if origin is None else self._causes(origin, b)
 
     def _of_role(self, role: str, a: Record, b: Record) -> Iterator[Cause]:
         left, right = _entries(a, role), _entries(b, role)
@@ -77,7 +98,7 @@ class Walk:
         if one.kind is None or other.kind is None:
             yield _outside(role, b, one, other)
             return
-        before, after = input_record(self.store, one), input_record(self.store, other)
+        before, after = self._input(one, 0), self._input(other, 1)
         if before is None or after is None:
             gone = one if before is None else other
             called = f"{gone.kind}/{gone.name}"
@@ -88,12 +109,20 @@ class Walk:
         else:
             yield from self._causes(before, after)
 
+    def _input(self, entry: InputEntry, side: int) -> Record | None:
+        """Return what an artifact of one side was made from, as that side's run had it if it is known."""
+        ref = self.had[side].get((entry.kind or "", entry.name or ""))
+        return (ref and record_of(self.store, ref)) or input_record(self.store, entry)
+
     def _of_corpora(self, a: Record, b: Record) -> list[Cause]:
         """Return why the corpora differ of the runs that made two artifacts; nothing if it is not known."""
-        before, after = self._corpus(a), self._corpus(b)
+        before, after = self._corpus(a, 0), self._corpus(b, 1)
         return [] if before is None or after is None else self._causes(before, after)
 
-    def _corpus(self, record: Record) -> Record | None:
+    def _corpus(self, record: Record, side: int) -> Record | None:
+        ref = self.had[side].get(("corpus", record.name.partition(".")[0]))
+        if ref is not None:
+            return record_of(self.store, ref)
         run_id = record.provenance.run_id or run_of(self.store, record.ref)
         if run_id is None:
             return None
@@ -114,15 +143,13 @@ _CORPUS: Final = """
 
 def own_causes(a: Record, b: Record) -> list[Cause]:
     """Return what differs in two recipes themselves, their inputs left aside."""
-    differing = [each for each in payload_differences(a.payload, b.payload) if not _is_input(each)]
+    differing = [each for each in payload_differences(*_comparable(a, b)) if not _is_input(each)]
     where, verb = f"{b.kind}/{b.name}", str(b.payload["stage"]).removesuffix(_SHARD)
     stage = [each for each in differing if each.field == "stage"]
     if stage:
-        return [
-            Cause(
-                "stage", where, "stage", stage[0].a, stage[0].b, f"made by {stage[0].b}, not by {stage[0].a}"
-            )
-        ]
+        text = f"made by {stage[0].b}, not by {stage[0].a}"
+        details = list(_given_to(b)) if _reworked(a) is None else []
+        return [Cause("stage", where, "stage", stage[0].a, stage[0].b, text, details)]
     return [_own(each, where, verb, a, b) for each in differing]
 
 
@@ -143,6 +170,37 @@ def _own(each: Difference, where: str, verb: str, a: Record, b: Record) -> Cause
     return Cause(
         "parameter", where, name, each.a, each.b, f"{name} {value_text(each.a)} → {value_text(each.b)}"
     )
+
+
+def _comparable(a: Record, b: Record) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return two payloads, without the settings of sources that only one of them has: they came with it."""
+    own, other = ((record.payload.get("params") or {}).get("sources") for record in (a, b))
+    if not isinstance(own, Mapping) or not isinstance(other, Mapping):
+        return a.payload, b.payload
+    return _with_sources(a, own, other), _with_sources(b, other, own)
+
+
+def _with_sources(record: Record, own: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a payload with the sources only that another one has, too."""
+    kept = {name: settings for name, settings in own.items() if name in other}
+    return {**record.payload, "params": {**record.payload["params"], "sources": kept}}
+
+
+def _given_to(record: Record) -> Iterator[str]:
+    """Tell what a stage was given that the one of the other artifact was not: files and parameters."""
+    for entry in [entry for entry in record.inputs if entry.kind is None and entry.origin][:_MOST_GIVEN]:
+        yield f"{entry.role.replace('_', ' ')} {entry.origin}"
+    for name, value in [*(record.payload.get("params") or {}).items()][:_MOST_GIVEN]:
+        if name != "part" and not isinstance(value, dict | list) and value is not None:
+            yield f"{name} {value_text(value)}"
+
+
+_MOST_GIVEN: Final = 4
+
+
+def _reworked(record: Record) -> InputEntry | None:
+    """Return the artifact of the same kind that one was made from; None if it was made from others."""
+    return next((entry for entry in record.inputs if entry.kind == record.kind), None)
 
 
 def _is_input(each: Difference) -> bool:
@@ -166,7 +224,14 @@ def _entries(record: Record, role: str) -> list[InputEntry]:
 def _pairs(
     a: Record, b: Record, left: Sequence[InputEntry], right: Sequence[InputEntry]
 ) -> Iterator[tuple[InputEntry, InputEntry]]:
-    """Yield the inputs that belong together and differ: by name, without the profile's, or by place."""
+    """Yield the inputs that belong together and differ: by name, without the profile's, or by place.
+
+    Where each side has one, they belong together, such as the corpora of a part and of the whole.
+    """
+    if len(left) == len(right) == 1:
+        if left[0].digest != right[0].digest:
+            yield left[0], right[0]
+        return
     known = {_called(entry, a): entry for entry in left}
     seen: dict[str, int] = defaultdict(int)
     for entry in right:
@@ -188,7 +253,9 @@ def _only_one(
     words = role.replace("_", " ")
     text = f"only the {'second' if right else 'first'} was made with {words}"
     values: list[Any] = [entries[0].digest[:12] if entries else None for entries in (left, right)]
-    return Cause("input", f"{b.kind}/{b.name}", role, values[0], values[1], text)
+    called, own = (left or right)[0].name or "", (b if right else a).name.partition(".")[0]
+    follows = (left or right)[0].kind is not None and called.partition(".")[0] == own
+    return Cause("input", f"{b.kind}/{b.name}", role, values[0], values[1], text, follows=follows)
 
 
 def _outside(role: str, b: Record, one: InputEntry, other: InputEntry) -> Cause:

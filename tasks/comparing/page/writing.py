@@ -130,9 +130,11 @@ def _reasons(comparison: Comparison, heads: Sequence[str]) -> list[str]:
         run = comparison.runs[place]
         causes = comparison.causes(place)
         items = "".join(f"<li>{cause_item(cause)}</li>" for cause in causes)
-        found = f"<ul>{items}</ul>" if items else gap("No artifact differs.")
+        both = " of both" if comparison.num_missing(place) else ""
+        found = f"<ul>{items}</ul>" if items else gap(f"No artifact{both} differs.")
         title = f"<h3>{escape(head)} · {escape(run.name or run.profile)}</h3>"
-        parts += [title, found, _reached(comparison, place), _idle(comparison, place, causes)]
+        ended = [note(f"{line}.") for line in comparison.endings(place)]
+        parts += [title, found, _reached(comparison, place), *ended, _idle(comparison, place, causes)]
     return parts
 
 
