@@ -117,6 +117,7 @@ def table(
     right: Sequence[str] = (),
     *,
     wrap: bool = False,
+    least: int = _LEAST_COLUMNS,
 ) -> "PlainTable":
     """Return a table with one line per row.
 
@@ -125,14 +126,16 @@ def table(
         rows: the cells.
         right: columns that hold numbers.
         wrap: whether the last column is wrapped, not cut, if the terminal is too narrow.
+        least: the width that the last column keeps there, at the cost of other columns of text.
     """
-    made = PlainTable(columns, rows, right)
+    made = PlainTable(columns, rows, right, least)
     for index, column in enumerate(columns):
         side: Literal["left", "right"] = "right" if column in right else "left"
         last = index == len(columns) - 1
         # Only the last column shrinks if the terminal is too narrow.
         width = None if last else max(map(cell_len, (column, *(str(row[index]) for row in rows))))
-        made.add_column(Text(column), justify=side, no_wrap=not last, min_width=width)
+        folded: Literal["fold", "ellipsis"] = "fold" if last and wrap else "ellipsis"  # a name loses no end
+        made.add_column(Text(column), justify=side, no_wrap=not last, min_width=width, overflow=folded)
     for row in rows:
         made.add_row(*map(_plain_text, row[:-1]), _plain_text(row[-1]) if wrap else _on_one_line(row[-1]))
     return made
@@ -145,15 +148,21 @@ class PlainTable(Table):
         columns: the headings.
         cells: the rows' cells.
         right: columns that hold numbers.
+        least: the width that the last column keeps in a terminal that is too narrow.
     """
 
     def __init__(
-        self, columns: Sequence[str], cells: Sequence[Sequence[str | Text]], right: Sequence[str]
+        self,
+        columns: Sequence[str],
+        cells: Sequence[Sequence[str | Text]],
+        right: Sequence[str],
+        least: int = _LEAST_COLUMNS,
     ) -> None:
         super().__init__(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
         self._cells = cells
         self._lines = [list(columns), *([str(cell) for cell in row] for row in cells)]
         self._right = [column in right for column in columns]
+        self._least = least
 
     @property
     def num_columns(self) -> int:
@@ -180,7 +189,7 @@ class PlainTable(Table):
     def _fit(self, room: int) -> bool:
         """Take width from the widest columns of text until all columns have a place; whether they have."""
         widths = [max(map(cell_len, column)) for column in zip(*self._lines, strict=True)]
-        widths[-1] = min(widths[-1], _LEAST_COLUMNS)
+        widths[-1] = min(widths[-1], self._least)
         room -= len(_GAP) * (len(widths) - 1)
         text = [index for index, is_number in enumerate(self._right[:-1]) if not is_number]
         while sum(widths) > room and any(widths[index] > _LEAST_COLUMNS for index in text):

@@ -3,8 +3,8 @@
 What goes beside what was named is said first, with its bytes, and goes with `--apply`. Nothing asks.
 """
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from tokmill.flows.upkeep.collecting import Collected
     from tokmill.flows.upkeep.usage import Usage
     from tokmill.tasks.store import Record, Store
+
+_LEAST_WHY = 20
 
 OlderThanOption = Annotated[
     float, typer.Option("--older-than", metavar="DAYS", min=0, help="Keep what is younger, and its runs.")
@@ -113,6 +115,9 @@ def gc(
     ] = False,
     older_than: OlderThanOption = 14.0,
     keep: KeepOption = 1,
+    each: Annotated[
+        bool, typer.Option("--each", help="List every artifact, and why it goes or is kept.")
+    ] = False,
     why: Annotated[
         str | None, typer.Option("--why", metavar="ARTIFACT", help="Only say why this artifact is kept.")
     ] = None,
@@ -130,9 +135,9 @@ def gc(
     told = messages().print if apply and not as_json else None
     done = collect_garbage(opened, older_than_days=older_than, keep=keep, apply=apply, report=told)
     if as_json:
-        print_json(done.to_json())
+        print_json(done.to_json(each=each))
     else:
-        _show(done)
+        _show(done, each=each)
 
 
 @app.command(
@@ -175,19 +180,46 @@ def _explain(store: "Store", artifact: str, older_than: float, keep: int, *, as_
         say(f"{artifact} would be removed: nothing that is kept needs it")
 
 
-def _show(done: "Collected") -> None:
-    from tokmill.flows.upkeep.collecting import MEANING
+def _show(done: "Collected", *, each: bool) -> None:
+    from tokmill.flows.upkeep.collecting import unused_means
 
-    if done.by_kind:
-        head = "removed" if done.applied else "would be removed"
-        rows = [[kind, f"{number:,}", size(total)] for kind, (number, total) in done.by_kind.items()]
-        draw(table((head, "number", "size"), rows, right=("number", "size")))
-        say("")
-    rows = [[MEANING[group], f"{number:,}", size(total)] for group, (number, total) in done.kept.items()]
-    draw(table(("kept", "number", "size"), rows, right=("number", "size")))
-    say(f"\n{done.summary}")
+    for head, rows, columns in _one_by_one(done) if each else _summed(done):
+        if rows:
+            draw(table((head, *columns), rows, right=("number", "size"), wrap=True, least=_LEAST_WHY))
+            say("")
+    say(done.summary)
+    if any(reason.group == "unused" for reason in done.garbage.plan.gone.values()):
+        messages().print(f"[dim]{unused_means(done.policy)}[/dim]")
     if done.removed and not done.applied:
         _say_how()
+
+
+_Part: TypeAlias = tuple[str, Sequence[Sequence[str]], Sequence[str]]
+"""A part of what is shown: its heading, its rows, and the headings of their further columns."""
+
+
+def _summed(done: "Collected") -> "Iterator[_Part]":
+    from tokmill.flows.upkeep.collecting import COLUMNS
+
+    yield done.head, [share.cells for share in done.goes], COLUMNS
+    yield "kept", [share.cells for share in done.stays], COLUMNS
+
+
+def _one_by_one(done: "Collected") -> "Iterator[_Part]":
+    from tokmill.tasks.store.keeping import shown_age
+    from tokmill.tasks.store.layout import printable
+
+    rows: dict[bool, list[list[str]]] = {True: [], False: []}
+    for item, group, why in done.each():
+        age = shown_age(done.garbage.plan.age(item))
+        rows[group == "removed"].append([item.reference, size(item.num_bytes), age, why])
+    others = [
+        [printable(one.path.name), size(one.num_bytes), "", f"{one.what}: {one.why}"]
+        for one in done.leftovers
+    ]
+    columns = ("size", "age", "why")
+    yield done.head, [*rows[True], *others], columns
+    yield "kept", rows[False], columns
 
 
 def _show_usage(usage: "Usage", by: str) -> None:

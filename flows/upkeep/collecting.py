@@ -1,8 +1,10 @@
 """Collects garbage in a store, or says what would be collected, for people, pages and scripts."""
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import NamedTuple
 
 from tokmill.flows.figures import counted, size
 from tokmill.tasks.core.errors import StoreError
@@ -10,18 +12,58 @@ from tokmill.tasks.core.markdown import table
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.collecting import Garbage
 from tokmill.tasks.store.inventory import Item
-from tokmill.tasks.store.keeping import GROUPS, Policy
+from tokmill.tasks.store.keeping import GROUPS, Policy, days, shown_age, unused_for
 from tokmill.tasks.store.leftovers import Leftover
 
-MEANING = {
-    "alias": "have an alias",
-    "running": "needed by running work",
-    "recent": "made or used in the last days",
-    "latest": "latest versions and runs",
-    "input": "inputs of these",
-}
+COLUMNS = ("number", "size", "age", "why")
+"""Of the tables of what goes and what stays, after the first."""
+
 Amount = tuple[int, int]
 """A number of artifacts, and their bytes."""
+
+
+def unused_means(policy: Policy) -> str:
+    """Return in one line what `unused` stands for."""
+    latest = f"not {_among(policy.keep)}, and " if policy.keep else ""
+    used = f"not made or used by a run in {days(policy.older_than_days)}, " if policy.older_than_days else ""
+    return f"unused: no alias, no running work, {used}{latest}nothing that stays was made from it"
+
+
+def _meaning(group: str, policy: Policy) -> str:
+    """Return why the artifacts of a group are kept."""
+    return {
+        "alias": "has an alias",
+        "running": "needed by running work",
+        "recent": f"made, or used by a run, in the last {days(policy.older_than_days)}",
+        "latest": _among(policy.keep),
+        "input": "what stays was made from it",
+    }[group]
+
+
+def _among(keep: int) -> str:
+    return f"of the last {'' if keep == 1 else f'{keep} '}versions and runs"
+
+
+class Share(NamedTuple):
+    """A part of what goes, or of what stays.
+
+    Attributes:
+        what: a kind of artifacts or of leftovers; of what stays, one of `GROUPS`.
+        number, num_bytes: of it.
+        age: of the youngest and the oldest artifact; empty for leftovers.
+        why: it goes or stays.
+    """
+
+    what: str
+    number: int
+    num_bytes: int
+    age: str
+    why: str
+
+    @property
+    def cells(self) -> list[str]:
+        """The row of a table."""
+        return [self.what, f"{self.number:,}", size(self.num_bytes), self.age, self.why]
 
 
 @dataclass(frozen=True)
@@ -46,34 +88,70 @@ class Collected:
         return self.garbage.items
 
     @property
+    def leftovers(self) -> Sequence[Leftover]:
+        """The files and folders of other kinds, likewise."""
+        return self.garbage.leftovers
+
+    @property
+    def head(self) -> str:
+        """The heading of what goes."""
+        return "removed" if self.applied else "would be removed"
+
+    @property
     def num_bytes(self) -> int:
         """The bytes that were freed, or would be."""
         return self.garbage.num_bytes
 
     @property
-    def by_kind(self) -> Mapping[str, Amount]:
-        """What was removed, or would be, by kind of artifact or of leftover."""
-        sizes = defaultdict[str, list[int]](list)
+    def goes(self) -> Sequence[Share]:
+        """What was removed, or would be: by kind and reason, artifacts before leftovers."""
+        artifacts = defaultdict[tuple[str, str], list[Item]](list)
         for item in self.garbage.items:
-            sizes[item.kind].append(item.num_bytes)
-        amounts = {kind: _amount(sizes[kind]) for kind in sorted(sizes)}
-        return {**amounts, **self.leftovers}
+            group = self.garbage.plan.gone[item.fingerprint].group
+            why = unused_for(self.policy) if group == "unused" else group
+            artifacts[item.kind, why].append(item)
+        others = defaultdict[tuple[str, str], list[int]](list)
+        for each in self.garbage.leftovers:
+            others[each.what, each.why].append(each.num_bytes)
+        return [
+            *(self._share(what, why, items) for (what, why), items in sorted(artifacts.items())),
+            *(Share(what, len(its), sum(its), "", why) for (what, why), its in sorted(others.items())),
+        ]
 
     @property
-    def leftovers(self) -> Mapping[str, Amount]:
-        """The part of `by_kind` that is no artifact, by what it is."""
-        sizes = defaultdict[str, list[int]](list)
-        for each in self.garbage.leftovers:
-            sizes[each.what].append(each.num_bytes)
-        return {what: _amount(sizes[what]) for what in sorted(sizes)}
+    def stays(self) -> Sequence[Share]:
+        """What is kept, by the first reason for it."""
+        groups = self._by_group()
+        return [self._share(group, _meaning(group, self.policy), groups[group]) for group in groups]
 
     @property
     def kept(self) -> Mapping[str, Amount]:
         """What is kept, by the first reason for it; see `tasks.store.keeping.GROUPS`."""
-        sizes = defaultdict[str, list[int]](list)
+        return {
+            group: (len(its), sum(each.num_bytes for each in its)) for group, its in self._by_group().items()
+        }
+
+    def _by_group(self) -> dict[str, list[Item]]:
+        groups = defaultdict[str, list[Item]](list)
         for fingerprint, reason in self.garbage.plan.kept.items():
-            sizes[reason.group].append(self.garbage.inventory.items[fingerprint].num_bytes)
-        return {group: _amount(sizes[group]) for group in GROUPS if group in sizes}
+            groups[reason.group].append(self.garbage.inventory.items[fingerprint])
+        return {group: groups[group] for group in GROUPS if group in groups}
+
+    def _share(self, what: str, why: str, items: Sequence[Item]) -> Share:
+        ages = sorted(map(self.garbage.plan.age, items))
+        shown = dict.fromkeys(map(shown_age, (ages[0], ages[-1])))
+        return Share(what, len(items), sum(each.num_bytes for each in items), "–".join(shown), why)
+
+    def each(self) -> Iterator[tuple[Item, str, str]]:
+        """Yield every artifact, what becomes of it (`removed`, or why it is kept: `GROUPS`), and why."""
+        for item in self.removed:
+            yield item, "removed", self.garbage.plan.gone[item.fingerprint].text
+        for item, why in self.garbage.spared:
+            yield item, "running", why
+        items = self.garbage.inventory.items
+        kept = [(items[fingerprint], reason) for fingerprint, reason in self.garbage.plan.kept.items()]
+        for item, reason in sorted(kept, key=lambda one: (GROUPS.index(one[1].group), one[0].reference)):
+            yield item, reason.group, reason.text
 
     @property
     def summary(self) -> str:
@@ -83,30 +161,44 @@ class Collected:
             what += f" and {counted(len(self.garbage.leftovers), 'leftover')}"
         return summary_of(self.location, what, self.num_bytes, applied=self.applied)
 
-    def to_json(self) -> dict[str, object]:
-        """Return the result as plain data."""
+    def to_json(self, *, each: bool = False) -> dict[str, object]:
+        """Return the result as plain data; with every artifact that is kept, if wanted (`each`)."""
+        kept = {"kept_artifacts": self._listed(kept=True)} if each else {}
         return {
             "store": self.location,
             "applied": self.applied,
             "older_than_days": self.policy.older_than_days,
             "keep": self.policy.keep,
             "num_bytes": self.num_bytes,
-            "removed": [_item_json(item) for item in self.removed],
+            "removed": self._listed(kept=False),
             "leftovers": [_leftover_json(each) for each in self.garbage.leftovers],
             "spared": [{"artifact": item.reference, "reason": why} for item, why in self.garbage.spared],
-            "kept": {group: {"number": n, "num_bytes": b} for group, (n, b) in self.kept.items()},
+            "kept": {each.what: _share_json(each) for each in self.stays},
+            **kept,
         }
+
+    def _listed(self, *, kept: bool) -> list[dict[str, object]]:
+        return [
+            {
+                "artifact": item.reference,
+                "fingerprint": item.fingerprint,
+                "num_bytes": item.num_bytes,
+                "age_days": round(self.garbage.plan.age(item) / timedelta(days=1), 3),
+                **({"reason": group} if kept else {}),
+                "why": why,
+            }
+            for item, group, why in self.each()
+            if (group != "removed") == kept
+        ]
 
     def to_markdown(self) -> str:
         """Return the result for a page: the summary, and tables of what goes, by kind, and what stays."""
-        head = "removed" if self.applied else "would be removed"
+        shown = ((self.head, self.goes), ("kept", self.stays))
         parts = ["# Collection of garbage", self.summary]
-        if self.by_kind:
-            rows = [(kind, f"{number:,}", size(total)) for kind, (number, total) in self.by_kind.items()]
-            parts.append("\n".join(table((head, "number", "size"), rows, left=[0])))
-        rows = [(MEANING[group], f"{number:,}", size(total)) for group, (number, total) in self.kept.items()]
-        if rows:
-            parts.append("\n".join(table(("kept", "number", "size"), rows, left=[0])))
+        for first, shares in shown:
+            if shares:
+                rows = [share.cells for share in shares]
+                parts.append("\n".join(table((first, *COLUMNS), rows, left=[0, 3, 4])))
         return "\n\n".join([*parts, *(f"{item.reference} stays: {why}" for item, why in self.garbage.spared)])
 
 
@@ -149,13 +241,9 @@ def collect_garbage(
     return Collected(store.location, policy, apply, garbage)
 
 
-def _amount(sizes: Sequence[int]) -> Amount:
-    return len(sizes), sum(sizes)
-
-
-def _item_json(item: Item) -> dict[str, object]:
-    return {"artifact": item.reference, "fingerprint": item.fingerprint, "num_bytes": item.num_bytes}
+def _share_json(share: Share) -> dict[str, object]:
+    return {"number": share.number, "num_bytes": share.num_bytes, "age": share.age, "why": share.why}
 
 
 def _leftover_json(each: Leftover) -> dict[str, object]:
-    return {"what": each.what, "path": str(each.path), "num_bytes": each.num_bytes}
+    return {"what": each.what, "path": str(each.path), "num_bytes": each.num_bytes, "why": each.why}

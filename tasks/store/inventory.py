@@ -82,7 +82,7 @@ class Inventory(NamedTuple):
         labels: of artifacts that are there.
         aliases: (name for people, fingerprint) of each.
         runs: every attempt, the oldest first.
-        superseded: fingerprints; see `tasks.store.superseding`.
+        superseded: by fingerprint, what replaces it; see `tasks.store.superseding`.
     """
 
     items: Mapping[str, Item]
@@ -90,7 +90,7 @@ class Inventory(NamedTuple):
     labels: Sequence[Label]
     aliases: Sequence[tuple[str, str]]
     runs: Sequence[PastRun]
-    superseded: frozenset[str]
+    superseded: Mapping[str, Sequence[str]]
 
 
 def take_inventory(layout: Layout, catalog: Catalog) -> Inventory:
@@ -111,7 +111,7 @@ def take_inventory(layout: Layout, catalog: Catalog) -> Inventory:
     aliases = [(f"{kind}/{name}@{alias}", owner) for kind, name, alias, owner in catalog.ask(_ALIASES).rows]
     runs = [_past_run(row) for row in catalog.ask(_RUNS).rows]
     _check_complete(layout, catalog, items, len(aliases))
-    return Inventory(items, inputs, labels, aliases, runs, frozenset(superseded(catalog)))
+    return Inventory(items, inputs, labels, aliases, runs, superseded(catalog))
 
 
 def _item(row: Sequence[Any]) -> Item:

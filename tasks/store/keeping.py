@@ -39,10 +39,10 @@ class Policy(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """Why an artifact is kept.
+    """Why an artifact is kept, or not.
 
     Attributes:
-        group: one of `GROUPS`.
+        group: one of `GROUPS`, or of `GONE`.
         text: e.g. `alias packed/quickstart@prod`.
         user: the fingerprint of the kept artifact that was made from it, if that is the reason.
     """
@@ -56,11 +56,28 @@ GROUPS = ("alias", "running", "recent", "latest", "input")
 """The reasons, in the order in which the first that applies is given."""
 
 
+GONE = ("superseded", "unused")
+"""Why an artifact is garbage: a takedown replaced it, or none of the reasons to keep one applies."""
+
+
 class Plan(NamedTuple):
-    """What is kept, and why, by fingerprint; and the garbage, what was made from others before these."""
+    """What is kept and what is not.
+
+    Attributes:
+        kept: why, by fingerprint.
+        garbage: the rest, what was made from others before these.
+        gone: why, by fingerprint, of the garbage.
+        now: the moment for which this was decided.
+    """
 
     kept: Mapping[str, Reason]
     garbage: Sequence[Item]
+    gone: Mapping[str, Reason]
+    now: datetime
+
+    def age(self, item: Item) -> timedelta:
+        """Return how long ago an artifact was made; 0 if the clock was set back since."""
+        return max(self.now - item.ended, timedelta())
 
     def why(self, inventory: Inventory, fingerprint: str) -> list[str]:
         """Return why an artifact is kept, from itself to a root; nothing for garbage."""
@@ -85,14 +102,39 @@ def make_plan(
         policy: what else is kept.
         now: with the time zone.
     """
-    since = (now or datetime.now(UTC)) - timedelta(days=policy.older_than_days)
+    moment = now or datetime.now(UTC)
     kept: dict[str, Reason] = {}
-    for fingerprint, reason in _roots(inventory, leases, policy, since):
+    for fingerprint, reason in _roots(inventory, leases, policy, moment):
         if fingerprint in inventory.items:
             kept.setdefault(fingerprint, reason)
     add_inputs(inventory, kept, list(kept))
     garbage = [item for item in inventory.items.values() if item.fingerprint not in kept]
-    return Plan(kept, _users_first(inventory, garbage))
+    gone = {item.fingerprint: _why_gone(inventory, policy, item.fingerprint) for item in garbage}
+    return Plan(kept, _users_first(inventory, garbage), gone, moment)
+
+
+def _why_gone(inventory: Inventory, policy: Policy, fingerprint: str) -> Reason:
+    if makers := inventory.superseded.get(fingerprint):
+        return Reason("superseded", f"superseded by {', '.join(makers)}")
+    return Reason("unused", unused_for(policy))
+
+
+def unused_for(policy: Policy) -> str:
+    """Return `unused for 14 days`: neither made nor used by a run since, and without any reason to stay."""
+    return f"unused for {days(policy.older_than_days)}" if policy.older_than_days else "unused"
+
+
+def days(number: float) -> str:
+    """Return a number of days: `1 day`, `14 days`."""
+    return f"{number:g} day{'' if number == 1 else 's'}"
+
+
+def shown_age(age: timedelta) -> str:
+    """Return an age in its largest unit: `0 min`, `47 min`, `3.2 h`, `14 d`."""
+    for unit, seconds in (("d", 86400.0), ("h", 3600.0)):
+        if (number := age.total_seconds() / seconds) >= 1:
+            return f"{number:.{1 if number < 10 else 0}f} {unit}"
+    return f"{age.total_seconds() // 60:.0f} min"
 
 
 def add_inputs(inventory: Inventory, kept: dict[str, Reason], new: Iterable[str]) -> None:
@@ -129,25 +171,29 @@ def _is_of(label: Label, names: str) -> bool:
 
 
 def _roots(
-    inventory: Inventory, leases: Mapping[str, Needs], policy: Policy, since: datetime
+    inventory: Inventory, leases: Mapping[str, Needs], policy: Policy, now: datetime
 ) -> Iterator[tuple[str, Reason]]:
     """Yield every root with its reason, in the order of `GROUPS`."""
     for name, fingerprint in inventory.aliases:
         yield fingerprint, Reason("alias", f"alias {name}")
     yield from needed_by(inventory, leases)
-    others = [*_recent(inventory, policy, since), *_latest(inventory, policy)]
+    others = [*_recent(inventory, policy, now), *_latest(inventory, policy)]
     yield from (root for root in others if root[0] not in inventory.superseded)
 
 
-def _recent(inventory: Inventory, policy: Policy, since: datetime) -> Iterator[tuple[str, Reason]]:
-    days = f"the last {policy.older_than_days:g} days"
+def _recent(inventory: Inventory, policy: Policy, now: datetime) -> Iterator[tuple[str, Reason]]:
+    since, in_days = (
+        now - timedelta(days=policy.older_than_days),
+        f"in the last {days(policy.older_than_days)}",
+    )
     for item in inventory.items.values():
         if item.ended > since:
-            yield item.fingerprint, Reason("recent", f"made in {days}")
+            yield item.fingerprint, Reason("recent", f"made {_ago(now, item.ended)}, {in_days}")
     for run in inventory.runs:
         if run.started > since:
-            yield from _of_run(run, "recent", f"of run {run.run_id} of {run.profile}, begun in {days}")
-    week = since + timedelta(days=policy.older_than_days - _SUSPENDED_DAYS)
+            begun = f"begun {_ago(now, run.started)}, {in_days}"
+            yield from _of_run(run, "recent", f"of run {run.run_id} of {run.profile}, {begun}")
+    week = now - timedelta(days=_SUSPENDED_DAYS)
     suspended = {run.profile for run in inventory.runs if run.state == "suspended" and run.started > week}
     for label in inventory.labels:
         for profile in suspended:
@@ -155,13 +201,15 @@ def _recent(inventory: Inventory, policy: Policy, since: datetime) -> Iterator[t
                 yield label.fingerprint, Reason("running", f"needed by a suspended run of {profile}")
 
 
+def _ago(now: datetime, moment: datetime) -> str:
+    return f"{shown_age(max(now - moment, timedelta()))} ago"
+
+
 def _latest(inventory: Inventory, policy: Policy) -> Iterator[tuple[str, Reason]]:
     wholes = (label for label in inventory.labels if _PART not in label.name)
     for _, versions in groupby(wholes, key=lambda label: label[:2]):
         for label in list(versions)[-policy.keep or len(inventory.labels) :]:
-            text = (
-                f"{label.kind}/{label.name}@v{label.number} is {_among('version', policy.keep)} of its name"
-            )
+            text = f"{_among('version', policy.keep)} of {label.kind}/{label.name}"
             yield label.fingerprint, Reason("latest", text)
     completed = [run for run in inventory.runs if run.state == "completed"]
     for profile in sorted({run.profile for run in completed}):

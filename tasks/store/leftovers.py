@@ -16,6 +16,7 @@ from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tokmill.tasks.store.keeping import days
 from tokmill.tasks.store.layout import PREFIX_CHARS, Layout
 from tokmill.tasks.store.leases import live_leases
 from tokmill.tasks.store.publish import LOCK_SUFFIX, is_stale, sweep_one
@@ -28,11 +29,12 @@ _MADE_FROM_TEXTS = ("corpus", "tokenizer")
 
 
 class Leftover(NamedTuple):
-    """A file or folder that is of no use any more: what it is, where, and its bytes."""
+    """A file or folder that is of no use any more: what it is, where, its bytes, and why."""
 
     what: str
     path: Path
     num_bytes: int
+    why: str
 
     def remove(self, layout: Layout) -> None:
         """Remove it, unless its owner lives."""
@@ -54,7 +56,7 @@ def leftovers(layout: Layout, garbage: Container[str], older_than_days: float) -
     """
     before = time.time() - older_than_days * _DAY_SECONDS
     return [
-        *_damaged(layout, before),
+        *_damaged(layout, older_than_days),
         *_results(layout, garbage),
         *_telling(layout),
         *_temporary(layout),
@@ -75,12 +77,14 @@ def _num_bytes(path: Path) -> int:
     return state.num_bytes if state.kind == "file" else 0
 
 
-def _damaged(layout: Layout, before: float) -> Iterator[Leftover]:
+def _damaged(layout: Layout, older_than_days: float) -> Iterator[Leftover]:
+    before = time.time() - older_than_days * _DAY_SECONDS
+    why = f"set aside {days(older_than_days)} ago or earlier" if older_than_days else "set aside"
     for kind in STORAGE.entries(layout.damaged):
         for entry in STORAGE.entries(layout.damaged / kind.name):
             path = layout.damaged / kind.name / entry.name
             if _newest(path) <= before:
-                yield Leftover("damaged artifact that was set aside", path, tree_bytes(path))
+                yield Leftover("damaged artifact", path, tree_bytes(path), why)
 
 
 def _newest(folder: Path) -> float:
@@ -96,7 +100,7 @@ def _results(layout: Layout, garbage: Container[str]) -> Iterator[Leftover]:
             owner = result["fingerprint"]
             if owner in garbage or owner[:PREFIX_CHARS] not in present:
                 path = layout.results / name
-                yield Leftover("result file of Prefect", path, _num_bytes(path))
+                yield Leftover("result file of Prefect", path, _num_bytes(path), "its artifact is gone")
 
 
 def _telling(layout: Layout) -> Iterator[Leftover]:
@@ -105,14 +109,14 @@ def _telling(layout: Layout) -> Iterator[Leftover]:
     alive = live_leases(layout)  # a run has its lease before it has its folder, and longer
     for path in paths:
         if path.name not in alive:
-            yield Leftover("what an ended run and its tasks told", path, tree_bytes(path))
+            yield Leftover("messages of a run", path, tree_bytes(path), "the run has ended")
 
 
 def _temporary(layout: Layout) -> Iterator[Leftover]:
     for entry in STORAGE.entries(layout.temporary):
         path = layout.temporary / entry.name
         if path.suffix != LOCK_SUFFIX and is_stale(path):
-            yield Leftover("temporary folder of a dead process", path, tree_bytes(path))
+            yield Leftover("temporary folder", path, tree_bytes(path), "its process is dead")
 
 
 def _texts(layout: Layout, garbage: Container[str], before: float) -> Iterator[Leftover]:
@@ -123,7 +127,8 @@ def _texts(layout: Layout, garbage: Container[str], before: float) -> Iterator[L
     for name in old:
         if name not in pointed_at:
             path = layout.texts / name
-            yield Leftover("text given in memory, of no artifact", path, tree_bytes(path) or _num_bytes(path))
+            num_bytes = tree_bytes(path) or _num_bytes(path)
+            yield Leftover("text given in memory", path, num_bytes, "nothing is made from it")
 
 
 def _pointed_at(layout: Layout, garbage: Container[str]) -> set[str]:

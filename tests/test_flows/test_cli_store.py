@@ -428,6 +428,61 @@ class TestRemove:
         assert copied.holds(held)
 
 
+class TestGc:
+    @pytest.mark.parametrize("width", [60, 80, 120])
+    @pytest.mark.parametrize("each", [(), ("--each",)])
+    def test_every_reason_has_its_days_and_fits_the_terminal(self, tokmill, copied, monkeypatch, width, each):
+        monkeypatch.setenv("COLUMNS", str(width))
+        copied.tag(copied.resolve("tokenizer/smoke"), "prod")
+        code, out, _ = tokmill("gc", "--older-than", "14", *each)
+        assert code == 0
+        lines = out.splitlines()[:-1]  # the last one has the store's path
+        assert max(map(len, lines)) <= width
+        words = " ".join(" ".join(lines).split())
+        assert "alias" in words
+        assert "14" in words
+        assert all(line == line.rstrip() for line in lines)
+        assert "…" not in "".join(line[-20:] for line in lines)
+
+    def test_the_table_says_why_in_one_column(self, tokmill, copied):
+        held = copied.resolve("packed/smoke@v1")
+        copied.tag(copied.resolve("tokenizer/smoke"), "prod")
+        with copied.at_work("a test") as lease:
+            lease.hold([held.fingerprint])
+            _, out, err = tokmill("gc", "--older-than", "0", "--keep", "0")
+        rows = {line.split()[0]: line for line in out.splitlines() if line and line[0].isalpha()}
+        assert rows["would"].split()[-4:] == ["number", "size", "age", "why"]
+        assert rows["card"].endswith("unused")
+        assert rows["alias"].endswith("has an alias")
+        assert rows["running"].endswith("needed by running work")
+        assert rows["input"].endswith("what stays was made from it")
+        assert "unused: no alias" in err
+
+    def test_each_artifact_has_its_reason_and_age_in_json(self, tokmill, copied):
+        held = copied.resolve("packed/smoke@v1")
+        copied.tag(copied.resolve("tokenizer/smoke"), "prod")
+        asked = ("gc", "--older-than", "0", "--keep", "0", "--json")
+        with copied.at_work("a test") as lease:
+            lease.hold([held.fingerprint])
+            found = json.loads(tokmill(*asked, "--each")[1])
+        listed = {row["artifact"]: row for row in [*found["removed"], *found["kept_artifacts"]]}
+        assert len(listed) == len(list(copied.layout.artifacts()))
+        assert {row["why"] for row in found["removed"]} == {"unused"}
+        assert listed["tokenizer/smoke@v1"]["why"] == "alias tokenizer/smoke@prod"
+        assert listed["packed/smoke@v1"]["reason"] == "running"
+        assert listed["packed/smoke@v1"]["why"].startswith("needed by a test")
+        assert listed["corpus/smoke@v1"]["reason"] == "input"
+        assert all(0 <= row["age_days"] < 1 for row in listed.values())
+        assert sum(group["number"] for group in found["kept"].values()) == len(found["kept_artifacts"])
+        assert "kept_artifacts" not in json.loads(tokmill(*asked)[1])
+
+    def test_what_is_young_says_how_young(self, tokmill):
+        found = json.loads(tokmill("gc", "--older-than", "1", "--json", "--each")[1])
+        assert found["removed"] == []
+        assert found["kept"]["recent"]["why"] == "made, or used by a run, in the last 1 day"
+        assert {row["why"].partition(" ago, ")[2] for row in found["kept_artifacts"]} == {"in the last 1 day"}
+
+
 class TestSql:
     def test_a_table(self, tokmill):
         query = "FROM artifacts SELECT kind, count(*) AS number WHERE kind = 'packed' GROUP BY kind"

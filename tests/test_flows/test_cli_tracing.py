@@ -137,6 +137,10 @@ class TestTakedown:
         assert shown == "superseded: documents were taken down in packed/line@v2"
         listed = json.loads(tokmill("ls", "packed", "--all", "--json")[1])
         assert [row["superseded_by"] for row in listed] == [["packed/line@v2"], []]
+        found = json.loads(tokmill("gc", "--json")[1])
+        assert {row["artifact"]: row["why"] for row in found["removed"]}["packed/line@v1"] == (
+            "superseded by packed/line@v2"
+        )
         code, _, err = tokmill("remove", "packed/line@v1")
         assert code == 1
         assert "packed/line@v1 is not removed: card/line@v1 was made from it" in err

@@ -12,7 +12,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import RunArtifact, Store
 from tokmill.tasks.store.inventory import take_inventory
-from tokmill.tasks.store.keeping import Policy, make_plan
+from tokmill.tasks.store.keeping import Policy, Reason, make_plan, shown_age
 from tokmill.tasks.store.leases import leased
 
 NOTHING = Policy(older_than_days=0, keep=0)
@@ -119,19 +119,40 @@ def test_what_is_young_stays_and_so_does_what_a_recent_run_used(store):
     aged = {
         key: item._replace(ended=item.ended - timedelta(days=15)) for key, item in inventory.items.items()
     }
-    plan = make_plan(inventory._replace(items=aged), {}, Policy(14, 0))
+    plan = make_plan(inventory._replace(items=aged), {}, Policy(14, 0), now - timedelta(days=15))
     assert [item.fingerprint for item in plan.garbage] == [old.fingerprint]
+    assert plan.gone[old.fingerprint] == Reason("unused", "unused for 14 days")
+    assert plan.kept[used.fingerprint].text == "of run r1 of p, begun 0 min ago, in the last 14 days"
+    assert plan.age(aged[old.fingerprint]).days == 15
 
 
 def test_a_superseded_artifact_goes_even_if_it_is_young_unless_it_has_an_alias(store):
     first, second = text(store, "p", "a"), text(store, "p", "b")
     inventory = take_inventory(store.layout, store.catalog)
-    marked = inventory._replace(superseded=frozenset({first.fingerprint}))
+    marked = inventory._replace(superseded={first.fingerprint: ["text/new@v1"]})
 
-    assert [item.fingerprint for item in make_plan(marked, {}, Policy()).garbage] == [first.fingerprint]
+    plan = make_plan(marked, {}, Policy(1.5))
+    assert [item.fingerprint for item in plan.garbage] == [first.fingerprint]
+    assert plan.gone == {first.fingerprint: Reason("superseded", "superseded by text/new@v1")}
+    assert plan.kept[second.fingerprint].text == "made 0 min ago, in the last 1.5 days"
     named = marked._replace(aliases=[("text/p@prod", first.fingerprint)])
     assert make_plan(named, {}, Policy()).garbage == []
     assert second.fingerprint in make_plan(marked, {}, Policy()).kept
+
+
+@pytest.mark.parametrize(
+    ("age", "shown"),
+    [
+        (timedelta(seconds=59), "0 min"),
+        (timedelta(minutes=59, seconds=59), "59 min"),
+        (timedelta(hours=1), "1.0 h"),
+        (timedelta(hours=23, minutes=59), "24 h"),
+        (timedelta(days=9.95), "9.9 d"),
+        (timedelta(days=400), "400 d"),
+    ],
+)
+def test_an_age_is_shown_in_its_largest_unit(age, shown):
+    assert shown_age(age) == shown
 
 
 def test_why_leads_from_an_artifact_to_the_reason(store):
