@@ -7,11 +7,14 @@ that was made of them:
     contains    its text or tokens: corpora (their account of it), encoded shards, mixtures, packings, exports
     made from   what was counted, learned or measured with it, and what was made of that in turn
 
-The way leads on through artifacts that were removed, and through equal bytes, as in lineage.
+The way leads on through artifacts that were removed, and through equal bytes, as in lineage; and from a
+corpus to its parts, whose shards have digests of their own.
 
-Whether a packing has a piece of it, and in how many sequences, is read from the pieces that it lists. One
-that cannot be read stays in the answer as unknown, with the reason; and so does what was made from tokens
-that are lost, since nobody knows of which text they were.
+Of one row more is read: whether it was quarantined, on which side of a holdout it is, and which encoded
+shards kept it. Whether a packing has a piece of it, and in how many sequences, is read from the pieces that
+it lists, as far as they are of the shards that it was made from. One that cannot be read stays in the answer
+as unknown, with the reason; and so does what was made from tokens that are lost, since nobody knows of which
+text they were.
 """
 
 import fnmatch
@@ -22,9 +25,10 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tokmill.tasks.core.errors import StoreError, TracingError
+from tokmill.tasks.core.errors import StoreError, TaskError, TracingError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.shards import PieceRows
 from tokmill.tasks.formats.text.resolving import origin_digest
@@ -51,14 +55,10 @@ _BY_CONTENT = """
 """
 _DOWN = f"""
     WITH RECURSIVE every AS NOT MATERIALIZED ({ALL_INPUTS}),
-    shards AS NOT MATERIALIZED (
-        SELECT i.content_id AS content, i.fingerprint
-        FROM every i WHERE i.input_content_id IN (SELECT unnest($shards::UBIGINT[]))
-    ),
     down(content, has_text) AS (
-        SELECT unnest($corpora::UBIGINT[]), false
+        SELECT unnest($without::UBIGINT[]), false
         UNION
-        SELECT s.content, a.kind = 'encoded_shard' FROM shards s JOIN ({ALL_ARTIFACTS}) a USING (fingerprint)
+        SELECT unnest($holding::UBIGINT[]), true
         UNION
         SELECT i.content_id,
                d.has_text AND i.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed', 'shard')
@@ -67,6 +67,31 @@ _DOWN = f"""
     SELECT a.kind, a.name, a.label, a.fingerprint, a.content_digest, bool_or(d.has_text) AS has_text
     FROM down d JOIN artifacts a ON a.content_id = d.content
     GROUP BY ALL ORDER BY a.kind, a.name, a.label, a.fingerprint
+"""  # noqa: S608 - constants
+_OF_SHARDS = f"""
+    WITH every AS NOT MATERIALIZED ({ALL_INPUTS})
+    SELECT DISTINCT i.input_content_id AS text, i.content_id AS content,
+           a.kind, a.name, a.fingerprint, a.content_digest
+    FROM every i JOIN ({ALL_ARTIFACTS}) a USING (fingerprint)
+    WHERE i.input_content_id IN (SELECT unnest($shards::UBIGINT[]))
+"""  # noqa: S608 - constants
+_PARTS = f"""
+    SELECT DISTINCT i.input_content_id AS whole, a.kind, a.name, a.fingerprint, a.content_digest
+    FROM artifacts a JOIN ({ALL_INPUTS}) i USING (fingerprint)
+    WHERE a.kind = 'corpus' AND i.role = 'corpus'
+      AND i.input_content_id IN (SELECT unnest($wholes::UBIGINT[]))
+    ORDER BY a.name, a.fingerprint
+"""  # noqa: S608 - constants
+_TEXTS = f"""
+    WITH RECURSIVE every AS NOT MATERIALIZED ({ALL_INPUTS}),
+    up(packed, content) AS (
+        SELECT unnest($packed::UBIGINT[]), unnest($packed::UBIGINT[])
+        UNION
+        SELECT u.packed, i.input_content_id FROM up u JOIN every i ON i.content_id = u.content
+        WHERE i.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed') AND i.input_content_id IS NOT NULL
+    )
+    SELECT DISTINCT u.packed, i.input_content_id AS text FROM up u JOIN every i ON i.content_id = u.content
+    WHERE i.role = 'shard' AND i.input_content_id IN (SELECT unnest($shards::UBIGINT[]))
 """  # noqa: S608 - constants
 _LOST = f"""
     WITH RECURSIVE every AS NOT MATERIALIZED ({ALL_INPUTS}),
@@ -101,7 +126,7 @@ class Affected(NamedTuple):
         kind, fingerprint: of the artifact.
         holds: whether it contains text of the file, or was made from something that was learned from it.
         sequences: of a packing, how many sequences have a piece of it; else None.
-        why: why it is unknown; empty otherwise.
+        why: why it is unknown, or why a corpus has the file but not the row; empty otherwise.
     """
 
     reference: str
@@ -121,11 +146,11 @@ class Impact(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A stretch of ordinals of a shard."""
+    """A stretch of ordinals of a shard, whose text has a digest that the catalog knows as a number."""
 
     source: str
     shard: int
-    text: str
+    text: int
     first: int
     end: int
 
@@ -156,12 +181,86 @@ def impact_of(store: Store, name: str) -> Impact:
     places = {corpus: list(_places(store, corpus, its, row)) for corpus, its in found}
     if not any(places.values()):
         raise TracingError(f"{name!r}: the file has no row {row}; rows count from 0")
-    every = [place for its in places.values() for place in its]
-    corpora = [content_id(corpus.kind, corpus.content_digest) for corpus, its in places.items() if its]
-    shards = sorted({content_id(None, place.text) for place in every})
-    rows = store.catalog.query(_DOWN, {"corpora": corpora, "shards": shards})
+    listing = [(corpus, its) for corpus, its in found if places[corpus]]
+    of = _parts(store, [corpus for corpus, _ in listing])
+    parts = [(part, its) for corpus, its in listing for part in of[corpus]]
+    places |= {part: list(_places(store, part, its, row)) for part, its in parts}
+    absent = dict[str, str]()
+    if row is not None:
+        absent |= dict(_other_sides(store, parts, places))
+        absent |= dict(_quarantined(store, listing, of, row))
+    every = [place for corpus, its in places.items() for place in its if corpus.fingerprint not in absent]
+    rows = _downward(store, [corpus for corpus, _ in listing], every, row is not None)
     lost = _made_from_lost(store, rows)
-    return Impact(files, row, [_affected(store, each, every, lost) for each in rows])
+    own = _of_packings(store, rows, every)
+    return Impact(files, row, [_affected(store, each, own, lost, absent) for each in rows])
+
+
+def _downward(
+    store: Store, corpora: Sequence[ArtifactRef], places: Sequence[_Place], is_row: bool
+) -> list[dict[str, Any]]:
+    """The artifacts that were made of corpora and shards, each with whether it has the text of the places."""
+    without = [content_id(corpus.kind, corpus.content_digest) for corpus in corpora]
+    holding = list[int]()
+    shards = sorted({place.text for place in places})
+    for made in store.catalog.query(_OF_SHARDS, {"shards": shards}):
+        its = [place for place in places if place.text == made["text"]] if is_row else None
+        holds = made["kind"] == "encoded_shard" and (its is None or _keeps(store, _ref(made), its))
+        (holding if holds else without).append(made["content"])
+    found = store.catalog.query(_DOWN, {"without": without, "holding": holding})
+    return [dict(each) for each in found]
+
+
+def _keeps(store: Store, shard: ArtifactRef, places: Sequence[_Place]) -> bool:
+    """Whether an encoded shard has a document of some places; assumed of one that cannot be read."""
+    try:
+        ordinals = EncodedShard.open(store.arriving(shard)).ordinals
+    except (TaskError, OSError):
+        return True
+    return any(((ordinals >= place.first) & (ordinals < place.end)).any() for place in places)
+
+
+def _quarantined(
+    store: Store,
+    listing: Sequence[tuple[ArtifactRef, Sequence[FoundFile]]],
+    parts: Mapping[ArtifactRef, Sequence[ArtifactRef]],
+    row: int,
+) -> Iterator[tuple[str, str]]:
+    """Yield the corpora that quarantined a row of all of their files, and their parts, with the reason."""
+    for corpus, files in listing:
+        rows = Corpus.open(store.path(corpus)).table("quarantine").to_pylist()
+        reasons = {(each["source"], each["file"]): each["reason"] for each in rows if each["row"] == row}
+        if all((file.source, file.name) in reasons for file in files):
+            for ref in (corpus, *parts[corpus]):
+                yield ref.fingerprint, f"quarantined: {reasons[files[0].source, files[0].name]}"
+
+
+def _parts(store: Store, corpora: Sequence[ArtifactRef]) -> dict[ArtifactRef, list[ArtifactRef]]:
+    """The parts of corpora that a holdout made."""
+    wholes = {content_id(corpus.kind, corpus.content_digest): corpus for corpus in corpora}
+    found: dict[ArtifactRef, list[ArtifactRef]] = {corpus: [] for corpus in corpora}
+    for row in store.catalog.query(_PARTS, {"wholes": sorted(wholes)}):
+        found[wholes[row["whole"]]].append(_ref(row))
+    return found
+
+
+def _other_sides(
+    store: Store,
+    parts: Sequence[tuple[ArtifactRef, Sequence[FoundFile]]],
+    places: Mapping[ArtifactRef, Sequence[_Place]],
+) -> Iterator[tuple[str, str]]:
+    """Yield the parts that a row does not belong to, with the side where it is."""
+    for ref, _ in parts:
+        opened = Corpus.open(store.path(ref))
+        held_out = {
+            (each["source"], each["shard"], each["ordinal"]) for each in opened.table("held_out").to_pylist()
+        }
+        sides = {
+            "validation" if (place.source, place.shard, place.first) in held_out else "training"
+            for place in places[ref]
+        }
+        if opened.part is not None and sides and opened.part not in sides:
+            yield ref.fingerprint, f"it is in the {sides.pop()} part"
 
 
 def _made_from_lost(store: Store, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -198,7 +297,7 @@ def _named(store: Store, wanted: str) -> dict[ArtifactRef, set[str]]:
 
 def _ref(row: Mapping[str, Any]) -> ArtifactRef:
     return ArtifactRef(
-        kind="corpus",
+        kind=row.get("kind", "corpus"),
         name=row["name"],
         fingerprint=row["fingerprint"],
         content_digest=row["content_digest"],
@@ -220,7 +319,8 @@ def _places(
     store: Store, corpus: ArtifactRef, files: Sequence[FoundFile], row: int | None
 ) -> Iterator[_Place]:
     opened = Corpus.open(store.path(corpus))
-    digests = {(each["source"], each["shard"]): each["digest"] for each in opened.table("shards").to_pylist()}
+    shards = opened.table("shards").to_pylist()
+    texts = {(each["source"], each["shard"]): content_id(None, each["digest"]) for each in shards}
     names = {(file.source, file.name) for file in files}
     for part in opened.table("segments").to_pylist():
         if (part["source"], part["file"]) not in names:
@@ -231,16 +331,21 @@ def _places(
             if not part["first_ordinal"] <= first < end:
                 continue
             end = first + 1
-        yield _Place(part["source"], part["shard"], digests[part["source"], part["shard"]], first, end)
+        yield _Place(part["source"], part["shard"], texts[part["source"], part["shard"]], first, end)
 
 
 def _affected(
-    store: Store, row: Mapping[str, Any], places: Sequence[_Place], lost: Mapping[str, str]
+    store: Store,
+    row: Mapping[str, Any],
+    own: Mapping[str, Sequence[_Place]],
+    lost: Mapping[str, str],
+    absent: Mapping[str, str],
 ) -> Affected:
     reference = f"{row['kind']}/{row['name']}@{row['label']}"
     known = (reference, row["kind"], row["fingerprint"])
     if row["kind"] == "corpus":
-        return Affected(*known, "contains")
+        why = absent.get(row["fingerprint"], "")
+        return Affected(*known, "made from" if why else "contains", None, why)
     if not row["has_text"] and row["fingerprint"] in lost:
         return Affected(
             *known, "unknown", None, f"{lost[row['fingerprint']]}, from which it was made, is lost"
@@ -249,17 +354,31 @@ def _affected(
         return Affected(*known, "made from")
     if row["kind"] != "packed":
         return Affected(*known, "contains")
-    ref = ArtifactRef(
-        kind=row["kind"],
-        name=row["name"],
-        fingerprint=row["fingerprint"],
-        content_digest=row["content_digest"],
-    )
     try:
-        number = _num_sequences(store.path(ref), places)
+        number = _num_sequences(store.path(_ref(row)), own[row["fingerprint"]])
     except StoreError as error:
         return Affected(*known, "unknown", None, str(error))
     return Affected(*known, "contains" if number else "made from", number)
+
+
+def _of_packings(
+    store: Store, rows: Sequence[Mapping[str, Any]], places: Sequence[_Place]
+) -> dict[str, list[_Place]]:
+    """For each packing, the places in shards that it was made from; other versions have others there."""
+    packed = {
+        row["fingerprint"]: content_id("packed", row["content_digest"]) for row in rows if _is_read(row)
+    }
+    asked = {"packed": sorted(set(packed.values())), "shards": sorted({place.text for place in places})}
+    known = {(each["packed"], each["text"]) for each in store.catalog.query(_TEXTS, asked)}
+    return {
+        fingerprint: [place for place in places if (content, place.text) in known]
+        for fingerprint, content in packed.items()
+    }
+
+
+def _is_read(row: Mapping[str, Any]) -> bool:
+    """Whether an artifact is a packing that may have a piece of the text."""
+    return bool(row["kind"] == "packed" and row["has_text"])
 
 
 def _num_sequences(path: Path, places: Sequence[_Place]) -> int:
