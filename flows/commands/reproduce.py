@@ -8,7 +8,8 @@ import typer
 
 from tokmill.flows.cli.app import FAILED, app, examples
 from tokmill.flows.cli.options import JsonOption, MemoryOption, StoreOption, WorkersOption
-from tokmill.flows.cli.output import draw, messages, print_json, say, table
+from tokmill.flows.cli.output import draw, messages, print_json, require_new, say, table
+from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import size
 
 if TYPE_CHECKING:
@@ -96,9 +97,17 @@ def _in_store(
     from tokmill.flows.reproduce.changed import find_change
     from tokmill.flows.reproduce.known import subject_in
 
-    opened = existing_store(store)
+    try:
+        opened = existing_store(store)
+        subject = subject_in(opened, reference, removed=True)
+    except UsageError as error:
+        if not Path(reference).is_file():
+            raise
+        raise UsageError(
+            f"{reference} is no bundle, or its end is missing: copy it again, or use `tokmill bundle`"
+        ) from error
     return (
-        subject_in(opened, reference, removed=True),
+        subject,
         into,
         how.explained(lambda *one: str(find_change(opened, *one))),
     )
@@ -132,7 +141,9 @@ def _show(done: "Reproduction") -> None:
 )
 def bundle(
     subject: SubjectArgument,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Write this file.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Write this file, a new one.")
+    ],
     with_inputs: Annotated[
         bool, typer.Option("--with-inputs", help="Include the inputs from outside of the store.")
     ] = False,
@@ -145,6 +156,7 @@ def bundle(
     from tokmill.flows.reproduce.bundle import write_bundle
     from tokmill.flows.reproduce.known import subject_in
 
+    require_new("bundle", output)
     known = subject_in(existing_store(store), subject, removed=True)
     about = write_bundle(known, output, with_inputs=with_inputs, look_in=tuple(look_in or ()))
     if as_json:

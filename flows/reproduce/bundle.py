@@ -28,6 +28,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.remote.location import Location
 from tokmill.tasks.remote.objects import download, stat
 from tokmill.tasks.store import FileDigests, digest_file
+from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.layout import PREFIX_CHARS
 from tokmill.tasks.store.record import Record, encode_record, parse_record
 from tokmill.tasks.store.runs import Run
@@ -79,7 +80,7 @@ def write_bundle(subject: Subject, file: Path, *, with_inputs: bool, look_in: Se
 
     Raises:
         UsageError: an input that is to be included is not found by its content.
-        StoreError: a record is not there.
+        StoreError: a record is not there, or the file cannot be written.
     """
     records = subject.lineage()
     inputs = {one.digest: one for record in records for one in wanted(record, subject.records.place(record))}
@@ -95,7 +96,8 @@ def write_bundle(subject: Subject, file: Path, *, with_inputs: bool, look_in: Se
         parts[_RUN] = subject.run.model_dump_json(indent=1).encode() + b"\n"
         parts[_PROFILE] = to_toml(subject.run.parameters).encode()
     parts |= {f"inputs/{digest}": place for digest, place in found.items()}
-    _write(parts, file)
+    with reported_as(f"bundle: {file} cannot be written"):
+        _write(parts, file)
     return about
 
 

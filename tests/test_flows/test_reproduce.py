@@ -5,11 +5,14 @@ Offline and on other Pythons: `test_experiment_story.py`.
 
 import json
 import shutil
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from tests.small_disk import on_small_disk
 from tests.test_tasks.golden import all_stages
 from tokmill.flows.commands.main import main
 from tokmill.flows.reproduce.stages import stage_of, verbs
@@ -328,6 +331,34 @@ def test_a_bundle_without_inputs_says_what_it_needs(made: Path, tmp_path: Path, 
     assert "notes.txt" in capsys.readouterr().out
     code, said = _verdicts(capsys, tmp_path, out, "--look-in", str(made / "texts"))
     assert (code, said["equal"]) == (0, True)
+
+
+def test_a_bundle_is_a_new_file(made: Path, tmp_path: Path, capsys) -> None:
+    out = tmp_path / "b.bundle"
+    asked = ("bundle", "tokenizer/own", "-o", str(out), "--store", "store")
+    assert _at(made, *asked, "--with-inputs") == 0
+    whole = out.read_bytes()
+    assert _at(made, *asked) == 2
+    assert "exists; name a new file" in capsys.readouterr().err
+    assert out.read_bytes() == whole
+
+
+def test_a_bundle_that_was_cut_off_is_told_from_a_name(made: Path, tmp_path: Path, capsys) -> None:
+    out = tmp_path / "b.bundle"
+    assert _at(made, "bundle", "tokenizer/own", "-o", str(out), "--store", "store") == 0
+    out.write_bytes(out.read_bytes()[:-50])
+    for folder in (made, tmp_path):  # with a store and without
+        assert _at(folder, "reproduce", str(out), "--store", "store") == 2
+        assert f"{out} is no bundle, or its end is missing" in capsys.readouterr().err
+
+
+def test_a_disk_without_room_for_a_bundle_is_named(made: Path, tmp_path: Path) -> None:
+    place = tmp_path / "small"
+    script = f"{sys.executable} -m tokmill bundle latest -o $0/b.bundle --store {made / 'store'}"
+    done = subprocess.run(on_small_disk(place, "16k", script), check=False, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert f"bundle: {place / 'b.bundle'} cannot be written" in done.stderr
+    assert "make room" in done.stderr
 
 
 def test_a_damaged_bundle_is_refused(made: Path, tmp_path: Path, capsys) -> None:
