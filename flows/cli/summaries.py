@@ -53,8 +53,9 @@ def print_run(again: str, store: Store, result: RunResult, seconds: float) -> No
         f"\n{result.num_made} of {len(result.rows)} tasks made, {result.num_cached} cached{waited}, "
         f"{span(seconds)} in all\n"
     )
-    draw(pairs(_places(store, result)))
-    say("")
+    if places := _places(store, result):
+        draw(pairs(places))
+        say("")
     _draw_steps(_next_steps(again, store, result))
 
 
@@ -209,11 +210,15 @@ def _draw_steps(steps: Mapping[str, str]) -> None:
 
 
 def _next_steps(again: str, store: Store, result: RunResult) -> Mapping[str, str]:
-    name = next(iter(result.refs.values())).name
+    whole = _ingested(result) if "corpus" in result.refs else next(iter(result.refs.values()))
+    name = whole.name  # that of the profile; a corpus of training documents has one of its own
     # A command without --store uses TOKMILL_STORE or the default.
     usual = open_store(store_url(None)).root == store.root
     option = "" if usual else f" --store {shlex.quote(shown_store(store))}"
     steps = {}
+    if not {"card", "packed", "tokenizer"} & {*result.refs}:  # a part of the DAG
+        last = [ref for kind, ref in result.refs.items() if kind not in ("ingested", "validation")][-1]
+        steps[f"tokmill show {last.kind}/{last.name}{option}"] = "its record, and what it was made from"
     if "corpus" in result.refs and store.record(_ingested(result)).metrics.get("num_quarantined"):
         steps[f"tokmill show corpus/{name}{option}"] = "the quarantined documents, with reasons"
     if "card" in result.refs:
