@@ -55,7 +55,7 @@ def why(comparison: Comparison, place: int) -> list[str]:
         differ = "differs" if num == 1 else "differ"
         lines.append(f"  so {counted(num, 'artifact')} {differ}: {', '.join(reached)}")
     else:
-        lines.append(f"  no artifact {'of both ' if comparison.num_missing(place) else ''}differs")
+        lines.append(f"  no artifact {'that both have ' if comparison.num_missing(place) else ''}differs")
     lines += [f"  {line}" for line in comparison.endings(place)]
     named = {cause.field for cause in causes}
     idle = [each for each in comparison.environments[place] if each.name not in named]

@@ -127,15 +127,9 @@ class Comparison:
         return sum((line.refs[0] is None) != (line.refs[place] is None) for line in self.artifacts)
 
     def endings(self, place: int) -> list[str]:
-        """Return how a run and the first ended, if not all went well, and what is missing for that reason."""
-        return [
-            f"{run.run_id[:8]} {_ENDED.get(run.state, run.state)}"
-            + (f": {run.message}" if run.message else "")
-            + (f"; without {', '.join(missing)}" if missing else "")
-            for run, at, other in ((self.runs[place], place, 0), (self.runs[0], 0, place))
-            if run.state != "completed"
-            for missing in [self._missing(at, other)]
-        ]
+        """Return how a run and the first ended, if not all went well, and what only the other one has."""
+        pairs = ((self.runs[place], self._missing(place, 0)), (self.runs[0], self._missing(0, place)))
+        return [_ending(run, missing) for run, missing in pairs if run.state != "completed" or missing]
 
     def _missing(self, place: int, other: int) -> list[str]:
         lines = (line for line in self.artifacts if line.refs[place] is None)
@@ -193,6 +187,14 @@ class Comparison:
             text = f"{gone.kind}/{gone.name} was removed without a trace, so its causes are not known"
             return [Cause("unknown", f"{gone.kind}/{gone.name}", "record", None, None, text)]
         return walk.causes(before, after)
+
+
+def _ending(run: Run, missing: Sequence[str]) -> str:
+    without = f"without {', '.join(missing)}" if missing else ""
+    if run.state == "completed":
+        return f"{run.run_id[:8]} is {without}"
+    ended = f"{run.run_id[:8]} {_ENDED.get(run.state, run.state)}"
+    return "; ".join(filter(None, [f"{ended}: {run.message}" if run.message else ended, without]))
 
 
 def change(a: Any, b: Any) -> tuple[float, float | None] | None:

@@ -50,8 +50,9 @@ def why(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
     """Run the profile twice; gives why the second run differs from the first, as lines."""
     monkeypatch.chdir(folder)
 
-    def run(settings: tuple[str, ...], code: int) -> str:
+    def run(settings: tuple[str, ...], code: int, until: str | None = None) -> str:
         options = [part for setting in settings for part in ("--set", setting)]
+        options += ["--until", until] if until else []
         assert main(["run", "profile.toml", "--no-prefect", *options]) == code
         capsys.readouterr()
         assert main(["runs", "--json"]) == 0
@@ -62,10 +63,11 @@ def why(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
         before: tuple[str, ...] = (),
         between: Callable[[], object] = lambda: None,
         code: int = 0,
+        until: str | None = None,
     ) -> list[str]:
         first = run(before, 0)
         between()
-        second = run(settings, code)
+        second = run(settings, code, until)
         assert main(["compare", first, second]) == 0
         return capsys.readouterr().out.split("\nwhy ")[1].split("\n\n")[0].splitlines()[1:]
 
@@ -117,7 +119,7 @@ def test_a_holdout_is_named_beside_files_that_changed_and_not_what_follows(why: 
         lines = why("holdout.share=0.2", "holdout.seed=3", between=lambda: news.write_text(rest))
     finally:
         news.write_text(text)
-    assert lines[:-1] == [
+    assert lines[:-2] == [
         "  source news: 30 → 29 documents: 1 lost; files: 1 changed (corpus/causes)",
         f"    news.jsonl: 30 → 29 documents (1 lost), {len(text):,} → {len(rest):,} bytes",
         "  made by holdout, not by ingest (corpus/causes.training)",
@@ -127,7 +129,7 @@ def test_a_holdout_is_named_beside_files_that_changed_and_not_what_follows(why: 
 
 
 def test_a_holdout_that_is_gone_is_named_without_the_files_of_both(why: Why) -> None:
-    assert why("train.vocab_size=310", before=("holdout.share=0.2",))[:-1] == [
+    assert why("train.vocab_size=310", before=("holdout.share=0.2",))[:-2] == [
         "  made by ingest, not by holdout (corpus/causes)",
         "  train.vocab_size 300 → 310 (tokenizer/causes)",
     ]
@@ -176,6 +178,13 @@ def test_a_run_that_found_all_cached_is_judged_by_its_own_files(why: Why, folder
 def test_a_run_that_failed_says_of_what_and_what_it_lacks(why: Why) -> None:
     lines = why("train.vocab_size=200000", code=1)
 
-    assert lines[0] == "  no artifact of both differs"
+    assert lines[0] == "  no artifact that both have differs"
     assert " failed: train: " in lines[1]
     assert lines[1].endswith("pack, card")
+
+
+def test_a_run_of_some_stages_says_what_it_lacks(why: Why) -> None:
+    lines = why(until="counts")
+
+    assert lines[0] == "  no artifact that both have differs"
+    assert " is without balance, train, " in lines[1]

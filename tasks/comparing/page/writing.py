@@ -24,6 +24,8 @@ _FIRST_SHOWN: Final = (
     "audit.max_premium",
 )
 """The figures that are chosen when the page opens, as far as runs have them."""
+_MOST_PARAMETERS: Final = 6
+"""So many of the parameters that differ are chosen when the page opens; more axes are not told apart."""
 _CONTENTS: Final = {
     "runs": "Runs",
     "why": "Why they differ",
@@ -74,7 +76,7 @@ def data_of(comparison: Comparison) -> dict[str, Any]:
     columns = [{"name": line.name, "of": of, "values": list(line.values)} for of, line in figures]
     names = [str(column["name"]) for column in columns]
     chosen = [
-        *(line.name for line in comparison.parameters if not line.name.startswith("execution.")),
+        *_telling(comparison.parameters),
         *(name for name in _FIRST_SHOWN if name in names),
     ]
     return {
@@ -87,6 +89,13 @@ def data_of(comparison: Comparison) -> dict[str, Any]:
         ],
         "chosen": chosen,
     }
+
+
+def _telling(parameters: Sequence[Line]) -> list[str]:
+    """Return the parameters that are chosen first: those that most runs have, in their order."""
+    own = [line for line in parameters if not line.name.startswith("execution.")]
+    kept = sorted(own, key=lambda line: sum(value is None for value in line.values))[:_MOST_PARAMETERS]
+    return [line.name for line in own if line in kept]
 
 
 def _plain(value: Any) -> float | int | str | None:
@@ -130,7 +139,7 @@ def _reasons(comparison: Comparison, heads: Sequence[str]) -> list[str]:
         run = comparison.runs[place]
         causes = comparison.causes(place)
         items = "".join(f"<li>{cause_item(cause)}</li>" for cause in causes)
-        both = " of both" if comparison.num_missing(place) else ""
+        both = " that both have" if comparison.num_missing(place) else ""
         found = f"<ul>{items}</ul>" if items else gap(f"No artifact{both} differs.")
         title = f"<h3>{escape(head)} · {escape(run.name or run.profile)}</h3>"
         ended = [note(f"{line}.") for line in comparison.endings(place)]

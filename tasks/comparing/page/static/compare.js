@@ -151,11 +151,12 @@ class Page {
     const width = 1040, height = 340, top = 64, bottom = height - 24, left = 90, step = (width - left - 110) / (axes.length - 1);
     const scales = axes.map((column) => scale(column.values, bottom, top));
     const svg = drawn("svg", {class: "chart wide-chart", viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `Runs over ${axes.map((c) => c.name).join(", ")}`});
+    const labels = drawn("g", {class: "labels"});
     axes.forEach((column, index) => {
       const x = left + index * step, parts = column.name.split(".");
       svg.append(drawn("line", {class: "axis", x1: x, x2: x, y1: top, y2: bottom}));
       parts.slice(-2).forEach((part, line) => svg.append(drawn("text", {class: "middle small", x, y: 20 + 15 * line + (index % 2) * 8}, part)));
-      for (const tick of scales[index].ticks) svg.append(drawn("text", {class: "small", x: x + 6, y: scales[index].at(tick) + 4}, shown(tick)));
+      for (const tick of scales[index].ticks) labels.append(drawn("text", {class: "small", x: x + 6, y: scales[index].at(tick) + 4}, shown(tick)));
     });
     this.runs.forEach((run, place) => {
       const words = axes.map((column) => `${column.name} ${shown(column.values[place])}`).join(", ");
@@ -163,6 +164,7 @@ class Page {
       group.append(drawn("path", {class: "hit", d: path}), drawn("path", {class: "run", d: path}));
       svg.append(group);
     });
+    svg.append(labels);
     $("lines").replaceChildren(svg);
   }
 
