@@ -7,6 +7,7 @@ pipe it is written in full.
 import json
 import os
 import sys
+import unicodedata
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -69,7 +70,20 @@ def draw(renderable: RenderableType, width: int | None = None) -> None:
 
 def say(text: str) -> None:
     """Write one line of a result without wrapping or markup."""
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{visible(text)}\n")
+
+
+def visible(text: str) -> str:
+    """Return a text whose control characters are shown: a name in a store must not steer the terminal.
+
+    Line feeds and tabs are left as they are.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        repr(char)[1:-1] if unicodedata.category(char) == "Cc" and char not in "\n\t" else char
+        for char in text
+    )
 
 
 class Notes(Silent):
@@ -128,6 +142,7 @@ def table(
         wrap: whether the last column is wrapped, not cut, if the terminal is too narrow.
         least: the width that the last column keeps there, at the cost of other columns of text.
     """
+    rows = [[visible(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
     made = PlainTable(columns, rows, right, least)
     for index, column in enumerate(columns):
         side: Literal["left", "right"] = "right" if column in right else "left"
@@ -218,7 +233,7 @@ def _padded(cell: str, width: int, right: bool) -> str:
 
 def _plain_text(cell: str | Text) -> Text:
     """Return a cell as Text, since rich would read `pack[plan]` in a str as markup."""
-    return cell if isinstance(cell, Text) else Text(cell)
+    return cell if isinstance(cell, Text) else Text(visible(cell))
 
 
 def _on_one_line(cell: str | Text) -> "OneLine":

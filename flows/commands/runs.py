@@ -3,14 +3,18 @@
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from rich.text import Text
 
 from tokmill.flows.cli.app import app, examples
 from tokmill.flows.cli.options import JsonOption, StoreOption
-from tokmill.flows.cli.output import draw, messages, print_json, say
+from tokmill.flows.cli.output import draw, messages, print_json, say, visible
 from tokmill.flows.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from tokmill.tasks.store import Run, Store
+    from tokmill.tasks.store.run_listing import Row
 
 RunArgument = Annotated[
     str,
@@ -20,6 +24,7 @@ RunArgument = Annotated[
     ),
 ]
 _SHOWN = 30
+_NAMED = 8
 
 runs = typer.Typer(
     invoke_without_command=True,
@@ -99,8 +104,23 @@ def list_runs(
         print_json(found)
         return
     draw(runs_table(found, [by, *shown], attempts=attempts))
+    if not found:
+        named = {"experiment": experiment, "tag": tag, "profile": profile}
+        messages().print(Text(visible(_why_none(listed(opened.catalog), named)), style="dim"))
     if best is None and len(rows) > len(found):
         messages().print(f"[dim]more than {most} runs; --limit 0 lists all[/dim]")
+
+
+def _why_none(every: "Sequence[Row]", named: "Mapping[str, str | None]") -> str:
+    """Say which names the runs have, if one that was asked for is none of them."""
+    for what, asked in named.items():
+        had = (row["tags"] if what == "tag" else [row[what]] for row in every)
+        names = sorted({name for each in had for name in each if name})
+        if asked is not None and asked not in names:
+            more = ", …" if len(names) > _NAMED else ""
+            known = f"runs have {', '.join(names[:_NAMED])}{more}" if names else "none has one"
+            return f"no run has the {what} {asked!r}; {known}"
+    return "no run is like that" if every else "the store has no runs"
 
 
 @runs.command("show", epilog=examples("tokmill runs show latest", "tokmill runs show 5f0c2a --json"))

@@ -153,6 +153,27 @@ def test_wrong_usage_says_what_is_right(tokmill: Command, arguments: tuple[str, 
     assert said in err
 
 
+def test_a_name_that_no_run_has_is_said_with_those_that_runs_have(tokmill: Command) -> None:
+    code, _, err = tokmill("runs", "--experiment", "E")
+    assert (code, "no run has the experiment 'E'; runs have e" in err) == (0, True)
+    assert "no run has the tag 'bas'; runs have base" in tokmill("runs", "--tag", "bas")[2]
+    assert "no run is like that" in tokmill("runs", "--experiment", "e", "--state", "failed")[2]
+
+
+def test_a_name_does_not_steer_the_terminal(made: Made, tokmill: Command) -> None:
+    name = "red \x1b[31m\x07\x9b2J"
+    api.run(made.profile, store=made.store.root, prefect=False, overrides={"experiment.name": name})
+    for command in (
+        ("runs",),
+        ("runs", "show", "latest"),
+        ("compare", "latest", made.first),
+        ("runs", "--experiment", "x"),
+    ):
+        _, out, err = tokmill(*command)
+        assert r"red \x1b[31m\x07\x9b2J" in out + err
+        assert not set(out + err) & set("\x1b\x07\x9b")
+
+
 def test_one_run_is_shown_tagged_and_noted(made: Made, tokmill: Command) -> None:
     assert tokmill("runs", "tag", made.first, "winner", "paper")[0] == 0
     assert "tagged winner" in tokmill("runs", "tag", made.first, "paper", "--remove")[1]
