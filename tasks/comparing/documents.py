@@ -84,6 +84,26 @@ def changed_documents(
     return found
 
 
+def moved_documents(
+    store: Store, corpora: tuple[Record, Record], lost: Sequence[File], gained: Sequence[File]
+) -> Documents | None:
+    """Return what became of the documents of lost files in gained ones; None if their text cannot be had.
+
+    A file that was split, joined, or renamed and changed gives other files with mostly the same documents.
+    """
+    sides = [_Side(store, record) for record in corpora]
+    if any(side.num_bytes(of) > _MOST_BYTES for side, of in zip(sides, (lost, gained), strict=True)):
+        return None
+    found = []
+    for side, files in zip(sides, (lost, gained), strict=True):
+        hashes = [side.hashes(*file) for file in files]
+        if any(each is None for each in hashes):
+            return None
+        found.append([digest for each in hashes if each is not None for _, digest in sorted(each.items())])
+    before, after = found  # rows of different files are no places to compare: nothing is changed in its row
+    return compare(dict(enumerate(before)), dict(enumerate(after, len(before))))
+
+
 def compare(a: Mapping[int, bytes], b: Mapping[int, bytes]) -> Documents:
     """Compare the documents of two versions of a file, given as row → digest."""
     common = Counter(a.values()) & Counter(b.values())

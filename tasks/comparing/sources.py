@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
 from tokmill.tasks.comparing.causes import Cause
-from tokmill.tasks.comparing.documents import Documents, changed_documents
+from tokmill.tasks.comparing.documents import Documents, changed_documents, moved_documents
 from tokmill.tasks.comparing.past import is_whole
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.formats.corpus import Corpus
@@ -79,7 +79,16 @@ def causes_of_sources(store: Store, a: Record, b: Record) -> Iterator[Cause]:
     )
     for source in sorted({change.source for change in changes}):
         own = [_with_documents(change, documents) for change in changes if change.source == source]
-        yield _cause(f"{b.kind}/{b.name}", source, own, before, after)
+        moved = _moved(store, (a, b), own)
+        yield _cause(f"{b.kind}/{b.name}", source, own, before, after, moved, changes)
+
+
+def _moved(store: Store, corpora: tuple[Record, Record], own: Sequence[FileChange]) -> Documents | None:
+    """Return what became of the documents of a source's lost files, if it gained others."""
+    lost, gained = (
+        [(each.source, each.name) for each in own if each.how == how] for how in ("lost", "gained")
+    )
+    return moved_documents(store, corpora, lost, gained) if lost and gained else None
 
 
 def _cause(
@@ -88,6 +97,8 @@ def _cause(
     changes: Sequence[FileChange],
     before: Mapping[tuple[str, str], Any],
     after: Mapping[tuple[str, str], Any],
+    moved: Documents | None,
+    every: Sequence[FileChange],
 ) -> Cause:
     numbers = [
         sum(row["num_documents"] for (name, _), row in files.items() if name == source)
@@ -98,11 +109,11 @@ def _cause(
         for how in ("changed", "gained", "lost", "renamed")
         if (number := _num(changes, how))
     ]
-    known = _summed(changes)
+    known = _summed(changes, moved)
     only_names = all(change.how == "renamed" for change in changes)
     said = "" if known is None else ": the same documents" if only_names else f": {known.text}"
     text = f"source {source}: {numbers[0]:,} → {_counted(numbers[1])}{said}; files: {', '.join(hows)}"
-    details = [change.text for change in changes[:_SHOWN]]
+    details = [f"{change.text}{_elsewhere(change, every)}" for change in changes[:_SHOWN]]
     if len(changes) > _SHOWN:
         details.append(f"… and {len(changes) - _SHOWN:,} more files")
     data = {
@@ -112,10 +123,24 @@ def _cause(
     return Cause("source", where, source, numbers[0], numbers[1], text, details, data)
 
 
-def _summed(changes: Sequence[FileChange]) -> Documents | None:
+def _elsewhere(change: FileChange, every: Sequence[FileChange]) -> str:
+    """Tell from which source a gained file came, or to which a lost one went, by their content."""
+    row = change.a or change.b or {}
+    other = {"gained": "lost", "lost": "gained"}.get(change.how)
+    for each in every:
+        its = each.a or each.b or {}
+        if each.how == other and each.source != change.source and its.get("digest") == row.get("digest"):
+            verb = "was" if change.how == "gained" else "is now"
+            return f": it {verb} {each.name} of the source {each.source}"
+    return ""
+
+
+def _summed(changes: Sequence[FileChange], moved: Documents | None) -> Documents | None:
     """Return what became of a source's documents in all its files; None if that is not known of one."""
-    total = Documents()
+    total = moved or Documents()
     for change in changes:
+        if moved is not None and change.how in ("gained", "lost"):
+            continue
         if change.how == "gained":
             total += Documents(gained=change.b["num_documents"] if change.b else 0)
         elif change.how == "lost":

@@ -144,6 +144,8 @@ _CORPUS: Final = """
 def own_causes(a: Record, b: Record) -> list[Cause]:
     """Return what differs in two recipes themselves, their inputs left aside."""
     differing = [each for each in payload_differences(*_comparable(a, b)) if not _is_input(each)]
+    if any(each.field == "params.family" for each in differing):  # versions are counted within a family
+        differing = [each for each in differing if each.field != "version"]
     where, verb = f"{b.kind}/{b.name}", str(b.payload["stage"]).removesuffix(_SHARD)
     stage = [each for each in differing if each.field == "stage"]
     if stage:

@@ -188,3 +188,30 @@ def test_a_run_of_some_stages_says_what_it_lacks(why: Why) -> None:
 
     assert lines[0] == "  no artifact that both have differs"
     assert " is without balance, train, " in lines[1]
+
+
+def test_another_family_is_no_other_version_of_the_stage(why: Why) -> None:
+    lines = why("train.family=wordpiece", "train.vocab_size=400")
+
+    assert any(line.startswith("  train.family byte_bpe → wordpiece") for line in lines)
+    assert not any("of version" in line for line in lines)
+
+
+def test_a_file_that_was_split_has_the_same_documents(why: Why, folder: Path) -> None:
+    lines = (folder / "web" / "b.txt").read_text().splitlines(keepends=True)
+    (folder / "web" / "b.one").write_text("".join(lines[:7]))
+    (folder / "web" / "b.two").write_text("".join(lines[8:]))
+    files = "sources.web.files=['web/a.txt', 'web/b.one', 'web/b.two']"
+
+    assert why(files)[0] == (
+        "  source web: 40 → 39 documents: 1 lost; files: 2 gained, 1 lost (corpus/causes)"
+    )
+
+
+def test_a_file_of_another_source_is_told_from_a_new_one(why: Why) -> None:
+    lines = why(
+        "sources.web.files=['web/a.txt']", "sources.more.files=['web/b.txt']", "sources.more.format=lines"
+    )
+
+    assert "    b.txt: lost, with 20 documents: it is now b.txt of the source more" in lines
+    assert "    b.txt: gained, with 20 documents: it was b.txt of the source web" in lines
