@@ -11,6 +11,9 @@ of steps between them on the shortest way. The laws:
 - each view is a table function of a fingerprint as well, which can be the result of a subquery;
 - a walk ends after `MOST_STEPS`, and so ends if it goes in a circle (equal bytes made from each other).
 
+A walk down finds rows by the numbers of contents (`tasks.store.tables`), and believes none of them: of the
+rows near its way (`near_by_number`), it goes along those whose kind and digest are the ones that it reached.
+
 The walk is a lateral join, since DuckDB pushes filters below it, and not into a recursive query (see
 docs/adr/0031-views-of-lineage.md). Views hold no rows, so they are as new as the tables.
 """
@@ -61,8 +64,48 @@ _OF_INPUTS: Final = (
     "fingerprint, role, digest, input_kind, input_name, input_fingerprint, origin, input_content_id, "
     "content_id"
 )
-ALL_INPUTS: Final = f"SELECT {_OF_INPUTS} FROM inputs UNION ALL SELECT {_OF_INPUTS} FROM removed_inputs"  # noqa: S608
+ALL_INPUTS: Final = f"""
+    SELECT {_OF_INPUTS}, 'published' AS status FROM inputs
+    UNION ALL
+    SELECT {_OF_INPUTS}, 'removed' FROM removed_inputs
+"""  # noqa: S608
 """SQL: their inputs; those of an artifact that was made again are there twice."""
+
+
+OWNERS: Final = """
+    SELECT fingerprint, kind, name, content_digest, content_id, 'published' AS status FROM artifacts
+    UNION ALL
+    SELECT fingerprint, kind, name, content_digest, content_id, 'removed' FROM removed
+"""
+"""SQL: what has these inputs, by fingerprint and status: the artifacts, and those that were removed."""
+
+
+def near_by_number(seeds: str) -> str:
+    """Return SQL that finds all that may have been made from some contents: `every`, `near` and `edges`.
+
+    Equal contents have equal numbers, and different ones hardly ever. So `near` has the number of every
+    content that was made from the seeds, and maybe others. `edges` has the inputs with these numbers, few
+    rows, with kind and digest of what was used (`input_kind`, `digest`) and of what was made from it (`kind`,
+    `content_digest`): a walk along equal kinds and digests is exact.
+
+    Args:
+        seeds: SQL for the numbers of the contents from which the way leads down.
+    """
+    return f"""
+    every AS NOT MATERIALIZED ({ALL_INPUTS}),
+    near(content) AS (
+        {seeds}
+        UNION
+        SELECT i.content_id FROM near JOIN every i ON i.input_content_id = near.content
+    ),
+    owners AS MATERIALIZED (SELECT * FROM ({OWNERS}) WHERE content_id IN (FROM near)),
+    edges AS MATERIALIZED (
+        SELECT i.fingerprint, i.role, i.input_kind, i.digest, o.kind, o.content_digest
+        FROM every i JOIN owners o USING (fingerprint, status)
+        WHERE i.input_content_id IN (FROM near)
+    )
+    """  # noqa: S608 - constants
+
 
 _FROM_UP: Final = f"""
     WITH RECURSIVE every AS NOT MATERIALIZED ({ALL_INPUTS}),
@@ -70,38 +113,38 @@ _FROM_UP: Final = f"""
         SELECT r.fingerprint, r.content_digest FROM removed r
         ANTI JOIN artifacts a ON a.fingerprint = r.fingerprint
     ),
-    up(key, kind, name, digest, content, origin, status, depth) AS (
-        SELECT fingerprint, kind, name, content_digest, content_id, NULL::VARCHAR, status, 0
+    up(key, kind, name, digest, origin, status, depth) AS (
+        SELECT fingerprint, kind, name, content_digest, NULL::VARCHAR, status, 0
         FROM ({{root}})
         UNION
         SELECT coalesce(named.fingerprint, equal.fingerprint, i.input_fingerprint), i.input_kind,
-               i.input_name, i.digest, i.input_content_id, i.origin,
+               i.input_name, i.digest, i.origin,
                CASE WHEN i.input_kind IS NULL THEN 'external'
                     WHEN coalesce(named.fingerprint, equal.fingerprint) IS NOT NULL THEN 'published'
                     WHEN gone.fingerprint IS NOT NULL THEN 'removed' ELSE 'missing' END,
                up.depth + 1
-        FROM up JOIN every i ON i.fingerprint = up.key AND i.content_id = up.content
+        FROM up JOIN every i ON i.fingerprint = up.key AND i.status = up.status
         LEFT JOIN artifacts named
             ON named.fingerprint = i.input_fingerprint AND named.content_digest = i.digest
         LEFT JOIN artifacts equal
             ON named.fingerprint IS NULL AND equal.kind = i.input_kind AND equal.content_digest = i.digest
         LEFT JOIN gone ON gone.fingerprint = i.input_fingerprint AND gone.content_digest = i.digest
-        WHERE up.depth < {MOST_STEPS} AND up.status IN ('published', 'removed')
+        WHERE up.depth < {MOST_STEPS}
     )
     SELECT key, kind, name, digest, origin, status, min(depth) AS depth FROM up WHERE depth > 0 GROUP BY ALL
 """  # noqa: S608 - constants
 _FROM_DOWN: Final = f"""
-    WITH RECURSIVE every AS NOT MATERIALIZED ({ALL_INPUTS}),
-    down(content, depth) AS (
-        SELECT content_id, 0 FROM ({{root}})
+    WITH RECURSIVE {near_by_number("SELECT content_id FROM ({root})")},
+    down(kind, digest, depth) AS (
+        SELECT kind, content_digest, 0 FROM ({{root}})
         UNION
-        SELECT i.content_id, down.depth + 1
-        FROM down JOIN every i ON i.input_content_id = down.content
+        SELECT e.kind, e.content_digest, down.depth + 1
+        FROM down JOIN edges e ON e.input_kind = down.kind AND e.digest = down.digest
         WHERE down.depth < {MOST_STEPS}
     ),
-    used(content, depth) AS (SELECT content, min(depth) FROM down GROUP BY content)
-    SELECT i.fingerprint AS key, min(used.depth) + 1 AS depth
-    FROM used JOIN every i ON i.input_content_id = used.content GROUP BY i.fingerprint
+    used(kind, digest, depth) AS (SELECT kind, digest, min(depth) FROM down GROUP BY ALL)
+    SELECT e.fingerprint AS key, min(used.depth) + 1 AS depth
+    FROM used JOIN edges e ON e.input_kind = used.kind AND e.digest = used.digest GROUP BY e.fingerprint
 """  # noqa: S608
 _HEAD: Final = "a.fingerprint, a.kind || '/' || a.name || '@' || a.label AS artifact, walk.depth"
 _UP: Final = f"""

@@ -24,7 +24,7 @@ from tokmill.tasks.store.tables import TABLES, TREES
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-VERSION: Final = 8
+VERSION: Final = 9
 MEANING: Final[dict[str, int]] = {}
 """The version in which a table's rows last changed their meaning, though not its columns; 1 by default."""
 

@@ -6,7 +6,7 @@ from the files at any time. The tables of runs are in `tasks.store.run_tables`, 
 `catalog/*.parquet` in `tasks.store.extra_tables`.
 
 Lineage goes from content to content, over a million inputs. So a content also has a number (`content_id`),
-by which DuckDB walks ten times as fast as by 64 digits.
+by which DuckDB finds what may be on the way ten times as fast as by 64 digits.
 """
 
 import hashlib
@@ -226,7 +226,8 @@ def _artifact_row(record: Record) -> Row:
 def content_id(kind: str | None, digest: str) -> int:
     """Return the number of a content of a kind, or of one from outside of the store (None): 64 bits.
 
-    Among a million contents, two have the same one with a chance of three in a hundred million.
+    Among a million contents, two have the same one with a chance of three in a hundred million. So a number
+    finds rows, and decides nothing: see `tasks.store.lineage_views.near_by_number`.
     """
     hashed = hashlib.blake2b(f"{kind or ''}/{digest}".encode(), digest_size=8)
     return int.from_bytes(hashed.digest(), "little")

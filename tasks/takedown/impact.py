@@ -33,7 +33,7 @@ from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.shards import PieceRows
 from tokmill.tasks.formats.text.resolving import origin_digest
 from tokmill.tasks.store.digest import digest_file
-from tokmill.tasks.store.lineage_views import ALL_ARTIFACTS, ALL_INPUTS
+from tokmill.tasks.store.lineage_views import ALL_ARTIFACTS, ALL_INPUTS, OWNERS, near_by_number
 from tokmill.tasks.store.store import Store
 from tokmill.tasks.store.tables import content_id
 
@@ -54,56 +54,77 @@ _BY_CONTENT = """
     ORDER BY a.name, a.fingerprint
 """
 _DOWN = f"""
-    WITH RECURSIVE every AS NOT MATERIALIZED ({ALL_INPUTS}),
-    down(content, has_text) AS (
-        SELECT unnest($without::UBIGINT[]), false
+    WITH RECURSIVE {near_by_number("SELECT unnest($numbers::UBIGINT[])")},
+    down(kind, digest, has_text) AS (
+        SELECT unnest($kinds::VARCHAR[]), unnest($digests::VARCHAR[]), unnest($holds::BOOLEAN[])
         UNION
-        SELECT unnest($holding::UBIGINT[]), true
-        UNION
-        SELECT i.content_id,
-               d.has_text AND i.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed', 'shard')
-        FROM down d JOIN every i ON i.input_content_id = d.content
-    )
+        SELECT e.kind, e.content_digest,
+               d.has_text AND e.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed', 'shard')
+        FROM down d JOIN edges e ON e.input_kind = d.kind AND e.digest = d.digest
+    ),
+    found AS (SELECT * FROM artifacts WHERE content_id IN (FROM near))
     SELECT a.kind, a.name, a.label, a.fingerprint, a.content_digest, bool_or(d.has_text) AS has_text
-    FROM down d JOIN artifacts a ON a.content_id = d.content
+    FROM down d JOIN found a ON a.kind = d.kind AND a.content_digest = d.digest
     GROUP BY ALL ORDER BY a.kind, a.name, a.label, a.fingerprint
 """  # noqa: S608 - constants
 _OF_SHARDS = f"""
     WITH every AS NOT MATERIALIZED ({ALL_INPUTS})
-    SELECT DISTINCT i.input_content_id AS text, i.content_id AS content,
-           a.kind, a.name, a.fingerprint, a.content_digest
-    FROM every i JOIN ({ALL_ARTIFACTS}) a USING (fingerprint)
-    WHERE i.input_content_id IN (SELECT unnest($shards::UBIGINT[]))
+    SELECT DISTINCT i.digest AS text, o.kind, o.name, o.fingerprint, o.content_digest
+    FROM every i JOIN ({OWNERS}) o USING (fingerprint, status)
+    WHERE i.input_content_id IN (SELECT unnest($numbers::UBIGINT[]))
+      AND i.input_kind IS NULL AND i.digest IN (SELECT unnest($shards::VARCHAR[]))
 """  # noqa: S608 - constants
 _PARTS = f"""
-    SELECT DISTINCT i.input_content_id AS whole, a.kind, a.name, a.fingerprint, a.content_digest
+    SELECT DISTINCT i.digest AS whole, a.kind, a.name, a.fingerprint, a.content_digest
     FROM artifacts a JOIN ({ALL_INPUTS}) i USING (fingerprint)
     WHERE a.kind = 'corpus' AND i.role = 'corpus'
-      AND i.input_content_id IN (SELECT unnest($wholes::UBIGINT[]))
+      AND i.input_content_id IN (SELECT unnest($numbers::UBIGINT[]))
+      AND i.input_kind = 'corpus' AND i.digest IN (SELECT unnest($wholes::VARCHAR[]))
     ORDER BY a.name, a.fingerprint
 """  # noqa: S608 - constants
 _TEXTS = f"""
     WITH RECURSIVE every AS NOT MATERIALIZED ({ALL_INPUTS}),
-    up(packed, content) AS (
-        SELECT unnest($packed::UBIGINT[]), unnest($packed::UBIGINT[])
+    near(content) AS (
+        SELECT unnest($numbers::UBIGINT[])
         UNION
-        SELECT u.packed, i.input_content_id FROM up u JOIN every i ON i.content_id = u.content
-        WHERE i.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed') AND i.input_content_id IS NOT NULL
+        SELECT i.input_content_id FROM near n JOIN every i ON i.content_id = n.content
+        WHERE i.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed')
+    ),
+    owners AS MATERIALIZED (SELECT * FROM ({OWNERS}) WHERE content_id IN (FROM near)),
+    edges AS MATERIALIZED (
+        SELECT o.kind, o.content_digest, i.role, i.input_kind, i.digest
+        FROM every i JOIN owners o USING (fingerprint, status)
+        WHERE i.content_id IN (FROM near)
+          AND i.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed', 'shard')
+    ),
+    up(packed, kind, digest) AS (
+        SELECT unnest($packed::VARCHAR[]), 'packed', unnest($packed::VARCHAR[])
+        UNION
+        SELECT u.packed, e.input_kind, e.digest
+        FROM up u JOIN edges e ON e.kind = u.kind AND e.content_digest = u.digest WHERE e.role <> 'shard'
     )
-    SELECT DISTINCT u.packed, i.input_content_id AS text FROM up u JOIN every i ON i.content_id = u.content
-    WHERE i.role = 'shard' AND i.input_content_id IN (SELECT unnest($shards::UBIGINT[]))
+    SELECT DISTINCT u.packed, e.digest AS text
+    FROM up u JOIN edges e ON e.kind = u.kind AND e.content_digest = u.digest
+    WHERE e.role = 'shard' AND e.input_kind IS NULL AND e.digest IN (SELECT unnest($shards::VARCHAR[]))
 """  # noqa: S608 - constants
 _LOST = f"""
-    WITH RECURSIVE every AS NOT MATERIALIZED ({ALL_INPUTS}),
-    down(content, name) AS (
-        SELECT DISTINCT input_content_id, input_kind || '/' || input_name FROM inputs
-        WHERE input_kind IN ('encoded_shard', 'encoded', 'mixture', 'pack_plan', 'packed_shard', 'packed')
-          AND input_content_id NOT IN (SELECT content_id FROM ({ALL_ARTIFACTS}))
+    WITH RECURSIVE lost AS MATERIALIZED (
+        SELECT DISTINCT i.input_content_id AS content, i.input_kind AS kind, i.digest,
+               i.input_kind || '/' || i.input_name AS name
+        FROM inputs i ANTI JOIN ({ALL_ARTIFACTS}) a ON a.kind = i.input_kind AND a.content_digest = i.digest
+        WHERE i.input_kind IN ('encoded_shard', 'encoded', 'mixture', 'pack_plan', 'packed_shard', 'packed')
+    ),
+    {near_by_number("SELECT content FROM lost")},
+    down(kind, digest, name) AS (
+        SELECT kind, digest, name FROM lost
         UNION
-        SELECT i.content_id, d.name FROM down d JOIN every i ON i.input_content_id = d.content
-        WHERE i.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed', 'shard')
-    )
-    SELECT a.fingerprint, min(d.name) AS name FROM down d JOIN artifacts a ON a.content_id = d.content
+        SELECT e.kind, e.content_digest, d.name
+        FROM down d JOIN edges e ON e.input_kind = d.kind AND e.digest = d.digest
+        WHERE e.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed', 'shard')
+    ),
+    found AS (SELECT * FROM artifacts WHERE content_id IN (FROM near))
+    SELECT a.fingerprint, min(d.name) AS name
+    FROM down d JOIN found a ON a.kind = d.kind AND a.content_digest = d.digest
     GROUP BY a.fingerprint
 """  # noqa: S608 - constants
 _TEXT_KINDS = ("encoded_shard", "encoded", "mixture", "pack_plan", "packed_shard", "packed")
@@ -146,11 +167,11 @@ class Impact(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A stretch of ordinals of a shard, whose text has a digest that the catalog knows as a number."""
+    """A stretch of ordinals of a shard, whose text has a digest."""
 
     source: str
     shard: int
-    text: int
+    text: str
     first: int
     end: int
 
@@ -200,15 +221,17 @@ def _downward(
     store: Store, corpora: Sequence[ArtifactRef], places: Sequence[_Place], is_row: bool
 ) -> list[dict[str, Any]]:
     """The artifacts that were made of corpora and shards, each with whether it has the text of the places."""
-    without = [content_id(corpus.kind, corpus.content_digest) for corpus in corpora]
-    holding = list[int]()
+    begin = [(corpus.kind, corpus.content_digest, False) for corpus in corpora]
     shards = sorted({place.text for place in places})
-    for made in store.catalog.query(_OF_SHARDS, {"shards": shards}):
+    asked = {"shards": shards, "numbers": [content_id(None, text) for text in shards]}
+    for made in store.catalog.query(_OF_SHARDS, asked):
         its = [place for place in places if place.text == made["text"]] if is_row else None
         holds = made["kind"] == "encoded_shard" and (its is None or _keeps(store, _ref(made), its))
-        (holding if holds else without).append(made["content"])
-    found = store.catalog.query(_DOWN, {"without": without, "holding": holding})
-    return [dict(each) for each in found]
+        begin.append((made["kind"], made["content_digest"], holds))
+    kinds, digests, holdings = map(list, zip(*begin, strict=True))
+    numbers = [content_id(kind, digest) for kind, digest, _ in begin]
+    asked = {"kinds": kinds, "digests": digests, "holds": holdings, "numbers": numbers}
+    return [dict(each) for each in store.catalog.query(_DOWN, asked)]
 
 
 def _keeps(store: Store, shard: ArtifactRef, places: Sequence[_Place]) -> bool:
@@ -237,9 +260,10 @@ def _quarantined(
 
 def _parts(store: Store, corpora: Sequence[ArtifactRef]) -> dict[ArtifactRef, list[ArtifactRef]]:
     """The parts of corpora that a holdout made."""
-    wholes = {content_id(corpus.kind, corpus.content_digest): corpus for corpus in corpora}
+    wholes = {corpus.content_digest: corpus for corpus in corpora}
+    numbers = [content_id("corpus", digest) for digest in wholes]
     found: dict[ArtifactRef, list[ArtifactRef]] = {corpus: [] for corpus in corpora}
-    for row in store.catalog.query(_PARTS, {"wholes": sorted(wholes)}):
+    for row in store.catalog.query(_PARTS, {"wholes": list(wholes), "numbers": numbers}):
         found[wholes[row["whole"]]].append(_ref(row))
     return found
 
@@ -320,7 +344,7 @@ def _places(
 ) -> Iterator[_Place]:
     opened = Corpus.open(store.path(corpus))
     shards = opened.table("shards").to_pylist()
-    texts = {(each["source"], each["shard"]): content_id(None, each["digest"]) for each in shards}
+    texts = {(each["source"], each["shard"]): each["digest"] for each in shards}
     names = {(file.source, file.name) for file in files}
     for part in opened.table("segments").to_pylist():
         if (part["source"], part["file"]) not in names:
@@ -365,10 +389,13 @@ def _of_packings(
     store: Store, rows: Sequence[Mapping[str, Any]], places: Sequence[_Place]
 ) -> dict[str, list[_Place]]:
     """For each packing, the places in shards that it was made from; other versions have others there."""
-    packed = {
-        row["fingerprint"]: content_id("packed", row["content_digest"]) for row in rows if _is_read(row)
+    packed = {row["fingerprint"]: row["content_digest"] for row in rows if _is_read(row)}
+    contents = sorted(set(packed.values()))
+    asked = {
+        "packed": contents,
+        "shards": sorted({place.text for place in places}),
+        "numbers": [content_id("packed", digest) for digest in contents],
     }
-    asked = {"packed": sorted(set(packed.values())), "shards": sorted({place.text for place in places})}
     known = {(each["packed"], each["text"]) for each in store.catalog.query(_TEXTS, asked)}
     return {
         fingerprint: [place for place in places if (content, place.text) in known]

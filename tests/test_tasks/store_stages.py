@@ -3,9 +3,11 @@
 import os
 from pathlib import Path
 
+import duckdb
+
 from tokmill.tasks.core.stage import Account, External, Outcome, Params, Request, Stage
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.tables import TABLES
+from tokmill.tasks.store.tables import TABLES, content_id
 
 PLACES = ["folder", *(["bucket"] if os.environ.get("TOKMILL_EVERYTHING") else [])]
 """Where the laws of stores are tested; in a bucket, with TOKMILL_EVERYTHING."""
@@ -65,6 +67,24 @@ def catalog_rows(store: Store, *extra_tables: str):
     tables = [f"(SELECT list(t ORDER BY t) FROM {name} t) AS {name}" for name in (*TABLES, *extra_tables)]
     (rows,) = store.catalog.query(f"SELECT {', '.join(tables)}")
     return {name: found or [] for name, found in rows.items()}
+
+
+def give_one_number(store: Store, one: tuple[str | None, str], other: tuple[str | None, str]) -> Store:
+    """Let two contents (kind and digest) of a store in a folder have one number in its catalog, by chance.
+
+    Returns:
+        The store, opened again.
+    """
+    store.catalog.sync()
+    numbers = {"kept": content_id(*one), "changed": content_id(*other)}
+    num_changed = 0
+    with duckdb.connect(str(store.catalog.path)) as catalog:
+        for table, columns in TABLES.items():
+            for column in columns.keys() & {"content_id", "input_content_id"}:
+                changed = f"UPDATE {table} SET {column} = $kept WHERE {column} = $changed"
+                num_changed += catalog.execute(changed, numbers).fetchall()[0][0]
+    assert num_changed
+    return Store.open(store.root)
 
 
 def open_in(request, folder: Path) -> Store:

@@ -2,7 +2,7 @@
 
 `tests/golden/catalogs-before.zip` holds a small store for each form that the catalog ever had, made by the
 code of that time: `1`; `2`, `2-how` and `2-attempts`, which had one number for three forms of the runs; `3`;
-`4` and `5`, which have remarks on the run, too; `6` and `7`, which also have a removed artifact. Whoever
+`4` and `5`, which have remarks on the run, too; `6`, `7` and `8`, which also have a removed artifact. Whoever
 raises `VERSION` adds the one before.
 """
 
@@ -19,7 +19,7 @@ from tokmill.tasks.store import Store
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.migrating import VERSION, backup_path
 
-EARLIER = {"1": 1, "2": 2, "2-how": 2, "2-attempts": 2, "3": 3, "4": 4, "5": 5, "6": 6, "7": 7}
+EARLIER = {"1": 1, "2": 2, "2-how": 2, "2-attempts": 2, "3": 3, "4": 4, "5": 5, "6": 6, "7": 7, "8": 8}
 ARCHIVE = Path(__file__).parents[1] / "golden" / "catalogs-before.zip"
 
 

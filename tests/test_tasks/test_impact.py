@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from tests.test_tasks.store_stages import ask, open_in
+from tests.test_tasks.store_stages import ask, ask_joined, give_one_number, open_in
 from tests.test_tasks.traced_line import ESSAY, NOTES, line_params, traced_line
 from tests.test_tasks.whole_line import Line
 from tokmill.flows.reproduce.cargo import cargo_of
@@ -56,6 +56,25 @@ def test_a_row_is_in_the_sequences_that_trace_finds(line):
     (document,) = trace_document(Origins.of(line.store, line.packed), "web:pages.jsonl:1")
     found = held(impact_of(line.store, f"{line.texts / 'web' / 'pages.jsonl'}:1"))
     assert found["packed/line@v1"].sequences == len({piece.sequence for piece in document.pieces}) > 0
+
+
+@pytest.mark.parametrize("what", ["corpus", "encoded_shard text", "encoded_shard", "packed"])
+def test_a_content_that_shares_a_number_by_chance_is_not_taken_for_the_texts(line, tmp_path, what):
+    store = Store.open(shutil.copytree(line.store.root, tmp_path / "store"))
+    alone = store.realize(ask("alone", seed="x")).ref
+    store.realize(ask_joined("user", alone))
+    name = str(line.texts / "web" / "pages.jsonl")
+    before = impact_of(store, name)
+    assert not {"text/alone@v1", "joined/user@v1"} & held(before).keys()
+    kind = what.removesuffix(" text")
+    holders = [each for each in before.artifacts if each.kind == kind and each.holds == "contains"]
+    ref = store.resolve(holders[0].reference)
+    if what == "encoded_shard text":  # of the shard, as an input from outside of the store
+        (text,) = [entry for entry in store.record(ref).inputs if entry.kind is None]
+        collided = give_one_number(store, (None, text.digest), (None, "seed:x"))
+    else:
+        collided = give_one_number(store, (ref.kind, ref.content_digest), (alone.kind, alone.content_digest))
+    assert impact_of(collided, name) == before
 
 
 def test_what_no_corpus_lists_is_an_error(line):
@@ -184,6 +203,13 @@ def test_what_was_made_from_lost_tokens_is_unknown(line, tmp_path):
     assert found["packed/line@v1"].holds == found["mixture/line@v1"].holds == "unknown"
     assert "encoded_shard/line" in found["packed/line@v1"].why
     assert found["tokenizer/line@v1"].holds == "made from"
+
+    tokenizer = store.resolve("tokenizer/line")  # what is lost may share a number with what is there
+    for entry in store.record(store.resolve("encoded/line")).inputs:
+        if entry.kind == "encoded_shard":
+            lost = entry.kind, entry.digest
+            store = give_one_number(store, (tokenizer.kind, tokenizer.content_digest), lost)
+    assert held(impact_of(store, name)) == found
 
 
 @pytest.mark.objects

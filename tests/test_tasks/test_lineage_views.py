@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.test_tasks.store_stages import ask, ask_joined
+from tests.test_tasks.store_stages import ask, ask_joined, give_one_number
 from tokmill.tasks.store import Direction, Store, lineage
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.lineage_views import VIEWS, make_views
@@ -176,6 +176,45 @@ def test_the_way_leads_on_through_what_was_removed(tmp_path):
     assert seen == drawn
     (number,) = store.catalog.query("SELECT count(*) AS n FROM lineage_down WHERE artifact = 'text/b@v1'")
     assert number["n"] == 3
+
+
+@pytest.mark.parametrize(
+    "pair", [("alone", "a"), ("a", "alone"), ("b", "alone"), ("both", "alone"), ("away", "both")]
+)
+def test_contents_that_share_a_number_by_chance_are_told_apart(tmp_path, pair):
+    """Of a million contents two may; these two have users of their own, and one of them was removed."""
+    store = Store.open(tmp_path)
+    a, b, both, book = chain(store)
+    alone = store.realize(ask("alone", text="c")).ref
+    user = store.realize(ask_joined("user", alone, text="/")).ref
+    away = store.realize(ask_joined("away", user, b)).ref
+    last = store.realize(ask_joined("last", away)).ref
+    assert remove_one(store.layout, store.record(away), unless=lambda: nullcontext(enter_result=False))
+    refs = {
+        "a": a,
+        "b": b,
+        "both": both,
+        "book": book,
+        "alone": alone,
+        "user": user,
+        "away": away,
+        "last": last,
+    }
+
+    asked = [ref for name, ref in refs.items() if name != pair[1]]  # whose number was changed by hand
+
+    def told(store):
+        graphs = [lineage(store, ref, direction).to_json() for ref in asked for direction in OTHER]
+        return graphs, [store.catalog.query(f"FROM {view} ORDER BY ALL") for view in VIEWS]
+
+    before = told(store)
+    one, other = ((refs[name].kind, refs[name].content_digest) for name in pair)
+    collided = give_one_number(store, one, other)
+    assert told(collided) == before
+    for ref in asked:
+        for direction in OTHER:
+            seen, drawn = pairs(collided, ref, direction)
+            assert seen == drawn
 
 
 @settings(deadline=None, max_examples=15 if "TOKMILL_EVERYTHING" in os.environ else 5)
