@@ -167,8 +167,16 @@ def subject_of_run(store: Store, run: Run) -> Subject:
     if not run.artifacts:
         raise UsageError(f"run {run.run_id} ({run.state}) has no artifacts to make again")
     refs = list({each.ref.fingerprint: each.ref for each in run.artifacts}.values())
-    targets = [store.past_record(ref) for ref in refs]
+    targets = [_of_run(store, ref) for ref in refs]
     return Subject(f"run {run.run_id}", StoreRecords(store), targets, run)
+
+
+def _of_run(store: Store, ref: ArtifactRef) -> Record:
+    """Return the record of a run's artifact; if that is lost, since it was refreshed, the present one."""
+    try:
+        return store.past_record(ref)
+    except StoreError:
+        return store.past(ref.kind, ref.fingerprint)
 
 
 def as_json(value: Any) -> bytes:

@@ -182,10 +182,8 @@ def _roots(
 
 
 def _recent(inventory: Inventory, policy: Policy, now: datetime) -> Iterator[tuple[str, Reason]]:
-    since, in_days = (
-        now - timedelta(days=policy.older_than_days),
-        f"in the last {days(policy.older_than_days)}",
-    )
+    since = now - timedelta(days=policy.older_than_days)
+    in_days = f"in the last {days(policy.older_than_days)}"
     for item in inventory.items.values():
         if item.ended > since:
             yield item.fingerprint, Reason("recent", f"made {_ago(now, item.ended)}, {in_days}")

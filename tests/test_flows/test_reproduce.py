@@ -208,6 +208,14 @@ def test_what_was_removed_counts_for_its_run_and_not_what_was_made_since(moved: 
     assert row["content_digest"] == ref.content_digest
 
 
+def test_of_what_was_made_again_without_a_tombstone_the_present_record_counts(moved: Path, capsys) -> None:
+    store = Store.open(moved / "store")
+    ref = store.resolve("packed/own")
+    _as_earlier(store.path(ref))  # as after --refresh: the same fingerprint, other content
+    code, said = _verdicts(capsys, moved, "latest", "--store", "store")
+    assert (code, said["equal"]) == (0, True)
+
+
 def test_of_an_earlier_record_without_its_files_the_bytes_are_compared(moved: Path, capsys) -> None:
     store = Store.open(moved / "store")
     ref = store.resolve("packed/own")
