@@ -62,50 +62,42 @@ _DOWN = f"""
                d.has_text AND e.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed', 'shard')
         FROM down d JOIN edges e ON e.input_kind = d.kind AND e.digest = d.digest
     ),
-    found AS (SELECT * FROM artifacts WHERE content_id IN (FROM near))
-    SELECT a.kind, a.name, a.label, a.fingerprint, a.content_digest, bool_or(d.has_text) AS has_text
-    FROM down d JOIN found a ON a.kind = d.kind AND a.content_digest = d.digest
-    GROUP BY ALL ORDER BY a.kind, a.name, a.label, a.fingerprint
+    found AS (SELECT * FROM artifacts WHERE content_id IN (FROM near)),
+    made AS MATERIALIZED (
+        SELECT a.kind, a.name, a.label, a.fingerprint, a.content_digest, bool_or(d.has_text) AS has_text
+        FROM down d JOIN found a ON a.kind = d.kind AND a.content_digest = d.digest
+        GROUP BY ALL
+    ),
+    up(packed, kind, digest) AS (
+        SELECT content_digest, kind, content_digest FROM made WHERE kind = 'packed' AND has_text
+        UNION
+        SELECT u.packed, e.input_kind, e.digest
+        FROM up u JOIN edges e ON e.kind = u.kind AND e.content_digest = u.digest
+        WHERE e.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed')
+    ),
+    own AS (
+        SELECT u.packed, list(DISTINCT e.digest) AS texts
+        FROM up u JOIN edges e ON e.kind = u.kind AND e.content_digest = u.digest
+        WHERE e.role = 'shard' AND e.input_kind IS NULL AND e.digest IN (SELECT unnest($shards::VARCHAR[]))
+        GROUP BY u.packed
+    )
+    SELECT m.*, own.texts FROM made m LEFT JOIN own ON m.kind = 'packed' AND own.packed = m.content_digest
+    ORDER BY m.kind, m.name, m.label, m.fingerprint
 """  # noqa: S608 - constants
 _OF_SHARDS = f"""
     WITH every AS NOT MATERIALIZED ({ALL_INPUTS})
-    SELECT DISTINCT i.digest AS text, o.kind, o.name, o.fingerprint, o.content_digest
+    SELECT DISTINCT i.input_kind AS text_kind, i.digest AS text,
+           o.kind, o.name, o.fingerprint, o.content_digest
     FROM every i JOIN ({OWNERS}) o USING (fingerprint, status)
     WHERE i.input_content_id IN (SELECT unnest($numbers::UBIGINT[]))
-      AND i.input_kind IS NULL AND i.digest IN (SELECT unnest($shards::VARCHAR[]))
 """  # noqa: S608 - constants
 _PARTS = f"""
-    SELECT DISTINCT i.digest AS whole, a.kind, a.name, a.fingerprint, a.content_digest
+    SELECT DISTINCT i.input_kind AS whole_kind, i.digest AS whole,
+           a.kind, a.name, a.fingerprint, a.content_digest
     FROM artifacts a JOIN ({ALL_INPUTS}) i USING (fingerprint)
     WHERE a.kind = 'corpus' AND i.role = 'corpus'
       AND i.input_content_id IN (SELECT unnest($numbers::UBIGINT[]))
-      AND i.input_kind = 'corpus' AND i.digest IN (SELECT unnest($wholes::VARCHAR[]))
     ORDER BY a.name, a.fingerprint
-"""  # noqa: S608 - constants
-_TEXTS = f"""
-    WITH RECURSIVE every AS NOT MATERIALIZED ({ALL_INPUTS}),
-    near(content) AS (
-        SELECT unnest($numbers::UBIGINT[])
-        UNION
-        SELECT i.input_content_id FROM near n JOIN every i ON i.content_id = n.content
-        WHERE i.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed')
-    ),
-    owners AS MATERIALIZED (SELECT * FROM ({OWNERS}) WHERE content_id IN (FROM near)),
-    edges AS MATERIALIZED (
-        SELECT o.kind, o.content_digest, i.role, i.input_kind, i.digest
-        FROM every i JOIN owners o USING (fingerprint, status)
-        WHERE i.content_id IN (FROM near)
-          AND i.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed', 'shard')
-    ),
-    up(packed, kind, digest) AS (
-        SELECT unnest($packed::VARCHAR[]), 'packed', unnest($packed::VARCHAR[])
-        UNION
-        SELECT u.packed, e.input_kind, e.digest
-        FROM up u JOIN edges e ON e.kind = u.kind AND e.content_digest = u.digest WHERE e.role <> 'shard'
-    )
-    SELECT DISTINCT u.packed, e.digest AS text
-    FROM up u JOIN edges e ON e.kind = u.kind AND e.content_digest = u.digest
-    WHERE e.role = 'shard' AND e.input_kind IS NULL AND e.digest IN (SELECT unnest($shards::VARCHAR[]))
 """  # noqa: S608 - constants
 _LOST = f"""
     WITH RECURSIVE lost AS MATERIALIZED (
@@ -213,25 +205,29 @@ def impact_of(store: Store, name: str) -> Impact:
     every = [place for corpus, its in places.items() for place in its if corpus.fingerprint not in absent]
     rows = _downward(store, [corpus for corpus, _ in listing], every, row is not None)
     lost = _made_from_lost(store, rows)
-    own = _of_packings(store, rows, every)
+    own = _of_packings(rows, every)
     return Impact(files, row, [_affected(store, each, own, lost, absent) for each in rows])
 
 
 def _downward(
     store: Store, corpora: Sequence[ArtifactRef], places: Sequence[_Place], is_row: bool
 ) -> list[dict[str, Any]]:
-    """The artifacts that were made of corpora and shards, each with whether it has the text of the places."""
+    """The artifacts that were made of corpora and shards, each with whether it has the text of the places.
+
+    A packing has the digests of the shards' texts that it was made from, too (`texts`).
+    """
     begin = [(corpus.kind, corpus.content_digest, False) for corpus in corpora]
-    shards = sorted({place.text for place in places})
-    asked = {"shards": shards, "numbers": [content_id(None, text) for text in shards]}
-    for made in store.catalog.query(_OF_SHARDS, asked):
+    shards = {place.text for place in places}
+    texts = [content_id(None, text) for text in shards]
+    near = store.catalog.query(_OF_SHARDS, {"numbers": texts})
+    for made in (each for each in near if each["text_kind"] is None and each["text"] in shards):
         its = [place for place in places if place.text == made["text"]] if is_row else None
         holds = made["kind"] == "encoded_shard" and (its is None or _keeps(store, _ref(made), its))
         begin.append((made["kind"], made["content_digest"], holds))
     kinds, digests, holdings = map(list, zip(*begin, strict=True))
-    numbers = [content_id(kind, digest) for kind, digest, _ in begin]
+    numbers = texts + [content_id(kind, digest) for kind, digest, _ in begin]
     asked = {"kinds": kinds, "digests": digests, "holds": holdings, "numbers": numbers}
-    return [dict(each) for each in store.catalog.query(_DOWN, asked)]
+    return store.catalog.query(_DOWN, {**asked, "shards": sorted(shards)})
 
 
 def _keeps(store: Store, shard: ArtifactRef, places: Sequence[_Place]) -> bool:
@@ -263,8 +259,9 @@ def _parts(store: Store, corpora: Sequence[ArtifactRef]) -> dict[ArtifactRef, li
     wholes = {corpus.content_digest: corpus for corpus in corpora}
     numbers = [content_id("corpus", digest) for digest in wholes]
     found: dict[ArtifactRef, list[ArtifactRef]] = {corpus: [] for corpus in corpora}
-    for row in store.catalog.query(_PARTS, {"wholes": list(wholes), "numbers": numbers}):
-        found[wholes[row["whole"]]].append(_ref(row))
+    for row in store.catalog.query(_PARTS, {"numbers": numbers}):
+        if row["whole_kind"] == "corpus" and row["whole"] in wholes:
+            found[wholes[row["whole"]]].append(_ref(row))
     return found
 
 
@@ -385,21 +382,12 @@ def _affected(
     return Affected(*known, "contains" if number else "made from", number)
 
 
-def _of_packings(
-    store: Store, rows: Sequence[Mapping[str, Any]], places: Sequence[_Place]
-) -> dict[str, list[_Place]]:
+def _of_packings(rows: Sequence[Mapping[str, Any]], places: Sequence[_Place]) -> dict[str, list[_Place]]:
     """For each packing, the places in shards that it was made from; other versions have others there."""
-    packed = {row["fingerprint"]: row["content_digest"] for row in rows if _is_read(row)}
-    contents = sorted(set(packed.values()))
-    asked = {
-        "packed": contents,
-        "shards": sorted({place.text for place in places}),
-        "numbers": [content_id("packed", digest) for digest in contents],
-    }
-    known = {(each["packed"], each["text"]) for each in store.catalog.query(_TEXTS, asked)}
     return {
-        fingerprint: [place for place in places if (content, place.text) in known]
-        for fingerprint, content in packed.items()
+        row["fingerprint"]: [place for place in places if place.text in (row["texts"] or ())]
+        for row in rows
+        if _is_read(row)
     }
 
 
