@@ -247,6 +247,8 @@ def _quarantined(
 ) -> Iterator[tuple[str, str]]:
     """Yield the corpora that quarantined a row of all of their files, and their parts, with the reason."""
     for corpus, files in listing:
+        if not store.record(corpus).metrics.get("num_quarantined"):
+            continue
         rows = Corpus.open(store.path(corpus)).table("quarantine").to_pylist()
         reasons = {(each["source"], each["file"]): each["reason"] for each in rows if each["row"] == row}
         if all((file.source, file.name) in reasons for file in files):
