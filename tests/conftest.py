@@ -6,6 +6,7 @@ saying so, where they are absent.
 """
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -55,7 +56,13 @@ def shared_data() -> Path:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Try fewer examples where slow tests are left out, unless a profile is named."""
+    """Have SIGINT interrupt, and try fewer examples where slow tests are left out, unless a profile is named.
+
+    A shell has what it starts in the background, as `nohup` does, ignore SIGINT; so would all processes that
+    tests start, and those that wait to be interrupted would wait for ever.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if "not slow" in config.getoption("markexpr") and not config.getoption("hypothesis_profile", None):
         settings.load_profile("quick")
 
