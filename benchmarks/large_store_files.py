@@ -25,6 +25,13 @@ FILES, SHARDS, PACKED_SHARDS, ROWS = 4, 40, 10, 100
 _PER_SEQUENCE, _TOKENS = 4, 100  # documents in a sequence, tokens of a document
 _LENGTH = _PER_SEQUENCE * _TOKENS
 _DOCUMENTS = SHARDS * ROWS
+_OF_A_FILE = _DOCUMENTS // FILES  # documents, of a byte each
+_SIZES = {
+    "size_bytes": _OF_A_FILE,
+    "num_documents": _OF_A_FILE,
+    "num_bytes": _OF_A_FILE,
+    "num_quarantined": 0,
+}
 _SEQUENCES = _DOCUMENTS // _PER_SEQUENCE
 
 
@@ -61,7 +68,7 @@ def corpus_files(source: str, shards: Sequence[str]) -> dict[str, bytes]:
     ]
     rows: dict[str, list[dict[str, Any]]] = {
         "files": [
-            {"source": source, **text._asdict(), "size_bytes": 1, "format": "jsonl", "num_documents": 1}
+            {"source": source, **text._asdict(), **_SIZES, "format": "jsonl", "compression": None}
             for text in texts
         ],
         "shards": [

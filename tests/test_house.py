@@ -12,6 +12,7 @@ import pytest
 
 from tokmill.tokenizer.pipeline.families import FAMILIES
 
+FOLDERS = {".ci", "benchmarks", "docs", "flows", "profiles", "tasks", "tests", "tokenizer", "tokmill"}
 CHECKS = {
     "lint": [sys.executable, "-m", "ruff", "check", "."],
     "format": [sys.executable, "-m", "ruff", "format", "--check", "."],
@@ -31,6 +32,16 @@ def test_the_house_is_in_order(check: str, checkout: Path) -> None:
     done = subprocess.run(CHECKS[check], cwd=checkout, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_nothing_strays_into_the_repository(checkout: Path) -> None:
+    """A store, or what a test left, is soon added with the rest."""
+    listed = subprocess.run(["git", "ls-files"], cwd=checkout, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        pytest.skip(f"no repository of git: {listed.stderr.strip()}")
+    folders = {name.partition("/")[0] for name in listed.stdout.splitlines() if "/" in name}
+
+    assert folders == FOLDERS
 
 
 @pytest.fixture(scope="module")
