@@ -45,6 +45,7 @@ _ENDS: Mapping[End, RunState] = {
     "stopped": RunState.ABORT,
 }
 _SECONDS, _HURRIED_SECONDS = 60.0, 1.5
+_SILENCE_SECONDS = 10.0  # as long as the client's first five attempts at one event
 
 
 class LineageEvents:
@@ -102,7 +103,7 @@ class LineageEvents:
         for title in left:
             self._end_early(title, now, RunState.ABORT, message)
         self._put(lambda: self._of_run(_ENDS[end], now, **_error(message)))
-        self._outbox.close(_HURRIED_SECONDS if end == "stopped" else _SECONDS)
+        self._outbox.close(_HURRIED_SECONDS if end == "stopped" else _SECONDS, _SILENCE_SECONDS)
 
     def _start(self, title: str, when: datetime) -> None:
         with self._lock:

@@ -1,10 +1,11 @@
 """Sends messages one after the other, in a thread of its own, so that a run does not wait for a receiver.
 
-The order is that of `put`. After three messages in a row that were not taken, no further one is tried: a
-receiver that is down would otherwise hold up the end of the run. How many were not taken, and why, is told
-once.
+The order is that of `put`. After three messages in a row that were not taken, no further one is tried, and
+the end of a run does not wait long for one that neither takes nor refuses: a receiver that is down would
+otherwise hold it up. How many were not taken, and why, is told once.
 """
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -31,6 +32,7 @@ class Outbox:
         self._num_taken = 0
         self._in_a_row = 0
         self._problem = ""
+        self._last_taken = -math.inf
         self._thread = threading.Thread(
             target=copy_context().run, args=(self._send_all,), name=name, daemon=True
         )
@@ -41,11 +43,21 @@ class Outbox:
         self._num_put += 1
         self._waiting.put(send)
 
-    def close(self, seconds: float) -> None:
-        """Wait until all messages are sent, but not longer than that."""
+    def close(self, seconds: float, silence: float = math.inf) -> None:
+        """Wait until all messages are sent, but not longer than that.
+
+        Args:
+            seconds: how long to wait at most.
+            silence: for how many of them to wait for a message to be taken before the others are given up.
+        """
         self._waiting.put(None)
-        began = time.monotonic()
-        self._thread.join(seconds)
+        began = self._last_taken = time.monotonic()
+        while self._thread.is_alive():
+            now = time.monotonic()
+            left = min(began + seconds, self._last_taken + silence) - now
+            if left <= 0:
+                break
+            self._thread.join(left)
         lost = self._num_put - self._num_taken
         if lost:
             waited = (
@@ -66,4 +78,5 @@ class Outbox:
                 self._in_a_row += 1
             else:
                 self._num_taken += 1
+                self._last_taken = time.monotonic()
                 self._in_a_row = 0

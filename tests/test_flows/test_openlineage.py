@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import threading
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -22,6 +23,7 @@ from tokmill.flows.run import api
 from tokmill.flows.run.direct import run_directly
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.tracking.datasets import named
+from tokmill.flows.tracking.outbox import Outbox
 from tokmill.tasks.core.stage import Outcome, Params
 
 Events = Sequence[dict[str, Any]]
@@ -242,6 +244,25 @@ def test_nobody_at_the_address_is_given_up_on(tmp_path: Path) -> None:
     assert run_states(tmp_path) == [("completed", "")]
     (note,) = told.notes
     assert note.startswith("openlineage: 4 of 4 messages were not taken (")
+
+
+def test_what_takes_nothing_is_not_waited_for_to_the_end() -> None:
+    answered, told = threading.Event(), list[str]()
+    outbox = Outbox("receiver", told.append)
+    outbox.put(lambda: None)
+    outbox.put(lambda: check_wait(answered))
+    outbox.put(lambda: None)
+
+    outbox.close(3600, silence=0.1)
+    answered.set()
+
+    (note,) = told
+    assert note.startswith("receiver: 2 of 3 messages were not taken (it took longer than ")
+
+
+def check_wait(answered: threading.Event) -> None:
+    """Wait, as for a receiver that is silent."""
+    assert answered.wait(600)
 
 
 @pytest.mark.parametrize(
