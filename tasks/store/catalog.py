@@ -21,7 +21,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
@@ -54,6 +54,14 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = dict[str, Any]
 T = TypeVar("T")
+
+
+class Ask(Protocol):
+    """Answers queries from a catalog that is open."""
+
+    def __call__(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
+        """Return the rows of a query; see `Catalog.query`."""
+
 
 _LOG = logging.getLogger(__name__)
 _NEWER: set[Path] = set()  # catalogs of newer versions that this process has reported
@@ -151,6 +159,24 @@ class Catalog:
             StoreError: DuckDB rejects the query, or runs out of space.
         """
         return self._answered(lambda connection: answer(connection, sql, parameters))
+
+    def asked(self, work: Callable[[Ask], T]) -> T:
+        """Do work that has several queries of the store as it is now, for which the catalog is opened once.
+
+        Args:
+            work: called with what answers as `query` does; again, if the catalog had to be made anew.
+
+        Raises:
+            StoreError: as `query`.
+        """
+
+        def worked(connection: "DuckDBPyConnection") -> T:
+            def ask(sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
+                return answer(connection, sql, parameters)
+
+            return work(ask)
+
+        return self._answered(worked)
 
     def query_snapshot(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
         """As `query`, without what is new since somebody last updated the catalog: a run does at its start.

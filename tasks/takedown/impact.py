@@ -32,93 +32,14 @@ from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.shards import PieceRows
 from tokmill.tasks.formats.text.resolving import origin_digest
+from tokmill.tasks.store.catalog import Ask
 from tokmill.tasks.store.digest import digest_file
-from tokmill.tasks.store.lineage_views import ALL_ARTIFACTS, ALL_INPUTS, OWNERS, near_by_number
 from tokmill.tasks.store.store import Store
 from tokmill.tasks.store.tables import content_id
+from tokmill.tasks.takedown.impact_queries import BY_CONTENT, BY_PLACE, DOWN, LOST, OF_SHARDS, PARTS
 
 Holds: TypeAlias = Literal["contains", "made from", "unknown"]
 
-_BY_PLACE = """
-    SELECT a.fingerprint, a.name, a.content_digest, i.digest, i.origin
-    FROM inputs i JOIN artifacts a USING (fingerprint)
-    WHERE i.role = 'files' AND starts_with(i.origin, $start) AND a.stage = 'ingest'
-    ORDER BY a.name, a.fingerprint, i.digest
-"""
-_BY_CONTENT = """
-    SELECT a.fingerprint, a.name, a.content_digest FROM artifacts a
-    WHERE a.stage = 'ingest' AND fingerprint IN (
-        SELECT i.fingerprint FROM inputs i
-        WHERE i.role = 'files' AND coalesce(i.file_digest = $digest, true)  -- older records do not have it
-    )
-    ORDER BY a.name, a.fingerprint
-"""
-_DOWN = f"""
-    WITH RECURSIVE {near_by_number("SELECT unnest($numbers::UBIGINT[])")},
-    down(kind, digest, has_text) AS (
-        SELECT unnest($kinds::VARCHAR[]), unnest($digests::VARCHAR[]), unnest($holds::BOOLEAN[])
-        UNION
-        SELECT e.kind, e.content_digest,
-               d.has_text AND e.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed', 'shard')
-        FROM down d JOIN edges e ON e.input_kind = d.kind AND e.digest = d.digest
-    ),
-    found AS (SELECT * FROM artifacts WHERE content_id IN (FROM near)),
-    made AS MATERIALIZED (
-        SELECT a.kind, a.name, a.label, a.fingerprint, a.content_digest, bool_or(d.has_text) AS has_text
-        FROM down d JOIN found a ON a.kind = d.kind AND a.content_digest = d.digest
-        GROUP BY ALL
-    ),
-    up(packed, kind, digest) AS (
-        SELECT content_digest, kind, content_digest FROM made WHERE kind = 'packed' AND has_text
-        UNION
-        SELECT u.packed, e.input_kind, e.digest
-        FROM up u JOIN edges e ON e.kind = u.kind AND e.content_digest = u.digest
-        WHERE e.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed')
-    ),
-    own AS (
-        SELECT u.packed, list(DISTINCT e.digest) AS texts
-        FROM up u JOIN edges e ON e.kind = u.kind AND e.content_digest = u.digest
-        WHERE e.role = 'shard' AND e.input_kind IS NULL AND e.digest IN (SELECT unnest($shards::VARCHAR[]))
-        GROUP BY u.packed
-    )
-    SELECT m.*, own.texts FROM made m LEFT JOIN own ON m.kind = 'packed' AND own.packed = m.content_digest
-    ORDER BY m.kind, m.name, m.label, m.fingerprint
-"""  # noqa: S608 - constants
-_OF_SHARDS = f"""
-    WITH every AS NOT MATERIALIZED ({ALL_INPUTS})
-    SELECT DISTINCT i.input_kind AS text_kind, i.digest AS text,
-           o.kind, o.name, o.fingerprint, o.content_digest
-    FROM every i JOIN ({OWNERS}) o USING (fingerprint, status)
-    WHERE i.input_content_id IN (SELECT unnest($numbers::UBIGINT[]))
-"""  # noqa: S608 - constants
-_PARTS = f"""
-    SELECT DISTINCT i.input_kind AS whole_kind, i.digest AS whole,
-           a.kind, a.name, a.fingerprint, a.content_digest
-    FROM artifacts a JOIN ({ALL_INPUTS}) i USING (fingerprint)
-    WHERE a.kind = 'corpus' AND i.role = 'corpus'
-      AND i.input_content_id IN (SELECT unnest($numbers::UBIGINT[]))
-    ORDER BY a.name, a.fingerprint
-"""  # noqa: S608 - constants
-_LOST = f"""
-    WITH RECURSIVE lost AS MATERIALIZED (
-        SELECT DISTINCT i.input_content_id AS content, i.input_kind AS kind, i.digest,
-               i.input_kind || '/' || i.input_name AS name
-        FROM inputs i ANTI JOIN ({ALL_ARTIFACTS}) a ON a.kind = i.input_kind AND a.content_digest = i.digest
-        WHERE i.input_kind IN ('encoded_shard', 'encoded', 'mixture', 'pack_plan', 'packed_shard', 'packed')
-    ),
-    {near_by_number("SELECT content FROM lost")},
-    down(kind, digest, name) AS (
-        SELECT kind, digest, name FROM lost
-        UNION
-        SELECT e.kind, e.content_digest, d.name
-        FROM down d JOIN edges e ON e.input_kind = d.kind AND e.digest = d.digest
-        WHERE e.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed', 'shard')
-    ),
-    found AS (SELECT * FROM artifacts WHERE content_id IN (FROM near))
-    SELECT a.fingerprint, min(d.name) AS name
-    FROM down d JOIN found a ON a.kind = d.kind AND a.content_digest = d.digest
-    GROUP BY a.fingerprint
-"""  # noqa: S608 - constants
 _TEXT_KINDS = ("encoded_shard", "encoded", "mixture", "pack_plan", "packed_shard", "packed")
 
 
@@ -179,12 +100,16 @@ def impact_of(store: Store, name: str) -> Impact:
         TracingError: no corpus of the store lists such a file, or such a row of it.
         StoreError: a corpus that lists it cannot be read.
     """
+    return store.catalog.asked(lambda ask: _impact_of(store, ask, name))
+
+
+def _impact_of(store: Store, ask: Ask, name: str) -> Impact:
     wanted, row = name, None
-    found = _found(store, wanted)
+    found = _found(store, ask, wanted)
     head, _, last = name.rpartition(":")
     if not found and head and last.isascii() and last.isdigit():
         wanted, row = head, int(last)
-        found = _found(store, wanted)
+        found = _found(store, ask, wanted)
     if not found:
         raise TracingError(
             f"{name!r}: no corpus of {store.location} lists such a file; give its path, a glob, its URL or "
@@ -195,7 +120,7 @@ def impact_of(store: Store, name: str) -> Impact:
     if not any(places.values()):
         raise TracingError(f"{name!r}: the file has no row {row}; rows count from 0")
     listing = [(corpus, its) for corpus, its in found if places[corpus]]
-    of = _parts(store, [corpus for corpus, _ in listing])
+    of = _parts(ask, [corpus for corpus, _ in listing])
     parts = [(part, its) for corpus, its in listing for part in of[corpus]]
     places |= {part: list(_places(store, part, its, row)) for part, its in parts}
     absent = dict[str, str]()
@@ -203,14 +128,14 @@ def impact_of(store: Store, name: str) -> Impact:
         absent |= dict(_other_sides(store, parts, places))
         absent |= dict(_quarantined(store, listing, of, row))
     every = [place for corpus, its in places.items() for place in its if corpus.fingerprint not in absent]
-    rows = _downward(store, [corpus for corpus, _ in listing], every, row is not None)
-    lost = _made_from_lost(store, rows)
+    rows = _downward(store, ask, [corpus for corpus, _ in listing], every, row is not None)
+    lost = _made_from_lost(ask, rows)
     own = _of_packings(rows, every)
     return Impact(files, row, [_affected(store, each, own, lost, absent) for each in rows])
 
 
 def _downward(
-    store: Store, corpora: Sequence[ArtifactRef], places: Sequence[_Place], is_row: bool
+    store: Store, ask: Ask, corpora: Sequence[ArtifactRef], places: Sequence[_Place], is_row: bool
 ) -> list[dict[str, Any]]:
     """The artifacts that were made of corpora and shards, each with whether it has the text of the places.
 
@@ -219,7 +144,7 @@ def _downward(
     begin = [(corpus.kind, corpus.content_digest, False) for corpus in corpora]
     shards = {place.text for place in places}
     texts = [content_id(None, text) for text in shards]
-    near = store.catalog.query(_OF_SHARDS, {"numbers": texts})
+    near = ask(OF_SHARDS, {"numbers": texts})
     for made in (each for each in near if each["text_kind"] is None and each["text"] in shards):
         its = [place for place in places if place.text == made["text"]] if is_row else None
         holds = made["kind"] == "encoded_shard" and (its is None or _keeps(store, _ref(made), its))
@@ -227,7 +152,7 @@ def _downward(
     kinds, digests, holdings = map(list, zip(*begin, strict=True))
     numbers = texts + [content_id(kind, digest) for kind, digest, _ in begin]
     asked = {"kinds": kinds, "digests": digests, "holds": holdings, "numbers": numbers}
-    return store.catalog.query(_DOWN, {**asked, "shards": sorted(shards)})
+    return ask(DOWN, {**asked, "shards": sorted(shards)})
 
 
 def _keeps(store: Store, shard: ArtifactRef, places: Sequence[_Place]) -> bool:
@@ -256,12 +181,12 @@ def _quarantined(
                 yield ref.fingerprint, f"quarantined: {reasons[files[0].source, files[0].name]}"
 
 
-def _parts(store: Store, corpora: Sequence[ArtifactRef]) -> dict[ArtifactRef, list[ArtifactRef]]:
+def _parts(ask: Ask, corpora: Sequence[ArtifactRef]) -> dict[ArtifactRef, list[ArtifactRef]]:
     """The parts of corpora that a holdout made."""
     wholes = {corpus.content_digest: corpus for corpus in corpora}
     numbers = [content_id("corpus", digest) for digest in wholes]
     found: dict[ArtifactRef, list[ArtifactRef]] = {corpus: [] for corpus in corpora}
-    for row in store.catalog.query(_PARTS, {"numbers": numbers}):
+    for row in ask(PARTS, {"numbers": numbers}):
         if row["whole_kind"] == "corpus" and row["whole"] in wholes:
             found[wholes[row["whole"]]].append(_ref(row))
     return found
@@ -286,33 +211,33 @@ def _other_sides(
             yield ref.fingerprint, f"it is in the {sides.pop()} part"
 
 
-def _made_from_lost(store: Store, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+def _made_from_lost(ask: Ask, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """The artifacts that were made from tokens that are neither there nor removed, with one name of these."""
     if all(row["has_text"] for row in rows if row["kind"] in _TEXT_KINDS[1:]):  # a shard is made from text
         return {}
-    return {row["fingerprint"]: row["name"] for row in store.catalog.query(_LOST)}
+    return {row["fingerprint"]: row["name"] for row in ask(LOST)}
 
 
-def _found(store: Store, wanted: str) -> list[tuple[ArtifactRef, list[FoundFile]]]:
+def _found(store: Store, ask: Ask, wanted: str) -> list[tuple[ArtifactRef, list[FoundFile]]]:
     """The corpora that list a file of this name, each with its files; by content if no path is so."""
     is_digest = len(wanted) == 64 and not set(wanted) - set("0123456789abcdef")
     if not is_digest:
-        if by_place := _named(store, wanted):
+        if by_place := _named(ask, wanted):
             return [(ref, list(_files_of(store, ref, chosen, None))) for ref, chosen in by_place.items()]
         if not Path(wanted).is_file():
             return []
         wanted = digest_file(Path(wanted))  # it was moved or copied since
-    corpora = map(_ref, store.catalog.query(_BY_CONTENT, {"digest": wanted}))
+    corpora = map(_ref, ask(BY_CONTENT, {"digest": wanted}))
     by_content = ((corpus, list(_files_of(store, corpus, None, wanted))) for corpus in corpora)
     return [(corpus, files) for corpus, files in by_content if files]
 
 
-def _named(store: Store, wanted: str) -> dict[ArtifactRef, set[str]]:
+def _named(ask: Ask, wanted: str) -> dict[ArtifactRef, set[str]]:
     """The corpora that list files of this path, glob or URL, with the digests of these as inputs."""
     path = wanted if "://" in wanted else str(Path(wanted).expanduser().absolute())
     start = re.split(r"[*?\[]", path, maxsplit=1)[0]
     found: dict[ArtifactRef, set[str]] = {}
-    for row in store.catalog.query(_BY_PLACE, {"start": start}):
+    for row in ask(BY_PLACE, {"start": start}):
         if row["origin"] == path or fnmatch.fnmatchcase(row["origin"], path):
             found.setdefault(_ref(row), set()).add(row["digest"])
     return found
