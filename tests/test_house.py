@@ -68,6 +68,20 @@ def test_our_layer_over_numba_knows_nothing_of_what_it_compiles(graph: grimp.Imp
         assert ours <= own, (module, ours - own)
 
 
+def test_a_system_that_follows_runs_needs_nothing_of_another() -> None:
+    """Each is an extra; the tests' environment has several of them, so nothing would be missing there."""
+    graph = grimp.build_graph("tokmill", include_external_packages=True, cache_dir=None)
+    of_systems = {"openlineage": "lineage_events", "mlflow": "mlflow_runs"}
+    needed = {
+        system: graph.find_upstream_modules(f"tokmill.flows.tracking.{module}")
+        for system, module in of_systems.items()
+    }
+
+    for system, other in permutations(of_systems):
+        assert system in needed[system]
+        assert other not in needed[system], (system, other)
+
+
 def test_no_two_folders_import_each_other(graph: grimp.ImportGraph) -> None:
     """However long the way round: a folder is understood once those below it are."""
     packages = {module for module in graph.modules if graph.find_children(module)}

@@ -1,5 +1,6 @@
 """One attempt of a run, as other systems are told of it."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -73,3 +74,18 @@ class Got:
     ref: ArtifactRef
     how: How
     seconds: float
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return nested values as text by dotted names; what is not set is left out."""
+    found: dict[str, str] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            found.update(flat(value, f"{prefix}{name}."))
+        elif value is not None and value not in ([], ""):
+            found[f"{prefix}{name}"] = value if isinstance(value, str) else _as_text(value)
+    return found
+
+
+def _as_text(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

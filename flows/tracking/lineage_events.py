@@ -8,7 +8,6 @@ on. What was begun when the attempt ended has an ABORT. The shards of a stage ar
 Source: https://openlineage.io/spec/2-0-2/OpenLineage.json
 """
 
-import json
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -35,7 +34,7 @@ from openlineage.client.transport.transport import Transport
 
 from tokmill.flows.kept import kept
 from tokmill.flows.profile.tracking import ENVIRONMENT, OpenLineage
-from tokmill.flows.tracking.attempt import Asked, Attempt, End, Got
+from tokmill.flows.tracking.attempt import Asked, Attempt, End, Got, flat
 from tokmill.flows.tracking.datasets import PRODUCER, Datasets
 from tokmill.flows.tracking.outbox import Outbox
 
@@ -241,18 +240,3 @@ def _parameters(given: Mapping[str, Any]) -> RunFacet:
         for key, value in flat(given).items()
     ]
     return execution_parameters_run.ExecutionParametersRunFacet(parameters=values, producer=PRODUCER)
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Return nested values as text by dotted names; what is not set is left out."""
-    found: dict[str, str] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            found.update(flat(value, f"{prefix}{name}."))
-        elif value is not None and value not in ([], ""):
-            found[f"{prefix}{name}"] = value if isinstance(value, str) else _as_text(value)
-    return found
-
-
-def _as_text(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)

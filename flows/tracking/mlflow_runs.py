@@ -17,8 +17,7 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from tokmill.flows.profile.tracking import MLflow
-from tokmill.flows.tracking.attempt import Asked, Attempt, End, Got
-from tokmill.flows.tracking.lineage_events import flat
+from tokmill.flows.tracking.attempt import Asked, Attempt, End, Got, flat
 from tokmill.flows.tracking.outbox import Outbox
 from tokmill.tasks.core.stage import ArtifactRef, Scalar
 
