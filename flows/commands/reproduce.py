@@ -121,6 +121,9 @@ def _show(done: "Reproduction") -> None:
         number[each.verdict] += 1
     kept = "" if done.is_temporary else f" in {done.store}"
     say(f"{done.subject.name}: of {len(done.compared):,} artifacts{kept}, {number['equal']:,} came out equal")
+    run = done.subject.run
+    if run is not None and run.state != "completed":
+        say(f"the run is recorded as {run.state}; these are the artifacts that it had by then")
     if done.failure:
         say(f"{number['not made']:,} were not made: {done.failure}")
     first = [each for each in done.compared if each.is_first]

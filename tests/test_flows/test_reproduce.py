@@ -242,6 +242,18 @@ def test_a_corpus_of_an_earlier_version_that_was_removed_says_why_it_cannot_be_m
     assert "run the profile again" in said
 
 
+def test_of_a_run_that_failed_it_is_said_so(moved: Path, capsys) -> None:
+    (moved / "own.toml").write_text(PROFILE + '[audit]\nmin_bytes_per_token = 1000.0\non_failure = "fail"\n')
+    assert _at(moved, "run", "own.toml", "--no-prefect", "--store", "store") == 1
+    capsys.readouterr()
+
+    assert _at(moved, "reproduce", "latest", "--into", "again", "--store", "store") == 0
+
+    equal, state = capsys.readouterr().out.splitlines()
+    assert equal.endswith("came out equal")
+    assert state == "the run is recorded as failed; these are the artifacts that it had by then"
+
+
 def test_moved_and_renamed_inputs_are_found_by_their_content(made: Path, tmp_path: Path, capsys) -> None:
     shutil.copytree(made / "store", tmp_path / "store")
     others = tmp_path / "others"
