@@ -98,7 +98,9 @@ def find_difference(
     times = {} if thorough else dict(connection.execute("SELECT part, time FROM catalog_parts").fetchall())
     look = look_over(layout, times)
     known, seen = _known(connection, sorted(look.parts)), look.stamps
-    records = [path for path in seen if path not in known and path.endswith(f"/{RECORD_FILE}")]
+    # an artifact that was lost and made again has its record at the same path, and maybe a new label
+    new = [path for path, stamp in seen.items() if known.get(path) != stamp]
+    records = [path for path in new if path.endswith(f"/{RECORD_FILE}")]
     seen |= _labels_of(layout, records, adopt=adopt)
     known |= _known_files(connection, [path for path in seen if path not in known])
     changed = {path: stamp for path, stamp in seen.items() if known.get(path) != stamp}
@@ -146,7 +148,7 @@ def update_files(
 
 
 def _labels_of(layout: Layout, records: Sequence[str], *, adopt: bool) -> Stamps:
-    """Return the stamps of the labels of artifacts that are new to the catalog.
+    """Return the stamps of the labels of artifacts that are new to the catalog, or were made again.
 
     Args:
         layout: the store.

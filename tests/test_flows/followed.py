@@ -19,6 +19,7 @@ from typing import Any
 import tokmill
 
 _ROOT = os.path.realpath(Path(tokmill.__file__).parent.parent) + os.sep
+_NOT_OURS = (f"tests{os.sep}", ".")  # `.venv` is where the README makes an environment
 _TITLE = "encode["
 _TASK = "flows/run/performing.py", "perform"
 _KERNEL = "tokenizer/jit/kernel.py", "__call__"
@@ -87,11 +88,11 @@ class Follower:
             frame = frame.f_back
 
     def _name(self, code: CodeType) -> str:
-        """The file of a function below the checkout; empty for those of others."""
+        """The file of a function below the checkout; empty for those of others, an environment in it too."""
         if code not in self._names:
             path = os.path.realpath(code.co_filename)
-            mine = path.startswith(_ROOT) and not path.startswith(f"{_ROOT}tests{os.sep}")
-            self._names[code] = path.removeprefix(_ROOT) if mine else ""
+            name = path.removeprefix(_ROOT) if path.startswith(_ROOT) else ""
+            self._names[code] = "" if name.startswith(_NOT_OURS) else name
         return self._names[code]
 
     def _end(self) -> None:

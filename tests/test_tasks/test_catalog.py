@@ -197,6 +197,15 @@ def test_an_artifact_copied_from_another_store_gets_its_label_back(filled, tmp_p
     assert taken.resolve("text/web/0@v2") == ref
 
 
+def test_what_was_lost_and_made_again_under_another_name_has_both(tmp_path):
+    store = Store.open(tmp_path / "store")
+    ref = store.realize(ask("first", text="x")).ref
+    store.catalog.rebuild()
+    shutil.rmtree(store.path(ref))
+    store.realize(ask("second", text="x"))
+    assert [(row["name"], row["label"]) for row in store.list()] == [("first", "v1"), ("second", "v1")]
+
+
 def test_a_record_that_cannot_be_read_is_told_and_leaves_the_others(filled, told):
     place = filled.path(filled.resolve("text/web/0"))
     (place / "record.json").write_text("{")
