@@ -142,17 +142,17 @@ def table(
         wrap: whether the last column is wrapped, not cut, if the terminal is too narrow.
         least: the width that the last column keeps there, at the cost of other columns of text.
     """
-    rows = [[visible(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
-    made = PlainTable(columns, rows, right, least)
+    cells = [[_plain_text(cell) for cell in row] for row in rows]
+    made = PlainTable(columns, cells, right, least)
     for index, column in enumerate(columns):
         side: Literal["left", "right"] = "right" if column in right else "left"
         last = index == len(columns) - 1
         # Only the last column shrinks if the terminal is too narrow.
-        width = None if last else max(map(cell_len, (column, *(str(row[index]) for row in rows))))
+        width = None if last else max(map(cell_len, (column, *(row[index].plain for row in cells))))
         folded: Literal["fold", "ellipsis"] = "fold" if last and wrap else "ellipsis"  # a name loses no end
         made.add_column(Text(column), justify=side, no_wrap=not last, min_width=width, overflow=folded)
-    for row in rows:
-        made.add_row(*map(_plain_text, row[:-1]), _plain_text(row[-1]) if wrap else _on_one_line(row[-1]))
+    for *first, end in cells:
+        made.add_row(*first, end if wrap else OneLine(end.copy()))
     return made
 
 
@@ -169,13 +169,13 @@ class PlainTable(Table):
     def __init__(
         self,
         columns: Sequence[str],
-        cells: Sequence[Sequence[str | Text]],
+        cells: Sequence[Sequence[Text]],
         right: Sequence[str],
         least: int = _LEAST_COLUMNS,
     ) -> None:
         super().__init__(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
         self._cells = cells
-        self._lines = [list(columns), *([str(cell) for cell in row] for row in cells)]
+        self._lines = [list(columns), *([cell.plain for cell in row] for row in cells)]
         self._right = [column in right for column in columns]
         self._least = least
 
@@ -198,7 +198,7 @@ class PlainTable(Table):
                 yield Text()
             named = pairs({})
             for name, cell in zip(self._lines[0], row, strict=True):
-                named.add_row(Text(name), _plain_text(cell))
+                named.add_row(Text(name), cell)
             yield named
 
     def _fit(self, room: int) -> bool:
@@ -234,10 +234,6 @@ def _padded(cell: str, width: int, right: bool) -> str:
 def _plain_text(cell: str | Text) -> Text:
     """Return a cell as Text, since rich would read `pack[plan]` in a str as markup."""
     return cell if isinstance(cell, Text) else Text(visible(cell))
-
-
-def _on_one_line(cell: str | Text) -> "OneLine":
-    return OneLine(_plain_text(cell))
 
 
 class OneLine:

@@ -106,11 +106,7 @@ def _in_store(
         raise UsageError(
             f"{reference} is no bundle, or its end is missing: copy it again, or use `tokmill bundle`"
         ) from error
-    return (
-        subject,
-        into,
-        how.explained(lambda *one: str(find_change(opened, *one))),
-    )
+    return subject, into, how.explained(lambda *one: str(find_change(opened, *one)))
 
 
 def _show(done: "Reproduction") -> None:

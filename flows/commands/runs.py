@@ -105,10 +105,13 @@ def list_runs(
         return
     draw(runs_table(found, [by, *shown], attempts=attempts))
     if not found:
-        named = {"experiment": experiment, "tag": tag, "profile": profile}
-        messages().print(Text(visible(_why_none(listed(opened.catalog), named)), style="dim"))
+        _say_why_none(listed(opened.catalog), experiment=experiment, tag=tag, profile=profile)
     if best is None and len(rows) > len(found):
         messages().print(f"[dim]more than {most} runs; --limit 0 lists all[/dim]")
+
+
+def _say_why_none(every: "Sequence[Row]", **named: str | None) -> None:
+    messages().print(Text(visible(_why_none(every, named)), style="dim"))
 
 
 def _why_none(every: "Sequence[Row]", named: "Mapping[str, str | None]") -> str:
