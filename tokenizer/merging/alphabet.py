@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-from tokmill.tokenizer.kernels.joining import Cells
+from tokmill.tokenizer.kernels.pair_table import Cells
 from tokmill.tokenizer.merging.rules import Marks
 
 _MAX_COUNT = np.iinfo(np.int64).max

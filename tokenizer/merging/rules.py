@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tokmill.tokenizer.kernels.joining import FREQUENCY, GREATEST_PAIR, LIKELIHOOD, LOWEST_SYMBOLS
+from tokmill.tokenizer.kernels.pair_order import FREQUENCY, GREATEST_PAIR, LIKELIHOOD, LOWEST_SYMBOLS
 from tokmill.tokenizer.pipeline.options import TieBreak
 
 _TIES = {"lexicographic_max": GREATEST_PAIR, "lowest_ids": LOWEST_SYMBOLS, "first_seen": LOWEST_SYMBOLS}
@@ -58,7 +58,7 @@ class JoinRules:
 
     @property
     def order(self) -> int:
-        """The rule of `kernels.joining` for which pair comes first."""
+        """The rule of `kernels.pair_order` for which pair comes first."""
         if self.tie_break is not None:
             return _TIES[self.tie_break]
         return LIKELIHOOD if self.score == "likelihood" else FREQUENCY

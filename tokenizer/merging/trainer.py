@@ -22,18 +22,15 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.stopping import raise_if_stopped
-from tokmill.tokenizer.kernels.joining import (
+from tokmill.tokenizer.kernels.joining import first_of_best, join_pair, renew_all, set_closed
+from tokmill.tokenizer.kernels.pair_table import (
     NUM_PAIRS,
     Pairs,
     Places,
     Symbols,
     count_pairs,
     fill_slots,
-    first_of_best,
-    join_pair,
     list_places,
-    renew_all,
-    set_closed,
 )
 from tokmill.tokenizer.merging.alphabet import Alphabet
 from tokmill.tokenizer.merging.rules import JoinRules
