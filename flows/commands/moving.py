@@ -106,6 +106,7 @@ def _document(moved: "Moved", dry_run: bool) -> dict[str, object]:
         "num_bytes": moved.num_bytes,
         "artifacts": artifacts,
         "relabelled": dict(moved.relabelled),
+        "restored": [left.record.reference for left in moved.restored],
         "runs": moved.runs,
         "aliases": moved.aliases,
         "kept": moved.kept,
@@ -121,6 +122,9 @@ def _show(moved: "Moved", location: str, dry_run: bool) -> None:
     )
     for before, after in moved.relabelled:
         say(f"{before} is {after} there: its label was taken")
+    for left in moved.restored:
+        again = "would be" if dry_run else "is"
+        say(f"{left.record.reference} {again} there again; it had been {left.words}")
     for alias in moved.aliases:
         say(f"{alias} {'would point' if dry_run else 'points'} to the same there")
     for alias in moved.kept:

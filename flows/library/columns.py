@@ -2,12 +2,12 @@
 
 Taken are lists and other iterables of str (or bytes of UTF-8), numpy arrays, Arrow arrays of any kind of
 string (chunked, large, dictionaries, views), and the columns of pandas and polars. What says "missing" in one
-of them (None, NaN, NA, NaT) is null here. A lone surrogate, which UTF-8 cannot hold, becomes U+FFFD, as where
-a tokenizer encodes a str. The rows of the arrays do not depend on how the column was divided before.
+of them (None, NaN, NA, NaT, a mask) is null here. A lone surrogate, which UTF-8 cannot hold, becomes U+FFFD,
+as where a tokenizer encodes a str. The rows of the arrays do not depend on how the column was divided before.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import islice
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ def arrays_of(values: Any, where: str) -> "Iterator[pa.Array]":
     import pyarrow as pa  # noqa: PLC0415 - `import tokmill` stays quick
 
     _check_column(values, where)
+    values = _unmasked(values)
     found = _as_arrow(values, where)
     if found is None:
         yield from _from_items(iter(values), where)
@@ -55,21 +56,30 @@ def named_columns(texts: Any, what: str = "texts") -> dict[str, Any]:
     """Return columns by source, whose name is text also where it was a number; a single one is `text`.
 
     Raises:
-        UsageError: there is none, or a whole frame was given.
+        UsageError: there is none, or two have the same name.
     """
     if not isinstance(texts, Mapping):
         return {"text": texts}
     if not texts:
         raise UsageError(f"{what} names no source; use e.g. {{'web': df['text']}}")
-    return {str(name): column for name, column in texts.items()}
+    named = {str(name): column for name, column in texts.items()}
+    if len(named) < len(texts):
+        names = ", ".join(map(repr, texts))
+        raise UsageError(f"{what} names a source twice, as number and as text: {names}; rename one")
+    return named
 
 
 def _check_column(values: Any, where: str) -> None:
     if isinstance(values, str | bytes | bytearray):
         raise UsageError(f"{where}={values!r:.60} is one text; put it into a list")
+    if hasattr(values, "collect_schema") and not hasattr(values, "to_arrow"):  # polars has not read it yet
+        raise UsageError(f"{where} is a LazyFrame; collect it and pass a column, e.g. df.collect()['text']")
     if hasattr(values, "columns") and hasattr(values, "shape"):
-        names = ", ".join(map(str, list(values.columns)[:8]))
+        named = getattr(getattr(values, "schema", None), "names", None)  # Arrow's, whose `columns` hold texts
+        names = ", ".join(map(str, list(named if isinstance(named, list) else values.columns)[:8]))
         raise UsageError(f"{where} is a frame with the columns {names}; pass one of them, e.g. df['text']")
+    if isinstance(values, Set):
+        raise UsageError(f"{where} is a set, whose rows have no order; pass a list, e.g. sorted(texts)")
     if not isinstance(values, Iterable) and not hasattr(values, "__arrow_c_array__"):
         raise UsageError(f"{where} is of type {type(values).__name__}, and must be a column or list of texts")
 
@@ -90,6 +100,17 @@ def _as_arrow(values: Any, where: str) -> "pa.Array | pa.ChunkedArray | None":
     if hasattr(values, "dtype") and hasattr(values, "ndim"):
         return _of_numpy(values, where)
     return None
+
+
+def _unmasked(values: Any) -> Any:
+    """Return a masked array of numpy with None where it is masked; its data holds a text there, too."""
+    if not (hasattr(values, "mask") and hasattr(values, "filled")):
+        return values
+    import numpy as np  # noqa: PLC0415
+
+    items = np.ma.getdata(values).astype(object)
+    items[np.ma.getmaskarray(values)] = None
+    return items
 
 
 def _of_numpy(values: Any, where: str) -> "pa.Array | None":

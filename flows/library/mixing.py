@@ -111,6 +111,11 @@ def mix(
 
 def together(encoded: EncodedColumns) -> Bench:
     """Return the profile whose encoding has these columns, and no others."""
+    if not isinstance(encoded, EncodedColumn | Mapping):
+        raise UsageError(
+            f"mix: the documents are of type {type(encoded).__name__}; pass what tokmill.encode gives, or a "
+            "table of that by source, e.g. {'web': web_ids}"
+        )
     columns = {encoded.source: encoded} if isinstance(encoded, EncodedColumn) else dict(encoded)
     if not columns:
         raise UsageError("mix: there is no encoded column; encode some first")

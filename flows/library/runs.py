@@ -1,12 +1,15 @@
 """The runs of a store as a table: filtered, sorted, with metrics and parameters as columns."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tokmill.flows.cli.run_lookup import columns_named, moment_since, order_by
 from tokmill.flows.library.table import Table
+from tokmill.tasks.core.stage import Scalar
 from tokmill.tasks.store.run_listing import RunFilter, list_runs
+from tokmill.tasks.store.run_tables import as_json
 
 if TYPE_CHECKING:
     from tokmill.tasks.store import Store
@@ -48,7 +51,7 @@ def table_of_runs(
     rows = list_runs(store.catalog, where, [by, *others], order, best, complete=best is not None)
     named = [column.name for column in dict.fromkeys([by, *others]) if column.of != "field"]
     columns = {name: _column(rows, name) for name in _ORDER}
-    values = {name: pa.array([row["values"][name] for row in rows]) for name in named}
+    values = {name: _values([row["values"][name] for row in rows]) for name in named}
     return Table(pa.table({**columns, **values}), f"Runs of {store.location}")
 
 
@@ -64,6 +67,22 @@ def _column(rows: Sequence[dict[str, Any]], name: str) -> Any:
         return pa.array([_moment(value) for value in values], pa.timestamp("s"))
     kinds = {"tags": pa.list_(pa.string()), "seconds": pa.float64(), "git_dirty": pa.bool_()}
     return pa.array(values, kinds[name])
+
+
+def _values(found: Sequence[Scalar | None]) -> Any:
+    """Return metrics or parameters as a column: of one type if that loses nothing, else as texts.
+
+    Seeds may have all of 64 bits, which neither int64 nor a float holds, and a setting may be a number in one
+    run and a word or a table in another.
+    """
+    import pyarrow as pa  # noqa: PLC0415
+
+    with suppress(pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        return pa.array(found)
+    if all(isinstance(value, int) and value >= 0 for value in found if value is not None):
+        return pa.array(found, pa.uint64())
+    texts = (value if value is None or isinstance(value, str) else as_json(value) for value in found)
+    return pa.array(texts, pa.string())
 
 
 def _moment(text: str | None) -> datetime | None:

@@ -157,7 +157,7 @@ class Store(ArtifactStore):
         return self.find(reference).lineage(direction)
 
     def sql(self, query: str) -> Table:
-        """Return the rows of an SQL query over the catalog; see `tokmill sql --tables` for its tables.
+        """Return the rows of an SQL query over the catalog; `SHOW TABLES` lists its tables.
 
         Raises:
             StoreError: it is not one SELECT statement, or DuckDB rejects it.

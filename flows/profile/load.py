@@ -130,7 +130,7 @@ def _with_unset(table: Mapping[str, Any], above: KeyPath = ()) -> dict[str, Any]
         key: _with_unset(value, (*above, key))
         if isinstance(value, Mapping)
         else None
-        if value == "" and may_be_unset(Profile, (*above, key))
+        if isinstance(value, str) and not value and may_be_unset(Profile, (*above, key))
         else value
         for key, value in table.items()
     }

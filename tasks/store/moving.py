@@ -6,12 +6,13 @@
     labels      an artifact keeps its label if the other store has not given it to another one; else it gets
                 the next one there, in its record, too
     aliases     come along unless the other store has them for something else; one that is named is moved
-    runs        with their tags and notes; one that is still going on stays
+    runs        with their tags and notes; one that is still going on stays, and one that was tried again
+                since it was copied replaces its copy
     removed     of an artifact that is no longer in the first store, the tombstone comes along
 
-What the other store has already stays as it is. So a push that was killed is repeated, and only the rest is
-copied; a store is whole at every moment. An artifact that the other store has with other content is left
-alone, and named. The first store may be read-only.
+What else the other store has already stays as it is. So a push that was killed is repeated, and only the
+rest is copied; a store is whole at every moment. An artifact that the other store has with other content is
+left alone, and named. The first store may be read-only.
 """
 
 import errno
@@ -29,10 +30,10 @@ from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.mirrors import url_of
 from tokmill.tasks.store.publish import commit, sweep, workspace
 from tokmill.tasks.store.record import Record
-from tokmill.tasks.store.runs import read_run, run_path
+from tokmill.tasks.store.runs import Run, read_run, run_path
 from tokmill.tasks.store.storage import STORAGE, holding
 from tokmill.tasks.store.store import Store
-from tokmill.tasks.store.tombstones import tombstone
+from tokmill.tasks.store.tombstones import Tombstone, tombstone
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 _MOST_BYTES = 256 << 20
@@ -78,12 +79,14 @@ class Moved:
     Attributes:
         artifacts: each record, and what became of it.
         relabelled: artifacts whose label was taken: the name here, and there.
+        restored: artifacts that had been removed from the other store, by their tombstones there.
         runs, aliases: what was copied of them.
         kept: aliases that the other store has for another artifact.
     """
 
     artifacts: list[tuple[Record, What]] = field(default_factory=list)
     relabelled: list[tuple[str, str]] = field(default_factory=list)
+    restored: list[Tombstone] = field(default_factory=list)
     runs: list[str] = field(default_factory=list)
     aliases: list[str] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
@@ -114,6 +117,8 @@ def move(
         StoreError: an artifact is damaged here or arrives damaged, or the other store cannot be written.
     """
     moved = Moved(artifacts=[(record, _what(source, target, record)) for record in cargo.records])
+    buried = (tombstone(target.layout, record.kind, record.fingerprint) for record in moved.of("copy"))
+    moved.restored += [left for left in buried if left is not None]
     if dry_run:
         _names(target, cargo, moved, dry_run=True)
         return moved
@@ -246,13 +251,23 @@ def _runs(source: Store, target: Store, runs: Iterable[str], moved: Moved) -> No
     """Copy runs that have ended, with the remarks on them."""
     for run_id in runs:
         path, copy = (run_path(store.layout.runs, run_id) for store in (source, target))
-        if read_run(path).state == "running":
+        run = read_run(path)
+        if run.state == "running":
             continue
-        if not STORAGE.is_file(copy):
+        written = list(_new_files(_remarks(source, run_id), source, target))
+        if not STORAGE.is_file(copy) or _goes_on(read_run(copy), run):
             moved.runs.append(run_id)
-        written = list(_new_files([path, *_remarks(source, run_id)], source, target))
+            with reported_as(f"run {run_id} cannot be copied"):
+                STORAGE.replace(copy, STORAGE.read(path, _MOST_BYTES))
+            written.append(copy)
         if written:
             target.catalog.register(*written)
+
+
+def _goes_on(copied: Run, run: Run) -> bool:
+    """Whether a run is one that was copied, with attempts since then."""
+    before, attempts = copied.as_earlier(), run.as_earlier()
+    return len(attempts) > len(before) and attempts[: len(before)] == before
 
 
 def _remarks(store: Store, run_id: str) -> list[Path]:

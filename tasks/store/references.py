@@ -56,6 +56,7 @@ def _by_name(layout: Layout, kind: str, name: str, label: str, *, removed: bool)
         label = next(reversed(names.labels(kind, name)), label)
     if label == "latest":
         if not published:
+            _raise_if_removed(layout, kind, name)
             near = _nearest(f"{kind}/{name}", names.references())
             raise StoreError(f"there is no artifact {kind}/{name} in {layout.location}{near}")
         _, fingerprint = published.popitem()
@@ -76,6 +77,15 @@ def _by_name(layout: Layout, kind: str, name: str, label: str, *, removed: bool)
     return _open(layout, kind, name, called[label])
 
 
+def _raise_if_removed(layout: Layout, kind: str, name: str) -> None:
+    """Raise StoreError, with when and by whom, if the versions of a name were removed."""
+    given = Names(layout).labels(kind, name)
+    for label in reversed(given):
+        left = tombstone(layout, kind, given[label])
+        if left is not None:
+            raise StoreError(f"{kind}/{name} has no version any more; {label} was {left.words}")
+
+
 def _open(layout: Layout, kind: str, name: str, fingerprint: str) -> ArtifactRef:
     """Return the artifact under the given name; it may have been made under another one first."""
     return read_record(layout.artifact(kind, fingerprint)).ref.model_copy(update={"name": name})
@@ -92,6 +102,10 @@ def _by_prefix(layout: Layout, prefix: str, *, removed: bool) -> ArtifactRef:
     found = [record for record in records if record.fingerprint.startswith(prefix)]
     if len(found) == 1:
         return found[0].ref
+    for path in [] if found or removed else tombstones(layout, start):
+        gone = read_tombstone(path)
+        if gone.record.fingerprint.startswith(prefix):
+            raise StoreError(f"{gone.record.reference} ({prefix}) was {gone.words}")
     if not found:
         raise StoreError(f"no artifact in {layout.location} has a fingerprint that begins with {prefix}")
     several = ", ".join(f"{record.reference} ({record.fingerprint[:PREFIX_CHARS]})" for record in found)

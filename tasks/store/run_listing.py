@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import Scalar
 from tokmill.tasks.store.annotations import TAGS_OF_RUNS
 from tokmill.tasks.store.catalog import Catalog
+from tokmill.tasks.store.run_tables import scalar_of
 
 Row: TypeAlias = dict[str, Any]
 
@@ -163,7 +165,7 @@ def _joined(place: int, column: Column) -> str:
 
 
 def _row(row: Row, shown: Sequence[Column]) -> Row:
-    """Return a row of the query with its values by name: a number if it is one, else the text."""
+    """Return a row of the query with its values by name, as they were recorded; lists as their JSON."""
     values: Mapping[str, Any] = {
         column.name: _value(row.pop(f"value{place}"), row.pop(f"text{place}"))
         for place, column in enumerate(shown)
@@ -171,7 +173,5 @@ def _row(row: Row, shown: Sequence[Column]) -> Row:
     return {**row, "values": dict(values)}
 
 
-def _value(number: float | None, text: str | None) -> float | int | str | None:
-    if number is None:
-        return text
-    return int(number) if text is not None and text.lstrip("-").isdecimal() else number
+def _value(number: float | None, text: str | None) -> Scalar | None:
+    return None if text is None else scalar_of(number, text)

@@ -48,6 +48,7 @@ NULLS = {
     "list": WITH_NULL,
     "list with NaN": ["one", float("nan"), *WITH_NULL[2:]],
     "numpy NaN": np.array(["one", np.float32("nan"), *WITH_NULL[2:]], object),
+    "numpy masked": np.ma.MaskedArray(["one", "hidden", *WITH_NULL[2:]], [False, True, False, False]),
     "arrow": pa.array(WITH_NULL),
     "pandas object with NaN": pd.Series(["one", np.nan, *WITH_NULL[2:]], dtype=object),
     "pandas NA": pd.Series(["one", pd.NA, *WITH_NULL[2:]], dtype=object),
@@ -100,6 +101,8 @@ def test_columns_of_polars_give_their_texts() -> None:
     assert texts_of(pl.Series(WITH_NULL)) == WITH_NULL
     with pytest.raises(UsageError, match="id, body"):
         texts_of(pl.DataFrame({"id": [1], "body": ["a"]}))
+    with pytest.raises(UsageError, match=r"LazyFrame; collect it .* df\.collect\(\)\['text'\]"):
+        texts_of(pl.LazyFrame({"id": [1], "body": ["a"]}))
 
 
 WRONG = {
@@ -109,6 +112,9 @@ WRONG = {
     "Arrow's numbers": (pa.array([1, 2]), "int64"),
     "pandas' numbers": (pd.Series([1, 2], dtype="Int64"), "must hold"),
     "a frame": (pd.DataFrame({"id": [1], "body": ["a"]}), "id, body"),
+    "Arrow's table": (pa.table({"id": [1], "body": ["the text"]}), "the columns id, body;"),
+    "Arrow's batch": (pa.record_batch({"id": [1], "body": ["the text"]}), "the columns id, body;"),
+    "a set": ({"a", "b"}, "no order"),
     "two dimensions": (np.array([["a"]]), "(1, 1)"),
     "no iterable": (5, "of type int"),
     "bytes that are not UTF-8": ([b"a", b"\xff"], "row 1 is not UTF-8"),
@@ -164,6 +170,11 @@ def test_sources_may_be_named_by_the_keys_of_a_grouping() -> None:
     named = named_columns({year: rows["text"] for year, rows in frame.groupby("year")})
 
     assert {name: texts_of(column) for name, column in named.items()} == {"2024": ["a", "c"], "2025": ["b"]}
+
+
+def test_two_sources_that_would_have_the_same_name_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"source twice.*2024, '2024'"):
+        named_columns({2024: ["a"], "2024": ["b"]})
 
 
 def test_a_store_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:

@@ -208,6 +208,7 @@ REFUSED = {
         lambda tok: tokmill.mix(tokmill.encode(tok), weights={"web": 1}),
         "mix.weights.code",
     ),
+    "texts": (lambda tok: tokmill.pack(["a", "b"], sequence_length=16), "pass what tokmill.encode gives"),
     "not encoded": (lambda tok: tokmill.mix({"web": ["a"]}), "list"),
     "a short sequence": (lambda tok: tokmill.pack(tokmill.encode(tok), sequence_length=2), "at least 8"),
     "no columns": (lambda tok: tokmill.train({}, vocab_size=300), "source"),
@@ -220,6 +221,17 @@ def test_what_cannot_be_is_refused_with_the_reason(call: Any, says: str, tok: Tr
         call(tok)
 
     assert says in str(told.value)
+
+
+def test_a_setting_may_be_a_column_of_pandas_or_numpy(tok: TrainedTokenizer) -> None:
+    tokens = ["<|endoftext|>", "<|a|>"]
+
+    found = [
+        tokmill.train(TEXTS["web"], vocab_size=300, special_tokens=given)
+        for given in (tokens, pd.Series(tokens), np.array(tokens))
+    ]
+
+    assert len({content(each) for each in found}) == 1
 
 
 def test_a_gate_that_must_hold_stops_and_leaves_its_audit(tok: TrainedTokenizer) -> None:

@@ -1,5 +1,6 @@
 """`tokmill.Store` and `tokmill.run` from Python: tables, artifacts, displays."""
 
+import json
 import os
 import pickle
 import re
@@ -20,6 +21,7 @@ from tests.test_flows.commands import clean_environment
 from tokmill.flows.errors import ProfileError, UsageError
 from tokmill.flows.library.running import FinishedRun
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store.runs import Begun
 
 NASTY = "<script>alert('x')</script>&\"日本"
 
@@ -115,6 +117,34 @@ def test_runs_are_filtered_sorted_and_have_figures(done: FinishedRun) -> None:
         store.runs(sort="num_sequence")
     with pytest.raises(UsageError, match="is no time"):
         store.runs(since="yesterday")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "kind"),
+    [
+        ((2**53 + 1, 7), "int64"),
+        ((2**64 - 1, 7), "uint64"),
+        ((True, False), "bool"),
+        ((2, 1.5), "double"),
+        ((2**53 + 1, 1.5), "string"),
+        ((3.5, "none"), "string"),
+    ],
+)
+def test_a_parameter_is_a_column_of_its_type_whatever_it_holds(
+    tmp_path: Path, recorded: tuple[Any, Any], kind: str
+) -> None:
+    store = tokmill.Store(tmp_path / "store")
+    for number, value in enumerate(recorded):
+        begun = Begun(name="p", profile="p", parameters={"mix": {"p": value}})
+        store.catalog.add_run(f"r{number}", begun=begun)
+    store.catalog.add_run("without", begun=Begun(name="p", profile="p"))
+
+    runs = store.runs(sort="name", show=["mix.p"])
+
+    found = dict(zip(runs["run_id"], runs["mix.p"], strict=True))
+    exact = [value if kind != "string" or isinstance(value, str) else json.dumps(value) for value in recorded]
+    assert found == {"r0": exact[0], "r1": exact[1], "without": None}
+    assert str(runs.arrow().schema.field("mix.p").type) == kind
 
 
 @pytest.mark.consumers

@@ -90,6 +90,138 @@ def test_of_many_parameters_that_differ_those_are_chosen_that_most_runs_have(tmp
     assert len(data["columns"]) == 33
 
 
+NUM_MANY = 12
+LONG = [f"a text that is far too long for the room between two axes {number}" for number in range(NUM_MANY)]
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    """Twelve runs with seeds of 64 bits, texts, and a parameter of both kinds; the first one failed."""
+    store = Store.open(tmp_path_factory.mktemp("many"))
+    ids = [f"{number:08d}" for number in range(NUM_MANY)]
+    for number, run_id in enumerate(ids):
+        mix = {"seed": 2**63 - 1 - number, "note": LONG[number], "size": "all" if number == 5 else number}
+        named = {f"a_source_with_a_name_of_many_words_{k}": number * k for k in range(20)}
+        parameters = {"mix": mix, "sources": named}
+        store.catalog.add_run(run_id, begun=Begun(name=f"run {number}", profile="p", parameters=parameters))
+        ref = store.realize(ask("one", text=str(number % 3))).ref
+        found = Found(
+            [RunArtifact(task="write", ref=ref, how="made")], metrics={"m.a": number, "m.b": -number}
+        )
+        state, message = ("completed", "") if number else ("failed", "the disk is full")
+        store.catalog.finish_run(run_id, state=state, message=message, found=found)
+    return Comparison(store, [read_run(run_path(store.layout.runs, run_id)) for run_id in ids])
+
+
+def test_of_many_runs_the_reasons_are_folded_and_the_end_of_the_first_is_told_once(many: Comparison) -> None:
+    text = page_of(many)
+
+    assert text.count("the disk is full") == 1
+    assert text.count("<details><summary>000000") == NUM_MANY - 1
+    assert "<summary>00000001 · run 1: 1 cause</summary>" in text
+    assert "<summary>00000003 · run 3: no artifact differs</summary>" in text
+
+
+def test_of_many_runs_all_are_on_paper_a_few_beside_the_first(many: Comparison) -> None:
+    for section in ("parameters", "artifacts", "metrics"):
+        body = page_of(many).split(f'<section id="{section}">')[1].split("</section>")[0]
+        screen, paper = body.split('<div class="paper">')
+        heads = [
+            re.findall(r'<th scope="col"[^>]*>(\d{8})', part) for part in (screen, *paper.split("<table>"))
+        ]
+        every = [run.run_id for run in many.runs]
+        assert heads[0] == every, section
+        assert sorted({head for found in heads[2:] for head in found}) == every
+        assert all(found[0] == every[0] and 1 < len(found) <= 5 for found in heads[2:])
+
+
+@pytest.fixture
+def of_many(many: Comparison, browser: webdriver.Chrome, page: Path) -> Iterator[webdriver.Chrome]:
+    path = page.with_name("many.html")
+    write_page(many, path)
+    browser.get(path.as_uri())
+    WebDriverWait(browser, 60).until(lambda _: browser.find_elements(By.CSS_SELECTOR, "#points circle"))
+    yield browser
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.get(page.as_uri())
+    WebDriverWait(browser, 60).until(lambda _: browser.find_elements(By.CSS_SELECTOR, "#points circle"))
+
+
+def column_of(browser: webdriver.Chrome, name: str) -> list[str]:
+    heads = [cell.text for cell in browser.find_elements(By.CSS_SELECTOR, "#table thead th")]
+    rows = browser.find_elements(By.CSS_SELECTOR, "#table tbody tr")
+    return [row.find_elements(By.CSS_SELECTOR, "th, td")[heads.index(name)].text for row in rows]
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@in_browser
+def test_seeds_have_all_their_digits_and_numbers_come_before_words(of_many: webdriver.Chrome) -> None:
+    assert column_of(of_many, "mix.seed") == [f"{2**63 - 1 - number:,}" for number in range(NUM_MANY)]
+
+    of_many.find_element(By.CSS_SELECTOR, '[data-sort="mix.size"]').send_keys(Keys.ENTER, Keys.ENTER)
+
+    assert column_of(of_many, "mix.size") == [*(str(n) for n in range(NUM_MANY) if n != 5), "all"]
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@in_browser
+def test_long_texts_at_axes_are_cut_to_the_room_there_is(of_many: webdriver.Chrome) -> None:
+    axes = of_many.execute_script(
+        "return [...document.querySelectorAll('#lines line.axis')].map(a => a.x1.baseVal.value)"
+    )
+    ends = of_many.execute_script(
+        "return [...document.querySelectorAll('#lines .labels text')]"
+        ".map(text => [text.getBBox().x, text.getBBox().width])"
+    )
+
+    assert len(ends) > NUM_MANY
+    for start, width in ends:
+        after = [axis for axis in axes if axis > start]
+        assert not after or start + width <= after[0]
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@in_browser
+def test_paper_has_the_table_of_runs_and_the_pictures(of_many: webdriver.Chrome) -> None:
+    of_many.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
+
+    shown = {
+        what: of_many.find_element(By.CSS_SELECTOR, what).is_displayed()
+        for what in (
+            "#runs .without table",
+            "#points svg",
+            "#lines svg",
+            "#metrics .paper",
+            "#metrics .screen",
+        )
+    }
+
+    assert shown == {what: what != "#metrics .screen" for what in shown}
+    reasons = of_many.find_element(By.CSS_SELECTOR, "#why details li")
+    assert reasons.size["height"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@in_browser
+def test_on_a_narrow_screen_nothing_reaches_over_the_edge(of_many: webdriver.Chrome) -> None:
+    narrow = {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    of_many.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", narrow)
+
+    edges = of_many.execute_script(
+        "return [...document.querySelectorAll('select')].map(one => one.getBoundingClientRect().right)"
+    )
+    names = of_many.find_element(By.CSS_SELECTOR, "#parameters tbody th")
+
+    assert len(edges) == 3
+    assert max(edges) <= narrow["width"]
+    assert names.size["width"] <= narrow["width"] / 2  # so that values are seen beside the names
+
+
 @pytest.mark.slow
 @pytest.mark.browser
 @in_browser

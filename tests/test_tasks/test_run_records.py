@@ -197,6 +197,19 @@ def test_lists_are_filtered_and_sorted(store: Store) -> None:
     assert row["values"] == {"audit.bytes_per_token": 4.5, "t": 10}
 
 
+def test_values_are_listed_as_they_were_recorded(store: Store) -> None:
+    recorded = {"big": 2**53 + 1, "most": 2**63 - 1, "no": False, "share": 0.5, "whole": 3.0, "word": "x"}
+    begin(store, "r", parameters=recorded)
+    columns = find_columns(store.catalog, recorded)
+
+    (row,) = list_runs(store.catalog, columns=columns)
+
+    assert row["values"] == recorded
+    assert {name: type(value) for name, value in row["values"].items()} == {
+        name: type(value) for name, value in recorded.items()
+    }
+
+
 def test_a_column_that_nothing_has_or_that_fits_two_is_refused_with_names(store: Store) -> None:
     begin(store, "r", parameters={"mix": {"temperature": 1}, "balance": {"temperature": 2}})
     with pytest.raises(StoreError, match=r"balance\.temperature, mix\.temperature"):

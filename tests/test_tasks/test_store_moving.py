@@ -127,6 +127,43 @@ def test_runs_come_with_their_remarks_and_running_ones_stay(here, there):
     assert len(list(there.layout.annotations.iterdir())) == 2
 
 
+def test_a_run_that_was_tried_again_replaces_its_copy_and_no_later_one(here, there):
+    here.catalog.add_run("r")
+    here.catalog.finish_run("r", state="failed", message="no text")
+    pushed(here, there)
+    here.catalog.add_run("r")
+    assert pushed(here, there).runs == []  # it is going on
+    here.catalog.finish_run("r", state="completed")
+
+    assert pushed(here, there).runs == ["r"]
+    assert pushed(here, there).runs == []
+    states = "SELECT state FROM runs WHERE run_id = 'r' ORDER BY attempt"
+    assert [row["state"] for row in there.catalog.query(states)] == ["failed", "completed"]
+
+    for state in ("failed", "cancelled"):
+        there.catalog.add_run("r")
+        there.catalog.finish_run("r", state=state)
+    here.catalog.add_run("r")
+    here.catalog.finish_run("r", state="completed")
+    assert pushed(here, there).runs == pushed(there, here).runs == []  # each had attempts of its own
+    assert len(there.catalog.query(states)) == 4
+
+
+def test_what_was_removed_there_and_comes_again_is_told(here, there):
+    made = here.resolve("joined/made")
+    pushed(here, there)
+    there.remove(made, reason="asked for by the author")
+
+    (left,) = pushed(here, there, dry_run=True).restored
+
+    assert left.record.ref == made
+    assert "asked for by the author" in left.words
+    assert not there.holds(made)
+    assert [each.record.ref for each in pushed(here, there).restored] == [made]
+    assert there.holds(made)
+    assert pushed(here, there).restored == []
+
+
 def test_a_damaged_file_is_refused_before_anything_is_published(here, there):
     (here.path(here.resolve("text/given")) / "text.txt").write_bytes(b"x" * 6)
     with pytest.raises(StoreError, match=r"text\.txt is not what was published"):
@@ -155,6 +192,14 @@ def test_of_a_removed_input_the_tombstone_comes_along(here, there):
     assert (names(moved.of("removed")), names(moved.of("copy"))) == (["given"], ["made"])
     assert there.past("text", given.fingerprint).content_digest == given.content_digest
     assert there.holds(made)
+
+
+@pytest.mark.parametrize("named", ["joined/made", "joined/made@v1", "fingerprint"])
+def test_what_was_removed_is_said_to_have_been_removed_however_it_is_named(here, there, named):
+    made = here.resolve("joined/made")
+    here.remove(made, reason="asked for by the author")
+    with pytest.raises(UsageError, match=r"was removed on .* by .*: asked for by the author"):
+        pushed(here, there, made.fingerprint[:12] if named == "fingerprint" else named)
 
 
 def test_an_unknown_name_is_wrong_usage(here, there):

@@ -5,7 +5,7 @@ the table of runs can be sorted, and two pictures show all of them: a scatter of
 coordinates of those that are chosen. Marks are reached with the keyboard, and say in words what they show.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +26,11 @@ _FIRST_SHOWN: Final = (
 """The figures that are chosen when the page opens, as far as runs have them."""
 _MOST_PARAMETERS: Final = 6
 """So many of the parameters that differ are chosen when the page opens; more axes are not told apart."""
+_SAFE: Final = 2**53 - 1
+_MANY: Final = 8
+"""With more runs than these, the reasons of each are folded."""
+_ON_PAPER: Final = 4
+"""So many runs stand beside the first one on paper, where a table cannot be scrolled."""
 _CONTENTS: Final = {
     "runs": "Runs",
     "why": "Why they differ",
@@ -73,8 +78,10 @@ def data_of(comparison: Comparison) -> dict[str, Any]:
     given = {line.name for line in comparison.parameters}
     figures = [("parameter", line) for line in comparison.parameters]
     figures += [("metric", line) for line in comparison.metrics if line.name not in given]
-    columns = [{"name": line.name, "of": of, "values": list(line.values)} for of, line in figures]
-    names = [str(column["name"]) for column in columns]
+    columns: list[dict[str, Any]] = [
+        {"name": line.name, "of": of, "values": list(line.values)} for of, line in figures
+    ]
+    names = [column["name"] for column in columns]
     chosen = [
         *_telling(comparison.parameters),
         *(name for name in _FIRST_SHOWN if name in names),
@@ -85,7 +92,8 @@ def data_of(comparison: Comparison) -> dict[str, Any]:
             for head, run in zip(_heads(comparison.runs), comparison.runs, strict=True)
         ],
         "columns": [
-            {**column, "values": [_plain(value) for value in column["values"]]} for column in columns
+            {**column, "values": [_plain(value) for value in column["values"]], **_exact(column["values"])}
+            for column in columns
         ],
         "chosen": chosen,
     }
@@ -103,6 +111,12 @@ def _plain(value: Any) -> float | int | str | None:
     if value is None or (isinstance(value, int | float) and not isinstance(value, bool)):
         return value
     return value_text(value)
+
+
+def _exact(values: Sequence[Any]) -> dict[str, list[str | None]]:
+    """Return the digits of integers that JavaScript's numbers do not tell apart, such as seeds."""
+    texts = [f"{value:,}" if isinstance(value, int) and abs(value) > _SAFE else None for value in values]
+    return {"exact": texts} if any(texts) else {}
 
 
 def _heads(runs: Sequence[Run]) -> list[str]:
@@ -130,21 +144,36 @@ def _runs(comparison: Comparison, heads: Sequence[str]) -> str:
 
 
 def _reasons(comparison: Comparison, heads: Sequence[str]) -> list[str]:
+    first = f"{comparison.runs[0].run_id[:_SHORT]} "
+    places = range(1, len(heads))
+    ends = [comparison.endings(place) for place in places]
+    of_first = [line for line in ends[0] if line.startswith(first) and all(line in each for each in ends)]
     parts = [
-        note(f"Each run against the first, {heads[0]}: the first causes in the lineage of their artifacts.")
+        note(f"Each run against the first, {heads[0]}: the first causes in the lineage of their artifacts."),
+        *(note(f"{line}.") for line in of_first),
     ]
-    for place, head in enumerate(heads):
-        if place == 0:
-            continue
-        run = comparison.runs[place]
-        causes = comparison.causes(place)
-        items = "".join(f"<li>{cause_item(cause)}</li>" for cause in causes)
-        both = " that both have" if comparison.num_missing(place) else ""
-        found = f"<ul>{items}</ul>" if items else gap(f"No artifact{both} differs.")
-        title = f"<h3>{escape(head)} · {escape(run.name or run.profile)}</h3>"
-        ended = [note(f"{line}.") for line in comparison.endings(place)]
-        parts += [title, found, _reached(comparison, place), *ended, _idle(comparison, place, causes)]
+    for place, ended in zip(places, ends, strict=True):
+        own = [note(f"{line}.") for line in ended if line not in of_first]
+        parts += _reasons_of(comparison, heads, place, own)
     return parts
+
+
+def _reasons_of(
+    comparison: Comparison, heads: Sequence[str], place: int, ended: Sequence[str]
+) -> Iterator[str]:
+    """Yield why one run differs; folded, with the number of causes, where there are many runs."""
+    run, causes = comparison.runs[place], comparison.causes(place)
+    items = "".join(f"<li>{cause_item(cause)}</li>" for cause in causes)
+    both = " that both have" if comparison.num_missing(place) else ""
+    found = f"<ul>{items}</ul>" if items else gap(f"No artifact{both} differs.")
+    parts = "".join([found, _reached(comparison, place), *ended, _idle(comparison, place, causes)])
+    title = f"{escape(heads[place])} · {escape(run.name or run.profile)}"
+    if len(heads) <= _MANY:
+        yield f"<h3>{title}</h3>{parts}"
+        return
+    number = f"{len(causes)} {'cause' if len(causes) == 1 else 'causes'}" if causes else "no artifact differs"
+    state = "" if run.state == "completed" else f", {run.state}"
+    yield f"<details><summary>{title}: {number}{state}</summary>{parts}</details>"
 
 
 def _reached(comparison: Comparison, place: int) -> str:
@@ -169,11 +198,25 @@ def _idle(comparison: Comparison, place: int, causes: Sequence[Cause]) -> str:
     return note(f"Without effect on any artifact: {', '.join(idle)}.") if idle else ""
 
 
+def _abreast(heads: Sequence[str], of: Callable[[Sequence[int]], str]) -> str:
+    """Return a table of all runs; on paper, tables of a few, each beside the first."""
+    every = range(len(heads))
+    if len(every) <= 1 + _ON_PAPER:
+        return of(every)
+    groups = [every[start : start + _ON_PAPER] for start in range(1, len(every), _ON_PAPER)]
+    paper = "".join(of([0, *group]) for group in groups)
+    return f'<div class="screen">{of(every)}</div><div class="paper">{paper}</div>'
+
+
 def _side_by_side(caption: str, heads: Sequence[str], lines: Sequence[Line]) -> str:
     if not lines:
         return gap("Nothing differs.")
-    rows = [{"": line.name, **_cells(heads, line)} for line in lines]
-    return table(f"{caption} that differ", rows, {"": "name", **{head: head for head in heads}})
+
+    def of(places: Sequence[int]) -> str:
+        rows = [{"": line.name, **_cells(heads, line)} for line in lines]
+        return table(f"{caption} that differ", rows, {"": "name", **{heads[k]: heads[k] for k in places}})
+
+    return _abreast(heads, of)
 
 
 def _cells(heads: Sequence[str], line: Line) -> dict[str, Any]:
@@ -194,20 +237,30 @@ def _artifacts(comparison: Comparison, heads: Sequence[str]) -> str:
             )
             cells[head] = None if ref is None else "the same" if same else f"{label} {ref.content_digest[:8]}"
         rows.append(cells)
-    return table("The artifact of each stage", rows, {"": "stage", **{head: head for head in heads}})
+
+    def of(places: Sequence[int]) -> str:
+        return table(
+            "The artifact of each stage", rows, {"": "stage", **{heads[k]: heads[k] for k in places}}
+        )
+
+    return _abreast(heads, of)
 
 
 def _metrics(comparison: Comparison, heads: Sequence[str]) -> str:
-    columns: dict[str, str] = {"": "metric", heads[0]: heads[0]}
-    for head in heads[1:]:
-        columns |= {head: head, f"{head} change": "change"}
     rows = []
     for line in comparison.metrics:
         row: dict[str, Any] = {"": line.name, **_cells(heads, line)}
         for head, value in zip(heads[1:], line.values[1:], strict=True):
             row[f"{head} change"] = change_text(line.values[0], value)
         rows.append(row)
-    return table("Metrics, and their change against the first run", rows, columns)
+
+    def of(places: Sequence[int]) -> str:
+        columns: dict[str, str] = {"": "metric", heads[0]: heads[0]}
+        for place in places[1:]:
+            columns |= {heads[place]: heads[place], f"{heads[place]} change": "change"}
+        return table("Metrics, and their change against the first run", rows, columns)
+
+    return _abreast(heads, of)
 
 
 def change_text(a: Any, b: Any) -> str:

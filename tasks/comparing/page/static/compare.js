@@ -3,18 +3,29 @@
 
 const isNumber = (value) => typeof value === "number";
 const shown = (value) => value === null || value === undefined ? "–"
-  : isNumber(value) ? value.toLocaleString("en", {maximumSignificantDigits: Number.isInteger(value) ? 15 : 4}) : String(value);
+  : isNumber(value) ? value.toLocaleString("en", {maximumSignificantDigits: Number.isInteger(value) ? 17 : 4}) : String(value);
+// The value of a run: integers beyond what a number of JavaScript holds come with all their digits.
+const shownOf = (column, place) => column.exact?.[place] ?? shown(column.values[place]);
+const CHARACTER = 6.2, LINE = 14;
+const cut = (text, room) => text.length * CHARACTER <= room ? text : `${text.slice(0, Math.max(1, Math.floor(room / CHARACTER) - 1))}…`;
 
-// A scale from the values of a column to places: by size for numbers, by order for texts.
-function scale(values, first, last) {
+// The order of two values: numbers by size, before texts by their characters.
+function compared(a, b) {
+  if (isNumber(a) !== isNumber(b)) return isNumber(a) ? -1 : 1;
+  return a === b ? 0 : a < b ? -1 : 1;
+}
+
+// A scale from the values of a column to places: by size for numbers, by order if there are texts. There are no more ticks than fit.
+function scale(values, first, last, room = LINE) {
   const known = values.filter((value) => value !== null && value !== undefined);
   if (known.every(isNumber)) {
     const low = Math.min(...known), high = Math.max(...known), span = high - low;
     return {at: (v) => span ? first + (v - low) / span * (last - first) : (first + last) / 2, ticks: span ? [low, (low + high) / 2, high] : [low]};
   }
-  const texts = [...new Set(known.map(String))].sort();
+  const texts = [...new Set(known)].sort(compared);
   const step = texts.length > 1 ? (last - first) / (texts.length - 1) : 0;
-  return {at: (v) => texts.length > 1 ? first + texts.indexOf(String(v)) * step : (first + last) / 2, ticks: texts};
+  const apart = Math.max(1, Math.ceil(room / Math.abs(step)));
+  return {at: (v) => texts.length > 1 ? first + texts.indexOf(v) * step : (first + last) / 2, ticks: texts.filter((_, place) => place % apart === 0)};
 }
 
 class Page {
@@ -68,7 +79,7 @@ class Page {
       if (left === right) return a - b;
       if (left === null || left === undefined) return 1;
       if (right === null || right === undefined) return -1;
-      return (left < right ? -1 : 1) * (down ? -1 : 1);
+      return compared(left, right) * (down ? -1 : 1);
     });
   }
 
@@ -89,8 +100,8 @@ class Page {
       row.dataset.place = String(place);
       row.append(element("th", run.id, {scope: "row"}), element("td", run.name), element("td", run.state), element("td", run.started.replace("T", " ")));
       for (const name of this.shown) {
-        const value = this.byName.get(name).values[place];
-        row.append(element("td", shown(value), {className: isNumber(value) ? "n" : ""}));
+        const column = this.byName.get(name);
+        row.append(element("td", shownOf(column, place), {className: isNumber(column.values[place]) ? "n" : ""}));
       }
       body.append(row);
     }
@@ -124,21 +135,22 @@ class Page {
   drawScatter() {
     const [x, y] = ["across", "up"].map((id) => this.byName.get($(id).value));
     if (!x || !y) { $("points").replaceChildren(element("p", "No figure differs.", {className: "gap"})); return; }
-    const width = 560, height = 340, across = scale(x.values, 84, width - 44), up = scale(y.values, height - 48, 20);
+    const width = 560, height = 340, across = scale(x.values, 84, width - 44, 60), up = scale(y.values, height - 48, 20);
+    const room = Math.min(140, (width - 128) / Math.max(1, across.ticks.length - 1) - 6);
     const svg = drawn("svg", {class: "chart", viewBox: `0 0 ${width} ${height}`, role: "group", "aria-label": `${y.name} over ${x.name}`});
     for (const tick of across.ticks) {
       svg.append(drawn("line", {class: "grid", x1: across.at(tick), x2: across.at(tick), y1: 14, y2: height - 42}));
-      svg.append(drawn("text", {class: "middle small", x: across.at(tick), y: height - 28}, shown(tick)));
+      svg.append(drawn("text", {class: "middle small", x: across.at(tick), y: height - 28}, cut(shown(tick), room)));
     }
     for (const tick of up.ticks) {
       svg.append(drawn("line", {class: "grid", x1: 78, x2: width - 14, y1: up.at(tick), y2: up.at(tick)}));
-      svg.append(drawn("text", {class: "end small", x: 74, y: up.at(tick) + 4}, shown(tick)));
+      svg.append(drawn("text", {class: "end small", x: 74, y: up.at(tick) + 4}, cut(shown(tick), 72)));
     }
     svg.append(drawn("text", {class: "middle", x: (84 + width - 44) / 2, y: height - 8}, `${x.name} → ${y.name}`));
     this.runs.forEach((run, place) => {
       const [a, b] = [x.values[place], y.values[place]];
       if (a === null || b === null) return;
-      const group = this.mark(place, `${run.id} ${run.name}: ${x.name} ${shown(a)}, ${y.name} ${shown(b)}`, "point");
+      const group = this.mark(place, `${run.id} ${run.name}: ${x.name} ${shownOf(x, place)}, ${y.name} ${shownOf(y, place)}`, "point");
       group.append(drawn("circle", {class: "dot", cx: across.at(a), cy: up.at(b), r: 7}));
       svg.append(group);
     });
@@ -156,10 +168,10 @@ class Page {
       const x = left + index * step, parts = column.name.split(".");
       svg.append(drawn("line", {class: "axis", x1: x, x2: x, y1: top, y2: bottom}));
       parts.slice(-2).forEach((part, line) => svg.append(drawn("text", {class: "middle small", x, y: 20 + 15 * line + (index % 2) * 8}, part)));
-      for (const tick of scales[index].ticks) labels.append(drawn("text", {class: "small", x: x + 6, y: scales[index].at(tick) + 4}, shown(tick)));
+      for (const tick of scales[index].ticks) labels.append(drawn("text", {class: "small", x: x + 6, y: scales[index].at(tick) + 4}, cut(shown(tick), index + 1 < axes.length ? step - 12 : 100)));
     });
     this.runs.forEach((run, place) => {
-      const words = axes.map((column) => `${column.name} ${shown(column.values[place])}`).join(", ");
+      const words = axes.map((column) => `${column.name} ${shownOf(column, place)}`).join(", ");
       const group = this.mark(place, `${run.id} ${run.name}: ${words}`, "line"), path = this.path(axes, scales, place, left, step);
       group.append(drawn("path", {class: "hit", d: path}), drawn("path", {class: "run", d: path}));
       svg.append(group);
