@@ -4,8 +4,12 @@ By default DuckDB downloads and loads extensions on its own, for example when a 
 database or a query contains a URL. Here it cannot: automatic installation and loading are off, no extension
 directory can exist, and the configuration is locked. All code opens DuckDB through `connect`; the linter
 rejects any other way.
+
+DuckDB takes longer to start than to answer most questions, so a process keeps one that has nothing open
+(`scratch_database`), and closes it before it forks, since DuckDB's threads are not in the fork.
 """
 
+import atexit
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +29,8 @@ _NO_EXTENSIONS: Final[dict[str, str | bool]] = {
     "extension_directory": f"{os.devnull}/no-extensions",  # below a file, so there can be no such folder
 }
 _MAGIC: Final = slice(8, 12), b"DUCK"
+_idle: list["DuckDBPyConnection"] = []  # at most a few, each without any database but its own, empty one
+_MOST_IDLE: Final = 1
 
 
 def connect(path: Path | None = None, **limits: str | int) -> "DuckDBPyConnection":
@@ -47,6 +53,42 @@ def database_of_a_stage(**limits: str | int) -> "Iterator[DuckDBPyConnection]":
     """Open an empty database in memory, whose queries end if the run is being stopped; as `connect`."""
     with connect(**limits) as database, interrupted_by_a_stop(database.interrupt):  # type: ignore[arg-type]
         yield database
+
+
+@contextmanager
+def scratch_database() -> "Iterator[DuckDBPyConnection]":
+    """Open an empty database in memory, `scratch`, which is the default of statements.
+
+    A block may attach others, but detaches them itself. After an error, nothing of it is kept.
+    """
+    try:
+        connection = _idle.pop()
+    except IndexError:
+        connection = connect()
+    try:
+        connection.execute("ATTACH ':memory:' AS scratch")
+        connection.execute("USE scratch")
+        yield connection
+        connection.execute("USE memory")
+        connection.execute("DETACH scratch")
+    except BaseException:
+        connection.close()
+        raise
+    _idle.append(connection)
+    _close_idle(_MOST_IDLE)
+
+
+def _close_idle(most: int = 0) -> None:
+    """Close idle connections until there are so few."""
+    while len(_idle) > most:
+        try:
+            _idle.pop().close()
+        except IndexError:  # another thread took it
+            return
+
+
+os.register_at_fork(before=_close_idle)
+atexit.register(_close_idle)
 
 
 def is_database(head: bytes) -> bool:

@@ -32,6 +32,7 @@ from tokmill.tasks.store.extra_tables import sync_extra_tables
 from tokmill.tasks.store.indexing import Report, num_indexed, sync_files, update_files
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.leases import Lease, leased
+from tokmill.tasks.store.lineage_views import may_name_views
 from tokmill.tasks.store.migrating import NewerCatalogError
 from tokmill.tasks.store.provenance import Provenance, utc_now
 from tokmill.tasks.store.runs import (
@@ -158,7 +159,9 @@ class Catalog:
         Raises:
             StoreError: DuckDB rejects the query, or runs out of space.
         """
-        return self._answered(lambda connection: answer(connection, sql, parameters))
+        return self._answered(
+            lambda connection: answer(connection, sql, parameters), lineage=may_name_views(sql)
+        )
 
     def asked(self, work: Callable[[Ask], T]) -> T:
         """Do work that has several queries of the store as it is now, for which the catalog is opened once.
@@ -195,7 +198,9 @@ class Catalog:
         Raises:
             StoreError: as `query`.
         """
-        return self._answered(lambda connection: arrow_answer(connection, sql, parameters))
+        return self._answered(
+            lambda connection: arrow_answer(connection, sql, parameters), lineage=may_name_views(sql)
+        )
 
     def ask_table(self, sql: str) -> "pa.Table":
         """Answer a user's query as `ask`, as an Arrow table.
@@ -204,7 +209,7 @@ class Catalog:
             StoreError: as `ask`.
         """
         check_question(sql)
-        return self._answered(lambda connection: arrow_answer(connection, sql, ()))
+        return self.table(sql)
 
     def ask(self, sql: str) -> Answer:
         """Answer a user's query, which may be any that only reads.
@@ -213,7 +218,7 @@ class Catalog:
             StoreError: it is not one SELECT statement, DuckDB rejects it, or runs out of space.
         """
         check_question(sql)
-        return self._answered(lambda connection: ask(connection, sql))
+        return self._answered(lambda connection: ask(connection, sql), lineage=may_name_views(sql))
 
     def versions(
         self, kind: str | None = None, name: str | None = None, *, every: bool = True, most: int | None = None
@@ -364,11 +369,11 @@ class Catalog:
             say = report or self._say
             say(f"{error} (published artifacts are safe; the next query adds them to the catalog)")
 
-    def _answered(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
-        """Query the catalog as it is now."""
+    def _answered(self, ask: Callable[["DuckDBPyConnection"], T], *, lineage: bool = True) -> T:
+        """Query the catalog as it is now; see `Snapshot.answered`."""
         STORAGE.refresh(self._layout.root)
         self._settle()
-        return self._snapshot.answered(ask)
+        return self._snapshot.answered(ask, lineage=lineage)
 
     def _settle(self) -> None:
         """Settle runs before a query; without write permission a later process does it."""

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from filelock import FileLock, Timeout
 
-from tokmill.tasks.core.database import connect, is_database
+from tokmill.tasks.core.database import is_database, scratch_database
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.indexing import prepare
@@ -113,14 +113,17 @@ def reading(path: Path) -> Iterator["DuckDBPyConnection"]:
 
 
 @contextmanager
-def private() -> Iterator["DuckDBPyConnection"]:
+def private(*, lineage: bool = True) -> Iterator["DuckDBPyConnection"]:
     """Yield a connection to an empty catalog in memory.
+
+    Args:
+        lineage: with the views of lineage.
 
     Raises:
         StoreError: DuckDB rejects a statement of the block.
     """
     with _in_memory(None) as connection:
-        prepare(connection)
+        prepare(connection, lineage=lineage)
         yield connection
 
 
@@ -143,16 +146,12 @@ def replacing(
         copy = folder / path.name
         if not anew:
             _copy(path, copy)
-        with _translated(path):
-            connection = connect(copy)
-            try:
-                if migrate_from is not None:
-                    migrate(connection, migrate_from)
-                prepare(connection)
-                yield connection
-                connection.execute("CHECKPOINT")  # closing would do this too, but not report a full disk
-            finally:
-                connection.close()
+        with _translated(path), scratch_database() as connection, _opened(connection, copy):
+            if migrate_from is not None:
+                migrate(connection, migrate_from)
+            prepare(connection)
+            yield connection
+            connection.execute("CHECKPOINT")  # detaching would do this too, but not report a full disk
         path.with_name(path.name + ".wal").unlink(missing_ok=True)  # of a program that wrote in place
         copy.replace(path)
 
@@ -232,12 +231,8 @@ def _wrong_question() -> tuple[type[Exception], ...]:
 
 @contextmanager
 def _in_memory(path: Path | None) -> Iterator["DuckDBPyConnection"]:
-    with _translated(path):
-        connection = connect()
-        try:
-            yield connection
-        finally:
-            connection.close()
+    with _translated(path), scratch_database() as connection:
+        yield connection
 
 
 @contextmanager
@@ -255,23 +250,38 @@ def attached(connection: "DuckDBPyConnection", path: Path) -> Iterator[None]:
     _check_kind(path)
     with ExitStack() as stack:
         try:
-            _attach(connection, path)
+            _attach(connection, path, "(READ_ONLY, TYPE DUCKDB)")
         except duckdb.OperationalError as error:
             if not any(sign in str(error) for sign in _TAKEN):
                 raise
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tokmill-catalog-"))
             copy = Path(folder) / path.name
             _copy(path, copy)
-            _attach(connection, copy)
-        connection.execute("USE snapshot")
+            _attach(connection, copy, "(READ_ONLY, TYPE DUCKDB)")
+        with _in_use(connection):
+            yield
+
+
+@contextmanager
+def _opened(connection: "DuckDBPyConnection", copy: Path) -> Iterator[None]:
+    """As `attached`, a file that is written, and made if it is not there."""
+    _attach(connection, copy, "(TYPE DUCKDB)")
+    with _in_use(connection):
         yield
-        connection.execute("USE memory")
-        connection.execute("DETACH snapshot")
 
 
-def _attach(connection: "DuckDBPyConnection", path: Path) -> None:
+@contextmanager
+def _in_use(connection: "DuckDBPyConnection") -> Iterator[None]:
+    """Make the database `snapshot` the default of statements; it is detached unless the block fails."""
+    connection.execute("USE snapshot")
+    yield
+    connection.execute("USE scratch")
+    connection.execute("DETACH snapshot")
+
+
+def _attach(connection: "DuckDBPyConnection", path: Path, options: str) -> None:
     quoted = str(path).replace("'", "''")
-    connection.execute(f"ATTACH '{quoted}' AS snapshot (READ_ONLY, TYPE DUCKDB)")
+    connection.execute(f"ATTACH '{quoted}' AS snapshot {options}")
 
 
 def _copy(path: Path, copy: Path) -> None:

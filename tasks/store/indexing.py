@@ -40,6 +40,7 @@ Report: TypeAlias = Callable[[str], None]
 
 _BATCH: Final = 4096
 _FEW_PARTS: Final = 8
+_FEW_ROWS: Final = 128
 
 
 @dataclass(frozen=True)
@@ -73,15 +74,15 @@ class Read(NamedTuple):
     unreadable: Sequence[str] = ()
 
 
-def prepare(connection: "DuckDBPyConnection") -> None:
-    """Make the tables in an empty database.
+def prepare(connection: "DuckDBPyConnection", *, lineage: bool = True) -> None:
+    """Make the tables in an empty database, and the views of lineage.
 
     Raises:
         BrokenCatalogError: the database holds something else, or tables of an earlier version.
         NewerCatalogError: it holds tables of a newer version.
     """
     if not check_version(connection, empty=True):
-        make_tables(connection)
+        make_tables(connection, lineage=lineage)
 
 
 def find_difference(
@@ -221,9 +222,25 @@ def _delete(connection: "DuckDBPyConnection", paths: Sequence[str]) -> None:
 def insert(
     connection: "DuckDBPyConnection", name: str, rows: Sequence[Mapping[str, object]], schema: str = ""
 ) -> None:
-    """Insert rows, given as column → value, into a table, maybe of a schema (`x.`), as one Arrow table."""
+    """Insert rows, given as column → value, into a table, maybe of a schema (`x.`)."""
     if not rows:
         return
+    columns = ALL_TABLES[name]
+    if len(rows) <= _FEW_ROWS:
+        lists = ", ".join(f"unnest(?::{sql_type}[])" for sql_type in columns.values())
+        given = [[row.get(column) for row in rows] for column in columns]
+        connection.execute(f"INSERT INTO {schema}{name} SELECT {lists}", given)
+    else:
+        _insert_many(connection, schema + name, rows, columns)
+
+
+def _insert_many(
+    connection: "DuckDBPyConnection",
+    table: str,
+    rows: Sequence[Mapping[str, object]],
+    columns: Mapping[str, str],
+) -> None:
+    """Insert rows as one Arrow table, which costs a few of them more and many less."""
     import pyarrow as pa
 
     types = {
@@ -235,9 +252,9 @@ def insert(
         "DOUBLE": pa.float64(),
         "BOOLEAN": pa.bool_(),
     }
-    arrow = pa.schema([(column, types[sql_type]) for column, sql_type in ALL_TABLES[name].items()])
+    arrow = pa.schema([(column, types[sql_type]) for column, sql_type in columns.items()])
     connection.register("new_rows", pa.Table.from_pylist(rows, schema=arrow))
-    connection.execute(f"INSERT INTO {schema}{name} BY NAME SELECT * FROM new_rows")  # noqa: S608
+    connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM new_rows")  # noqa: S608
     connection.unregister("new_rows")
 
 

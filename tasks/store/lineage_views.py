@@ -18,6 +18,7 @@ The walk is a lateral join, since DuckDB pushes filters below it, and not into a
 docs/adr/0031-views-of-lineage.md). Views hold no rows, so they are as new as the tables.
 """
 
+import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -165,6 +166,17 @@ _DOWN: Final = f"""
 _QUERIES: Final = {"lineage_up": (_UP, _FROM_UP), "lineage_down": (_DOWN, _FROM_DOWN)}
 _OF_ROW: Final = "SELECT a.fingerprint, a.kind, a.name, a.content_digest, a.content_id, a.status"
 _OF_GIVEN: Final = f"SELECT * FROM ({ALL_ARTIFACTS}) WHERE fingerprint = given"  # noqa: S608
+
+
+_CAN_NAME: Final = re.compile(r"lineage|query|sql|show|describe|pragma|information_schema|duckdb_|pg_", re.I)
+
+
+def may_name_views(sql: str) -> bool:
+    """Whether a question can reach the views or the table functions.
+
+    It has their names, or what takes names and statements as text, or what lists tables.
+    """
+    return _CAN_NAME.search(sql) is not None
 
 
 def make_views(connection: "DuckDBPyConnection") -> None:

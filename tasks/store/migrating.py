@@ -94,11 +94,12 @@ def check_version(connection: "DuckDBPyConnection", *, empty: bool = False) -> b
     return True
 
 
-def make_tables(connection: "DuckDBPyConnection") -> None:
-    """Make the tables and views in an empty database."""
+def make_tables(connection: "DuckDBPyConnection", *, lineage: bool = True) -> None:
+    """Make the tables in an empty database, and the views of lineage."""
     connection.execute("BEGIN")
     _create(connection, ALL_TABLES)
-    make_views(connection)
+    if lineage:
+        make_views(connection)
     connection.execute("INSERT INTO catalog_version VALUES (?)", [VERSION])
     connection.execute("COMMIT")
 
@@ -150,10 +151,10 @@ def _create(connection: "DuckDBPyConnection", tables: Iterable[str]) -> None:
 
 
 def _found_columns(connection: "DuckDBPyConnection") -> dict[str, dict[str, str]]:
-    """Return the columns of each table of the current database, in their order."""
+    """Return the columns of each table of the databases that are open, in their order."""
     listed = (
         "SELECT table_name, column_name, data_type FROM duckdb_columns() "
-        "WHERE database_name = current_database() ORDER BY table_name, column_index"
+        "WHERE NOT internal AND schema_name = 'main' ORDER BY table_name, column_index"
     )
     found: dict[str, dict[str, str]] = {}
     for table, column, sql_type in connection.execute(listed).fetchall():

@@ -47,6 +47,7 @@ from tokmill.tasks.store.migrating import (
     EarlierCatalogError,
     NewerCatalogError,
 )
+from tokmill.tasks.store.stamps import look_over
 from tokmill.tasks.store.storage import STORAGE
 
 if TYPE_CHECKING:
@@ -90,14 +91,18 @@ class Snapshot:
         self._large_bytes = large_bytes
         self._most_beside = most_beside
 
-    def answered(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
+    def answered(self, ask: Callable[["DuckDBPyConnection"], T], *, lineage: bool = True) -> T:
         """Query the catalog as it is now; a broken one is made again.
+
+        Args:
+            ask: is given a connection to it.
+            lineage: whether it may use the views of lineage.
 
         Raises:
             StoreError: DuckDB rejects the query, or runs out of space.
         """
         try:
-            return self._ask(ask)
+            return self._ask(ask, lineage=lineage)
         except EarlierCatalogError:
             return self._ask_again(self.sync, ask)
         except BrokenCatalogError as error:
@@ -182,14 +187,14 @@ class Snapshot:
         if was_empty and (num_files := num_indexed(connection)):
             self._say(f"catalog {self._path} was empty; it is made again from {num_files} files of the store")
 
-    def _ask(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
+    def _ask(self, ask: Callable[["DuckDBPyConnection"], T], *, lineage: bool) -> T:
         """Query the snapshot, with what is new beside it; or update it first, if that is little work."""
         STORAGE.pull(self._path)
         if not has_snapshot(self._path):
-            with private() as connection:
-                if not find_difference(connection, self._layout):  # a query must not create a store
-                    return ask(connection)
-            return self._ask_again(partial(self.replace, self._question_wait, self._sync), ask)
+            if look_over(self._layout, {}).stamps:
+                return self._ask_again(partial(self.replace, self._question_wait, self._sync), ask)
+            with private(lineage=lineage) as connection:  # a query must not create a store
+                return ask(connection)
         unread = list[str]()
         with reading(self._path) as connection:
             difference = find_difference(connection, self._layout)
@@ -201,7 +206,7 @@ class Snapshot:
                 if is_same or is_beside:
                     self._say_each(unread)
                     if not is_same:
-                        show_beside(connection, self._layout, difference, read, self._say)
+                        show_beside(connection, self._layout, difference, read, self._say, lineage=lineage)
                     return ask(connection)
         return self._ask_updated(ask)
 

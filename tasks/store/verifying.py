@@ -15,7 +15,7 @@ from tokmill.tasks.store.indexing import sync_files
 from tokmill.tasks.store.integrity import Problem, problems
 from tokmill.tasks.store.labels import ALIASES, LABELS, named_files, read_name
 from tokmill.tasks.store.layout import RECORD_FILE, Layout, printable
-from tokmill.tasks.store.migrating import EarlierCatalogError, check_version
+from tokmill.tasks.store.migrating import ALL_TABLES, EarlierCatalogError, check_version
 from tokmill.tasks.store.storage import STORAGE
 from tokmill.tasks.store.tables import KEYS, rows_of
 from tokmill.tasks.store.tombstones import tombstone
@@ -68,7 +68,7 @@ def _wrong_catalog(layout: Layout) -> Iterator[Problem]:
     if not has_snapshot(layout.catalog):
         return
     try:
-        with private() as connection:
+        with private(lineage=False) as connection:
             sync_files(connection, layout, lambda line: None, adopt=False)  # unreadable ones are known
             with attached(connection, layout.catalog):
                 check_version(connection)
@@ -83,7 +83,7 @@ def _differences(connection: "DuckDBPyConnection", layout: Layout) -> Iterator[P
     listed = "SELECT key, path, mtime_ns, size FROM {}.catalog_files ORDER BY path"
     now, seen = (
         {key: rest for key, *rest in connection.execute(listed.format(name)).fetchall()}
-        for name in ("memory", "snapshot")
+        for name in ("scratch", "snapshot")
     )
     changed = _changed_keys(connection)
     for key, (path, *stamp) in seen.items():
@@ -115,9 +115,9 @@ def _changed_keys(connection: "DuckDBPyConnection") -> dict[str, list[str]]:
     """Return, by a file's key, the tables in which its rows differ from the catalog's."""
     changed: dict[str, list[str]] = {}
     for table, key in KEYS.items():
-        now, seen = f"FROM memory.{table}", f"FROM snapshot.{table}"  # names are constants of the package
-        only_here, only_there = f"({now} EXCEPT ALL {seen})", f"({seen} EXCEPT ALL {now})"
-        apart = f"SELECT {key} FROM {only_here} UNION SELECT {key} FROM {only_there}"  # noqa: S608
+        both = f"SELECT *, 1 AS times FROM scratch.{table} UNION ALL SELECT *, -1 FROM snapshot.{table}"  # noqa: S608
+        same_row = ", ".join(ALL_TABLES[table])  # names are constants of the package
+        apart = f"SELECT DISTINCT {key} FROM ({both}) GROUP BY {same_row} HAVING sum(times) <> 0"  # noqa: S608
         for (owner,) in connection.execute(apart).fetchall():
             changed.setdefault(owner, []).append(table)
     return changed

@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.test_tasks.store_stages import WriteParams, ask, ask_joined, catalog_rows, stage_of
+from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.catalog import Catalog
@@ -69,6 +70,34 @@ def test_new_rows_are_seen_beside_the_snapshot_as_a_rebuild_would_give_them(stor
     store.catalog.rebuild()
     assert snapshot_of(store) != written
     assert catalog_rows(store, "letters") == beside
+
+
+@pytest.mark.parametrize(
+    "views",
+    [
+        "Lineage_Down",
+        "query('FROM line' || 'age_down')",
+        "query_table('line' || 'age_down')",
+        "lineage_down((SELECT fingerprint FROM artifacts WHERE name = 'web/0'))",
+    ],
+)
+def test_lineage_has_what_is_new_however_a_question_names_it(store, views):
+    written = snapshot_of(store)
+    first = store.resolve("text/web/0")
+    store.realize(ask_joined("more", first, store.realize(ask("web/2", text="d")).ref))
+    wanted = f"SELECT user_name FROM {views} WHERE fingerprint = '{first.fingerprint}' ORDER BY ALL"
+    assert store.catalog.ask(wanted).rows == [("all",), ("more",)]
+    assert store.catalog.query(wanted) == [{"user_name": "all"}, {"user_name": "more"}]
+    assert snapshot_of(store) == written
+
+
+def test_a_wrong_question_beside_the_snapshot_is_an_error_and_harms_nothing(store):
+    written = snapshot_of(store)
+    store.realize(ask("web/2", text="d"))
+    with pytest.raises(StoreError, match="DuckDB rejects the query"):
+        store.catalog.query("SELECT nothing FROM runs")
+    assert [row["name"] for row in store.list("text")] == ["web/0", "web/1", "web/2"]
+    assert snapshot_of(store) == written
 
 
 def test_a_changed_run_replaces_its_rows_beside_the_snapshot(store):

@@ -1,11 +1,14 @@
 """DuckDB, as tokmill opens it, loads no extension, whatever the query or setting."""
 
 import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import duckdb
 import pytest
 
-from tokmill.tasks.core.database import connect
+from tokmill.tasks.core.database import connect, scratch_database
 
 EXTENSION_SETTINGS = """
     SELECT name FROM duckdb_settings()
@@ -72,3 +75,63 @@ def test_built_in_formats_work(connection, tmp_path):
     assert connection.execute(f"FROM read_parquet('{tmp_path / 'n.parquet'}')").fetchall() == [(1,)]
     with connect(threads=1) as one:
         assert one.execute("SELECT current_setting('threads')").fetchall() == [(1,)]
+
+
+OPEN = "SELECT database_name FROM duckdb_databases() WHERE NOT internal ORDER BY ALL"
+FORKING = """
+import os, sys
+from tokmill.tasks.core.database import scratch_database
+
+def answer():
+    with scratch_database() as connection:
+        return connection.execute("SELECT count(*) FROM range(1000000) AS r(n) GROUP BY n % 2").fetchall()
+
+asked = answer()
+child = os.fork()
+if child == 0:
+    sys.exit(answer() != asked)  # with all that an interpreter does at its end
+_, status = os.waitpid(child, 0)
+sys.exit(os.waitstatus_to_exitcode(status) or answer() != asked)
+"""
+
+
+def filled_with_a_table(connection, tmp_path):
+    connection.execute(f"ATTACH '{tmp_path / 'other.duckdb'}' AS other")
+    connection.execute("CREATE TABLE left_over AS SELECT 1 AS n")
+
+
+class TestScratch:
+    def test_nothing_of_a_block_is_left_for_the_next(self, tmp_path):
+        with scratch_database() as connection:
+            filled_with_a_table(connection, tmp_path)
+            connection.execute("DETACH other")
+        with scratch_database() as connection:
+            assert connection.execute("SELECT table_name FROM duckdb_tables()").fetchall() == []
+            assert connection.execute(OPEN).fetchall() == [("memory",), ("scratch",)]
+
+    def test_nothing_of_a_block_that_fails_is_left(self, tmp_path):
+        def failing():
+            with scratch_database() as connection:
+                filled_with_a_table(connection, tmp_path)
+                connection.execute("BEGIN")
+                connection.execute("FROM nothing")
+
+        with pytest.raises(duckdb.CatalogException):
+            failing()
+        with scratch_database() as connection:
+            assert connection.execute("SELECT table_name FROM duckdb_tables()").fetchall() == []
+            assert connection.execute(OPEN).fetchall() == [("memory",), ("scratch",)]
+
+    def test_threads_do_not_see_each_other_s(self):
+        def counted(number):
+            with scratch_database() as connection:
+                connection.execute(f"CREATE TABLE mine AS SELECT {number} AS n")
+                return connection.execute("FROM mine").fetchall()
+
+        with ThreadPoolExecutor(8) as threads:
+            assert list(threads.map(counted, range(40))) == [[(number,)] for number in range(40)]
+
+    def test_a_fork_asks_as_its_parent_does(self):
+        """DuckDB's threads are not in a fork, where a connection of the parent would wait for them."""
+        command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORKING]
+        assert subprocess.run(command, check=False, timeout=120).returncode == 0
