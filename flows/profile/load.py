@@ -19,6 +19,7 @@ from tokmill.flows.profile.files import (
     read_layers,
     with_absolute_paths,
 )
+from tokmill.flows.profile.given import as_toml
 from tokmill.flows.profile.model import Profile
 from tokmill.flows.profile.overrides import overrides_table
 from tokmill.flows.profile.problems import place, problems_of, profile_error
@@ -62,7 +63,8 @@ def profile_of(
     """Make a profile of a table like that of a TOML file; None stands for "not set".
 
     Args:
-        table: the sections. Relative file patterns start at the working directory.
+        table: the sections; paths, tuples and arrays are taken, too (`given`). Relative file patterns start
+            at the working directory.
         name: the profile's name, if the table has none.
         overrides: see `load_profile`.
 
@@ -74,7 +76,7 @@ def profile_of(
             f"profile '{name}': extends={table['extends']!r} is for files; name that profile, with overrides"
         )
     layered = Layered()
-    layered.merge(with_absolute_paths(_without_none(table), Path.cwd()), TABLE)
+    layered.merge(with_absolute_paths(_without_none(as_toml(table)), Path.cwd()), TABLE)
     layered.table.setdefault("name", name)
     return _loaded(layered, str(layered.table["name"]), overrides, frozenset())
 

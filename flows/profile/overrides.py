@@ -11,6 +11,7 @@ from typing import Any
 
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.profile.files import MAX_DEPTH, Table, beyond_limits, limit_problem
+from tokmill.flows.profile.given import as_toml
 
 
 def overrides_table(overrides: Iterable[str] | Mapping[str, Any]) -> Table:
@@ -22,7 +23,7 @@ def overrides_table(overrides: Iterable[str] | Mapping[str, Any]) -> Table:
     Raises:
         ProfileError: one has no `=` or no dotted key, or one sets a key as a value and another as a table.
     """
-    pairs = overrides.items() if isinstance(overrides, Mapping) else map(parse_override, overrides)
+    pairs = as_toml(overrides).items() if isinstance(overrides, Mapping) else map(parse_override, overrides)
     table: Table = {}
     for key, value in pairs:
         _put(table, _key_path(key), value, f"{key}={value}")

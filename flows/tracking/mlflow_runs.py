@@ -2,11 +2,13 @@
 
 The run is in MLflow from its start. Parameters are the resolved profile by dotted names
 (`pack.sequence_length`), metrics the figures of each stage's artifact (`packed.padding_share`); shards have
-none of their own.
+none of their own. A character that MLflow takes in no name, as a rule of normalization may have in its own,
+is written by its number (`train.normalization_rules.u00AD`).
 """
 
 import json
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -23,8 +25,10 @@ from tokmill.tasks.core.stage import ArtifactRef, Scalar
 
 _STATUS: Final[Mapping[End, str]] = {"completed": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 _PARAMS_AT_ONCE: Final = 100
-_METRICS_AT_ONCE: Final = 1000
-_LONGEST_PARAM: Final = 6000
+_METRICS_AT_ONCE: Final = 900
+"""A request has at most 1000 entries, tags among them."""
+_LONGEST_PARAM, _LONGEST_NAME = 6000, 250
+_REFUSED: Final = re.compile(r"[^\w.\- ]")
 _SECONDS, _HURRIED_SECONDS = 120.0, 1.5
 
 
@@ -99,7 +103,8 @@ class MLflowRun:
         experiment = _experiment(client, self._wanted.experiment or begun.experiment or begun.profile)
         began = round(attempt.began.timestamp() * 1000)
         self._id = client.create_run(experiment, began, tags, begun.name).info.run_id
-        params = [Param(name, value[:_LONGEST_PARAM]) for name, value in flat(begun.parameters).items()]
+        given = {_named(name): value[:_LONGEST_PARAM] for name, value in flat(begun.parameters).items()}
+        params = [Param(name, value) for name, value in given.items()]
         for first in range(0, len(params), _PARAMS_AT_ONCE):
             client.log_batch(self._id, params=params[first : first + _PARAMS_AT_ONCE])
 
@@ -109,6 +114,8 @@ class MLflowRun:
         metrics = [Metric(name, value, now, 0) for name, value in _numbers(ref.kind, record.metrics)]
         tags = [RunTag(f"tokmill.artifact.{ref.kind}", record.reference)]
         self._opened.log_batch(self._id, metrics=metrics[:_METRICS_AT_ONCE], tags=tags)
+        for first in range(_METRICS_AT_ONCE, len(metrics), _METRICS_AT_ONCE):
+            self._opened.log_batch(self._id, metrics=metrics[first : first + _METRICS_AT_ONCE])
 
     def _upload(self) -> None:
         with tempfile.TemporaryDirectory(prefix="tokmill-mlflow-") as folder:
@@ -151,10 +158,15 @@ def _experiment(client: MlflowClient, name: str) -> str:
         return str(found.experiment_id)
 
 
+def _named(name: str) -> str:
+    """Return a name that MLflow takes: no slashes either, since it treats names as paths."""
+    return _REFUSED.sub(lambda found: f"u{ord(found[0]):04X}", name)[:_LONGEST_NAME]
+
+
 def _numbers(kind: str, metrics: Mapping[str, Scalar]) -> Iterator[tuple[str, float]]:
     for name, value in metrics.items():
         if isinstance(value, int | float) and not isinstance(value, bool):
-            yield f"{kind}.{name}", float(value)
+            yield _named(f"{kind}.{name}"), float(value)
 
 
 def _report(attempt: Attempt, audit: ArtifactRef, out: Path) -> Path:

@@ -11,6 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -21,7 +22,8 @@ from tests.test_flows.commands import clean_environment
 from tokmill.flows.errors import ProfileError, UsageError
 from tokmill.flows.library.running import FinishedRun
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.store.runs import Begun
+from tokmill.tasks.store.run_tables import as_json
+from tokmill.tasks.store.runs import Begun, read_run, run_path
 
 NASTY = "<script>alert('x')</script>&\"日本"
 
@@ -90,6 +92,43 @@ def test_overrides_of_both_forms_are_taken_together(folder: Path) -> None:
         ("train", "vocab_size"),
         ("balance", "temperature"),
     }
+
+
+def test_values_of_python_are_what_a_file_would_say(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    plain = {"files": [str(folder / "one.txt")], "format": "lines"}
+    sources = [
+        plain,
+        *(plain | {"files": files} for files in (("one.txt",), [Path("one.txt")], pd.Series(["one.txt"]))),
+        plain | {"files": np.array(["one.txt"])},
+    ]
+    runs = [
+        tokmill.run(
+            {"name": "own", "sources": {"web": source}, "train": {"vocab_size": size}},
+            store=tmp_path / "store",
+            prefect=False,
+            until="balance",
+            balance={"temperature": np.float32(1.5)},
+        )
+        for source, size in zip(sources, (290, np.int64(290), 290, 290, 290), strict=True)
+    ]
+
+    assert {run.artifacts["balance"].ref for run in runs} == {runs[0].artifacts["balance"].ref}
+    assert (
+        len({as_json(read_run(run_path(run.store.layout.runs, run.run_id)).parameters) for run in runs}) == 1
+    )
+
+
+def test_a_set_is_refused_since_its_order_would_change_token_ids(folder: Path, tmp_path: Path) -> None:
+    table = {
+        "name": "own",
+        "sources": {"web": {"files": [folder / "one.txt"]}},
+        "train": {"special_tokens": {"<|a|>", "<|b|>"}},
+    }
+    with pytest.raises(ProfileError, match=r"train\.special_tokens is a set"):
+        tokmill.run(table, store=tmp_path / "store", prefect=False)
 
 
 def test_tables_are_arrow_pandas_polars_and_rows(done: FinishedRun) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import tokmill
 from tests.test_flows.commands import clean_environment, free_port
 from tests.test_flows.corpora import write_project
 from tests.test_flows.served import POLL
@@ -108,6 +109,31 @@ def test_a_local_store_needs_no_server(tmp_path: Path) -> None:
     (found,) = logged(where, "smoke")
     assert found.info.status == "FINISHED"
     assert told.notes == []
+
+
+def test_names_that_mlflow_refuses_and_any_number_of_figures_are_taken(tmp_path: Path) -> None:
+    many, where = range(1001), f"sqlite:///{tmp_path}/mlflow.db"
+    for number in many:
+        (tmp_path / f"{number}.txt").write_text(f"text of source {number}", "utf-8")
+    table = {
+        "name": "own",
+        "sources": {f"s{number}": {"files": [str(tmp_path / f"{number}.txt")]} for number in many},
+        "train": {
+            "family": "unigram",
+            "mode": "sentencepiece",
+            "normalization_rules": {"½": "1/2", "/": "x", "“": "'"},
+        },
+        "mlflow": {"tracking_uri": where, "artifacts": []},
+    }
+    made = tokmill.run(table, store=tmp_path / "store", prefect=False, until=["balance"])
+
+    (found,) = logged(where, "own")
+    rules = {name.rpartition(".")[2]: text for name, text in found.data.params.items() if ".normal" in name}
+    assert rules == {"½": "1/2", "u002F": "x", "u201C": "'"}
+    figures = made.artifacts["balance"].figures
+    numbers = {f"balance.{name}" for name, value in figures.items() if isinstance(value, int | float)}
+    assert len(numbers) > 1000
+    assert numbers <= set(found.data.metrics)
 
 
 def test_a_server_that_is_not_there_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
