@@ -106,6 +106,7 @@ def _document(moved: "Moved", dry_run: bool) -> dict[str, object]:
         "num_bytes": moved.num_bytes,
         "artifacts": artifacts,
         "relabelled": dict(moved.relabelled),
+        "damaged": [str(problem) for problem in moved.damaged],
         "restored": [left.record.reference for left in moved.restored],
         "runs": moved.runs,
         "aliases": moved.aliases,
@@ -122,6 +123,8 @@ def _show(moved: "Moved", location: str, dry_run: bool) -> None:
     )
     for before, after in moved.relabelled:
         say(f"{before} is {after} there: its label was taken")
+    for problem in moved.damaged:
+        say(f"{problem} there; it {'would be' if dry_run else 'was'} set aside, and copied again")
     for left in moved.restored:
         again = "would be" if dry_run else "is"
         say(f"{left.record.reference} {again} there again; it had been {left.words}")

@@ -11,8 +11,9 @@
     removed     of an artifact that is no longer in the first store, the tombstone comes along
 
 What else the other store has already stays as it is. So a push that was killed is repeated, and only the
-rest is copied; a store is whole at every moment. An artifact that the other store has with other content is
-left alone, and named. The first store may be read-only.
+rest is copied; a store is whole at every moment. Sizes of files are compared, as before every reuse: what is
+damaged there is set aside, and copied. An artifact that the other store has with other content is left alone,
+and named. The first store may be read-only.
 """
 
 import errno
@@ -26,12 +27,14 @@ from typing import Literal, NamedTuple, TypeAlias
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store.digest import FileEntry, digest_file
 from tokmill.tasks.store.durable import reported_as
+from tokmill.tasks.store.integrity import Problem, examine
 from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.mirrors import url_of
 from tokmill.tasks.store.publish import commit, sweep, workspace
 from tokmill.tasks.store.record import Record
 from tokmill.tasks.store.runs import Run, read_run, run_path
-from tokmill.tasks.store.storage import STORAGE, holding
+from tokmill.tasks.store.shelf import Shelf
+from tokmill.tasks.store.storage import STORAGE, DamagedError, holding
 from tokmill.tasks.store.store import Store
 from tokmill.tasks.store.tombstones import Tombstone, tombstone
 from tokmill.tokenizer.core.stopping import raise_if_stopped
@@ -79,6 +82,7 @@ class Moved:
     Attributes:
         artifacts: each record, and what became of it.
         relabelled: artifacts whose label was taken: the name here, and there.
+        damaged: what was wrong with artifacts there that are copied again.
         restored: artifacts that had been removed from the other store, by their tombstones there.
         runs, aliases: what was copied of them.
         kept: aliases that the other store has for another artifact.
@@ -86,6 +90,7 @@ class Moved:
 
     artifacts: list[tuple[Record, What]] = field(default_factory=list)
     relabelled: list[tuple[str, str]] = field(default_factory=list)
+    damaged: list[Problem] = field(default_factory=list)
     restored: list[Tombstone] = field(default_factory=list)
     runs: list[str] = field(default_factory=list)
     aliases: list[str] = field(default_factory=list)
@@ -116,7 +121,8 @@ def move(
     Raises:
         StoreError: an artifact is damaged here or arrives damaged, or the other store cannot be written.
     """
-    moved = Moved(artifacts=[(record, _what(source, target, record)) for record in cargo.records])
+    moved = Moved()
+    moved.artifacts += [(record, _what(source, target, record, moved.damaged)) for record in cargo.records]
     buried = (tombstone(target.layout, record.kind, record.fingerprint) for record in moved.of("copy"))
     moved.restored += [left for left in buried if left is not None]
     if dry_run:
@@ -154,12 +160,15 @@ def _kept(source: Store, fingerprints: Sequence[str]) -> Iterator[None]:
         yield
 
 
-def _what(source: Store, target: Store, record: Record) -> What:
+def _what(source: Store, target: Store, record: Record, damaged: list[Problem]) -> What:
     place = target.layout.artifact(record.kind, record.fingerprint)
+    is_here = source.holds(record.ref)
     if STORAGE.is_file(place / RECORD_FILE):
-        there = target.read(record.kind, record.fingerprint)
-        return "there" if there.content_digest == record.content_digest else "other content"
-    return "copy" if source.holds(record.ref) else "removed"
+        found = examine(place, "sizes") if is_here else target.read(record.kind, record.fingerprint)
+        if isinstance(found, Record):
+            return "there" if found.content_digest == record.content_digest else "other content"
+        damaged.append(found)
+    return "copy" if is_here else "removed"
 
 
 def _send(source: Store, target: Store, record: Record, moved: Moved) -> None:
@@ -168,7 +177,10 @@ def _send(source: Store, target: Store, record: Record, moved: Moved) -> None:
     lock = STORAGE.lock(target.layout.locks / f"{record.kind}-{record.fingerprint}.lock")
     with holding(lock, lambda who: None), reported_as(f"{record.reference} cannot be copied"):
         if STORAGE.is_file(place / RECORD_FILE):
-            return
+            found = examine(place, "sizes")
+            if isinstance(found, Record):
+                return
+            Shelf(target.layout, target.catalog).set_aside(place, found, lambda line: None)
         label = target.names.find(record.kind, record.name, record.fingerprint)
         if label is None and target.names.restore(record.kind, record.name, record.label, record.fingerprint):
             label = record.label
@@ -176,7 +188,7 @@ def _send(source: Store, target: Store, record: Record, moved: Moved) -> None:
         copy = record.model_copy(update={"label": label})
         if label != record.label:
             moved.relabelled.append((record.reference, copy.reference))
-        folder = source.path(record.ref)
+        folder = _fetched(source, record)
         try:
             with workspace(target.layout) as out:
                 _copy_files(folder, out, copy)
@@ -186,6 +198,24 @@ def _send(source: Store, target: Store, record: Record, moved: Moved) -> None:
         _check_there(target, place, copy)
     label_path = target.names.label_path(record.kind, record.name, label)
     target.catalog.register_publication(place / RECORD_FILE, label_path)
+
+
+def _fetched(source: Store, record: Record) -> Path:
+    """Return the folder of an artifact with local files; damage is told, but nothing is set aside here.
+
+    Raises:
+        StoreError: it is damaged, or is no longer there.
+    """
+    folder = source.layout.artifact(record.kind, record.fingerprint)
+    source.record(record.ref)
+    try:
+        STORAGE.fetch(folder, None)
+    except DamagedError as error:
+        raise StoreError(
+            f"{record.reference}: {error.filename} {error.strerror}; push it to {source.location} from a "
+            "store that has it sound, or make it again"
+        ) from error
+    return folder
 
 
 def _copy_files(folder: Path, out: Path, record: Record) -> None:

@@ -54,7 +54,7 @@ class Shelf:
         if isinstance(found, Record):
             return found.ref.model_copy(update={"name": request.name})
         if owned:
-            self._set_aside(place, found, say)
+            self.set_aside(place, found, say)
             return None
         lock = self.lock(kind, owner)
         try:
@@ -77,7 +77,7 @@ class Shelf:
         try:
             if lock.try_acquire():
                 try:
-                    self._set_aside(place, found, said.append)
+                    self.set_aside(place, found, said.append)
                 finally:
                     lock.release()
         except StoreError as error:  # a store that may only be read
@@ -90,10 +90,20 @@ class Shelf:
             return False
         place = self.layout.artifact(known.kind, known.fingerprint)
         changed = f"content {known.content_digest[:16]} before, {record.content_digest[:16]} now"
-        self._set_aside(place, f"{known.kind}/{known.name}: it was made again with other {changed}", say)
+        self.set_aside(place, f"{known.kind}/{known.name}: it was made again with other {changed}", say)
         return True
 
-    def _set_aside(self, place: Path, found: Problem | str, say: Report) -> None:
+    def set_aside(self, place: Path, found: Problem | str, say: Report) -> None:
+        """Move what lies at the place of an artifact to the damaged ones; the caller holds its lock.
+
+        Args:
+            place: the artifact's.
+            found: what is wrong with it.
+            say: receives a line about it.
+
+        Raises:
+            StoreError: it cannot be moved.
+        """
         folder = self.layout.damaged / place.parent.name
         with reported_as(f"{found}, and it cannot be set aside"):
             STORAGE.make_folder(folder)

@@ -149,6 +149,38 @@ def test_a_run_that_was_tried_again_replaces_its_copy_and_no_later_one(here, the
     assert len(there.catalog.query(states)) == 4
 
 
+@pytest.mark.parametrize("harm", ["a file is gone", "a file was cut", "the record is broken"])
+def test_what_is_damaged_there_is_set_aside_and_copied_again(here, there, harm):
+    pushed(here, there)
+    given = here.resolve("text/given")
+    place = there.path(given)
+    if harm == "a file is gone":
+        (place / "text.txt").unlink()
+    else:
+        (place / ("text.txt" if "file" in harm else "record.json")).write_text("{")
+    assert there.verify() != []
+
+    (problem,) = pushed(here, there, dry_run=True).damaged
+    moved = pushed(here, there)
+
+    assert moved.damaged == [problem]
+    assert names(moved.of("copy")) == ["given"]
+    assert there.verify() == []
+    assert there.record(given) == here.record(given)
+    assert [row["name"] for row in there.list("text", "given")] == ["given"]
+    assert len(list((there.layout.damaged / "text").iterdir())) == 1
+    assert pushed(here, there).of("copy") == []
+
+
+def test_what_is_damaged_there_and_no_longer_here_stays(here, there):
+    pushed(here, there)
+    made = here.resolve("joined/made")
+    (there.path(made) / "text.txt").write_text("")
+    here.remove(made)
+    assert pushed(here, there).damaged == []
+    assert there.holds(made)
+
+
 def test_what_was_removed_there_and_comes_again_is_told(here, there):
     made = here.resolve("joined/made")
     pushed(here, there)
@@ -217,6 +249,45 @@ def test_to_a_bucket_and_back(here, there, bucket, tmp_path, monkeypatch):
     assert len(pushed(away, there, "joined/made").of("copy")) == 2
     assert there.verify() == []
     assert there.record(here.resolve("joined/made")) == here.record(here.resolve("joined/made"))
+
+
+@pytest.mark.objects
+def test_a_bucket_that_lost_a_file_gets_it_back(here, bucket, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKMILL_CACHE", str(tmp_path / "cache"))
+    away = Store.open(f"{bucket.url}/team")
+    pushed(here, away)
+    keys = bucket.keys()
+    lost = next(key for key in keys if key.startswith("team/files/joined/"))
+    bucket.delete(lost)
+
+    monkeypatch.setenv("TOKMILL_CACHE", str(tmp_path / "another machine's"))
+    away = Store.open(f"{bucket.url}/team")
+    moved = pushed(here, away)
+
+    assert [problem.artifact for problem in moved.damaged] == ["joined/made@v1"]
+    assert set(keys) <= {*bucket.keys()}
+    assert away.verify() == []
+    assert pushed(here, away).of("copy") == []
+
+
+@pytest.mark.objects
+def test_a_pull_leaves_a_bucket_as_it_is_though_a_file_is_damaged(here, there, bucket, tmp_path, monkeypatch):
+    monkeypatch.setenv("TOKMILL_CACHE", str(tmp_path / "cache"))
+    pushed(here, Store.open(f"{bucket.url}/team"))
+    before = bucket.keys()
+    bucket.put(next(key for key in before if key.startswith("team/files/joined/")), b"xyz!")
+    monkeypatch.setenv("TOKMILL_CACHE", str(tmp_path / "another machine's"))
+    away = Store.open(f"{bucket.url}/team")
+
+    for _ in "twice":
+        with pytest.raises(StoreError, match=r"joined/made@v1: .*text\.txt .*; push .* that has it sound"):
+            pushed(away, there)
+
+    assert bucket.keys() == before
+    assert there.verify() == []
+    assert pushed(here, away).damaged != []
+    assert "made" in names(pushed(away, there).of("copy"))
+    assert there.verify() == []
 
 
 @pytest.mark.objects
