@@ -115,6 +115,21 @@ class Names:
             STORAGE.replace(path, _encode(fingerprint))
         return path
 
+    def tag_if_free(self, kind: str, name: str, alias: str, fingerprint: str) -> Path | None:
+        """Point `alias` at `fingerprint` unless it points somewhere; return the alias's file if it was free.
+
+        Of two that do so at once, on machines of which neither has listed the other's, one succeeds.
+        """
+        check_alias(alias)
+        check_name(name)
+        path = self._layout.names(ALIASES, kind, name) / f"{_MARK}{alias}"
+        with reported_as(f"alias {kind}/{name}@{alias} cannot be written"):
+            try:
+                STORAGE.create(path, _encode(fingerprint))
+            except FileExistsError:
+                return None
+        return path
+
     def references(self) -> list[str]:
         """Return every `kind/name` that has a label, sorted."""
         tree = self._layout.root / LABELS

@@ -271,10 +271,19 @@ def _names(target: Store, cargo: Cargo, moved: Moved, *, dry_run: bool) -> None:
             continue
         if there is not None and not one.is_asked_for:
             moved.kept.append(said)
-            continue
-        moved.aliases.append(said)
-        if not dry_run:
-            target.catalog.register(target.names.tag(one.kind, one.name, one.alias, one.fingerprint))
+        elif dry_run or _alias_given(target, one):
+            moved.aliases.append(said)
+        elif target.names.aliases(one.kind, one.name).get(one.alias) != one.fingerprint:
+            moved.kept.append(said)
+
+
+def _alias_given(target: Store, one: Named) -> bool:
+    """Give an alias; whether that was done, since somebody else may have given it meanwhile."""
+    give = target.names.tag if one.is_asked_for else target.names.tag_if_free
+    path = give(one.kind, one.name, one.alias, one.fingerprint)
+    if path is not None:
+        target.catalog.register(path)
+    return path is not None
 
 
 def _runs(source: Store, target: Store, runs: Iterable[str], moved: Moved) -> None:

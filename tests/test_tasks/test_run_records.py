@@ -192,6 +192,7 @@ def test_lists_are_filtered_and_sorted(store: Store) -> None:
     assert ids("bytes_per_token", descending=False, complete=True) == ["one", "two"]
     assert ids("t", descending=True) == ["two", "one", "three"]  # as numbers: 10 > 2 > 1
     assert ids("mix.method", descending=False) == ["two", "one", "three"]
+    assert ids("mix.method", descending=True, complete=True) == ["one", "two"]
     assert ids("seconds", descending=False)[-1] == "three"  # which has not ended
     (row,) = list_runs(store.catalog, RunFilter(profile="q"), [best, Column("parameter", "t")])
     assert row["values"] == {"audit.bytes_per_token": 4.5, "t": 10}

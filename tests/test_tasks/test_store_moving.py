@@ -271,6 +271,26 @@ def test_a_bucket_that_lost_a_file_gets_it_back(here, bucket, tmp_path, monkeypa
 
 
 @pytest.mark.objects
+def test_an_alias_that_another_push_gave_meanwhile_stays(here, bucket, tmp_path, monkeypatch):
+    """The index of the bucket was listed before; so it was at the start of a push that takes an hour."""
+    own = Store.open(tmp_path / "own")
+    own.tag(own.realize(ask_joined("made", own.realize(ask("own", text="z")).ref)).ref, "prod")
+    here.tag(here.resolve("joined/made"), "prod")
+    monkeypatch.setenv("TOKMILL_CACHE", str(tmp_path / "one machine's"))
+    away = Store.open(f"{bucket.url}/team")
+    cargo = cargo_of(here, ())
+    assert away.names.aliases("joined", "made") == {}
+    monkeypatch.setenv("TOKMILL_CACHE", str(tmp_path / "another machine's"))
+    assert pushed(own, Store.open(f"{bucket.url}/team")).aliases == ["joined/made@prod"]
+
+    moved = move(here, away, cargo, str)
+
+    assert (moved.aliases, moved.kept) == ([], ["joined/made@prod"])
+    assert away.resolve("joined/made@prod") == own.resolve("joined/made")
+    assert away.verify() == []
+
+
+@pytest.mark.objects
 def test_a_pull_leaves_a_bucket_as_it_is_though_a_file_is_damaged(here, there, bucket, tmp_path, monkeypatch):
     monkeypatch.setenv("TOKMILL_CACHE", str(tmp_path / "cache"))
     pushed(here, Store.open(f"{bucket.url}/team"))
