@@ -55,6 +55,8 @@ def arrays_of(values: Any, where: str) -> "Iterator[pa.Array]":
 def named_columns(texts: Any, what: str = "texts") -> dict[str, Any]:
     """Return columns by source, whose name is text also where it was a number; a single one is `text`.
 
+    Groups of pandas and polars are keyed by tuples, also where they are by one column; that is the name then.
+
     Raises:
         UsageError: there is none, or two have the same name.
     """
@@ -62,11 +64,15 @@ def named_columns(texts: Any, what: str = "texts") -> dict[str, Any]:
         return {"text": texts}
     if not texts:
         raise UsageError(f"{what} names no source; use e.g. {{'web': df['text']}}")
-    named = {str(name): column for name, column in texts.items()}
+    named = {str(_alone(name)): column for name, column in texts.items()}
     if len(named) < len(texts):
         names = ", ".join(map(repr, texts))
         raise UsageError(f"{what} names a source twice, as number and as text: {names}; rename one")
     return named
+
+
+def _alone(name: Any) -> Any:
+    return name[0] if isinstance(name, tuple) and len(name) == 1 else name
 
 
 def _check_column(values: Any, where: str) -> None:
@@ -78,6 +84,8 @@ def _check_column(values: Any, where: str) -> None:
         named = getattr(getattr(values, "schema", None), "names", None)  # Arrow's, whose `columns` hold texts
         names = ", ".join(map(str, list(named if isinstance(named, list) else values.columns)[:8]))
         raise UsageError(f"{where} is a frame with the columns {names}; pass one of them, e.g. df['text']")
+    if isinstance(values, Mapping):
+        raise UsageError(f"{where} is a table, of which only the keys would be read; pass one of its columns")
     if isinstance(values, Set):
         raise UsageError(f"{where} is a set, whose rows have no order; pass a list, e.g. sorted(texts)")
     if not isinstance(values, Iterable) and not hasattr(values, "__arrow_c_array__"):
@@ -118,7 +126,10 @@ def _of_numpy(values: Any, where: str) -> "pa.Array | None":
     import numpy as np  # noqa: PLC0415
     import pyarrow as pa  # noqa: PLC0415
 
-    items = np.asarray(values)
+    try:
+        items = np.asarray(values)
+    except ValueError as error:  # groups of a DataFrame, say, which are of several lengths
+        raise UsageError(f"{where} is of type {type(values).__name__}, and must be one column") from error
     if items.ndim != 1:
         raise UsageError(f"{where} has the shape {items.shape}, and must be one-dimensional")
     if items.dtype.kind == "U":

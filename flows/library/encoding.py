@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -122,8 +122,18 @@ class EncodedColumn:
         stats = self._corpus.source_stats(self.source)
         return stats.num_documents + stats.num_quarantined
 
-    def __getitem__(self, row: int) -> Ids:
-        wanted = range(len(self))[row]
+    @overload
+    def __getitem__(self, row: SupportsIndex) -> Ids: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[Ids]: ...
+    def __getitem__(self, row: SupportsIndex | slice) -> Ids | list[Ids]:
+        """Return the ids of a row, or a list of those of several."""
+        if isinstance(row, slice):
+            return [self[place] for place in range(*row.indices(len(self)))]
+        try:
+            wanted = range(len(self))[row]
+        except IndexError as error:
+            raise IndexError(f"there is no row {row}; the column has {len(self):,}") from error
         return self.ids[self.offsets[wanted] : self.offsets[wanted + 1]]
 
     def __repr__(self) -> str:

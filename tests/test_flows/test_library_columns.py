@@ -114,6 +114,8 @@ WRONG = {
     "a frame": (pd.DataFrame({"id": [1], "body": ["a"]}), "id, body"),
     "Arrow's table": (pa.table({"id": [1], "body": ["the text"]}), "the columns id, body;"),
     "Arrow's batch": (pa.record_batch({"id": [1], "body": ["the text"]}), "the columns id, body;"),
+    "groups": (pd.DataFrame({"k": [1, 1, 2], "t": ["a", "b", "c"]}).groupby("k")["t"], "SeriesGroupBy"),
+    "a table": ({"b": ["the text"]}, "only the keys"),
     "a set": ({"a", "b"}, "no order"),
     "two dimensions": (np.array([["a"]]), "(1, 1)"),
     "no iterable": (5, "of type int"),
@@ -169,7 +171,10 @@ def test_sources_may_be_named_by_the_keys_of_a_grouping() -> None:
 
     named = named_columns({year: rows["text"] for year, rows in frame.groupby("year")})
 
-    assert {name: texts_of(column) for name, column in named.items()} == {"2024": ["a", "c"], "2025": ["b"]}
+    by_tuples = named_columns({year: rows["text"] for year, rows in frame.groupby(["year"])})
+
+    for found in (named, by_tuples):
+        assert {name: texts_of(each) for name, each in found.items()} == {"2024": ["a", "c"], "2025": ["b"]}
 
 
 def test_two_sources_that_would_have_the_same_name_are_refused() -> None:

@@ -109,6 +109,10 @@ def test_a_row_has_the_ids_of_the_tokenizer_and_the_end_of_the_document(tok: Tra
     assert ids.arrow().to_pylist() == [row or None for row in rows]
     assert ids.arrow().type == pa.large_list(pa.uint16())
     assert [None if row is None else row.tolist() for row in ids.to_pandas()] == [row or None for row in rows]
+    assert [row.tolist() for row in ids[1:]] == rows[1:]
+    assert [row.tolist() for row in ids[-1:-9:-2]] == rows[-1:-9:-2]
+    with pytest.raises(IndexError, match="there is no row 4; the column has 4"):
+        ids[4]
     assert (ids[-1].tolist(), ids.num_tokens, ids.figures["num_dropped_documents"]) == (
         rows[-1],
         sum(map(len, rows)),
