@@ -16,6 +16,7 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from typing import Any, TypeAlias, get_args
 
@@ -249,7 +250,7 @@ def _fields(profile: Profile | None, name: str) -> dict[str, Schema]:
     """Return the fields of a section; none if the profile has no use for it."""
     if profile is not None and not _used(profile, name):
         return {}
-    model = Profile.model_json_schema()["$defs"]
+    model = _schemas()
     described: dict[str, Schema] = model[_MODELS[name]]["properties"]
     values = _values(profile, name)
     fields = {}
@@ -273,6 +274,13 @@ _MODELS = {
 }
 
 
+@cache  # it takes as long as all else of a form, and a form asks for it once per section
+def _schemas() -> Mapping[str, Schema]:
+    """Return the schemas of the profile's tables, by the names of their models; nobody changes them."""
+    schemas: Mapping[str, Schema] = Profile.model_json_schema()["$defs"]
+    return schemas
+
+
 def _used(profile: Profile, name: str) -> bool:
     trains = profile.training() is not None
     return {"train": trains, "balance": trains, "tokenizer": not trains}.get(name, True)
@@ -285,7 +293,7 @@ def _values(profile: Profile | None, name: str) -> dict[str, Any]:
     return {} if section is None else dict(section.model_dump(mode="json", exclude_none=True))
 
 
-def _plain(field: Schema, value: Any, profile: Profile | None, model: Schema) -> Schema | None:
+def _plain(field: Schema, value: Any, profile: Profile | None, model: Mapping[str, Schema]) -> Schema | None:
     """Return a field that Prefect's pages show as one, with the profile's value; None if there is none."""
     options = [one for one in field.get("anyOf", [field]) if one["type"] != "null"]
     by_name = next((one for one in options if "additionalProperties" in one), None)
@@ -297,7 +305,7 @@ def _plain(field: Schema, value: Any, profile: Profile | None, model: Schema) ->
         return _points(value or [], profile)
     rules = {rule: plain[rule] for rule in _RULES if rule in plain}
     if items is not None:
-        rules["items"] = items
+        rules["items"] = dict(items)
     return rules if value is None else rules | {"default": value}
 
 
