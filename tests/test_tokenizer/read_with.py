@@ -1,7 +1,7 @@
 """Encode texts with another library, in whichever environment it is installed.
 
-`python read_with.py LIBRARY` says the library's version; `python read_with.py LIBRARY tokenizer.json` reads a
-JSON list of texts from standard input and writes the list of their ids.
+`python read_with.py LIBRARY` says the library's version; `python read_with.py LIBRARY FILE…` reads a JSON
+list of texts from standard input, and writes the list of their ids with each tokenizer file.
 """
 
 import ctypes
@@ -76,8 +76,12 @@ def main(library: str, *paths: str) -> None:
     if not paths:
         sys.stdout.write(importlib.metadata.version(library))
         return
-    encode = encoder(library, paths[0])
-    json.dump([encode(text) for text in json.load(sys.stdin)], sys.stdout)
+    texts = json.load(sys.stdin)
+    found = []
+    for path in paths:
+        encode = encoder(library, path)
+        found.append([encode(text) for text in texts])
+    json.dump(found, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,7 @@
 """GGUF's tokenizer section: ids of the vocabulary's other format, llama.cpp's, and nothing but our errors."""
 
-import json
-import os
 import random
 import struct
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +13,7 @@ from tests.test_tokenizer.conftest import TRAINING_TEXTS, like_bert, ntrex, trai
 from tests.test_tokenizer.gguf_files import write_gguf
 from tests.test_tokenizer.test_fuzz import rounds
 from tests.test_tokenizer.test_fuzz_files import use, with_other_bytes
+from tests.test_tokenizer.test_readers import PYTHON, ids_of_each, version
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.byte_bpe.formats.gguf import PRE_TOKENIZERS
@@ -35,7 +32,6 @@ NASTY = [
         "x_y(z){return !q;}\t\t// c",
     ),
 ]
-PYTHON = os.environ.get("TOKMILL_READERS", sys.executable)
 LIBRARY = "xllamacpp"
 
 
@@ -372,16 +368,11 @@ def test_berts_published_vocabulary_is_restored(shared_data: Path, tmp_path: Pat
     assert tok.encode(text) == published.encode(text)
 
 
-def ids_of_llama_cpp(path: Path, texts: list[str]) -> list[list[int]]:
-    """The ids that llama.cpp gives, with the tokens that it puts around texts."""
-    worker = Path(__file__).with_name("read_with.py")
-    asked = subprocess.run([PYTHON, worker, LIBRARY], capture_output=True, text=True, check=False)
-    if asked.returncode:
+def ids_of_llama_cpp(paths: list[Path], texts: list[str]) -> list[list[list[int]]]:
+    """The ids that llama.cpp gives with each file, with the tokens that it puts around texts."""
+    if version(LIBRARY) is None:
         pytest.skip(f"no {LIBRARY} in {PYTHON}; CONTRIBUTING.md says how to install it")
-    command = [PYTHON, str(worker), LIBRARY, str(path)]
-    done = subprocess.run(command, input=json.dumps(texts).encode(), capture_output=True, check=True)
-    ids: list[list[int]] = json.loads(done.stdout)
-    return ids
+    return ids_of_each(LIBRARY, paths, texts)
 
 
 @pytest.mark.readers
@@ -390,9 +381,10 @@ def test_llama_cpp_gives_our_ids(name: str, tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "model.gguf", small_file(name))
     tok = tokenizer.load(path)
     texts = [*TRAINING_TEXTS[:3], *NASTY]
-    assert ids_of_llama_cpp(path, texts) == [tok.encode(text, add_special_tokens=True) for text in texts]
+    assert ids_of_llama_cpp([path], texts) == [[tok.encode(text, add_special_tokens=True) for text in texts]]
 
 
+MARK = regex.compile(r"\p{M}")
 APPROXIMATED = ("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2", "tekken")
 """Of these, llama.cpp's own expressions leave marks out of words."""
 
@@ -404,10 +396,13 @@ def test_llama_cpp_gives_our_ids_with_every_split_pattern(shared_data: Path, tmp
     texts = [*NASTY, *(line for text in ntrex(shared_data).values() for line in text.split("\n")[:25])]
     lines = r"[^\n]+|\n+"  # so that merges lie across all places that a pattern could cut
     source = tokenizer.train(texts, vocab_size=4000, split_pattern=lines, special_tokens=["<|end|>"])
-    without_marks = [text for text in texts if not regex.search(r"\p{M}", text)]
-    for pre in PRE_TOKENIZERS:
-        content = of_byte_bpe(source, pre) | {"tokenizer.ggml.add_bos_token": False}
-        path = write_gguf(tmp_path / "model.gguf", content)
-        compared = without_marks if pre in APPROXIMATED else texts
-        expected = tokenizer.load(path).encode_batch(compared, as_text=True).to_lists()
-        assert ids_of_llama_cpp(path, compared) == expected, pre
+    without_bos = {"tokenizer.ggml.add_bos_token": False}
+    paths = {
+        pre: write_gguf(tmp_path / f"{pre}.gguf", of_byte_bpe(source, pre) | without_bos)
+        for pre in PRE_TOKENIZERS
+    }
+    theirs = ids_of_llama_cpp([*paths.values()], texts)
+    for (pre, path), their_ids in zip(paths.items(), theirs, strict=True):
+        compared = [i for i, text in enumerate(texts) if pre not in APPROXIMATED or not MARK.search(text)]
+        expected = tokenizer.load(path).encode_batch([texts[i] for i in compared], as_text=True).to_lists()
+        assert [their_ids[i] for i in compared] == expected, pre

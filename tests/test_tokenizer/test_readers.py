@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -62,8 +63,8 @@ TEXTS = [
 def answer(*arguments: str, given: str = "") -> str:
     """What the worker says."""
     command = [PYTHON, str(WORKER), *arguments]
-    done = subprocess.run(command, input=given, capture_output=True, text=True, check=True, encoding="utf-8")
-    return done.stdout
+    done = subprocess.run(command, input=given.encode(), capture_output=True, check=True)
+    return done.stdout.decode()  # what else it says need not be text
 
 
 @lru_cache
@@ -89,7 +90,13 @@ def reader(request: pytest.FixtureRequest) -> str:
 
 def ids_of(library: str, file: Path, texts: list[str]) -> list[list[int]]:
     """The ids that a library gives."""
-    ids: list[list[int]] = json.loads(answer(library, str(file), given=json.dumps(texts)))
+    (ids,) = ids_of_each(library, [file], texts)
+    return ids
+
+
+def ids_of_each(library: str, files: Sequence[Path], texts: Sequence[str]) -> list[list[list[int]]]:
+    """The ids that a library gives with each of some files, in one process."""
+    ids: list[list[list[int]]] = json.loads(answer(library, *map(str, files), given=json.dumps(texts)))
     return ids
 
 
