@@ -19,7 +19,8 @@ def as_toml(given: Any, where: str = "") -> Any:
         where: its dotted key, for errors.
 
     Raises:
-        ProfileError: it is a set, whose order would differ from one process to the next.
+        ProfileError: it is a set, whose order would differ from one process to the next, or an integer of
+            more than 64 bits.
     """
     if isinstance(given, Mapping):
         return {key: as_toml(value, f"{where}.{key}" if where else str(key)) for key, value in given.items()}
@@ -27,6 +28,8 @@ def as_toml(given: Any, where: str = "") -> Any:
         return [as_toml(value, where) for value in given]
     if isinstance(given, Set):
         raise ProfileError(f"{where} is a set, which has no order; write a list")
+    if isinstance(given, int) and not -(1 << 63) <= given < 1 << 64:
+        raise ProfileError(f"{where}: the number has {given.bit_length()} bits; use one of at most 64")
     if isinstance(given, os.PathLike):
         return os.fspath(given)
     to_list = getattr(given, "tolist", None)  # of numpy's scalars and arrays, Arrow's arrays, pandas' Series

@@ -6,6 +6,7 @@ began with, and `run_annotations` one per tag and note that came later (`tasks.s
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
@@ -152,8 +153,16 @@ def flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]
 
 def scalar_columns(value: object) -> Row:
     """Return a value's columns: numbers in both (the text is exact), all else in the second only."""
-    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    number = _double(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
     return {"value": number, "text": value if isinstance(value, str) else as_json(value)}
+
+
+def _double(number: float) -> float:
+    """Return a number as a double; an integer beyond all of them, which a record may hold, as an infinity."""
+    try:
+        return float(number)
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
 
 
 def scalar_of(number: float | None, text: str) -> Scalar:

@@ -131,6 +131,22 @@ def test_a_set_is_refused_since_its_order_would_change_token_ids(folder: Path, t
         tokmill.run(table, store=tmp_path / "store", prefect=False)
 
 
+@pytest.mark.parametrize("how", ["a section", "an override"])
+def test_a_number_of_more_than_64_bits_is_refused_before_anything_is_recorded(
+    folder: Path, tmp_path: Path, how: str
+) -> None:
+    table = {"name": "own", "sources": {"web": {"files": [folder / "one.txt"]}}, "train": {"vocab_size": 290}}
+    given: dict[str, Any] = {"overrides": {"mix.total_tokens": 10**400}}
+    if how == "a section":
+        given = {"mix": {"total_tokens": 2**64}}
+    with pytest.raises(
+        ProfileError, match=r"mix\.total_tokens: the number has \d+ bits; use one of at most 64"
+    ):
+        tokmill.run(table, store=tmp_path / "store", prefect=False, **given)
+
+    assert not (tmp_path / "store").exists()
+
+
 def test_tables_are_arrow_pandas_polars_and_rows(done: FinishedRun) -> None:
     runs = done.store.runs()
 

@@ -199,7 +199,16 @@ def test_lists_are_filtered_and_sorted(store: Store) -> None:
 
 
 def test_values_are_listed_as_they_were_recorded(store: Store) -> None:
-    recorded = {"big": 2**53 + 1, "most": 2**63 - 1, "no": False, "share": 0.5, "whole": 3.0, "word": "x"}
+    recorded = {
+        "huge": 10**400,
+        "least": -(10**400),
+        "big": 2**53 + 1,
+        "most": 2**63 - 1,
+        "no": False,
+        "share": 0.5,
+        "whole": 3.0,
+        "word": "x",
+    }
     begin(store, "r", parameters=recorded)
     columns = find_columns(store.catalog, recorded)
 
