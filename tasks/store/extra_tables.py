@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 FOLDER = "catalog"
 _TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_FILE = re.compile(r"catalog/([^/]+)\.parquet")
 _OWN = ALL_TABLES.keys() | VIEWS.keys()
 
 
@@ -106,16 +107,16 @@ def stale_tables(
 
 def _wanted(connection: "DuckDBPyConnection", layout: Layout) -> dict[str, list[Part]]:
     rows = connection.execute(
-        "SELECT regexp_extract(path, '^catalog/([^/]+)[.]parquet$', 1) AS table_name, "
-        "kind, fingerprint, digest, path FROM files JOIN artifacts USING (fingerprint) "
-        "WHERE starts_with(path, 'catalog/') AND table_name <> '' ORDER BY ALL"
+        "SELECT kind, fingerprint, digest, path FROM files JOIN artifacts USING (fingerprint) "
+        "WHERE starts_with(path, 'catalog/')"
     ).fetchall()
     tables: dict[str, list[Part]] = {}
-    for table, kind, fingerprint, digest, path in rows:
-        if not _is_extra(table):
+    for kind, fingerprint, digest, path in sorted(rows):
+        found = _FILE.fullmatch(path)
+        if found is None or not _is_extra(found[1]):
             continue
         part = Part(kind, fingerprint, digest, layout.artifact(kind, fingerprint) / path)
-        tables.setdefault(table, []).append(part)
+        tables.setdefault(found[1], []).append(part)
     return tables
 
 

@@ -30,7 +30,7 @@ from tokmill.tasks.store.stamps import (
     sure_times,
 )
 from tokmill.tasks.store.storage import STORAGE
-from tokmill.tasks.store.tables import KEYS, TABLES, Rows, rows_of
+from tokmill.tasks.store.tables import KEYS, TABLES, TREES, Rows, rows_of
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -210,12 +210,18 @@ def _delete(connection: "DuckDBPyConnection", paths: Sequence[str]) -> None:
     """Delete the rows of these files; keys of different tables never coincide."""
     # The names in these statements are constants of the package; what varies is a parameter.
     known = "FROM catalog_files WHERE path IN (SELECT unnest($paths::VARCHAR[]))"
-    keys = connection.execute(f"SELECT key {known}", {"paths": list(paths)}).fetchall()
-    if not keys:  # nothing but new files, as after a publication
+    found = connection.execute(
+        f"SELECT key, split_part(path, '/', 1) {known}", {"paths": list(paths)}
+    ).fetchall()
+    if not found:  # nothing but new files, as after a publication
         return
+    keys: dict[str, list[str]] = {tree: [] for tree in TREES.values()}
+    for owner, tree in found:
+        keys[tree if tree in keys else ""].append(owner)
     for name, key in KEYS.items():
-        stale = f"DELETE FROM {name} WHERE {key} IN (SELECT unnest($keys::VARCHAR[]))"  # noqa: S608
-        connection.execute(stale, {"keys": [key for (key,) in keys]})
+        if of_tree := keys[TREES[name]]:
+            stale = f"DELETE FROM {name} WHERE {key} IN (SELECT unnest($keys::VARCHAR[]))"  # noqa: S608
+            connection.execute(stale, {"keys": of_tree})
     connection.execute(f"DELETE {known}", {"paths": list(paths)})
 
 
