@@ -123,7 +123,7 @@ def move(
     """
     moved = Moved()
     moved.artifacts += [(record, _what(source, target, record, moved.damaged)) for record in cargo.records]
-    buried = (tombstone(target.layout, record.kind, record.fingerprint) for record in moved.of("copy"))
+    buried = (target.tombstone(record.kind, record.fingerprint) for record in moved.of("copy"))
     moved.restored += [left for left in buried if left is not None]
     if dry_run:
         _names(target, cargo, moved, dry_run=True)
