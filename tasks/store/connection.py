@@ -251,7 +251,7 @@ def attached(connection: "DuckDBPyConnection", path: Path) -> Iterator[None]:
     with ExitStack() as stack:
         try:
             _attach(connection, path, "(READ_ONLY, TYPE DUCKDB)")
-        except duckdb.OperationalError as error:
+        except (duckdb.OperationalError, duckdb.BinderException) as error:  # DuckDB 1.4.0 raises the latter
             if not any(sign in str(error) for sign in _TAKEN):
                 raise
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tokmill-catalog-"))
