@@ -6,7 +6,8 @@ directory can exist, and the configuration is locked. All code opens DuckDB thro
 rejects any other way.
 
 DuckDB takes longer to start than to answer most questions, so a process keeps one that has nothing open
-(`scratch_database`), and closes it before it forks, since DuckDB's threads are not in the fork.
+(`scratch_database`), and closes it before it forks, since DuckDB's threads are not in the fork. That helps
+from DuckDB 2 on; DuckDB 1 ends a fork that opens it if its parent has ever done so.
 """
 
 import atexit
