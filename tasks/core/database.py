@@ -30,7 +30,7 @@ _NO_EXTENSIONS: Final[dict[str, str | bool]] = {
     "extension_directory": f"{os.devnull}/no-extensions",  # below a file, so there can be no such folder
 }
 _MAGIC: Final = slice(8, 12), b"DUCK"
-_idle: list["DuckDBPyConnection"] = []  # at most a few, each without any database but its own, empty one
+_idle: list["DuckDBPyConnection"] = []  # each without any database but its own, empty one
 _MOST_IDLE: Final = 1
 
 

@@ -144,7 +144,7 @@ def list_runs(
         tags=TAGS_OF_RUNS,
         joins="".join(_joined(place, column) for place, column in enumerate(shown)),
         order=", ".join([*keys, "r.started DESC", "r.run_id", "r.attempt DESC"]),
-        complete=f" AND {[by, *texts][-1]} IS NOT NULL" if complete else "",
+        complete=f" AND {texts[0] if texts else by} IS NOT NULL" if complete else "",
         limit="ALL" if limit is None else int(limit),
     )
     given = {name: getattr(where, name) for name in RunFilter.__dataclass_fields__}

@@ -19,9 +19,8 @@ _LOWER = np.uint64(0xFFFFFFFF)
 
 
 @kernel(inline=True)
-def product(one: int, other: int) -> tuple[np.uint64, np.uint64]:
-    """Return the upper and the lower 64 bits of a product of two numbers below 2^63."""
-    a, b = np.uint64(one), np.uint64(other)
+def product(a: np.uint64, b: np.uint64) -> tuple[np.uint64, np.uint64]:
+    """Return the upper and the lower 64 bits of a product of two words."""
     a_low, a_high, b_low, b_high = a & _LOWER, a >> _HALF, b & _LOWER, b >> _HALF
     low = a_low * b_low
     middle = a_high * b_low + (low >> _HALF)
@@ -32,21 +31,11 @@ def product(one: int, other: int) -> tuple[np.uint64, np.uint64]:
 @kernel(inline=True)
 def triple(one: int, two: int, three: int) -> tuple[np.uint64, np.uint64, np.uint64]:
     """Return the 192 bits of a product of three numbers below 2^63, the highest first."""
-    high, low = product(one, two)
-    carried, lowest = product_of_words(low, np.uint64(three))
-    highest, middle = product_of_words(high, np.uint64(three))
+    high, low = product(np.uint64(one), np.uint64(two))
+    carried, lowest = product(low, np.uint64(three))
+    highest, middle = product(high, np.uint64(three))
     middle += carried
     return highest + (np.uint64(1) if middle < carried else np.uint64(0)), middle, lowest
-
-
-@kernel(inline=True)
-def product_of_words(a: np.uint64, b: np.uint64) -> tuple[np.uint64, np.uint64]:
-    """Return the upper and the lower 64 bits of a product of any two words."""
-    a_low, a_high, b_low, b_high = a & _LOWER, a >> _HALF, b & _LOWER, b >> _HALF
-    low = a_low * b_low
-    middle = a_high * b_low + (low >> _HALF)
-    other_middle = a_low * b_high + (middle & _LOWER)
-    return a_high * b_high + (middle >> _HALF) + (other_middle >> _HALF), other_middle << _HALF | low & _LOWER
 
 
 @kernel(inline=True)

@@ -211,9 +211,9 @@ def _abreast(heads: Sequence[str], of: Callable[[Sequence[int]], str]) -> str:
 def _side_by_side(caption: str, heads: Sequence[str], lines: Sequence[Line]) -> str:
     if not lines:
         return gap("Nothing differs.")
+    rows = [{"": line.name, **_cells(heads, line)} for line in lines]
 
     def of(places: Sequence[int]) -> str:
-        rows = [{"": line.name, **_cells(heads, line)} for line in lines]
         return table(f"{caption} that differ", rows, {"": "name", **{heads[k]: heads[k] for k in places}})
 
     return _abreast(heads, of)
