@@ -101,6 +101,14 @@ def init(
         typer.Option(metavar="GLOB", help="Files or folders to leave out; may be given several times."),
     ] = None,
     encoding: Annotated[str, typer.Option(help="Encoding of the files, e.g. shift_jis.")] = "utf-8",
+    text_columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--text-column",
+            metavar="NAME=COLUMN",
+            help="The column of a source's documents, e.g. qa=context; default: chosen by its rows.",
+        ),
+    ] = None,
     vocab_size: Annotated[int, typer.Option(min=257, help="Tokens in the vocabulary.")] = 32_000,
     sequence_length: Annotated[int, typer.Option(min=8, help="Tokens per packed sequence.")] = 2048,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
@@ -117,7 +125,11 @@ def init(
             overwrite=force,
             exclude=exclude or (),
             encoding=encoding,
+            text_columns=text_columns or (),
         )
     rows = [(one.name, str(one.num_files), one.seen.options["format"], one.seen.remark) for one in drafted]
-    draw(table(("source", "files", "format", "because"), rows, right=("files",)))
+    draw(table(("source", "files", "format", "because"), rows, right=("files",), wrap=True))
+    say("")
+    documents = [(one.name, document) for one in drafted for document in one.seen.documents]
+    draw(table(("source", "a document begins with"), documents))
     say(f"\nwrote {path}\n\nnext:\n  tokmill plan {path}\n  tokmill run {path}")

@@ -1,9 +1,8 @@
 """`tokmill init`: drafts a profile from existing files."""
 
-import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ from typing import Any
 from pydantic import ValidationError
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.profile.sniffing import Seen, sniff_all
+from tokmill.flows.profile.sniffing import Seen, sniff
+from tokmill.flows.profile.writing import toml_key, toml_value
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.resolving import resolve_files
 from tokmill.tasks.formats.text.sources import UTF_8, SourceSpec
@@ -66,19 +66,24 @@ def draft_profile(
     overwrite: bool,
     exclude: Sequence[str] = (),
     encoding: str = UTF_8,
+    text_columns: Sequence[str] = (),
 ) -> list[DraftedSource]:
     """Write a profile for `sources` (`name=glob`) and return them with the files and formats found.
 
     Raises:
         UsageError: the file exists and `overwrite` is not set, or a source is not of the form `name=glob`,
-            matches no file, or has no text.
+            matches no file, or has no text; or one of `text_columns` is not of the form `name=column`.
     """
     _require_free(path, overwrite)
+    patterns_by_name = _by_name(sources)
+    chosen = _columns(text_columns, patterns_by_name)
     common: dict[str, Any] = {"exclude": list(exclude)} if exclude else {}
     common |= {"encoding": encoding} if encoding != UTF_8 else {}
-    drafted = [_draft(name, patterns, path, common) for name, patterns in _by_name(sources).items()]
+    drafted = [
+        _draft(name, patterns, path, common, chosen.get(name)) for name, patterns in patterns_by_name.items()
+    ]
     text = _TEMPLATE.format(
-        description=json.dumps(f"Drafted from {', '.join(source.name for source in drafted)}."),
+        description=toml_value(f"Drafted from {', '.join(source.name for source in drafted)}."),
         sources="".join(_source_table(source) for source in drafted),
         vocab_size=vocab_size,
         sequence_length=sequence_length,
@@ -113,23 +118,43 @@ def _by_name(sources: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
-def _draft(name: str, patterns: Sequence[str], path: Path, common: Mapping[str, Any]) -> DraftedSource:
+def _columns(text_columns: Sequence[str], sources: Collection[str]) -> dict[str, str]:
+    """Return source → text column."""
+    found: dict[str, str] = {}
+    for given in text_columns:
+        name, _, column = given.partition("=")
+        if name not in sources or not column:
+            raise UsageError(
+                f"init: --text-column {given!r} must be source=column, where source is one of "
+                f"{', '.join(sources)}; write e.g. --text-column {next(iter(sources))}=text"
+            )
+        found[name] = column
+    return found
+
+
+def _draft(
+    name: str, patterns: Sequence[str], path: Path, common: Mapping[str, Any], text_column: str | None
+) -> DraftedSource:
     """Find a source's files, relative to the working directory, and detect their format."""
     try:
         spec = SourceSpec(files=list(patterns), **common)
         files, _ = resolve_files(spec, Path.cwd(), _NoDigests(), source=name)
-        seen = sniff_all([located(file.value["path"]) for file in files], spec.encoding)
     except ValidationError as error:
         raise UsageError(f"init: {error.errors()[0]['msg'].removeprefix('Value error, ')}") from error
     except SourceError as error:
         raise UsageError(f"init: {error}") from error
+    try:
+        found = [located(file.value["path"]) for file in files]
+        seen = sniff(found, spec.encoding, source=name, text_column=text_column)
+    except SourceError as error:
+        raise UsageError(f"init: source '{name}': {error}") from error
     excluded = [
         _from(path.parent, one) if "/" in one.rstrip("/") else one for one in common.get("exclude", ())
     ]
     options = {**({"exclude": excluded} if excluded else {}), **seen.options}
     options |= {"encoding": spec.encoding} if spec.encoding != UTF_8 else {}
-    found = [_from(path.parent, pattern) for pattern in patterns]
-    return DraftedSource(name, found, len(files), replace(seen, options=options))
+    relative = [_from(path.parent, pattern) for pattern in patterns]
+    return DraftedSource(name, relative, len(files), replace(seen, options=options))
 
 
 def _from(folder: Path, pattern: str) -> str:
@@ -141,11 +166,7 @@ def _from(folder: Path, pattern: str) -> str:
 
 def _source_table(source: DraftedSource) -> str:
     files = "1 file" if source.num_files == 1 else f"{source.num_files:,} files"
-    lines = [f"\n[sources.{_key(source.name)}]  # {files}; {source.seen.remark}"]
+    lines = [f"\n[sources.{toml_key(source.name)}]  # {files}; {source.seen.remark}"]
     entries: Mapping[str, Any] = {"files": list(source.patterns), **source.seen.options}
-    lines += [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in entries.items()]
+    lines += [f"{key} = {toml_value(value)}" for key, value in entries.items()]
     return "\n".join(lines) + "\n"
-
-
-def _key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'

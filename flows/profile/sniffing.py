@@ -1,4 +1,4 @@
-"""Detects a file's format and its text column from the first record.
+"""Detects the format of a source's files and their text column, by a sample of some of them.
 
 Only for drafting a profile; a run never guesses.
 """
@@ -7,23 +7,35 @@ import codecs
 import csv
 import io
 import json
-from collections.abc import Mapping, Sequence
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from itertools import chain, islice
+from typing import Any, NamedTuple, TypeAlias
 
+from tokmill.flows.profile.text_column import beginning, choose_columns
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.compression import BrokenArchiveError, blocks
 from tokmill.tasks.formats.text.opening import size_of
-from tokmill.tasks.formats.text.sources import UTF_8, ReadOptions, format_of, inner_suffix
+from tokmill.tasks.formats.text.sources import UTF_8, WITH_COLUMNS, ReadOptions, format_of, inner_suffix
 from tokmill.tasks.remote.location import Location
 
-_TEXT_NAMES = ("text", "content", "body", "document", "raw_content", "article", "sentence", "message")
-_ID_NAMES = ("id", "doc_id", "document_id", "uuid", "url")
 _END_OF_DOCUMENT = "<|endoftext|>"
 _MANY_BYTES = 16 << 20
-# The first record must be within these.
-_BEGINNING_BYTES = 4 << 20
+_MOST_FILES = 8
+_MOST_TRIED = 64
+_MOST_ROWS = 4000
+# Read of the beginning of a file; the second where no record ends in the first.
+_BEGINNINGS = (4 << 20, 64 << 20)
+# Numbers of any length, whose values are of no concern.
+_JSON = json.JSONDecoder(parse_int=float)
+_BETWEEN = re.compile(r"[\s,]*")
+
+# Names of columns, and rows.
+_Rows: TypeAlias = tuple[Sequence[str], Sequence[Mapping[str, object]]]
 
 
 @dataclass(frozen=True)
@@ -33,142 +45,184 @@ class Seen:
     Attributes:
         options: keys and values for the source's table in the draft.
         remark: the reason for the choice, in a few words.
+        documents: the beginnings of two documents.
     """
 
     options: Mapping[str, Any]
     remark: str
+    documents: tuple[str, ...] = ()
 
 
-def sniff_all(paths: Sequence[Location], encoding: str = UTF_8) -> Seen:
-    """Inspect the first of a source's files; if formats differ, each file's suffix decides.
+class _Sample(NamedTuple):
+    """Some rows of a file."""
+
+    path: Location
+    names: Sequence[str]
+    rows: Sequence[Mapping[str, object]]
+
+
+def sniff(
+    paths: Sequence[Location], encoding: str = UTF_8, *, source: str = "s", text_column: str | None = None
+) -> Seen:
+    """Inspect some of a source's files; if formats differ, each file's suffix decides on its own.
+
+    Args:
+        paths: the files.
+        encoding: their encoding.
+        source: the source's name, for errors.
+        text_column: the column of the documents, if the user names it.
 
     Raises:
-        SourceError: a suffix is not of a text format, or the first file cannot be read.
+        SourceError: a suffix is not of a text format, a file cannot be read or lacks a column, no column has
+            text, or several may be the documents'.
     """
     formats = sorted({format_of(path.name, ReadOptions()) for path in paths})
-    return sniff(paths[0], encoding) if len(formats) == 1 else Seen({"format": "auto"}, " and ".join(formats))
+    tables = [path for path in paths if format_of(path.name, ReadOptions()) in WITH_COLUMNS]
+    if not tables:
+        return _seen_text(paths, encoding)
+    samples = _samples(tables, encoding)
+    rows = [row for sample in samples for row in sample.rows]
+    choice = choose_columns(rows, source, text_column, file=samples[0].path.name)
+    _require_column(choice.text, samples)
+    options = {"format": formats[0] if len(formats) == 1 else "auto", "text_column": choice.text}
+    if choice.identifier and all(choice.identifier in sample.names for sample in samples):
+        options["id_column"] = choice.identifier
+    several = f"{' and '.join(formats)}; " if len(formats) > 1 else ""
+    return Seen(options, f"{several}{choice.reason}", choice.documents)
 
 
-def sniff(path: Location, encoding: str = UTF_8) -> Seen:
-    """Inspect the beginning of a file.
-
-    Raises:
-        SourceError: the suffix is not of a text format, no column has text, or the file cannot be read.
-    """
-    kind = format_of(path.name, ReadOptions())
-    if kind == "text":
-        return _seen_text(path, encoding)
-    record = _first_record(path, kind, encoding)
-    if not record:
-        return Seen({"format": kind}, "no record found")
-    chats = [name for name, value in record.items() if _is_chat(value)]
-    text, why = _text_column(record)
-    if text is None:
-        problem = f"{chats[0]!r} has chats, lists of messages" if chats else "no column has text"
-        raise SourceError(
-            f"{path.name}: {problem}, but a document is one text; write the text to a column first "
-            f"(columns: {', '.join(record)})"
-        )
-    identifier = next((name for name in _ID_NAMES if name in record and name != text), None)
-    options = {"format": kind, "text_column": text} | ({"id_column": identifier} if identifier else {})
-    seen = f"columns {', '.join(record)}; {text} {why}"
-    return Seen(options, seen + "".join(f"; {name} has chats and is left out" for name in chats))
-
-
-def _seen_text(path: Location, encoding: str) -> Seen:
-    start = _beginning(path, encoding)
-    if _END_OF_DOCUMENT in start:
+def _seen_text(paths: Sequence[Location], encoding: str) -> Seen:
+    starts = {path: start for path in _spread(paths) if (start := _beginning(path, encoding)[0])}
+    path, start = next(iter(starts.items()), (paths[0], ""))
+    if any(_END_OF_DOCUMENT in start for start in starts.values()):
         options = {"format": "delimited", "delimiter": _END_OF_DOCUMENT}
-        return Seen(options, f"{_END_OF_DOCUMENT} between documents")
+        documents = (one for start in starts.values() for one in start.split(_END_OF_DOCUMENT))
+        return Seen(options, f"{_END_OF_DOCUMENT} between documents", _two(documents))
     if size_of(path) > _MANY_BYTES and "\n" in start:
-        return Seen({"format": "lines"}, f"over {_MANY_BYTES >> 20} MiB: one document per line")
-    return Seen({"format": "text"}, "one document per file")
+        remark = f"over {_MANY_BYTES >> 20} MiB: one document per line"
+        return Seen({"format": "lines"}, remark, _two(start.split("\n")))
+    return Seen({"format": "text"}, "one document per file", _two(starts.values()))
 
 
-def _first_record(path: Location, kind: str, encoding: str) -> dict[str, object]:
-    """Return the first record; for Parquet and Arrow, its columns with an example of their type."""
+def _two(documents: Iterable[str]) -> tuple[str, ...]:
+    return tuple(map(beginning, islice(filter(str.strip, documents), 2)))
+
+
+def _require_column(column: str, samples: Sequence[_Sample]) -> None:
+    having = next((sample.path for sample in samples if column in sample.names), None)
+    for sample in samples:
+        if column not in sample.names:
+            raise SourceError(
+                f"{sample.path} has no column {column!r}, which {having} has (its columns: "
+                f"{', '.join(sample.names)}); leave it out with --exclude "
+                f"{shlex.quote(sample.path.name)}, or make it a source of its own"
+            )
+
+
+def _spread(paths: Sequence[Location]) -> list[Location]:
+    """Return the first file, the last, and some between them."""
+    last = len(paths) - 1
+    return [
+        paths[index] for index in sorted({last * part // (_MOST_FILES - 1) for part in range(_MOST_FILES)})
+    ]
+
+
+def _samples(paths: Sequence[Location], encoding: str) -> list[_Sample]:
+    """Return samples of files that hold a record."""
+    num_rows = _MOST_ROWS // min(len(paths), _MOST_FILES)
+    spread = _spread(paths)
+    tried = [*spread, *(path for path in paths if path not in spread)][:_MOST_TRIED]
+    found = (_sample(path, encoding, num_rows) for path in tried)
+    samples = list(islice((sample for sample in found if sample.rows), _MOST_FILES))
+    if not samples:
+        kind = format_of(paths[0].name, ReadOptions())
+        seen = f"begins with {_beginning(paths[0], encoding)[0][:40]!r}" if size_of(paths[0]) else "is empty"
+        raise SourceError(
+            f"no record of format {kind} at the beginning of {paths[0]}, which {seen}; repair or exclude it"
+        )
+    return samples
+
+
+def _sample(path: Location, encoding: str, num_rows: int) -> _Sample:
+    kind = format_of(path.name, ReadOptions())
     if kind in {"parquet", "arrow"}:
-        return _schema(path, kind)
-    start = _beginning(path, encoding)
-    if kind == "jsonl":
-        return _json_object(next((line for line in start.splitlines() if line.strip()), ""))
-    if kind == "json":
-        return _json_object(start.lstrip().removeprefix("[").lstrip())
-    delimiter = "\t" if inner_suffix(path.name) == ".tsv" else ","
-    rows = (row for row in csv.reader(io.StringIO(start, newline=""), delimiter=delimiter) if row)
-    try:
-        header = next(rows, [])
-        return dict(zip(header, next(rows, [None] * len(header)), strict=False))
-    except csv.Error:  # a field is longer than the beginning
-        return dict.fromkeys(header, "")
+        return _of_table(path, kind, num_rows)
+    for most in _BEGINNINGS:
+        start, is_whole = _beginning(path, encoding, most)
+        names, rows = _ROWS[kind](path, start, is_whole)
+        if rows or is_whole:
+            break
+    return _Sample(path, names, rows[:num_rows])
 
 
-def _json_object(text: str) -> dict[str, object]:
-    """Return the JSON object at the beginning of a text, or an empty one."""
-    try:
-        value, _ = json.JSONDecoder().raw_decode(text.lstrip())
-    except (ValueError, RecursionError):  # a number with thousands of digits is a ValueError
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _schema(path: Location, kind: str) -> dict[str, object]:
-    """Return the columns, each with an example of its type: an empty text, a chat, or None."""
-    import pyarrow as pa  # noqa: PLC0415 - not needed to load a profile
-
-    from tokmill.tasks.formats.text.columnar import BrokenFileError, schema_of  # noqa: PLC0415
+def _of_table(path: Location, kind: str, num_rows: int) -> _Sample:
+    from tokmill.tasks.formats.text.columnar import BrokenFileError, sampled  # noqa: PLC0415 - pyarrow
 
     try:
-        schema = schema_of(path, kind)
+        return _Sample(path, *sampled(path, kind, num_rows))
     except BrokenFileError:
-        return {}
-
-    def example(kind: pa.DataType) -> object:
-        if pa.types.is_dictionary(kind):
-            kind = kind.value_type
-        if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
-            return ""
-        is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
-        return [{}] if is_list and pa.types.is_struct(kind.value_type) else None
-
-    return {field.name: example(field.type) for field in schema}
+        return _Sample(path, (), ())
 
 
-def _is_chat(value: object) -> bool:
-    """Whether a value is a list of messages, as in columns named messages or conversations."""
-    return isinstance(value, list) and bool(value) and all(isinstance(message, dict) for message in value)
+def _json_lines(_path: Location, start: str, is_whole: bool) -> _Rows:
+    lines = start.split("\n")
+    return _objects(_json_values(line) for line in (lines if is_whole else lines[:-1]))
 
 
-def _text_column(record: Mapping[str, object]) -> tuple[str | None, str]:
-    """Return a column with a usual name, else the one with the longest text; and the reason."""
-    texts = {name: value for name, value in record.items() if isinstance(value, str)}
-    if not texts:
-        # A column without a value in the first record may have text in others.
-        empty = next((name for name in _TEXT_NAMES if name in record and record[name] is None), None)
-        return empty, "by its name"
-    if usual := next((name for name in _TEXT_NAMES if name in texts), None):
-        return usual, "by its name"
-    if len(texts) == 1:
-        return next(iter(texts)), "is the only one with text"
-    return max(texts, key=lambda name: len(texts[name])), "has the longest text in the first record"
+def _json_array(_path: Location, start: str, _is_whole: bool) -> _Rows:
+    return _objects([_json_values(start.lstrip().removeprefix("["))])
 
 
-def _beginning(path: Location, encoding: str) -> str:
-    """Return the first characters of a file.
+def _objects(values: Iterable[Iterable[object]]) -> _Rows:
+    rows = [value for value in islice(chain.from_iterable(values), _MOST_ROWS) if isinstance(value, dict)]
+    return list(dict.fromkeys(name for row in rows for name in row)), rows
+
+
+def _json_values(text: str) -> Iterator[object]:
+    """Yield the JSON values at the beginning of a text, between white space and commas."""
+    at = 0
+    with suppress(ValueError, RecursionError):
+        while following := _BETWEEN.match(text, at):
+            value, at = _JSON.raw_decode(text, following.end())
+            yield value
+
+
+def _csv_rows(path: Location, start: str, is_whole: bool) -> _Rows:
+    csv.field_size_limit(min(sys.maxsize, (1 << 31) - 1))
+    delimiter = "\t" if inner_suffix(path.name) == ".tsv" else ","
+    found: list[list[str]] = []
+    with suppress(csv.Error):
+        for row in csv.reader(io.StringIO(start, newline=""), delimiter=delimiter):
+            found += [row] if row else []
+    header, *rows = found or [[]]
+    complete = rows if is_whole else rows[:-1]
+    return header, [dict(zip(header, row, strict=True)) for row in complete if len(row) == len(header)]
+
+
+_ROWS: Mapping[str, Callable[[Location, str, bool], _Rows]] = {
+    "jsonl": _json_lines,
+    "json": _json_array,
+    "csv": _csv_rows,
+}
+
+
+def _beginning(path: Location, encoding: str, most: int = _BEGINNINGS[0]) -> tuple[str, bool]:
+    """Return the first characters of a file, and whether they are all.
 
     Raises:
         SourceError: they are not UTF-8.
     """
-    beginning = b""
+    data, is_whole = bytearray(), True
     with suppress(BrokenArchiveError):
         for block in blocks(path, encoding=encoding):
-            beginning += block
-            if len(beginning) >= _BEGINNING_BYTES:
+            data += block
+            if len(data) >= most:
+                is_whole = False
                 break
     try:
-        return codecs.getincrementaldecoder("utf-8-sig")("strict").decode(beginning)
+        return codecs.getincrementaldecoder("utf-8-sig")("strict").decode(data), is_whole
     except UnicodeDecodeError as error:
         raise SourceError(
-            f"{path} is not UTF-8 (byte 0x{beginning[error.start]:02x} at {error.start}); give its "
+            f"{path} is not UTF-8 (byte 0x{data[error.start]:02x} at {error.start}); give its "
             "encoding, e.g. --encoding shift_jis, or exclude it"
         ) from error

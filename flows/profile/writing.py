@@ -21,23 +21,25 @@ def _table(table: Mapping[str, Any], path: Sequence[str]) -> Iterator[str]:
     inner = {name: value for name, value in table.items() if isinstance(value, Mapping)}
     values = {name: value for name, value in table.items() if name not in inner and value is not None}
     if path and (values or not inner):
-        yield f"\n[{'.'.join(map(_key, path))}]"
+        yield f"\n[{'.'.join(map(toml_key, path))}]"
     for name, value in values.items():
-        yield f"{_key(name)} = {_value(value)}"
+        yield f"{toml_key(name)} = {toml_value(value)}"
     for name, value in inner.items():
         yield from _table(value, (*path, name))
 
 
-def _key(name: str) -> str:
+def toml_key(name: str) -> str:
+    """Return a name as a key, quoted where it must be."""
     return name if _BARE.fullmatch(name) else _text(name)
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
+    """Return a JSON value as TOML."""
     if isinstance(value, Mapping):
-        pairs = (f"{_key(name)} = {_value(each)}" for name, each in value.items() if each is not None)
+        pairs = (f"{toml_key(name)} = {toml_value(each)}" for name, each in value.items() if each is not None)
         return f"{{{', '.join(pairs)}}}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_value, value))}]"
+        return f"[{', '.join(map(toml_value, value))}]"
     return _text(value) if isinstance(value, str) else _number(value)
 
 

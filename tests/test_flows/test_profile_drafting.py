@@ -11,7 +11,8 @@ import pytest
 from tokmill.flows.errors import UsageError
 from tokmill.flows.profile import load_profile
 from tokmill.flows.profile.drafting import draft_profile
-from tokmill.flows.profile.sniffing import sniff, sniff_all
+from tokmill.flows.profile.sniffing import sniff as sniff_files
+from tokmill.flows.profile.text_column import beginning
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tokenizer.splitting import compile_pattern
 
@@ -24,6 +25,14 @@ def folder(tmp_path, monkeypatch):
 
 def draft(path, *sources, overwrite=False):
     return draft_profile(path, sources, vocab_size=300, sequence_length=64, overwrite=overwrite)
+
+
+def sniff(path, encoding="utf-8"):
+    return sniff_files([path], encoding)
+
+
+def write_rows(path, rows):
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
 
 
 class TestSniffing:
@@ -45,7 +54,6 @@ class TestSniffing:
             ({"id": 7, "text": "a"}, "text", "id"),
             ({"url": "https://a-long-address", "content": "a"}, "content", "url"),
             ({"title": "short", "words": "the longest of them all"}, "words", None),
-            ({"n": 3, "text": None}, "text", None),
             ({"message": [{"role": "user"}], "words": "a"}, "words", None),
         ],
     )
@@ -68,14 +76,22 @@ class TestSniffing:
             }
 
     @pytest.mark.parametrize("content", [b"", b"not json\n", b"[1]\n"])
-    def test_a_first_line_that_says_nothing(self, tmp_path, content):
+    def test_a_file_without_a_record(self, tmp_path, content):
         (tmp_path / "a.jsonl").write_bytes(content)
-        assert sniff(tmp_path / "a.jsonl").options == {"format": "jsonl"}
+        with pytest.raises(SourceError, match=r"no record of format jsonl at the beginning of .*a\.jsonl"):
+            sniff(tmp_path / "a.jsonl")
+
+    def test_a_record_in_another_file_or_line_decides(self, tmp_path):
+        (tmp_path / "a.jsonl").write_bytes(b"")
+        (tmp_path / "b.jsonl").write_bytes(b'{"n": 1, "text": null}\nno json\n{"n": 1e999, "text": "a"}\n')
+        paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
+        assert sniff_files(paths).options == {"format": "jsonl", "text_column": "text"}
 
     def test_files_of_several_formats_go_by_their_suffixes(self, tmp_path):
         for name in ("a.txt", "b.jsonl"):
-            (tmp_path / name).write_text("{}")
-        assert sniff_all([tmp_path / "a.txt", tmp_path / "b.jsonl"]).options == {"format": "auto"}
+            (tmp_path / name).write_text('{"content": "a"}\n')
+        options = sniff_files([tmp_path / "a.txt", tmp_path / "b.jsonl"]).options
+        assert options == {"format": "auto", "text_column": "content"}
 
 
 class TestDrafting:
@@ -147,7 +163,11 @@ class TestReasons:
         [
             ("a.jsonl", b'{"id": 1, "text": "a"}\n', "columns id, text; text by its name"),
             ("a.jsonl", b'{"n": 1, "words": "a"}\n', "columns n, words; words is the only one with text"),
-            ("a.json", b'[{"a": "b", "words": "abc"}]', "words has the longest text in the first record"),
+            (
+                "a.json",
+                b'[{"a": "b", "words": "a b c d e f"}]',
+                "words has the longest texts, 11 characters; next is a with 1",
+            ),
             (
                 "a.jsonl",
                 b'{"text": "a", "messages": [{"role": "user", "content": "x"}]}\n',
@@ -155,7 +175,7 @@ class TestReasons:
             ),
             (
                 "a.csv",
-                b'title,words\n"a\nb\nc","a long text\nwith lines"\n',
+                b'title,words\n"a\nb\nc","a very long text\nwith more lines"\n',
                 "columns title, words; words has",
             ),
         ],
@@ -198,3 +218,113 @@ class TestReasons:
         assert source.encoding == "shift_jis"
         assert source.exclude[0] == "*.bak.txt"
         assert source.exclude[1].endswith("/../data/old")
+
+
+def prose(number, words=40):
+    """Return a text like no other."""
+    return " ".join(f"{WORDS[number * 7 % 11]} {WORDS[(number + i * i) % 11]}" for i in range(words // 2))
+
+
+WORDS = ("the", "river", "house", "under", "seven", "many", "blue", "window", "of", "bread", "slowly")
+HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+URL = "https://www.example.com/a/very/long/address/of/a/page/somewhere.html"
+ROWS = 60
+TABLES = {
+    # Rows by their number, and the column that is right.
+    "squad": (
+        lambda n: {
+            "id": HASH[n % 9 :],
+            "title": "New_York_City",
+            "context": prose(n // 5, 120),
+            "question": prose(n, 8),
+            "answers": {"text": [prose(n, 4)]},
+        },
+        "context",
+    ),
+    "crawl": (
+        lambda n: {
+            "sha": HASH,
+            "address": URL * 9,
+            "date": "2021-03-04",
+            "licence": prose(1, 200),
+            "page": prose(n),
+        },
+        "page",
+    ),
+    "long first": (
+        lambda n: {
+            "title": prose(n, 4 if n else 400),
+            "url": URL * (1 if n else 99),
+            "words": prose(n, n + 2),
+        },
+        "words",
+    ),
+    "in capitals": (lambda n: {"Id": HASH, "Summary": prose(n), "Text": "a"}, "Text"),
+    "commits": (lambda n: {"message": prose(n, 6), "diff": prose(n, 90)}, "diff"),
+    "thai": (lambda n: {"key": f"th-{n}", "page": "ภาษาไทยเป็นภาษา" * (n + 1)}, "page"),
+    "separators": (lambda n: {"id": n, "page": f"a\u2028b\u0085c {prose(n)}"}, "page"),
+    "name with lines": (lambda n: {"a\n[x]\x7f": prose(n), "b": n}, "a\n[x]\x7f"),
+}
+
+
+class TestColumns:
+    @pytest.mark.parametrize("table", TABLES)
+    @pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+    def test_the_rows_decide(self, folder, table, suffix):
+        make, column = TABLES[table]
+        rows = [make(number) for number in range(ROWS)]
+        write_rows(folder / "a.jsonl", rows)
+        pyarrow.parquet.write_table(pa.Table.from_pylist(rows), folder / "a.parquet", row_group_size=20)
+        (drafted,) = draft(folder / "own.toml", f"s=a.{suffix}")
+        assert load_profile(folder / "own.toml").sources["s"].text_column == column
+        assert drafted.seen.documents == tuple(beginning(rows[index][column]) for index in (0, ROWS - 1))
+
+    def test_texts_as_bytes(self, tmp_path):
+        pyarrow.parquet.write_table(pa.table({"id": ["a b c d"], "text": [b"a"]}), tmp_path / "a.parquet")
+        assert sniff(tmp_path / "a.parquet").options["text_column"] == "text"
+
+    def test_a_long_field_of_a_csv(self, tmp_path):
+        (tmp_path / "a.csv").write_text(f"n,story\n1,{'so on ' * 30_000}\n")
+        assert sniff(tmp_path / "a.csv").options["text_column"] == "story"
+
+    @pytest.mark.parametrize(
+        ("make", "said"),
+        [
+            (  # CodeSearchNet
+                lambda n: {
+                    "repository_name": "a/b",
+                    "whole": f"def {prose(n)}",
+                    "code": f"def {prose(n, 38)}",
+                },
+                r"'whole' \(\d+ characters, as 'def [^']*'\); 'code' .*--text-column s=whole",
+            ),
+            (lambda n: {"instruction": prose(n, 6), "output": prose(n, 90)}, "'output'.*'instruction'"),
+            (
+                lambda n: {"title": prose(n, 8), "answers": [{"text": prose(n, 90)}]},
+                "'answers' has lists of objects.*s=title",
+            ),
+            (lambda n: {"id": HASH, "text": {"en": prose(n)}}, r"'text' has objects.*columns: id, text"),
+            (lambda n: {"title": prose(n, 8), "text": [prose(n), "b"]}, "'text' has lists"),
+            (lambda n: {"id": HASH, "n": n}, "'id' has ids, numbers, dates or paths, 'n' has no text"),
+        ],
+    )
+    def test_where_several_or_none_may_be_the_text_nothing_is_written(self, folder, make, said):
+        write_rows(folder / "a.jsonl", map(make, range(ROWS)))
+        with pytest.raises(UsageError, match=rf"^init: source 's': a\.jsonl: .*{said}"):
+            draft(folder / "own.toml", "s=a.jsonl")
+        assert not (folder / "own.toml").exists()
+
+    def test_the_user_may_name_the_column(self, folder):
+        write_rows(folder / "a.jsonl", [{"question": prose(1), "answer": prose(2), "n": 1}])
+        names = {"vocab_size": 300, "sequence_length": 64, "overwrite": False}
+        for wrong, said in (("answer", "source=column"), ("s=n", "'n' has no text"), ("s=x", "no row has")):
+            with pytest.raises(UsageError, match=said):
+                draft_profile(folder / "own.toml", ["s=a.jsonl"], text_columns=[wrong], **names)
+        draft_profile(folder / "own.toml", ["s=a.jsonl"], text_columns=["s=answer"], **names)
+        assert load_profile(folder / "own.toml").sources["s"].text_column == "answer"
+
+    def test_a_file_without_the_column_is_named(self, tmp_path):
+        write_rows(tmp_path / "a.jsonl", [{"content": "a"}])
+        write_rows(tmp_path / "b.jsonl", [{"other": "a"}])
+        with pytest.raises(SourceError, match=r"b\.jsonl has no column 'content', which .*a\.jsonl has"):
+            sniff_files([tmp_path / "a.jsonl", tmp_path / "b.jsonl"])

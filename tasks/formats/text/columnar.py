@@ -6,8 +6,10 @@ the run even if `on_error` is "quarantine"; a null text makes its row a bad docu
 """
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain, islice
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +28,8 @@ _SPOOL_BYTES = 64 << 20
 _MAX_ROWS = 1 << 16
 # Arrow's files are read message by message, with a short read before each.
 _ARROW_BYTES = 1 << 20
+# Of a row group, for a sample of its rows.
+_MOST_BATCHES = 8
 # Validating an array as bytes skips the check for UTF-8, which is made later per document.
 _AS_BYTES = {"string": pa.binary(), "large_string": pa.large_binary(), "string_view": pa.binary_view()}
 
@@ -75,14 +79,68 @@ def read_arrow(path: Location, span: Span, options: ReadOptions) -> Iterator[Fil
                 return
 
 
-def schema_of(path: Location, kind: str) -> pa.Schema:
-    """Return the columns of a file of the format `parquet` or `arrow`, with their types.
+def sampled(path: Location, kind: str, num_rows: int) -> tuple[list[str], list[dict[str, object]]]:
+    """Return the columns of a file of the format `parquet` or `arrow`, and some of its rows.
+
+    They are from the first, middle and last row group, or from the first record batches. Texts are str, or
+    bytes if they are not UTF-8; lists and objects are Python's; other values are None.
+
+    Raises:
+        BrokenFileError: the file is damaged or empty.
+    """
+    with _source(path, _ARROW_BYTES) as source:
+        if kind == "parquet":
+            file = pq.ParquetFile(source, buffer_size=_ARROW_BYTES)
+            names, groups = file.schema_arrow.names, _spread(file.num_row_groups)
+            parts = [islice(_row_group(file, group), _MOST_BATCHES) for group in groups]
+        else:
+            schema, batches = _ipc(source)
+            names, parts = schema.names, [islice(batches, _MOST_BATCHES)]
+        each = max(1, num_rows // max(1, len(parts)))
+        rows = [
+            islice((row for batch in part for row in _python_rows(batch.slice(0, each))), each)
+            for part in parts
+        ]
+        return names, list(chain.from_iterable(rows))
+
+
+def _spread(number: int) -> list[int]:
+    return sorted({0, number // 2, number - 1}) if number else []
+
+
+def _python_rows(batch: pa.RecordBatch) -> Iterator[dict[str, object]]:
+    columns = [_python_values(column) for column in batch.columns]
+    return (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True))
+
+
+def _python_values(column: ArrowArray) -> list[object]:
+    if _is_text(column.type):
+        return [_decoded(value) for value in _as_large_binary(_sound(column)).to_pylist()]
+    if not pa.types.is_nested(column.type):
+        return [None] * len(column)
+    try:
+        values: list[object] = column.to_pylist()
+    except (ValueError, pa.ArrowException):  # a time that Python cannot hold, a text that is not UTF-8
+        values = [None] * len(column)
+    return values
+
+
+def _decoded(value: bytes | None) -> str | bytes | None:
+    try:
+        return None if value is None else value.decode("utf-8")
+    except UnicodeDecodeError:
+        return value
+
+
+def read_columns(path: Location, columns: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the rows of a small Parquet file, with those of the columns that it has.
 
     Raises:
         BrokenFileError: the file is damaged or empty.
     """
     with _source(path) as source:
-        return pq.ParquetFile(source).schema_arrow if kind == "parquet" else _ipc(source)[0]
+        rows: list[dict[str, Any]] = pq.ParquetFile(source).read(list(columns), use_threads=False).to_pylist()
+        return rows
 
 
 def largest_row_group(path: Location) -> int:
@@ -162,11 +220,14 @@ def _ipc(source: pa.NativeFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     return reader.schema, (reader.get_batch(index) for index in range(reader.num_record_batches))
 
 
-def _row_group(file: pq.ParquetFile, group: int, options: ReadOptions) -> Iterator[pa.RecordBatch]:
+def _row_group(
+    file: pq.ParquetFile, group: int, options: ReadOptions | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield a row group in batches, with the columns that the options name; without options, all."""
     metadata = file.metadata.row_group(group)
     average = max(1, metadata.total_byte_size // max(1, metadata.num_rows))
     rows = min(_MAX_ROWS, max(1, BATCH_BYTES // average))
-    columns = [name for name in (options.text_column, options.id_column) if name]
+    columns = None if options is None else [name for name in (options.text_column, options.id_column) if name]
     return iter(file.iter_batches(batch_size=rows, row_groups=[group], columns=columns, use_threads=False))
 
 
