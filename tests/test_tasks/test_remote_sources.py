@@ -47,6 +47,7 @@ PATTERNS = [
     "d/b.txt", "**/.hidden/*", ".*.txt", "**",
 ]  # fmt: skip
 KEYS = ("a.txt", "d/b.txt", "d/b.md", "d/e/c.txt", "d/.hidden/x.txt", ".dot.txt", "d/.hidden/.more/y.txt")
+KEYS += ("_x.txt", "d/_temporary/0/z.txt", "_posts/p.md", "d/b.txt~")
 
 
 @pytest.mark.parametrize("hidden", ["skip", "include"])
@@ -56,6 +57,22 @@ def test_patterns_match_what_they_match_in_a_folder(bucket: Bucket, tmp_path: Pa
     for pattern in PATTERNS:
         expected = names(str(tmp_path), pattern, hidden=hidden)
         assert names(bucket.url, pattern, hidden=hidden) == expected, pattern
+
+
+@pytest.mark.parametrize("pattern", ["**/*.txt", "d/*.txt"])
+def test_the_log_of_a_delta_table_decides(bucket: Bucket, pattern: str) -> None:
+    for key in ("d/a.txt", "d/b.txt"):
+        bucket.put(key, b"text")
+    bucket.put(f"d/_delta_log/{0:020}.json", b'{"add": {"path": "a.txt"}}\n')
+
+    assert [name.rpartition("/")[2] for name in names(bucket.url, pattern)] == ["a.txt"]
+    assert len(names(bucket.url, pattern, hidden="include")) == 2
+
+
+def test_a_folder_is_no_pattern(bucket: Bucket) -> None:
+    bucket.put("d/e/a.jsonl.gz", b"")
+    with pytest.raises(SourceError, match=r"/d' is a folder; .*/d/\*\*/\*\.jsonl\.gz"):
+        names(bucket.url, "d")
 
 
 @pytest.mark.parametrize("exclude", [["b"], ["*.md"], ["d/e/**"], ["d/e"], ["d/*.txt", "e"]])

@@ -1,6 +1,7 @@
 """Source specifications, and finding files: globs, placeholders, links, duplicates."""
 
 import glob
+import json
 import os
 import re
 import socket
@@ -10,6 +11,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet
 import pytest
 from pydantic import ValidationError
 
@@ -27,8 +30,8 @@ def make(folder: Path, *names: str) -> None:
         path.write_text(name)
 
 
-def names(folder: Path, *files: str, exclude: tuple[str, ...] = ()) -> list[str]:
-    spec = SourceSpec(files=list(files), exclude=list(exclude), format="text")
+def names(folder: Path, *files: str, exclude: tuple[str, ...] = (), **options: Any) -> list[str]:
+    spec = SourceSpec(files=list(files), exclude=list(exclude), format="text", **options)
     found, root = resolve_files(spec, folder, PlainDigests(), source="s")
     assert all(Path(root, one.value["name"]).samefile(one.value["path"]) for one in found)
     return [one.value["name"] for one in found]
@@ -78,12 +81,12 @@ def test_the_root_does_not_move_when_files_come(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "exclude",
-    ["b", "b/", "data/b/**", "data/b/*.txt", "data/b", "*.bak", "[0-9]*.txt"],
+    ["b", "b/", "data/b/**", "data/b/*.txt", "data/b", "*.md", "[0-9]*.txt"],
 )
 def test_exclusion(tmp_path: Path, exclude: str) -> None:
-    make(tmp_path, "data/a.txt", "data/b/1.txt", "data/b/2.txt", "data/c.bak")
-    everything = {"a.txt", "b/1.txt", "b/2.txt", "c.bak"}
-    gone = {"c.bak"} if exclude == "*.bak" else {"b/1.txt", "b/2.txt"}
+    make(tmp_path, "data/a.txt", "data/b/1.txt", "data/b/2.txt", "data/c.md")
+    everything = {"a.txt", "b/1.txt", "b/2.txt", "c.md"}
+    gone = {"c.md"} if exclude == "*.md" else {"b/1.txt", "b/2.txt"}
 
     assert set(names(tmp_path, "data/**", exclude=(exclude,))) == everything - gone
 
@@ -98,6 +101,13 @@ def test_a_path_with_brackets_in_its_name(tmp_path: Path) -> None:
     make(tmp_path, "a[1].txt", "a1.txt")
 
     assert names(tmp_path, "a[1].txt") == ["a[1].txt"]
+
+
+def test_a_folder_with_brackets_in_its_name(tmp_path: Path) -> None:
+    make(tmp_path, "run[1]/data[24]/a.txt", "run[1]/data2/b.txt", "run1/data[24]/c.txt")
+
+    assert names(tmp_path / "run[1]", "data[24]/*.txt") == ["a.txt"]
+    assert names(tmp_path / "run[1]", "data[2]/*.txt") == ["data2/b.txt"]
 
 
 def test_an_escaped_folder_is_not_a_wildcard(tmp_path: Path) -> None:
@@ -179,7 +189,12 @@ def test_copies_and_hard_links_are_files_of_their_own(tmp_path: Path) -> None:
             "data/none.txt",
             r"matches no file \(.*data holds a\.txt; relative paths .*\); ",
         ),
+        ("data[3]/*.txt", r"matches no file .*\[\[\] for a bracket"),
         ("data", r"'data' is a folder; .*e\.g\. data/\*\*/\*\.txt"),
+        ("rows", r"'rows' is a folder; .*e\.g\. rows/\*\*/\*\.jsonl\.gz"),
+        ("*.txt", r"matches no file \(.*holds data/, rows/;"),
+        ("rows/_*", r"matches no file"),
+        ("rows/S*", r"matches only what may not be data, by its name \(S\.crc\); .*hidden = 'include'"),
         ("{stdlb}/a.py", r"there is no placeholder \{stdlb\}; did you mean \{stdlib\}\?"),
         ("{what}/a.py", r"known are \{stdlib\}, \{samples\}"),
         ("~no-such-user-here/a.txt", r"write the folder in full"),
@@ -187,7 +202,7 @@ def test_copies_and_hard_links_are_files_of_their_own(tmp_path: Path) -> None:
     ],
 )
 def test_patterns_that_match_nothing(tmp_path: Path, pattern: str, message: str) -> None:
-    make(tmp_path, "data/a.txt")
+    make(tmp_path, "data/a.txt", "rows/a.jsonl.gz", "rows/S.crc", "rows/.b.crc")
 
     with pytest.raises(SourceError, match=r"^source 's': .*" + message):
         names(tmp_path, pattern)
@@ -296,10 +311,10 @@ def test_every_field_has_a_description() -> None:
 @pytest.mark.parametrize(
     ("pattern", "found", "said"),
     [
-        ("**/*.md", ["a.md", "d/b.md"], "2 files and 1 folder with .* (.c.md, ..md, .git)"),
-        ("*.md", ["a.md"], "1 file with .* (.c.md)"),
-        ("d/*.md", ["d/b.md"], "1 file with .* (..md)"),
-        ("**/.*.md", [".c.md", "d/..md"], "1 folder with .* (.git)"),
+        ("**/*.md", ["a.md", "d/b.md"], "2 files and 1 folder that .* (.c.md, ..md, .git)"),
+        ("*.md", ["a.md"], "1 file that .* (.c.md)"),
+        ("d/*.md", ["d/b.md"], "1 file that .* (..md)"),
+        ("**/.*.md", [".c.md", "d/..md"], "1 folder that .* (.git)"),
         ("a.*", ["a.md"], ""),
     ],
 )
@@ -323,6 +338,91 @@ def test_hidden_files_are_included_on_request(tmp_path: Path, caplog: pytest.Log
 
     assert [one.value["name"] for one in found] == [".c.md", ".git/x.md", "a.md", "d/..md"]
     assert not caplog.text
+
+
+def test_what_programs_keep_beside_data_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    data = ["part-0.jsonl", "p=1/part-1.jsonl.gz", "src/__init__.py", "_posts/a.md"]
+    beside = [
+        "_SUCCESS",
+        "_x.txt",
+        "_old/y.jsonl",
+        "_temporary/0/part-0.py",
+        "a.jsonl.bak",
+        "a.jsonl~",
+        "b.PART",
+    ]
+    make(tmp_path, *data, *beside)
+
+    assert names(tmp_path, "**") == sorted(data)
+    assert "skipped 7 files that may not be data" in caplog.text
+    assert names(tmp_path, "_temporary/**/*.py", "_old/*", "**/*.bak") == [beside[i] for i in (2, 3, 4)]
+    assert names(tmp_path, "_*/*.jsonl", "_x*") == ["_old/y.jsonl", "_x.txt"]
+    assert names(tmp_path, "**", hidden="include") == sorted([*data, *beside])
+
+
+def lake(folder: Path, *commits: list[dict[str, object]]) -> None:
+    """Write the log of a Delta table."""
+    for number, actions in enumerate(commits):
+        path = folder / "_delta_log" / f"{number:020}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{json.dumps(action)}\n" for action in actions))
+
+
+def added(path: str, **more: object) -> dict[str, object]:
+    return {"add": {"path": path, **more}}
+
+
+def test_files_that_the_log_of_a_delta_table_removes_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make(tmp_path, "d/p=1/a.txt", "d/p=1/b.txt", "d/p=%2F/c.txt", "d/stray.txt", "other.txt")
+    lake(
+        tmp_path / "d",
+        [{"protocol": {}}, added("p=1/a.txt"), added("p=1/b.txt")],
+        [{"remove": {"path": "p=1/a.txt"}}, added("p=%252F/c.txt")],
+    )
+
+    assert names(tmp_path, "**") == ["d/p=%2F/c.txt", "d/p=1/b.txt", "other.txt"]
+    assert "skipped 2 files that the log of the Delta table" in caplog.text
+    assert names(tmp_path, "d/p=1/*") == ["b.txt"]
+    assert names(tmp_path, "d/p=1/a.txt") == ["a.txt"]  # by its name
+    assert "d/p=1/a.txt" in names(tmp_path, "**", hidden="include")
+    assert names(tmp_path, "**", exclude=("d",)) == ["other.txt"]
+    with pytest.raises(SourceError, match="only files that the logs of their tables remove"):
+        names(tmp_path, "d/p=1/a*")
+
+
+def test_the_checkpoint_of_a_delta_table_stands_for_the_commits_before(tmp_path: Path) -> None:
+    make(tmp_path, "a.txt", "b.txt", "c.txt")
+    lake(tmp_path, [], [], [added("c.txt")])
+    log = tmp_path / "_delta_log"
+    rows = [{"add": {"path": "a.txt"}, "remove": None}, {"add": None, "remove": {"path": "b.txt"}}]
+    pyarrow.parquet.write_table(pa.Table.from_pylist(rows), log / f"{1:020}.checkpoint.parquet")
+    (log / f"{0:020}.json").unlink()
+
+    assert names(tmp_path, "*.txt") == ["a.txt", "c.txt"]
+
+
+@pytest.mark.parametrize(
+    ("files", "commits", "message"),
+    [
+        ((), ([added("a.txt", deletionVector={"storageType": "u"})],), "deleted rows that still are in"),
+        ((), ([added("s3://other/a.txt")],), "has files elsewhere"),
+        (("_delta_log/00000000000000000003.json",), ([],), "00000000000000000001.json is missing"),
+        ((".hoodie/hoodie.properties",), (), "is a table of Iceberg or Hudi"),
+        (("metadata/v1.metadata.json",), (), "is a table of Iceberg or Hudi"),
+    ],
+)
+def test_tables_whose_files_do_not_tell_their_rows_are_refused(
+    tmp_path: Path, files: tuple[str, ...], commits: tuple[list[dict[str, object]], ...], message: str
+) -> None:
+    make(tmp_path, "t/data/a.txt", *(f"t/{file}" for file in files))
+    lake(tmp_path / "t", *commits)
+
+    for pattern in ("**/*.txt", "t/data/*.txt"):
+        with pytest.raises(SourceError, match=rf"^source 's': .*/t.*{message}.*hidden = 'include'"):
+            names(tmp_path, pattern)
+    assert names(tmp_path, "**/*.txt", hidden="include") == ["t/data/a.txt"]
 
 
 def test_excluded_and_otherwise_found_files_do_not_count_as_skipped(

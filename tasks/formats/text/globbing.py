@@ -1,32 +1,41 @@
 """Find files of this machine by paths and globs, in a fixed order, without following loops of symbolic links.
 
 A pattern is a path with `*`, `?`, `[…]` and `**` (any number of folders). It may begin with `~`, with a
-placeholder (`{stdlib}`, `{samples}`), be absolute, or be relative to a base folder. As in a shell, `*` does
-not match a leading dot unless `hidden` is set, and wildcards match only regular files (no FIFO, socket or
-device); files skipped for these reasons are counted. Folders are walked in sorted order. Links to folders are
+placeholder (`{stdlib}`, `{samples}`), be absolute, or be relative to a base folder. A name with brackets that
+exists is that name. Unless `hidden` is set, `*` does not match a leading dot, as in a shell, nor what
+programs keep beside data (`Matcher.is_aside`). Wildcards match only regular files (no FIFO, socket or
+device). Files skipped for these reasons are counted. Folders are walked in sorted order. Links to folders are
 followed, except into a folder that is being walked already.
 """
 
 import os
 import re
 import sysconfig
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import translate
-from pathlib import Path
+from itertools import islice
+from pathlib import Path, PurePath
 
 from tokmill import tasks
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.core.faults import unreadable
-from tokmill.tasks.formats.text.sources import nearest
+from tokmill.tasks.formats.text.sources import compression_of, inner_suffix, is_of_table, nearest
+from tokmill.tasks.formats.text.table_logs import is_log, tables_above
 from tokmill.tasks.remote.location import Location, is_url, local_path
 
 _SHOWN = 3
+_LOOKED_AT = 1000
 # Folders inside the standard library's folder that are not part of it.
 _NOT_STDLIB = ("site-packages", "dist-packages", "__pycache__")
 _PLACEHOLDER = re.compile(r"^\{([A-Za-z_]+)\}(?=/|$)")
 _MAGIC = re.compile(r"[*?\[]")
+_BRACKETS_ALONE = re.compile(r"[^*?]*\[[^*?]*")
+# Folders of Spark's unfinished and internal files, and the ends of the names of other such files.
+_SERVICE_FOLDERS = ("_temporary", "_spark_metadata", "_change_data")
+_UNFINISHED = (".bak", "~", ".part", ".partial", ".crdownload", ".tmp", ".swp", ".crc")
 # How `glob.escape` escapes a character.
 _ESCAPED = re.compile(r"\[([*?\[])\]")
 
@@ -50,17 +59,19 @@ class Pattern:
 
 @dataclass
 class Skipped:
-    """The files and folders that wildcards did not match because of a leading dot, or of their type.
+    """The files and folders that wildcards did not match because of their names or type; and tables.
 
     Attributes:
-        hidden_files: files whose names begin with a dot.
+        hidden_files: files whose names begin with a dot, or that are kept beside data.
         hidden_folders: folders whose names begin with a dot; their content is not examined.
         others: names of FIFOs, sockets and devices.
+        tables: folders with a log that says which of their files count.
     """
 
     hidden_files: list[Location] = field(default_factory=list)
     hidden_folders: list[Location] = field(default_factory=list)
     others: list[Location] = field(default_factory=list)
+    tables: list[Location] = field(default_factory=list)
 
 
 def placeholders() -> dict[str, Path]:
@@ -83,9 +94,24 @@ def parse(text: str, base: Path) -> Pattern:
     path = _filled(text, found) if found else _home(text, base)
     path = Path(os.path.normpath(path))
     pruned = _NOT_STDLIB if found and found[1] == "stdlib" else ()
-    num_plain = len(path.parts) if os.path.lexists(path) else num_without_wildcards(path.parts)
-    folder = Path(*map(unescaped, path.parts[:num_plain]))
-    return Pattern(text=text, folder=folder, parts=path.parts[num_plain:], pruned=pruned)
+    folder, parts = _literal_part(path, Path(os.path.normpath(base.absolute())))
+    return Pattern(text=text, folder=folder, parts=parts, pruned=pruned)
+
+
+def _literal_part(path: Path, base: Path) -> tuple[Path, tuple[str, ...]]:
+    """Divide a pattern into the part without wildcards and the rest; what exists has none, nor the base."""
+    if os.path.lexists(path):
+        return path, ()
+    num_shared = len(Path(os.path.commonpath((path, base))).parts)
+    folder, parts = Path(*path.parts[:num_shared]), path.parts[num_shared:]
+    for index, part in enumerate(parts):
+        if _BRACKETS_ALONE.fullmatch(part) and os.path.lexists(folder / part):
+            folder /= part
+        elif num_without_wildcards([part]):
+            folder /= unescaped(part)
+        else:
+            return folder, parts[index:]
+    return folder, ()
 
 
 def _filled(text: str, found: re.Match[str]) -> Path:
@@ -132,13 +158,23 @@ def expand(pattern: Pattern, *, hidden: bool = False, skipped: Skipped | None = 
     """
     if pattern.parts:
         matcher = Matcher(pattern.parts, hidden=hidden)
-        walk = _Walk(matcher, Matcher(pattern.parts, hidden=True), pattern.pruned, skipped or Skipped())
-        yield from walk.files(pattern.folder, {0}, ())
+        skipped = Skipped() if skipped is None else skipped
+        skipped.tables += () if hidden else tables_above(pattern.folder)
+        walk = _Walk(matcher, Matcher(pattern.parts, hidden=True), pattern.pruned, skipped)
+        yield from walk.files(pattern.folder, {0}, (), ())
     elif pattern.folder.is_dir():
-        msg = f"{pattern.text!r} is a folder; name the files in it, e.g. {pattern.text.rstrip('/')}/**/*.txt"
-        raise SourceError(msg)
+        inside = (path for path in pattern.folder.rglob("*") if path.is_file())
+        raise is_folder(pattern.text, (path.relative_to(pattern.folder).as_posix() for path in inside))
     elif os.path.lexists(pattern.folder):
         yield pattern.folder
+
+
+def is_folder(text: str, inside: Iterable[str]) -> SourceError:
+    """Return the error for a pattern that names a folder, with a pattern for most of the files in it."""
+    names = (PurePath(name) for name in islice(inside, _LOOKED_AT) if not re.search(r"(^|/)[._]", name))
+    ends = Counter("".join(name.suffixes[-2 if compression_of(name.name) else -1 :]) for name in names)
+    end = max(ends, key=lambda one: ends[one], default=".txt")
+    return SourceError(f"{text!r} is a folder; name the files in it, e.g. {text.rstrip('/')}/**/*{end}")
 
 
 class Matcher:
@@ -154,6 +190,26 @@ class Matcher:
         self._hidden = [hidden or part.startswith(".") for part in parts]
         self._matches = [re.compile(translate(part)).match for part in parts]
         self._end = len(parts)
+        self.takes_all = hidden
+        named = (part for part in parts if part.startswith("_") or part.endswith(_UNFINISHED))
+        self._named = [re.compile(translate(part)).match for part in named]
+
+    def is_aside(self, names: Sequence[str]) -> bool:
+        """Whether a file is one that programs keep beside data, and the pattern does not name it.
+
+        These are backups and unfinished files; what is in folders such as Spark's `_temporary`; and tables,
+        plain text and files without a suffix whose names, or those of folders above, begin with `_`. In other
+        formats `_` is an ordinary letter, as in `__init__.py` and `_posts/a.md`.
+
+        Args:
+            names: the components of its path below the pattern's folder.
+        """
+        if self.takes_all or any(match(name) for match in self._named for name in names):
+            return False
+        low = [name for name in names if name.startswith("_")]
+        if names[-1].lower().endswith(_UNFINISHED) or any(name in _SERVICE_FOLDERS for name in low):
+            return True
+        return bool(low) and (is_of_table(names[-1]) or inner_suffix(names[-1]) in ("", ".txt"))
 
     def step(self, state: set[int], name: str) -> set[int]:
         """Return the state after the next component of a path."""
@@ -204,24 +260,35 @@ class _Walk:
     pruned: Sequence[str]
     skipped: Skipped
 
-    def files(self, folder: Path, state: set[int], above: tuple[str, ...]) -> Iterator[Path]:
+    def files(
+        self, folder: Path, state: set[int], above: tuple[str, ...], inside: tuple[str, ...]
+    ) -> Iterator[Path]:
         real = os.path.realpath(folder)
         if real in above:
             return
         for entry in _entries(folder):
             after = self.matcher.step(state, entry.name)
             if entry.is_dir():
-                if entry.name in self.pruned:
+                if entry.name in self.pruned or self._is_log(entry, folder):
                     continue
                 if self.matcher.goes_on(after):
-                    yield from self.files(Path(entry.path), after, (*above, real))
+                    yield from self.files(Path(entry.path), after, (*above, real), (*inside, entry.name))
                 elif self._is_hidden(entry) and self.any_name.goes_on(self.any_name.step(state, entry.name)):
                     self.skipped.hidden_folders.append(Path(entry.path))
             elif self.matcher.accepts(after):
-                if not self._is_second_name(entry, real):
+                if self.matcher.is_aside((*inside, entry.name)):
+                    self.skipped.hidden_files.append(Path(entry.path))
+                elif not self._is_second_name(entry, real):
                     yield from self._file(entry)
             elif self._is_hidden(entry) and self.any_name.accepts(self.any_name.step(state, entry.name)):
                 self.skipped.hidden_files.append(Path(entry.path))
+
+    def _is_log(self, entry: os.DirEntry[str], folder: Path) -> bool:
+        """Whether a folder is the log of a table, which is noted; with `hidden`, logs are folders as any."""
+        if self.matcher.takes_all or not is_log(Path(entry.path)):
+            return False
+        self.skipped.tables.append(folder)
+        return True
 
     def _is_hidden(self, entry: os.DirEntry[str]) -> bool:
         return entry.name.startswith(".")

@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from tokmill.tasks.core.faults import refuse_irregular, unreadable
 from tokmill.tasks.core.stage import External
 from tokmill.tasks.formats.text.globbing import Pattern, Skipped, excluder, expand, holding, parse
 from tokmill.tasks.formats.text.sources import SourceSpec, format_of
+from tokmill.tasks.formats.text.table_logs import counting_files
 from tokmill.tasks.formats.text.url_globbing import expand_url, parse_url, there, url_excluder, url_root
 from tokmill.tasks.remote.location import Location, RemoteFile, is_remote
 from tokmill.tasks.remote.services import Info
@@ -133,8 +134,8 @@ def _matched(
         everything = list(expanded(skipped=skipped))
         kept = [file for file in everything if not excluded(file)]
         if not kept:
-            raise _nothing_matched(text, nothing[text], len(everything))
-        for file in kept:
+            raise _nothing_matched(text, nothing[text], len(everything), skipped)
+        for file in _counting(kept, text, skipped, source):
             if _place(file) in found:
                 msg = (
                     f"{_place(file)} matches both {found[_place(file)][1]!r} and {text!r}; narrow one of them"
@@ -143,6 +144,27 @@ def _matched(
             found[_place(file)] = file, text
     _log_skipped(skipped, source, lambda file: excluded(file) or _place(file) in found)
     return [file for file, _ in found.values()]
+
+
+def _counting(files: list[F], text: str, skipped: Skipped, source: str) -> list[F]:
+    """Return the files without those that the logs of their tables do not list; these are logged."""
+    for table in skipped.tables:
+        start = f"{table}/"
+        inside = {_place(file) for file in files if _place(file).startswith(start)}
+        if gone := inside - {start + name for name in (counting_files(table) if inside else ())}:
+            names = ", ".join(sorted(place[len(start) :] for place in gone)[:_SHOWN])
+            _LOG.warning(
+                "source '%s': skipped %s that the log of the Delta table %s does not list or removes (%s)",
+                source,
+                _number(sorted(gone), "file"),
+                table,
+                names,
+            )
+        files = [file for file in files if _place(file) not in gone]
+    skipped.tables.clear()
+    if not files:
+        raise SourceError(f"{text!r} matches only files that the logs of their tables remove; correct it")
+    return files
 
 
 def _place(file: Location | Info) -> str:
@@ -167,8 +189,8 @@ def _log_skipped(skipped: Skipped, source: str, known: Callable[[Location], bool
     if files or folders:
         names = " and ".join(filter(None, (_number(files, "file"), _number(folders, "folder"))))
         _LOG.warning(
-            "source '%s': skipped %s with a name that begins with a dot (%s); set hidden = 'include' to read "
-            "them",
+            "source '%s': skipped %s that may not be data, by their names (%s); set hidden = 'include' to "
+            "read them",
             source,
             names,
             _shown([*files, *folders]),
@@ -182,18 +204,33 @@ def _log_skipped(skipped: Skipped, source: str, known: Callable[[Location], bool
         )
 
 
-def _number(paths: list[Location], word: str, words: str = "") -> str:
+def _number(paths: Sequence[Any], word: str, words: str = "") -> str:
     return "" if not paths else f"1 {word}" if len(paths) == 1 else f"{len(paths):,} {words or word + 's'}"
 
 
-def _shown(paths: list[Location]) -> str:
-    return ", ".join([*(path.name for path in paths[:_SHOWN]), *(["…"] if len(paths) > _SHOWN else [])])
+def _shown(paths: Sequence[Location | Info]) -> str:
+    return ", ".join(
+        [
+            *(_place(path).rpartition("/")[2] for path in paths[:_SHOWN]),
+            *(["…"] if len(paths) > _SHOWN else []),
+        ]
+    )
 
 
-def _nothing_matched(text: str, looked: Callable[[], str], num_excluded: int) -> SourceError:
+def _nothing_matched(
+    text: str, looked: Callable[[], str], num_excluded: int, skipped: Skipped
+) -> SourceError:
     if num_excluded:
         num = f"{num_excluded} files" if num_excluded > 1 else "the file"
         return SourceError(f"{text!r}: 'exclude' removes {num} that it matches; narrow 'exclude'")
+    if aside := [*skipped.hidden_files, *skipped.hidden_folders]:
+        return SourceError(
+            f"{text!r} matches only what may not be data, by its name ({_shown(aside)}); name the files, or "
+            "set hidden = 'include' to read them"
+        )
+    if "[" in text:
+        msg = f"{text!r} matches no file ({looked()}); […] stands for one character, and [[] for a bracket"
+        return SourceError(msg)
     return SourceError(f"{text!r} matches no file ({looked()}); correct the pattern, or put the files there")
 
 
@@ -203,7 +240,8 @@ def _looked(pattern: Pattern, base: Path) -> str:
     start = "" if _stands_alone(pattern.text) else f"; relative paths start from {base.absolute()}"
     if not folder.is_dir():
         return f"there is no folder {folder}{start}"
-    return f"{holding(folder, pattern.text, [path.name for path in folder.iterdir()])}{start}"
+    names = [path.name + "/" * path.is_dir() for path in folder.iterdir()]
+    return f"{holding(folder, pattern.text, names)}{start}"
 
 
 def _stands_alone(text: str) -> bool:

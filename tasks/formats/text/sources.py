@@ -168,8 +168,10 @@ class SourceSpec(ReadOptions):
     hidden: Literal["skip", "include"] = Field(
         default="skip",
         description=(
-            "Whether wildcards match names with a leading dot. skip: they do not, as in a shell; a warning "
-            "has the number of skipped files. include: they do."
+            "Whether wildcards match what programs keep beside data: names with a leading dot; backups and "
+            "unfinished files (*.bak *~ *.part *.tmp *.crc); Spark's _temporary; tables (.jsonl .parquet …), "
+            ".txt and files without suffix with a leading _, or below such a folder; files that the log of a "
+            "Delta table removes or lacks. skip: they do not, and a warning names them. include: they do."
         ),
     )
 
@@ -207,6 +209,11 @@ def format_of(name: str, options: ReadOptions) -> Format:
         msg = f"{name}: no documents can be read from {suffix}: {_NOT_TEXT[suffix]}"
         raise SourceError(msg)
     return _BY_SUFFIX.get(suffix, "text")
+
+
+def is_of_table(name: str) -> bool:
+    """Whether a file's suffix is that of a format with columns."""
+    return inner_suffix(name) in _BY_SUFFIX
 
 
 def nearest(word: str, known: list[str], limit: int = 8) -> list[str]:

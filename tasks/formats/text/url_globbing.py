@@ -19,10 +19,12 @@ from tokmill.tasks.formats.text.globbing import (
     Matcher,
     Skipped,
     holding,
+    is_folder,
     lies_in,
     num_without_wildcards,
     unescaped,
 )
+from tokmill.tasks.formats.text.table_logs import num_above_log
 from tokmill.tasks.remote.location import RemoteFile, is_remote
 from tokmill.tasks.remote.objects import listed, stat
 from tokmill.tasks.remote.services import Info
@@ -95,16 +97,16 @@ def expand_url(pattern: UrlPattern, *, hidden: bool, skipped: Skipped) -> Iterat
         OSError: there is no such bucket, access is refused, or the service cannot be reached.
     """
     if pattern.parts:
-        walk = _Walk(Matcher(pattern.parts, hidden=hidden), Matcher(pattern.parts, hidden=True), skipped)
+        matchers = Matcher(pattern.parts, hidden=hidden), Matcher(pattern.parts, hidden=True)
+        walk = _Walk(pattern.folder, *matchers, skipped)
         yield from walk.files(pattern.folder, {0})
         return
     try:
         yield stat(pattern.folder)
     except FileNotFoundError:
         if not pattern.folder.lower().startswith(_WEB) and any(listed(pattern.folder)):
-            example = f"{pattern.text.rstrip('/')}/**/*.txt"
-            msg = f"{pattern.text!r} is a folder; name the files in it, e.g. {example}"
-            raise SourceError(msg) from None
+            inside = (found.url[len(pattern.folder) + 1 :] for found in listed(pattern.folder))
+            raise is_folder(pattern.text, inside) from None
 
 
 @dataclass(frozen=True)
@@ -112,11 +114,13 @@ class _Walk:
     """A walk through the keys below a folder.
 
     Attributes:
+        root: the URL of the folder.
         matcher: selects the objects.
         any_name: the same, but wildcards also match a leading dot.
-        skipped: collects what only `any_name` matches.
+        skipped: collects what only `any_name` matches, and tables.
     """
 
+    root: str
     matcher: Matcher
     any_name: Matcher
     skipped: Skipped
@@ -127,6 +131,8 @@ class _Walk:
         entered = cache(lambda above: self._entered(folder, state, above))
         empty: list[Info] = []
         for found in listed(folder, recursive=self.matcher.is_deep(state)):
+            if self._is_of_log(found):
+                continue
             inside = found.url[len(folder) + 1 :]
             name = inside.rpartition("/")[2]
             above = inside[: len(inside) - len(name)]
@@ -144,6 +150,16 @@ class _Walk:
                     empty.append(found)
         yield from (found for found in empty if found.url not in folders and not found.url.endswith(_MARKER))
 
+    def _is_of_log(self, found: Info) -> bool:
+        """Whether an object is of the log of a table, which is noted."""
+        names = found.url[len(self.root) + 1 :].split("/")
+        number = None if self.matcher.takes_all else num_above_log(names)
+        if number is None:
+            return False
+        table = RemoteFile("/".join([self.root, *names[:number]]))
+        self.skipped.tables += [] if table in self.skipped.tables else [table]
+        return True
+
     def _entered(self, folder: str, state: set[int], above: str) -> set[int]:
         """Return the state in a folder below; empty if nothing there can match."""
         names = above.split("/")[:-1]
@@ -160,7 +176,9 @@ class _Walk:
 
     def _selects(self, state: set[int], name: str, found: Info) -> bool:
         if self.matcher.accepts(self.matcher.step(state, name)):
-            return True
+            is_aside = self.matcher.is_aside(found.url[len(self.root) + 1 :].split("/"))
+            self.skipped.hidden_files += [RemoteFile(found.url)] if is_aside else []
+            return not is_aside
         if name.startswith(".") and self.any_name.accepts(self.any_name.step(state, name)):
             self.skipped.hidden_files.append(RemoteFile(found.url))
         return False

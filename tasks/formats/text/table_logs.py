@@ -1,0 +1,116 @@
+"""Folders that are tables with a log: not every file in them counts.
+
+Of a Delta table, the files count that its log adds and does not remove again. Tables of Apache Iceberg and
+Hudi have such logs, too, and are refused by name.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.formats.text.opening import read_all
+from tokmill.tasks.remote.location import Location, RemoteFile, below
+from tokmill.tasks.remote.objects import listed
+
+DELTA, HUDI, ICEBERG = "_delta_log", ".hoodie", "metadata"
+_ICEBERG_FILE = ".metadata.json"
+_COMMIT = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet")
+_COLUMNS = ("add.path", "add.deletionVector.storageType")
+_FIX = "write its current rows to files of their own, or set hidden = 'include' to read every file there"
+
+
+def is_log(folder: Path) -> bool:
+    """Whether a folder is the log of a table."""
+    if folder.name == ICEBERG:
+        return any(name.endswith(_ICEBERG_FILE) for name in _names(folder))
+    return folder.name in (DELTA, HUDI) and folder.is_dir()
+
+
+def num_above_log(names: Sequence[str]) -> int | None:
+    """Return how many components of a key are those of a table, where the key is of its log; else None."""
+    logs = (DELTA, HUDI, *([ICEBERG] if names[-1].endswith(_ICEBERG_FILE) else []))
+    return next((index for index, name in enumerate(names) if name in logs), None)
+
+
+def tables_above(folder: Path) -> list[Path]:
+    """Return the tables that a folder lies in, without the folder itself."""
+    logs = [above / name for above in folder.parents for name in (DELTA, HUDI, ICEBERG)]
+    return [log.parent for log in logs if is_log(log)]
+
+
+def counting_files(table: Location) -> frozenset[str]:
+    """Return the files of a Delta table that count, as paths relative to its folder.
+
+    Raises:
+        SourceError: the table is of another kind, deletes rows inside of files, or has files elsewhere; or
+            its log is incomplete or damaged.
+    """
+    names = sorted(_names(below(str(table), DELTA)))
+    if not names:
+        raise SourceError(f"{table} is a table of Iceberg or Hudi, whose logs are not read here; {_FIX}")
+    try:
+        return _replayed(table, names)
+    except (ValueError, KeyError, TypeError) as error:
+        raise SourceError(f"{table}: the log of this Delta table cannot be read ({error}); {_FIX}") from error
+
+
+def _replayed(table: Location, names: Iterable[str]) -> frozenset[str]:
+    """Add and remove files as the log says, from its last checkpoint on."""
+    version, parts = _last_checkpoint(names)
+    files = {path for part in parts for path in _checkpointed(below(str(table), f"{DELTA}/{part}"), table)}
+    commits = [found for name in names if (found := _COMMIT.fullmatch(name)) and int(found[1]) > version]
+    for number, commit in enumerate(commits, start=version + 1):
+        if int(commit[1]) != number:
+            raise ValueError(f"{number:020}.json is missing")
+        for action in _actions(below(str(table), f"{DELTA}/{commit[0]}")):
+            if added := action.get("add"):
+                files.add(_path(added, table))
+            if removed := action.get("remove"):
+                files.discard(unquote(removed["path"]))
+    return frozenset(files)
+
+
+def _last_checkpoint(names: Iterable[str]) -> tuple[int, list[str]]:
+    """Return the version and the files of the last checkpoint that is whole; -1 if there is none."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for name in names:
+        if match := _CHECKPOINT.fullmatch(name):
+            found.setdefault((int(match[1]), int(match[2] or 1)), []).append(name)
+    whole = [(version, parts) for (version, number), parts in found.items() if len(parts) == number]
+    return max(whole, default=(-1, []))
+
+
+def _checkpointed(part: Location, table: Location) -> Iterator[str]:
+    from tokmill.tasks.formats.text.columnar import BrokenFileError, read_columns  # pyarrow
+
+    try:
+        rows = read_columns(part, _COLUMNS)
+    except BrokenFileError as error:
+        raise ValueError(f"{part.name}: {error}") from error
+    added = (row["add"] for row in rows if row["add"] and row["add"]["path"])
+    return (_path(one, table) for one in added)
+
+
+def _actions(commit: Location) -> Iterator[Mapping[str, Any]]:
+    return (json.loads(line) for line in read_all(commit).splitlines() if line.strip())
+
+
+def _path(added: Mapping[str, Any], table: Location) -> str:
+    if (added.get("deletionVector") or {}).get("storageType"):
+        raise SourceError(f"{table}: this Delta table has deleted rows that still are in its files; {_FIX}")
+    path = unquote(added["path"])
+    if path.startswith("/") or "://" in path:
+        raise SourceError(f"{table}: this Delta table has files elsewhere, such as {path}; {_FIX}")
+    return path
+
+
+def _names(folder: Location) -> list[str]:
+    """Return the names in a folder; none if it does not exist."""
+    if isinstance(folder, RemoteFile):
+        return [found.url.rpartition("/")[2] for found in listed(folder.url, recursive=False)]
+    return [path.name for path in folder.iterdir()] if folder.is_dir() else []
