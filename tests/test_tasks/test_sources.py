@@ -354,7 +354,7 @@ def test_what_programs_keep_beside_data_is_left_out(tmp_path: Path, caplog: pyte
     make(tmp_path, *data, *beside)
 
     assert names(tmp_path, "**") == sorted(data)
-    assert "skipped 7 files that may not be data" in caplog.text
+    assert "skipped 5 files and 2 folders that may not be data" in caplog.text
     assert names(tmp_path, "_temporary/**/*.py", "_old/*", "**/*.bak") == [beside[i] for i in (2, 3, 4)]
     assert names(tmp_path, "_*/*.jsonl", "_x*") == ["_old/y.jsonl", "_x.txt"]
     assert names(tmp_path, "**", hidden="include") == sorted([*data, *beside])

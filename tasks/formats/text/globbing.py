@@ -3,7 +3,7 @@
 A pattern is a path with `*`, `?`, `[…]` and `**` (any number of folders). It may begin with `~`, with a
 placeholder (`{stdlib}`, `{samples}`), be absolute, or be relative to a base folder. A name with brackets that
 exists is that name. Unless `hidden` is set, `*` does not match a leading dot, as in a shell, nor what
-programs keep beside data (`Matcher.is_aside`). Wildcards match only regular files (no FIFO, socket or
+programs keep beside data (`Matcher.num_aside`). Wildcards match only regular files (no FIFO, socket or
 device). Files skipped for these reasons are counted. Folders are walked in sorted order. Links to folders are
 followed, except into a folder that is being walked already.
 """
@@ -72,6 +72,10 @@ class Skipped:
     hidden_folders: list[Location] = field(default_factory=list)
     others: list[Location] = field(default_factory=list)
     tables: list[Location] = field(default_factory=list)
+
+    def note_aside(self, place: Location, *, is_file: bool) -> None:
+        """Add a file or folder that is kept beside data."""
+        (self.hidden_files if is_file else self.hidden_folders).append(place)
 
 
 def placeholders() -> dict[str, Path]:
@@ -194,22 +198,25 @@ class Matcher:
         named = (part for part in parts if part.startswith("_") or part.endswith(_UNFINISHED))
         self._named = [re.compile(translate(part)).match for part in named]
 
-    def is_aside(self, names: Sequence[str]) -> bool:
-        """Whether a file is one that programs keep beside data, and the pattern does not name it.
+    def num_aside(self, names: Sequence[str]) -> int:
+        """Return how many components lead to what programs keep beside data; 0 for data.
 
         These are backups and unfinished files; what is in folders such as Spark's `_temporary`; and tables,
         plain text and files without a suffix whose names, or those of folders above, begin with `_`. In other
-        formats `_` is an ordinary letter, as in `__init__.py` and `_posts/a.md`.
+        formats `_` is an ordinary letter, as in `__init__.py` and `_posts/a.md`. What the pattern names
+        is data.
 
         Args:
-            names: the components of its path below the pattern's folder.
+            names: the components of a file's path below the pattern's folder.
         """
         if self.takes_all or any(match(name) for match in self._named for name in names):
-            return False
-        low = [name for name in names if name.startswith("_")]
-        if names[-1].lower().endswith(_UNFINISHED) or any(name in _SERVICE_FOLDERS for name in low):
-            return True
-        return bool(low) and (is_of_table(names[-1]) or inner_suffix(names[-1]) in ("", ".txt"))
+            return 0
+        low = [number for number, name in enumerate(names, start=1) if name.startswith("_")]
+        if service := [number for number in low if names[number - 1] in _SERVICE_FOLDERS]:
+            return service[0]
+        if names[-1].lower().endswith(_UNFINISHED):
+            return len(names)
+        return low[0] if low and (is_of_table(names[-1]) or inner_suffix(names[-1]) in ("", ".txt")) else 0
 
     def step(self, state: set[int], name: str) -> set[int]:
         """Return the state after the next component of a path."""
@@ -276,8 +283,9 @@ class _Walk:
                 elif self._is_hidden(entry) and self.any_name.goes_on(self.any_name.step(state, entry.name)):
                     self.skipped.hidden_folders.append(Path(entry.path))
             elif self.matcher.accepts(after):
-                if self.matcher.is_aside((*inside, entry.name)):
-                    self.skipped.hidden_files.append(Path(entry.path))
+                if number := self.matcher.num_aside((*inside, entry.name)):
+                    places = (Path(entry.path), *Path(entry.path).parents)
+                    self.skipped.note_aside(places[len(inside) + 1 - number], is_file=number > len(inside))
                 elif not self._is_second_name(entry, real):
                     yield from self._file(entry)
             elif self._is_hidden(entry) and self.any_name.accepts(self.any_name.step(state, entry.name)):

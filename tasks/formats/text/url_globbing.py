@@ -176,9 +176,11 @@ class _Walk:
 
     def _selects(self, state: set[int], name: str, found: Info) -> bool:
         if self.matcher.accepts(self.matcher.step(state, name)):
-            is_aside = self.matcher.is_aside(found.url[len(self.root) + 1 :].split("/"))
-            self.skipped.hidden_files += [RemoteFile(found.url)] if is_aside else []
-            return not is_aside
+            names = found.url[len(self.root) + 1 :].split("/")
+            if number := self.matcher.num_aside(names):
+                place = RemoteFile("/".join([self.root, *names[:number]]))
+                self.skipped.note_aside(place, is_file=number == len(names))
+            return not number
         if name.startswith(".") and self.any_name.accepts(self.any_name.step(state, name)):
             self.skipped.hidden_files.append(RemoteFile(found.url))
         return False
