@@ -30,6 +30,7 @@ _MOST_TRIED = 64
 _MOST_ROWS = 4000
 # Read of the beginning of a file; the second where no record ends in the first.
 _BEGINNINGS = (4 << 20, 64 << 20)
+_BINARY = ("parquet", "arrow")
 # Numbers of any length, whose values are of no concern.
 _JSON = json.JSONDecoder(parse_int=float)
 _BETWEEN = re.compile(r"[\s,]*")
@@ -54,9 +55,10 @@ class Seen:
 
 
 class _Sample(NamedTuple):
-    """Some rows of a file."""
+    """Some rows of a file, and the format that its content is of."""
 
     path: Location
+    kind: str
     names: Sequence[str]
     rows: Sequence[Mapping[str, object]]
 
@@ -76,7 +78,6 @@ def sniff(
         SourceError: a suffix is not of a text format, a file cannot be read or lacks a column, no column has
             text, or several may be the documents'.
     """
-    formats = sorted({format_of(path.name, ReadOptions()) for path in paths})
     tables = [path for path in paths if format_of(path.name, ReadOptions()) in WITH_COLUMNS]
     if not tables:
         return _seen_text(paths, encoding)
@@ -84,11 +85,19 @@ def sniff(
     rows = [row for sample in samples for row in sample.rows]
     choice = choose_columns(rows, source, text_column, file=samples[0].path.name)
     _require_column(choice.text, samples)
+    formats = _formats(paths, samples)
     options = {"format": formats[0] if len(formats) == 1 else "auto", "text_column": choice.text}
     if choice.identifier and all(choice.identifier in sample.names for sample in samples):
         options["id_column"] = choice.identifier
     several = f"{' and '.join(formats)}; " if len(formats) > 1 else ""
     return Seen(options, f"{several}{choice.reason}", choice.documents)
+
+
+def _formats(paths: Sequence[Location], samples: Sequence[_Sample]) -> list[str]:
+    """Return the formats of the files: by content where one of the same suffix was read, else by suffix."""
+    known = {format_of(sample.path.name, ReadOptions()) for sample in samples}
+    by_suffix = {format_of(path.name, ReadOptions()) for path in paths}
+    return sorted({sample.kind for sample in samples} | (by_suffix - known))
 
 
 def _seen_text(paths: Sequence[Location], encoding: str) -> Seen:
@@ -136,7 +145,8 @@ def _samples(paths: Sequence[Location], encoding: str) -> list[_Sample]:
     samples = list(islice((sample for sample in found if sample.rows), _MOST_FILES))
     if not samples:
         kind = format_of(paths[0].name, ReadOptions())
-        seen = f"begins with {_beginning(paths[0], encoding)[0][:40]!r}" if size_of(paths[0]) else "is empty"
+        start = "" if kind in _BINARY else _beginning(paths[0], encoding)[0]
+        seen = f"begins with {start[:40]!r}" if start else "is damaged" if size_of(paths[0]) else "is empty"
         raise SourceError(
             f"no record of format {kind} at the beginning of {paths[0]}, which {seen}; repair or exclude it"
         )
@@ -145,23 +155,24 @@ def _samples(paths: Sequence[Location], encoding: str) -> list[_Sample]:
 
 def _sample(path: Location, encoding: str, num_rows: int) -> _Sample:
     kind = format_of(path.name, ReadOptions())
-    if kind in {"parquet", "arrow"}:
+    if kind in _BINARY:
         return _of_table(path, kind, num_rows)
     for most in _BEGINNINGS:
         start, is_whole = _beginning(path, encoding, most)
-        names, rows = _ROWS[kind](path, start, is_whole)
+        content = kind if kind == "csv" else "json" if start.lstrip().startswith("[") else "jsonl"
+        names, rows = _ROWS[content](path, start, is_whole)
         if rows or is_whole:
             break
-    return _Sample(path, names, rows[:num_rows])
+    return _Sample(path, content, names, rows[:num_rows])
 
 
 def _of_table(path: Location, kind: str, num_rows: int) -> _Sample:
     from tokmill.tasks.formats.text.columnar import BrokenFileError, sampled  # noqa: PLC0415 - pyarrow
 
     try:
-        return _Sample(path, *sampled(path, kind, num_rows))
+        return _Sample(path, kind, *sampled(path, kind, num_rows))
     except BrokenFileError:
-        return _Sample(path, (), ())
+        return _Sample(path, kind, (), ())
 
 
 def _json_lines(_path: Location, start: str, is_whole: bool) -> _Rows:

@@ -152,6 +152,8 @@ def choose_columns(
 
 
 def _chosen(columns: Mapping[str, _Column], source: str, wanted: str | None) -> tuple[_Column, str]:
+    if not columns:
+        raise SourceError("no row has a column that a profile can name")
     if wanted is not None:
         return _named(columns, wanted), "as asked"
     return _by_name(columns, source) or _by_text(columns, source)
@@ -172,7 +174,7 @@ def _columns(rows: Sequence[Mapping[str, object]]) -> dict[str, _Column]:
     columns: dict[str, _Column] = {}
     for row in rows:
         for name, value in row.items():
-            if not name:  # a profile cannot name it
+            if not name or name != name.encode("utf-8", "ignore").decode():  # a profile cannot name it
                 continue
             column = columns.setdefault(name, _Column(name, len(rows)))
             if isinstance(value, str):

@@ -78,8 +78,17 @@ class TestSniffing:
     @pytest.mark.parametrize("content", [b"", b"not json\n", b"[1]\n"])
     def test_a_file_without_a_record(self, tmp_path, content):
         (tmp_path / "a.jsonl").write_bytes(content)
-        with pytest.raises(SourceError, match=r"no record of format jsonl at the beginning of .*a\.jsonl"):
-            sniff(tmp_path / "a.jsonl")
+        (tmp_path / "a.parquet").write_bytes(content and b"PAR1\xff" + content)
+        for name in ("a.jsonl", "a.parquet"):
+            with pytest.raises(SourceError, match=rf"no record of format .* at the beginning of .*{name}"):
+                sniff(tmp_path / name)
+
+    @pytest.mark.parametrize(("name", "lines"), [("a.json", True), ("a.jsonl", False)])
+    def test_whether_json_is_an_array_or_lines_is_its_content_s(self, tmp_path, name, lines):
+        rows = [{"text": "a"}, {"text": "b"}]
+        (tmp_path / name).write_text("\n".join(map(json.dumps, rows)) if lines else json.dumps(rows))
+        options = sniff(tmp_path / name).options
+        assert options == {"format": "jsonl" if lines else "json", "text_column": "text"}
 
     def test_a_record_in_another_file_or_line_decides(self, tmp_path):
         (tmp_path / "a.jsonl").write_bytes(b"")
