@@ -59,11 +59,11 @@ def test_patterns_match_what_they_match_in_a_folder(bucket: Bucket, tmp_path: Pa
         assert names(bucket.url, pattern, hidden=hidden) == expected, pattern
 
 
-@pytest.mark.parametrize("pattern", ["**/*.txt", "d/*.txt"])
+@pytest.mark.parametrize("pattern", ["**/*.txt", "d/*/*.txt", "d/p=1/*.txt"])
 def test_the_log_of_a_delta_table_decides(bucket: Bucket, pattern: str) -> None:
-    for key in ("d/a.txt", "d/b.txt"):
+    for key in ("d/p=1/a.txt", "d/p=1/b.txt"):
         bucket.put(key, b"text")
-    bucket.put(f"d/_delta_log/{0:020}.json", b'{"add": {"path": "a.txt"}}\n')
+    bucket.put(f"d/_delta_log/{0:020}.json", b'{"add": {"path": "p=1/a.txt"}}\n')
 
     assert [name.rpartition("/")[2] for name in names(bucket.url, pattern)] == ["a.txt"]
     assert len(names(bucket.url, pattern, hidden="include")) == 2

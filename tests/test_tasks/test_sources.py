@@ -104,10 +104,11 @@ def test_a_path_with_brackets_in_its_name(tmp_path: Path) -> None:
 
 
 def test_a_folder_with_brackets_in_its_name(tmp_path: Path) -> None:
-    make(tmp_path, "run[1]/data[24]/a.txt", "run[1]/data2/b.txt", "run1/data[24]/c.txt")
+    make(tmp_path, "run[1]/data[24]/a.txt", "run[1]/data2/b.txt", "run1/data[24]/c.txt", "run[1]/d.txt")
 
     assert names(tmp_path / "run[1]", "data[24]/*.txt") == ["a.txt"]
     assert names(tmp_path / "run[1]", "data[2]/*.txt") == ["data2/b.txt"]
+    assert names(tmp_path, "run[1]/**", exclude=("data[24]",)) == ["d.txt"]
 
 
 def test_an_escaped_folder_is_not_a_wildcard(tmp_path: Path) -> None:
@@ -341,7 +342,7 @@ def test_hidden_files_are_included_on_request(tmp_path: Path, caplog: pytest.Log
 
 
 def test_what_programs_keep_beside_data_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    data = ["part-0.jsonl", "p=1/part-1.jsonl.gz", "src/__init__.py", "_posts/a.md"]
+    data = ["part-0.jsonl", "_p=1/part-1.jsonl.gz", "src/__init__.py", "_posts/a.md"]
     beside = [
         "_SUCCESS",
         "_x.txt",

@@ -35,7 +35,7 @@ _MAGIC = re.compile(r"[*?\[]")
 _BRACKETS_ALONE = re.compile(r"[^*?]*\[[^*?]*")
 # Folders of Spark's unfinished and internal files, and the ends of the names of other such files.
 _SERVICE_FOLDERS = ("_temporary", "_spark_metadata", "_change_data")
-_UNFINISHED = (".bak", "~", ".part", ".partial", ".crdownload", ".tmp", ".swp", ".crc")
+_UNFINISHED = (".bak", "~", ".part", ".partial", ".incomplete", ".crdownload", "._copying_", ".tmp", ".crc")
 # How `glob.escape` escapes a character.
 _ESCAPED = re.compile(r"\[([*?\[])\]")
 
@@ -211,7 +211,7 @@ class Matcher:
         """
         if self.takes_all or any(match(name) for match in self._named for name in names):
             return 0
-        low = [number for number, name in enumerate(names, start=1) if name.startswith("_")]
+        low = [n for n, name in enumerate(names, start=1) if name.startswith("_") and "=" not in name]
         if service := [number for number in low if names[number - 1] in _SERVICE_FOLDERS]:
             return service[0]
         if names[-1].lower().endswith(_UNFINISHED):
@@ -333,7 +333,7 @@ def excluder(patterns: Sequence[str], base: Path, root: Path) -> Callable[[Path]
     `parse` reads them.
     """
     by_path = [text for text in patterns if "/" in text.rstrip("/") or _PLACEHOLDER.match(text)]
-    names = [re.compile(translate(text.rstrip("/"))).match for text in patterns if text not in by_path]
+    names = [name_matcher(text) for text in patterns if text not in by_path]
     matchers = [
         (pattern.folder, Matcher(pattern.parts)) for pattern in (parse(text, base) for text in by_path)
     ]
@@ -345,6 +345,13 @@ def excluder(patterns: Sequence[str], base: Path, root: Path) -> Callable[[Path]
         )
 
     return excluded
+
+
+def name_matcher(text: str) -> Callable[[str], bool]:
+    """Return a function that tells whether a name matches a pattern, or is the pattern, brackets and all."""
+    name = text.rstrip("/")
+    match = re.compile(translate(name)).match
+    return lambda part: part == name or match(part) is not None
 
 
 def holding(folder: object, text: str, names: Iterable[str]) -> str:

@@ -43,6 +43,13 @@ def tables_above(folder: Path) -> list[Path]:
     return [log.parent for log in logs if is_log(log)]
 
 
+def tables_of_partition(folder: str) -> list[RemoteFile]:
+    """Return the Delta table in which the URL of a folder is a partition, such as `…/date=2024`, if it is."""
+    table, slash, _ = folder.partition("=")[0].rpartition("/")
+    has_log = "=" in folder and slash and any(listed(f"{table}/{DELTA}"))
+    return [RemoteFile(table)] if has_log else []
+
+
 def counting_files(table: Location) -> frozenset[str]:
     """Return the files of a Delta table that count, as paths relative to its folder.
 

@@ -7,10 +7,8 @@ folder, are no files. Keys with an empty part (`a//b`) are found below a `**` al
 so their URLs are taken as they are.
 """
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import translate
 from functools import cache
 from itertools import islice, takewhile
 
@@ -21,10 +19,11 @@ from tokmill.tasks.formats.text.globbing import (
     holding,
     is_folder,
     lies_in,
+    name_matcher,
     num_without_wildcards,
     unescaped,
 )
-from tokmill.tasks.formats.text.table_logs import num_above_log
+from tokmill.tasks.formats.text.table_logs import num_above_log, tables_of_partition
 from tokmill.tasks.remote.location import RemoteFile, is_remote
 from tokmill.tasks.remote.objects import listed, stat
 from tokmill.tasks.remote.services import Info
@@ -99,6 +98,7 @@ def expand_url(pattern: UrlPattern, *, hidden: bool, skipped: Skipped) -> Iterat
     if pattern.parts:
         matchers = Matcher(pattern.parts, hidden=hidden), Matcher(pattern.parts, hidden=True)
         walk = _Walk(pattern.folder, *matchers, skipped)
+        skipped.tables += () if hidden else tables_of_partition(pattern.folder)
         yield from walk.files(pattern.folder, {0})
         return
     try:
@@ -231,7 +231,7 @@ def url_excluder(patterns: Sequence[str], root: str) -> Callable[[str], bool]:
                 f"exclude: {text!r} is a path of this machine, but the files are in {root}; write a URL such "
                 f"as {root}/drafts/*, or a name without a slash"
             )
-    names = [re.compile(translate(text.rstrip("/"))).match for text in patterns if text not in by_url]
+    names = [name_matcher(text) for text in patterns if text not in by_url]
     matchers = [(found.folder, Matcher(found.parts)) for found in map(parse_url, by_url)]
 
     def excluded(url: str) -> bool:
