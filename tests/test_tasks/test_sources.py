@@ -104,11 +104,19 @@ def test_a_path_with_brackets_in_its_name(tmp_path: Path) -> None:
 
 
 def test_a_folder_with_brackets_in_its_name(tmp_path: Path) -> None:
-    make(tmp_path, "run[1]/data[24]/a.txt", "run[1]/data2/b.txt", "run1/data[24]/c.txt", "run[1]/d.txt")
+    make(
+        tmp_path,
+        "run[1]/data[24]/a.txt",
+        "run[1]/data2/b.txt",
+        "run1/data[24]/c.txt",
+        "run[1]/d.txt",
+        "who?/e.txt",
+    )
 
     assert names(tmp_path / "run[1]", "data[24]/*.txt") == ["a.txt"]
     assert names(tmp_path / "run[1]", "data[2]/*.txt") == ["data2/b.txt"]
     assert names(tmp_path, "run[1]/**", exclude=("data[24]",)) == ["d.txt"]
+    assert names(tmp_path / "who?", "*.txt") == ["e.txt"]
 
 
 def test_an_escaped_folder_is_not_a_wildcard(tmp_path: Path) -> None:
