@@ -80,13 +80,13 @@ def some_sequence() -> tuple[Packed, list[int]]:
     """Return a sequence of two pieces and some padding, and whose pieces they are."""
     lengths = np.array(LENGTHS)[list(TWO)]
     bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
-    return Packed(np.zeros(CAPACITY, dtype=np.uint16), bounds), list(TWO)
+    return Packed(np.arange(50, 50 + CAPACITY, dtype=np.uint16), bounds), list(TWO)
 
 
 def mask_picture() -> Figure:
     """Draw one sequence, its arrays, its mask, and the mask by blocks."""
-    figure = Figure(figsize=(7.6, 5.1), layout="constrained")
-    axes = figure.subplot_mosaic([["arrays", "arrays"], ["mask", "blocks"]], height_ratios=[1, 3])
+    figure = Figure(figsize=(7.6, 5.6), layout="constrained")
+    axes = figure.subplot_mosaic([["arrays", "arrays"], ["mask", "blocks"]], height_ratios=[1.5, 3])
     sequence, documents = some_sequence()
     _arrays(axes["arrays"], sequence, documents)
     _mask(axes["mask"], sequence, documents)
@@ -108,9 +108,11 @@ def _grid(axes: Axes, title: str, cells: Sequence[Sequence[Color]]) -> None:
 def _arrays(axes: Axes, sequence: Packed, documents: list[int]) -> None:
     rows = {
         "document": [chr(97 + documents[k - 1]) if k else "" for k in sequence.segment_ids.tolist()],
+        "input_ids": sequence.input_ids.tolist(),
         "segment_ids": sequence.segment_ids.tolist(),
         "position_ids": sequence.position_ids.tolist(),
         "loss_mask": sequence.loss_mask.astype(int).tolist(),
+        "labels": [label if label >= 0 else "–" for label in sequence.labels.tolist()],
     }
     cells = [color(documents[piece - 1]) if piece else to_rgb(PADDING) for piece in sequence.segment_ids]
     _grid(axes, f"cu_seqlens  {', '.join(map(str, sequence.cu_seqlens.tolist()))}", [cells] * len(rows))

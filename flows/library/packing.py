@@ -6,8 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from numpy.typing import NDArray
-
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import labelled, number
 from tokmill.flows.library.artifact import Artifact
@@ -54,7 +52,7 @@ class Packed:
 
     def arrays(
         self, fields: Sequence[str] = _FIELDS, first: int = 0, stop: int | None = None
-    ) -> dict[str, NDArray[Any]]:
+    ) -> dict[str, Any]:
         """Return sequences as arrays, for n sequences of L tokens.
 
         Args:
@@ -64,7 +62,9 @@ class Packed:
                 × L tokens (with `max_seqlen`), for attention over varying lengths;
                 `segment_ids` int32 [n, L], the number of each token's piece from 1, 0 on padding;
                 `position_ids` int32 [n, L], from 0 in every piece;
-                `loss_mask` bool [n, L], false on padding.
+                `loss_mask` bool [n, L], false on padding and on the first token of every piece;
+                `labels` int64 [n, L], the tokens where `loss_mask` is true, else -100; not shifted;
+                `bounds`, a list of int32 [pieces + 1], the bounds of each sequence's pieces.
             first: the first sequence.
             stop: the one behind the last; by default all.
 
@@ -152,7 +152,7 @@ def pack(
         workers: parallel tasks; by default one per core. It changes no result.
         progress: see `run`.
         **options: parameters of packing: `strategy`, `long_documents`, `window`, `formats`, `pad_id`,
-            `mask_continued`, ….
+            `shuffle_window`, ….
 
     Raises:
         UsageError: there is no such parameter, or `into` exists.

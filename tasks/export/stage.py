@@ -120,7 +120,6 @@ def _blocks(files: ShardFiles, manifest: PackedManifest) -> Iterator[SequenceBlo
             pieces.firsts[first : stop + 1] - begin,
             lengths[begin:end],
             starts[begin:end],
-            manifest.mask_continued,
         )
 
 
@@ -167,5 +166,5 @@ EXPORT_SHARD = Stage(
     params=ExportShardParams,
     run=run_shard,
 )
-EXPORT = Stage(verb="export", task="export", kind="packed", version=2, params=ExportParams, run=run)
+EXPORT = Stage(verb="export", task="export", kind="packed", version=3, params=ExportParams, run=run)
 """Export: packed sequences in other formats."""

@@ -141,6 +141,7 @@ class MixtureManifest(BaseModel):
         num_documents: rows of the plan.
         num_tokens: their tokens.
         long_documents: "whole", or "split" if each source's last document is cut at its quota.
+        curriculum: whether a curriculum decides the order of documents.
         tolerance: allowed difference from the request, as a fraction of it.
         warnings: the requests that are missed by more than that.
         longest_document_tokens: tokens of the longest document drawn, or refused at a source's stop.
@@ -159,6 +160,7 @@ class MixtureManifest(BaseModel):
     num_documents: int
     num_tokens: int
     long_documents: str = "whole"
+    curriculum: bool = False
     tolerance: float | None = None
     warnings: list[str] = []
     longest_document_tokens: int
@@ -258,6 +260,11 @@ class ShareTable:
     requested: NDArray[np.float64]
     given: NDArray[np.float64]
 
+    def along(self, positions: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Tokens requested of each source up to k positions, in straight lines: float64 [k, s]."""
+        columns = [np.interp(positions, self.positions, requested) for requested in self.requested.T]
+        return np.stack(columns, axis=1)
+
     def save(self, path: Path) -> None:
         """Write `shares.parquet` into the directory `path`."""
         points, sources = self.given.shape
@@ -300,11 +307,18 @@ class RequestTable:
 
     def at(self, position: float) -> NDArray[np.float64]:
         """Tokens requested of each source up to a position: float64 [s]; constant after the end."""
-        index = int(np.clip(np.searchsorted(self.knots, position, side="right") - 1, 0, len(self.firsts) - 1))
-        width = self.knots[index + 1] - self.knots[index]
-        passed = min(position - self.knots[index], width)
-        slope = (self.lasts[index] - self.firsts[index]) / width
-        found: NDArray[np.float64] = self.before[index] + passed * (self.firsts[index] + slope * passed / 2)
+        found: NDArray[np.float64] = self.along(np.array([position]))[0]
+        return found
+
+    def along(self, positions: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The same up to each of p positions: float64 [p, s]."""
+        segment = np.clip(np.searchsorted(self.knots, positions, side="right") - 1, 0, len(self.firsts) - 1)
+        width = (self.knots[segment + 1] - self.knots[segment])[:, None]
+        passed = np.minimum((positions - self.knots[segment])[:, None], width)
+        slope = (self.lasts[segment] - self.firsts[segment]) / width
+        found: NDArray[np.float64] = self.before[segment] + passed * (
+            self.firsts[segment] + slope * passed / 2
+        )
         return found
 
 

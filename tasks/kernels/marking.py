@@ -1,4 +1,4 @@
-"""Mark every token of packed sequences with its piece, its position in it, and whether it is padding."""
+"""Mark every token of packed sequences: its piece, its position there, and whether its prediction counts."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def mark(
         sequence_length: tokens of each sequence, at least its last end, which is not checked here.
         segment_ids: int32 [n * sequence_length] or [0], written: the token's piece, from 1; 0 on padding.
         position_ids: the same, written: the token's place in its piece, from 0; 0 on padding.
-        loss_mask: uint8, the same, written: 1 on tokens, 0 on padding.
+        loss_mask: uint8, the same, written: 1 on tokens, 0 on the first token of a piece and on padding.
     """
     for row in range(len(firsts) - 1):
         base = row * sequence_length
@@ -38,6 +38,7 @@ def mark(
                 _count(position_ids, start, stop)
             if len(loss_mask):
                 _fill(loss_mask, start, stop, 1)
+                loss_mask[start] = 0
             start = stop
         stop = base + sequence_length
         if len(segment_ids):

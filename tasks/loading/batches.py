@@ -7,12 +7,15 @@ as several rows (`tasks.loading.lengths`), B counts rows and L is theirs:
     input_ids      [B, L]                uint16 | uint32 as stored, or int32 | int64
     position_ids   int32 [B, L]          from 0 in every piece; 0 on padding
     segment_ids    int32 [B, L]          from 1 in every sequence; 0 on padding
-    loss_mask      bool [B, L]           false on padding, and on the first token of a continued piece if
-                                         the artifact has `mask_continued`
+    loss_mask      bool [B, L]           whether the prediction of each token counts: false on padding, and
+                                         on the first token of every piece
+    labels         int64 [B, L]          the tokens where loss_mask is true, else -100; not shifted
     cu_seqlens     int32 [m + 1]         the batch as one row of B × L tokens, for attention over varying
                                          lengths: 0, the end of every piece and of every sequence's padding,
                                          up to B × L; tokens between two bounds attend only to one another
     max_seqlen     int32 []              the longest of these; comes with cu_seqlens
+    bounds         B × int32 [pieces+1]  a list: the bounds of each sequence's pieces, from 0, as
+                                         `tasks.formats.packed.masks.block_ranges` takes them
 """
 
 from collections.abc import Collection, Iterator
@@ -24,15 +27,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import LoadingError
+from tokmill.tasks.formats.packed.layout import IGNORED_LABEL
 from tokmill.tasks.kernels.marking import mark
 from tokmill.tasks.loading.lengths import cut_pieces
 from tokmill.tasks.loading.rows import PackedRows
 
-Field: TypeAlias = Literal["input_ids", "position_ids", "segment_ids", "loss_mask", "cu_seqlens"]
+Field: TypeAlias = Literal[
+    "input_ids", "position_ids", "segment_ids", "loss_mask", "labels", "cu_seqlens", "bounds"
+]
 Dtype: TypeAlias = Literal["stored", "int32", "int64"]
-Batch: TypeAlias = dict[str, NDArray[Any]]
+Batch: TypeAlias = dict[str, Any]
 
 _MOST_BOUND = (1 << 31) - 1
+_ZERO = np.zeros(1, dtype=np.int32)
 _MARKS = ("segment_ids", "position_ids", "loss_mask")
 
 
@@ -101,43 +108,39 @@ def made(block: Block, rows: PackedRows, wanted: Wanted) -> list[Batch]:
     """
     length = rows.sequence_length // block.parts
     columns: Batch = {"sequence": np.repeat(block.sequences, block.parts)}
-    if "input_ids" in wanted.fields:
-        tokens = rows.tokens(block.sequences, wanted.token_type(rows.dtype))
-        columns["input_ids"] = tokens.reshape(-1, length)
+    if {"input_ids", "labels"} & set(wanted.fields):
+        tokens = rows.tokens(block.sequences, wanted.token_type(rows.dtype)).reshape(-1, length)
+        columns |= {"input_ids": tokens} if "input_ids" in wanted.fields else {}
     bounded = set(wanted.fields) - {"input_ids"}
     if not bounded:
         return [_part(columns, first, stop) for first, stop in _ranges(block)]
-    ends, firsts, continued = _pieces(block, rows, length)
-    columns |= _marks(ends, firsts, length, bounded)
-    if rows.mask_continued and "loss_mask" in bounded:
-        columns["loss_mask"].reshape(-1)[continued] = False
+    ends, firsts = _pieces(block, rows, length)
+    marks = _marks(ends, firsts, length, bounded | ({"loss_mask"} if "labels" in bounded else set()))
+    columns |= {name: values for name, values in marks.items() if name in bounded}
+    if "labels" in bounded:
+        columns["labels"] = np.where(marks["loss_mask"], tokens.astype(np.int64), IGNORED_LABEL)
     batches = []
     for first, stop in _ranges(block):
         batch = _part(columns, first, stop)
         if "cu_seqlens" in bounded:
             batch |= _cu_seqlens(ends, firsts[first : stop + 1], length)
+        if "bounds" in bounded:
+            batch["bounds"] = [
+                np.concatenate([_ZERO, ends[begin:end]]) for begin, end in pairwise(firsts[first : stop + 1])
+            ]
         batches.append(batch)
     return batches
 
 
-def _pieces(
-    block: Block, rows: PackedRows, length: int
-) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-    """The places of pieces in the rows of a block.
-
-    Returns:
-        The end of each piece in its row; the index of each row's first piece; and, counted through all
-        rows, the starts of the pieces that continue from another sequence or row, if a mask needs them.
-    """
+def _pieces(block: Block, rows: PackedRows, length: int) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """The end of each piece in its row, and the index of each row's first piece."""
     ends, firsts = rows.ends(block.sequences)
-    begins = _begins(ends, firsts, rows.sequence_length)
-    continued = begins[rows.continued(block.sequences)] if rows.mask_continued else begins[:0]
     if block.parts == 1:
-        return ends, firsts, continued
+        return ends, firsts
     bases = np.repeat(np.arange(len(block.sequences)) * rows.sequence_length, np.diff(firsts))
+    begins = _begins(ends, firsts, rows.sequence_length)
     num_tokens = len(block.sequences) * rows.sequence_length
-    ends, firsts, cuts = cut_pieces(ends + bases, begins, num_tokens, length)
-    return ends, firsts, np.concatenate([continued, cuts])
+    return cut_pieces(ends + bases, begins, num_tokens, length)
 
 
 def _ranges(block: Block) -> Iterator[tuple[int, int]]:

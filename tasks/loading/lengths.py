@@ -63,7 +63,7 @@ class RowLengths:
 
 def cut_pieces(
     ends: NDArray[np.int64], begins: NDArray[np.int64], num_tokens: int, length: int
-) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
     """Cut pieces at the ends of rows.
 
     Args:
@@ -74,8 +74,7 @@ def cut_pieces(
 
     Returns:
         int32 [q], the end of each piece in its row; int64 [rows + 1], the index of each row's first piece
-        among them; int64 [q - p], the starts of pieces that continue from the previous row, counted through
-        all rows.
+        among them.
     """
     bounds = np.arange(0, num_tokens, length, dtype=np.int64)
     piece = np.searchsorted(ends, bounds, side="right")
@@ -84,4 +83,4 @@ def cut_pieces(
     every = np.sort(np.concatenate([ends, cuts]))
     rows = (every - 1) // length
     firsts = np.searchsorted(rows, np.arange(num_tokens // length + 1))
-    return (every - rows * length).astype(np.int32), firsts, cuts
+    return (every - rows * length).astype(np.int32), firsts

@@ -47,7 +47,6 @@ class PackedRows:
             )
         self.sequence_length = manifest.sequence_length
         self.dtype: np.dtype[Any] = np.dtype(manifest.dtype)
-        self.mask_continued = manifest.mask_continued
         self._path = path
         self._manifest = manifest
         self._addresses = np.zeros(len(manifest.shards), dtype=np.int64)  # 0 if not mapped yet
@@ -100,11 +99,6 @@ class PackedRows:
         firsts = np.cumsum([0, *map(len, found)], dtype=np.int64)
         return np.concatenate([np.empty(0, dtype=np.int32), *found]), firsts
 
-    def continued(self, sequences: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Whether each piece of `sequences`, int64 [n], is a continued one: bool [p]."""
-        found = [self._shard(shard).continued(row) for shard, row in _pairs(*self._places(sequences))]
-        return np.concatenate([np.empty(0, dtype=np.bool_), *found])
-
     @property
     def are_arriving(self) -> bool:
         """Whether there may be shards that are to be fetched when they are read."""
@@ -149,16 +143,10 @@ class _Shard:
         self.rows: NDArray[Any] = np.asarray(opened.rows)
         self._flat: NDArray[np.int32] = np.asarray(opened.flat)
         self._offsets: NDArray[np.int64] = np.asarray(opened.offsets)
-        self._starts = opened.document_starts
 
     def ends(self, row: int) -> NDArray[np.int32]:
         """The ends of the pieces of a sequence: `cu_seqlens` without its first bound."""
         return self._flat[self._offsets[row] + 1 : self._offsets[row + 1]]
-
-    def continued(self, row: int) -> NDArray[np.bool_]:
-        """Whether each of these pieces is a continued one; none if the artifact does not record it."""
-        starts = self._starts(row)
-        return np.zeros(len(self.ends(row)), dtype=np.bool_) if starts is None else starts > 0
 
 
 def _follow_each_other(rows: NDArray[np.int64]) -> bool:

@@ -17,7 +17,7 @@ Tensors: TypeAlias = dict[str, Any]
 
 
 class TorchDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
-    """Batches of a `PackedDataset` as tensors, and `max_seqlen` as an int.
+    """Batches of a `PackedDataset` as tensors, `max_seqlen` as an int, and `bounds` as they are.
 
     With the worker processes of a `DataLoader`, copies iterate the epoch, and this object keeps its place:
     call `set_epoch` before every epoch, and `state_dict(num_batches)` with the number of batches taken in it.
@@ -58,4 +58,6 @@ def _tensors(batch: Mapping[str, Any]) -> Tensors:
 
 
 def _tensor(values: Any) -> Any:
+    if isinstance(values, list):
+        return values  # bounds
     return torch.from_numpy(values) if values.ndim else values.item()

@@ -191,6 +191,7 @@ class Planning:
             num_documents=sum(drawn.num_documents for drawn in drawn_by_source.values()),
             num_tokens=sum(drawn.num_tokens for drawn in drawn_by_source.values()),
             long_documents=self.params.long_documents,
+            curriculum=self.params.curriculum is not None,
             tolerance=self.params.tolerance,
             warnings=self.warnings(),
             longest_document_tokens=max(drawn.longest for drawn in drawn_by_source.values()),
@@ -298,4 +299,4 @@ def _check_dropped(params: MixParams, encoded: Encoded) -> None:
             )
 
 
-MIX = Stage(verb="mix", task="mix", kind="mixture", version=5, params=MixParams, run=run)
+MIX = Stage(verb="mix", task="mix", kind="mixture", version=6, params=MixParams, run=run)

@@ -25,6 +25,8 @@ from tokmill.tasks.packing.pieces import UnplacedPieces
 
 LOOK_AHEAD = 256
 LONGEST_WAIT = 8 * LOOK_AHEAD
+FRACTION = (5**0.5 - 1) / 2
+"""The golden ratio's fraction, whose multiples are spread evenly."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the golden ratio's fraction of 2^64
 
 
@@ -50,7 +52,8 @@ def lined_up(
     ranks[by_place] = np.arange(num_bins)
     if num_bins < 2 or int(np.min(source)) == int(np.max(source)):
         return ranks
-    lined = _lined(cut.length, ranks[bins], source, capacity)
+    plan = InPlan(np.cumsum(cut.length), source)
+    lined = line_up_sources(cut.length, ranks[bins], source, plan, capacity, LOOK_AHEAD)
     ranks[by_place[lined]] = np.arange(num_bins)
     return ranks
 
@@ -76,16 +79,23 @@ def _places(
     return places
 
 
-def _lined(
-    lengths: NDArray[np.int64], sequence: NDArray[np.int64], source: NDArray[np.int64], capacity: int
+def line_up_sources(
+    lengths: NDArray[np.int64],
+    sequence: NDArray[np.int64],
+    source: NDArray[np.int64],
+    plan: InPlan,
+    capacity: int,
+    look_ahead: int,
 ) -> NDArray[np.int64]:
-    """The sequences, numbered by their places, in their final order: int64 [number of sequences].
+    """Order sequences so that the tokens of each source follow a plan: int64 [number of sequences].
 
     Args:
-        lengths: int64 [n], lengths of the pieces in the plan's order.
-        sequence: int64 [n], the sequence of each piece.
+        lengths: int64 [n], lengths of the pieces.
+        sequence: int64 [n], the sequence of each piece, numbered in the order in which they arrive.
         source: int64 [n], the source of each piece.
+        plan: the same tokens in the order to follow.
         capacity: tokens of a sequence.
+        look_ahead: number of waiting sequences among which the next one is chosen.
     """
     num_sources = int(np.max(source)) + 1
     parts, which = np.unique(sequence * num_sources + source, return_inverse=True)
@@ -97,10 +107,10 @@ def _lined(
         Parts(
             np.searchsorted(parts, np.arange(num_sequences + 1) * num_sources), parts % num_sources, tokens
         ),
-        InPlan(np.cumsum(lengths), source),
+        plan,
         capacity,
         LONGEST_WAIT,
-        Waiting(*(np.empty(LOOK_AHEAD, dtype=np.int64) for _ in range(2))),
+        Waiting(*(np.empty(look_ahead, dtype=np.int64) for _ in range(2))),
         Sums(*(np.zeros(num_sources) for _ in range(2))),
         lined,
     )

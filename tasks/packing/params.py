@@ -84,6 +84,19 @@ class PackPlanParams(Params):
         lt=1 << 61,
         description="Seed that decides which documents are rearranged, and where they are cut.",
     )
+    shuffle_window: int = Field(
+        default=1024,
+        ge=0,
+        le=1 << 20,
+        description=(
+            "Number of sequences to shuffle together, so that the pieces of a long document do not follow "
+            "each other; 0 keeps the order of packing. The sources keep their shares within a window, and "
+            "windows keep their order. With a curriculum a window has at most 1/32 of the sequences."
+        ),
+    )
+    shuffle_seed: int = Field(
+        default=0, ge=0, lt=1 << 61, description="Seed of the order of sequences within a window."
+    )
     sequences_per_shard: int = Field(
         default=8192,
         ge=1,
@@ -104,8 +117,11 @@ class PackPlanParams(Params):
         unread = {"last_sequence"} if strategy != "concat" else {"long_documents"}
         unread |= {"window"} if strategy not in WINDOWED else set()
         of_fim = () if given.get("fim_rate") else ("fim_spm_rate", "fim_token_ids", "fim_seed")
-        return dict.fromkeys(sorted(unread), f"the strategy is '{strategy}'") | dict.fromkeys(
-            of_fim, "fim_rate is 0"
+        unshuffled = ("shuffle_seed",) if given.get("shuffle_window") == 0 else ()
+        return (
+            dict.fromkeys(sorted(unread), f"the strategy is '{strategy}'")
+            | dict.fromkeys(of_fim, "fim_rate is 0")
+            | dict.fromkeys(unshuffled, "shuffle_window is 0")
         )
 
     @model_validator(mode="after")
@@ -160,13 +176,6 @@ class FormatParams(Params):
 class _WriteParams(FormatParams):
     """How to write sequences."""
 
-    mask_continued: bool = Field(
-        default=False,
-        description=(
-            "Leave the first token of a piece that continues a document out of the loss mask: the model has "
-            "no context to predict it from."
-        ),
-    )
     pad_id: int | None = Field(
         default=None,
         ge=0,
@@ -196,10 +205,10 @@ class PackParams(PackPlanParams, _WriteParams):
         return PackShardParams(index=index, **_part(self, _WriteParams))
 
     def plain(self) -> "PackParams":
-        """The same without rearranging or losing any document, as text is packed for validation."""
-        of_fim = {name for name in type(self).model_fields if name.startswith("fim_")}
-        kept = self.model_dump(exclude=of_fim | {"last_sequence", "long_documents"})
-        return PackParams(**kept, last_sequence="pad", long_documents="split")
+        """The same without rearranging, shuffling or losing documents, as text is packed for validation."""
+        without = {name for name in type(self).model_fields if name.startswith(("fim_", "shuffle_"))}
+        kept = self.model_dump(exclude=without | {"last_sequence", "long_documents"})
+        return PackParams(**kept, last_sequence="pad", long_documents="split", shuffle_window=0)
 
 
 def _part(params: Params, model: type[Params]) -> dict[str, Any]:

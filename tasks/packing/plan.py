@@ -26,6 +26,7 @@ from tokmill.tasks.packing.blocks import blocks
 from tokmill.tasks.packing.params import PackPlanParams
 from tokmill.tasks.packing.pieces import Pieces
 from tokmill.tasks.packing.shares import Shares
+from tokmill.tasks.packing.shuffling import Closed, Shuffle, window_of
 from tokmill.tasks.packing.strategies import packer
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
@@ -50,19 +51,28 @@ def plan_packing(
     check_fim_tokens(rule, encoded.vocab_size)
     sources = mixture.manifest.sources
     totals = PackedTotals(len(sources), rule.sequence_length, _drops_long(rule))
-    shares = Shares(len(sources), rule.sequence_length, mixture.manifest.num_tokens)
+    window = window_of(rule.shuffle_window, mixture, rule.sequence_length)
+    shares = Shares(len(sources), rule.sequence_length, mixture.manifest.num_tokens, max(1, window))
     shortest = _Shortest()
     with write_packing_plan(out) as writer:
         shards = ShardWriter(writer, rule.sequences_per_shard)
-        first_start = mixture.manifest.first_document_start  # if an earlier mixture began the first document
-        for block, pieces, num_closed in _packed_blocks(rule, mixture):
-            lengths = block.num_tokens.astype(np.int64)
-            totals.add(block.source, lengths, pieces)
-            shares.add(block.source, pieces)
-            shortest.see(int(np.min(lengths, initial=shortest.length)))
-            _check_number(pieces.num_sequences)
-            shards.add(_table(pieces, block, first_start), num_closed)
-            first_start = 0
+
+        def closed() -> Iterator[Closed]:
+            start = mixture.manifest.first_document_start  # if an earlier mixture began the first document
+            position = mixture.manifest.first_position
+            for block, pieces, num_closed in _packed_blocks(rule, mixture):
+                lengths = block.num_tokens.astype(np.int64)
+                totals.add(block.source, lengths, pieces)
+                shares.add(block.source, pieces)
+                shortest.see(int(np.min(lengths, initial=shortest.length)))
+                _check_number(pieces.num_sequences)
+                position += int(lengths.sum())
+                yield Closed(_table(pieces, block, start), num_closed, position)
+                start = 0
+
+        shuffle = Shuffle(mixture, window, rule.shuffle_seed, rule.sequence_length)
+        for pieces, num_closed in shuffle.run(closed()):
+            shards.add(pieces, num_closed)
         shards.close()
         if not shards.planned:
             raise PackingError(_nothing_left(rule, mixture.manifest, shortest.length))
@@ -70,6 +80,8 @@ def plan_packing(
         measured = {
             "shares": shares.measured(sources),
             "share_block_sequences": shares.block_sequences,
+            "shuffle_window": window if window > 1 else None,
+            "shuffle_seed": rule.shuffle_seed if window > 1 else None,
         }
         manifest = manifest.model_copy(update=measured)
         writer.finish(manifest)
@@ -157,7 +169,7 @@ class ShardWriter:
         """Write the shards of all sequences below `stop`."""
         if not self._waiting:
             return
-        table = joined_pieces(self._waiting)
+        table = PieceTable.joined(self._waiting)
         end = int(np.searchsorted(table.sequence, stop))
         self._waiting = [table.rows(end, len(table))]
         start = 0
@@ -177,12 +189,6 @@ class ShardWriter:
                 )
             )
             start = last
-
-
-def joined_pieces(parts: list[PieceTable]) -> PieceTable:
-    """The pieces of all parts, joined in order."""
-    names = PieceTable.__dataclass_fields__
-    return PieceTable(**{name: np.concatenate([getattr(part, name) for part in parts]) for name in names})
 
 
 def _check_number(num_sequences: int) -> None:

@@ -2,7 +2,8 @@
 
 The model. The sequences are divided into blocks of at least a million tokens and 64 sequences, or of a
 thousandth of the whole if that is more. The tokens of every source in a block are compared with those in the
-same part of the plan: the part between the same numbers of packed tokens from the beginning. A source's
+same part of the plan: the part between the same numbers of packed tokens from the beginning. Blocks are whole
+windows of the shuffle (`tasks.packing.shuffling`), which moves no sequence to another window. A source's
 deviation is the largest difference over all blocks, as a fraction of the block's tokens. A last block of less
 than half the size is joined to the one before it.
 
@@ -35,17 +36,19 @@ class Shares:
         block_sequences: sequences in a block.
     """
 
-    def __init__(self, num_sources: int, sequence_length: int, num_tokens: int) -> None:
+    def __init__(self, num_sources: int, sequence_length: int, num_tokens: int, window: int = 1) -> None:
         """Start with empty counts.
 
         Args:
             num_sources: number of the mixture's sources.
             sequence_length: tokens per sequence.
             num_tokens: number of the mixture's tokens; decides the size of blocks.
+            window: sequences that are shuffled together; blocks are whole windows.
         """
         most = max(1, min(_MOST_BLOCKS, _MOST_CELLS // num_sources))
         wanted = max(_BLOCK_TOKENS, -(-num_tokens // most))
-        self.block_sequences = max(_BLOCK_SEQUENCES, -(-wanted // sequence_length))
+        size = max(_BLOCK_SEQUENCES, -(-wanted // sequence_length))
+        self.block_sequences = -(-size // window) * window
         self._packed = np.zeros((0, num_sources), dtype=np.int64)
         self._planned = np.zeros((0, num_sources), dtype=np.int64)
 

@@ -141,7 +141,6 @@ def run_shard(
         manifest,
         params.formats,
         _pad_id(params.pad_id, manifest),
-        mask_continued=params.mask_continued,
         labels=params.labels,
     )
     paths = _shard_paths(manifest.sources, Encoded.open(encoded), shards)
@@ -180,7 +179,6 @@ def _packed_manifest(
         **shared,
         formats=recipe.formats,
         pad_id=recipe.pad_id,
-        mask_continued=recipe.mask_continued,
         labels=recipe.labels,
         shards=tuple(shards),
     )
@@ -198,10 +196,10 @@ def run(params: PackParams, *, out: Path, plan: Path, shards: Sequence[Path]) ->
 
 
 PACK_PLAN = Stage(
-    verb="pack_plan", task="pack", kind="pack_plan", version=3, params=PackPlanParams, run=run_plan
+    verb="pack_plan", task="pack", kind="pack_plan", version=4, params=PackPlanParams, run=run_plan
 )
 PACK_SHARD = Stage(
-    verb="pack_shard", task="pack", kind="packed_shard", version=3, params=PackShardParams, run=run_shard
+    verb="pack_shard", task="pack", kind="packed_shard", version=4, params=PackShardParams, run=run_shard
 )
-PACK = Stage(verb="pack", task="pack", kind="packed", version=3, params=PackParams, run=run)
+PACK = Stage(verb="pack", task="pack", kind="packed", version=4, params=PackParams, run=run)
 """Packing: documents into sequences of one length, planned on lengths and written shard by shard."""

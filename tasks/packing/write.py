@@ -39,14 +39,12 @@ class Recipe:
         packing: the plan's manifest: widths, lengths, boundary tokens.
         formats: formats to write.
         pad_id: id of the padding token.
-        mask_continued: see `PackedManifest`.
         labels: see `PackedManifest`.
     """
 
     packing: Packing
     formats: tuple[PackedFormat, ...]
     pad_id: int
-    mask_continued: bool
     labels: bool = False
 
 
@@ -127,7 +125,6 @@ def filled(
         np.searchsorted(pieces.sequence, sequences.start + np.arange(len(sequences) + 1)),
         pieces.length.astype(np.int64),
         pieces.document_start.astype(np.int64),
-        recipe.mask_continued,
     )
     return block, ordinals
 

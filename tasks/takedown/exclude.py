@@ -184,4 +184,4 @@ class _Exclusion:
         return accounts
 
 
-EXCLUDE = Stage(verb="exclude", task="takedown", kind="mixture", version=1, params=ExcludeParams, run=run)
+EXCLUDE = Stage(verb="exclude", task="takedown", kind="mixture", version=2, params=ExcludeParams, run=run)

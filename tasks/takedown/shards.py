@@ -144,4 +144,4 @@ def _moved(
         rows.reshape(-1).view(np.uint8),
     )
     starts = pieces.columns["document_start"][its].astype(np.int64)
-    return SequenceBlock(rows, firsts, lengths, starts, manifest.mask_continued)
+    return SequenceBlock(rows, firsts, lengths, starts)

@@ -144,4 +144,4 @@ def _accounts(
     return [*accounts, Account(source=NO_SOURCE, unit="tokens", num_in=num_in, added=added, became=became)]
 
 
-TAKEDOWN = Stage(verb="takedown", task="takedown", kind="packed", version=2, params=TakedownParams, run=run)
+TAKEDOWN = Stage(verb="takedown", task="takedown", kind="packed", version=3, params=TakedownParams, run=run)

@@ -130,11 +130,8 @@ class Transformer(torch.nn.Module):
 
 def loss_of(model, sequences, mask):
     """The mean loss of predicting the next token of the same piece."""
-    ids, segments = stacked(sequences, "input_ids"), stacked(sequences, "segment_ids")
-    counts = (segments[:, 1:] == segments[:, :-1]) & (stacked(sequences, "loss_mask")[:, 1:] > 0)
     logits = model.logits(model.embedded(sequences), mask)[:, :-1]
-    losses = torch.nn.functional.cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")
-    return losses[counts].mean()
+    return torch.nn.functional.cross_entropy(logits.transpose(1, 2), stacked(sequences, "labels")[:, 1:])
 
 
 @pytest.fixture(scope="module")

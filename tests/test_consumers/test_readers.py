@@ -38,7 +38,6 @@ special_tokens = ["<|endoftext|>"]
 sequence_length = 16
 strategy = "best_fit"
 sequences_per_shard = 7
-mask_continued = true
 labels = true
 formats = %s
 """
@@ -65,7 +64,7 @@ def fabricated(folder, vocab_size):
         "b": [numbered(LENGTHS, first + 50, vocab_size)],
     }
     corpus = encoded_corpus(folder / "corpus", documents, vocab_size=vocab_size, end_id=7)
-    params = {"sequence_length": 16, "strategy": "best_fit", "sequences_per_shard": 7, "mask_continued": True}
+    params = {"sequence_length": 16, "strategy": "best_fit", "sequences_per_shard": 7}
     params["labels"] = True
     _, path = pack_mixture(corpus, mix_corpus(corpus, folder), folder, formats=ALL_FORMATS, **params)
     return path
@@ -116,16 +115,9 @@ def lengths_with_padding(sequence):
 
 
 def labels_of(sequence):
-    """What counts for the loss, token by token: not padding, not what nothing that is seen has told of."""
-    return [
-        token if counts and position else -100
-        for token, counts, position in zip(
-            sequence.input_ids.tolist(),
-            sequence.loss_mask.tolist(),
-            sequence.position_ids.tolist(),
-            strict=True,
-        )
-    ]
+    """What counts for the loss, token by token: not padding, and not the first token of a piece."""
+    both = zip(sequence.input_ids.tolist(), sequence.position_ids.tolist(), strict=True)
+    return [token if position else -100 for token, position in both]
 
 
 @pytest.mark.parametrize(

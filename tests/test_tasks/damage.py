@@ -30,11 +30,9 @@ from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD, PackParams
 
 FORMATS = ("arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet")
-FIELDS = ("input_ids", "position_ids", "segment_ids", "loss_mask", "cu_seqlens")
+FIELDS = ("input_ids", "position_ids", "segment_ids", "loss_mask", "labels", "cu_seqlens", "bounds")
 LENGTHS = [5, 40, 2, 9, 17, 30, 3, 3, 21, 8, 1, 1, 64, 11]
-PACKING = PackParams(
-    sequence_length=16, strategy="best_fit", sequences_per_shard=7, mask_continued=True, formats=FORMATS
-)
+PACKING = PackParams(sequence_length=16, strategy="best_fit", sequences_per_shard=7, formats=FORMATS)
 EXTREMES = [0, 1, -1, 7, 1 << 15, 1 << 16, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 40, (1 << 63) - 1]
 MOST_BYTES = 16 << 30
 

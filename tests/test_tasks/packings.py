@@ -6,7 +6,7 @@ from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pa
 from tokmill.tasks.core.stage import Outcome, Params, Request, Stage
 from tokmill.tasks.store import Store
 
-FIELDS = ("input_ids", "position_ids", "segment_ids", "loss_mask", "cu_seqlens")
+FIELDS = ("input_ids", "position_ids", "segment_ids", "loss_mask", "labels", "cu_seqlens", "bounds")
 LENGTHS = [5, 30, 2, 9, 9, 17, 3, 1, 1, 1, 25, 8, 16, 7, 12, 40, 6, 6, 4, 21] * 2
 
 

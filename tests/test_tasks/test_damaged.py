@@ -93,7 +93,7 @@ def test_a_wrong_number_of_an_encoded_shard_is_refused(tmp_path, name, place, va
 
 def test_a_sequence_without_its_starts_is_refused_if_the_pieces_are_known(tmp_path):
     """A single length, of the whole sequence, could be padding: a takedown may leave such sequences."""
-    packed = packed_folder(tmp_path, formats=("parquet",), mask_continued=True)
+    packed = packed_folder(tmp_path, formats=("parquet",))
     file = packed / "shard-00001.parquet"
     table = pq.read_table(file)
     starts = table.column("document_starts").to_pylist()

@@ -11,7 +11,7 @@ from tokmill.tasks.formats.packed.layout import PackedManifest
 from tokmill.tasks.formats.packed.reader import PackedReader
 
 ALL_FORMATS = ("arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet")
-COMMON = {"sequence_length": 16, "strategy": "best_fit", "sequences_per_shard": 3, "mask_continued": True}
+COMMON = {"sequence_length": 16, "strategy": "best_fit", "sequences_per_shard": 3}
 
 
 def exported(packed, formats, folder):

@@ -19,6 +19,7 @@ from tests.test_tasks.fabricated import numbered
 from tests.test_tasks.packings import FIELDS, LENGTHS, packed_folder, published, sequences
 from tokmill.tasks.core.errors import LoadingError, StoreError
 from tokmill.tasks.formats.packed.layout import ShardFiles
+from tokmill.tasks.formats.packed.masks import block_ranges
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.loading.order import Order
@@ -59,23 +60,13 @@ class TestBatches:
             assert batch["input_ids"].dtype == (np.uint16 if dtype == "stored" else np.dtype(dtype))
             for row, number in enumerate(batch["sequence"].tolist()):
                 expected = reader[number]
-                for name in ("input_ids", "position_ids", "segment_ids", "loss_mask"):
+                for name in ("input_ids", "position_ids", "segment_ids", "loss_mask", "labels"):
                     np.testing.assert_array_equal(batch[name][row], getattr(expected, name))
-                assert batch["loss_mask"].dtype == np.bool_
+                assert (batch["loss_mask"].dtype, batch["labels"].dtype) == (np.bool_, np.int64)
+                np.testing.assert_array_equal(batch["bounds"][row], expected.cu_seqlens)
                 seen.append(number)
         assert sorted(seen) == list(range(len(reader)))
         assert (seen == sorted(seen)) != shuffle
-
-    @pytest.mark.parametrize("formats", [["memmap"], ["npy"]])
-    def test_where_a_piece_goes_on_its_first_token_may_be_left_out_of_the_loss(self, tmp_path, formats):
-        path = packed_folder(tmp_path, strategy="concat", mask_continued=True, formats=formats)
-        reader, left_out = PackedReader.open(path), 0
-        for batch in PackedDataset(path, batch_size=5, fields=FIELDS):
-            for row, number in enumerate(batch["sequence"].tolist()):
-                np.testing.assert_array_equal(batch["input_ids"][row], reader[number].input_ids)
-                np.testing.assert_array_equal(batch["loss_mask"][row], reader[number].loss_mask)
-                left_out += int(reader[number].num_tokens - batch["loss_mask"][row].sum())
-        assert left_out > 10
 
     def test_bounds_that_are_no_int32_are_refused(self, packed):
         most = ((1 << 31) - 1) // 16
@@ -83,6 +74,21 @@ class TestBatches:
         PackedDataset(packed, batch_size=most + 1)
         with pytest.raises(LoadingError, match=f"cu_seqlens is int32; use a batch_size of at most {most}"):
             PackedDataset(packed, batch_size=most + 1, fields=["cu_seqlens"])
+
+    def test_labels_alone_are_those_with_tokens(self, packed):
+        alone = PackedDataset(packed, fields=["labels"])
+        for labels, batch in zip(alone, PackedDataset(packed, fields=FIELDS), strict=True):
+            np.testing.assert_array_equal(labels["labels"], batch["labels"])
+            assert labels.keys() == {"sequence", "labels"}
+
+    def test_bounds_are_what_block_ranges_takes(self, packed):
+        reader = PackedReader.open(packed)
+        for batch in PackedDataset(packed, batch_size=4, fields=["bounds"]):
+            found = block_ranges(batch["bounds"], 16, block_size=4)
+            expected = [reader[number].cu_seqlens for number in batch["sequence"].tolist()]
+            np.testing.assert_array_equal(
+                found.kv_indices, block_ranges(expected, 16, block_size=4).kv_indices
+            )
 
     def test_bounds_of_a_batch_as_one_row(self, packed):
         reader = PackedReader.open(packed)
@@ -97,7 +103,7 @@ class TestBatches:
             assert "input_ids" not in batch
 
     def test_wide_vocabularies(self, tmp_path):
-        path = packed_folder(tmp_path, [40], vocab_size=70_000, strategy="concat")
+        path = packed_folder(tmp_path, [40], vocab_size=70_000, strategy="concat", shuffle_window=0)
         documents = numbered([40], vocab_size=70_000)
         for dtype, expected in (("stored", np.uint32), ("int32", np.int32), ("int64", np.int64)):
             (batch,) = PackedDataset(path, dtype=dtype)
@@ -172,7 +178,7 @@ class TestSplit:
             ({"world_size": 0}, "world_size=0 must be at least 1"),
             ({"batch_size": 0}, "batch_size=0 must be at least 1"),
             ({"remainder": "pad"}, "remainder='pad' must be one of keep, drop, wrap"),
-            ({"fields": ["labels"]}, "fields has 'labels'; choose from input_ids"),
+            ({"fields": ["targets"]}, "fields has 'targets'; choose from input_ids"),
             ({"fields": []}, "fields is empty"),
             ({"seed": -1}, "seed=-1 must be at least 0"),
             ({"prefetch": 0}, "prefetch=0 must be at least 1"),

@@ -18,7 +18,7 @@ OWN = 16
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory):
     """Some dozens of sequences of 16 tokens; not to be changed."""
-    path = packed_folder(tmp_path_factory.mktemp("lengths"), sequence_length=OWN, mask_continued=True)
+    path = packed_folder(tmp_path_factory.mktemp("lengths"), sequence_length=OWN)
     assert PackedReader.open(path).manifest.sequence_length == OWN
     return path
 
@@ -48,10 +48,9 @@ def test_what_makes_no_sense_is_refused(packed, points, says):
 def test_pieces_are_cut_where_rows_end_by_hand():
     # two sequences of 8: pieces of 3 and 4 tokens and padding; one piece of 8
     ends, begins = np.array([3, 7, 16]), np.array([0, 3, 8])
-    ends, firsts, cuts = cut_pieces(ends, begins, 16, 4)
+    ends, firsts = cut_pieces(ends, begins, 16, 4)
     assert ends.tolist() == [3, 4, 3, 4, 4]
     assert firsts.tolist() == [0, 2, 3, 4, 5]
-    assert cuts.tolist() == [4, 12]
 
 
 def one_row(reader, number, first, length):
@@ -62,9 +61,8 @@ def one_row(reader, number, first, length):
     begins = np.concatenate([[True], np.diff(segments) != 0])
     starts = np.maximum.accumulate(np.where(begins, np.arange(length), 0))
     is_text = segments > 0
-    is_cut = first > 0 and segments[0] > 0 and whole.segment_ids[first - 1] == segments[0]
     mask = whole.loss_mask[first:stop].copy()
-    mask[0] &= not is_cut
+    mask[0] = False
     return {
         "input_ids": whole.input_ids[first:stop],
         "segment_ids": np.where(is_text, np.cumsum(begins), 0),

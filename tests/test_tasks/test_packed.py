@@ -46,7 +46,8 @@ def test_what_a_sequence_says_by_hand():
     sequence = by_hand()
     assert sequence.segment_ids.tolist() == [1, 1, 1, 1, 2, 2, 0, 0]
     assert sequence.position_ids.tolist() == [0, 1, 2, 3, 0, 1, 0, 0]
-    assert sequence.loss_mask.tolist() == [True] * 6 + [False] * 2
+    assert sequence.loss_mask.tolist() == [False, True, True, True, False, True, False, False]
+    assert sequence.labels.tolist() == [-100, 1, 2, 3, -100, 5, -100, -100]
     assert sequence.num_tokens == 6
 
 
@@ -204,7 +205,12 @@ def test_a_packing_can_be_read_at_multiples_of_its_length(tmp_path, strategy, ti
 
 def test_a_long_document_is_whole_again_at_a_greater_length(tmp_path):
     _, _, path = packed(
-        tmp_path, {"a": [numbered([24, 5, 3])]}, mixing={}, sequence_length=8, strategy="concat"
+        tmp_path,
+        {"a": [numbered([24, 5, 3])]},
+        mixing={},
+        sequence_length=8,
+        strategy="concat",
+        shuffle_window=0,
     )
     joined = PackedReader.open(path).at_length(32)
     assert sorted(np.diff(joined[0].cu_seqlens).tolist()) == [3, 5, 24]
@@ -253,29 +259,17 @@ def test_the_accounts_go_through_to_the_end(tmp_path):
 
 
 @pytest.mark.parametrize("formats", FORMATS)
-def test_the_first_token_of_a_continued_piece_may_be_left_out_of_the_loss(tmp_path, formats):
+def test_what_no_token_of_its_piece_predicts_is_not_in_the_loss_in_any_format(tmp_path, formats):
     _, _, path = packed(
-        tmp_path,
-        {"a": [numbered([20, 3])]},
-        mixing={},
-        sequence_length=8,
-        strategy="greedy",
-        mask_continued=True,
-        formats=formats,
+        tmp_path, {"a": [numbered([20, 3])]}, mixing={}, sequence_length=8, strategy="greedy", formats=formats
     )
     reader = PackedReader.open(path)
-    left_out = [
-        (index, place)
-        for index, sequence in enumerate(reader)
-        for place in np.flatnonzero(~sequence.loss_mask[: sequence.num_tokens]).tolist()
-    ]
-    assert left_out == [
-        (index, piece.start)
-        for index in range(len(reader))
-        for piece in reader.provenance(index)
-        if piece.document_start
-    ]
-    assert len(left_out) == 2
+    for index, sequence in enumerate(reader):
+        begins = {piece.start for piece in reader.provenance(index)}
+        counted = [place for place in range(sequence.num_tokens) if place not in begins]
+        assert np.flatnonzero(sequence.loss_mask).tolist() == counted
+        assert np.flatnonzero(sequence.labels != -100).tolist() == counted
+        assert sequence.labels[counted].tolist() == sequence.input_ids[counted].tolist()
 
 
 def test_padding_is_the_end_token_unless_said_otherwise(tmp_path):

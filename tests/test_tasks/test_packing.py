@@ -196,7 +196,6 @@ def test_only_what_a_step_depends_on_is_part_of_its_parameters():
     assert "formats" not in params.plan_params().model_dump()
     assert params.shard_params(4).model_dump() == {
         "formats": ("memmap", "parquet"),
-        "mask_continued": False,
         "pad_id": 3,
         "labels": False,
         "index": 4,

@@ -3,6 +3,7 @@
 import json
 import logging
 import random
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture
 from tests.test_tasks.packed_lengths import packed_by
-from tokmill.tasks.formats.mixture import MixedSource
+from tokmill.tasks.formats.mixture import MixedSource, Mixture
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.packing.lining_up import LONGEST_WAIT, LOOK_AHEAD
 from tokmill.tasks.packing.shares import LIMIT, Shares, warnings
@@ -140,7 +141,7 @@ def test_record_and_manifest_say_the_deviation(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("tokmill.tasks.packing.shares._BLOCK_TOKENS", 1)
     sources, lengths = ([*column[:3000]] for column in CONSTANT)
     outcome, reader = packed_artifact(
-        tmp_path, sources, lengths, sequence_length=CAPACITY, strategy="best_fit"
+        tmp_path, sources, lengths, sequence_length=CAPACITY, strategy="best_fit", shuffle_window=0
     )
     said = reader.manifest
     assert [share.source for share in said.shares] == ["a", "b", "c"]
@@ -180,3 +181,82 @@ def test_a_deviation_over_the_limit_is_warned_of_with_the_way_out():
     (message,) = warnings(found, "best_fit", 2560)
     assert "100.0 points" in message
     assert "lower pack.window" in message
+
+
+def in_batches(reader, order, size=8):
+    """Of each batch of sequences the largest part of one document, and the parts of the sources."""
+    largest, shares = [], []
+    for first in range(0, len(order) - size + 1, size):
+        documents, sources = Counter(), Counter()
+        for sequence in order[first : first + size]:
+            for piece in reader.provenance(sequence):
+                documents[piece.source, piece.document, piece.epoch] += piece.length
+                sources[piece.source] += piece.length
+        total = sum(sources.values())
+        largest.append(max(documents.values()) / total)
+        shares.append([sources[name] / total for name in reader.manifest.sources])
+    return np.array(largest), np.array(shares)
+
+
+LONG_AND_SHORT = very_different(24_000, lambda _: (0.4, 0.3, 0.3), (8, 40, 500), seed=2)
+
+
+@pytest.mark.parametrize("strategy", ["concat", "greedy", "best_fit"])
+def test_batches_in_order_are_as_mixed_as_those_of_a_full_shuffle(tmp_path, strategy):
+    _, reader = packed_artifact(tmp_path, *LONG_AND_SHORT, sequence_length=16, strategy=strategy)
+    assert reader.manifest.shuffle_window == 1024
+    largest, shares = in_batches(reader, range(len(reader)))
+    dice = random.Random(0)
+    shuffled = [in_batches(reader, dice.sample(range(len(reader)), len(reader))) for _ in range(2)]
+    assert (largest > 0.5).mean() <= max((each > 0.5).mean() for each, _ in shuffled) + 0.01
+    assert (shares.std(axis=0) <= max(each.std(axis=0).max() for _, each in shuffled)).all()
+    # in 64 sequences each source has its share to within ten points; a full shuffle misses by up to twenty
+    blocks = shares[: len(shares) // 8 * 8].reshape(-1, 8, 3).mean(axis=1)
+    assert np.abs(blocks - blocks.mean(axis=0)).max() < 0.1
+
+
+def test_a_schedule_holds_within_a_window(tmp_path):
+    by_source = {name: [numbered([160] * 60)] for name in "ab"}
+    corpus = encoded_corpus(tmp_path / "corpus", by_source)
+    schedule = [(0, {"a": 1, "b": 0}), (0.5, {"a": 1, "b": 0}), (0.99, {"a": 0, "b": 1})]
+    mixture = mix_corpus(corpus, tmp_path, schedule=schedule, change="linear", total_tokens=10_000)
+    reader = PackedReader.open(pack_mixture(corpus, mixture, tmp_path, sequence_length=16)[1])
+    request = Mixture.open(mixture).request()
+    tokens = np.cumsum([reader[k].num_tokens for k in range(len(reader))])
+    given = np.cumsum(
+        [sum(p.length for p in reader.provenance(k) if p.source == "b") for k in range(len(reader))]
+    )
+    off = given - np.array([request.at(float(at))[1] for at in tokens])
+    assert np.abs(off).max() < 160  # one document
+    assert not given[: len(reader) // 2 - 10].any()
+
+
+def test_a_curriculum_holds_between_windows(tmp_path):
+    corpus = encoded_corpus(tmp_path / "corpus", {"a": [numbered(range(1, 200))]})
+    mixture = mix_corpus(corpus, tmp_path, curriculum={"difficulty": "length", "order": "easy_to_hard"})
+    reader = PackedReader.open(pack_mixture(corpus, mixture, tmp_path, sequence_length=16)[1])
+    window = reader.manifest.shuffle_window
+    assert window == len(reader) // 32
+    documents = [[piece.document for piece in reader.provenance(k)] for k in range(len(reader))]
+    windows = [documents[first : first + window] for first in range(0, len(reader) - 2 * window, window)]
+    hardest = [max(map(max, part)) for part in windows]
+    easiest = [min(map(min, part)) for part in windows]
+    assert all(last <= first for last, first in zip(hardest[:-1], easiest[1:], strict=True))
+    assert documents != sorted(documents)
+
+
+def test_the_order_depends_on_the_seed_and_not_on_shards(tmp_path):
+    corpus = encoded_corpus(tmp_path / "corpus", {"a": [numbered([40] * 30)], "b": [numbered([3] * 200)]})
+    mixture = mix_corpus(corpus, tmp_path)
+
+    def read(name, **params):
+        out = tmp_path / name
+        out.mkdir()
+        packed = pack_mixture(corpus, mixture, out, sequence_length=16, shuffle_window=40, **params)[1]
+        return [sequence.input_ids.tolist() for sequence in PackedReader.open(packed)]
+
+    one = read("one")
+    assert read("many", sequences_per_shard=7, order=None) == one
+    other = read("other", shuffle_seed=1)
+    assert other != one
+    assert sorted(other[:40]) == sorted(one[:40])

@@ -38,7 +38,7 @@ def packed(tmp_path_factory):
     folder = tmp_path_factory.mktemp("packed")
     corpus = encoded_corpus(folder / "corpus", DOCUMENTS, end_id=7)
     mixture = mix_corpus(corpus, folder, max_repetition=3, temperature=3.0)
-    options = {"sequence_length": 8, "sequences_per_shard": 3, "formats": FORMATS, "mask_continued": True}
+    options = {"sequence_length": 8, "sequences_per_shard": 3, "formats": FORMATS}
     return published(pack_mixture(corpus, mixture, folder, **options)[1], folder / "store")
 
 

@@ -19,15 +19,12 @@ class SequenceBlock:
         firsts: int64 [n + 1]; sequence i has the pieces [firsts[i], firsts[i + 1]).
         lengths: int64 [p], tokens of each piece; they follow each other from the start of the sequence.
         document_starts: int64 [p], token of its document at which each piece starts.
-        mask_continued: whether the first token of a piece that does not begin its document is left out of
-            the loss.
     """
 
     rows: NDArray[Any]
     firsts: NDArray[np.int64]
     lengths: NDArray[np.int64]
     document_starts: NDArray[np.int64]
-    mask_continued: bool
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -40,7 +37,6 @@ class SequenceBlock:
             self.firsts[start : stop + 1] - first,
             self.lengths[first:last],
             self.document_starts[first:last],
-            self.mask_continued,
         )
 
     @property
@@ -58,7 +54,7 @@ class SequenceBlock:
         return places
 
     def per_token(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.bool_]]:
-        """`position_ids` int32, `segment_ids` int32 and `loss_mask` bool, each [n × L]."""
+        """`position_ids` int32, `segment_ids` int32 and `loss_mask` bool, each [n × L]; see the reader."""
         within = np.arange(int(self.lengths.sum())) - np.repeat(
             np.cumsum(self.lengths) - self.lengths, self.lengths
         )
@@ -68,20 +64,7 @@ class SequenceBlock:
         positions, segments = (np.zeros(self.rows.size, dtype=np.int32) for _ in range(2))
         positions[tokens] = within
         segments[tokens] = np.repeat(nth + 1, self.lengths)
-        loss = segments > 0
-        if self.mask_continued:
-            loss[begins[self.document_starts > 0]] = False
-        return positions, segments, loss
-
-    @property
-    def label_mask(self) -> NDArray[np.bool_]:
-        """The loss mask for trainers that only see labels: bool [n × L].
-
-        It also excludes the first token of every piece, which no token of its piece predicts.
-        """
-        _, _, loss = self.per_token()
-        loss[self.places] = False
-        return loss
+        return positions, segments, positions > 0
 
     @property
     def with_padding(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -94,7 +94,7 @@ def _record_batch(block: SequenceBlock, labels: bool) -> pa.RecordBatch:
         "document_starts": (block.firsts, block.document_starts),
     }
     if labels:
-        counted = np.where(block.label_mask, block.rows.reshape(-1).astype(np.int64), IGNORED_LABEL)
+        counted = np.where(loss, block.rows.reshape(-1).astype(np.int64), IGNORED_LABEL)
         values |= {"labels": (even, counted.astype(np.int32)), "attention_mask": (even, segments > 0)}
     schema = sequence_schema(labels)
     columns = [

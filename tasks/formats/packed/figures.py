@@ -63,6 +63,8 @@ class Packing(BaseModel):
         long_documents: how documents longer than a sequence were treated; None if any document may be cut.
         last_sequence: how the last, partial sequence was treated; None if any sequence may be partial.
         fim: the tokens of rearranged pieces; None if there are none.
+        shuffle_window: sequences that were shuffled together; None if the order is that of packing.
+        shuffle_seed: seed of the shuffle, or None.
         num_sequences: sequences in all.
         num_tokens: tokens in the sequences, without padding.
         num_padding_tokens: padding tokens.
@@ -85,6 +87,8 @@ class Packing(BaseModel):
     long_documents: LongDocuments | None
     last_sequence: LastSequence | None
     fim: FimTokens | None = None
+    shuffle_window: int | None = None
+    shuffle_seed: int | None = None
     num_sequences: int = Field(ge=0, lt=1 << 32)
     num_tokens: int
     num_padding_tokens: int

@@ -94,7 +94,6 @@ class JoinedReader:
             tokens,
             np.concatenate(bounds).astype(np.int32),
             np.concatenate(starts) if len(starts) == len(parts) else None,
-            manifest.mask_continued,
         )
 
     def _continues(self, number: int) -> bool:

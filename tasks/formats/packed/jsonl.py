@@ -38,7 +38,6 @@ def _lines(block: SequenceBlock, labels: bool) -> Iterator[bytes]:
     positions, segments, loss = (values.reshape(block.rows.shape) for values in block.per_token())
     firsts, lengths = block.with_padding
     names = sequence_schema(labels).names
-    counted = block.label_mask.reshape(block.rows.shape) if labels else loss
     for row in range(len(block)):
         pieces = slice(int(block.firsts[row]), int(block.firsts[row + 1]))
         values: tuple[NDArray[Any], ...] = (
@@ -50,7 +49,7 @@ def _lines(block: SequenceBlock, labels: bool) -> Iterator[bytes]:
             block.document_starts[pieces],
         )
         if labels:
-            label = np.where(counted[row], block.rows[row].astype(np.int64), IGNORED_LABEL)
+            label = np.where(loss[row], block.rows[row].astype(np.int64), IGNORED_LABEL)
             values += (label, (segments[row] > 0).astype(np.uint8))
         line = dict(zip(names, values, strict=True))
         yield orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE)

@@ -98,9 +98,7 @@ class PackedManifest(ShardedPacking):
     Attributes:
         formats: formats of every shard; sorted.
         pad_id: id of the padding token.
-        mask_continued: whether `loss_mask` leaves out the first token of a piece that does not begin its
-            document.
-        labels: whether labels and label masks are written, too; see `SequenceBlock.label_mask`.
+        labels: whether labels and label masks are written, too.
         origin: content digest of the packed artifact that this one was exported from, or None.
         predecessors: digests of artifacts whose sequences have the same numbers as the origin's; see
             `tasks.formats.packed.takedown`.
@@ -108,7 +106,6 @@ class PackedManifest(ShardedPacking):
 
     formats: tuple[PackedFormat, ...] = Field(min_length=1)
     pad_id: int = Field(ge=0)
-    mask_continued: bool = False
     labels: bool = False
     origin: str | None = None
     predecessors: tuple[str, ...] = ()

@@ -65,7 +65,7 @@ def write_boundaries(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
 def write_label_mask(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
     """Write one byte per token, 1 if its prediction counts, for OLMo's `label_mask_paths`."""
     with files.label_mask.open("wb") as out:
-        yield lambda block: block.label_mask.tofile(out)
+        yield lambda block: block.per_token()[2].tofile(out)
 
 
 def _cu_seqlens(block: SequenceBlock) -> NDArray[np.int32]:

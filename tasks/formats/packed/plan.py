@@ -17,7 +17,7 @@ that the task that writes a shard reads only its own part:
 `packing.json` (`PackingManifest`) has the parameters of the plan and the accounts of every source.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -135,6 +135,17 @@ class PieceTable:
     def columns(self) -> dict[str, NDArray[Any]]:
         """The columns by name, in order."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def joined(cls, parts: Sequence[Self]) -> Self:
+        """The pieces of all parts, in order."""
+        empty = {field.name: np.empty(0, field.type.to_pandas_dtype()) for field in PIECE_SCHEMA}
+        return cls(
+            **{
+                name: np.concatenate([none, *(getattr(part, name) for part in parts)])
+                for name, none in empty.items()
+            }
+        )
 
 
 _WIDTHS = {"source": pa.uint16(), "epoch": pa.uint16(), "fim": pa.uint8()}

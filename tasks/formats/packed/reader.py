@@ -16,9 +16,11 @@ A piece is a run of tokens of one document in one sequence. `cu_seqlens` has the
 pieces: piece k is [cu_seqlens[k], cu_seqlens[k + 1]), and padding begins at the last bound. `segment_ids`
 numbers pieces from 1 and is 0 on padding. `position_ids` starts at 0 with every piece, and is 0 on padding.
 `document_starts` is the number of tokens of its document before a piece, in other sequences; if it is not 0,
-the piece is a continued one. `loss_mask` is true for tokens whose prediction counts. It is false on padding
-and, if the packing has `mask_continued`, on the first token of a continued piece, which has no context to
-predict it from.
+the piece is a continued one.
+
+`loss_mask[i]` tells whether the prediction *of* token i counts: it is false on padding, and on the first
+token of every piece, which no token of its piece predicts. `labels[i]` is token i itself where that is true,
+and `IGNORED_LABEL` elsewhere. Neither is shifted: what a model says at i is compared with i + 1.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed.layout import IGNORED_LABEL, PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.masks import document_mask
 from tokmill.tasks.formats.packed.shards import PieceRows, ShardReader, open_shard
 
@@ -48,13 +50,11 @@ class Sequence:
         cu_seqlens: int32 [pieces + 1], from 0 to the number of tokens that are not padding.
         document_starts: int64 [pieces], token of its document at which each piece starts; None if unknown,
             as in the reader of an artifact of the first version.
-        mask_continued: whether `loss_mask` leaves out the first token of a continued piece.
     """
 
     input_ids: NDArray[Any]
     cu_seqlens: NDArray[np.int32]
     document_starts: NDArray[np.int64] | None = None
-    mask_continued: bool = False
 
     @cached_property
     def segment_ids(self) -> NDArray[np.int32]:
@@ -75,10 +75,12 @@ class Sequence:
     @cached_property
     def loss_mask(self) -> NDArray[np.bool_]:
         """Whether the prediction of each token counts: bool [L]; see the module."""
-        mask = np.arange(len(self.input_ids)) < self.num_tokens
-        if self.mask_continued and self.document_starts is not None:
-            mask[self.cu_seqlens[:-1][self.document_starts > 0]] = False
-        return mask
+        return self.position_ids > 0
+
+    @cached_property
+    def labels(self) -> NDArray[np.int64]:
+        """The tokens whose prediction counts, and -100 elsewhere: int64 [L], not shifted; see the module."""
+        return np.where(self.loss_mask, self.input_ids.astype(np.int64), IGNORED_LABEL)
 
     @property
     def num_tokens(self) -> int:
@@ -165,15 +167,13 @@ class PackedReader:
         shard, row = self.place(index)
         opened = self._shard(shard)
         starts = opened.document_starts(row)
-        if starts is None and self.manifest.mask_continued:
-            starts = self.piece_rows(shard).value("document_start", row).astype(np.int64)
         bounds = opened.cu_seqlens(row)
         if starts is not None and len(starts) != len(bounds) - 1:
             raise StoreError(
                 f"packed: sequence {index} has {len(bounds) - 1} pieces and {len(starts)} starts of pieces; "
                 "verify the artifact"
             )
-        return Sequence(opened.tokens(row), bounds, starts, self.manifest.mask_continued)
+        return Sequence(opened.tokens(row), bounds, starts)
 
     def __iter__(self) -> Iterator[Sequence]:
         return (self[index] for index in range(len(self)))
