@@ -32,8 +32,9 @@ Ids = NDArray[np.uint16] | NDArray[np.uint32]
 class EncodedColumn:
     """The token ids of a column, row for row; memory-mapped.
 
-    A row that was left out (null and quarantined, or with fewer than `min_tokens` tokens, such as an empty
-    text) has no ids, and is null in Arrow. `column[row]` is a row's ids, `len(column)` the number of rows.
+    A row that was left out (null and quarantined, held out, or with fewer than `min_tokens` tokens, such as
+    an empty text) has no ids, and is null in Arrow. `column[row]` is a row's ids, `len(column)` the number of
+    rows.
 
     Attributes:
         artifact: the encoding that the column is of.
@@ -119,8 +120,7 @@ class EncodedColumn:
     def __len__(self) -> int:
         if self._num_files > 1:
             return sum(shard.num_documents for shard in self.shards)
-        stats = self._corpus.source_stats(self.source)
-        return stats.num_documents + stats.num_quarantined
+        return self._num_rows
 
     @overload
     def __getitem__(self, row: SupportsIndex) -> Ids: ...
@@ -149,6 +149,14 @@ class EncodedColumn:
     def _corpus(self) -> Corpus:
         (ref,) = self.artifact.record.refs("corpus")
         return Corpus.open(self.artifact.store.path(ref))
+
+    @cached_property
+    def _num_rows(self) -> int:
+        """Rows of the source's file; the statistics of a part of a corpus count its own documents alone."""
+        files = self._corpus.table("files").to_pylist()
+        return sum(
+            file["num_documents"] + file["num_quarantined"] for file in files if file["source"] == self.source
+        )
 
     @property
     def _num_files(self) -> int:

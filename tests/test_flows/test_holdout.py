@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import tokmill
 from tests.test_flows.corpora import words
 from tests.test_flows.in_process import InProcess
 from tokmill.flows.errors import ProfileError
@@ -231,7 +232,7 @@ def test_a_run_that_goes_on_cannot_hold_out_what_it_has_read(project: Path, firs
     profile = project / "held.toml"
     profile.write_text(plain + first, encoding="utf-8")
     runs.run(profile)
-    goes_on = '\n[replan]\nmixture = "mixture/held@v1"\nconsumed_tokens = 3000\n'
+    goes_on = '\n[replan]\npacked = "packed/held@v1"\nconsumed_tokens = 3000\n'
     profile.write_text(plain + first + goes_on, encoding="utf-8")
     assert runs.run(profile)["mixture"].name == "held"
     profile.write_text(plain + then + goes_on, encoding="utf-8")
@@ -405,3 +406,26 @@ def mixed(value: int) -> int:
     value = (value ^ value >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     value = (value ^ value >> 27) * 0x94D049BB133111EB % 2**64
     return value ^ value >> 31
+
+
+def test_encodings_of_both_parts_open_with_the_rows_of_the_file(tmp_path: Path) -> None:
+    texts = [*(f"text {number} of a file" for number in range(40)), None]
+    lines = (json.dumps({"text": text}) for text in texts)
+    (tmp_path / "one.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "held.toml").write_text(
+        '[sources.one]\nfiles = ["one.jsonl"]\non_error = "quarantine"\n[holdout]\nshare = 0.3\n'
+        "[train]\nvocab_size = 280\n[pack]\nsequence_length = 16\n",
+        encoding="utf-8",
+    )
+    InProcess.at(tmp_path / "store").run(tmp_path / "held.toml")
+    store = tokmill.Store(tmp_path / "store")
+    tok = store.find("tokenizer/held").open()
+    columns = [store.find(name).open()["one"] for name in ("encoded/held", "encoded/held.validation")]
+    for column in columns:
+        assert len(column) == len(column.arrow()) == len(column.to_pandas()) == len(texts)
+        assert column.arrow().null_count == len(texts) - len(column.rows)
+    rows = [column.rows.tolist() for column in columns]
+    assert sorted(rows[0] + rows[1]) == list(range(40))
+    for column, its in zip(columns, rows, strict=True):
+        assert [tok.decode(column[row][:-1]) for row in its] == [texts[row] for row in its]
+        assert {len(column[row]) for row in range(len(texts)) if row not in its} == {0}
