@@ -40,7 +40,7 @@ import zstandard
 from tokmill import tokenizer
 from tokmill.tasks.encode.encoding import write_shard
 from tokmill.tasks.formats.encoded import EncodedManifest, EncodedStatistics, ShardEntry, SourceEntry
-from tokmill.tasks.formats.mixture import Plan
+from tokmill.tasks.formats.mixture import Plan, RequestTable
 from tokmill.tasks.packing.pieces import cut_documents
 from tokmill.tasks.packing.plan import plan_packing
 from tokmill.tasks.packing.stage import PACK_SHARD, PackParams
@@ -280,13 +280,20 @@ class Batches:
     def batches(self) -> Iterator[Plan]:
         return self.parts()
 
+    def request(self) -> RequestTable:
+        """Its one source gives every token."""
+        one, end = np.ones((1, 1)), float(max(1, self.manifest.num_tokens))
+        return RequestTable(np.array([0.0, end]), one, one, 0 * one)
+
 
 @dataclass(frozen=True)
 class MixtureFigures:
     num_documents: int
     num_tokens: int
     sources: list
-    first_document_start: int = 0
+    first_document_starts: tuple = ()
+    first_position: int = 0
+    curriculum: bool = False
 
 
 @dataclass(frozen=True)

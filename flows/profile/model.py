@@ -158,14 +158,14 @@ class Auditing(AuditParams):
 class Replanning(ConsumeParams):
     """A mixture that continues where a training run stopped reading an earlier one."""
 
-    mixture: str = Field(
-        description="The mixture that the run has read, as an artifact (`mixture/own@v1`).",
-        examples=["mixture/own@v1"],
+    packed: str = Field(
+        description="The packed sequences that the run has read in order, as an artifact (`packed/own@v1`).",
+        examples=["packed/own@v1"],
     )
 
     def params(self) -> ConsumeParams:
-        """The parameters of the stage: all but the mixture's name."""
-        return ConsumeParams.model_validate(self.model_dump(exclude={"mixture"}))
+        """The parameters of the stage: all but the name of the packed sequences."""
+        return ConsumeParams.model_validate(self.model_dump(exclude={"packed"}))
 
 
 class Profile(BaseModel):

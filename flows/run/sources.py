@@ -1,4 +1,4 @@
-"""Resolves names in a profile to inputs with digests: source files, an existing tokenizer or mixture."""
+"""Resolves names in a profile to inputs with digests: source files, a tokenizer or packed sequences."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -44,8 +44,8 @@ def resolve_sources(profile: Profile, store: Store, *, rehash: bool = False) -> 
 
     Raises:
         SourceError: a source matches no file, or one file twice; a file cannot be read.
-        StoreError: the profile names a tokenizer or a mixture that is not in the store.
-        ProfileError: the named artifact is not a tokenizer, or not a mixture.
+        StoreError: the profile names a tokenizer or packed sequences that are not in the store.
+        ProfileError: the named artifact is not a tokenizer, or not packed.
     """
     digests = FileDigests(store.root, rehash=rehash)
     files: list[External] = []
@@ -59,7 +59,7 @@ def resolve_sources(profile: Profile, store: Store, *, rehash: bool = False) -> 
     compared = (
         None if other is None else _tokenizer(profile, "audit.compare_with.use", other.use, store, digests)
     )
-    consumed = {} if profile.replan is None else _consumed(profile, profile.replan.mixture, store)
+    consumed = {} if profile.replan is None else _consumed(profile, profile.replan.packed, store)
     return Sources(files, roots, tokenizer, _parallel(profile, digests), compared, consumed)
 
 
@@ -156,24 +156,29 @@ def remote_tokenizer(url: str, digests: FileDigests) -> External:
 def _consumed(
     profile: Profile, reference: str, store: Store
 ) -> dict[str, ArtifactRef | Sequence[ArtifactRef]]:
-    """Return a mixture, its encoding, and the ledger that it continues, if there is one."""
-    if reference.startswith("mixture/") and "@" not in reference:
+    """Return packed sequences, their mixture and encoding, and the ledger that it continues, if any."""
+    if reference.startswith("packed/") and "@" not in reference:
         raise ProfileError(
-            f"profile {profile.name!r}: replan.mixture={reference!r} must name a version, since this run "
+            f"profile {profile.name!r}: replan.packed={reference!r} must name a version, since this run "
             f"makes the next one; use e.g. {reference}@v1"
         )
-    mixture = store.resolve(reference)
-    if mixture.kind != "mixture":
+    packed = store.resolve(reference)
+    if packed.kind != "packed":
         raise ProfileError(
-            f"profile {profile.name!r}: replan.mixture={reference!r} is a {mixture.kind}; name a mixture"
+            f"profile {profile.name!r}: replan.packed={reference!r} is a {packed.kind}; name packed sequences"
         )
-    record = store.record(mixture)
-    (encoded,), shards = record.refs("encoded"), record.refs("shards")
+    record = store.record(packed)
+    while earlier := record.refs("packed"):  # it was exported from that one, or some documents taken down
+        record = store.record(earlier[0])
+    plan = store.record(record.refs("plan")[0])
+    (mixture,), (encoded,), shards = plan.refs("mixture"), plan.refs("encoded"), plan.refs("shards")
     found: dict[str, ArtifactRef | Sequence[ArtifactRef]] = {
         "mixture": mixture,
+        "packed": packed,
         "encoded": encoded,
         "shards": shards,
     }
+    record = store.record(mixture)
     while earlier := record.refs("mixture"):  # it was made from that one, without some documents
         record = store.record(earlier[0])
     ledgers = record.refs("ledger")

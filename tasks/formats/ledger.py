@@ -58,14 +58,14 @@ class LedgerSource(BaseModel):
 
 
 class CutDocument(BaseModel):
-    """The document in which consumption stopped.
+    """A part that was not consumed of a document that was begun.
 
     Attributes:
         digest: content digest of its shard.
         document: its position in the shard.
         epoch: how often it was drawn before.
-        start: its first token that was not consumed.
-        num_tokens: its tokens from `start` on.
+        start: the part's first token in the document.
+        num_tokens: the part's tokens.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -83,19 +83,20 @@ class LedgerManifest(BaseModel):
 
     Attributes:
         mixture: content digest of the mixture that was consumed.
-        consumed_tokens: tokens of the run, from its very beginning.
-        position: `consumed_tokens`, extended to the end of the document that it lies in, which counts as
-            consumed.
-        cut: that document, if a rest of it remains.
+        read_tokens: tokens that the run has read, from its very beginning, with those that rearranging added.
+        consumed_tokens: the documents' tokens among them.
+        position: `consumed_tokens` and the parts in `cuts`, as begun documents count as consumed.
+        cuts: what remains of begun documents; they come first in the next mixture.
         sources: the mixture's sources, in its order.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     mixture: str
+    read_tokens: int
     consumed_tokens: int
     position: int
-    cut: CutDocument | None
+    cuts: tuple[CutDocument, ...]
     sources: list[LedgerSource]
 
     def save(self, path: Path) -> None:

@@ -146,8 +146,8 @@ class MixtureManifest(BaseModel):
         warnings: the requests that are missed by more than that.
         longest_document_tokens: tokens of the longest document drawn, or refused at a source's stop.
         first_position: tokens of the run before this mixture; 0 if it begins the run.
-        first_document_start: tokens of the plan's first document that were consumed before, in an earlier
-            mixture; its `num_tokens` count the rest.
+        first_document_starts: for each of the plan's first rows that is the rest of a document that an
+            earlier mixture began, the token of the document at which it starts.
         sources: in the encoded manifest's order.
     """
 
@@ -165,7 +165,7 @@ class MixtureManifest(BaseModel):
     warnings: list[str] = []
     longest_document_tokens: int
     first_position: int = 0
-    first_document_start: int = 0
+    first_document_starts: tuple[int, ...] = ()
     sources: list[MixedSource]
 
     def save(self, path: Path) -> None:

@@ -1,15 +1,17 @@
 """Consume: write the ledger of the documents of a mixture that a training run has read.
 
-The model. A run reads a mixture from its beginning, so the number of tokens that it read determines a prefix
-of the plan, whose documents are counted. If the mixture continues an earlier ledger, its counts are added. A
-document in which the run stopped counts as consumed, and the ledger records the rest of it.
+The model. A run reads packed sequences in their order, so the number of tokens that it read determines which
+pieces of which documents it has seen. A document of which a piece was read counts as consumed, and the ledger
+records the rest of it, in parts: packing neither keeps the order of a mixture exactly nor a document
+together. If the mixture continues an earlier ledger, its counts are added.
 
 Laws. Per source: documents and tokens of the plan = consumed + left. Documents that were taken down before
-are marked, so that they are not drawn again. Memory: a block of the plan; the counts are a file.
+are marked, so that they are not drawn again. Memory: the pieces of a packed shard, and eight bytes for each
+document in several pieces; the counts are a file.
 """
 
-from collections.abc import Sequence
-from itertools import pairwise
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +22,7 @@ from pydantic import Field
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.core.stage import Account, Outcome, Params, Stage, Unit
 from tokmill.tasks.encode.stage import artifact_digest
+from tokmill.tasks.fim.tokens import FIM_TOKENS
 from tokmill.tasks.formats.encoded import Encoded, EncodedManifest, EncodedShard
 from tokmill.tasks.formats.ledger import (
     CONSUMED_FILE,
@@ -30,8 +33,9 @@ from tokmill.tasks.formats.ledger import (
     LedgerShard,
     LedgerSource,
 )
-from tokmill.tasks.formats.mixture import Mixture, Plan
-from tokmill.tasks.formats.packed.takedown import ExcludedDocuments
+from tokmill.tasks.formats.mixture import Mixture
+from tokmill.tasks.formats.packed.reader import PackedReader
+from tokmill.tasks.formats.packed.takedown import ExcludedDocuments, TakedownManifest
 
 
 class ConsumeParams(Params):
@@ -53,6 +57,7 @@ def run(
     *,
     out: Path,
     mixture: Path,
+    packed: Path,
     encoded: Path,
     shards: Sequence[Path],
     ledger: Path | None = None,
@@ -63,26 +68,28 @@ def run(
         params: see `ConsumeParams`.
         out: the artifact's directory.
         mixture: the mixture that the run reads.
+        packed: its packing, which the run reads in order.
         encoded: the encoded artifact that was mixed.
         shards: its shards, in the manifest's order.
         ledger: the ledger that the mixture continues; None for a mixture that begins the run.
 
     Raises:
-        MixingError: the mixture has fewer tokens, or the ledger is not the one that it continues.
+        MixingError: the packing has fewer tokens, or the ledger is not the one that it continues.
         StoreError: a file is missing or broken.
     """
     opened, corpus = Mixture.open(mixture), Encoded.open(encoded)
     before = None if ledger is None else Ledger.open(ledger)
     _check_ledger(opened, before)
     counter = _ConsumedCounter(out, opened, corpus.manifest, before)
-    for plan in opened.batches():
-        counter.add(plan, params.consumed_tokens)
-    if counter.position < params.consumed_tokens:
+    reader = PackedReader.open(packed)
+    begin = before.manifest.read_tokens if before else 0
+    if begin + reader.manifest.num_tokens < params.consumed_tokens:
         raise MixingError(
-            f"consume: consumed_tokens={params.consumed_tokens}, but the mixture ends at token "
-            f"{counter.position} of the run; give at most that"
+            f"consume: consumed_tokens={params.consumed_tokens}, but the packed sequences end at token "
+            f"{begin + reader.manifest.num_tokens} of the run; give at most that"
         )
-    _take_down(counter, mixture, corpus, shards)
+    counter.count(reader, params.consumed_tokens - begin)
+    _take_down(counter, mixture, packed, corpus, shards)
     made = counter.manifest(artifact_digest(mixture), params.consumed_tokens)
     made.save(out)
     metrics = {"consumed_tokens": params.consumed_tokens, "num_documents": int(counter.consumed[0].sum())}
@@ -98,11 +105,44 @@ def _check_ledger(mixture: Mixture, before: Ledger | None) -> None:
         )
 
 
-class _ConsumedCounter:
-    """Counts the rows of a plan up to a position.
+@dataclass(frozen=True)
+class _Parts:
+    """Parts of documents; all arrays int64 [n].
 
     Attributes:
-        position: end of the last counted document, in tokens of the run.
+        key: number of the document among those of all sources, times 65,536, plus its epoch.
+        start: its first token in the document.
+        tokens: its tokens.
+    """
+
+    key: NDArray[np.int64]
+    start: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+
+    def where(self, chosen: NDArray[np.bool_]) -> "_Parts":
+        return _Parts(self.key[chosen], self.start[chosen], self.tokens[chosen])
+
+    @classmethod
+    def joined(cls, parts: Sequence["_Parts"]) -> "_Parts":
+        """All parts in their order; those that follow each other in a document are one, at the first."""
+        key, start, tokens = (
+            np.concatenate([np.empty(0, np.int64), *(getattr(part, name) for part in parts)])
+            for name in ("key", "start", "tokens")
+        )
+        order = np.lexsort((start, key))
+        key, start, tokens = key[order], start[order], tokens[order]
+        is_first = np.ones(len(key), dtype=np.bool_)
+        is_first[1:] = (key[1:] != key[:-1]) | (start[1:] != start[:-1] + tokens[:-1])
+        sums = np.add.reduceat(tokens, np.flatnonzero(is_first)) if len(tokens) else tokens
+        places = np.argsort(order[is_first])
+        return cls(key[is_first][places], start[is_first][places], sums[places])
+
+
+class _ConsumedCounter:
+    """Counts the documents of which a piece was read.
+
+    Attributes:
+        counts: uint16 [documents of all sources], how often each was consumed.
         consumed: documents and tokens consumed of each source in this mixture, int64 [2, s].
     """
 
@@ -111,75 +151,127 @@ class _ConsumedCounter:
         self._sources = encoded.sources
         sizes = [[shard.num_documents for shard in source.shards] for source in encoded.sources]
         bounds = np.cumsum([0, *(size for source in sizes for size in source)])
-        numbers = np.cumsum([0, *map(len, sizes)])
-        self._firsts = [bounds[a:b] for a, b in pairwise(numbers)]
+        self._bounds = bounds
+        self._numbers = np.cumsum([0, *map(len, sizes)])  # of each source's first shard
         self.counts = open_memmap(out / CONSUMED_FILE, "w+", np.uint16, (int(bounds[-1]),))
-        self._read = mixture.manifest.first_position
-        self.position = before.manifest.position if before else 0
         self.consumed = np.zeros((2, len(sizes)), dtype=np.int64)
-        self._begun = np.zeros(len(sizes), dtype=np.int64)  # tokens of the documents begun in this mixture
-        self._is_begun = False
-        self._cut: CutDocument | None = before.manifest.cut if before else None
+        self._given = np.zeros(len(sizes), dtype=np.int64)  # tokens of the documents begun in this mixture
+        self._cuts = _Parts.joined([])
+        self._rests = np.empty(0, dtype=np.int64)  # keys of documents begun before
         if before is not None:
             self._carry_over(before)
 
     def _carry_over(self, before: Ledger) -> None:
         """Copy the counts of the ledger that the mixture continues."""
-        for source, firsts in zip(self._sources, self._firsts, strict=True):
+        places = {}
+        for index, source in enumerate(self._sources):
+            firsts = self._bounds[self._numbers[index] : self._numbers[index + 1]]
             known, _ = before.matched(source.source, (shard.digest for shard in source.shards))
-            for shard, first in zip(known, firsts.tolist(), strict=True):
+            for shard, mine, first in zip(known, source.shards, firsts.tolist(), strict=True):
+                places[source.source, mine.digest] = first
                 if shard is not None:
                     self.counts[first : first + shard.num_documents] = before.consumed(shard)
-
-    def add(self, plan: Plan, until: int) -> None:
-        """Count the next rows of the plan that begin before `until`."""
-        lengths = plan.num_tokens.astype(np.int64)
-        ends = self._read + np.cumsum(lengths)
-        number = int(np.searchsorted(ends - lengths, until))
-        # The first row of a continued mixture may be the rest of a document that was already counted.
-        first_start = self._mixture.manifest.first_document_start if not self._is_begun else 0
-        self._is_begun, self._read = True, int(ends[-1])
-        if not number:
-            return
-        last, left = number - 1, max(0, int(ends[number - 1]) - until)
-        self._count(plan.rows(0, number), skipped=int(first_start > 0))
-        self.consumed[1, plan.source[last]] -= left
-        self.position = int(ends[last])
-        self._cut = self._cut_at(plan, last, left, first_start if last == 0 else 0) if left > 0 else None
-
-    def _count(self, rows: Plan, skipped: int) -> None:
-        """Count rows; the first `skipped` rows are rests of documents that were already counted."""
-        for source, firsts in enumerate(self._firsts):
-            mine = np.flatnonzero(rows.source == source)
-            new = mine[mine >= skipped]
-            np.add.at(self.counts, firsts[rows.shard[new]] + rows.document[new], 1)
-            self._begun[source] += int(rows.num_tokens[new].sum(dtype=np.int64))
-            self.consumed[0, source] += len(mine)
-            self.consumed[1, source] += int(rows.num_tokens[mine].sum(dtype=np.int64))
-
-    def _cut_at(self, plan: Plan, row: int, left: int, first_start: int) -> CutDocument:
-        """The document in this row; its last `left` tokens were not consumed."""
-        source = self._sources[int(plan.source[row])]
-        return CutDocument(
-            source=source.source,
-            digest=source.shards[int(plan.shard[row])].digest,
-            document=int(plan.document[row]),
-            epoch=int(plan.epoch[row]),
-            start=first_start + int(plan.num_tokens[row]) - left,
-            num_tokens=left,
+        known_cuts = [cut for cut in before.manifest.cuts if (cut.source, cut.digest) in places]
+        self._rests = np.array(
+            [(places[cut.source, cut.digest] + cut.document) << 16 | cut.epoch for cut in known_cuts],
+            dtype=np.int64,
         )
+        for cut in known_cuts:
+            self.consumed[0, [source.source for source in self._sources].index(cut.source)] += 1
+
+    def count(self, reader: PackedReader, num_tokens: int) -> None:
+        """Count the documents begun in the first `num_tokens` tokens of packed sequences."""
+        sides = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for read, left in self._divided(reader, num_tokens):
+            for side, keys in zip(sides, (read, left), strict=True):
+                side.append(np.unique(keys.key[keys.start > 0]))
+        continued, later = (np.unique(np.concatenate(side)) for side in sides)
+        begun = [self._rests]
+        for read, _ in self._divided(reader, num_tokens):
+            begun.append(later[np.isin(later, read.key)])
+            self._count(read.where((read.start == 0) & ~np.isin(read.key, self._rests)))
+            new = ~np.isin(read.key, self._rests)
+            self._add(self.consumed[1], read)
+            self._add(self._given, read.where(new))
+        for _, left in self._divided(
+            reader, num_tokens
+        ):  # documents whose first piece comes after another one
+            late = (left.start == 0) & np.isin(left.key, continued) & ~np.isin(left.key, self._rests)
+            self._count(left.where(late))
+            begun.append(left.key[late])
+        known = np.unique(np.concatenate(begun))
+        cuts = [left.where(np.isin(left.key, known)) for _, left in self._divided(reader, num_tokens)]
+        self._cuts = _Parts.joined(cuts)
+        self._add(self._given, self._cuts.where(~np.isin(self._cuts.key, self._rests)))
+
+    def _divided(self, reader: PackedReader, num_tokens: int) -> Iterator[tuple[_Parts, _Parts]]:
+        """Yield for each packed shard what was read of it, and what was not."""
+        for position in range(len(reader.manifest.shards)):
+            rows = reader.piece_rows(position).columns
+            lengths = rows["length"].astype(np.int64)
+            shard = self._numbers[rows["source"]] + rows["shard"]
+            key = (self._bounds[shard] + rows["document"]) << 16 | rows["epoch"]
+            start = rows["document_start"].astype(np.int64)
+            added = FIM_TOKENS * (rows["fim"] > 0)
+            given = np.clip(num_tokens - (np.cumsum(lengths) - lengths), 0, lengths)
+            # a rearranged piece is consumed as a whole
+            given = np.where((added > 0) & (given > 0), lengths, given)
+            read, left = np.maximum(given - added, 0), np.where(given > 0, lengths - given, lengths - added)
+            yield (
+                _Parts(key, start, read).where(read > 0),
+                _Parts(key, start + read, left).where(left > 0),
+            )
+            num_tokens = max(0, num_tokens - int(lengths.sum()))
+
+    def _source_of(self, key: NDArray[np.int64]) -> NDArray[np.int64]:
+        shard = np.searchsorted(self._bounds, key >> 16, side="right") - 1
+        found: NDArray[np.int64] = np.searchsorted(self._numbers, shard, side="right") - 1
+        return found
+
+    def _add(self, sums: NDArray[np.int64], parts: _Parts) -> None:
+        """Add the parts' tokens to the sums of their sources."""
+        np.add.at(sums, self._source_of(parts.key), parts.tokens)
+
+    def _count(self, firsts: _Parts) -> None:
+        """Count documents, given by their first parts."""
+        np.add.at(self.counts, firsts.key >> 16, 1)
+        np.add.at(self.consumed[0], self._source_of(firsts.key), 1)
 
     def take_down(self, source: int, shard: int, documents: NDArray[np.int64]) -> None:
         """Mark documents of a shard as taken down."""
-        self.counts[self._firsts[source][shard] + documents] = TAKEN_DOWN
+        self.counts[self._bounds[self._numbers[source] + shard] + documents] = TAKEN_DOWN
 
-    def manifest(self, mixture_digest: str, consumed_tokens: int) -> LedgerManifest:
+    def _cut_documents(self) -> tuple[CutDocument, ...]:
+        shards = [(source.source, shard.digest) for source in self._sources for shard in source.shards]
+        number = np.searchsorted(self._bounds, self._cuts.key >> 16, side="right") - 1
+        columns = (
+            number,
+            (self._cuts.key >> 16) - self._bounds[number],
+            self._cuts.key & 0xFFFF,
+            self._cuts.start,
+            self._cuts.tokens,
+        )
+        return tuple(
+            CutDocument(
+                source=shards[shard][0],
+                digest=shards[shard][1],
+                document=document,
+                epoch=epoch,
+                start=start,
+                num_tokens=tokens,
+            )
+            for shard, document, epoch, start, tokens in zip(*(c.tolist() for c in columns), strict=True)
+        )
+
+    def manifest(self, mixture_digest: str, read_tokens: int) -> LedgerManifest:
         """The ledger's manifest: everything but the counts."""
-        given = self._given()
+        given = self._given_in_all()
+        position = (self._before.manifest.position if self._before else 0) + int(self._given.sum())
         request = self._mixture.request()
-        asked = None if request is None else request.at(self.position)
+        asked = None if request is None else request.at(position)
         sources = []
         for index, source in enumerate(self._sources):
+            firsts = self._bounds[self._numbers[index] : self._numbers[index + 1]]
             shards = [
                 LedgerShard(
                     digest=shard.digest,
@@ -187,7 +279,7 @@ class _ConsumedCounter:
                     num_documents=shard.num_documents,
                     num_consumed=int(np.count_nonzero(self.counts[first : first + shard.num_documents])),
                 )
-                for shard, first in zip(source.shards, self._firsts[index].tolist(), strict=True)
+                for shard, first in zip(source.shards, firsts.tolist(), strict=True)
             ]
             sources.append(
                 LedgerSource(
@@ -199,17 +291,18 @@ class _ConsumedCounter:
             )
         return LedgerManifest(
             mixture=mixture_digest,
-            consumed_tokens=consumed_tokens,
-            position=self.position,
-            cut=self._cut,
+            read_tokens=read_tokens,
+            consumed_tokens=position - int(self._cuts.tokens.sum()),
+            position=position,
+            cuts=self._cut_documents(),
             sources=sources,
         )
 
-    def _given(self) -> NDArray[np.int64]:
+    def _given_in_all(self) -> NDArray[np.int64]:
         """Number of tokens that each source has given in the whole run."""
         known = self._before.by_source if self._before else {}
         before = [known[s.source].given_tokens if s.source in known else 0 for s in self._sources]
-        return np.array(before, dtype=np.int64) + self._begun
+        return np.array(before, dtype=np.int64) + self._given
 
     def accounts(self) -> list[Account]:
         """Accounts of the tokens and documents, in all and consumed; a begun document counts."""
@@ -226,11 +319,13 @@ class _ConsumedCounter:
         return accounts
 
 
-def _take_down(counter: _ConsumedCounter, mixture: Path, encoded: Encoded, shards: Sequence[Path]) -> None:
-    """Mark the documents that were excluded from the mixture when it was packed again."""
-    taken = ExcludedDocuments.found(mixture)
+def _take_down(
+    counter: _ConsumedCounter, mixture: Path, packed: Path, encoded: Encoded, shards: Sequence[Path]
+) -> None:
+    """Mark the documents that were taken down from the packed sequences, or excluded from the mixture."""
+    lists = (ExcludedDocuments.found(mixture), TakedownManifest.of(packed))
     ordinals: dict[tuple[str, int], list[int]] = {}
-    for document in taken.documents if taken else ():
+    for document in [document for taken in lists if taken for document in taken.documents]:
         ordinals.setdefault((document.source, document.shard), []).append(document.ordinal)
     places = {source: index for index, source in enumerate(encoded.sources)}
     for source, entry, path in encoded.pair(shards):
@@ -240,4 +335,4 @@ def _take_down(counter: _ConsumedCounter, mixture: Path, encoded: Encoded, shard
             counter.take_down(places[source], entry.index, found)
 
 
-CONSUME = Stage(verb="consume", task="consume", kind="ledger", version=1, params=ConsumeParams, run=run)
+CONSUME = Stage(verb="consume", task="consume", kind="ledger", version=2, params=ConsumeParams, run=run)

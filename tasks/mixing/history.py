@@ -5,8 +5,8 @@ given tokens, and every document was consumed a number of times. Shares and curr
 in the whole run. The difference between the requested and the given tokens of a source is carried over.
 
 Laws. With the parameters and sources of the earlier mixture, the new one is the rest of it. With others, no
-document is drawn again before all documents of its source have been drawn as often, and the rest of a cut
-document is given.
+document is drawn again before all documents of its source have been drawn as often, and what remains of begun
+documents comes first.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,17 +28,17 @@ class History:
 
     Attributes:
         begin: tokens of the run consumed before; the mixture begins there.
-        position: `begin`, extended to the end of the document that it lies in.
-        given: tokens that each source has given, counting that document as whole.
+        position: `begin`, and the tokens of `cuts`.
+        given: tokens that each source has given, counting begun documents as whole.
         requested: tokens requested of each source up to `position`.
-        cut: that document, if a rest of it remains.
+        cuts: what remains of begun documents.
     """
 
     begin: int = 0
     position: int = 0
     given: Mapping[str, int] = field(default_factory=dict)
     requested: Mapping[str, float] = field(default_factory=dict)
-    cut: CutDocument | None = None
+    cuts: tuple[CutDocument, ...] = ()
 
     @classmethod
     def of(cls, ledger: Ledger, sources: Mapping[str, SourceLengths]) -> "History":
@@ -50,7 +50,7 @@ class History:
             position=manifest.position,
             given={name: entry.given_tokens for name, entry in known.items()},
             requested={name: entry.requested_tokens for name, entry in known.items()},
-            cut=manifest.cut if manifest.cut and manifest.cut.source in sources else None,
+            cuts=tuple(cut for cut in manifest.cuts if cut.source in sources),
         )
 
     def shifts(self, curves: Curves) -> dict[str, Decimal]:

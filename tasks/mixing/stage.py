@@ -100,9 +100,9 @@ class Planning:
         return cls(params, sources, settled, draws, weaver, standings)
 
     @property
-    def cut(self) -> CutDocument | None:
-        """The document of an earlier mixture whose rest begins this one."""
-        return self.settled.history.cut
+    def cuts(self) -> tuple[CutDocument, ...]:
+        """The rests of an earlier mixture's documents, which begin this one."""
+        return self.settled.history.cuts
 
     @property
     def num_tokens(self) -> int:
@@ -111,23 +111,30 @@ class Planning:
 
     def blocks(self) -> Iterator[Plan]:
         """The plan, in blocks."""
-        if self.cut is not None:
-            yield self._rest_of(self.cut)
+        if self.cuts:
+            yield self._rests()
         yield from self.weaver.blocks()
 
-    def _rest_of(self, cut: CutDocument) -> Plan:
-        """The plan's first row: the rest of a document that was begun before."""
-        drawn = self.draws[cut.source].drawn
-        digests = [shard.digest for shard in self.sources[cut.source].shards]
-        drawn.num_documents, drawn.num_tokens, drawn.longest = 1, cut.num_tokens, cut.num_tokens
-        if cut.epoch == 0:
-            drawn.unique_documents, drawn.unique_tokens = 1, cut.num_tokens
+    def _rests(self) -> Plan:
+        """The plan's first rows: the rests of documents that were begun before."""
+        for cut in self.cuts:
+            drawn, is_first = self.draws[cut.source].drawn, cut.epoch == 0
+            drawn.num_documents, drawn.num_tokens = drawn.num_documents + 1, drawn.num_tokens + cut.num_tokens
+            drawn.longest = max(drawn.longest, cut.num_tokens)
+            drawn.unique_documents += is_first
+            drawn.unique_tokens += is_first * cut.num_tokens
+        numbers = {source: index for index, source in enumerate(self.sources)}
+        shards = {
+            (source, shard.digest): index
+            for source, found in self.sources.items()
+            for index, shard in enumerate(found.shards)
+        }
         return Plan(
-            source=np.array([list(self.sources).index(cut.source)], dtype=np.uint16),
-            shard=np.array([digests.index(cut.digest)], dtype=np.uint32),
-            document=np.array([cut.document], dtype=np.uint32),
-            epoch=np.array([cut.epoch], dtype=np.uint16),
-            num_tokens=np.array([cut.num_tokens], dtype=np.uint32),
+            source=np.array([numbers[cut.source] for cut in self.cuts], dtype=np.uint16),
+            shard=np.array([shards[cut.source, cut.digest] for cut in self.cuts], dtype=np.uint32),
+            document=np.array([cut.document for cut in self.cuts], dtype=np.uint32),
+            epoch=np.array([cut.epoch for cut in self.cuts], dtype=np.uint16),
+            num_tokens=np.array([cut.num_tokens for cut in self.cuts], dtype=np.uint32),
         )
 
     def shares(self) -> ShareTable:
@@ -143,23 +150,33 @@ class Planning:
         ]
 
     def _account(self, source: str, found: SourceLengths, unit: Unit) -> Account:
-        """In + repeated = kept + repeated + left out; a document without tokens can never be drawn."""
-        drawn, standing, cut = self.draws[source].drawn, self.standings[source], self.cut
-        goes_on = cut is not None and cut.source == source and cut.epoch == 0  # kept, and not consumed before
+        """In + repeated = kept + repeated + left out; a document without tokens can never be drawn.
+
+        Several rests of one document are as many documents here.
+        """
+        drawn, standing = self.draws[source].drawn, self.standings[source]
+        # kept, and not consumed before
+        rests = [cut for cut in self.cuts if cut.source == source and cut.epoch == 0]
+        begun = len({(cut.digest, cut.document) for cut in rests})
+        further = len(rests) - begun if unit == "documents" else 0
         if unit == "documents":
-            num_in, empty, rest = found.num_documents, standing.empty, int(goes_on)
+            num_in, empty, rest = found.num_documents, standing.empty, begun
             kept, again = drawn.unique_documents, drawn.num_documents - drawn.unique_documents
         else:
-            num_in, empty, rest = found.num_tokens, 0, cut.num_tokens if cut is not None and goes_on else 0
+            num_in, empty, rest = found.num_tokens, 0, sum(cut.num_tokens for cut in rests)
             kept, again = drawn.unique_tokens, drawn.num_tokens - drawn.unique_tokens
         consumed, taken_down = (pair[unit == "tokens"] for pair in (standing.consumed, standing.taken_down))
         became = {"kept": kept, "repeated": again, "dropped:empty": empty}
         if self.settled.history.position or taken_down:
             became |= {"dropped:consumed_before": consumed - rest, "dropped:taken_down": taken_down}
         became["dropped:not_drawn"] = (
-            num_in - kept - sum(amount for end, amount in became.items() if end.startswith("dropped:"))
+            num_in
+            + further
+            - kept
+            - sum(amount for end, amount in became.items() if end.startswith("dropped:"))
         )
-        return Account(source=source, unit=unit, num_in=num_in, added={"repetition": again}, became=became)
+        added = {"repetition": again} | ({"further_rests": further} if further else {})
+        return Account(source=source, unit=unit, num_in=num_in, added=added, became=became)
 
     def warnings(self) -> list[str]:
         """Warnings of missed requests.
@@ -196,7 +213,7 @@ class Planning:
             warnings=self.warnings(),
             longest_document_tokens=max(drawn.longest for drawn in drawn_by_source.values()),
             first_position=self.settled.history.begin,
-            first_document_start=self.cut.start if self.cut is not None else 0,
+            first_document_starts=tuple(cut.start for cut in self.cuts),
             sources=[
                 MixedSource(
                     share=float(shares[source]),

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import PackingError
 from tokmill.tasks.fim.tokens import DocumentKeys, choose_forms
@@ -58,17 +59,15 @@ def plan_packing(
         shards = ShardWriter(writer, rule.sequences_per_shard)
 
         def closed() -> Iterator[Closed]:
-            start = mixture.manifest.first_document_start  # if an earlier mixture began the first document
             position = mixture.manifest.first_position
-            for block, pieces, num_closed in _packed_blocks(rule, mixture):
+            for block, starts, pieces, num_closed in _packed_blocks(rule, mixture):
                 lengths = block.num_tokens.astype(np.int64)
                 totals.add(block.source, lengths, pieces)
                 shares.add(block.source, pieces)
                 shortest.see(int(np.min(lengths, initial=shortest.length)))
                 _check_number(pieces.num_sequences)
                 position += int(lengths.sum())
-                yield Closed(_table(pieces, block, start), num_closed, position)
-                start = 0
+                yield Closed(_table(pieces, block, starts), num_closed, position)
 
         shuffle = Shuffle(mixture, window, rule.shuffle_seed, rule.sequence_length)
         for pieces, num_closed in shuffle.run(closed()):
@@ -97,25 +96,31 @@ class _Shortest:
         self.length = min(self.length, length)
 
 
-def _packed_blocks(rule: PackPlanParams, mixture: Mixture) -> Iterator[tuple[Plan, Pieces, int]]:
-    """Yield each block of documents, its kept pieces, and the number of sequences closed after it."""
+def _packed_blocks(
+    rule: PackPlanParams, mixture: Mixture
+) -> Iterator[tuple[Plan, NDArray[np.int64], Pieces, int]]:
+    """Yield each block of documents, their first tokens, their kept pieces, and how many are closed.
+
+    A document starts at another token than its first if an earlier mixture began it.
+    """
     window = rule.window if rule.strategy in WINDOWED else _BLOCK
     packing = packer(rule.strategy, rule.sequence_length, rule.long_documents)
     rates = _rates(rule, mixture.sources)
-    # the rest of a document is not rearranged
-    goes_on = int(mixture.manifest.first_document_start > 0)
+    rests = np.array(mixture.manifest.first_document_starts, dtype=np.int64)
     for block in blocks(mixture.batches(), window, rule.sequence_length):
         raise_if_stopped()
         fim = np.zeros(len(block), dtype=np.uint8)
+        starts = np.zeros(len(block), dtype=np.int64)
+        num_rests = min(len(rests), len(block))
+        starts[:num_rests], rests = rests[:num_rests], rests[num_rests:]
         if rule.rearranges:
             keys = DocumentKeys(block.source, block.shard, block.document, block.epoch)
             fim = choose_forms(keys, rates, rule.fim_spm_rate, rule.fim_seed)
-            fim[:goes_on] = 0
-        goes_on = 0
+            fim[:num_rests] = 0  # the rest of a document is not rearranged
         pieces = packing.pack(block.num_tokens.astype(np.int64), fim, block.source)
         if rule.strategy == "concat" and rule.last_sequence == "drop":
             pieces = pieces.only(pieces.sequence < mixture.manifest.num_tokens // rule.sequence_length)
-        yield block, pieces, packing.num_closed
+        yield block, starts, pieces, packing.num_closed
 
 
 def _rates(rule: PackPlanParams, sources: list[str]) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
@@ -214,9 +219,9 @@ def _nothing_left(rule: PackPlanParams, mixture: MixtureManifest, shortest: int)
     )
 
 
-def _table(pieces: Pieces, plan: Plan, first_start: int) -> PieceTable:
-    """The pieces of a block; the plan's first document begins at its token `first_start`."""
-    document_start = pieces.document_start + np.where(pieces.document == 0, first_start, 0)
+def _table(pieces: Pieces, plan: Plan, starts: NDArray[np.int64]) -> PieceTable:
+    """The pieces of a block, whose documents begin at their tokens `starts`."""
+    document_start = pieces.document_start + starts[pieces.document]
     return PieceTable(
         sequence=pieces.sequence.astype(np.uint32),
         start=pieces.start.astype(np.uint32),

@@ -119,20 +119,21 @@ class _Exclusion:
             (len(self._table.positions) + 1, size)
         )  # excluded tokens before each point of the table
         self._position = mixture.manifest.first_position
-        self._first_is_excluded = False
+        self._starts = np.array(mixture.manifest.first_document_starts, dtype=np.int64)
+        self._starts_left: list[int] = []
 
     def add(self, plan: Plan, excluded: NDArray[np.bool_]) -> None:
         """Count the next rows; `excluded` marks those to leave out."""
-        if self._position == self._mixture.first_position:
-            self._first_is_excluded = bool(excluded[:1].any())
+        starts, self._starts = self._starts[: len(plan)], self._starts[len(plan) :]
+        self._starts_left += starts[~excluded[: len(starts)]].tolist()
         lengths = plan.num_tokens.astype(np.int64)
-        starts = self._position + np.cumsum(lengths) - lengths
+        positions = self._position + np.cumsum(lengths) - lengths
         self._position += int(lengths.sum())
         source, tokens = plan.source[excluded], lengths[excluded]
         for row, chosen in ((0, np.ones(len(source), dtype=np.bool_)), (2, plan.epoch[excluded] == 0)):
             np.add.at(self._excluded[row], source[chosen], 1)
             np.add.at(self._excluded[row + 1], source[chosen], tokens[chosen])
-        points = np.searchsorted(self._table.positions, starts[excluded], side="right")
+        points = np.searchsorted(self._table.positions, positions[excluded], side="right")
         np.add.at(self._before, (points, source), tokens)
 
     def manifest(self) -> MixtureManifest:
@@ -143,7 +144,7 @@ class _Exclusion:
         figures = {
             "num_documents": self._mixture.num_documents - int(self._excluded[0].sum()),
             "num_tokens": left,
-            "first_document_start": 0 if self._first_is_excluded else self._mixture.first_document_start,
+            "first_document_starts": tuple(self._starts_left),
             "sources": sources,
         }
         return self._mixture.model_copy(update=figures)

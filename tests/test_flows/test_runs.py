@@ -185,12 +185,12 @@ def test_another_schedule_scores_no_document_again(project: Tokmill) -> None:
 
 def test_a_run_goes_on_from_what_was_consumed(project: Tokmill) -> None:
     consumed = ["--set", "replan.consumed_tokens=50000", "--set", "mix.weights.few=2.0"]
-    again = ["--set", "replan.mixture=mixture/tiny@v1", *consumed]
+    again = ["--set", "replan.packed=packed/tiny@v1", *consumed]
     changed = project.run("tiny.toml", DIRECT, *again)
 
     assert stages(made(changed)) == {"consume", "mix", "pack", "card"}
     assert to_run(project, *again) == set()
-    refused = project("plan", "tiny.toml", "--set", "replan.mixture=mixture/tiny", *consumed)
+    refused = project("plan", "tiny.toml", "--set", "replan.packed=packed/tiny", *consumed)
     assert refused.code != 0
     assert "must name a version" in refused.err
 

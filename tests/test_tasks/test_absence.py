@@ -39,8 +39,7 @@ class Packings:
     def packed(self, mixture, **options):
         """The origins of a packing of a mixture."""
         params = PackParams(**{"sequence_length": 32, "strategy": "greedy"} | options)
-        packed = self.line.packed(params, mixture, self.tokens())
-        return Origins.of(self.traced.store, packed)
+        return Origins.of(self.traced.store, self.line.packed(params, mixture, self.tokens()))
 
     def drawn(self, mixture):
         """Source and row of every document in a mixture's plan."""
@@ -111,7 +110,9 @@ def test_what_was_consumed_or_taken_down_before(packings):
     mixture = line.make(EXCLUDE, ExcludeParams(), mixture=drawn, documents=documents, **tokens)
     before = packings.drawn(mixture)
     total = Mixture.open(store.path(mixture)).manifest.num_tokens
-    ledger = line.make(CONSUME, ConsumeParams(consumed_tokens=total), mixture=mixture, **tokens)
+    packed = packings.packed(mixture).packed.ref
+    consumed = ConsumeParams(consumed_tokens=total)
+    ledger = line.make(CONSUME, consumed, mixture=mixture, packed=packed, **tokens)
     later = MixParams(weights={"essays": 0, "notes": 1, "web": 9}, total_tokens=total + 20)
     rest = line.make(MIX, later, ledger=ledger, **tokens)
     found = absences(packings.packed(rest))

@@ -46,15 +46,22 @@ class Run:
         self.outcome = made(MIX, MixParams(**params), self.mixture, **self.corpus.inputs, **before)
         return Mixture.open(self.mixture)
 
-    def consume(self, tokens):
-        """Read the run up to so many tokens; returns the ledger."""
+    def consume(self, tokens, **packing):
+        """Read the run up to so many tokens, by default in the order of the mixture; returns the ledger."""
         self.count += 1
         out = self.folder / f"ledger-{self.count}"
         before = {} if self.ledger is None else {"ledger": self.ledger}
-        inputs = {"mixture": self.mixture, **self.corpus.inputs, **before}
+        packed = self.packed(**{"sequence_length": 8, "shuffle_window": 0} | packing)
+        inputs = {"mixture": self.mixture, "packed": packed, **self.corpus.inputs, **before}
         made(CONSUME, ConsumeParams(consumed_tokens=tokens), out, **inputs)
         self.ledger = out
         return Ledger.open(out)
+
+    def packed(self, **params):
+        """Pack the mixture; returns the directory."""
+        folder = self.folder / f"packing-{self.count}"
+        folder.mkdir()
+        return pack_mixture(self.corpus, self.mixture, folder, **params)[1]
 
 
 def split(plan, tokens):
@@ -74,7 +81,7 @@ def test_a_ledger_by_hand(tmp_path):
     consumed, _ = split(plan, 25)
     assert len(consumed) == 3
     assert (ledger.manifest.consumed_tokens, ledger.manifest.position) == (25, 30)
-    assert (ledger.manifest.cut.start, ledger.manifest.cut.num_tokens) == (5, 5)
+    assert [(cut.start, cut.num_tokens) for cut in ledger.manifest.cuts] == [(5, 5)]
     for index, source in enumerate(ledger.manifest.sources):
         for number, shard in enumerate(source.shards):
             times = Counter(row[2] for row in consumed if row[:2] == (index, number))
@@ -96,7 +103,7 @@ def test_what_is_planned_again_unchanged_is_the_rest(tmp_path):
     assert first[4] == sum(row[4] for row in consumed) - 100
     assert others == left
     assert again.manifest.first_position == 100
-    assert again.manifest.first_document_start == consumed[-1][4] - first[4]
+    assert again.manifest.first_document_starts == (consumed[-1][4] - first[4],)
     before = {index: sum(row[4] for row in consumed if row[0] == index) for index in range(2)}
     assert {i: entry.given_before_tokens for i, entry in enumerate(again.manifest.sources)} == before
 
@@ -184,7 +191,7 @@ def test_nothing_is_repeated_or_dropped_with_other_weights_and_sources(
     if not all(weights.values()):
         return
     run.mix(seed=seed + 1, weights=weights, total_tokens=total, max_repetition=2.0)
-    second = rows(Mixture.open(run.mixture).plan())[ledger.manifest.cut is not None :]
+    second = rows(Mixture.open(run.mixture).plan())[len(ledger.manifest.cuts) :]
     times = Counter(row[:3] for row in seen)
     for row in second:
         assert row[3] == times[row[:3]]
@@ -212,7 +219,7 @@ def test_under_other_rules_nothing_comes_again_before_its_turn(
     except MixingError:  # the other rules allow no more than was consumed, or let in too little
         return
     assert all(account.balanced for account in run.outcome.accounts)
-    for row in again[ledger.manifest.cut is not None :]:
+    for row in again[len(ledger.manifest.cuts) :]:
         assert row[3] == times[row[:3]] < 3
         times[row[:3]] += 1
     paced_before, paced_now = ("start" in rules.get("curriculum", {}) for rules in (first, second))
@@ -261,7 +268,7 @@ def test_a_new_source_begins_where_the_mixture_goes_on(tmp_path):
 def test_consuming_all_leaves_nothing(tmp_path):
     run = Run(tmp_path, {"a": [[10] * 6]})
     run.mix()
-    assert run.consume(60).manifest.cut is None
+    assert run.consume(60).manifest.cuts == ()
     with pytest.raises(MixingError, match=r"must be more than the 60 that were consumed"):
         run.mix()
 
@@ -269,7 +276,9 @@ def test_consuming_all_leaves_nothing(tmp_path):
 def test_more_than_the_mixture_has_cannot_be_consumed(tmp_path):
     run = Run(tmp_path, {"a": [[10] * 6]})
     run.mix()
-    with pytest.raises(MixingError, match=r"consumed_tokens=61, but the mixture ends at token 60 of the run"):
+    with pytest.raises(
+        MixingError, match=r"consumed_tokens=61, but the packed sequences end at token 60 of the run"
+    ):
         run.consume(61)
 
 
@@ -308,7 +317,7 @@ def test_max_repetition_counts_what_was_before(tmp_path):
 def test_the_rest_of_a_document_is_packed(tmp_path, strategy):
     run = Run(tmp_path, {"a": [[40, 50, 60]]})
     plan = run.mix().plan()
-    cut = run.consume(57).manifest.cut
+    (cut,) = run.consume(57).manifest.cuts
     run.mix()
     _, packed = pack_mixture(run.corpus, run.mixture, tmp_path, sequence_length=16, strategy=strategy)
     reader = PackedReader.open(packed)
@@ -367,3 +376,43 @@ def test_accounts_say_what_was_taken_down_before_anything_was_consumed(tmp_path)
     accounts = {account.unit: account.became for account in run.outcome.accounts}
     assert (accounts["documents"]["dropped:taken_down"], accounts["tokens"]["dropped:taken_down"]) == (1, 10)
     assert accounts["documents"]["dropped:not_drawn"] == accounts["tokens"]["dropped:not_drawn"] == 0
+
+
+@pytest.mark.parametrize("strategy", ["concat", "greedy", "best_fit"])
+@pytest.mark.parametrize("stops", [(200,), (150, 400)])
+def test_shuffled_sequences_are_read_to_the_end_by_two_mixtures(tmp_path, strategy, stops):
+    run = Run(tmp_path, {"a": [[90, 200, 40], [5] * 30], "b": [[7] * 20, [120]]})
+    packing = {"sequence_length": 16, "strategy": strategy, "shuffle_window": 1024}
+    seen = Counter()
+
+    def read(packed, num_tokens):
+        reader = PackedReader.open(packed)
+        for index in range(len(reader)):
+            for piece in reader.provenance(index):
+                taken = max(0, min(piece.length, num_tokens))
+                num_tokens -= taken
+                seen.update(
+                    (piece.source, piece.shard, piece.document, piece.document_start + k)
+                    for k in range(taken)
+                )
+
+    run.mix()
+    for before, stop in zip((0, *stops), stops, strict=False):
+        ledger = run.consume(stop, **packing)
+        read(run.folder / f"packing-{run.count}" / "packed", stop - before)
+        assert ledger.manifest.consumed_tokens == sum(seen.values()) == stop
+        assert len(ledger.manifest.cuts) > 1
+        run.mix()
+        assert all(account.balanced for account in run.outcome.accounts)
+    run.count += 1
+    read(run.packed(**packing), 1 << 40)
+    sizes = {"a": [[90, 200, 40], [5] * 30], "b": [[7] * 20, [120]]}
+    every = {
+        (source, shard, document, place)
+        for source, shards in sizes.items()
+        for shard, documents in enumerate(shards)
+        for document, length in enumerate(documents)
+        for place in range(length)
+    }
+    assert set(seen) == every
+    assert set(seen.values()) == {1}
