@@ -27,6 +27,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.indices import check_ascending, check_within
 from tokmill.tasks.formats.files.manifests import read_model
 from tokmill.tasks.formats.files.npy import open_vector
+from tokmill.tasks.store.integrity import check_files
 
 MANIFEST_FILE = "encoded.json"
 STATISTICS_FILE = "statistics.json"
@@ -147,6 +148,7 @@ class EncodedShard:
             StoreError: its statistics are missing or broken; the arrays raise it likewise on first use, or
                 because they do not agree with the statistics.
         """
+        check_files(path, [path / STATISTICS_FILE])
         what = "statistics of an encoded shard"
         return cls(path, read_model(path / STATISTICS_FILE, EncodedStatistics, what))
 
@@ -196,7 +198,9 @@ class EncodedShard:
         return view
 
     def _opened(self, name: str) -> NDArray[Any]:
-        return open_vector(self.path / f"{name}.npy", *_DTYPES[name])
+        file = self.path / f"{name}.npy"
+        check_files(self.path, [file])
+        return open_vector(file, *_DTYPES[name])
 
     def _check_number(self, what: str, found: int, expected: int) -> None:
         if found != expected:

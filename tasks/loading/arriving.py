@@ -102,7 +102,7 @@ class ArrivingShards:
         files = ArrivingFiles.of(folder)
         if files is None:
             return None
-        return cls(lambda position: files.fetch(_names(manifest, position)), len(manifest.shards))
+        return cls(lambda position: files.fetch(loaded_files(manifest, position)), len(manifest.shards))
 
     @property
     def are_all_needed(self) -> bool:
@@ -156,8 +156,8 @@ class ArrivingShards:
         return position not in self._needed and position not in self._coming
 
 
-def _names(manifest: PackedManifest, position: int) -> list[str]:
-    """The files of a shard that the loader reads."""
+def loaded_files(manifest: PackedManifest, position: int) -> list[str]:
+    """The names of a shard's files that the loader reads."""
     files = ShardFiles(Path(), manifest.shards[position].index)
     tokens = files.tokens if "memmap" in manifest.formats else files.rows
     return [path.as_posix() for path in (tokens, *files.boundaries)]

@@ -7,7 +7,7 @@ from pathlib import Path
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.packed.layout import MANIFEST_FILE, PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.takedown import TakedownManifest
-from tokmill.tasks.store.integrity import Verify, file_damages
+from tokmill.tasks.store.integrity import file_damages
 from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.record import read_record
 
@@ -30,25 +30,19 @@ class CheckedArtifact:
     origin: str | None = None
 
 
-def checked_artifact(path: Path, manifest: PackedManifest, verify: Verify) -> CheckedArtifact:
-    """Compare an artifact's files with its record, and return its digests.
+def checked_artifact(path: Path, manifest: PackedManifest) -> CheckedArtifact:
+    """Compare the sizes of an artifact's files with its record, and return its digests.
 
     The directory may have any path and name, and may have been copied without `record.json`. Then sizes are
     compared with the manifest, and digests cannot be checked.
 
     Raises:
-        StoreError: a file is missing, or has another size or digest; or digests are to be compared and there
-            is no record.
+        StoreError: a file is missing, or has another size.
     """
     if not (path / RECORD_FILE).is_file():
-        if verify == "full":
-            raise StoreError(
-                f"{path}: there is no {RECORD_FILE} to compare digests with; copy it too, or use "
-                "verify='sizes'"
-            )
         return CheckedArtifact(_unrecorded(path, manifest), frozenset(manifest.predecessors), manifest.origin)
     record = read_record(path)
-    for name, message in file_damages(path, record, full=verify == "full"):
+    for name, message in file_damages(path, record, full=False):
         raise StoreError(f"{path / name}: {message}; copy the artifact again, or make it again")
     takedown = TakedownManifest.of(path)
     earlier = {*manifest.predecessors, *(takedown.predecessors if takedown else ())}

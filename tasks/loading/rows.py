@@ -6,7 +6,8 @@ of an artifact on object storage are fetched before that (`tasks.loading.arrivin
 """
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.memmap import MemmapShard
 from tokmill.tasks.kernels.rows import copy_16_to_16, copy_16_to_32, copy_16_to_64, copy_32_to_64
-from tokmill.tasks.loading.arriving import ArrivingShards
+from tokmill.tasks.loading.arriving import ArrivingShards, loaded_files
+from tokmill.tasks.store.integrity import check_files
 
 # By the item sizes of the source and the destination.
 _KERNELS: dict[tuple[int, int], Any] = {
@@ -34,12 +36,13 @@ class PackedRows:
     Args:
         path: the artifact's directory.
         manifest: the content of its `packed.json`.
+        verify: whether to compare a shard's files with the record when it is first read.
 
     Raises:
         LoadingError: the artifact has neither of the two formats.
     """
 
-    def __init__(self, path: Path, manifest: PackedManifest) -> None:
+    def __init__(self, path: Path, manifest: PackedManifest, *, verify: bool = True) -> None:
         if not {"memmap", "npy"} & set(manifest.formats):
             raise LoadingError(
                 f"loading: {path} has the sequences as {', '.join(manifest.formats)} only, but the loader "
@@ -47,7 +50,7 @@ class PackedRows:
             )
         self.sequence_length = manifest.sequence_length
         self.dtype: np.dtype[Any] = np.dtype(manifest.dtype)
-        self._path = path
+        self._path, self._verify = path, verify
         self._manifest = manifest
         self._addresses = np.zeros(len(manifest.shards), dtype=np.int64)  # 0 if not mapped yet
         self._firsts = np.array([shard.first_sequence for shard in manifest.shards], dtype=np.int64)
@@ -55,15 +58,19 @@ class PackedRows:
         self._opening = threading.Lock()
         self._arriving = ArrivingShards.of(path, manifest)
 
-    def __reduce__(self) -> tuple[type["PackedRows"], tuple[Path, PackedManifest]]:
+    def __reduce__(self) -> tuple[Callable[..., "PackedRows"], tuple[Path, PackedManifest]]:
         """A copy in another process maps the shards again."""
-        return PackedRows, (self._path, self._manifest)
+        return partial(PackedRows, verify=self._verify), (self._path, self._manifest)
+
+    def reopened(self) -> "PackedRows":
+        """Return the same rows, with no shard open."""
+        return PackedRows(self._path, self._manifest, verify=self._verify)
 
     def tokens(self, sequences: NDArray[np.int64], dtype: np.dtype[Any]) -> NDArray[Any]:
         """The tokens of `sequences`, int64 [n], as a new array of `dtype`, [n, sequence_length].
 
         Raises:
-            StoreError: a file is missing or has another size than the manifest says.
+            StoreError: a file is missing or damaged.
         """
         shards, rows = self._places(sequences)
         out = np.empty((len(sequences), self.sequence_length), dtype=dtype)
@@ -130,7 +137,9 @@ class PackedRows:
 
     def _open(self, position: int) -> "_Shard":
         if self._arriving is not None:
-            self._arriving.need(position)
+            self._arriving.need(position)  # which compares it with the record
+        elif self._verify:
+            check_files(self._path, [self._path / name for name in loaded_files(self._manifest, position)])
         files = ShardFiles(self._path, self._manifest.shards[position].index)
         named = MemmapShard.open if "memmap" in self._manifest.formats else MemmapShard.open_npy
         return _Shard(named(files, self._manifest))

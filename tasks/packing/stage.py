@@ -28,8 +28,8 @@ from tokmill.tasks.packing.params import PackParams, PackPlanParams, PackShardPa
 from tokmill.tasks.packing.plan import plan_packing
 from tokmill.tasks.packing.shares import warnings
 from tokmill.tasks.packing.write import Recipe, ShardPaths, write_shard
-from tokmill.tasks.store.arriving import ArrivingPath
 from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file
+from tokmill.tasks.store.integrity import check_files
 from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.record import read_record
 from tokmill.tokenizer.core.stopping import raise_if_stopped, within_limit
@@ -45,7 +45,8 @@ def run_plan(
     The digests of the encoded shards are checked here, once; the plan uses the lengths in the mixture.
 
     Raises:
-        PackingError: there is no sequence, the mixture belongs to another encoding, or a shard is damaged.
+        PackingError: there is no sequence, the mixture belongs to another encoding, or a shard was changed.
+        StoreError: a shard is damaged.
     """
     mixed, tokens = Mixture.open(mixture), Encoded.open(encoded)
     _check_same_sources(mixed.sources, tokens.sources)
@@ -70,7 +71,7 @@ def _check_same_sources(mixed: Sequence[str], encoded: Sequence[str]) -> None:
 
 
 def _check_digests(encoded: Encoded, shards: Sequence[Path]) -> None:
-    """Read every encoded shard once and compare its digest with the one in `encoded.json`.
+    """Check every encoded shard, and compare its digest with the one in `encoded.json`.
 
     Raises:
         PackingError: a shard's files have changed since it was encoded.
@@ -86,8 +87,10 @@ def _check_digests(encoded: Encoded, shards: Sequence[Path]) -> None:
 
 def _digest(folder: Path) -> str:
     raise_if_stopped()
-    if isinstance(folder, ArrivingPath):  # each file is compared with the record when it arrives
-        return read_record(folder).content_digest
+    if (folder / RECORD_FILE).is_file():
+        record = read_record(folder)
+        check_files(folder, [folder / entry.path for entry in record.files])
+        return record.content_digest
     files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != RECORD_FILE)
     return content_digest(
         FileEntry(

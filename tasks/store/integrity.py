@@ -1,17 +1,20 @@
 """Check that a published artifact still matches its record.
 
-Sizes take one `stat` per file and are checked before every reuse; digests read every byte. Files that the
+Sizes take one `stat` per file and are checked before every reuse; digests read every byte. The readers of
+token shards check the digest of a file when they open it (`check_files`), once per process. Files that the
 record does not list (left by a file manager, say) are reported by `verify` but are not damage: nothing refers
 to them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from tokmill.tasks.core.errors import MachineError, StoreError, TaskError
 from tokmill.tasks.core.faults import unreadable
+from tokmill.tasks.store.arriving import ArrivingPath
 from tokmill.tasks.store.digest import FileEntry
 from tokmill.tasks.store.layout import PREFIX_CHARS, RECORD_FILE
 from tokmill.tasks.store.record import Record, contradictions, read_record
@@ -75,6 +78,49 @@ def file_damages(directory: Path, record: Record, *, full: bool) -> Iterator[tup
         message = _file_damage(directory / entry.path, entry, full)
         if message:
             yield entry.path, message
+
+
+_sound: set[tuple[Path, int, int, int]] = set()
+
+
+def check_files(directory: Path, files: Iterable[Path]) -> None:
+    """Compare files of an artifact with its record, before they are read: each state of one once per process.
+
+    Nothing is compared in a directory without a record, or one whose files are compared when they arrive. It
+    costs about a second of CPU time per 1.3 GB.
+
+    Raises:
+        StoreError: a file has another digest than it was published with.
+    """
+    record = directory / RECORD_FILE
+    if isinstance(directory, ArrivingPath) or not record.is_file():
+        return
+    entries = _entries(directory, record.stat().st_mtime_ns)
+    for file in files:
+        entry = entries.get(file.relative_to(directory).as_posix())
+        state = (file, *_state(file)) if entry is not None else None
+        if entry is None or state in _sound or state is None:
+            continue
+        damage = _file_damage(file, entry, full=True)
+        if damage:
+            raise StoreError(
+                f"{file}: the file {damage}; it was changed or damaged: `tokmill verify` lists such files, "
+                "and a run with execution.verify='full' makes them again"
+            )
+        _sound.add(state)
+
+
+def _state(file: Path) -> tuple[int, int, int]:
+    try:
+        found = file.stat()
+    except OSError:  # its damage is reported
+        return -1, -1, -1
+    return found.st_size, found.st_mtime_ns, found.st_ino
+
+
+@lru_cache(maxsize=64)
+def _entries(directory: Path, _changed: int) -> Mapping[str, FileEntry]:
+    return {entry.path: entry for entry in read_record(directory).files}
 
 
 def _folder(entry: FileEntry) -> str:

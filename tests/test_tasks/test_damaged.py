@@ -7,6 +7,7 @@ ten minutes, in a process of its own; a crash of that process is a failure. A fa
 
 import json
 import os
+import random
 import subprocess
 import sys
 
@@ -17,12 +18,14 @@ import pytest
 
 from tests.effort import fuzz_seconds
 from tests.test_tasks.fabricated import write_documents
-from tests.test_tasks.packings import packed_folder
+from tests.test_tasks.packings import packed_folder, published
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.encoded import EncodedShard
-from tokmill.tasks.formats.packed.layout import PackedManifest
+from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.reader import PackedReader
+from tokmill.tasks.formats.packed.shard_format import format_of
 from tokmill.tasks.loading import PackedDataset
+from tokmill.tasks.loading.rows import PackedRows
 
 SECONDS = fuzz_seconds(2)
 FIRST_SEED = os.environ.get("TOKMILL_FUZZ_SEED", "0")
@@ -115,3 +118,58 @@ def test_a_manifest_whose_shards_do_not_add_up_is_refused(tmp_path):
     file.write_text(json.dumps(content))
     with pytest.raises(StoreError, match="begins at"):
         PackedManifest.open(packed)
+
+
+def flipped(file, number, dice):
+    """Flip single bits of a file, one after the other, at random places; yields after each."""
+    data = file.read_bytes()
+    for bit in dice.sample(range(8 * len(data)), min(number, 8 * len(data))):
+        other = bytearray(data)
+        other[bit // 8] ^= 1 << bit % 8
+        file.write_bytes(other)
+        yield
+    file.write_bytes(data)
+
+
+FORMATS = ("arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet")
+
+
+@pytest.fixture(scope="module")
+def published_packing(tmp_path_factory):
+    """A packed artifact with a record, in every format; not to be changed for good."""
+    folder = tmp_path_factory.mktemp("published")
+    return published(packed_folder(folder, formats=FORMATS), folder / "store")
+
+
+def everything_of(reader, row):
+    return reader[row], reader.provenance(row)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_no_flipped_bit_of_a_packed_shard_passes(published_packing, kind):
+    manifest = PackedManifest.open(published_packing).model_copy(update={"formats": (kind,)})
+    files, dice = ShardFiles(published_packing, 1), random.Random(kind)
+    row = manifest.shards[0].num_sequences
+    for file in (*format_of(kind).files(files), files.pieces):
+        for _ in flipped(file, 60, dice):
+            with pytest.raises(StoreError, match=r"was published with .* changed or damaged"):
+                everything_of(PackedReader(published_packing, manifest), row)
+            if kind in {"memmap", "npy"} and file != files.pieces:
+                rows = PackedRows(published_packing, manifest)
+                with pytest.raises(StoreError, match="was published with"):
+                    rows.tokens(np.array([row]), rows.dtype)
+    everything_of(PackedReader(published_packing, manifest), row)
+
+
+def test_no_flipped_bit_of_an_encoded_shard_passes(tmp_path):
+    (tmp_path / "shard").mkdir()
+    write_documents(tmp_path / "shard", [[1, 2, 3], [4], [5, 6] * 40], 256)
+    place, dice = published(tmp_path / "shard", tmp_path / "store", "encoded_shard"), random.Random(0)
+    for name in ("tokens", "offsets", "ordinals", "token_counts"):
+        getattr(EncodedShard.open(place), name)
+        for _ in flipped(place / f"{name}.npy", 60, dice):
+            with pytest.raises(StoreError, match=rf"{name}\.npy: the file has digest"):
+                getattr(EncodedShard.open(place), name)
+    for _ in flipped(place / "statistics.json", 60, dice):
+        with pytest.raises(StoreError, match="was published with"):
+            EncodedShard.open(place)

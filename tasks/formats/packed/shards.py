@@ -13,6 +13,7 @@ from tokmill.tasks.formats.files.parquet import read_parquet
 from tokmill.tasks.formats.packed.layout import PROVENANCE_SCHEMA, PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.plan import piece_columns
 from tokmill.tasks.formats.packed.shard_format import ShardReader, format_of
+from tokmill.tasks.store.integrity import check_files
 
 __all__ = ["PieceRows", "ShardReader", "open_shard"]
 
@@ -21,10 +22,12 @@ def open_shard(folder: Path, index: int, manifest: PackedManifest) -> ShardReade
     """Open shard `index` in the fastest of its formats.
 
     Raises:
-        StoreError: a file is missing or broken, or does not match the manifest.
+        StoreError: a file is missing, broken or damaged, or does not match the manifest.
     """
     fastest = min(map(format_of, manifest.formats), key=lambda known: known.reading_order)
-    return fastest.open(ShardFiles(folder, index), manifest)
+    files = ShardFiles(folder, index)
+    check_files(folder, fastest.files(files))
+    return fastest.open(files, manifest)
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,9 @@ class PieceRows:
         """Read the file.
 
         Raises:
-            StoreError: it is missing, is not Parquet, or its rows are not the pieces of the shard.
+            StoreError: it is missing, damaged, is not Parquet, or its rows are not the pieces of the shard.
         """
+        check_files(files.folder, [files.pieces])
         with readable(files.pieces, "table of pieces"):
             table = read_parquet(files.pieces)
         columns = piece_columns(files.pieces, table, PROVENANCE_SCHEMA)
