@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tokmill.tasks.core.errors import PackingError
+from tokmill.tasks.core.errors import PackingError, StoreError
 from tokmill.tasks.core.stage import Outcome, Scalar, Stage
 from tokmill.tasks.formats.encoded import Encoded, ShardEntry
 from tokmill.tasks.formats.mixture import Mixture
@@ -45,8 +45,7 @@ def run_plan(
     The digests of the encoded shards are checked here, once; the plan uses the lengths in the mixture.
 
     Raises:
-        PackingError: there is no sequence, the mixture belongs to another encoding, or a shard was changed.
-        StoreError: a shard is damaged.
+        PackingError: there is no sequence, the mixture belongs to another encoding, or a shard is damaged.
     """
     mixed, tokens = Mixture.open(mixture), Encoded.open(encoded)
     _check_same_sources(mixed.sources, tokens.sources)
@@ -79,17 +78,21 @@ def _check_digests(encoded: Encoded, shards: Sequence[Path]) -> None:
     """
     pairs = [(source, entry, path) for source, entry, path in encoded.pair(shards)]
     with ThreadPoolExecutor() as pool:  # hashing lets other threads run
-        found = pool.map(within_limit(_digest), (path for _, _, path in pairs))
+        found = pool.map(within_limit(_digest), pairs)
         for (source, entry, path), digest in zip(pairs, found, strict=True):
             if digest != entry.digest:
                 raise PackingError(_other_digest(source, entry, path, digest))
 
 
-def _digest(folder: Path) -> str:
+def _digest(pair: tuple[str, ShardEntry, Path]) -> str:
     raise_if_stopped()
+    source, entry, folder = pair
     if (folder / RECORD_FILE).is_file():
         record = read_record(folder)
-        check_files(folder, [folder / entry.path for entry in record.files])
+        try:
+            check_files(folder, [folder / file.path for file in record.files])
+        except StoreError as error:
+            raise PackingError(f"pack: shard {entry.index} of source '{source}': {error}") from error
         return record.content_digest
     files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != RECORD_FILE)
     return content_digest(

@@ -108,7 +108,7 @@ def test_an_encoded_shard_whose_checksum_is_wrong(run, project):
     tokens.write_bytes(data)
     message = refusal(run, project, "pack.sequence_length=64")
     assert "pack: shard 0 of source 'many'" in message
-    assert "has the content digest" in message
+    assert "tokens.npy: the file has digest" in message
     assert "changed or damaged" in message
     assert [
         problem for problem in Store.open(run.store.root).verify() if "tiny.many" not in str(problem)

@@ -89,7 +89,7 @@ def block_ranges(
         raise ValueError(
             f"block_size={block_size} must divide sequence_length={sequence_length}; use a divisor of it"
         )
-    each = [_ranges_of(bounds, sequence_length, block_size) for bounds in cu_seqlens]
+    each = [_ranges_of(np.asarray(bounds), sequence_length, block_size) for bounds in cu_seqlens]
     partial, full = (np.stack([found[k] for found in each])[:, None] for k in range(2))
     return BlockRanges(
         partial.sum(axis=-1, dtype=np.int32),
@@ -168,7 +168,7 @@ def varlen(cu_seqlens: Sequence[NDArray[np.int32]], sequence_length: int) -> Var
             f"{_MOST_BOUND // sequence_length} sequences"
         )
     bounds = [np.zeros(1, dtype=np.int64)]
-    for row, mine in enumerate(cu_seqlens):
+    for row, mine in enumerate(map(np.asarray, cu_seqlens)):
         ends = mine[1:] if mine[-1] == sequence_length else np.append(mine[1:], sequence_length)
         bounds.append(ends.astype(np.int64) + row * sequence_length)
     flat = np.concatenate(bounds).astype(np.int32)
