@@ -16,9 +16,7 @@ from typing import Any
 
 import unicodedata2 as unicodedata
 
-from tokmill.tokenizer.components.absorbing import absorb
 from tokmill.tokenizer.components.decoders import Decoder
-from tokmill.tokenizer.components.specials import cut
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.tokenizer import Tokenizer
@@ -166,25 +164,24 @@ def _recovered(tok: Tokenizer, text: str, as_text: bool) -> bytes:
 
     It need not be UTF-8: a model may know some bytes of a character and not the others.
     """
+    data, segments = tok.normalized_segments(*buffers.pack([text]), as_text=as_text)
     if tok.definition.model.unknown_token is None and tok.definition.decoder == Decoder():
-        return (tok.definition.normalizer.text(text) if as_text else tok.normalize(text)).encode()
-    data, offsets = buffers.pack([text])
-    segments = cut(data, offsets, {**tok.definition.kept_ids, **({} if as_text else tok.special_tokens)})
-    data, segments = absorb(data, segments, tok.definition.sides)
+        return data.tobytes()
     parts = zip(buffers.unpack(data, segments.bounds), segments.kinds, strict=True)
-    found = ([part] if kind >= 0 else _known(tok, part, not i) for i, (part, kind) in enumerate(parts))
+    found = ([part] if kind >= 0 else _known(tok, part) for part, kind in parts)
     return tok.definition.decoder.join(itertools.chain.from_iterable(found))
 
 
-def _known(tok: Tokenizer, text: bytes, first: bool) -> list[bytes]:
-    normalized = tok.definition.normalizer.text(text.decode(), first=first)
-    return tok.definition.model.recovers([part.encode() for part in tok.splitter.split_text(normalized)])
+def _known(tok: Tokenizer, text: bytes) -> list[bytes]:
+    return tok.definition.model.recovers([part.encode() for part in tok.splitter.split_text(text.decode())])
 
 
 def _probes(tok: Tokenizer) -> Iterator[tuple[str, str, bool]]:
     """Yield the name and text of each probe, and whether special tokens in it are text."""
     for name, text in (PROBES | tok.definition.model.probes()).items():
         yield name, text, True
+    for name in list(tok.added_tokens)[:8]:
+        yield f"added {name}", f"before{name}{name} after {name}", True
     for name in list(tok.special_tokens)[:8]:
         text = f"before{name}{name} after {name}"
         yield f"special {name}", text, False

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.components.specials import Segments, chunks
+from tokmill.tokenizer.components.specials import Segments, Wanted, chunks
 from tokmill.tokenizer.core.errors import LawError, TokenizerError
 from tokmill.tokenizer.core.stopping import within_limit
 from tokmill.tokenizer.pipeline.model import (
@@ -107,9 +107,9 @@ class ChunkedEncoder:
         )
         return text, bounds, starts, ends
 
-    def stream(self) -> TextStream:
+    def stream(self, normalizer: TextNormalizer, wanted: Wanted) -> TextStream:
         """Return a new stream, for a text that comes in parts."""
-        return TextStream(self._splitter, self._normalizer, self._encode_pretokens)
+        return TextStream(self._splitter, normalizer, self._encode_pretokens, wanted)
 
     def pretokens(
         self, data: NDArray[np.uint8], offsets: NDArray[np.int64]

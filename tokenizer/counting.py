@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokmill.tokenizer.components import normalizers
-from tokmill.tokenizer.components.specials import chunks, cut
+from tokmill.tokenizer.components.specials import chunks, cut, whole
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.arrow import is_arrow
 from tokmill.tokenizer.core.buffers import Text, Texts
@@ -105,7 +105,7 @@ class PretokenCounter:
     ) -> None:
         """Count the pre-tokens of documents; see `count_buffers`."""
         text, cuts = buffers.checked(data, offsets)
-        segments = cut(text, cuts, {name: i for i, name in enumerate(specials)})
+        segments = cut(text, whole(cuts), {name: i for i, name in enumerate(specials)})
         for first, last in chunks(segments.bounds):
             raise_if_stopped()
             bounds, kinds = segments.bounds[first : last + 1], segments.kinds[first:last]

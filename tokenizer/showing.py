@@ -19,6 +19,7 @@ def sheet_of(tok: "Tokenizer") -> str:
         "vocabulary": f"{tok.vocab_size:,} tokens",
         "split pattern": tok.definition.pre_tokenizer.split_pattern,
         "special tokens": _listed(tok.special_tokens),
+        **({"added tokens": _listed(tok.added_tokens)} if tok.added_tokens else {}),
         "longest tokens": " ".join(_longest(tok)),
     }
     return markup.sheet("Tokenizer", markup.figures(pairs))

@@ -1,22 +1,22 @@
 """Encode a text that comes in parts, such as the lines of a file, in bounded memory.
 
-    parts → bytes → special tokens cut out → normalizer → pre-tokens → ids
+    parts → bytes → special and added tokens cut out → normalizer → pre-tokens → ids
 
 Law: the ids are those of the joined text, wherever it was cut. Each step passes on what no continuation can
-    change and holds the rest back: what may become a special token, a character that may still combine with
-    the next one, a pre-token that may still grow. Memory holds a few times the longest of these, and
+    change and holds the rest back: what may become one of these tokens, a character that may still combine
+    with the next one, a pre-token that may still grow. Memory holds a few times the longest of these, and
     `_ROOM` bytes. A split pattern that runs through the `regex` package holds back everything up to the next
-    special token.
+    such token.
 """
 
 import codecs
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.components.specials import find, refuse
+from tokmill.tokenizer.components.specials import Wanted, find, refuse
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.buffers import Text
 from tokmill.tokenizer.pipeline.model import TextNormalizer
@@ -29,12 +29,16 @@ Encode = Callable[[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64]], lis
 
 
 class TextStream:
-    """The open end of a text between two special tokens: normalized as far as that is certain, and split."""
+    """The open end of a text between two tokens: normalized as far as that is certain, and split."""
 
-    def __init__(self, splitter: Splitter, normalizer: TextNormalizer, encode: Encode) -> None:
-        self._splitter, self._normalizer, self._encode = splitter, normalizer, encode
+    def __init__(
+        self, splitter: Splitter, normalizer: TextNormalizer, encode: Encode, wanted: Wanted
+    ) -> None:
+        self._splitter, self._normalizer, self._encode, self._wanted = splitter, normalizer, encode, wanted
         self._raw = self._text = b""
         self._first = True  # whether what comes next begins the text
+        self._searched = 0  # bytes of the normalized text in which no more tokens are looked for
+        self.passed = 0  # bytes before them
 
     def __len__(self) -> int:
         return len(self._raw) + len(self._text)
@@ -43,17 +47,44 @@ class TextStream:
         """Take more text; return the ids that are certain."""
         self._raw += data
         self._normalize(self._normalizer.final_boundary(self._raw))
-        text = np.frombuffer(self._text, np.uint8)
+        late, size = self._wanted.normalized, len(self._text)
+        ids = self._search(
+            self._searched + _certain_size(self._text[self._searched :], late) if late else size
+        )
+        text = np.frombuffer(self._text[: self._searched], np.uint8)
         starts, ends = certain_pretokens(self._splitter, text)
-        ids = self._encode(text, starts, ends)
-        self._text = self._text[int(ends[-1]) if len(ends) else 0 :]
+        ids += self._encode(text, starts, ends)
+        self._leave_behind(int(ends[-1]) if len(ends) else 0)
         return ids
 
     def end(self) -> list[int]:
         """Return the ids of the rest; the text ends here."""
         self._normalize(len(self._raw))
-        text, self._text = np.frombuffer(self._text, np.uint8), b""
+        ids = self._search(len(self._text)) + self._encode_whole(self._text)
+        self._leave_behind(len(self._text))
         self._first = False
+        return ids
+
+    def _search(self, size: int) -> list[int]:
+        """Look for tokens in the normalized text up to a place; return the ids up to the last of them."""
+        ids, position, wanted = list[int](), 0, self._wanted
+        if wanted.normalized:
+            text, offsets = buffers.pack_bytes([self._text[self._searched : size]])
+            starts, ends, tokens = find(text, offsets, wanted.normalized, wanted.hiding)
+            refuse(offsets, (starts, tokens), wanted.refused, before=self.passed + self._searched)
+            places = (starts + self._searched).tolist(), (ends + self._searched).tolist()
+            for start, end, token in zip(*places, tokens.tolist(), strict=True):
+                ids += [*self._encode_whole(self._text[position:start]), token]
+                position = end
+        self._searched = size
+        self._leave_behind(position)
+        return ids
+
+    def _leave_behind(self, size: int) -> None:
+        self._text, self._searched, self.passed = self._text[size:], self._searched - size, self.passed + size
+
+    def _encode_whole(self, data: bytes) -> list[int]:
+        text = np.frombuffer(data, np.uint8)
         found = self._splitter.split(text, np.array([0, len(text)]))
         return self._encode(text, found.starts, found.ends)
 
@@ -63,48 +94,45 @@ class TextStream:
         self._text += self._normalizer.buffers(data, np.array([0, size]), first=first)[0].tobytes()
 
 
-def encode_parts(
-    parts: Iterable[Text], stream: TextStream, specials: Mapping[str, int], disallowed: Collection[str]
-) -> Iterator[int]:
+def encode_parts(parts: Iterable[Text], stream: TextStream, wanted: Wanted) -> Iterator[int]:
     """Encode the text that the parts make up together.
 
     Args:
         parts: str, or bytes of UTF-8; a character may be spread over several.
         stream: a new one.
-        specials: special tokens to look for, with their ids.
-        disallowed: special tokens that the text must not contain.
+        wanted: the tokens to look for.
 
     Raises:
-        SpecialTokenError: it contains one; the message has its name and byte in the joined text.
+        SpecialTokenError: it contains one that is refused; the message has its name and byte in the joined
+            text.
         TokenizerError: a part is not a text.
     """
-    held, waiting, consumed, wanted = b"", list[bytes](), 0, _ROOM
+    held, waiting, consumed, room = b"", list[bytes](), 0, _ROOM
     for data in as_bytes(parts):
         waiting.append(data)
-        wanted -= len(data)
-        if wanted > 0:
+        room -= len(data)
+        if room > 0:
             continue
         held, waiting = b"".join([held, *waiting]), []
-        size = _certain_size(held, specials)
-        yield from _encode_some(held[:size], consumed, stream, specials, disallowed)
+        size = _certain_size(held, wanted.tokens)
+        yield from _encode_some(held[:size], consumed, stream, wanted)
         held, consumed = held[size:], consumed + size
-        wanted = max(_ROOM, len(held) + len(stream))  # as much again as is held, so that time stays linear
-    yield from _encode_some(b"".join([held, *waiting]), consumed, stream, specials, disallowed)
+        room = max(_ROOM, len(held) + len(stream))  # as much again as is held, so that time stays linear
+    yield from _encode_some(b"".join([held, *waiting]), consumed, stream, wanted)
     yield from stream.end()
 
 
-def _encode_some(
-    data: bytes, consumed: int, stream: TextStream, specials: Mapping[str, int], disallowed: Collection[str]
-) -> Iterator[int]:
-    """Pass text to the stream, and end the stream at each special token."""
+def _encode_some(data: bytes, consumed: int, stream: TextStream, wanted: Wanted) -> Iterator[int]:
+    """Pass text to the stream, and end the stream at each token."""
     text, offsets = buffers.pack_bytes([data])
-    starts, ends, ids = find(text, offsets, specials)
-    refuse(text, offsets, starts, ends, disallowed, before=consumed)
+    starts, ends, ids = find(text, offsets, wanted.tokens, wanted.hiding)
+    refuse(offsets, (starts, ids), wanted.refused, before=consumed)
     position = 0
     for start, end, token in zip(starts.tolist(), ends.tolist(), ids.tolist(), strict=True):
         yield from stream.add(data[position:start])
         yield from stream.end()
         yield token
+        stream.passed += end - start
         position = end
     yield from stream.add(data[position:])
 
@@ -123,16 +151,16 @@ def as_bytes(parts: Iterable[Text]) -> Iterator[bytes]:
     yield buffers.utf8(high)
 
 
-def _certain_size(data: bytes, specials: Mapping[str, int]) -> int:
-    """Return the size of the beginning of a text that ends in no unfinished special token or character."""
+def _certain_size(data: bytes, tokens: Mapping[str, int]) -> int:
+    """Return the size of the beginning of a text that ends in no unfinished token or character."""
     size = len(data) - _unfinished(data)
-    prefixes = _prefixes(tuple(specials))
+    prefixes = _prefixes(tuple(tokens))
     if not prefixes:
         return size
     text, offsets = buffers.pack_bytes([data])
-    starts, ends, _ = find(text, offsets, specials)
+    starts, ends, _ = find(text, offsets, tokens)
     for place in range(max(0, len(data) - max(map(len, prefixes))), size):
-        before = int(np.searchsorted(starts, place)) - 1  # the last special token that begins earlier
+        before = int(np.searchsorted(starts, place)) - 1  # the last token that begins earlier
         if data[place:] in prefixes and (before < 0 or ends[before] <= place):
             return place
     return size
@@ -147,6 +175,6 @@ def _unfinished(data: bytes) -> int:
 
 @lru_cache(maxsize=32)
 def _prefixes(names: tuple[str, ...]) -> frozenset[bytes]:
-    """Return all proper prefixes of special tokens."""
+    """Return all proper prefixes of tokens."""
     every = [name.encode() for name in names]
     return frozenset(name[:size] for name in every for size in range(1, len(name)))

@@ -1,6 +1,6 @@
 """The tokenizer: text to ids and back.
 
-    text → special tokens cut out → normalizer → pre-tokens → model → ids → bytes → text
+    text → special and added tokens cut out → normalizer → pre-tokens → model → ids → bytes → text
 
 Laws: decoding gives the (normalized) text back, byte for byte, if the model knows every text; a model with an
     unknown token (`definition.model.unknown_token`) gives that token's name for text that it does not know.
@@ -9,7 +9,8 @@ Laws: decoding gives the (normalized) text back, byte for byte, if the model kno
     without a Python object per document.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -24,12 +25,21 @@ from tokmill.tokenizer.chunked_encoding import ChunkedEncoder
 from tokmill.tokenizer.components.absorbing import absorb
 from tokmill.tokenizer.components.decoders import IdDecoder
 from tokmill.tokenizer.components.post_processors import Template
-from tokmill.tokenizer.components.specials import AllowedSpecial, AsText, Segments, active_specials, cut
+from tokmill.tokenizer.components.specials import (
+    AllowedSpecial,
+    AsText,
+    Segments,
+    Wanted,
+    cut,
+    wanted_specials,
+    whole,
+)
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.arrow import ArrowStrings, read_strings
 from tokmill.tokenizer.core.buffers import EncodedBatch, LocatedBatch, Text, Texts
 from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.pipeline.model import TextNormalizer
 from tokmill.tokenizer.pipeline.renaming import claimed, padded, renamed
 from tokmill.tokenizer.short_texts import ShortTexts
 from tokmill.tokenizer.splitting import PatternLike, Splitter
@@ -131,6 +141,11 @@ class Tokenizer:
     def special_tokens(self) -> Mapping[str, int]:
         """Ids of the special tokens by name, reserved ones included, in order of id."""
         return MappingProxyType(dict(self.definition.special_tokens))
+
+    @property
+    def added_tokens(self) -> Mapping[str, int]:
+        """Ids of the added tokens by text: ordinary ones that are found in every text before it is split."""
+        return MappingProxyType(dict(self.definition.added_ids))
 
     @property
     def roles(self) -> dict[str, str]:
@@ -289,7 +304,7 @@ class Tokenizer:
         template = self.definition.post_processor
         if template is None:
             return [token for ids in texts for token in ids]
-        return template.join(texts, self.special_tokens if add_special_tokens else None)
+        return template.join(texts, self.definition.named_tokens if add_special_tokens else None)
 
     def _encode_short(self, text: Text, allowed_special: AllowedSpecial, as_text: AsText) -> list[int] | None:
         """Return the ids of a short text without special tokens; None if a kernel has to encode it."""
@@ -298,7 +313,7 @@ class Tokenizer:
 
     @cached_property
     def _short_texts(self) -> ShortTexts:
-        names = (*self.definition.special_tokens, *self.definition.kept)
+        names = (*self.definition.special_tokens, *self.definition.added_tokens)
         return ShortTexts(
             self.splitter, self.definition.normalizer.name, names, self._encoder.encode_pretoken
         )
@@ -334,7 +349,9 @@ class Tokenizer:
             data, offsets, allowed_special=allowed_special, as_text=as_text, num_threads=num_threads
         )
         template = self.definition.post_processor
-        return template.wrap(batch, self.special_tokens) if template and add_special_tokens else batch
+        return (
+            template.wrap(batch, self.definition.named_tokens) if template and add_special_tokens else batch
+        )
 
     def encode_buffers(
         self,
@@ -355,27 +372,58 @@ class Tokenizer:
             num_threads: see `encode_batch`.
         """
         text, cuts = buffers.checked(data, offsets)
-        looked_for, disallowed = self._looked_for(allowed_special, as_text)
-        text, segments = self._cut(text, cuts, looked_for, disallowed)
+        text, segments = self._cut(text, cuts, self._wanted(allowed_special, as_text))
         ids, ends = self._encoder.run(text, segments, self.id_type, num_threads)
         return EncodedBatch(ids, ends[segments.documents])
 
-    def _looked_for(
-        self, allowed_special: AllowedSpecial, as_text: AsText
-    ) -> tuple[dict[str, int], frozenset[str]]:
-        """Return the tokens to look for in a text with their ids, and those that it must not contain."""
-        found, disallowed = active_specials(self.special_tokens, allowed_special, as_text)
-        return {**self.definition.kept_ids, **found} if self.definition.kept else found, disallowed
+    def _wanted(self, allowed_special: AllowedSpecial, as_text: AsText) -> Wanted:
+        """Return the tokens to look for in a text."""
+        if allowed_special in ((), "all") and isinstance(as_text, bool):
+            return self._usually_wanted[allowed_special == "all", as_text]
+        specials = wanted_specials(self.definition.special_tokens, allowed_special, as_text)
+        return self.definition.wanted(specials)
+
+    @cached_property
+    def _usually_wanted(self) -> Mapping[tuple[bool, bool], Wanted]:
+        """The tokens to look for, by whether all special tokens are allowed, and whether they are text."""
+        names = self.definition.special_tokens
+        every = [(allowed, as_text) for allowed in (False, True) for as_text in (False, True)]
+        return {
+            policy: self.definition.wanted(wanted_specials(names, "all" if policy[0] else (), policy[1]))
+            for policy in every
+        }
 
     def _cut(
-        self,
-        text: NDArray[np.uint8],
-        cuts: NDArray[np.int64],
-        looked_for: Mapping[str, int],
-        disallowed: Collection[str] = (),
+        self, text: NDArray[np.uint8], cuts: NDArray[np.int64], wanted: Wanted
     ) -> tuple[NDArray[np.uint8], Segments]:
-        """Cut documents at special tokens, and leave out the white space that these take."""
-        return absorb(text, cut(text, cuts, looked_for, disallowed), self.definition.sides)
+        """Cut documents at tokens, and leave out the white space that these take.
+
+        Where tokens are looked for in normalized text, the result is normalized, but for what comes after.
+        """
+        definition, rules = self.definition, (wanted.refused, wanted.hiding)
+        text, segments = absorb(text, cut(text, whole(cuts), wanted.tokens, *rules), definition.sides)
+        if not definition.normalized_tokens:
+            return text, segments
+        text, segments = _normalized(definition.normalizers[0], text, segments)
+        late = {*wanted.normalized.values()}
+        segments = cut(text, segments, wanted.normalized, *rules)
+        sides = {token: side for token, side in definition.sides.items() if token in late}
+        return absorb(text, segments, sides)
+
+    def normalized_segments(
+        self, data: ArrayLike, offsets: ArrayLike, *, as_text: bool = False
+    ) -> tuple[NDArray[np.uint8], Segments]:
+        """Return documents as they are encoded: normalized, and cut at special and added tokens.
+
+        Args:
+            data: see `encode_buffers`.
+            offsets: see `encode_buffers`.
+            as_text: whether special tokens are text.
+        """
+        wanted = self._wanted(() if as_text else "all", as_text)
+        return _normalized(
+            self.definition.normalizers[1], *self._cut(*buffers.checked(data, offsets), wanted)
+        )
 
     def encode_arrow(
         self,
@@ -404,7 +452,8 @@ class Tokenizer:
 
     @cached_property
     def _encoder(self) -> ChunkedEncoder:
-        return ChunkedEncoder(self.definition.model.encoder(), self.splitter, self.definition.normalizer)
+        normalizer = self.definition.normalizers[1]
+        return ChunkedEncoder(self.definition.model.encoder(), self.splitter, normalizer)
 
     @property
     def id_type(self) -> type[np.uint16] | type[np.uint32]:
@@ -429,17 +478,17 @@ class Tokenizer:
             TokenizerError: a part is not a text.
         """
         buffers.check_many(parts)
-        looked_for, disallowed = self._looked_for(allowed_special, as_text)
-        if self.definition.absorbing:
-            return self._encode_joined(parts, looked_for, disallowed)
-        return encode_parts(parts, self._encoder.stream(), looked_for, disallowed)
+        wanted = self._wanted(allowed_special, as_text)
+        if self.definition.absorbing or (
+            wanted.normalized and self.definition.normalizers[1].name is not None
+        ):
+            return self._encode_joined(parts, wanted)
+        return encode_parts(parts, self._encoder.stream(self.definition.normalizer, wanted), wanted)
 
-    def _encode_joined(
-        self, parts: Iterable[Text], looked_for: Mapping[str, int], disallowed: Collection[str]
-    ) -> Iterator[int]:
-        """Encode a text that comes in parts as a whole, since what special tokens take may be long."""
+    def _encode_joined(self, parts: Iterable[Text], wanted: Wanted) -> Iterator[int]:
+        """Encode a text that comes in parts as a whole, since what tokens take may be long."""
         data, offsets = buffers.pack_bytes([b"".join(as_bytes(parts))])
-        text, segments = self._cut(data, offsets, looked_for, disallowed)
+        text, segments = self._cut(data, offsets, wanted)
         yield from self._encoder.run(text, segments, np.int64)[0].tolist()
 
     def encode_with_offsets(
@@ -476,8 +525,7 @@ class Tokenizer:
             as_text: see `encode`.
         """
         text, cuts = buffers.checked(data, offsets)
-        looked_for, disallowed = self._looked_for(allowed_special, as_text)
-        text, segments = self._cut(text, cuts, looked_for, disallowed)
+        text, segments = self._cut(text, cuts, self._wanted(allowed_special, as_text))
         ids, ends = self._encoder.run(text, segments, np.int64)
         text, bounds, starts, stops = self._encoder.locate(text, segments, ids)
         return LocatedBatch(ids, ends[segments.documents], starts, stops, text, bounds[segments.documents])
@@ -492,22 +540,19 @@ class Tokenizer:
         return int(self.encode_batch([text], allowed_special=allowed_special, as_text=as_text).offsets[-1])
 
     def normalize(self, text: Text) -> str:
-        """Return a text as it is encoded: normalized around its special tokens."""
+        """Return a text as it is encoded: normalized around its special and added tokens."""
         data, offsets = buffers.pack([text])
         return self.normalize_buffers(data, offsets)[0].tobytes().decode()
 
     def normalize_buffers(
         self, data: ArrayLike, offsets: ArrayLike
     ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Return documents as they are encoded: normalized around their special tokens."""
-        text, cuts = buffers.checked(data, offsets)
+        """Return documents as they are encoded: normalized around their special and added tokens."""
         definition = self.definition
-        if definition.normalizer.name is None and not (definition.absorbing or definition.kept):
-            return text, cuts
-        text, segments = self._cut(text, cuts, {**self.definition.kept_ids, **self.special_tokens})
-        parts = segments.bounds, segments.kinds >= 0, segments.first
-        text, bounds = self.definition.normalizer.buffers(text, *parts)
-        return text, bounds[segments.documents]
+        if definition.normalizer.name is None and not (definition.absorbing or definition.normalized_tokens):
+            return buffers.checked(data, offsets)
+        text, segments = self.normalized_segments(data, offsets)
+        return text, segments.bounds[segments.documents]
 
     def decode(self, ids: ArrayLike | Iterable[int], errors: str = "replace") -> str:
         """Decode ids to text; bytes that are not UTF-8 become U+FFFD unless `errors` is another handler.
@@ -536,3 +581,10 @@ class Tokenizer:
     def decode_stream(self, ids: Iterable[int], errors: str = "replace") -> Iterator[str]:
         """Decode ids as they come; the bytes of a character that is not complete yet are held back."""
         return self._decoder.stream(ids, errors)
+
+
+def _normalized(
+    normalizer: TextNormalizer, text: NDArray[np.uint8], segments: Segments
+) -> tuple[NDArray[np.uint8], Segments]:
+    text, bounds = normalizer.buffers(text, segments.bounds, segments.kinds >= 0, segments.first)
+    return text, replace(segments, bounds=bounds)

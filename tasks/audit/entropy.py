@@ -52,7 +52,7 @@ def entropies(
         sources: what was measured of each source.
         reference: the reference tokenizer's tokens of each source.
     """
-    ordinary = np.array([kind not in EXTRAORDINARY for kind in tok.definition.model.kinds()], np.bool_)
+    ordinary = np.array([kind not in EXTRAORDINARY for kind in tok.definition.kinds()], np.bool_)
     rows = {name: [one] for name, one in sources.items()}
     if len(sources) > 1:
         rows[ALL] = list(sources.values())

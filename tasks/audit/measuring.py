@@ -104,7 +104,7 @@ def measure_texts(tok: Tokenizer, data: NDArray[np.uint8], offsets: NDArray[np.i
 
 def unknown_ids(tok: Tokenizer) -> list[int]:
     """Return the ids that stand for text that is lost."""
-    return [token for token, kind in enumerate(tok.definition.model.kinds()) if kind == "unknown"]
+    return [token for token, kind in enumerate(tok.definition.kinds()) if kind == "unknown"]
 
 
 def fallback_ids(tok: Tokenizer) -> NDArray[np.bool_]:

@@ -58,7 +58,7 @@ def parity(tok: Tokenizer, texts: Mapping[str, Sequence[str]], reference: str, s
     check_parallel({language: len(lines) for language, lines in texts.items()}, reference)
     encoded = {language: tok.encode_batch(list(lines), as_text=True) for language, lines in texts.items()}
     counts = {language: np.diff(batch.offsets) for language, batch in encoded.items()}
-    unknown = [token for token, kind in enumerate(tok.definition.model.kinds()) if kind == "unknown"]
+    unknown = [token for token, kind in enumerate(tok.definition.kinds()) if kind == "unknown"]
     weights = _draws(len(counts[reference]), seed)
     rows = [
         {

@@ -101,7 +101,7 @@ class _Vocabulary:
     """What the figures of a text need to know of a vocabulary, looked up once."""
 
     def __init__(self, tok: Tokenizer) -> None:
-        kinds = tok.definition.model.kinds()
+        kinds = tok.definition.kinds()
         self.ordinary = np.array([kind not in EXTRAORDINARY for kind in kinds], np.bool_)
         self.unknown = [token for token, kind in enumerate(kinds) if kind == "unknown"]
         self.fallback = fallback_ids(tok)

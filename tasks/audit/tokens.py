@@ -65,7 +65,7 @@ class Occurrences(NamedTuple):
 def surfaces_of(tok: Tokenizer) -> list[bytes]:
     """Return what each token adds to a text, by id; empty where the kind is one of `EXTRAORDINARY`."""
     added = tok.definition.decoder.added(tok.definition.vocabulary).tokens
-    kinds = tok.definition.model.kinds()
+    kinds = tok.definition.kinds()
     return [b"" if kind in EXTRAORDINARY else text for kind, text in zip(kinds, added, strict=True)]
 
 
@@ -79,7 +79,7 @@ def describe_tokens(
         training: occurrences in the training text, if it is known.
         seen: bool [vocab_size], tokens that occur in text that was encoded; they need not be tried.
     """
-    kinds, surfaces = tok.definition.model.kinds(), surfaces_of(tok)
+    kinds, surfaces = tok.definition.kinds(), surfaces_of(tok)
     known = np.zeros(tok.vocab_size, np.bool_) if seen is None else seen.copy()
     if training is not None:
         known |= training.counts > 0

@@ -151,13 +151,14 @@ def _write(
 
 
 def end_token_id(tokenizer: "Tokenizer", name: str | None, parameter: str = "end_of_document") -> int | None:
-    """The id of the special token `name`, which `parameter` names; None for no name.
+    """The id of the special or added token `name`, which `parameter` names; None for no name.
 
     Raises:
-        SpecialTokenError: the vocabulary has no such special token.
+        SpecialTokenError: the vocabulary has no such token.
     """
-    if name is None or name in tokenizer.special_tokens:
-        return None if name is None else int(tokenizer.special_tokens[name])
+    known_ids = {**tokenizer.added_tokens, **tokenizer.special_tokens}
+    if name is None or name in known_ids:
+        return None if name is None else int(known_ids[name])
     known = ", ".join(repr(special) for special in list(tokenizer.special_tokens)[:8]) or "none"
     raise SpecialTokenError(
         f"encode: {parameter}={name!r} is not a special token of this vocabulary, which has {known}; "

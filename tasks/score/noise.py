@@ -55,7 +55,7 @@ def _known_text(tokenizer: "Tokenizer") -> "Vocabulary":
     """What each token adds to the text; nothing for an unknown token, whose text is lost."""
     definition = tokenizer.definition
     added, unknown = definition.decoder.added(definition.vocabulary), definition.model.unknown_token
-    return added if unknown is None else added.without_bytes(tokenizer.special_tokens[unknown])
+    return added if unknown is None else added.with_bytes({tokenizer.special_tokens[unknown]: b""})
 
 
 def _decoded(block: TokenBlock, token_data: NDArray[np.uint8], token_offsets: NDArray[np.int64]) -> Documents:

@@ -207,7 +207,7 @@ def _of_text(tok: "Tokenizer", counts: Counts) -> dict[str, Any]:
     from tokmill.tasks.audit.sources import ratio
     from tokmill.tasks.audit.training_counts import occurrences_by_source
 
-    kinds = tok.definition.model.kinds()
+    kinds = tok.definition.kinds()
     unknown = [token for token, kind in enumerate(kinds) if kind == "unknown"]
     occurring = occurrences_by_source(tok, counts)
     every = np.zeros(tok.vocab_size, np.uint64)

@@ -114,8 +114,8 @@ def _vocabulary(path: Path) -> "Vocabulary":
     """Return the vocabulary's tokens by id, with kind and readable form."""
     from tokmill.tasks.usage.tables import Vocabulary
 
-    model = open_tokenizer(path).definition.model
-    return Vocabulary(model.vocabulary.tokens, model.kinds(), model.readable)
+    definition = open_tokenizer(path).definition
+    return Vocabulary(definition.tokens, definition.kinds(), definition.model.readable)
 
 
 def _metrics(summary: "Summary") -> dict[str, Scalar]:

@@ -134,7 +134,7 @@ def _pretokens(tok: "Tokenizer", params: ExtendParams, texts: Sequence[File]) ->
     for file in texts:
         for batch in batches(file, params.read):
             data, offsets = normalizer.buffers(batch.data, batch.offsets)
-            counter.add_documents(data, offsets, tok.splitter, tuple(tok.special_tokens), None)
+            counter.add_documents(data, offsets, tok.splitter, (*tok.special_tokens, *tok.added_tokens), None)
     counts = counter.take()
     if not len(counts):
         raise TaskError("extend: the texts in which terms are to be found are empty; name files with text")

@@ -299,7 +299,6 @@ def test_an_expression_is_refused_or_tokenizers_cuts_alike(pattern: str, tmp_pat
         ({"pre_tokenizer": {"type": "ByteLevel", "use_regex": False}}, "needs a Split"),
         ({"pre_tokenizer__pretokenizers": [{"type": "BertPreTokenizer"}, {"type": "ByteLevel"}]}, "BertPre"),
         ({"added_tokens": [{"id": 0, "content": "!", "single_word": True}]}, "single_word=True"),
-        ({"added_tokens": [{"id": 0, "content": "!", "normalized": True}]}, "before the text is normalized"),
         ({"pre_tokenizer__pretokenizers": [split(r"\p{N}{1,3}+"), {"type": "ByteLevel"}]}, "another way"),
         ({"pre_tokenizer__pretokenizers": [split(r"(?m)a.$"), {"type": "ByteLevel"}]}, "another way"),
         ({"model__vocab__zz": 70}, "have the same id 70"),

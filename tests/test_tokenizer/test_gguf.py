@@ -267,12 +267,17 @@ def test_what_cannot_be_done_is_refused_by_name(
         tokenizer.load(path)
 
 
-def test_white_space_that_is_cut_out_of_text_is_refused(tmp_path: Path) -> None:
-    content = small_file("gpt2")
-    content["tokenizer.ggml.tokens"][-1] = "   "
-    content["tokenizer.ggml.token_type"][-1] = 4
-    with pytest.raises(FormatError, match="white space that is cut out of ordinary text"):
-        tokenizer.load(write_gguf(tmp_path / "model.gguf", content))
+@pytest.mark.parametrize("name", ["gpt2", "bert"])
+def test_tokens_of_users_are_added_and_control_tokens_special(name: str, tmp_path: Path) -> None:
+    content = small_file(name)
+    for i, text, kind in ((-2, "the  x", 4), (-1, "<|control|>", 3)):
+        content["tokenizer.ggml.tokens"][i] = text
+        content["tokenizer.ggml.token_type"][i] = kind
+    tok = tokenizer.load(write_gguf(tmp_path / "model.gguf", content))
+    size = tok.vocab_size
+    assert (tok.added_tokens, tok.special_tokens["<|control|>"]) == ({"the  x": size - 2}, size - 1)
+    assert tok.encode("the  xthe  x") == [size - 2] * 2
+    assert not {size - 2, size - 1} & {*tok.encode("the x <|control|>", as_text=True)}
 
 
 def test_an_unused_piece_that_text_could_become_is_refused(tmp_path: Path) -> None:

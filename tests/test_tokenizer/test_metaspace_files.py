@@ -382,8 +382,8 @@ def test_what_always_becomes_its_token_has_no_other_segmentation() -> None:
     assert "fo" not in ours.special_tokens
     with pytest.raises(TokenizerError, match="cannot be drawn"):
         char_bpe_samples(ours.definition, ["fox"], dropout=0.5)
-    with pytest.raises(VocabularyError, match="no ordinary token"):
-        replace_parts(ours.definition, kept=("<s>",))
+    with pytest.raises(VocabularyError, match="'<fox>' is added, but is no token"):
+        replace_parts(ours.definition, added_tokens=("<fox>",))
 
 
 def set_at(*path: Any, to: Any) -> Any:

@@ -130,10 +130,10 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda tok: tok.claim(["<a>", "<a>"]), "named twice"),
     (lambda tok: tok.claim(["x"]), "two bytes or more"),
     (lambda tok: tok.claim("<a>"), "must be a list"),
-    (lambda tok: tok.claim(["the"]), "two ids"),
-    (lambda tok: tok.claim(["<|endoftext|>"]), "special token already"),
+    (lambda tok: tok.claim(["the"]), "is a token already"),
+    (lambda tok: tok.claim(["<|endoftext|>"]), "is a token already"),
     (lambda tok: tok.rename({"<|nothing|>": "<a>"}), "no special token"),
-    (lambda tok: tok.rename({"<|reserved_0|>": "<|reserved_1|>"}), "special token already"),
+    (lambda tok: tok.rename({"<|reserved_0|>": "<|reserved_1|>"}), "is a token already"),
     (lambda tok: tok.pad_to_multiple_of(0), "at least 1"),
     (lambda tok: tok.pad_to_multiple_of(1 << 30), "at most"),
 ]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.tokenizer import SpecialTokenError
-from tokmill.tokenizer.components.specials import check_names, chunks, cut, find
+from tokmill.tokenizer.components.specials import check_names, chunks, cut, find, whole
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.reference import byte_bpe as reference
 
@@ -29,7 +29,7 @@ def test_the_longest_special_token_at_the_leftmost_place_is_found(names: list[st
 
 def test_documents_are_cut_by_hand() -> None:
     data, offsets = buffers.pack(["", "a<s>", "<s><s>", "b"])
-    segments = cut(data, offsets, {"<s>": 7})
+    segments = cut(data, whole(offsets), {"<s>": 7})
     assert segments.bounds.tolist() == [0, 1, 4, 7, 10, 11]
     assert segments.kinds.tolist() == [-1, 7, 7, 7, -1]
     assert segments.documents.tolist() == [0, 0, 2, 4, 5]

@@ -15,6 +15,7 @@ from tests.test_tokenizer.conftest import SPECIALS, TRAINING_TEXTS, any_text, co
 from tokmill import tokenizer
 from tokmill.tokenizer import SpecialTokenError, Tokenizer, TokenizerError, streaming
 from tokmill.tokenizer.components.normalizers import STEPS, begins_anew, final_boundary, normalize
+from tokmill.tokenizer.components.specials import Wanted
 from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS, compile_pattern
 from tokmill.tokenizer.splitting.growing import certain_pretokens
 
@@ -110,7 +111,7 @@ def test_parts_must_be_text(small: Tokenizer) -> None:
 @pytest.mark.parametrize("unit", ["word ", "x", "今天", " 12", "e\u0301 "])
 def test_memory_is_bounded_by_what_may_still_change(unit: str) -> None:
     tok = made("deepseek_v3", "nfc")
-    stream = tok._encoder.stream()
+    stream = tok._encoder.stream(tok.definition.normalizer, Wanted({}))
     held = []
     for _ in range(40):
         stream.add((unit * (40_000 // len(unit))).encode())

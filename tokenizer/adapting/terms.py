@@ -88,6 +88,9 @@ def _obstacle(tok: Tokenizer, text: str, token: bytes, ids: tuple[int, ...]) -> 
         return "it is one token already"
     if token in tok.vocab:
         return "it is a token already, though merging does not lead to it"
+    added = next((name for name, token in tok.added_tokens.items() if token in ids), None)
+    if added is not None:
+        return f"it holds the added token {added!r}, at which text is cut first"
     parts = pretokens_of(tok, text)
     if len(parts) != 1:
         shown = " ".join(repr(part.decode("utf-8", "replace")) for part in parts[:4])

@@ -3,7 +3,7 @@
 A token is needed by the merges that it is a part of, so only leaves of the tree of merges are taken: the one
 that occurs least often in the corpus first, of equally frequent ones the one with the longest token, then the
 greatest id. What it was merged from occurs more often then, as far as nothing else is merged instead.
-Bytes and special tokens stay. Ids are given anew, in the old order.
+Bytes, special and added tokens stay. Ids are given anew, in the old order.
 """
 
 import heapq
@@ -34,13 +34,15 @@ def trimmed(tok: Tokenizer, token_counts: NDArray[np.uint64], size: int) -> Chan
     """
     model = byte_pairs(tok, "trim")
     present = [token for token, text in enumerate(model.vocabulary.tokens) if text]
-    least = 256 + len(model.vocabulary.special_tokens)
+    named = model.vocabulary.special_tokens.values(), tok.definition.added_ids.values()
+    fixed = {*model.byte_ids.tolist(), *named[0], *named[1]}
+    least = len(fixed)
     if not least <= size < len(present):
         raise VocabularyError(
-            f"trim: {size} must be from {least} (bytes and special tokens) to {len(present) - 1} (one token "
-            "less than there are)"
+            f"trim: {size} must be from {least} (bytes, special and added tokens) to {len(present) - 1} (one "
+            "token less than there are)"
         )
-    gone = _leaves(model, token_counts, len(present) - size)
+    gone = _leaves(model, token_counts, len(present) - size, fixed)
     left = [token for token in present if token not in gone]
     return Changed(
         Tokenizer(replace(tok.definition, model=_with_ids(model, left))),
@@ -48,7 +50,7 @@ def trimmed(tok: Tokenizer, token_counts: NDArray[np.uint64], size: int) -> Chan
     )
 
 
-def _leaves(model: BytePairModel, token_counts: NDArray[np.uint64], number: int) -> set[int]:
+def _leaves(model: BytePairModel, token_counts: NDArray[np.uint64], number: int, fixed: set[int]) -> set[int]:
     """Return the ids of tokens to take away, one leaf of the tree of merges after the other."""
     counts = token_counts.astype(np.int64).tolist()
     parts: dict[int, list[tuple[int, int]]] = {}
@@ -58,7 +60,6 @@ def _leaves(model: BytePairModel, token_counts: NDArray[np.uint64], number: int)
         uses[left] += 1
         uses[right] += 1
     lengths = np.diff(model.vocabulary.offsets).tolist()
-    fixed = {*model.byte_ids.tolist(), *model.vocabulary.special_tokens.values()}
 
     def entry(token: int) -> tuple[int, int, int]:
         return counts[token], -lengths[token], -token

@@ -91,7 +91,7 @@ class BytePairModel:
     @classmethod
     def from_spec(cls, vocabulary: Vocabulary, spec: Mapping[str, Any]) -> Self:
         """Build a model from the result of `spec`."""
-        tokens = dict(vocabulary.ordinary())
+        tokens = {i: token for i, token in enumerate(vocabulary.tokens) if token}
         pairs = [(tokens[left], tokens[right]) for left, right in spec["merges"]]
         return cls.build(vocabulary, pairs, ignore_merges=spec["ignore_merges"])
 
@@ -105,7 +105,9 @@ class BytePairModel:
     def byte_ids(self) -> NDArray[np.int32]:
         """int32, shape (256,): the id of each byte, or -1."""
         data, offsets = self.vocabulary.data, self.vocabulary.offsets
-        singles = np.flatnonzero(np.diff(offsets) == 1)
+        lengths = np.diff(offsets)
+        lengths[[*self.vocabulary.special_tokens.values()]] = 0
+        singles = np.flatnonzero(lengths == 1)
         ids = np.full(256, -1, np.int32)
         ids[data[offsets[singles]]] = singles
         return ids
@@ -180,6 +182,12 @@ def define(
         TokenizerError: a law is broken; the message names it and the place.
     """
     vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved)
+    for name, token in special_tokens.items():
+        other = vocabulary.ids[name.encode()]
+        if other != token:
+            raise VocabularyError(
+                f"vocabulary: {name.encode()!r} is a token under two ids (one is {other}); remove one of them"
+            )
     model = BytePairModel.build(vocabulary, merges, ignore_merges=ignore_merges)
     return Definition.compose(model, **how)
 

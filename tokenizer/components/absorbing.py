@@ -1,4 +1,4 @@
-"""Special tokens that take the white space beside them, such as the `<mask>` of RoBERTa and XLM-R.
+"""Special and added tokens that take the white space beside them, such as the `<mask>` of RoBERTa and XLM-R.
 
 The white space belongs to the token: it is no text, and is left out before anything else happens to the text.
 Law: equal to `lstrip` and `rstrip` of Hugging Face's added tokens.
@@ -17,29 +17,29 @@ from tokmill.tokenizer.core.errors import VocabularyError
 Side: TypeAlias = Literal["left", "right", "both"]
 
 
-def check_sides(sides: Mapping[str, Side], special_tokens: Mapping[str, int]) -> None:
-    """Check which special tokens take white space, and on which sides.
+def check_sides(sides: Mapping[str, Side], tokens: Mapping[str, int]) -> None:
+    """Check which tokens take white space, and on which sides.
 
     Raises:
-        VocabularyError: a name is no special token, or a side is none of `Side`.
+        VocabularyError: a name is no special or added token, or a side is none of `Side`.
     """
     for name, side in sides.items():
-        if name not in special_tokens or side not in get_args(Side):
+        if name not in tokens or side not in get_args(Side):
             raise VocabularyError(
-                f"vocabulary: absorbing[{name!r:.80}]={side!r:.80} must name a special token, and 'left', "
-                "'right' or 'both'"
+                f"vocabulary: absorbing[{name!r:.80}]={side!r:.80} must name a special or added "
+                "token, and 'left', 'right' or 'both'"
             )
 
 
 def absorb(
     data: NDArray[np.uint8], segments: Segments, sides: Mapping[int, Side]
 ) -> tuple[NDArray[np.uint8], Segments]:
-    """Leave out the white space that special tokens take.
+    """Leave out the white space that tokens take.
 
     Args:
         data: uint8, the text.
         segments: its segments.
-        sides: by the id of a special token.
+        sides: by id.
 
     Returns:
         The text without it, and its segments; some may be empty.

@@ -1,13 +1,19 @@
-"""Special tokens: never split, never made by merging, and never found in ordinary text by accident.
+"""Tokens that are cut out of a text: special tokens, and added tokens.
 
-Each call decides how the text of a special token in a document is treated, as in tiktoken: *allowed*
+Special tokens are never split, never made by merging, and never found in ordinary text by accident. Each
+call decides how the text of a special token in a document is treated, as in tiktoken: *allowed*
 ones become their id, those taken *as text* are encoded like any other text, and all others are errors,
-which is the default. The longest special token at a place wins.
+which is the default. *Added* tokens are ordinary ones that are always found. Of all that are looked for, the
+leftmost is taken, and the longest of those that begin there.
+
+Law: a tokenizer with added tokens finds what Hugging Face's tokenizers do: there, a special token that is
+    encoded as text hides the tokens that its text holds, and tokens of `normalized` text are looked for last.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
@@ -64,13 +70,25 @@ def check_names(names: Iterable[str], where: str) -> list[str]:
     return list(checked)
 
 
-def active_specials(
-    specials: Mapping[str, int], allowed_special: AllowedSpecial, as_text: AsText
-) -> tuple[dict[str, int], frozenset[str]]:
-    """Decide which special tokens to look for, and which of them are errors.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The tokens to look for in documents.
 
-    Returns:
-        Those to look for with their ids, and the names of those that the text must not contain.
+    Attributes:
+        tokens: ids by text, looked for in the text as it is.
+        normalized: ids by text, looked for in the rest once it is normalized.
+        refused: names by id of the special tokens that a document must not contain.
+        hiding: ids of the special tokens that are encoded as text, and hide other tokens in theirs.
+    """
+
+    tokens: Mapping[str, int]
+    normalized: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[int, str] = field(default_factory=dict)
+    hiding: frozenset[int] = frozenset()
+
+
+def wanted_specials(specials: Mapping[str, int], allowed_special: AllowedSpecial, as_text: AsText) -> Wanted:
+    """Decide which special tokens to look for, and which of them are errors.
 
     Raises:
         SpecialTokenError: a name is not a special token, or is both allowed and text.
@@ -87,8 +105,9 @@ def active_specials(
         raise SpecialTokenError(
             f"encode: {both[0]!r} is both in allowed_special and in as_text; leave one out"
         )
-    looked_for = {name: token for name, token in specials.items() if name not in text}
-    return looked_for, frozenset(looked_for.keys() - allowed)
+    found = {name: token for name, token in specials.items() if name not in text}
+    refused = {token: name for name, token in found.items() if name not in allowed}
+    return Wanted(found, refused=refused)
 
 
 def _known(specials: Mapping[str, int], names: str | Collection[str], where: str) -> set[str]:
@@ -103,34 +122,45 @@ def _known(specials: Mapping[str, int], names: str | Collection[str], where: str
     return wanted
 
 
+def whole(offsets: NDArray[np.int64]) -> Segments:
+    """Return documents that are not cut yet."""
+    number = offsets.shape[0] - 1
+    return Segments(offsets, np.full(number, -1, np.int64), np.arange(number + 1, dtype=np.int64))
+
+
 def cut(
     data: NDArray[np.uint8],
-    offsets: NDArray[np.int64],
-    specials: Mapping[str, int],
-    disallowed: Collection[str] = (),
+    segments: Segments,
+    tokens: Mapping[str, int],
+    refused: Mapping[int, str] = MappingProxyType({}),
+    hiding: Collection[int] = (),
 ) -> Segments:
-    """Cut documents into text and special tokens.
+    """Cut the text segments of documents into text and tokens.
 
     Args:
         data: uint8, shape (num_bytes,).
-        offsets: int64, shape (num_documents + 1,).
-        specials: the special tokens to look for, with their ids.
-        disallowed: those that the documents must not contain.
+        segments: the documents, `whole` or cut at other tokens.
+        tokens: the tokens to look for, with their ids.
+        refused: see `Wanted`.
+        hiding: see `Wanted`.
 
     Raises:
-        SpecialTokenError: a document contains one; the message names it, the document and the byte.
+        SpecialTokenError: a document contains one that is refused; the message names it, the document and the
+            byte.
     """
-    starts, ends, ids = find(data, offsets, specials)
-    if disallowed and ids.shape[0]:
-        refuse(data, offsets, starts, ends, disallowed)
+    bounds, kinds = segments.bounds, segments.kinds
+    starts, ends, ids = find(data, bounds, tokens, hiding)
+    if ids.shape[0] and (kinds >= 0).any():
+        free = kinds[np.searchsorted(bounds, starts, side="right") - 1] < 0
+        starts, ends, ids = starts[free], ends[free], ids[free]
     if not ids.shape[0]:
-        return Segments(
-            offsets, np.full(offsets.shape[0] - 1, -1, np.int64), np.arange(offsets.shape[0], dtype=np.int64)
-        )
-    bounds = np.unique(np.concatenate([offsets, starts, ends]))
-    kinds = np.full(bounds.shape[0] - 1, -1, np.int64)
-    kinds[np.searchsorted(bounds, starts)] = ids
-    return Segments(bounds, kinds, np.searchsorted(bounds, offsets).astype(np.int64))
+        return segments
+    refuse(bounds[segments.documents], (starts, ids), refused)
+    cuts = np.unique(np.concatenate([bounds, starts, ends]))
+    found, before = np.full(cuts.shape[0] - 1, -1, np.int64), kinds >= 0
+    found[np.searchsorted(cuts, bounds[:-1][before])] = kinds[before]
+    found[np.searchsorted(cuts, starts)] = ids
+    return Segments(cuts, found, np.searchsorted(cuts, bounds[segments.documents]).astype(np.int64))
 
 
 MAX_ENTRIES = 1 << 26  # of the table of beginnings; 100,000 reserved tokens need a tenth of it
@@ -149,18 +179,30 @@ def chunks(bounds: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
 
 
 def find(
-    data: NDArray[np.uint8], offsets: NDArray[np.int64], specials: Mapping[str, int]
+    data: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    tokens: Mapping[str, int],
+    hiding: Collection[int] = (),
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Find special tokens in documents: where each starts and ends, and its id, in order."""
-    if not specials or not data.shape[0]:
+    """Find tokens in documents: where each starts and ends, and its id, in order.
+
+    Args:
+        data: uint8, shape (num_bytes,).
+        offsets: int64, shape (num_documents + 1,).
+        tokens: those to look for, ids by text.
+        hiding: ids of those that hide others and are left out.
+    """
+    if not tokens or not data.shape[0]:
         return tuple(np.zeros(0, np.int64) for _ in range(3))  # type: ignore[return-value]
-    trie = make_trie(tuple(specials.items()))
+    trie = make_trie(tuple(tokens.items()))
     capacity = 64
     while True:
         found = np.empty((3, capacity), np.int64)
         number = find_specials(data, offsets, trie, found[0], found[1], found[2])
         if number <= capacity:
-            return found[0, :number], found[1, :number], found[2, :number]
+            found = found[:, :number]
+            found = found[:, ~np.isin(found[2], [*hiding])] if hiding and number else found
+            return found[0], found[1], found[2]
         capacity = number
 
 
@@ -199,30 +241,27 @@ def make_trie(specials: tuple[tuple[str, int], ...]) -> Trie:
 
 
 def refuse(
-    data: NDArray[np.uint8],
     offsets: NDArray[np.int64],
-    starts: NDArray[np.int64],
-    ends: NDArray[np.int64],
-    disallowed: Collection[str],
+    found: tuple[NDArray[np.int64], NDArray[np.int64]],
+    refused: Mapping[int, str],
     before: int = 0,
 ) -> None:
-    """Reject disallowed special tokens that were found.
+    """Reject special tokens that were found.
 
     Args:
-        data: uint8, the text.
         offsets: int64, shape (num_documents + 1,).
-        starts: int64, where special tokens begin.
-        ends: int64, where they end.
-        disallowed: those that the documents must not contain.
-        before: bytes of the first document before `data`.
+        found: where tokens begin, and their ids.
+        refused: see `Wanted`.
+        before: bytes of the first document before the text.
 
     Raises:
         SpecialTokenError: one was found; the message names it, the document and the byte.
     """
-    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        name = data[start:end].tobytes().decode()
-        if name in disallowed:
-            document = int(np.searchsorted(offsets, start, side="right")) - 1
+    if not refused:
+        return
+    for start, token in zip(*(part.tolist() for part in found), strict=True):
+        if token in refused:
+            name, document = refused[token], int(np.searchsorted(offsets, start, side="right")) - 1
             byte = start - int(offsets[document]) + before * (document == 0)
             raise SpecialTokenError(
                 f"encode: document {document} holds the special token {name!r} at byte {byte}; pass "

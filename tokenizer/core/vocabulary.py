@@ -1,8 +1,11 @@
 """The vocabulary of a model: ids and byte strings, one to one.
 
 Laws: no two ids have the same bytes, except for bytes that stand in for unknown characters (`byte_ids`),
-    which may be pieces, too; a special token's bytes are its name's UTF-8; an id may have no token
-    (published vocabularies have such holes), and `size` is the greatest id plus one.
+    and special tokens, which may be pieces, too; a special token's bytes are its name's UTF-8, normalized
+    where it is looked for in normalized text; an id may have
+    no token (published vocabularies have such holes), and `size` is the greatest id plus one.
+
+To a model, all that it is never to make is a special token: also the added tokens that it does not know.
 """
 
 import re
@@ -105,7 +108,8 @@ class Vocabulary:
                 )
         _check_ids(every)
         standing_in = frozenset(byte_ids)
-        _check_distinct({token: text for token, text in every.items() if token not in standing_in})
+        apart = standing_in.union(special_tokens.values())
+        _check_distinct({token: text for token, text in every.items() if token not in apart})
         data, offsets = pack_bytes([every.get(token, b"") for token in range(max(every, default=-1) + 1)])
         specials = dict(sorted(special_tokens.items(), key=lambda item: item[1]))
         return cls(data.copy(), offsets, specials, num_reserved, standing_in)
@@ -129,23 +133,23 @@ class Vocabulary:
     @cached_property
     def ids(self) -> dict[bytes, int]:
         """Ids by byte string, special tokens included, in order of id; of equal ones the piece."""
-        found = {token: i for i, token in enumerate(self.tokens) if token and i not in self.byte_ids}
-        if not self.byte_ids:
-            return found
-        standing_in = {self.tokens[i]: i for i in sorted(self.byte_ids)}
-        return dict(sorted({**standing_in, **found}.items(), key=lambda item: item[1]))
+        every = {token: i for i, token in enumerate(self.tokens) if token}
+        if len(every) == np.count_nonzero(np.diff(self.offsets)):
+            return every
+        apart = self.byte_ids.union(self.special_tokens.values())
+        found = {token: i for i, token in enumerate(self.tokens) if token and i not in apart}
+        others = {self.tokens[i]: i for i in sorted(apart)}
+        return dict(sorted({**others, **found}.items(), key=lambda item: item[1]))
 
     def ordinary(self) -> Iterator[tuple[int, bytes]]:
         """Yield the ids and bytes of all tokens but the special ones, by id."""
         special = set(self.special_tokens.values())
         return ((i, token) for i, token in enumerate(self.tokens) if token and i not in special)
 
-    def without_bytes(self, token: int) -> Self:
-        """Return the same vocabulary without bytes for one id, whose token stands for no fixed text."""
-        tokens = list(self.tokens)
-        tokens[token] = b""
-        data, offsets = pack_bytes(tokens)
-        return type(self)(data, offsets, self.special_tokens, self.num_reserved, self.byte_ids)
+    def with_bytes(self, spellings: Mapping[int, bytes]) -> Self:
+        """Return the same vocabulary with other bytes for some ids; none where a token stands for no text."""
+        data, offsets = pack_bytes([spellings.get(i, token) for i, token in enumerate(self.tokens)])
+        return type(self)(data.copy(), offsets, self.special_tokens, self.num_reserved, self.byte_ids)
 
     def kinds(self, kind: Callable[[bytes], str]) -> list[str]:
         """Return the kind of every id: `special`, `reserved`, `hole` (no token), or `kind(token)`."""

@@ -68,7 +68,7 @@ _WITHOUT_ROLES = frozenset(WRITERS) - {"tokmill", "huggingface", "huggingface_ex
 """Formats whose files hold neither all roles nor chat templates."""
 
 _WITH_SIDES = frozenset({"tokmill", "huggingface", "huggingface_exact"})
-"""Formats that can say that special tokens take white space."""
+"""Formats that can say that tokens take white space, or that they are always found."""
 
 _OTHER_NAMES = (names.TEKKEN, names.BERT, names.SENTENCEPIECE, names.RWKV, "encoder.json", "spiece.model")
 
@@ -98,10 +98,10 @@ def save(definition: Definition, folder: Path, format_name: str = "tokmill") -> 
             f"format={format_name!r} cannot express that {next(iter(definition.absorbing))!r:.80} takes "
             "the white space beside it; use 'huggingface' or 'tokmill'"
         )
-    if definition.kept and format_name not in _WITH_SIDES:
+    if definition.added_tokens and format_name not in _WITH_SIDES:
         raise FormatError(
-            f"format={format_name!r} cannot express that {definition.kept[0]!r:.80} is always found in a "
-            "text; use 'huggingface' or 'tokmill'"
+            f"format={format_name!r} cannot express that {definition.added_tokens[0]!r:.80} is always found "
+            "in a text; use 'huggingface' or 'tokmill'"
         )
     written = WRITERS[format_name](definition, folder)
     if format_name in _WITHOUT_ROLES and (definition.roles or definition.chat_templates):

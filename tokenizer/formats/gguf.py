@@ -19,6 +19,7 @@ from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.malformed import refuse_malformed
 from tokmill.tokenizer.formats.gguf_file import read_metadata
 from tokmill.tokenizer.formats.gguf_section import Reading, Section
+from tokmill.tokenizer.formats.model_file import PieceKind
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
@@ -39,7 +40,7 @@ def read(path: Path, usage: Usage) -> Definition:
         )
     section = Section(str(path), read_metadata(path))
     with refuse_malformed(str(path)):
-        reading = _part_for(section).read(section)
+        reading = _with_added(_part_for(section).read(section), section)
         return _with_roles(_with_template(reading, section), reading, section)
 
 
@@ -58,12 +59,19 @@ def _part_for(section: Section) -> Any:
     raise section.trouble(f"tokenizer.ggml.model={name!r:.80}, but only {known} can be read")
 
 
+def _with_added(reading: Reading, section: Section) -> Reading:
+    """Return what a family read, with tokens that users defined as added ones, unless they are pieces."""
+    named = reading.definition.named_tokens.items()
+    added = tuple(name for name, token in named if section.kinds[token] == PieceKind.USER_DEFINED)
+    return replace(reading, definition=replace(reading.definition, added_tokens=added))
+
+
 def _with_template(reading: Reading, section: Section) -> Definition:
     """Return the tokenizer with the template of its tokens around texts, if there are any."""
     if not reading.before and not reading.after:
         return reading.definition
     ids, names = section.roles(reading.roles), {}
-    known = {token: name for name, token in reading.definition.special_tokens.items()}
+    known = {token: name for name, token in reading.definition.named_tokens.items()}
     for role in (*reading.before, *reading.after):
         token = ids.get(role)
         if token is None or token not in known:
@@ -87,7 +95,7 @@ def _template(reading: Reading, names: Mapping[str, str]) -> Template:
 
 def _with_roles(definition: Definition, reading: Reading, section: Section) -> Definition:
     """Return the tokenizer with its roles and chat templates; an ordinary token has no role."""
-    names, found = {token: name for name, token in definition.special_tokens.items()}, {}
+    names, found = {token: name for name, token in definition.named_tokens.items()}, {}
     for role, token in section.roles(reading.roles).items():
         if token in names:
             found[role] = names[token]

@@ -1,12 +1,13 @@
 """Hugging Face's format: one `tokenizer.json` for the `tokenizers` library.
 
-Written here: special tokens as added tokens, the normalizer and the post-processor; the family writes the
-    model, and the pre-tokenizer and decoder that go with it (`formats/huggingface.py` in its folder). Beside
-    the file is `tokenizer_config.json` (`transformers`).
+Written here: special and added tokens, both as its added tokens, the normalizer and the post-processor; the
+    family writes the model, and the pre-tokenizer and decoder that go with it (`formats/huggingface.py` in
+    its folder). Beside the file is `tokenizer_config.json` (`transformers`).
 Read: the same parts, in all spellings of published files. A post-processor (which adds tokens such
     as BOS) becomes the tokenizer's template; one that cannot is refused by name.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from tokmill.tokenizer.components.absorbing import Side
 from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.malformed import refuse_malformed
-from tokmill.tokenizer.core.vocabulary import count_reserved
+from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved
 from tokmill.tokenizer.formats import metaspace, post_processors, text_steps, transformers
 from tokmill.tokenizer.formats.files import write_json
 from tokmill.tokenizer.formats.joining import read_joining
@@ -42,22 +43,51 @@ def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [
-            _added_token(name, i, definition.absorbing.get(name))
-            for name, i in definition.special_tokens.items()
-        ]
-        + [_added_token(name, i, None) | {"special": False} for name, i in definition.kept_ids.items()],
+        "added_tokens": _write_added_tokens(definition),
         "normalizer": text_steps.write(definition.normalizer),
-        "post_processor": post_processors.write(definition.post_processor, definition.special_tokens),
-        **part.write(definition, exact=exact),
+        "post_processor": post_processors.write(definition.post_processor, definition.named_tokens),
+        **part.write(_with_names(definition), exact=exact),
     }
+    _leave_out_last(content["model"], definition)
     return [write_json(folder / HUGGINGFACE, content), *transformers.write(definition, folder)]
 
 
-def _added_token(name: str, i: int, side: Side | None) -> dict[str, Any]:
-    left, right = side in ("left", "both"), side in ("right", "both")
-    flags = {"single_word": False, "lstrip": left, "rstrip": right, "normalized": False, "special": True}
-    return {"id": i, "content": name, **flags}
+def _write_added_tokens(definition: Definition) -> list[dict[str, Any]]:
+    """Return special and added tokens, by id, so that `tokenizers` gives them the ids that they have."""
+    ids = {**definition.special_tokens, **definition.added_ids}
+    late, written = {*definition.normalized_tokens}, list[dict[str, Any]]()
+    for name, i in sorted(ids.items(), key=lambda item: item[1]):
+        side = definition.absorbing.get(name)
+        left, right = side in ("left", "both"), side in ("right", "both")
+        flags = {"single_word": False, "lstrip": left, "rstrip": right, "normalized": name in late}
+        special = name in definition.special_tokens
+        written.append({"id": i, "content": name, **flags, "special": special})
+    return written
+
+
+def _leave_out_last(model: dict[str, Any], definition: Definition) -> None:
+    """Leave the last tokens out of the model's vocabulary that it does not know, if some are added ones.
+
+    What is there may be a piece of text to `tokenizers`.
+    """
+    names = {i: name for name, i in definition.named_tokens.items() if name != definition.model.unknown_token}
+    vocab, last = model["vocab"], definition.vocab_size - 1
+    while definition.added_tokens and last in names:
+        names.pop(last)
+        last -= 1
+    if isinstance(vocab, list):
+        del vocab[last + 1 :]
+    else:
+        model["vocab"] = {text: i for text, i in vocab.items() if i <= last}
+
+
+def _with_names(definition: Definition) -> Definition:
+    """Return the tokenizer with the tokens' own texts where it has the normalized ones."""
+    if not definition.normalized_tokens:
+        return definition
+    names = {i: name.encode() for name, i in definition.named_tokens.items()}
+    model = definition.model.with_vocabulary(definition.vocabulary.with_bytes(names))
+    return replace(definition, model=model, normalized_tokens=())
 
 
 def read_content(content: dict[str, Any], where: str) -> Definition:
@@ -83,10 +113,12 @@ def _read(content: dict[str, Any], where: str) -> Definition:
     if marked:
         marks, pattern = metaspace.read(content.get("pre_tokenizer"), steps, where)
     normalizer = text_steps.normalizer_of(steps, marks)
-    added = content.get("added_tokens") or []
-    kept = tuple(token["content"] for token in added if marked and _is_kept(token, content["model"]))
-    added = [token for token in added if token["content"] not in kept]
-    specials = _read_added_tokens(added, normalizer.name, where)
+    tokens = content.get("added_tokens") or []
+    added = tuple(token["content"] for token in tokens if not token.get("special"))
+    known = _of_model(added, content["model"])
+    late = _normalized_tokens(tokens, where, normalizes=bool(steps))
+    ids = {token["content"]: token["id"] for token in tokens}
+    specials = {name: i for name, i in ids.items() if name not in known}
     given = content, specials, count_reserved(specials), where
     template = post_processors.read(content.get("post_processor"), specials, where)
     if marked:
@@ -95,20 +127,29 @@ def _read(content: dict[str, Any], where: str) -> Definition:
     else:
         model, pre_tokenizer = part.read(*given)
         decoder = "end_of_word" if loses_spaces else _read_decoder(content.get("decoder"))
+    _check_ids(model.vocabulary, {name: ids[name] for name in known}, where)
     read = Definition(model, pre_tokenizer, normalizer, template, Decoder(decoder))
-    return replace(read, absorbing=_read_sides(added), kept=kept)
+    return replace(read, absorbing=_read_sides(tokens), added_tokens=added, normalized_tokens=late)
 
 
-def _is_kept(token: dict[str, Any], model: dict[str, Any]) -> bool:
-    """Whether an added token is no special one, but one of the vocabulary that is always found in a text."""
-    flags = ("special", "single_word", "lstrip", "rstrip", "normalized")
-    vocab = model["vocab"]
-    known = vocab.get(token["content"]) if isinstance(vocab, dict) else _place(vocab, token["id"])
-    return not any(map(token.get, flags)) and known in (token["id"], token["content"])
+def _check_ids(vocabulary: Vocabulary, ids: dict[str, int], where: str) -> None:
+    """Refuse added tokens whose text is how the model spells other bytes, as `é` is in GPT-2's alphabet."""
+    for name, i in ids.items():
+        if vocabulary.ids.get(name.encode()) != i:
+            rule = f"to the model, this text spells the token {vocabulary.tokens[i]!r}"
+            raise refusal(where, f"added_tokens: {name!r}: id", i, rule)
 
 
-def _place(vocab: list[Any], i: int) -> object:
-    return vocab[i][0] if 0 <= i < len(vocab) else None
+def _of_model(added: Sequence[str], model: dict[str, Any]) -> set[str]:
+    """Return the added tokens that the model knows; BPE knows single characters, and what is merged."""
+    vocab, unknown = model["vocab"], model.get("unk_token")
+    pieces = {piece for piece, _ in vocab} if isinstance(vocab, list) else vocab.keys()
+    known = pieces & {*added} - {vocab[model["unk_id"]][0] if model.get("unk_id") is not None else unknown}
+    if not known or "merges" not in model:
+        return known
+    pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
+    merged = {text for pair in pairs for text in (*pair, "".join(pair))}
+    return {text for text in known if text in merged or (len(text) == 1 and text.isprintable())}
 
 
 def _read_sides(added: list[dict[str, Any]]) -> dict[str, Side]:
@@ -144,24 +185,31 @@ def _part_for(content: dict[str, Any], where: str) -> Any:
     )
 
 
-def _read_added_tokens(added: list[dict[str, Any]], normalizer: str | None, where: str) -> dict[str, int]:
-    for token in added:
+def _normalized_tokens(tokens: list[dict[str, Any]], where: str, *, normalizes: bool) -> tuple[str, ...]:
+    """Return the tokens that are looked for after the others, in normalized text.
+
+    Where no text is normalized, all are looked for at once, unless one could be cut by another.
+
+    Raises:
+        FormatError: a flag cannot be done here.
+    """
+    for token in tokens:
         if token.get("single_word"):
             key = f"added_tokens: {token['content']!r}: single_word"
             raise refusal(where, key, True, "only False can be done")
-        if not token.get("special") and token["content"].isspace():
-            raise refusal(
-                where,
-                "added_tokens",
-                token["content"],
-                "white space that is cut out of ordinary text before it is split, as GPT-NeoX's is, cannot "
-                "be done here",
-            )
-        if normalizer and token.get("normalized"):
-            raise refusal(
-                where,
-                f"added_tokens: {token['content']!r}: normalized",
-                True,
-                f"special tokens are cut out before the text is normalized ({normalizer}) here",
-            )
-    return {token["content"]: token["id"] for token in added}
+    late = [token for token in tokens if token.get("normalized")]
+    early = [token for token in tokens if not token.get("normalized")]
+    if not late or not (normalizes or _may_overlap(early, late)):
+        return ()
+    return tuple(token["content"] for token in late)
+
+
+def _may_overlap(early: list[dict[str, Any]], late: list[dict[str, Any]]) -> bool:
+    """Whether some text has tokens of both kinds that share characters, or white space that they take."""
+    if any(token.get("lstrip") or token.get("rstrip") for token in (*early, *late)):
+        return bool(early)
+    first, then = ([token["content"] for token in tokens] for tokens in (early, late))
+    ends = [{name[i:] for name in names for i in range(len(name))} for names in (first, then)]
+    begins = [{name[:i] for name in names for i in range(1, len(name) + 1)} for names in (first, then)]
+    inside = any(a in b or b in a for a in first for b in then)
+    return inside or bool(ends[0] & begins[1] or ends[1] & begins[0])

@@ -24,7 +24,9 @@ from tokmill.tokenizer.components.roles import (
     given_beside,
 )
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
+from tokmill.tokenizer.components.specials import Wanted
 from tokmill.tokenizer.components.step_normalizer import StepNormalizer
+from tokmill.tokenizer.components.steps import Marks
 from tokmill.tokenizer.core.alphabet import to_bytes, to_text
 from tokmill.tokenizer.core.errors import FormatError, VocabularyError
 from tokmill.tokenizer.core.malformed import refuse_malformed
@@ -35,7 +37,7 @@ from tokmill.tokenizer.splitting import Digits, PatternLike
 
 SPEC_FORMAT = "tokmill"
 SPEC_VERSION, TEMPLATE_VERSION, ABSORBING_VERSION = 1, 2, 3
-"""A reader that knows no templates, or no tokens that take white space or are kept, must not ignore them."""
+"""A reader that knows no templates, or neither added tokens nor any that take white space, refuses them."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,9 +54,11 @@ class Definition:
             the classes of characters that the split pattern distinguishes; None if unknown.
         roles: special tokens by role where the role does not follow from names; see `components.roles`.
         chat_templates: texts of Jinja templates by name, which are carried and never executed.
-        absorbing: special tokens that take the white space beside them, and on which sides.
-        kept: tokens that are not special, but whose text always becomes them, since it is cut out before the
-            text is normalized.
+        absorbing: special and added tokens that take the white space beside them, and on which sides.
+        added_tokens: tokens that are not special, but whose text always becomes them, since it is cut out
+            before anything else happens to the text. The model may know them, too.
+        normalized_tokens: special and added tokens that are looked for after the others, in the normalized
+            text; their own text is normalized for that.
 
     Raises:
         VocabularyError: the parts do not fit together.
@@ -69,16 +73,35 @@ class Definition:
     roles: Roles = field(default_factory=dict)
     chat_templates: Mapping[str, str] = field(default_factory=dict)
     absorbing: Mapping[str, Side] = field(default_factory=dict)
-    kept: tuple[str, ...] = ()
+    added_tokens: tuple[str, ...] = ()
+    normalized_tokens: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_sides(self.absorbing, self.special_tokens)
-        _check_kept(self.kept, self.vocabulary)
+        _check_added(self.added_tokens, self.vocabulary)
+        check_sides(self.absorbing, self._cut_out)
+        _check_normalized(self.normalized_tokens, self._cut_out)
+        self._normalize_tokens()
         _check_unicode(self.unicode)
-        check_roles(self.roles, self.special_tokens)
+        check_roles(self.roles, self.named_tokens)
         check_templates(self.chat_templates)
         if self.post_processor is not None:
-            self.post_processor.check(self.special_tokens)
+            self.post_processor.check(self.named_tokens)
+
+    def _normalize_tokens(self) -> None:
+        """Give the tokens that are looked for in normalized text the bytes that they have there."""
+        spellings: dict[int, bytes] = {}
+        for name in self.normalized_tokens:
+            text, token = self.normalizers[0].text(name), self._cut_out[name]
+            if text and text.encode() != self.tokens[token]:
+                spellings[token] = text.encode()
+            if token in spellings and name not in self.named_tokens:
+                raise VocabularyError(
+                    f"vocabulary: normalized_tokens has {name!r:.80}, which is a piece of the model, but "
+                    f"{text!r:.80} in normalized text; leave it out"
+                )
+        if spellings:
+            model = self.model.with_vocabulary(self.vocabulary.with_bytes(spellings))
+            object.__setattr__(self, "model", model)
 
     @classmethod
     def compose(
@@ -122,20 +145,70 @@ class Definition:
         """The bytes of each id; empty where an id has no token."""
         return self.vocabulary.tokens
 
-    @property
+    @cached_property
     def special_tokens(self) -> Mapping[str, int]:
         """Ids of the special tokens by name, reserved ones included, by id."""
-        return self.vocabulary.special_tokens
+        added, named = {*self.added_tokens}, self.named_tokens
+        return {name: token for name, token in named.items() if name not in added} if added else named
 
     @property
-    def sides(self) -> Mapping[int, Side]:
-        """On which sides special tokens take white space, by id."""
-        return {self.special_tokens[name]: side for name, side in self.absorbing.items()}
+    def named_tokens(self) -> Mapping[str, int]:
+        """Ids of the special tokens, and of the added tokens that the model does not know, by name."""
+        return self.vocabulary.special_tokens
 
     @cached_property
-    def kept_ids(self) -> Mapping[str, int]:
-        """Ids of the tokens that are always found in a text, by text."""
-        return {text: self.vocabulary.ids[text.encode()] for text in self.kept}
+    def added_ids(self) -> Mapping[str, int]:
+        """Ids of the added tokens by text."""
+        named, ids = self.named_tokens, self.vocabulary.ids
+        return {text: named[text] if text in named else ids[text.encode()] for text in self.added_tokens}
+
+    @cached_property
+    def _cut_out(self) -> Mapping[str, int]:
+        """Ids of all special and added tokens by text, the special ones first."""
+        return {**self.special_tokens, **self.added_ids}
+
+    @cached_property
+    def sides(self) -> Mapping[int, Side]:
+        """On which sides special and added tokens take white space, by id."""
+        return {self._cut_out[name]: side for name, side in self.absorbing.items()}
+
+    @cached_property
+    def normalizers(self) -> tuple[TextNormalizer, TextNormalizer]:
+        """What happens to a text before tokens are looked for in it once more, and what after that.
+
+        Marks are put into a text at the end, as a `Metaspace` does.
+        """
+        steps = self.normalizer.steps if isinstance(self.normalizer, StepNormalizer) else ()
+        if not self.normalized_tokens or not steps or not isinstance(steps[-1], Marks):
+            return (
+                (self.normalizer, Normalizer()) if self.normalized_tokens else (Normalizer(), self.normalizer)
+            )
+        return StepNormalizer(steps[:-1]) if steps[1:] else Normalizer(), StepNormalizer(steps[-1:])
+
+    def wanted(self, specials: Wanted) -> Wanted:
+        """Return all tokens to look for in a text, where these are the special ones among them."""
+        if not self.added_tokens and not self.normalized_tokens:
+            return specials
+        hiding = self.special_tokens.keys() - specials.tokens.keys()
+        hidden = frozenset(self.special_tokens[name] for name in hiding)
+        return replace(self._all_wanted, refused=specials.refused, hiding=hidden)
+
+    @cached_property
+    def _all_wanted(self) -> Wanted:
+        late = {*self.normalized_tokens}
+        early = {name: token for name, token in self._cut_out.items() if name not in late}
+        found: dict[str, int] = {}
+        for name, token in self._cut_out.items():
+            if name in late:
+                found.setdefault(self.normalizers[0].text(name), token)
+        return Wanted(early, {text: token for text, token in found.items() if text})
+
+    def kinds(self) -> list[str]:
+        """Return the kind of every id: `added`, or what the model says."""
+        kinds = self.model.kinds()
+        for token in self.added_ids.values():
+            kinds[token] = "added" if kinds[token] != "unknown" else "unknown"
+        return kinds
 
     @property
     def num_reserved(self) -> int:
@@ -150,7 +223,7 @@ class Definition:
 
     @property
     def _following(self) -> dict[str, str]:
-        return conventional(self.special_tokens, self.post_processor, self.model.unknown_token)
+        return conventional(self.named_tokens, self.post_processor, self.model.unknown_token)
 
     def with_roles(self, roles: Roles) -> Self:
         """Return the same tokenizer with some other roles; None takes a role away.
@@ -158,7 +231,7 @@ class Definition:
         Raises:
             VocabularyError: a role is not known, or its token is no special token.
         """
-        check_roles(roles, self.special_tokens)
+        check_roles(roles, self.named_tokens)
         return replace(self, roles=given_beside({**self.roles, **roles}, self._following))
 
     def with_template(self, single: str | None, pair: str | None = None) -> Self:
@@ -196,7 +269,8 @@ class Definition:
             **({"roles": dict(self.roles)} if self.roles else {}),
             **({"chat_templates": dict(self.chat_templates)} if self.chat_templates else {}),
             **({"absorbing": dict(self.absorbing)} if self.absorbing else {}),
-            **({"kept": list(self.kept)} if self.kept else {}),
+            **({"added_tokens": dict(self.added_ids)} if self.added_tokens else {}),
+            **({"normalized_tokens": list(self.normalized_tokens)} if self.normalized_tokens else {}),
             "format": SPEC_FORMAT,
             "version": self._version,
             "family": self.family,
@@ -211,7 +285,7 @@ class Definition:
     @property
     def _version(self) -> int:
         """The oldest version whose readers know all parts."""
-        if self.absorbing or self.kept:
+        if self.absorbing or self.added_tokens or self.normalized_tokens:
             return ABSORBING_VERSION
         return SPEC_VERSION if self.post_processor is None else TEMPLATE_VERSION
 
@@ -240,7 +314,9 @@ class Definition:
     def _from_fields(cls, spec: Mapping[str, Any], where: str) -> Self:
         tokens = {i: to_bytes(text, where) for i, text in enumerate(spec["tokens"]) if text is not None}
         byte_ids = [int(token) for token in spec.get("byte_ids", ())]
-        vocabulary = Vocabulary.build(tokens, spec["special_tokens"], spec["num_reserved"], byte_ids)
+        added = spec.get("added_tokens", {})
+        named = {name: token for name, token in added.items() if token not in tokens}
+        vocabulary = Vocabulary.build(tokens, spec["special_tokens"] | named, spec["num_reserved"], byte_ids)
         return cls(
             find_family(spec["family"]).from_spec(vocabulary, spec),
             PreTokenizer.from_spec(spec),
@@ -251,7 +327,8 @@ class Definition:
             spec.get("roles", {}),
             spec.get("chat_templates", {}),
             spec.get("absorbing", {}),
-            tuple(spec.get("kept", ())),
+            (*added,),
+            tuple(spec.get("normalized_tokens", ())),
         )
 
 
@@ -271,11 +348,21 @@ def _spell(vocabulary: Vocabulary) -> list[str | None]:
     return spelled
 
 
-def _check_kept(kept: Sequence[str], vocabulary: Vocabulary) -> None:
-    for text in kept:
-        token = vocabulary.ids.get(text.encode())
-        if token is None or text in vocabulary.special_tokens or token in vocabulary.byte_ids:
-            raise VocabularyError(f"vocabulary: {text!r:.80} is kept, but is no ordinary token; leave it out")
+def _check_added(added: Sequence[str], vocabulary: Vocabulary) -> None:
+    if len({*added}) < len(added):
+        raise VocabularyError("vocabulary: an added token is named twice; leave one out")
+    for text in added:
+        token = vocabulary.special_tokens.get(text, vocabulary.ids.get(text.encode()))
+        if token is None or token in vocabulary.byte_ids:
+            raise VocabularyError(f"vocabulary: {text!r:.80} is added, but is no token; leave it out")
+
+
+def _check_normalized(names: Sequence[str], known: Mapping[str, int]) -> None:
+    for name in names:
+        if name not in known:
+            raise VocabularyError(
+                f"vocabulary: normalized_tokens has {name!r:.80}, which is no special or added token"
+            )
 
 
 def _check_unicode(unicode: object) -> None:

@@ -32,10 +32,10 @@ def check_seed(seed: object) -> None:
 
 def cut_texts(definition: Definition, texts: Texts) -> tuple[NDArray[np.uint8], NDArray[np.int64], Pretokens]:
     """Return normalized texts as data and offsets, and their pre-tokens; special tokens are ordinary text."""
-    if definition.kept:
+    if definition.added_tokens:
         raise TokenizerError(
-            f"sample: texts such as {definition.kept[0]!r:.80} always become their tokens in this tokenizer, "
-            "which segmentations cannot be drawn for; use encode_batch"
+            f"sample: texts such as {definition.added_tokens[0]!r:.80} always become their tokens, for which "
+            "segmentations cannot be drawn; use encode_batch"
         )
     data, bounds = buffers.pack(texts)
     data, bounds = definition.normalizer.buffers(data, bounds)

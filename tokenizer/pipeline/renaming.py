@@ -61,10 +61,11 @@ def renamed(definition: Definition, names: Mapping[str, str]) -> Definition:
         if old not in definition.special_tokens or old == definition.model.unknown_token:
             what = "the unknown token" if old in definition.special_tokens else "no special token"
             raise VocabularyError(f"rename: {old!r:.200} is {what} of this vocabulary; it cannot be renamed")
-    ids = {names.get(name, name): token for name, token in definition.special_tokens.items()}
-    if len(ids) < len(definition.special_tokens):
-        taken = next(new for new in names.values() if new in definition.special_tokens and new not in names)
-        raise VocabularyError(f"rename: {taken!r:.200} is a special token already; use another name")
+    known = definition.vocabulary.ids
+    taken = [new for new in names.values() if new.encode() in known and new not in names]
+    if taken:
+        raise VocabularyError(f"rename: {taken[0]!r:.200} is a token already; use another name")
+    ids = {names.get(name, name): token for name, token in definition.named_tokens.items()}
     return _with_special_tokens(definition, ids, names)
 
 
@@ -85,9 +86,9 @@ def padded(definition: Definition, multiple: int) -> Definition:
         )
     if not num_missing:
         return definition
-    unused = (name for name in map(reserved_name, itertools.count()) if name not in definition.special_tokens)
+    unused = (name for name in map(reserved_name, itertools.count()) if name not in definition.named_tokens)
     added = dict(zip(itertools.islice(unused, num_missing), itertools.count(size), strict=False))
-    return _with_special_tokens(definition, {**definition.special_tokens, **added}, {})
+    return _with_special_tokens(definition, {**definition.named_tokens, **added}, {})
 
 
 def _with_special_tokens(
@@ -106,6 +107,7 @@ def _with_special_tokens(
         post_processor=None if template is None else _renamed_template(template, names),
         roles=roles,
         absorbing={names.get(name, name): side for name, side in definition.absorbing.items()},
+        normalized_tokens=tuple(names.get(name, name) for name in definition.normalized_tokens),
     )
     return changed.with_roles(kept)
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
-from tokmill.tokenizer.components.specials import cut
+from tokmill.tokenizer.components.specials import cut, whole
 from tokmill.tokenizer.sentences.options import SentenceText
 from tokmill.tokenizer.splitting import Pretokens, Splitter, compile_pattern
 
@@ -43,7 +43,7 @@ class SentenceSplitter:
         """Cut documents into words; see `Splitter.split`."""
         if not self._symbols:
             return self._words.split(data, offsets)
-        segments = cut(data, offsets, self._symbols)
+        segments = cut(data, whole(offsets), self._symbols)
         text = segments.kinds < 0
         found = self._words.split_segments(data, segments.bounds[:-1][text], segments.bounds[1:][text])
         numbers = np.zeros(text.shape[0], np.int64)

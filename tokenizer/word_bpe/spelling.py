@@ -40,7 +40,7 @@ def spelled_vocab(definition: Definition, format_name: str) -> dict[str, int]:
     Raises:
         FormatError: a special token's text is another token's.
     """
-    special = {token: name for name, token in definition.special_tokens.items()}
+    special = {token: name for name, token in definition.named_tokens.items()}
     by_bytes, vocab = model_of(definition).by_bytes, dict[str, int]()
     for i, token in enumerate(definition.tokens):
         if token:

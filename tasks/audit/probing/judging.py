@@ -159,7 +159,7 @@ def each_is_one(words: Sequence[str]) -> Judge:
 
 def no_special(tok: Tokenizer, found: Encoded) -> Verdict:
     """Expect none of the special tokens but the one for what is unknown."""
-    kinds = tok.definition.model.kinds()
+    kinds = tok.definition.kinds()
     special = {token for token in tok.special_tokens.values() if kinds[token] != "unknown"}
     return Verdict(special.isdisjoint(found.ids), found.figures)
 

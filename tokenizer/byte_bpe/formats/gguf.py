@@ -9,12 +9,13 @@ Source: ggml-org/llama.cpp, `src/llama-vocab.cpp`.
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from tokmill.tokenizer.byte_bpe.model import define
+from tokmill.tokenizer.byte_bpe.model import BytePairModel
 from tokmill.tokenizer.core.alphabet import to_bytes
-from tokmill.tokenizer.core.vocabulary import count_reserved
+from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved
 from tokmill.tokenizer.formats.gguf_section import SPECIAL_KINDS, Reading, Section
 from tokmill.tokenizer.formats.model_file import PieceKind
 from tokmill.tokenizer.kernels.pairs import MAX_MERGES
+from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS, PatternLike
 
 MODEL = "gpt2"
@@ -87,14 +88,12 @@ def read(section: Section) -> Reading:
         if i not in specials
     }
     names = {section.tokens[i]: i for i in sorted(specials)}
-    definition = define(
-        tokens,
+    model = BytePairModel.build(
+        Vocabulary.build(tokens, names, count_reserved(names)),
         [(to_bytes(left, section.where), to_bytes(right, section.where)) for left, right in pairs],
-        names,
-        num_reserved=count_reserved(names),
         ignore_merges=pre in _WHOLE,
-        split_pattern=PRE_TOKENIZERS[pre],
     )
+    definition = Definition.compose(model, split_pattern=PRE_TOKENIZERS[pre])
     before = ["bos"] * section.adds("bos", default=pre in _WHOLE_AND_BOS)
     return Reading(definition, {}, before, ["eos"] * section.adds("eos", default=False))
 
@@ -113,20 +112,15 @@ def _merges(section: Section) -> list[tuple[str, str]]:
 
 
 def _specials(section: Section, made: set[str]) -> set[int]:
-    """Return the ids of the special tokens.
+    """Return the ids of the tokens that the model does not make: special ones, and those of users.
 
     Raises:
-        FormatError: a token stands for a byte, or is white space that is cut out of ordinary text.
+        FormatError: a token stands for a byte.
     """
     found = set()
     for i, (text, kind) in enumerate(zip(section.tokens, section.kinds, strict=True)):
         if kind == PieceKind.BYTE:
             raise section.trouble(f"tokens[{i}]={text!r:.80} is of type BYTE, which byte-level BPE has not")
-        if kind == PieceKind.USER_DEFINED and text.isspace():
-            raise section.trouble(
-                f"tokens[{i}]={text!r:.80} is white space that is cut out of ordinary text before it is "
-                "split, as GPT-NeoX's is, which cannot be done here"
-            )
         if kind in SPECIAL_KINDS or (kind == PieceKind.UNUSED and len(text) > 1 and text not in made):
             found.add(i)
     return found

@@ -47,7 +47,7 @@ def alphabet_vocab(definition: Definition, format_name: str) -> dict[str, int]:
     Raises:
         FormatError: a special token's text is another token's in the byte alphabet.
     """
-    special = {token: name for name, token in definition.special_tokens.items()}
+    special = {token: name for name, token in definition.named_tokens.items()}
     vocab: dict[str, int] = {}
     for i, token in enumerate(definition.tokens):
         if token:
