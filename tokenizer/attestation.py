@@ -164,7 +164,7 @@ def _recovered(tok: Tokenizer, text: str, as_text: bool) -> bytes:
 
     It need not be UTF-8: a model may know some bytes of a character and not the others.
     """
-    data, segments = tok.normalized_segments(*buffers.pack([text]), as_text=as_text)
+    data, segments = tok.normalized_segments(*buffers.pack([text]), allowed_special=() if as_text else "all")
     if tok.definition.model.unknown_token is None and tok.definition.decoder == Decoder():
         return data.tobytes()
     parts = zip(buffers.unpack(data, segments.bounds), segments.kinds, strict=True)

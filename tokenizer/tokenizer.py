@@ -411,16 +411,10 @@ class Tokenizer:
         return absorb(text, segments, sides)
 
     def normalized_segments(
-        self, data: ArrayLike, offsets: ArrayLike, *, as_text: bool = False
+        self, data: ArrayLike, offsets: ArrayLike, *, allowed_special: AllowedSpecial = ()
     ) -> tuple[NDArray[np.uint8], Segments]:
-        """Return documents as they are encoded: normalized, and cut at special and added tokens.
-
-        Args:
-            data: see `encode_buffers`.
-            offsets: see `encode_buffers`.
-            as_text: whether special tokens are text.
-        """
-        wanted = self._wanted(() if as_text else "all", as_text)
+        """Return documents as they are encoded: normalized, and cut at tokens; see `normalize`."""
+        wanted = self._wanted(allowed_special, True)
         return _normalized(
             self.definition.normalizers[1], *self._cut(*buffers.checked(data, offsets), wanted)
         )
@@ -497,12 +491,16 @@ class Tokenizer:
         """Encode one text, and locate each token in it.
 
         Returns:
-            The ids, and for each the range of characters of the normalized text (`normalize`) that it
-            covers; a token that covers part of a character has the whole character, and one that covers
-            nothing (a mark) an empty range.
+            The ids, and for each the range of characters of the normalized text (`normalize`, with the same
+            special tokens) that it covers; a token that covers part of a character has the whole character,
+            and one that covers nothing (a mark) an empty range. The bytes that a Unigram model of Hugging
+            Face's has for unknown characters have all those beside each other in a pre-token, as there.
         """
-        found = self.locate_buffers(*buffers.pack([text]), allowed_special=allowed_special, as_text=as_text)
+        found, bounds = self._located(*buffers.pack([text]), self._wanted(allowed_special, as_text))
         data, starts, ends = found.data, found.starts, found.ends
+        if getattr(self.definition.model, "joins_bytes", False):
+            stand_in = np.isin(found.ids, [*self.definition.vocabulary.byte_ids])
+            starts, ends = _joined(starts, ends, stand_in, self.splitter.split(data, bounds).starts)
         characters = np.concatenate([np.zeros(1, np.int64), np.cumsum((data & 0xC0) != 0x80)])
         within = characters[np.minimum(starts + 1, data.shape[0])] - 1
         spans = zip(np.where(starts < ends, within, characters[starts]), characters[ends], strict=True)
@@ -524,11 +522,17 @@ class Tokenizer:
             allowed_special: see `encode`.
             as_text: see `encode`.
         """
-        text, cuts = buffers.checked(data, offsets)
-        text, segments = self._cut(text, cuts, self._wanted(allowed_special, as_text))
+        return self._located(data, offsets, self._wanted(allowed_special, as_text))[0]
+
+    def _located(
+        self, data: ArrayLike, offsets: ArrayLike, wanted: Wanted
+    ) -> tuple[LocatedBatch, NDArray[np.int64]]:
+        """Locate tokens; return also the bounds of the segments of the normalized text."""
+        text, segments = self._cut(*buffers.checked(data, offsets), wanted)
         ids, ends = self._encoder.run(text, segments, np.int64)
         text, bounds, starts, stops = self._encoder.locate(text, segments, ids)
-        return LocatedBatch(ids, ends[segments.documents], starts, stops, text, bounds[segments.documents])
+        documents = segments.documents
+        return LocatedBatch(ids, ends[documents], starts, stops, text, bounds[documents]), bounds
 
     def count_tokens(
         self, text: Text, *, allowed_special: AllowedSpecial = (), as_text: AsText = False
@@ -539,19 +543,24 @@ class Tokenizer:
             return len(short)
         return int(self.encode_batch([text], allowed_special=allowed_special, as_text=as_text).offsets[-1])
 
-    def normalize(self, text: Text) -> str:
-        """Return a text as it is encoded: normalized around its special and added tokens."""
+    def normalize(self, text: Text, *, allowed_special: AllowedSpecial = ()) -> str:
+        """Return a text as it is encoded: normalized around its added tokens.
+
+        Args:
+            text: see `encode`.
+            allowed_special: names of special tokens that are left as they are, or "all"; others are text.
+        """
         data, offsets = buffers.pack([text])
-        return self.normalize_buffers(data, offsets)[0].tobytes().decode()
+        return self.normalize_buffers(data, offsets, allowed_special=allowed_special)[0].tobytes().decode()
 
     def normalize_buffers(
-        self, data: ArrayLike, offsets: ArrayLike
+        self, data: ArrayLike, offsets: ArrayLike, *, allowed_special: AllowedSpecial = ()
     ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-        """Return documents as they are encoded: normalized around their special and added tokens."""
+        """Return documents as they are encoded; see `normalize`."""
         definition = self.definition
         if definition.normalizer.name is None and not (definition.absorbing or definition.normalized_tokens):
             return buffers.checked(data, offsets)
-        text, segments = self.normalized_segments(data, offsets)
+        text, segments = self.normalized_segments(data, offsets, allowed_special=allowed_special)
         return text, segments.bounds[segments.documents]
 
     def decode(self, ids: ArrayLike | Iterable[int], errors: str = "replace") -> str:
@@ -588,3 +597,13 @@ def _normalized(
 ) -> tuple[NDArray[np.uint8], Segments]:
     text, bounds = normalizer.buffers(text, segments.bounds, segments.kinds >= 0, segments.first)
     return text, replace(segments, bounds=bounds)
+
+
+def _joined(
+    starts: NDArray[np.int64], ends: NDArray[np.int64], chosen: NDArray[np.bool_], begins: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Give chosen tokens side by side in a pre-token one range; pre-tokens begin at `begins`."""
+    goes_on = chosen[1:] & chosen[:-1] & ~np.isin(starts[1:], begins)
+    first = np.flatnonzero(np.concatenate([np.ones(1, np.bool_), ~goes_on])[: len(starts)])
+    sizes = np.diff(np.append(first, len(starts)))
+    return np.repeat(starts[first], sizes), np.repeat(ends[first + sizes - 1], sizes)

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+import tempfile
 import unicodedata
 from collections.abc import Callable
 from pathlib import Path
@@ -399,6 +400,24 @@ def test_tokenizers_gives_the_same_ids(trained: Tokenizer, texts: list[str]) -> 
         ids = trained.encode(text, allowed_special="all")
         assert other.encode(text).ids == ids
         assert other.decode(ids, skip_special_tokens=False) == trained.decode(ids)
+
+
+@given(st.lists(st.sampled_from(["ab", "a", "b", "☃", "中国", "\n", " ", "é"]), max_size=8).map("".join))
+def test_bytes_of_unknown_characters_side_by_side_lie_where_tokenizers_has_them(text: str) -> None:
+    pieces = [("<unk>", 0.0), *((f"<0x{byte:02X}>", 0.0) for byte in range(256))]
+    pieces += [("▁", -3.0), ("a", -3.0), ("b", -3.1), ("ab", -2.0), ("é", -4.0)]
+    other = tokenizers.Tokenizer(tokenizers.models.Unigram(pieces, unk_id=0, byte_fallback=True))
+    other.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace(prepend_scheme="never")
+    steps = tokenizers.decoders
+    other.decoder = steps.Sequence(
+        [steps.Replace("▁", " "), steps.ByteFallback(), steps.Fuse(), steps.Strip(" ", 1, 0)]
+    )
+    other.add_special_tokens(["<unk>"])
+    with tempfile.TemporaryDirectory() as folder:
+        other.save(f"{folder}/tokenizer.json")
+        own = tokenizer.load(folder)
+    theirs = other.encode(text)
+    assert own.encode_with_offsets(text) == (theirs.ids, theirs.offsets)
 
 
 @pytest.fixture(scope="session")

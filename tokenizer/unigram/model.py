@@ -101,6 +101,11 @@ class UnigramModel:
         """The score of an unknown character: the least score of all ids, minus 10."""
         return self.rounded(float(self.scores.min()) - UNKNOWN_PENALTY)
 
+    @property
+    def joins_bytes(self) -> bool:
+        """Whether unknown characters that follow each other are one text, as to Hugging Face's tokenizers."""
+        return self.precision == "double" and bool(self.vocabulary.byte_ids)
+
     def rounded(self, score: float) -> float:
         """Return a score as it is kept: a 32-bit number where the precision is `single`."""
         return float(np.float32(score)) if self.precision == "single" else score
