@@ -82,9 +82,8 @@ def both(name: str, folder: Path) -> tuple[sentencepiece.SentencePieceProcessor,
 def test_ids_and_normalized_text_are_those_of_sentencepiece(name: str, tmp_path: Path) -> None:
     theirs, ours = both(name, tmp_path)
     assert ours.encode_batch(TEXTS, as_text=True).to_lists() == [theirs.encode(text) for text in TEXTS]
-    assert [ours.definition.normalizer.text(text) for text in TEXTS] == [
-        theirs.normalize(text) for text in TEXTS
-    ]
+    with_names = [*TEXTS, "<unk>", "x <unk><s> y</s>"]  # which are text in a text
+    assert [ours.normalize(text) for text in with_names] == [theirs.normalize(text) for text in with_names]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -149,6 +148,23 @@ def test_what_is_written_is_read_by_sentencepiece_and_by_us(name: str, tmp_path:
     theirs = sentencepiece.SentencePieceProcessor(model_file=str(written))
     assert [theirs.encode(text) for text in TEXTS] == ours.encode_batch(TEXTS, as_text=True).to_lists()
     assert theirs.id_to_piece(theirs.unk_id()) == ours.definition.model.unknown_token
+
+
+def test_the_tokens_around_texts_are_those_of_llama_or_of_the_settings_beside_it(tmp_path: Path) -> None:
+    theirs, ours = both("bpe, bytes", tmp_path)
+    ids = theirs.encode("fox")
+    assert ours.encode("fox", add_special_tokens=True) == theirs.encode("fox", add_bos=True)
+    assert ours.encode("fox", "fox", add_special_tokens=True) == [1, *ids, 1, *ids]
+    unigram, own = both("bytes", tmp_path)
+    assert own.encode("fox", add_special_tokens=True) == unigram.encode("fox")
+    for single, added in ((None, {}), ("<s> $A </s>", {"add_bos": True, "add_eos": True})):
+        other = ours.with_template(single, None if single is None else "<s> $A </s> <s> $B </s>")
+        other.save(tmp_path / "other", "sentencepiece")
+        read = tokenizer.load(tmp_path / "other")
+        assert read == other
+        assert read.encode("fox", add_special_tokens=True) == theirs.encode("fox", **added)
+    with pytest.raises(FormatError, match="no template but"):
+        ours.with_template("</s> $A").save(tmp_path, "sentencepiece")
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -17,5 +17,5 @@ FAMILY = Family(
         "gguf": "tokmill.tokenizer.char_bpe.gguf",
     },
     check_options=check_options,
-    revision=2,
+    revision=3,
 )

@@ -10,7 +10,7 @@ its type id, which is 0 by default: `[CLS] $A [SEP] $B:1 [SEP]:1`.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -71,6 +71,23 @@ class Template:
                 raise VocabularyError(
                     f"template: type id {part.type_id!r:.80} of {part.name!r:.200} must be from 0 to 2^31 - 1"
                 )
+
+    @classmethod
+    def around_each(cls, before: Sequence[str], after: Sequence[str], *, type_ids: bool = False) -> Self:
+        """Build the template that has the same special tokens around each of two texts.
+
+        Args:
+            before: the tokens before a text; with type ids before the first one only.
+            after: the tokens after a text.
+            type_ids: whether the second text has another type id.
+        """
+
+        def around(text: str, names: Sequence[str], type_id: int) -> tuple[Part, ...]:
+            begin, end = ([Part("special", name, type_id) for name in some] for some in (names, after))
+            return (*begin, Part("sequence", text, type_id), *end)
+
+        first, second = around("A", before, 0), around("B", [] if type_ids else before, int(type_ids))
+        return cls(first, (*first, *second))
 
     @property
     def names(self) -> list[str]:

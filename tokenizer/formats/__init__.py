@@ -64,8 +64,10 @@ WRITERS: dict[str, Writer] = {
 }
 """Formats by name."""
 
-_WITHOUT_ROLES = frozenset(WRITERS) - {"tokmill", "huggingface", "huggingface_exact", "bert"}
-"""Formats whose files hold neither all roles nor chat templates."""
+_WITHOUT_ROLES = frozenset(WRITERS) - {
+    *("tokmill", "huggingface", "huggingface_exact", "bert", "sentencepiece")
+}
+"""Formats whose files hold neither all roles nor chat templates, nor write them beside."""
 
 _WITH_SIDES = frozenset({"tokmill", "huggingface", "huggingface_exact"})
 """Formats that can say that tokens take white space, or that they are always found."""

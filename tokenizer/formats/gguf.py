@@ -9,12 +9,11 @@ Law: ids are those of the vocabulary's own library, which llama.cpp gives, too, 
 """
 
 import logging
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokmill.tokenizer.components.post_processors import Part, Template
+from tokmill.tokenizer.components.post_processors import Template
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.malformed import refuse_malformed
 from tokmill.tokenizer.formats.gguf_file import read_metadata
@@ -80,17 +79,10 @@ def _with_template(reading: Reading, section: Section) -> Definition:
                 "model anew"
             )
         names[role] = known[token]
-    return replace(reading.definition, post_processor=_template(reading, names))
-
-
-def _template(reading: Reading, names: Mapping[str, str]) -> Template:
-    def around(text: str, before: bool, type_id: int) -> tuple[Part, ...]:
-        begin = [Part("special", names[role], type_id) for role in reading.before if before]
-        end = [Part("special", names[role], type_id) for role in reading.after]
-        return (*begin, Part("sequence", text, type_id), *end)
-
-    second = around("B", before=not reading.type_ids, type_id=int(reading.type_ids))
-    return Template(around("A", before=True, type_id=0), (*around("A", before=True, type_id=0), *second))
+    before, after = ([names[role] for role in roles] for roles in (reading.before, reading.after))
+    return replace(
+        reading.definition, post_processor=Template.around_each(before, after, type_ids=reading.type_ids)
+    )
 
 
 def _with_roles(definition: Definition, reading: Reading, section: Section) -> Definition:

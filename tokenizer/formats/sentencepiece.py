@@ -5,20 +5,26 @@ users defined become pieces that are chosen before all others, and the bytes tha
 characters have the bytes themselves. The family whose models the file holds (`model_type`) makes the model,
 and says how text is cut before it.
 
+A file does not say which of these symbols are put around texts. `tokenizer_config.json` beside it may; else
+texts of BPE models, as Llama's and Mistral's, get their beginning, and those of others nothing.
+
 Law: ids are those of `sentencepiece`.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from tokmill.tokenizer.components.decoders import Decoder
+from tokmill.tokenizer.components.post_processors import Template
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.malformed import refuse_malformed
 from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved
-from tokmill.tokenizer.formats.files import read_file, write_file
+from tokmill.tokenizer.formats import transformers
+from tokmill.tokenizer.formats.files import read_file, read_json, write_file
 from tokmill.tokenizer.formats.model_file import (
     MODEL_TYPES,
     TRAINER_FIELDS,
@@ -36,6 +42,7 @@ from tokmill.tokenizer.pipeline.model import Model
 
 _ROLES = ("bos", "eos", "pad")
 """Found by the names of their pieces, as sentencepiece does; the ids in the settings decide nothing."""
+_BPE = next(number for number, name in MODEL_TYPES.items() if name == "bpe")
 _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
@@ -49,7 +56,29 @@ def read(path: Path, usage: Usage) -> Definition:
     if not usage.is_empty:
         raise FormatError(f"{path}: says itself how text is split and normalized; pass the path alone")
     with refuse_malformed(str(path)):
-        return file_definition(read_model(read_file(path), str(path)), str(path))
+        definition = file_definition(read_model(read_file(path), str(path)), str(path))
+        return replace(definition, post_processor=_template(definition, _settings(path.parent)))
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    file = folder / transformers.FILE_NAME
+    return read_json(file) if file.is_file() else {}
+
+
+def _template(definition: Definition, settings: Mapping[str, Any]) -> Template | None:
+    """Return the template of the tokens that settings put around texts."""
+    usual = {"bos": _part_of(definition).MODEL_TYPE == _BPE, "eos": False}
+    names = [
+        [definition.all_roles[role]]
+        if settings.get(f"add_{role}_token", usual[role]) and role in definition.all_roles
+        else []
+        for role in usual
+    ]
+    return Template.around_each(*names) if any(names) else None
+
+
+def _part_of(definition: Definition) -> Any:
+    return find_family(definition.family).format_module("sentencepiece")
 
 
 def file_definition(file: ModelFile, where: str) -> Definition:
@@ -148,20 +177,19 @@ def write(definition: Definition, folder: Path) -> list[Path]:
     """
     file = _model_file(definition)
     lines = (f"{piece.text}\t{piece.score:g}\n" for piece in file.pieces)
+    settings = _written_settings(definition)
+    beside = bool(settings or definition.roles or definition.chat_templates)
     return [
         write_file(folder / SENTENCEPIECE, write_model(file)),
         write_file(folder / SENTENCEPIECE_VOCAB, "".join(lines).encode()),
+        *(transformers.write(definition, folder, **settings) if beside else []),
     ]
 
 
 def _model_file(definition: Definition) -> ModelFile:
     model, normalizer = definition.model, definition.normalizer
-    part = find_family(definition.family).format_module("sentencepiece")
-    if (
-        not part.can_hold(model)
-        or not isinstance(normalizer, SentenceNormalizer)
-        or definition.post_processor is not None
-    ):
+    part = _part_of(definition)
+    if not part.can_hold(model) or not isinstance(normalizer, SentenceNormalizer):
         raise _refusal()
     file = ModelFile(
         _pieces(model, normalizer), _trainer(definition, part.MODEL_TYPE), _normalizer_fields(normalizer)
@@ -171,10 +199,24 @@ def _model_file(definition: Definition) -> ModelFile:
     return file
 
 
+def _written_settings(definition: Definition) -> dict[str, bool]:
+    """Return the settings that a reader needs to put the same tokens around texts; none for the usual ones.
+
+    Raises:
+        FormatError: no settings give this template.
+    """
+    for flags in ({}, *({"bos": bos, "eos": eos} for bos in (False, True) for eos in (False, True))):
+        settings = {f"add_{role}_token": adds for role, adds in flags.items()}
+        if _template(definition, settings) == definition.post_processor:
+            return settings
+    raise _refusal()
+
+
 def _refusal() -> FormatError:
     return FormatError(
         "format='sentencepiece' cannot express this tokenizer: it needs a model that was read from such a "
-        "file, without a template; use format='huggingface' or 'tokmill'"
+        "file, and no template but of the tokens that begin and end texts; use format='huggingface' or "
+        "'tokmill'"
     )
 
 

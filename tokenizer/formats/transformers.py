@@ -28,8 +28,8 @@ _OTHERS = "special_token_roles"
 logger = logging.getLogger(__name__)
 
 
-def write(definition: Definition, folder: Path) -> list[Path]:
-    """Write the files into a folder."""
+def write(definition: Definition, folder: Path, **more: bool) -> list[Path]:
+    """Write the files into a folder, with more settings."""
     content: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "clean_up_tokenization_spaces": False,
@@ -38,7 +38,7 @@ def write(definition: Definition, folder: Path) -> list[Path]:
     named = [name for name in definition.special_tokens if name not in content.values()]
     if named:
         content["additional_special_tokens"] = named
-    written = [write_json(folder / FILE_NAME, content | given_settings(definition))]
+    written = [write_json(folder / FILE_NAME, content | given_settings(definition) | more)]
     templates = definition.chat_templates
     if [*templates] == [DEFAULT_TEMPLATE]:
         text = templates[DEFAULT_TEMPLATE].encode()
