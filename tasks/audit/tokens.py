@@ -6,8 +6,9 @@ the marks of its family: ` the` for `▁the`, `ing` for `##ing`. Columns that do
     token_id          uint32
     token             binary   its bytes, marks included
     text              string   the same as one readable line
-    kind              string   the family's own (`byte`, `merge`, `piece`, …), or `special`, `reserved`,
-    `unknown` rank              int64    from 0: place of its merge, or, where pieces have scores, by score
+    kind              string   the family's own (`byte`, `merge`, `piece`, …), or `special`, `added`,
+    `reserved`, `unknown`
+    rank              int64    from 0: place of its merge, or, where pieces have scores, by score
     left, right       uint32   the tokens that its (first) merge joins
     num_bytes         uint32   of the surface
     num_chars         uint32   of the surface; NULL unless it is UTF-8

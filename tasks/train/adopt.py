@@ -104,4 +104,4 @@ def _chosen(path: Path, file_format: str) -> Path:
     )
 
 
-ADOPT = Stage(verb="adopt", task="adopt", kind="tokenizer", version=5, params=AdoptParams, run=run)
+ADOPT = Stage(verb="adopt", task="adopt", kind="tokenizer", version=6, params=AdoptParams, run=run)

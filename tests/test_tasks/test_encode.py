@@ -18,6 +18,7 @@ from tokmill.tasks.store import Store
 from tokmill.tasks.usage.stage import USAGE, UsageParams
 from tokmill.tasks.usage.stage import run as usage
 from tokmill.tasks.usage.summary import read_summary
+from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.errors import SpecialTokenError
 
 DOCUMENTS = {
@@ -93,6 +94,20 @@ def test_a_special_token_in_a_text_is_named_with_its_file_and_row(tmp_path, text
         run_shard(
             EncodeParams(special_tokens_in_text="raise"), out=tmp_path, tokenizer=published, shard=shard
         )
+
+
+@pytest.mark.parametrize("policy", ["as_text", "allowed", "raise"])
+def test_added_tokens_are_found_whatever_special_ones_are(tmp_path, text_corpus, policy):
+    spec = tokenizer.train(DOCUMENTS["en"], vocab_size=262, special_tokens=[END]).spec()
+    grown = spec | {"added_tokens": {"<think>": 262, "the": 263}, "version": 3}
+    tok = Tokenizer.from_spec(grown)
+    publish_tokenizer(tok, tmp_path, exports=False)
+    (shard,) = text_corpus({"en": ["<think>the hat", "the<think><think>"]}).shard_values
+    (tmp_path / "shard").mkdir()
+    params = EncodeParams(special_tokens_in_text=policy, end_of_document="<think>")
+    run_shard(params, out=tmp_path / "shard", tokenizer=tmp_path, shard=shard)
+    tokens = EncodedShard.open(tmp_path / "shard").tokens.tolist()
+    assert tokens == [262, 263, *tok.encode(" hat"), 262, 263, 262, 262, 262]
 
 
 def test_shards_of_another_vocabulary_are_refused(tmp_path, encoded):

@@ -141,6 +141,21 @@ def test_what_a_special_token_is_merged_from_stays() -> None:
         trimmed(tok, np.zeros(259, np.uint64), 257)
 
 
+def test_added_tokens_stay_and_are_no_part_of_terms(trained: Tokenizer) -> None:
+    added = {"<think>": trained.vocab_size, "the": trained.vocab[b"the"]}
+    tok = Tokenizer.from_spec(trained.spec() | {"added_tokens": added, "version": 3})
+    counts = np.zeros(tok.vocab_size, np.uint64)
+    small = trimmed(tok, counts, 256 + len(tok.special_tokens) + 2 + 2).tokenizer
+    grown = extended(small, check_terms(small, ["foxglove"], "both")[0]).tokenizer
+    for changed in (small, grown):
+        assert [*changed.added_tokens] == ["<think>", "the"]
+        assert changed.encode("<think>the") == [*changed.added_tokens.values()]
+    skipped = check_terms(tok, ["a<think>b"], "both")[1]
+    assert {one.reason for one in skipped} == {
+        "it holds the added token '<think>', at which text is cut first"
+    }
+
+
 def test_holes_are_closed() -> None:
     vocab = {bytes([byte]): byte for byte in range(256)} | {b"ab": 300, b"abc": 310}
     tok = Tokenizer.from_vocab(vocab, [(b"a", b"b"), (b"ab", b"c")])

@@ -142,9 +142,10 @@ def _check_ids(vocabulary: Vocabulary, ids: dict[str, int], where: str) -> None:
 
 def _of_model(added: Sequence[str], model: dict[str, Any]) -> set[str]:
     """Return the added tokens that the model knows; BPE knows single characters, and what is merged."""
-    vocab, unknown = model["vocab"], model.get("unk_token")
-    pieces = {piece for piece, _ in vocab} if isinstance(vocab, list) else vocab.keys()
-    known = pieces & {*added} - {vocab[model["unk_id"]][0] if model.get("unk_id") is not None else unknown}
+    vocab, unknown = model["vocab"], model.get("unk_id")
+    if isinstance(vocab, list):
+        return {*added} & {piece for i, (piece, _) in enumerate(vocab) if i != unknown}
+    known: set[str] = vocab.keys() & {*added} - {model.get("unk_token")}
     if not known or "merges" not in model:
         return known
     pairs = [merge.split(" ") if isinstance(merge, str) else merge for merge in model["merges"]]
