@@ -5,11 +5,20 @@ unigram (`unigram.sampling`). The other families have one segmentation of each t
 """
 
 import importlib
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
+from typing import Any
 
+import numpy as np
+
+from tokmill.tokenizer.components.normalizers import Normalizer
+from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.buffers import EncodedBatch, Texts
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.tokenizer import Tokenizer
 
 _STRENGTHS = MappingProxyType(
     {"byte_bpe": "dropout", "char_bpe": "dropout", "word_bpe": "dropout", "unigram": "alpha"}
@@ -26,8 +35,9 @@ def sample_batch(
 ) -> EncodedBatch:
     """Encode texts by random segmentations.
 
-    The draw depends on the seed, the pre-token and its number in its text: neither on the other texts nor on
-    how they are batched, and equal texts are cut alike. So take another seed for every epoch.
+    The draw depends on the seed, the pre-token and its number in its text (between added tokens): neither on
+    the other texts nor on how they are batched, and equal texts are cut alike. So take another seed for every
+    epoch.
 
     Args:
         definition: of a tokenizer (`Tokenizer.definition`).
@@ -56,5 +66,24 @@ def sample_batch(
             f"use e.g. {strength}=0.1"
         )
     module = importlib.import_module(f"tokmill.tokenizer.{family}.sampling")
-    drawn: EncodedBatch = module.sample_batch(definition, texts, **given, seed=seed)
-    return drawn
+    draw = partial(module.sample_batch, **given, seed=seed)
+    return _draw_around_added(definition, texts, draw) if definition.added_tokens else draw(definition, texts)
+
+
+def _draw_around_added(
+    definition: Definition, texts: Texts, draw: Callable[[Definition, Texts], EncodedBatch]
+) -> EncodedBatch:
+    """Draw segmentations of the texts between added tokens, which have one."""
+    data, segments = Tokenizer(definition).normalized_segments(*buffers.pack(texts))
+    is_text = segments.kinds < 0
+    parts = [
+        part for part, drawn in zip(buffers.unpack(data, segments.bounds), is_text, strict=True) if drawn
+    ]
+    nothing: Any = {"added_tokens": (), "normalized_tokens": (), "absorbing": {}, "normalizer": Normalizer()}
+    found = draw(replace(definition, **nothing), parts)
+    lengths = np.ones(is_text.shape[0], np.int64)
+    lengths[is_text] = np.diff(found.offsets)
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    ids = np.repeat(segments.kinds, lengths).astype(found.ids.dtype)
+    ids[np.repeat(is_text, lengths)] = found.ids
+    return EncodedBatch(ids, offsets[segments.documents])

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer as Theirs
 from tests.test_tokenizer.conftest import TRAINING_TEXTS
 from tokmill import tokenizer
 from tokmill.tasks.audit.tokens import describe_tokens
-from tokmill.tokenizer import FormatError, SpecialTokenError, Tokenizer, TokenizerError, attestation
+from tokmill.tokenizer import FormatError, SpecialTokenError, Tokenizer, attestation
 from tokmill.tokenizer.components.specials import CHUNK_BYTES
 from tokmill.tokenizer.sampling import sample_batch
 from tokmill.tokenizer.streaming import _ROOM
@@ -123,8 +123,21 @@ def test_files_keep_both_kinds_apart(name: str, tmp_path: Path) -> None:
     attestation.check(ours, attestation.make(ours))
     with pytest.raises(FormatError, match="cannot express"):
         ours.save(tmp_path, "tiktoken")
-    with pytest.raises(TokenizerError, match="always become their tokens"):
-        sample_batch(ours.definition, ["a"], dropout=0.5)
+
+
+@pytest.mark.parametrize("name", [*NORMALIZERS, *MARKED])
+@given(texts=st.lists(texts, max_size=3), dropout=st.sampled_from([0.0, 0.5]))
+def test_segmentations_are_drawn_around_added_tokens(name: str, texts: list[str], dropout: float) -> None:
+    _, ours = both(name)
+    found, whole = (
+        sample_batch(ours.definition, texts, dropout=dropout),
+        ours.encode_batch(texts, as_text=True),
+    )
+    added = {*ours.added_tokens.values()}
+    for ids, expected in zip(found, whole, strict=True):
+        assert ours.decode(ids) == ours.decode(expected)
+        assert [i for i in ids if i in added] == [i for i in expected if i in added]
+        assert dropout or ids.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("name", [*NORMALIZERS, *MARKED])

@@ -35,7 +35,7 @@ def cut_texts(definition: Definition, texts: Texts) -> tuple[NDArray[np.uint8], 
     if definition.added_tokens:
         raise TokenizerError(
             f"sample: texts such as {definition.added_tokens[0]!r:.80} always become their tokens, for which "
-            "segmentations cannot be drawn; use encode_batch"
+            "segmentations cannot be drawn here; use sampling.sample_batch"
         )
     data, bounds = buffers.pack(texts)
     data, bounds = definition.normalizer.buffers(data, bounds)
