@@ -85,6 +85,7 @@ def run(params: AdoptParams, *, out: Path, file: str | Path) -> Outcome:
             "vocab_size": tokenizer.vocab_size,
             **tokenizer.definition.model.figures(),
             "num_special_tokens": len(tokenizer.special_tokens),
+            **({"num_added_tokens": len(tokenizer.added_tokens)} if tokenizer.added_tokens else {}),
             "exports": ", ".join(exports),
             "unicode_tables": "{version} ({tables})".format(**tokenizer.splitter.unicode),
         }

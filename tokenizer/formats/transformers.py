@@ -78,7 +78,7 @@ def with_settings(definition: Definition, folder: Path) -> Definition:
         found = _read_roles(named) | _read_roles(config) | _read_others(config.get(_OTHERS))
         templates = _read_templates(config.get("chat_template"))
     templates |= _read_jinja(folder)
-    missing = [name for name in found.values() if name is not None and name not in definition.special_tokens]
+    missing = [name for name in found.values() if name is not None and name not in definition.named_tokens]
     if missing:
         logger.warning(
             "%s: names %.80r, which is no special token of the vocabulary; its role is left out",
