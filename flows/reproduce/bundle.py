@@ -7,7 +7,8 @@
     inputs/<digest>                the inputs themselves, on request
 
 The same content gives the same bytes: names are sorted, and times are left out. What is read from a bundle is
-checked: records have their own digests, and inputs are compared with theirs.
+checked: names (`tasks.store.names`), records by their own digests, and inputs by theirs. Since nothing is
+compressed, what is unpacked takes no more room than the bundle.
 """
 
 import shutil
@@ -30,6 +31,7 @@ from tokmill.tasks.remote.objects import download, stat
 from tokmill.tasks.store import FileDigests, digest_file
 from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.layout import PREFIX_CHARS
+from tokmill.tasks.store.names import Digest, InsidePath, check_path, inside
 from tokmill.tasks.store.record import Record, encode_record, parse_record
 from tokmill.tasks.store.runs import Run
 
@@ -37,6 +39,7 @@ FORMAT = 1
 _ABOUT, _RUN, _PROFILE, _PACKAGES = "bundle.json", "run.json", "profile.toml", "requirements.txt"
 _MOMENT = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip file can say
 _BLOCK = 1 << 20
+_MOST_BYTES = 256 << 20  # of a part that is read into memory
 
 
 class BundledInput(BaseModel):
@@ -44,8 +47,8 @@ class BundledInput(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    digest: str
-    name: str
+    digest: Digest
+    name: InsidePath
     source: str = ""
     origin: str = ""
     included: bool = False
@@ -103,6 +106,7 @@ def write_bundle(subject: Subject, file: Path, *, with_inputs: bool, look_in: Se
 
 def _bundled(one: Wanted, included: bool) -> BundledInput:
     origin = one.entry.origin or ""
+    check_path(one.name, f"bundle: the name of {one.said},")
     return BundledInput(digest=one.digest, name=one.name, source=one.source, origin=origin, included=included)
 
 
@@ -206,25 +210,48 @@ def open_bundle(file: Path, folder: Path) -> Bundle:
 
     Raises:
         UsageError: it is no bundle, or a newer tokmill wrote it.
-        StoreError: it is damaged.
+        StoreError: it is damaged, is larger than it says, or names what lies elsewhere; or the disk is full.
     """
     try:
-        with zipfile.ZipFile(file) as archive:
+        with zipfile.ZipFile(file) as archive, reported_as(f"bundle {file} cannot be unpacked"):
+            _check_size(archive, file)
             about = _about(archive, file)
             records = [_record(archive, name) for name in archive.namelist() if name.startswith("records/")]
-            run = Run.model_validate_json(archive.read(_RUN)) if _RUN in archive.namelist() else None
+            run = Run.model_validate_json(_read(archive, _RUN)) if _RUN in archive.namelist() else None
             inputs = {one.digest: _unpacked(archive, one, folder) for one in about.inputs if one.included}
-    except (zipfile.BadZipFile, KeyError, ValidationError) as error:
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise StoreError(f"bundle {file} is damaged: {field}: {first['msg']}; copy it again") from error
+    except (zipfile.BadZipFile, KeyError) as error:
         raise StoreError(f"bundle {file} is damaged: {error}; copy it again") from error
     known = BundledRecords({(record.kind, record.fingerprint): record for record in records})
     targets = [known.record(kind, fingerprint) for kind, fingerprint in about.targets]
     return Bundle(about, Subject(about.subject, known, targets, run), inputs)
 
 
+def _check_size(archive: zipfile.ZipFile, file: Path) -> None:
+    """Refuse an archive whose parts take more room than it has."""
+    parts = archive.infolist()
+    if any(part.compress_type != zipfile.ZIP_STORED or part.flag_bits & 1 for part in parts):
+        raise StoreError(f"bundle {file} has compressed or encrypted parts; `tokmill bundle` writes none")
+    unpacked, size = sum(part.file_size for part in parts), file.stat().st_size
+    if unpacked > size:
+        raise StoreError(f"bundle {file} has {size:,} bytes, and {unpacked:,} unpacked; copy it again")
+
+
+def _read(archive: zipfile.ZipFile, name: str) -> bytes:
+    """Read a part that is kept in memory."""
+    size = archive.getinfo(name).file_size
+    if size > _MOST_BYTES:
+        raise StoreError(f"bundle: {name} has {size:,} bytes, and may have {_MOST_BYTES:,}")
+    return archive.read(name)
+
+
 def _about(archive: zipfile.ZipFile, file: Path) -> About:
     if _ABOUT not in archive.namelist():
         raise UsageError(f"{file} is no bundle: it has no {_ABOUT}; `tokmill bundle` writes one")
-    about = About.model_validate_json(archive.read(_ABOUT))
+    about = About.model_validate_json(_read(archive, _ABOUT))
     if about.format > FORMAT:
         raise UsageError(
             f"{file}: format={about.format} is newer than {FORMAT}, the newest that this tokmill reads; use "
@@ -234,29 +261,26 @@ def _about(archive: zipfile.ZipFile, file: Path) -> About:
 
 
 def _record(archive: zipfile.ZipFile, name: str) -> Record:
-    return parse_record(Path(name), archive.read(name))
+    return parse_record(Path(name), _read(archive, name))
 
 
 def _unpacked(archive: zipfile.ZipFile, one: BundledInput, folder: Path) -> Path:
     """Unpack an input; what is there from an earlier attempt is unpacked again only if it is not whole."""
     name = f"inputs/{one.digest}"
     members = [member for member in archive.namelist() if member == name or member.startswith(f"{name}/")]
+    target = folder / one.digest / one.name.rpartition("/")[2]
     if members == [name]:
-        target = folder / one.digest / one.name.rpartition("/")[2]
         if not target.exists() or digest_file(target) != one.digest:
             _copy(archive, name, target)
         if digest_file(target) != one.digest:
             raise StoreError(f"bundle: input {one.name} is not what was bundled; copy the bundle again")
         return target
-    root = folder / one.digest / one.name.rpartition("/")[2]
     for member in members:
-        _copy(archive, member, root / Path(member).relative_to(name))
-    return root
+        _copy(archive, member, inside(target, member[len(name) + 1 :], f"bundle: a file of input {one.name}"))
+    return target
 
 
 def _copy(archive: zipfile.ZipFile, member: str, target: Path) -> None:
-    if ".." in target.parts:
-        raise StoreError(f"bundle: {member} leads out of its folder; it was not written by tokmill")
     target.parent.mkdir(parents=True, exist_ok=True)
     with archive.open(member) as given, target.open("wb") as out:
         shutil.copyfileobj(given, out, _BLOCK)

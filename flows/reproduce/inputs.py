@@ -17,13 +17,15 @@ from typing import Any
 from tokmill.flows.errors import UsageError
 from tokmill.flows.reproduce.known import CORPUS
 from tokmill.flows.run.sources import remote_tokenizer, tokenizer_at
-from tokmill.tasks.core.errors import TaskError
+from tokmill.tasks.core.errors import StoreError, TaskError
 from tokmill.tasks.formats.corpus import MANIFEST_FILE, Corpus
 from tokmill.tasks.formats.text.resolving import origin_digest
 from tokmill.tasks.remote.location import Location, RemoteFile, is_remote, located
 from tokmill.tasks.remote.objects import download, listed, stat
 from tokmill.tasks.remote.streaming import tag_of
 from tokmill.tasks.store import FileDigests
+from tokmill.tasks.store.durable import reported_as
+from tokmill.tasks.store.names import check_path, inside, is_fingerprint, shortened
 from tokmill.tasks.store.record import InputEntry, Record
 from tokmill.tokenizer.core.errors import TokenizerError
 
@@ -61,6 +63,9 @@ def wanted(record: Record, place: Path | None) -> Iterator[Wanted]:
     Args:
         record: of the artifact.
         place: its folder, if it is there: an earlier record does not say which files a corpus was made from.
+
+    Raises:
+        StoreError: the record has something else in the place of a digest.
     """
     files = [entry for entry in record.inputs if entry.kind is None and entry.origin]
     earlier = _listed(place) if place and any(entry.about is None for entry in files) else {}
@@ -69,7 +74,12 @@ def wanted(record: Record, place: Path | None) -> Iterator[Wanted]:
         assert entry.origin is not None
         name = str(about.get("name") or entry.origin.rstrip("/").rpartition("/")[2])
         digest, source = str(about.get("digest", entry.digest)), str(about.get("source", ""))
-        yield Wanted(record, entry, digest, name, source, about.get("size"))
+        if not is_fingerprint(digest):
+            raise StoreError(
+                f"{record.reference}: input {name} has digest {shortened(digest)}, which is none"
+            )
+        size = about.get("size")
+        yield Wanted(record, entry, digest, name, source, size if isinstance(size, int) else None)
 
 
 def is_undescribed(one: Wanted) -> bool:
@@ -138,6 +148,8 @@ class Finder:
             return tokenizer_at(place, self.digests).digest
         if isinstance(place, RemoteFile):
             return remote_tokenizer(place.url, self.digests).digest
+        if isinstance(place, Path) and not place.is_file():  # a record may name a FIFO, or an endless device
+            return ""
         return self.digests.digest_at(place)
 
     def _exists(self, place: Location) -> bool:
@@ -187,19 +199,21 @@ def arranged(found: Sequence[tuple[Wanted, Location]], folder: Path) -> dict[str
         if len(common) == 1 and all(_has_name(place, one.name) for one, place in its):
             roots[source] = common.pop()
         else:
-            roots[source] = str(_linked(its, folder / source))
+            roots[source] = str(_linked(its, inside(folder, source, "source")))
     return roots
 
 
 def _linked(its: Sequence[tuple[Wanted, Location]], folder: Path) -> Path:
     for one, place in its:
-        link = folder / one.name
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.unlink(missing_ok=True)
-        if isinstance(place, Path):
-            link.symlink_to(place.resolve())
-        else:
-            download(place.url, link, stat(place.url).num_bytes)
+        above, _, last = check_path(one.name, f"source {one.source}: file").rpartition("/")
+        link = (inside(folder, above, f"source {one.source}: folder") if above else folder) / last
+        with reported_as(f"source {one.source}: {link} cannot be made"):
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.unlink(missing_ok=True)
+            if isinstance(place, Path):
+                link.symlink_to(place.resolve())
+            else:
+                download(place.url, link, stat(place.url).num_bytes)
     return folder.absolute()
 
 

@@ -40,7 +40,7 @@ from tokmill.tasks.formats.files.parquet import read_parquet
 from tokmill.tasks.formats.text.documents import DocumentBatch, Ints
 from tokmill.tasks.formats.text.selection import CorpusPart, Selection
 from tokmill.tasks.formats.text.shard import FileSegment, Shard, read_shard
-from tokmill.tasks.formats.text.sources import ReadOptions, nearest
+from tokmill.tasks.formats.text.sources import ReadOptions, SourceName, nearest
 
 __all__ = [
     "Corpus",
@@ -102,7 +102,7 @@ class CorpusSource(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str
+    name: SourceName
     options: ReadOptions
     stats: SourceStats
 

@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.manifests import read_model, readable
+from tokmill.tasks.formats.text.sources import SourceName
 from tokmill.tokenizer.sentences.options import SentenceText
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class CountedSource(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    source: str
+    source: SourceName
     statistics: CountsStatistics
 
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from tokmill.tasks.core.errors import SourceError
+
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 _FILE = "file://"
 
@@ -58,6 +60,12 @@ def located(text: str | Path) -> Location:
 
 
 def below(root: str | Path, name: str) -> Location:
-    """Return the file with a name that is relative to a root, which is a folder or a URL."""
+    """Return the file with a name that is relative to a root, which is a folder or a URL.
+
+    Raises:
+        SourceError: the name leads out of the root, which no name of a corpus that was ingested does.
+    """
+    if name.startswith("/") or ".." in name.split("/") or "\0" in name:
+        raise SourceError(f"{name[:100]!r} leads out of {root}: no tokmill wrote the corpus that lists it")
     given = str(root)
     return RemoteFile(f"{given.rstrip('/')}/{name}") if is_remote(given) else local_path(given) / name

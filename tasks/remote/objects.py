@@ -107,9 +107,11 @@ def download(url: str, path: Path, num_bytes: int) -> None:
     """Write an object of a known size to a new local file, in ranges that are each tried again.
 
     Raises:
-        ChangedError: the object was replaced meanwhile.
+        ChangedError: the object was replaced meanwhile, or has another size.
     """
     service = service_of(url)
+    if not 0 < num_bytes <= RANGE_BYTES and stat(url).num_bytes != num_bytes:  # before it fills the disk
+        raise ChangedError(errno.ESTALE, f"the object does not have {num_bytes} bytes", url)
     first, etag = persevering(lambda: service.get(url, 0, min(num_bytes, RANGE_BYTES) or None, ""), url)
     with path.open("xb") as file:
         file.write(first)

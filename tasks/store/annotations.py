@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.store.names import RunId
 from tokmill.tasks.store.provenance import Moment, user_name, utc_now
 from tokmill.tasks.store.storage import STORAGE
 
@@ -55,7 +56,7 @@ class Remark(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    run_id: str
+    run_id: RunId
     action: Action
     text: Annotated[str, Field(min_length=1, max_length=_MOST_CHARS)]
     moment: Moment

@@ -18,23 +18,16 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
-    StringConstraints,
     model_serializer,
 )
 
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.remote.services import Info
 from tokmill.tasks.store.canonical import canonical_json
+from tokmill.tasks.store.names import Digest, InsidePath
 
 DIGEST_BYTES = 32
 _BLOCK_BYTES = 1 << 20
-_PART = r"([^/\x00.][^/\x00]*|\.[^/\x00.][^/\x00]*|\.\.[^/\x00]+)"
-
-Digest: TypeAlias = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-"""A digest or a fingerprint."""
-
-InsidePath: TypeAlias = Annotated[str, StringConstraints(pattern=rf"^{_PART}(/{_PART})*$")]
-"""A relative posix path that stays inside: no part of it is empty, `.` or `..`."""
 
 ByteCount: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
 """A size that a file can have."""

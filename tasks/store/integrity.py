@@ -123,6 +123,17 @@ def _entries(directory: Path, _changed: int) -> Mapping[str, FileEntry]:
     return {entry.path: entry for entry in read_record(directory).files}
 
 
+def check_regular(directory: Path, record: Record) -> None:
+    """Raise StoreError if a file of an artifact is a link, or is reached through one."""
+    outside = _links(directory, {_folder(entry) for entry in record.files})
+    for entry in record.files:
+        if _folder(entry) in outside or (directory / entry.path).is_symlink():
+            raise StoreError(
+                f"{record.reference}: {entry.path} is a link, or is reached through one; an artifact holds "
+                "folders and regular files only: remove it, and get it again"
+            )
+
+
 def _folder(entry: FileEntry) -> str:
     return entry.path.rpartition("/")[0]
 

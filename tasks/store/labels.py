@@ -17,15 +17,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tokmill.tasks.store.durable import reported_as
-from tokmill.tasks.store.layout import (
-    RECORD_FILE,
-    Layout,
-    check_alias,
-    check_kind,
-    check_label,
-    check_name,
-    is_label,
-)
+from tokmill.tasks.store.layout import RECORD_FILE, Layout
+from tokmill.tasks.store.names import check_alias, check_label, is_alias, is_kind, is_label, is_name
 from tokmill.tasks.store.storage import STORAGE
 
 LABELS = "labels"
@@ -51,7 +44,8 @@ class Names:
         )
 
     def label_path(self, kind: str, name: str, label: str) -> Path:
-        """Return the file of a label."""
+        """Return the file of a label; raises StoreError for a malformed name or label."""
+        check_label(label)
         return self._layout.names(LABELS, kind, name) / f"{_MARK}{label}"
 
     def reserve(self, kind: str, name: str, fingerprint: str, *, note: bool = True) -> str:
@@ -60,8 +54,6 @@ class Names:
         With `note`, the catalog looks for it (`note_labels`), which it does anyway if the artifact is
         published next.
         """
-        check_kind(kind)
-        check_name(name)
         folder = self._layout.names(LABELS, kind, name)
         while True:
             known = self.find(kind, name, fingerprint)
@@ -104,12 +96,12 @@ class Names:
 
     def aliases(self, kind: str, name: str) -> dict[str, str]:
         """Return alias → fingerprint of (kind, name), sorted."""
-        return dict(sorted(_read_names(self._layout.names(ALIASES, kind, name)).items()))
+        given = _read_names(self._layout.names(ALIASES, kind, name))
+        return {alias: given[alias] for alias in sorted(given) if is_alias(alias)}
 
     def tag(self, kind: str, name: str, alias: str, fingerprint: str) -> Path:
         """Point `alias` at `fingerprint`, even if it pointed elsewhere before; return the alias's file."""
         check_alias(alias)
-        check_name(name)
         path = self._layout.names(ALIASES, kind, name) / f"{_MARK}{alias}"
         with reported_as(f"alias {kind}/{name}@{alias} cannot be written"):
             STORAGE.replace(path, _encode(fingerprint))
@@ -121,7 +113,6 @@ class Names:
         Of two that do so at once, on machines of which neither has listed the other's, one succeeds.
         """
         check_alias(alias)
-        check_name(name)
         path = self._layout.names(ALIASES, kind, name) / f"{_MARK}{alias}"
         with reported_as(f"alias {kind}/{name}@{alias} cannot be written"):
             try:
@@ -133,7 +124,8 @@ class Names:
     def references(self) -> list[str]:
         """Return every `kind/name` that has a label, sorted."""
         tree = self._layout.root / LABELS
-        return sorted({path.parent.relative_to(tree).as_posix() for path in named_files(tree)})
+        found = {path.parent.relative_to(tree).as_posix().partition("/") for path in named_files(tree)}
+        return sorted(f"{kind}/{name}" for kind, _, name in found if is_kind(kind) and is_name(name))
 
     def _exists(self, kind: str, fingerprint: str) -> bool:
         return bool(fingerprint) and STORAGE.is_file(self._layout.artifact(kind, fingerprint) / RECORD_FILE)

@@ -1,4 +1,4 @@
-"""The paths in a store, and the grammar of kinds, names, labels and aliases.
+"""The paths in a store; `tasks.store.names` has the grammar of kinds, names, labels and aliases.
 
     <store>/<kind>/<fingerprint[:16]>/         a published artifact: its files and record.json
     <store>/labels/<kind>/<name>/@v1           a version label: holds its artifact's fingerprint
@@ -24,25 +24,14 @@ from pathlib import Path
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store.mirrors import url_of
+from tokmill.tasks.store.names import check_kind, check_name, is_fingerprint, is_kind
 from tokmill.tasks.store.storage import STORAGE
 
 PREFIX_CHARS = 16
 RECORD_FILE = "record.json"
 DEFAULT_STORE = "tokmill-store"
-RESERVED_KINDS = frozenset({
-    "labels", "aliases", "runs", "annotations", "leases", "telling", "damaged", "removed",
-})  # fmt: skip
 
-KIND_PATTERN = r"[a-z][a-z0-9_]{0,99}"
-NAME_PATTERN = r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}(/[A-Za-z0-9][A-Za-z0-9_.+-]{0,199})*"
-LABEL_PATTERN = r"v[1-9][0-9]{0,14}"
-
-_KIND = re.compile(KIND_PATTERN)
-_NAME = re.compile(NAME_PATTERN)
 _PREFIX = re.compile(rf"[0-9a-f]{{{PREFIX_CHARS}}}")
-_ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
-_LABEL = re.compile(LABEL_PATTERN)
-_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -132,7 +121,13 @@ class Layout:
         return self.locks / "catalog.lock"
 
     def names(self, tree: str, kind: str, name: str) -> Path:
-        """The folder of the labels or aliases (`tree`) of one (kind, name)."""
+        """The folder of the labels or aliases (`tree`) of one (kind, name).
+
+        Raises:
+            StoreError: `kind` or `name` is malformed, and could lead out of the store.
+        """
+        check_kind(kind)
+        check_name(name)
         return self.root / tree / kind / name
 
     def artifact(self, kind: str, fingerprint: str) -> Path:
@@ -149,7 +144,7 @@ class Layout:
     def kinds(self) -> list[str]:
         """Kinds that the store has a folder for, sorted."""
         folders = (entry.name for entry in STORAGE.entries(self.root) if entry.is_dir())
-        return sorted(name for name in folders if _KIND.fullmatch(name) and name not in RESERVED_KINDS)
+        return sorted(filter(is_kind, folders))
 
     def artifacts(self) -> Iterator[Path]:
         """Directories of published artifacts (those with a record), sorted by kind and fingerprint prefix."""
@@ -162,52 +157,9 @@ class Layout:
             yield from (self.root / kind / name for name in sorted(names) if _PREFIX.fullmatch(name))
 
 
-def check_kind(kind: str) -> None:
-    """Raise StoreError unless `kind` can be a kind of artifacts."""
-    if not _KIND.fullmatch(kind) or kind in RESERVED_KINDS:
-        raise StoreError(
-            f"kind {kind!r} cannot be used: kinds match {_KIND.pattern} and are not {sorted(RESERVED_KINDS)}"
-        )
-
-
-def check_name(name: str) -> None:
-    """Raise StoreError unless `name` can be an artifact's name."""
-    if not _NAME.fullmatch(name):
-        raise StoreError(
-            f"name {name!r} cannot be used: its parts, separated by '/', start with a letter or digit and "
-            "hold letters, digits, '_', '.', '+' and '-' only"
-        )
-
-
-def check_label(label: str) -> None:
-    """Raise StoreError unless `label` is a version label."""
-    if not is_label(label):
-        raise StoreError(f"{label!r} is not a version label; labels are v1, v2, …")
-
-
-def check_alias(alias: str) -> None:
-    """Raise StoreError unless `alias` can be given to an artifact."""
-    if alias == "latest" or is_label(alias):
-        raise StoreError(
-            f"alias {alias!r} is the store's own: 'latest' and v1, v2, … are assigned; use e.g. 'prod'"
-        )
-    if not _ALIAS.fullmatch(alias):
-        raise StoreError(f"alias {alias!r} cannot be used: it must match {_ALIAS.pattern}, e.g. 'prod'")
-
-
-def is_fingerprint(text: str) -> bool:
-    """Whether `text` is a fingerprint: 64 hexadecimal digits."""
-    return _FINGERPRINT.fullmatch(text) is not None
-
-
 def is_prefix(text: str) -> bool:
     """Whether `text` can be the name of an artifact's directory: the first digits of a fingerprint."""
     return _PREFIX.fullmatch(text) is not None
-
-
-def is_label(text: str) -> bool:
-    """Whether `text` is a version label such as v1."""
-    return _LABEL.fullmatch(text) is not None
 
 
 def printable(path: Path | str) -> str:

@@ -9,6 +9,7 @@ may be stale by a few seconds, or by twenty times what it takes to list, whichev
 - `distrust` makes every missing name be asked for: whoever holds an artifact's lock must not overlook it.
 """
 
+import logging
 import threading
 import time
 from collections import defaultdict
@@ -20,7 +21,10 @@ from tokmill.tasks import remote
 from tokmill.tasks.core.errors import MachineError, RemoteError, StoreError
 from tokmill.tasks.remote import Info, UnreachableError
 from tokmill.tasks.store.durable import reported_as
+from tokmill.tasks.store.names import broken_rule, shortened
 
+_LOG = logging.getLogger(__name__)
+_SAID = set[str]()
 _FRESH_SECONDS = 10.0
 _LISTINGS_PER_AGE = 20
 _LONG_SECONDS = 1.0
@@ -72,13 +76,15 @@ class Unlisted:
         url = remote.joined(self._url, folder)
         with reported_as(f"{url} cannot be listed"), answering(url):
             found = list(remote.listed(url, recursive=False))
-        return {info.url.rpartition("/")[2]: info.is_folder for info in found}
+        names = {info.url.rpartition("/")[2]: info.is_folder for info in found}
+        return {name: names[name] for name in names if is_usable(name, url)}
 
     def below(self, folder: str) -> Iterator[str]:
         """Ask the service."""
         url = remote.joined(self._url, folder)
         with reported_as(f"{url} cannot be listed"), answering(url):
-            yield from (info.url[len(self._url) + 1 :] for info in remote.listed(url))
+            names = (info.url[len(self._url) + 1 :] for info in remote.listed(url))
+            yield from (name for name in names if is_usable(name, self._url))
 
     def changed(self, name: str, *, there: bool) -> None:
         """Do nothing: the service knows."""
@@ -179,6 +185,8 @@ class Listing:
         with reported_as(f"{self._url} cannot be listed"), answering(self._url):
             for info in remote.listed(self._url):
                 name = info.url[start:]
+                if not is_usable(name, self._url):
+                    continue
                 self._note(infos, below, name, there=True)
                 infos[name] = info
         self._changes = [change for change in self._changes if change[0] >= began]
@@ -216,6 +224,15 @@ def answering(url: str) -> Iterator[None]:
         raise MachineError(f"{url} cannot be reached: {error.strerror}; run again when it can") from error
     except RemoteError as error:
         raise StoreError(f"store {url.rpartition('/')[0]}: {error}") from error
+
+
+def is_usable(name: str, url: str) -> bool:
+    """Whether a name below a URL can be that of a file in a mirror; says so once of those that cannot."""
+    rule = broken_rule(name)
+    if rule is not None and url not in _SAID:
+        _SAID.add(url)
+        _LOG.warning("%s: objects like %s are ignored: %s; no tokmill wrote it", url, shortened(name), rule)
+    return rule is None
 
 
 def stamp_of(info: Info) -> int:

@@ -112,6 +112,8 @@ class MirrorNames:
                 if transfers.is_same(path, info.etag):
                     os.utime(path, ns=(stamp_of(info), stamp_of(info)))
                     return path
+        if info.num_bytes > MOST_BYTES:
+            raise OSError(errno.EINVAL, f"has more than {MOST_BYTES} bytes", str(path))
         with answering(self._url):
             data = remote.read(self._index_url(name), MOST_BYTES)
         self._keep(path, data, stamp_of(info))

@@ -18,15 +18,16 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Final, TypeAlias
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from tokmill.tasks.core.errors import FingerprintError, MachineError, StoreError
 from tokmill.tasks.core.faults import unreadable
 from tokmill.tasks.core.stage import Account, ArtifactRef, External, Inputs, Scalar
 from tokmill.tasks.store.canonical import plain
-from tokmill.tasks.store.digest import ByteCount, Digest, FileEntry, content_digest
+from tokmill.tasks.store.digest import ByteCount, FileEntry, content_digest
 from tokmill.tasks.store.fingerprints import fingerprint
-from tokmill.tasks.store.layout import KIND_PATTERN, LABEL_PATTERN, NAME_PATTERN, RECORD_FILE
+from tokmill.tasks.store.layout import RECORD_FILE
+from tokmill.tasks.store.names import Digest, Kind, Label, Name
 from tokmill.tasks.store.provenance import Moment, Provenance
 from tokmill.tasks.store.sealing import broken_seal, sealed
 from tokmill.tasks.store.storage import STORAGE
@@ -36,10 +37,6 @@ _UNSEALED_VERSION: Final = 1
 _MOST_BYTES = 256 << 20
 _KEPT_BYTES = 64 << 10
 _SEAL: Final = "record_digest"
-
-
-def _called(pattern: str) -> StringConstraints:
-    return StringConstraints(pattern=f"^{pattern}$")
 
 
 def _canonical(value: dict[str, Any]) -> dict[str, Any]:
@@ -67,9 +64,6 @@ def _checked_metrics(metrics: dict[str, Scalar]) -> dict[str, Scalar]:
     return metrics
 
 
-Kind: TypeAlias = Annotated[str, _called(KIND_PATTERN)]
-Name: TypeAlias = Annotated[str, _called(NAME_PATTERN)]
-Label: TypeAlias = Annotated[str, _called(LABEL_PATTERN)]
 Canonical: TypeAlias = Annotated[dict[str, Any], AfterValidator(_canonical)]
 Payload: TypeAlias = Annotated[Canonical, AfterValidator(_checked_payload)]
 Metrics: TypeAlias = Annotated[dict[str, Scalar], AfterValidator(_checked_metrics)]

@@ -19,6 +19,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import PREFIX_CHARS, RECORD_FILE, Layout
+from tokmill.tasks.store.names import is_kind, is_name, shortened
 from tokmill.tasks.store.record import Record, read_record
 from tokmill.tasks.store.storage import STORAGE
 from tokmill.tasks.store.tombstones import read_tombstone, tombstone, tombstones
@@ -39,13 +40,13 @@ def resolve(layout: Layout, reference: str, *, removed: bool = False) -> Artifac
         StoreError: the reference has no known form, there is no such artifact, or a prefix fits several.
     """
     named = _NAMED.fullmatch(reference)
-    if named:
+    if named and is_kind(named["kind"]) and is_name(named["name"]):
         return _by_name(layout, named["kind"], named["name"], named["label"] or "latest", removed=removed)
     if _HEX.fullmatch(reference.lower()):
         return _by_prefix(layout, reference.lower(), removed=removed)
     raise StoreError(
-        f"{reference!r} names no artifact: use kind/name, kind/name@v3, kind/name@alias, or at least "
-        f"6 hexadecimal digits of a fingerprint{_nearest(reference, Names(layout).references())}"
+        f"{shortened(reference)} names no artifact: use kind/name, kind/name@v3, kind/name@alias, or at "
+        f"least 6 hexadecimal digits of a fingerprint{_nearest(reference, Names(layout).references())}"
     )
 
 

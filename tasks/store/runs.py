@@ -5,13 +5,12 @@ a run afterwards is kept beside it (`tasks.store.annotations`), since the proces
 record at the same time.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, model_validator
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
@@ -19,6 +18,7 @@ from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.environment import Machine
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.liveness import Process, silent
+from tokmill.tasks.store.names import RunId, check_run_id
 from tokmill.tasks.store.provenance import Moment, Provenance, as_text
 from tokmill.tasks.store.storage import STORAGE
 
@@ -26,7 +26,9 @@ State: TypeAlias = Literal["running", "completed", "failed", "crashed", "cancell
 """Prefect's states: the process of a `crashed` run was ended from outside, a person ended a `cancelled` one,
 and a `suspended` one waits to be resumed."""
 
-_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+Url: TypeAlias = Annotated[str, StringConstraints(pattern=r"^https?://[^\s<>\"']+$")]
+"""Of a web page; a record from elsewhere may not bring a script in its place."""
+
 _MOST_BYTES = 256 << 20
 _LEASE_SUFFIX = ".json"
 _EARLIER_SUFFIX = ".alive"  # the heartbeats of earlier versions, among the runs
@@ -164,7 +166,7 @@ class Run(Attempt):
         earlier: its earlier attempts; a run that is retried or resumed keeps its id.
     """
 
-    run_id: str
+    run_id: RunId
     name: str = ""
     profile: str = ""
     parameters: Mapping[str, Any] = {}
@@ -172,7 +174,7 @@ class Run(Attempt):
     experiment: str = ""
     tags: list[str] = []
     notes: str = ""
-    url: str | None = None
+    url: Url | None = None
     earlier: list[Attempt] = []
 
     def as_earlier(self) -> list[Attempt]:
@@ -209,8 +211,7 @@ class Found(NamedTuple):
 
 def run_path(folder: Path, run_id: str) -> Path:
     """Return the file of a run; raises StoreError for an id that cannot be a file's name."""
-    if not _RUN_ID.fullmatch(run_id):
-        raise StoreError(f"run id {run_id!r} cannot be used: it must match {_RUN_ID.pattern}, e.g. a UUID")
+    check_run_id(run_id)
     return folder / f"{run_id}.json"
 
 

@@ -24,13 +24,14 @@ from tokmill.tasks.store.digest import stored_digest
 from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.fingerprints import fingerprint, fingerprint_payload
 from tokmill.tasks.store.indexing import Report
-from tokmill.tasks.store.integrity import Problem, Verify, problems
+from tokmill.tasks.store.integrity import Problem, Verify, check_regular, problems
 from tokmill.tasks.store.keeping import Policy
 from tokmill.tasks.store.keys import files_url
 from tokmill.tasks.store.labels import Names
-from tokmill.tasks.store.layout import RECORD_FILE, Layout, check_kind, check_name
+from tokmill.tasks.store.layout import RECORD_FILE, Layout
 from tokmill.tasks.store.leases import Lease, at_work, hold
 from tokmill.tasks.store.mirrors import local_root, url_of
+from tokmill.tasks.store.names import check_kind, check_name
 from tokmill.tasks.store.provenance import Provenance
 from tokmill.tasks.store.publish import sweep, sweep_locks
 from tokmill.tasks.store.realizing import Maker, Realized
@@ -173,10 +174,10 @@ class Store:
             names: those of its files that must be local; by default all.
 
         Raises:
-            StoreError: it is not in the store, or was made again with other content than that of `ref`.
+            StoreError: as `place`; or a file cannot be fetched.
         """
         record = self.record(ref)
-        place = self.layout.artifact(ref.kind, ref.fingerprint)
+        place = self._place(record)
         try:
             with reported_as(f"{record.reference} cannot be fetched from {self.location}"):
                 STORAGE.fetch(place, names)
@@ -284,10 +285,16 @@ class Store:
         """Return the directory of a published artifact without fetching its files; `STORAGE.fetch_file` does.
 
         Raises:
-            StoreError: it is not in the store, or was made again with other content than that of `ref`.
+            StoreError: it is not in the store, was made again with other content than that of `ref`, or has a
+                link among its files.
         """
-        self.record(ref)
-        return self.layout.artifact(ref.kind, ref.fingerprint)
+        return self._place(self.record(ref))
+
+    def _place(self, record: Record) -> Path:
+        place = self.layout.artifact(record.kind, record.fingerprint)
+        if not self.layout.is_remote:  # a mirror holds what it fetched
+            check_regular(place, record)
+        return place
 
     def address(self, ref: ArtifactRef, path: str = "") -> str:
         """Return where an artifact, or a file of it, lies, for people: a folder's path, or an object's URL.

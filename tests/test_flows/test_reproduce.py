@@ -4,7 +4,9 @@ Offline and on other Pythons: `test_experiment_story.py`.
 """
 
 import json
+import os
 import shutil
+import struct
 import subprocess
 import sys
 import zipfile
@@ -12,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.hostile_names import HOSTILE
 from tests.small_disk import on_small_disk
 from tests.test_tasks.golden import all_stages
 from tokmill.flows.commands.main import main
@@ -20,6 +23,7 @@ from tokmill.tasks.balance import stage as balance
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.digest import content_digest
 from tokmill.tasks.store.record import encode_record, read_record
+from tokmill.tasks.store.sealing import sealed
 
 PROFILE = """
 [sources.tales]
@@ -392,3 +396,98 @@ def test_a_damaged_bundle_is_refused(made: Path, tmp_path: Path, capsys) -> None
 def test_every_stage_is_known_by_its_verb() -> None:
     assert verbs() == sorted(all_stages())
     assert all(stage_of(verb).verb == verb for verb in verbs())
+
+
+@pytest.fixture(scope="module")
+def bundled(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A bundle of a corpus with its inputs."""
+    out = tmp_path_factory.mktemp("bundled") / "b.bundle"
+    assert _at(made, "bundle", "corpus/own", "-o", str(out), "--with-inputs", "--store", "store") == 0
+    return out
+
+
+def _rewritten(bundle: Path, out: Path, change, **how) -> Path:
+    """Copy a bundle, with its parts changed by a function from their dictionary."""
+    with zipfile.ZipFile(bundle) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(out, "w", **how) as archive:
+        for name, data in change(parts).items():
+            archive.writestr(name, data)
+    return out
+
+
+def _refused(capsys, tmp_path: Path, bundle: Path) -> str:
+    """Reproduce a bundle that is refused; return the error, and check that nothing was written elsewhere."""
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    capsys.readouterr()
+    assert _at(tmp_path, "reproduce", str(bundle), "--into", "deep/er/again") in (1, 2)
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert victim.read_text() == "mine"
+    assert not victim.is_symlink()
+    assert {path.name for path in tmp_path.iterdir()} <= {"victim", "deep", bundle.name}
+    assert {path.name for path in (tmp_path / "deep" / "er").glob("*")} <= {"again"}
+    return said
+
+
+@pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE.keys())
+@pytest.mark.parametrize("door", ["digest", "name", "member"])
+def test_a_bundle_writes_nothing_elsewhere(
+    bundled: Path, tmp_path: Path, capsys, door: str, name: str
+) -> None:
+    def change(parts: dict[str, bytes]) -> dict[str, bytes]:
+        about = json.loads(parts["bundle.json"])
+        digest = about["inputs"][0]["digest"]
+        if door == "member":
+            data = parts.pop(f"inputs/{digest}")
+            return parts | {f"inputs/{digest}/x": data, f"inputs/{digest}/{name}": b"bad"}
+        data = parts.pop(f"inputs/{digest}")
+        about["inputs"][0][door] = name
+        member = f"inputs/{about['inputs'][0]['digest']}"
+        return parts | {"bundle.json": json.dumps(about).encode(), member: data}
+
+    said = _refused(capsys, tmp_path, _rewritten(bundled, tmp_path / "bad.bundle", change))
+    assert "bundle" in said or "\0" in name  # which the writer of zip files leaves out
+
+
+@pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE.keys())
+@pytest.mark.parametrize("door", ["digest", "name", "source"])
+def test_a_record_in_a_bundle_links_nothing_elsewhere(
+    bundled: Path, tmp_path: Path, capsys, door: str, name: str
+) -> None:
+    def change(parts: dict[str, bytes]) -> dict[str, bytes]:
+        (key,) = (each for each in parts if each.startswith("records/"))
+        record = json.loads(parts[key])
+        record["inputs"][0]["about"][door] = name
+        for entry in record["inputs"]:
+            entry["origin"] = "/nowhere"
+        del record["record_digest"]
+        return parts | {key: sealed("record_digest", json.dumps(record, indent=1).encode() + b"\n")}
+
+    _refused(capsys, tmp_path, _rewritten(bundled, tmp_path / "bad.bundle", change))
+
+
+def test_a_bundle_is_no_larger_than_it_says(bundled: Path, tmp_path: Path, capsys) -> None:
+    blanks = {"bundle.json": b" " * (64 << 20)}  # 64 KiB compressed
+    bad = _rewritten(
+        bundled, tmp_path / "bad.bundle", lambda parts: parts | blanks, compression=zipfile.ZIP_DEFLATED
+    )
+    assert "compressed" in _refused(capsys, tmp_path, bad)
+    overlapping = bytearray(_rewritten(bundled, tmp_path / "bad.bundle", dict).read_bytes())
+    entry = overlapping.rindex(b"PK\x01\x02")
+    overlapping[entry + 20 : entry + 28] = struct.pack("<II", 1 << 30, 1 << 30)
+    bad.write_bytes(overlapping)
+    assert "unpacked" in _refused(capsys, tmp_path, bad)
+
+
+def test_an_input_that_is_no_file_is_not_waited_for(moved: Path, tmp_path: Path, capsys) -> None:
+    (moved / "texts" / "notes.txt").rename(moved / "texts" / "kept.txt")
+    store = Store.open(moved / "store")
+    place = store.path(store.resolve("corpus/own"))
+    record = read_record(place)
+    os.mkfifo(moved / "fifo")
+    inputs = [entry.model_copy(update={"origin": str(moved / "fifo")}) for entry in record.inputs]
+    (place / "record.json").write_bytes(encode_record(record.model_copy(update={"inputs": inputs})))
+    code, said = _verdicts(capsys, moved, "corpus/own", "--store", "store", "--look-in", "texts")
+    assert (code, said["equal"]) == (0, True)

@@ -9,8 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.effort import examples
+from tests.hostile_names import HOSTILE
 from tests.test_tasks.reading import COMPRESSORS, ingested
+from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.documents import documents_of, file_batch
+from tokmill.tasks.formats.text.shard import FileSegment, Shard, read_shard
 from tokmill.tasks.formats.text.sharding import (
     MAX_SHARDS_FROM_START,
     Cutter,
@@ -333,3 +336,16 @@ def test_a_source_that_grows_keeps_most_of_its_shards(tmp_path: Path) -> None:
     digests = [{shard.digest for shard in made.corpus.shards("s")} for made in (before, after)]
     assert len(digests[0]) >= 3
     assert len(digests[0] - digests[1]) == 1  # the last
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in HOSTILE.values() if ".." in name.split("/") or name[:1] == "/"]
+)
+@pytest.mark.parametrize("root", ["folder", "s3://bucket/folder"])
+def test_a_corpus_from_elsewhere_has_no_file_outside_of_its_root_read(tmp_path, root, name):
+    segment = FileSegment(file=name, format="text", first_ordinal=0, first_row=0, num_rows=1)
+    shard = Shard(
+        source="s", index=0, digest="", options=LINES, segments=[segment], num_documents=1, num_bytes=1
+    )
+    with pytest.raises(SourceError, match="leads out of"):
+        next(read_shard(shard, {"s": tmp_path if root == "folder" else root}))

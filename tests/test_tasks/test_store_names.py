@@ -1,15 +1,20 @@
 """How artifacts are called: labels, aliases, references; and where a store may lie."""
 
+import json
 import pickle
 import shutil
 
 import pytest
 
+from tests.hostile_names import HOSTILE
 from tests.test_tasks.store_stages import PLACES, ask, open_in
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store, read_record
-from tokmill.tasks.store.record import encode_record
+from tokmill.tasks.store.names import inside
+from tokmill.tasks.store.record import encode_record, parse_record
+from tokmill.tasks.store.runs import read_run, run_path
+from tokmill.tasks.store.sealing import sealed
 
 
 @pytest.fixture(params=PLACES)
@@ -174,3 +179,73 @@ def test_a_store_can_be_moved_as_a_folder(store, tmp_path):
     moved = Store.open(tmp_path / "moved")
     assert moved.lookup(ask(), verify="full") == ref == moved.resolve("text/one@prod")
     assert [row["aliases"] for row in moved.list()] == [["prod"]]
+
+
+@pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_hostile_name_is_refused_wherever_a_path_is_made_of_it(tmp_path, name):
+    store = Store.open(tmp_path / "store")
+    store.realize(ask("n", text="a"))
+    before = sorted(tmp_path.rglob("*"))
+    for make in (
+        lambda: inside(tmp_path, name, "x"),
+        lambda: store.layout.artifact(name, "0" * 64),
+        lambda: store.layout.artifact("text", name),
+        lambda: store.layout.names("labels", name, "n"),
+        lambda: store.layout.names("labels", "text", f"{name}/n"),
+        lambda: store.names.restore("text", "n", name, "0" * 64),
+        lambda: store.names.tag("text", "n", name, "0" * 64),
+        lambda: store.resolve(f"text/{name}"),
+        lambda: store.resolve(f"{name}/n@v1"),
+        lambda: run_path(store.layout.runs, name),
+    ):
+        with pytest.raises(StoreError):
+            make()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE.keys())
+@pytest.mark.parametrize("field", ["kind", "name", "label", "fingerprint", "digest"])
+def test_a_record_with_a_hostile_name_is_refused_when_it_is_read(tmp_path, name, field):
+    store = Store.open(tmp_path / "store")
+    place = store.path(store.realize(ask("n", text="a")).ref)
+    record = json.loads((place / "record.json").read_bytes())
+    for holder in (record, record["files"][0]):
+        if field in holder:
+            holder[field] = name
+    del record["record_digest"]
+    data = sealed("record_digest", json.dumps(record, indent=1).encode() + b"\n")
+    with pytest.raises(StoreError, match=rf"{field} cannot be read"):
+        parse_record(place / "record.json", data)
+
+
+@pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_run_file_with_a_hostile_name_is_refused_when_it_is_read(tmp_path, name):
+    path = tmp_path / "a-run.json"
+    path.write_text(json.dumps({"run_id": name, "started": "2026-11-27T00:00:00Z"}))
+    with pytest.raises(StoreError, match="cannot be read as a run"):
+        read_run(path)
+
+
+def test_a_run_file_brings_no_script_as_its_page(tmp_path):
+    path = tmp_path / "a-run.json"
+    for url in ("javascript:alert(1)", 'https://x/"><script>', "data:text/html,x", "file:///etc/passwd"):
+        path.write_text(json.dumps({"run_id": "a", "started": "2026-11-27T00:00:00Z", "url": url}))
+        with pytest.raises(StoreError, match="cannot be read as a run"):
+            read_run(path)
+
+
+@pytest.mark.parametrize("link", ["a file", "a folder"])
+def test_a_link_in_an_artifact_is_not_followed(tmp_path, link):
+    store = Store.open(tmp_path / "store")
+    ref = store.realize(ask("n", text="a")).ref
+    place, secret = store.path(ref), tmp_path / "secret"
+    if link == "a file":
+        secret.write_text("a")
+        (place / "text.txt").unlink()
+        (place / "text.txt").symlink_to(secret)
+    else:
+        (place / "parts").rename(secret)
+        (place / "parts").symlink_to(secret)
+    for follow in (store.path, store.place, store.arriving):
+        with pytest.raises(StoreError, match="is a link"):
+            follow(ref)

@@ -11,14 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.hostile_names import HOSTILE
 from tests.object_server import Bucket
 from tests.small_disk import on_small_disk
 from tests.test_tasks.store_stages import WriteParams, ask, ask_joined, catalog_rows, stage_of
+from tokmill.flows.reproduce.cargo import cargo_of
 from tokmill.tasks.core.errors import MachineError, StoreError
 from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.annotations import tags_of_runs
+from tokmill.tasks.store.keeping import Policy
+from tokmill.tasks.store.moving import move
 from tokmill.tasks.store.run_references import find_run_id
+from tokmill.tasks.store.runs import settle
 from tokmill.tasks.store.storage import STORAGE
 from tokmill.tasks.store.uses import uses_in
 
@@ -265,6 +270,7 @@ CHILD = """
 import sys
 from tests.test_tasks.store_stages import ask
 from tokmill.tasks.store import Store
+from tokmill.tasks.store.runs import settle
 from tokmill.tasks.store.storage import STORAGE
 print(Store.open(sys.argv[1]).realize(ask(text="abc", times=3)).how, flush=True)
 """
@@ -510,3 +516,58 @@ def test_runs_are_seen_by_all(bucket, machine):
     assert rows == [{"run_id": "r", "state": "running"}]
     assert there.store.catalog.query("SELECT state FROM runs") == [{"state": "completed"}]
     assert json.loads(bucket.get("store/index/runs/r.json"))["state"] == "completed"
+
+
+_KEYS = [name for name in HOSTILE.values() if len(name.encode()) < 900]  # S3 takes 1,024 bytes
+
+
+def test_keys_that_lead_out_of_a_store_write_nothing_elsewhere(bucket, machine, tmp_path):
+    first = machine()
+    ref = first.store.realize(ask("n", text="a")).ref
+    place = f"text/{ref.fingerprint[:16]}"
+    record, label = (
+        bucket.get(f"store/index/{key}") for key in (f"{place}/record.json", "labels/text/n/@v1")
+    )
+    for name in _KEYS:
+        for key in (
+            f"labels/text/{name}/@v1",
+            f"labels/{name}/n/@v1",
+            f"labels/text/n/@{name}",
+            f"aliases/text/{name}/@prod",
+        ):
+            bucket.put(f"store/index/{key}", label)
+        for key in (f"text/{name}/record.json", f"{name}/{ref.fingerprint[:16]}/record.json"):
+            bucket.put(f"store/index/{key}", record)
+        for key in (f"runs/{name}.json", f"annotations/{name}.x.json", f"leases/{name}.json"):
+            bucket.put(f"store/index/{key}", b"{}")
+        bucket.put(f"store/index/removed/{name}/{ref.fingerprint[:16]}.json", record)
+        bucket.put(f"store/files/text/{name}/x", b"x")
+    second = machine()
+    before = {path for path in tmp_path.rglob("*") if not path.is_relative_to(second.cache)}
+    second.store.catalog.rebuild()
+    assert [row["name"] for row in second.store.list()] == ["n"]
+    assert (second.store.path(second.store.resolve("text/n")) / "text.txt").read_text() == "a"
+    second.store.verify()
+    second.store.find_garbage(Policy())
+    settle(second.store.layout)
+    moved = move(second.store, Store.open(tmp_path / "pulled"), cargo_of(second.store, []), print)
+    assert [each.reference for each in moved.of("copy")] == ["text/n@v1"]
+    after = {path for path in tmp_path.rglob("*") if not path.is_relative_to(second.cache)}
+    assert {path.relative_to(tmp_path).parts[0] for path in after - before} == {"pulled"}
+
+
+@pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE.keys())
+def test_a_record_in_a_bucket_names_no_file_elsewhere(bucket, machine, tmp_path, name):
+    first = machine()
+    ref = first.store.realize(ask("n", text="a")).ref
+    key = f"store/index/text/{ref.fingerprint[:16]}/record.json"
+    record = json.loads(bucket.get(key))
+    record["files"][0]["path"] = name
+    bucket.put(key, json.dumps(record).encode())
+    second = machine()
+    before = {path for path in tmp_path.rglob("*") if not path.is_relative_to(second.cache)}
+    with pytest.raises(StoreError):
+        second.store.path(ref)
+    with pytest.raises(StoreError):
+        second.store.arriving(ref)
+    assert {path for path in tmp_path.rglob("*") if not path.is_relative_to(second.cache)} == before

@@ -1,0 +1,177 @@
+"""Names from outside: the one check of what bundles, buckets, records, catalogs and run files call things.
+
+A name that becomes part of a path has passed one of these types first, as a field of a pydantic model or by
+its `check_` function. `inside` joins a checked path to a folder, and refuses one that a link leads out.
+
+    path          relative; parts joined by `/`, none of them empty, `.` or `..`; no backslash, drive or NUL;
+                  at most 255 bytes per part and 2,048 in all
+    kind, name, alias, label, run id, fingerprint, digest: narrower alphabets, below
+"""
+
+import re
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias
+
+from pydantic import AfterValidator, StringConstraints
+
+from tokmill.tasks.core.errors import StoreError
+
+MOST_PART_BYTES: Final = 255
+"""The most bytes of one part of a path, as file systems have it."""
+
+MOST_PATH_BYTES: Final = 2048
+"""The most bytes of a path; the folder that it is joined to has as many again (Linux takes 4,096)."""
+
+RESERVED_KINDS: Final = frozenset({
+    "labels", "aliases", "runs", "annotations", "leases", "telling", "damaged", "removed",
+})  # fmt: skip
+
+_KIND = re.compile(r"[a-z][a-z0-9_]{0,99}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,199}(/[A-Za-z0-9][A-Za-z0-9_.+-]{0,199})*")
+_MOST_NAME_CHARS: Final = 1000
+_ALIAS = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,99}")
+_LABEL = re.compile(r"v[1-9][0-9]{0,14}")
+_RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+_DRIVE = re.compile(r"[A-Za-z]:")
+_HARMLESS = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.@+-]{0,99}(/[A-Za-z0-9_-][A-Za-z0-9_.@+-]{0,99}){0,7}")
+
+
+def broken_rule(path: str) -> str | None:
+    """Return the rule that a path from outside breaks; None if it stays inside the folder it is joined to."""
+    if _HARMLESS.fullmatch(path):
+        return None
+    parts = [part.encode("utf-8", "surrogatepass") for part in path.split("/")]
+    rules = {
+        "it must be relative": path.startswith("/"),
+        "no part may be empty, '.' or '..'": any(part in (b"", b".", b"..") for part in parts),
+        "parts are joined by '/', not by a backslash": "\\" in path,
+        "it may not begin with a drive": any(map(_DRIVE.match, path.split("/"))),
+        "it may not have NUL": "\0" in path,
+        "it must be text in UTF-8": not _is_utf8(path),
+        f"a part may have at most {MOST_PART_BYTES} bytes": max(map(len, parts)) > MOST_PART_BYTES,
+        f"it may have at most {MOST_PATH_BYTES:,} bytes": len(b"/".join(parts)) > MOST_PATH_BYTES,
+    }
+    return next((rule for rule, is_broken in rules.items() if is_broken), None)
+
+
+def _is_utf8(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def check_path(path: str, what: str) -> str:
+    """Return a path from outside; raise StoreError, with `what` it is, unless it stays inside."""
+    if rule := broken_rule(path):
+        raise StoreError(f"{what} {shortened(path)} cannot be used: {rule}; it was not written by tokmill")
+    return path
+
+
+def inside(folder: Path, path: str, what: str) -> Path:
+    """Return the place of a path from outside below a folder.
+
+    Raises:
+        StoreError: the path breaks a rule, or a link leads it out of the folder.
+    """
+    place = folder / check_path(path, what)
+    if not place.resolve().is_relative_to(folder.resolve()):
+        raise StoreError(
+            f"{what} {shortened(path)} cannot be used: a link leads it out of {folder}; remove the link"
+        )
+    return place
+
+
+def shortened(text: str) -> str:
+    """Return a name from outside as it can be shown: quoted, escaped, and at most 100 characters."""
+    return repr(text) if len(text) <= 100 else f"{text[:99]!r}…"
+
+
+def check_kind(kind: str) -> None:
+    """Raise StoreError unless `kind` can be a kind of artifacts."""
+    if not is_kind(kind):
+        raise StoreError(
+            f"kind {shortened(kind)} cannot be used: kinds match {_KIND.pattern} and are not "
+            f"{sorted(RESERVED_KINDS)}"
+        )
+
+
+def check_name(name: str) -> None:
+    """Raise StoreError unless `name` can be an artifact's name."""
+    if not is_name(name):
+        raise StoreError(
+            f"name {shortened(name)} cannot be used: its parts, separated by '/', start with a letter or "
+            "digit and hold letters, digits, '_', '.', '+' and '-' only, at most 200 each and "
+            f"{_MOST_NAME_CHARS:,} in all"
+        )
+
+
+def check_label(label: str) -> None:
+    """Raise StoreError unless `label` is a version label."""
+    if not is_label(label):
+        raise StoreError(f"{shortened(label)} is not a version label; labels are v1, v2, …")
+
+
+def check_alias(alias: str) -> None:
+    """Raise StoreError unless `alias` can be given to an artifact."""
+    if alias == "latest" or is_label(alias):
+        raise StoreError(
+            f"alias {alias!r} is the store's own: 'latest' and v1, v2, … are assigned; use e.g. 'prod'"
+        )
+    if not is_alias(alias):
+        raise StoreError(
+            f"alias {shortened(alias)} cannot be used: it must match {_ALIAS.pattern}, e.g. 'prod'"
+        )
+
+
+def check_run_id(run_id: str) -> None:
+    """Raise StoreError unless `run_id` can be the id of a run, and so a file's name."""
+    if not _RUN_ID.fullmatch(run_id):
+        raise StoreError(
+            f"run id {shortened(run_id)} cannot be used: it must match {_RUN_ID.pattern}, e.g. a UUID"
+        )
+
+
+def is_kind(text: str) -> bool:
+    """Whether `text` can be a kind of artifacts."""
+    return _KIND.fullmatch(text) is not None and text not in RESERVED_KINDS
+
+
+def is_name(text: str) -> bool:
+    """Whether `text` can be an artifact's name."""
+    return len(text) <= _MOST_NAME_CHARS and _NAME.fullmatch(text) is not None
+
+
+def is_alias(text: str) -> bool:
+    """Whether `text` can be given to an artifact."""
+    return _ALIAS.fullmatch(text) is not None and text != "latest" and not is_label(text)
+
+
+def is_fingerprint(text: str) -> bool:
+    """Whether `text` is a fingerprint, or a digest: 64 hexadecimal digits."""
+    return _FINGERPRINT.fullmatch(text) is not None
+
+
+def is_label(text: str) -> bool:
+    """Whether `text` is a version label such as v1."""
+    return _LABEL.fullmatch(text) is not None
+
+
+def _inside(path: str) -> str:
+    if rule := broken_rule(path):
+        raise ValueError(f"{shortened(path)} cannot name a file: {rule}")
+    return path
+
+
+def _matching(pattern: "re.Pattern[str]") -> StringConstraints:
+    return StringConstraints(pattern=f"^({pattern.pattern})$")
+
+
+InsidePath: TypeAlias = Annotated[str, AfterValidator(_inside)]
+"""A path that stays inside the folder it is joined to."""
+
+Digest: TypeAlias = Annotated[str, _matching(_FINGERPRINT)]
+"""A digest or a fingerprint."""
+
+Kind: TypeAlias = Annotated[str, _matching(_KIND)]
+Name: TypeAlias = Annotated[str, _matching(_NAME), StringConstraints(max_length=_MOST_NAME_CHARS)]
+Label: TypeAlias = Annotated[str, _matching(_LABEL)]
+RunId: TypeAlias = Annotated[str, _matching(_RUN_ID)]
