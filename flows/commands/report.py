@@ -47,6 +47,7 @@ def report(
     from tokmill.flows.commands.compare import load_one, names_of
     from tokmill.tasks.audit.report import write_report
     from tokmill.tasks.formats.tokenizer import open_tokenizer
+    from tokmill.tasks.store.durable import whole_folder
 
     if out.exists():
         raise UsageError(f"report: {out} exists; name a new folder")
@@ -57,8 +58,9 @@ def report(
 
         if compare or embeddings or tensor:
             raise UsageError(f"report: {audit} is a sweep; --compare and --embeddings are for audits")
-        out.mkdir(parents=True)
-        say(str(write_sweep_report(opened.path(ref), out)))
+        with whole_folder(out) as folder:
+            page = write_sweep_report(opened.path(ref), folder)
+        say(str(out / page.name))
         return
     if ref.kind != "audit":
         raise UsageError(f"report: {audit} is a {ref.kind}; name an audit or a sweep")
@@ -67,11 +69,11 @@ def report(
     usage = _usage(opened, ref)
     learned = _learned(opened.path(ref), usage, embeddings, tensor)
     tokenizer = open_tokenizer(opened.path(made_of))
-    out.mkdir(parents=True)
-    page = write_report(
-        opened.path(ref), out, tokenizer=tokenizer, compared=others, usage=usage, learned=learned
-    )
-    say(str(page))
+    with whole_folder(out) as folder:
+        page = write_report(
+            opened.path(ref), folder, tokenizer=tokenizer, compared=others, usage=usage, learned=learned
+        )
+    say(str(out / page.name))
 
 
 def _learned(

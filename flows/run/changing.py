@@ -25,7 +25,7 @@ def change(
     split_pattern: str | None = None,
     name: str | None = None,
 ) -> ArtifactRef:
-    """Publish a changed tokenizer; one that was made before is reused.
+    """Publish a changed tokenizer; one that was made before is reused, also as the latest version.
 
     Args:
         store: the store.
@@ -44,13 +44,20 @@ def change(
     with store.at_work("change"):
         digests = FileDigests(store.root)
         old = _tokenizer(store, tokenizer, split_pattern, digests)
-        inputs: dict[str, Any] = {"tokenizer": old}
+        texts: dict[str, Any] = {}
         for role, patterns in files.items():
             if patterns:
-                inputs[role], _ = resolve_files(
+                texts[role], _ = resolve_files(
                     SourceSpec(files=list(patterns)), Path.cwd(), digests, source=role
                 )
-        return store.realize(Request(stage, name or old.name, params, inputs)).ref
+
+        def request(changed: ArtifactRef) -> Request:
+            return Request(stage, name or changed.name, params, {"tokenizer": changed, **texts})
+
+        if "@" not in tokenizer:  # the latest version may be what this very command made before it was killed
+            for before in store.record(old).refs("tokenizer"):
+                old = before if store.fingerprint(request(before)) == old.fingerprint else old
+        return store.realize(request(old)).ref
 
 
 def _tokenizer(store: Store, reference: str, split_pattern: str | None, digests: FileDigests) -> ArtifactRef:

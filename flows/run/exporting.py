@@ -13,6 +13,7 @@ from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, Expor
 from tokmill.tasks.formats.packed.layout import PackedFormat, PackedManifest
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.digest import digest_file
+from tokmill.tasks.store.durable import whole_folder
 
 CHECKSUMS_FILE = "checksums.txt"
 
@@ -67,10 +68,7 @@ def copy_out(store: Store, packed: ArtifactRef, out: Path) -> Path:
         StoreError: a copy differs from the published file.
     """
     record = store.record(packed)
-    temporary = out.with_name(f".{out.name}.partial")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
-    try:
+    with whole_folder(out) as temporary:
         for entry in record.files:
             (temporary / entry.path).parent.mkdir(exist_ok=True)
             shutil.copyfile(store.path(packed, [entry.path]) / entry.path, temporary / entry.path)
@@ -80,7 +78,4 @@ def copy_out(store: Store, packed: ArtifactRef, out: Path) -> Path:
                 )
         lines = "".join(f"{entry.digest}  {entry.path}\n" for entry in record.files)
         (temporary / CHECKSUMS_FILE).write_text(lines, encoding="utf-8")
-        temporary.rename(out)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return out

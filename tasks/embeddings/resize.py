@@ -19,6 +19,7 @@ from tokmill.tasks.core.errors import EmbeddingError
 from tokmill.tasks.embeddings.config import CONFIG, GENERATION, read_json, with_new_ids, with_new_size
 from tokmill.tasks.embeddings.rows import Method, NewRows
 from tokmill.tasks.embeddings.safetensors import Tensor, TensorFile, Write, write_file
+from tokmill.tasks.store.durable import whole_folder
 from tokmill.tokenizer.adapting.plan import EmbeddingPlan
 
 INDEX = "model.safetensors.index.json"
@@ -77,10 +78,7 @@ def resize_embeddings(
     done = Resized(tied=bool(config.get("tie_word_embeddings", False)))
     chosen = _chosen(files, plan, names)
     rows = -(-plan.new_size // pad_to_multiple_of) * pad_to_multiple_of
-    partial = out.with_name(f".{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    try:
+    with whole_folder(out) as partial:
         for file in files:
             changed = {
                 name: _Matrix(file, name, plan, NewRows(file, name, plan, method, seed), rows)
@@ -92,9 +90,6 @@ def resize_embeddings(
             done.files.append(out / file.path.name)
         _copy_others(model, partial, files)
         _write_configs(model, partial, config, plan, rows)
-        partial.rename(out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return done
 
 

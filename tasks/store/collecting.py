@@ -18,7 +18,6 @@ from tokmill.tasks.store.keeping import Plan, Policy, Reason, add_inputs, make_p
 from tokmill.tasks.store.layout import RECORD_FILE, Layout
 from tokmill.tasks.store.leases import live_leases
 from tokmill.tasks.store.leftovers import Leftover, leftovers
-from tokmill.tasks.store.publish import sweep, sweep_locks
 from tokmill.tasks.store.record import read_record
 from tokmill.tasks.store.removing import remove_one
 from tokmill.tasks.store.storage import STORAGE
@@ -91,8 +90,6 @@ def collect(
         left = leftovers(layout, (), policy.older_than_days)
         for each in left:
             each.remove(layout)
-        sweep(layout)
-        sweep_locks(layout)
     return Garbage(inventory, plan, removal.removed, left, removal.spared)
 
 

@@ -1,10 +1,12 @@
 """Writes that survive a crash: the file's bytes are flushed first, then its name, then the name's folder."""
 
 import errno
+import fcntl
 import os
+import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,27 +37,58 @@ def sync_path(path: Path) -> None:
 def write_atomically(path: Path, data: bytes) -> None:
     """Write `path` atomically: a reader, or a crash, sees the old bytes or the new ones."""
     temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
-    try:
-        write_new(temporary, data)
+    with _new_file(temporary, data):
         temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
     sync_path(path.parent)
 
 
 def write_new(path: Path, data: bytes) -> None:
     """Write a new file and flush it, or leave none; raises FileExistsError if the name is taken."""
+    with _new_file(path, data):
+        pass
+    sync_path(path.parent)
+
+
+@contextmanager
+def _new_file(path: Path, data: bytes) -> Iterator[None]:
+    """Write a new file, flushed, that is locked during the block; none is left if the block fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("xb") as file:
         try:
+            fcntl.flock(file, fcntl.LOCK_EX)
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+            yield
         except BaseException:
             path.unlink(missing_ok=True)
             raise
-    sync_path(path.parent)
+
+
+@contextmanager
+def whole_folder(out: Path) -> Iterator[Path]:
+    """Yield a folder to write into, which becomes `out` at the end; after an error there is none."""
+    partial = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    try:
+        yield partial
+        partial.rename(out)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def sweep_unfinished(folder: Path, below: str = "") -> None:
+    """Remove what killed processes left of `write_atomically`: nobody holds its lock.
+
+    Args:
+        folder: where to look.
+        below: a pattern of folders in it, with a slash at its end, to look there.
+    """
+    for path in folder.glob(f"{below}.*.tmp"):
+        with suppress(OSError), path.open("rb") as file:  # which is locked, gone, or of somebody else
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            path.unlink()
 
 
 class Lack(NamedTuple):

@@ -6,7 +6,8 @@ record does not list (left by a file manager, say) are reported by `verify` but 
 to them.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -123,11 +124,15 @@ def _entries(directory: Path, _changed: int) -> Mapping[str, FileEntry]:
     return {entry.path: entry for entry in read_record(directory).files}
 
 
-def check_regular(directory: Path, record: Record) -> None:
-    """Raise StoreError if a file of an artifact is a link, or is reached through one."""
-    outside = _links(directory, {_folder(entry) for entry in record.files})
-    for entry in record.files:
-        if _folder(entry) in outside or (directory / entry.path).is_symlink():
+def check_regular(directory: Path, record: Record, names: Sequence[str] | None = None) -> None:
+    """Raise StoreError if a file of an artifact (of these names) is a link, or is reached through one."""
+    files = [entry for entry in record.files if names is None or entry.path in names]
+    outside = _links(directory, {_folder(entry) for entry in files})
+    for entry in files:
+        is_link = _folder(entry) in outside
+        with suppress(FileNotFoundError, NotADirectoryError):  # it is missed by whoever opens it
+            is_link = is_link or STORAGE.state(directory / entry.path).kind == "other"
+        if is_link:
             raise StoreError(
                 f"{record.reference}: {entry.path} is a link, or is reached through one; an artifact holds "
                 "folders and regular files only: remove it, and get it again"

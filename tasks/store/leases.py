@@ -39,6 +39,7 @@ from tokmill.tasks.core.context import context_value
 from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.layout import PREFIX_CHARS, Layout
 from tokmill.tasks.store.liveness import Process, beating, silent
+from tokmill.tasks.store.publish import tidy
 from tokmill.tasks.store.storage import STORAGE, FileState
 
 SUFFIX: Final = ".json"
@@ -155,6 +156,9 @@ def leased(layout: Layout, key: str, *, names: str = "") -> Iterator[Lease]:
     if current is not None and current.key == key:
         yield current
         return
+    tidy(layout)
+    if silent(_announcement_path(layout)) is not None:
+        withdraw(layout)
     own = Process.own().model_dump()
     lease = Lease(layout, key, Needs(**own, names=names, number=time.time_ns() // 1_000_000))
     lease.begin()

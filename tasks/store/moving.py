@@ -30,7 +30,7 @@ from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.integrity import Problem, examine
 from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.mirrors import url_of
-from tokmill.tasks.store.publish import commit, sweep, workspace
+from tokmill.tasks.store.publish import commit, workspace
 from tokmill.tasks.store.record import Record
 from tokmill.tasks.store.runs import Run, read_run, run_path
 from tokmill.tasks.store.shelf import Shelf
@@ -131,7 +131,6 @@ def move(
     fingerprints = [record.fingerprint for record in cargo.records]
     with _kept(source, fingerprints), target.at_work("push") as there:
         there.hold(fingerprints)
-        sweep(target.layout)
         for record, what in moved.artifacts:
             raise_if_stopped()
             if what == "copy":

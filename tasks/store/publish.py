@@ -27,11 +27,11 @@ from tokmill.tasks.core.stage import Account, ArtifactRef, External, Input, Outc
 from tokmill.tasks.store.arriving import damage_below
 from tokmill.tasks.store.canonical import plain
 from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file
-from tokmill.tasks.store.durable import lack_of
+from tokmill.tasks.store.durable import lack_of, sweep_unfinished
 from tokmill.tasks.store.extra_tables import check_extra_tables
 from tokmill.tasks.store.fingerprints import fingerprint, fingerprint_payload
 from tokmill.tasks.store.interface import DamagedError
-from tokmill.tasks.store.labels import Names
+from tokmill.tasks.store.labels import ALIASES, LABELS, Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout
 from tokmill.tasks.store.provenance import Provenance, utc_now
 from tokmill.tasks.store.record import Record, Timings, encode_record, input_entries, read_record
@@ -219,6 +219,18 @@ def sweep_one(place: Path) -> bool:
         return existed
     finally:
         lock.release()
+
+
+def tidy(layout: Layout) -> None:
+    """Remove what killed processes left: temporary directories, files that they were writing, their locks."""
+    sweep(layout)
+    if layout.is_remote:  # a mirror is a cache
+        return
+    sweep_locks(layout)
+    for folder in (layout.runs, layout.leases, layout.cache, layout.cache / LABELS):
+        sweep_unfinished(folder)
+    sweep_unfinished(layout.removed, "*/")
+    sweep_unfinished(layout.root / ALIASES, "**/")
 
 
 def is_stale(place: Path) -> bool:

@@ -33,7 +33,7 @@ from tokmill.tasks.store.leases import Lease, at_work, hold
 from tokmill.tasks.store.mirrors import local_root, url_of
 from tokmill.tasks.store.names import check_kind, check_name
 from tokmill.tasks.store.provenance import Provenance
-from tokmill.tasks.store.publish import sweep, sweep_locks
+from tokmill.tasks.store.publish import sweep, tidy
 from tokmill.tasks.store.realizing import Maker, Realized
 from tokmill.tasks.store.record import Record, input_entries, read_record
 from tokmill.tasks.store.references import resolve
@@ -177,7 +177,7 @@ class Store:
             StoreError: as `place`; or a file cannot be fetched.
         """
         record = self.record(ref)
-        place = self._place(record)
+        place = self._place(record, names)
         try:
             with reported_as(f"{record.reference} cannot be fetched from {self.location}"):
                 STORAGE.fetch(place, names)
@@ -290,10 +290,10 @@ class Store:
         """
         return self._place(self.record(ref))
 
-    def _place(self, record: Record) -> Path:
+    def _place(self, record: Record, names: Sequence[str] | None = None) -> Path:
         place = self.layout.artifact(record.kind, record.fingerprint)
         if not self.layout.is_remote:  # a mirror holds what it fetched
-            check_regular(place, record)
+            check_regular(place, record, names)
         return place
 
     def address(self, ref: ArtifactRef, path: str = "") -> str:
@@ -359,8 +359,9 @@ class Store:
 
     def sweep(self) -> Paths:
         """Remove the unfinished directories of dead processes; return them."""
-        sweep_locks(self.layout)
-        return sweep(self.layout)
+        swept = sweep(self.layout)
+        tidy(self.layout)
+        return swept
 
     def _register(self, ref: ArtifactRef, say: Report) -> None:
         """Add a newly published artifact to the catalog."""

@@ -13,6 +13,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store.layout import PREFIX_CHARS, Layout
 from tokmill.tasks.store.leases import LeaseReader, Needs, announce, beat_announcement, withdraw
 from tokmill.tasks.store.liveness import beating
+from tokmill.tasks.store.publish import tidy
 from tokmill.tasks.store.storage import STORAGE
 
 _LOCK = "collector.lock"
@@ -108,3 +109,4 @@ def watching(layout: Layout) -> Iterator[Watch]:
             looking.join()
         withdraw(layout)
         lock.release()
+        tidy(layout)

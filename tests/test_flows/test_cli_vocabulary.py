@@ -119,3 +119,14 @@ def test_what_cannot_be_done_is_said(tokmill, tmp_path, arguments, code, message
     assert message in err
     assert "Traceback" not in err
     assert "pydantic" not in err
+
+
+def test_a_command_that_was_killed_when_it_was_nearly_done_is_run_again(tokmill):
+    tokmill("extend", "old", "--terms", "terms.txt")
+    steps = (("extend", "tokenizer/old", "--mine", "1"), ("trim", "tokenizer/old", "--to", 300))
+    for number, command in enumerate(steps, 2):
+        asked = (*command, "--corpus", "notes.txt", "--json")
+        code, out, _ = tokmill(*asked)
+        assert (code, json.loads(out)["artifact"]) == (0, f"tokenizer/old@v{number + 1}")
+        assert tokmill(*asked)[:2] == (0, out)
+    assert tokmill("trim", "tokenizer/old@v4", "--to", 300, "--corpus", "notes.txt")[0] == 1

@@ -127,6 +127,17 @@ def test_what_a_killed_process_leaves_is_swept_and_made_again(tmp_path, undistur
     assert (again.cached, again.ref) == (published, undisturbed)
 
 
+def unfinished(root):
+    """What is only there while somebody works on a store."""
+    return [
+        path
+        for path in root.rglob("*")
+        if path.is_file()
+        and (path.name.startswith(".") or {".tmp", ".locks", "leases"} & set(path.parts))
+        and path.name != "catalog.lock"
+    ]
+
+
 @pytest.mark.parametrize("command", ["collecting-at-every-step", "removing-at-every-step"])
 def test_who_removes_may_be_killed_at_any_step(tmp_path, command):
     base = Store.open(tmp_path / "base")
@@ -148,6 +159,8 @@ def test_who_removes_may_be_killed_at_any_step(tmp_path, command):
         seen.add(present.count(False))
         if EVERYTHING and number % 5:
             continue
+        with store.at_work("something else"):  # whoever writes next sweeps
+            assert [path.name[:14] for path in unfinished(store.root)] == ["something else"], step
         store.collect(Policy(older_than_days=0, keep=0))
         assert [store.holds(ref) for ref in (kept, given, made)] == [True, False, False], step
         assert store.verify() == [], step
