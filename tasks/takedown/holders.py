@@ -1,23 +1,27 @@
 """Find every artifact of a store that holds given documents, whatever profile or corpus it was made for.
 
-A document is identified by the content digest of its file and its row in it. The search looks for these files
-in every corpus of the store, and for these documents in every artifact made from such a corpus:
+A document is identified by its text: artifacts of an earlier or later state of its file hold it, and so do
+those of a copy elsewhere. The text is looked for in every encoded shard of the store, by the tokenizer of the
+shard; and, since tokens may be gone by now, the document by the content digest of its file and its row in it,
+in every corpus. What was made of these holds the document if it has these places:
 
     encoded_shard            the tokens of the document
     mixture                  its place in a plan
     packed_shard, packed     pieces of it: packings, exports and takedowns alike
 
 Artifacts with statistics only (counts, tokenizers, audits, scores, cards) do not hold documents. An artifact
-that cannot be read is listed too, with the reason, since its content is unknown.
+that cannot be read is listed too, with the reason, since its content is unknown; so is one whose tokens are
+gone, of another state of the file. A tokenizer that loses text finds what its own tokens cannot tell apart.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.corpus import Corpus
@@ -25,12 +29,18 @@ from tokmill.tasks.formats.encoded import Encoded, EncodedShard
 from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.shards import PieceRows
+from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.store.record import Record
 from tokmill.tasks.store.store import Store
 from tokmill.tasks.takedown.exclude import members_of
 from tokmill.tasks.tracing.naming import FoundDocument
 from tokmill.tasks.tracing.origins import Origins
 from tokmill.tasks.tracing.pieces import Wanted
+
+if TYPE_CHECKING:
+    from tokmill.tokenizer import Tokenizer
+
+Ids: TypeAlias = NDArray[Any]
 
 _CANDIDATES = """
     SELECT kind, fingerprint FROM artifacts
@@ -62,18 +72,24 @@ class _Search:
     store: Store
     files: frozenset[tuple[str, int]]
     """The content digest of each document's file, and its row in the file."""
+    names: frozenset[tuple[str, str]]
+    """The source and the name of each document's file."""
+    texts: "_Texts"
+    _namesakes: set[str] = field(default_factory=set)
+    _copies: dict[str, list[int]] = field(default_factory=dict)
 
     @cached_property
     def places(self) -> dict[str, list[_Place]]:
         """The places of the documents in each corpus, by the fingerprint of the corpus."""
         found = {}
         for row in self.store.catalog.query(_CORPORA):
-            path = self.store.arriving(self.store.read("corpus", row["fingerprint"]).ref)
-            found[row["fingerprint"]] = list(self._in_corpus(path))
+            corpus = Corpus.open(self.store.arriving(self.store.read("corpus", row["fingerprint"]).ref))
+            found[row["fingerprint"]] = list(self._in_corpus(corpus))
+            if self.names & corpus.file_digests().keys():
+                self._namesakes.add(row["fingerprint"])
         return {corpus: places for corpus, places in found.items() if places}
 
-    def _in_corpus(self, path: Path) -> Iterator[_Place]:
-        corpus = Corpus.open(path)
+    def _in_corpus(self, corpus: Corpus) -> Iterator[_Place]:
         digests = corpus.file_digests()
         wanted: dict[str, list[int]] = {}
         for digest, row in self.files:
@@ -94,8 +110,8 @@ class _Search:
         """
         path = self.store.arriving(record.ref)
         if record.kind == "encoded_shard":
-            return self._in_tokens(record, path)
-        places = self.places.get(self._corpus_of(record), [])
+            return self._in_tokens(record, path) or bool(self._copies_in(record))
+        places = self._places_of(record)
         if not places:
             return False
         return (
@@ -109,20 +125,117 @@ class _Search:
         ordinals = [one.ordinal for places in self.places.values() for one in places if one.text in texts]
         return bool(ordinals) and bool(np.isin(EncodedShard.open(path).ordinals, ordinals).any())
 
-    def _corpus_of(self, record: Record) -> str:
-        """The fingerprint of the corpus that an artifact was made from."""
+    def _places_of(self, record: Record) -> list[_Place]:
+        """The places of the documents in what an artifact was made from.
+
+        Raises:
+            StoreError: its tokens are gone, and it was made from another state of the documents' file.
+        """
+        corpus, encoded = self._origin(record)
+        places = list(self.places.get(corpus, []))
+        try:
+            places += self._in_encoded(encoded) if encoded is not None else []
+        except StoreError:
+            if not places and corpus in self._namesakes:
+                raise
+        return places
+
+    def _in_encoded(self, encoded: Record) -> Iterator[_Place]:
+        refs = encoded.refs("shards")
+        paths = [self.store.arriving(ref) for ref in refs]
+        shards = Encoded.open(self.store.arriving(encoded.ref)).pair(paths)
+        for ref, (source, entry, _) in zip(refs, shards, strict=True):
+            for ordinal in self._copies_in(self.store.record(ref)):
+                yield _Place(source, entry.index, ordinal, "")
+
+    def _copies_in(self, shard: Record) -> list[int]:
+        """The ordinals of the documents of an encoded shard that have the text of one of ours."""
+        if shard.fingerprint not in self._copies:
+            self._copies[shard.fingerprint] = self.texts.ordinals_in(self.store, shard)
+        return self._copies[shard.fingerprint]
+
+    def _origin(self, record: Record) -> tuple[str, Record | None]:
+        """The fingerprint of the corpus that an artifact was made from, and the encoding in between."""
+        encoded = None
         while record.kind != "corpus":
             near = {entry.kind: entry for entry in reversed(record.inputs) if entry.kind is not None}
             entry = next((near[kind] for kind in _WAY if kind in near), None)
-            if entry is None:
-                return ""
-            if entry.kind == "corpus":
-                return entry.fingerprint or ""
+            if entry is None or entry.kind == "corpus":
+                return entry.fingerprint or "" if entry else "", encoded
             record = self.store.past(entry.kind or "", entry.fingerprint or "")
-        return record.fingerprint
+            encoded = record if record.kind == "encoded" else encoded
+        return record.fingerprint, encoded
 
 
-_WAY = ("corpus", "encoded", "pack_plan", "packed")
+_WAY = ("encoded", "pack_plan", "packed", "corpus")
+
+
+@dataclass(frozen=True)
+class _Texts:
+    """Texts of documents, to be found in encoded shards of any tokenizer.
+
+    Attributes:
+        tokenizer: content digest of the tokenizer that gave `ids`.
+        ids: each document's tokens by it, without those at its ends, and in the order of its text.
+        texts: what these decode to.
+    """
+
+    tokenizer: str
+    ids: Sequence[Ids]
+    texts: Sequence[bytes]
+    _known: dict[tuple[str, bool], tuple["Tokenizer", list[int], set[bytes]]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, origins: Origins, documents: Sequence[FoundDocument]) -> "_Texts":
+        """Take the texts from the tokens of a packed artifact's documents; one that was dropped has none."""
+        ids = []
+        for one in documents:
+            at = origins.encoded_position(one)
+            if at is not None:
+                ids.append(_ids(origins.encoded_shard(one.source, one.shard), at, origins.fim_token_ids))
+        return cls(
+            origins.encoded.manifest.tokenizer, ids, [origins.tokenizer.decode_bytes(each) for each in ids]
+        )
+
+    def ordinals_in(self, store: Store, record: Record) -> list[int]:
+        """Return the ordinals of an encoded shard's documents that have one of the texts.
+
+        Raises:
+            StoreError: the shard or its tokenizer cannot be read.
+        """
+        shard = EncodedShard.open(store.arriving(record.ref))
+        tok, lengths, texts = self._encoded(store, record)
+        ends = int(shard.statistics.num_begin_tokens > 0) + int(shard.statistics.num_end_tokens > 0)
+        fim = [tok.special_tokens[name] for name in record.params.get("fim_tokens") or ()]
+        near = np.isin(np.diff(shard.offsets) - ends, lengths) | bool(shard.statistics.num_fim_tokens)
+        return [
+            int(shard.ordinals[at])
+            for at in np.flatnonzero(near)
+            if tok.decode_bytes(_ids(shard, int(at), fim)) in texts
+        ]
+
+    def _encoded(self, store: Store, record: Record) -> tuple["Tokenizer", list[int], set[bytes]]:
+        """The tokenizer of an encoded shard, and how long the texts are by it, and what they decode to."""
+        (ref,), allowed = record.refs("tokenizer"), record.params.get("special_tokens_in_text") == "allowed"
+        key = (ref.content_digest, allowed)
+        if key not in self._known:
+            tok, ids = open_tokenizer(store.arriving(ref)), list(self.ids)
+            if ref.content_digest != self.tokenizer:
+                how: dict[str, Any] = {"allowed_special": "all"} if allowed else {"as_text": True}
+                ids = [np.array(tok.encode(text.decode("utf-8", "replace"), **how)) for text in self.texts]
+            self._known[key] = tok, [len(each) for each in ids], {tok.decode_bytes(each) for each in ids}
+        return self._known[key]
+
+
+def _ids(shard: EncodedShard, index: int, fim: Sequence[int]) -> Ids:
+    """A document's tokens of text, with its middle back in its place."""
+    ids = shard.document(index)
+    begin, end = int(shard.statistics.num_begin_tokens > 0), int(shard.statistics.num_end_tokens > 0)
+    ids = ids[begin : len(ids) - end]
+    if not fim or not len(ids) or ids[0] != fim[0]:
+        return ids
+    suffix, middle = (int(np.flatnonzero(ids == token)[0]) for token in fim[1:])
+    return np.concatenate([ids[1:suffix], ids[middle + 1 :], ids[suffix + 1 : middle]])
 
 
 def holders_of(origins: Origins, documents: Sequence[FoundDocument]) -> list[Holder]:
@@ -132,7 +245,12 @@ def holders_of(origins: Origins, documents: Sequence[FoundDocument]) -> list[Hol
         StoreError: the corpus in which the documents were found cannot be read.
     """
     digests = origins.corpus.file_digests()
-    search = _Search(origins.store, frozenset((digests[one.source, one.file], one.row) for one in documents))
+    search = _Search(
+        origins.store,
+        frozenset((digests[one.source, one.file], one.row) for one in documents),
+        frozenset((one.source, one.file) for one in documents),
+        _Texts.of(origins, documents),
+    )
     found = []
     for row in origins.store.catalog.query(_CANDIDATES):
         record = origins.store.read(row["kind"], row["fingerprint"])

@@ -1,12 +1,14 @@
 """What a takedown leaves: every artifact that holds the documents is named, and can be removed for good."""
 
+import json
 import re
 import shutil
 
 import pytest
 
 from tests.test_tasks.store_stages import ask, ask_joined, catalog_rows
-from tests.test_tasks.traced_line import traced_line
+from tests.test_tasks.traced_line import SPECIALS, SPECS, WEB, line_params, traced_line
+from tests.test_tasks.whole_line import Line
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Request
 from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
@@ -78,6 +80,52 @@ def test_another_corpus_with_the_same_file_holds_the_document_as_well(copied, li
     assert {reference for reference in held if reference.startswith("packed/line@")} == {
         *("packed/line@v1", "packed/line@v2"),
     }
+
+
+def grown(line, copied, folder, **encode):
+    """Run the line again over a file that grew and a copy of a row, in the same store; return its origins."""
+    store = copied.store
+    shutil.copytree(line.texts, folder)
+    pages = folder / "web" / "pages.jsonl"
+    more = [json.dumps({"id": f"new {row}", "text": f"A new page {row}."}) + "\n" for row in range(9)]
+    pages.write_text("".join(more) + pages.read_text("utf-8"), "utf-8")
+    (folder / "notes" / "notes.txt").write_text(f"{WEB[0]['text']}\n", "utf-8")
+    made = Line(store, folder, SPECS).run(line_params(encode or None))
+    return Origins.of(store, made["packed"])
+
+
+@pytest.mark.parametrize(
+    "encode",
+    [
+        {},
+        {
+            "end_of_document": None,
+            "begin_of_document": "<|begin|>",
+            "fim_rate": 1.0,
+            "fim_tokens": SPECIALS[2:],
+        },
+    ],
+    ids=["alike", "rearranged"],
+)
+def test_a_document_is_found_by_its_text_where_its_file_was_another(line, copied, tmp_path, encode):
+    after = grown(line, copied, tmp_path / "texts", **encode)
+    expected = {"packed/line@v1", "packed/line.jsonl@v1", "mixture/line@v1"}
+    taken = take_down(after, ["web:first"])
+    held = references(taken.holders)
+    assert held >= {*expected, "packed/line@v2", "mixture/line@v2", taken.record.reference}  # a copy is left
+    everything = take_down(after, ["web:first", "notes:notes.txt:0"])
+    assert everything.record.reference not in references(everything.holders)
+    before = references(take_down(copied, ["web:second"]).holders)
+    assert {"packed/line@v1", "packed/line@v2"} <= before
+    assert not expected & references(holders_of(after, find_documents(after, ["web:new 3"])))
+
+
+def test_where_the_tokens_of_an_earlier_state_are_gone_it_is_unknown(line, copied, tmp_path):
+    after = grown(line, copied, tmp_path / "texts")
+    for ref in Origins.of(copied.store, line.packed).ancestor("encoded").refs("shards"):
+        shutil.rmtree(copied.store.layout.artifact(ref.kind, ref.fingerprint))
+    unknown = {one.reference for one in take_down(after, ["web:first"]).holders if one.unknown}
+    assert "packed/line@v1" in unknown
 
 
 def test_an_artifact_that_cannot_be_read_is_named_with_the_reason(copied):
