@@ -39,6 +39,10 @@ _QUANTUM = Decimal("1e-12")
 _SUM_TOLERANCE = Decimal("1e-6")
 
 
+MAX_TEMPERATURE = 1e9
+"""From here on, shares are equal to the last digit."""
+
+
 class SamplingParams(Params):
     """The rule by which sources are weighted; shared by `balance` and `mix`."""
 
@@ -54,6 +58,7 @@ class SamplingParams(Params):
     temperature: float = Field(
         default=1.0,
         gt=0,
+        le=MAX_TEMPERATURE,
         allow_inf_nan=False,
         description=(
             "T of p ∝ size^(1/T), for method 'temperature'. 1 keeps the natural shares, larger values lift "

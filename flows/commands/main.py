@@ -32,7 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         with from_a_command():
-            app(args=None if arguments is None else list(arguments), prog_name="tokmill")
+            app(args=_checked(sys.argv[1:] if arguments is None else arguments), prog_name="tokmill")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else FAILED
     except Exception as error:
@@ -40,6 +40,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         clear_frames(error)
         return code
     return 0
+
+
+def _checked(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments; one that is not text can be no name, nor be printed or recorded."""
+    for argument in arguments:
+        if "\0" in argument or argument.encode("utf-8", "ignore").decode() != argument:
+            raise UsageError(
+                f"the argument {argument[:80]!r} is not text in UTF-8; rename what it names, and name it so"
+            )
+    return list(arguments)
 
 
 def _report(error: Exception) -> int:

@@ -30,6 +30,8 @@ OVERRIDES = "--set"
 TABLE = "the given table"
 _MAX_BYTES = 4 << 20
 MAX_DEPTH = 24
+_MOST_PARTS = 500
+_DOTTED = re.compile(r"""[\w"'-]+(?:[ \t]*\.[ \t]*[\w"'-]+)+""")
 _SHOWN_CHARS = 60
 _OWN_KEYS = frozenset({"name", "description", "extends"})
 # Absolute, below the home folder, below a placeholder such as {stdlib}, or a URL.
@@ -141,7 +143,7 @@ def read_table(path: Path) -> Table:
         ProfileError: it cannot be read, is not UTF-8, or is not TOML (with line and column).
     """
     try:
-        table = tomllib.loads(_text(path))
+        table = parse_toml(_text(path))
     except OSError as error:
         raise ProfileError(f"profile '{path.stem}': cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -158,6 +160,18 @@ def read_table(path: Path) -> Table:
     if problem := beyond_limits(table):
         raise ProfileError(f"profile '{path.stem}': {_shown(path)}: {problem}")
     return table
+
+
+def parse_toml(text: str) -> Table:
+    """Parse TOML; the parser's time grows with the square of the parts of a key, so these are counted first.
+
+    Raises:
+        ValueError: it is not TOML.
+        RecursionError: a key has too many parts.
+    """
+    if any(key.group().count(".") > _MOST_PARTS for key in _DOTTED.finditer(text)):
+        raise RecursionError
+    return tomllib.loads(text)
 
 
 def _text(path: Path) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tokmill.flows.errors import ProfileError
-from tokmill.flows.profile.files import MAX_DEPTH, Table, beyond_limits, limit_problem
+from tokmill.flows.profile.files import MAX_DEPTH, Table, beyond_limits, limit_problem, parse_toml
 from tokmill.flows.profile.given import as_toml
 
 
@@ -47,8 +47,8 @@ def parse_override(text: str) -> tuple[str, Any]:
 def _value(text: str) -> object:
     """Read a TOML value; anything else, including a second line or a comment, is text."""
     try:
-        alone = tomllib.loads(f"value = {text}")
-        listed = tomllib.loads(f"value = [{text}]")
+        alone = parse_toml(f"value = {text}")
+        listed = parse_toml(f"value = [{text}]")
     except tomllib.TOMLDecodeError:
         return text
     except (ValueError, RecursionError) as error:
@@ -61,7 +61,7 @@ def _value(text: str) -> object:
 def _key_path(key: str) -> list[str]:
     """Read a dotted key by TOML's rules."""
     try:
-        inner: Any = tomllib.loads(f"{key} = 0")
+        inner: Any = parse_toml(f"{key} = 0")
     except (ValueError, RecursionError):  # not TOML, or nested too deeply
         inner = {}
     path: list[str] = []

@@ -7,13 +7,12 @@ in one is executed.
 
 import os
 import re
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from tokmill.flows.errors import ProfileError
-from tokmill.flows.profile.files import find_profile, shipped_folder
+from tokmill.flows.profile.files import find_profile, parse_toml, shipped_folder
 
 SERVED = "TOKMILL_SERVED"  # the folder; no limit if empty or not set
 _SHIPPED = "quickstart"
@@ -67,8 +66,8 @@ def _is_profile(file: Path) -> bool:
     except OSError:
         return False
     try:
-        table = tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
+        table = parse_toml(text)
+    except (ValueError, RecursionError):
         return _LOOKS_LIKE_ONE.search(text) is not None
     return isinstance(table.get("sources"), dict) or isinstance(table.get("extends"), str)
 

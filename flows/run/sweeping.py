@@ -25,12 +25,14 @@ from tokmill.tasks.balance.stage import BALANCE, BalanceParams
 from tokmill.tasks.count.stage import COUNT
 from tokmill.tasks.holdout.stage import VALIDATION
 from tokmill.tasks.ingest.stage import INGEST
+from tokmill.tasks.sampling import MAX_TEMPERATURE
 from tokmill.tasks.sweep.cell import CellParams, cell_among, curve_of, temperature_text
 from tokmill.tasks.sweep.params import SweepParams
 from tokmill.tasks.sweep.stage import SWEEP, SweepStageParams
 from tokmill.tasks.train.stage import TrainParams
 from tokmill.tokenizer.pipeline.families import FamilyName
 
+_MOST_TRIED = 1000
 _WORDS = {"families": "family", "vocab_sizes": "vocab size", "temperatures": "temperature"}
 
 
@@ -40,12 +42,16 @@ class Grid(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     vocab_sizes: list[Annotated[int, Field(ge=2)]] = Field(
-        default=[], description="Tokens in the vocabulary, special and reserved ones included."
+        default=[],
+        max_length=_MOST_TRIED,
+        description="Tokens in the vocabulary, special and reserved ones included.",
     )
-    temperatures: list[Annotated[float, Field(gt=0, allow_inf_nan=False)]] = Field(
-        default=[], description="T of the balance, in p ∝ n^(1/T)."
+    temperatures: list[Annotated[float, Field(gt=0, le=MAX_TEMPERATURE, allow_inf_nan=False)]] = Field(
+        default=[], max_length=_MOST_TRIED, description="T of the balance, in p ∝ n^(1/T)."
     )
-    families: list[FamilyName] = Field(default=[], description="Families of tokenizers.")
+    families: list[FamilyName] = Field(
+        default=[], max_length=_MOST_TRIED, description="Families of tokenizers."
+    )
 
     @field_validator("vocab_sizes", "temperatures", "families")
     @classmethod

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from tokmill.flows.figures import counted, size
-from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.markdown import table
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.collecting import Garbage
@@ -232,10 +231,6 @@ def collect_garbage(
         StoreError: a setting is out of its bounds; another collector is at work on this store; or a record,
             run or alias cannot be read, so that it is not known what is needed.
     """
-    if not older_than_days >= 0:
-        raise StoreError(f"gc: older_than_days={older_than_days:g} must be at least 0; use e.g. 14")
-    if keep < 0:
-        raise StoreError(f"gc: keep={keep} must be at least 0; use e.g. 1")
     policy = Policy(older_than_days, keep)
     garbage = store.collect(policy, report) if apply else store.find_garbage(policy)
     return Collected(store.location, policy, apply, garbage)

@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import NamedTuple
 
+from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store.inventory import Inventory, Item, Label, PastRun
 from tokmill.tasks.store.layout import PREFIX_CHARS
 from tokmill.tasks.store.leases import Needs
@@ -24,6 +25,10 @@ _SUSPENDED_DAYS = 7.0
 _PART = (
     "/"  # in the name of a shard; once there are fewer, the last version of one of the others is of no use
 )
+
+
+MAX_DAYS = 36_500
+"""A hundred years, for which a calendar suffices."""
 
 
 class Policy(NamedTuple):
@@ -101,7 +106,17 @@ def make_plan(
         leases: of running work.
         policy: what else is kept.
         now: with the time zone.
+
+    Raises:
+        StoreError: a number of the policy is out of its bounds.
     """
+    if not 0 <= policy.older_than_days <= MAX_DAYS:
+        raise StoreError(
+            f"gc: older_than_days={policy.older_than_days:g} must be at least 0 and at most {MAX_DAYS:,}; "
+            "use e.g. 14"
+        )
+    if policy.keep < 0:
+        raise StoreError(f"gc: keep={policy.keep} must be at least 0; use e.g. 1")
     moment = now or datetime.now(UTC)
     kept: dict[str, Reason] = {}
     for fingerprint, reason in _roots(inventory, leases, policy, moment):

@@ -67,7 +67,10 @@ def local_root(location: str) -> Path:
     scheme = _SCHEME.match(location)
     if scheme is None:
         return Path(location).expanduser()
-    url = urlsplit(location)
+    try:
+        url = urlsplit(location)
+    except ValueError as error:
+        raise StoreError(f"store {location!r} is not a URL: {error}") from error
     if scheme[1].lower() not in ("file", "local"):
         return mirror_of(location)
     if url.netloc not in ("", "localhost"):

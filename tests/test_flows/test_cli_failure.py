@@ -1,7 +1,20 @@
 """A command that fails prints one message and nothing after it."""
 
+import random
 import subprocess
 import sys
+import time
+from pathlib import Path
+
+import pytest
+import typer
+
+from tests.effort import fuzz_seconds
+from tests.hostile_names import HOSTILE
+from tests.test_tasks.store_stages import ask
+from tokmill.flows.cli.app import app
+from tokmill.flows.commands.main import main
+from tokmill.tasks.store import Store
 
 # What keeps the exception, as Prefect's states do, until the interpreter has ended.
 FAILING = """
@@ -41,3 +54,89 @@ def test_a_command_that_fails_says_nothing_after_its_message():
 
     assert done.returncode == 1
     assert done.stderr.splitlines() == ["tokmill: count: it failed"]
+
+
+UNTEXT = ("\udc80", "a\udcffb", "--store=\udc80", "--set=a=\udc80")
+VALUES = (
+    *("9223372036854775807", "9223372036854775808", "-9223372036854775809", "1" * 400, "1e309", "nan", "-0"),
+    *(
+        "a.b=1",
+        "a" * 5000,
+        "a." * 50_000 + "b=1",
+        "]" * 2000,
+        "1," * 3000 + "2",
+        "2026-99-99",
+        "é",
+        "--",
+        "@",
+    ),
+    *("http://[", "s3://", "~nobody/x", "own.toml", "text/one", "latest", "own.txt", ".", *UNTEXT),
+    *HOSTILE.values(),
+)
+# What serves, measures for seconds, or runs: `plan` has the same profiles and settings as `run`.
+LEFT_OUT = {"up", "work", "deploy", "doctor", "run"}
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a profile, a text and a store of two artifacts."""
+    (tmp_path / "own.txt").write_text("some text\n")
+    (tmp_path / "own.toml").write_text('[sources.own]\nfiles = ["own.txt"]\n')
+    store = Store.open(tmp_path / "store")
+    store.tag(store.realize(ask("one")).ref, "prod")
+    store.realize(ask("two", text="b"))
+    store.list()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TOKMILL_STORE", str(tmp_path / "store"))
+    return tmp_path
+
+
+def command_lines(draw: random.Random) -> list[list[str]]:
+    """A line for each parameter of each command, in any order, with one value that was not expected there."""
+    lines = []
+    for name, command in typer.main.get_command(app).commands.items():
+        arguments = [each for each in command.params if each.param_type_name == "argument"]
+        options = [each for each in command.params if each.param_type_name == "option" and not each.is_flag]
+        for odd in () if name in LEFT_OUT else (*arguments, *options):
+            known = {each: draw.choice(["own.toml", "text/one", "own.txt", "latest"]) for each in arguments}
+            values = {**known, odd: draw.choice(VALUES)}
+            line = [
+                values[each] if each in arguments else f"{each.opts[0]}={values[each]}" for each in values
+            ]
+            lines.append([name, *line, *(["--plan"] if name == "sweep" else [])])
+    draw.shuffle(lines)
+    return lines
+
+
+@pytest.mark.slow
+def test_no_command_line_ends_in_a_traceback(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seed, until = random.randrange(1 << 32), time.monotonic() + fuzz_seconds(12)
+    for line in command_lines(random.Random(seed)):
+        code = main(line)
+        said = capsys.readouterr().err
+        assert code in (0, 1, 2), (seed, line)
+        assert "a bug in tokmill" not in said, (seed, line, said)
+        if time.monotonic() > until:
+            break
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        *((["ls", word], "is not text in UTF-8") for word in UNTEXT),
+        (["ls", "text/o\0ne"], "is not text in UTF-8"),
+        (["sweep", "own.toml", "--plan", "--temperature=9223372036854775807"], "less than or equal to"),
+        (["sweep", "own.toml", "--plan", "--vocab-size=" + "9,10," * 5000 + "11"], "at most 1000"),
+        (["plan", "own.toml", "--set=" + "a." * 200_000 + "b=1"], "not a dotted key"),
+        (["plan", "deep.toml"], "nested more than"),
+        (["gc", "--older-than=1e300"], "at most 36,500"),
+        (["ls", "--store=file://["], "is not a URL"),
+    ],
+    ids=range(11),
+)
+def test_what_takes_a_machine_or_cannot_be_named_is_refused(
+    project: Path, capsys: pytest.CaptureFixture[str], line: list[str], said: str
+) -> None:
+    (project / "deep.toml").write_text("a." * 200_000 + "b = 1")
+    assert main(line) in (1, 2)
+    assert said in capsys.readouterr().err
