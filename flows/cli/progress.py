@@ -62,6 +62,7 @@ class TaskGroup:
     num_made: int = 0
     num_waited: int = 0
     num_failed: int = 0
+    refused: bool = False
     at_work: dict[str, None] = field(default_factory=dict)
     began: float | None = None
     ended: float | None = None
@@ -88,7 +89,9 @@ class TaskGroup:
 
     @property
     def outcome(self) -> str:
-        """`made`, `cached`, `3 made, 5 cached, 2 waited for`, `failed`."""
+        """`made`, `cached`, `3 made, 5 cached, 2 waited for`, `failed`, `gate failed`."""
+        if self.refused:
+            return "gate failed"
         ended = {"made": self.num_made, "cached": self.num_cached, "waited for": self.num_waited}
         return outcome_words({**ended, "failed": self.num_failed})
 
@@ -171,6 +174,13 @@ class Groups(ABC):
             group.at_work.pop(task_name, None)
             group.num_failed += 1
             self._ended_one(group)
+
+    def on_refuse(self, task_name: str, message: str) -> None:
+        """An artifact did not pass its gate."""
+        with self.lock:
+            group = self._group(task_name)
+            group.refused = True
+            self.changed(group)
 
     def note(self, text: str) -> None:
         """Print a line of its own."""
@@ -302,11 +312,12 @@ def _row(group: TaskGroup, mark: RenderableType) -> Table:
 def _mark(group: TaskGroup) -> Text:
     if not group.complete and not group.num_failed:
         return Text("·", style="dim")
-    return Text("✗", style="bold red") if group.num_failed else Text("✓", style="green")
+    failed = group.num_failed or group.refused
+    return Text("✗", style="bold red") if failed else Text("✓", style="green")
 
 
 def _styled_outcome(group: TaskGroup) -> Text:
-    style = "red" if group.num_failed else "green" if group.num_made else "cyan"
+    style = "red" if group.num_failed or group.refused else "green" if group.num_made else "cyan"
     return Text(group.outcome, style=style)
 
 

@@ -119,7 +119,8 @@ def audit(
     Raises:
         UsageError: a column is none, has a null row, or there is no such parameter.
         ProfileError: a parameter is invalid.
-        GateError: the gate failed, and `on_failure` is "fail"; the audit is published all the same.
+        GateError: the gate failed or did not measure, and `on_failure` is "fail"; the audit is published all
+            the same.
     """
     (limits,) = parted("audit", options, Auditing)
     bench = bench_for(tok, texts, store=store, name=name, on_error=on_error).with_sections(audit=limits)

@@ -18,6 +18,7 @@ from tokmill.flows.profile import Profile
 from tokmill.flows.profile.notify import Event
 from tokmill.flows.run.progress import group_of
 from tokmill.flows.run.results import RunResult
+from tokmill.tasks.audit.gates import not_passed
 from tokmill.tasks.core.errors import GateError, StoreError
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.runs import State, read_run, run_path
@@ -134,7 +135,7 @@ def announcer_of(
 
 def _event(end: _End) -> Event:
     gate = end.facts["gate"]
-    if gate is not None and gate["verdict"].startswith("failed"):
+    if gate is not None and not_passed(gate["verdict"]):
         return "gate"
     return "completion" if end.state == "completed" else "failure"
 

@@ -216,6 +216,7 @@ class Executor:
                 job.accept(refs)
             except Exception as error:
                 self._fail(job, -1, error)
+                self.reporter.on_refuse(job.title, str(error))
             else:
                 self._done[job] = refs
 

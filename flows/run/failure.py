@@ -16,7 +16,7 @@ from prefect.artifacts import create_markdown_artifact
 
 from tokmill.flows.errors import FlowError, RunError
 from tokmill.flows.figures import counted, number, span
-from tokmill.flows.page.links import key_of, to_task_run
+from tokmill.flows.page.links import Links, key_of, to_key, to_task_run
 from tokmill.flows.profile import Profile
 from tokmill.flows.run.execution import Standing
 from tokmill.flows.run.progress import group_of
@@ -27,7 +27,7 @@ from tokmill.tasks.core.faults import may_pass
 from tokmill.tasks.core.markdown import table
 
 _LOG = logging.getLogger(__name__)
-_LIMITS = ("limit", "subject", "value", "threshold", "passed")
+_LIMITS = ("limit", "subject", "value", "threshold", "passed", "missing")
 _MARKS = re.compile(r"([\\`*_<>\[\]#~])")
 _MOST_FAILURES = 10
 
@@ -36,7 +36,7 @@ _MOST_FAILURES = 10
 def failure_shown(
     publish: Callable[[Callable[[], list[Piece]]], None],
     profile: Profile,
-    place: str,
+    links: Links,
     task_runs: Mapping[str, UUID],
     standing: Callable[[], Standing],
 ) -> Iterator[None]:
@@ -45,14 +45,14 @@ def failure_shown(
     Args:
         publish: puts a piece on the run's page when its turn has come.
         profile: the resolved profile.
-        place: of the store, for people.
+        links: to reports; has the place of the store.
         task_runs: the task run of each title.
         standing: returns what the run has done.
     """
     try:
         yield
     except Exception as error:
-        text = failure_summary(profile.name, place, error, standing(), task_runs)
+        text = failure_summary(profile.name, links, error, standing(), task_runs)
         piece = Piece("markdown", key_of("run", profile.name), text, f"failed: {_where(error) or 'no task'}")
         publish(lambda: [piece])
         raise
@@ -75,13 +75,13 @@ def show_refused(given: str, error: Exception) -> None:
 
 
 def failure_summary(
-    name: str, place: str, error: Exception, standing: Standing, task_runs: Mapping[str, UUID]
+    name: str, links: Links, error: Exception, standing: Standing, task_runs: Mapping[str, UUID]
 ) -> str:
     """Return the summary of a run that failed; see `failure_shown`.
 
     Args:
         name: of the profile.
-        place: of the store.
+        links: to reports; has the place of the store.
         error: why it failed.
         standing: what it has done.
         task_runs: the task run of each title.
@@ -95,13 +95,13 @@ def failure_summary(
     )
     parts = [
         f"# {name}: failed",
-        f"**{failed}**{took}. {kept} in `{place}`, and stay there.",
+        f"**{failed}**{took}. {kept} in `{links.store}`, and stay there.",
         "## What failed",
-        _table(("", ""), _facts(error, cause, where, task_runs)),
+        _table(("", ""), [*_facts(error, cause, where, task_runs), *_judged(cause, standing, links)]),
         *_section("Limits of the gate", _table(_LIMITS, _limits(cause))),
         *_section("Also failed", _table(("task", "why"), _others(error, standing))),
-        *_section("Made, and kept", _table(("stage", "done", "result", "time"), _kept(standing))),
-        *_section("Not begun", ", ".join(f"`{stage}`" for stage in standing.not_begun)),
+        *_section("Made, and kept", _table(("stage", "done", "result", "time"), _kept(standing, cause))),
+        *_section("Not begun", ", ".join(f"`{stage}`" for stage in dict.fromkeys(standing.not_begun))),
         "## What a retry does",
         _retry(cause, where, standing),
     ]
@@ -132,7 +132,7 @@ def _where(error: Exception) -> str | None:
 def _facts(
     error: Exception, cause: BaseException, where: str | None, task_runs: Mapping[str, UUID]
 ) -> Iterator[tuple[str, str]]:
-    problem, _, fix = str(error).partition("; ")
+    problem, fix = _parts(error)
     if where:
         page = f" · {to_task_run('its logs', task_runs[where])}" if where in task_runs else ""
         yield "stage", f"`{group_of(where).removesuffix('[*]')}`"
@@ -146,8 +146,26 @@ def _facts(
         yield "kind", f"`{type(cause).__name__}`, which nobody foresaw here: the log has its traceback"
 
 
+def _parts(error: Exception) -> tuple[str, str]:
+    """Return what is wrong and what to do; a message with several semicolons is not taken apart."""
+    text = str(error)
+    if isinstance(error, GateError) and error.verdict in text:
+        before, verdict, fix = text.partition(error.verdict)
+        return before + verdict, fix.removeprefix("; ")
+    problem, _, fix = text.partition("; ")
+    return (text, "") if "; " in fix else (problem, fix)
+
+
 def _first_line(error: BaseException) -> str:
     return (type(error).__doc__ or "").split("\n", maxsplit=1)[0].rstrip(".")
+
+
+def _judged(cause: BaseException, standing: Standing, links: Links) -> Iterator[tuple[str, str]]:
+    """The audit whose gate failed, with its report."""
+    for row in standing.rows if isinstance(cause, GateError) else ():
+        if row.ref.kind == "audit":
+            page = to_key(f"audit/{row.ref.name}", key_of("audit", row.ref.name))
+            yield "audit", " · ".join(part for part in (page, links.report(row.ref)) if part)
 
 
 def _limits(cause: BaseException) -> list[tuple[str, ...]]:
@@ -167,13 +185,15 @@ def _others(error: Exception, standing: Standing) -> list[tuple[str, str]]:
     return others[:_MOST_FAILURES] + ([("…", f"and {more} more")] if more > 0 else [])
 
 
-def _kept(standing: Standing) -> Iterator[tuple[str, str, str, str]]:
+def _kept(standing: Standing, cause: BaseException) -> Iterator[tuple[str, str, str, str]]:
     for group, num_steps in standing.begun.items():
         rows = [row for row in standing.rows if group_of(row.task) == group]
         if rows:
             worked = [row for row in rows if row.how != "cached"]
             of = f" of {number(num_steps)}" if len(rows) < num_steps else ""
             result = "cached" if not worked else f"{number(len(worked))} made" if of else "made"
+            refused = isinstance(cause, GateError) and rows[0].ref.kind == "audit"
+            result = "gate failed" if refused else result
             yield group, f"{number(len(rows))}{of}", result, span(wall_seconds(worked)) if worked else ""
 
 

@@ -313,7 +313,7 @@ def _execute(
         executor = Executor(store, tasks, told, *settings)
         executor.credentials = machine.credentials
         so_far.rows, so_far.steps = executor.rows_so_far, executor.steps_so_far
-        failing = failure_shown(page.publish, profile, store.location, tasks.task_runs, executor.standing)
+        failing = failure_shown(page.publish, profile, page.links, tasks.task_runs, executor.standing)
         with shown_to(page), ending.at_once(tasks.stop), failing:
             so_far.sources = resolve_sources(profile, store, rehash=machine.rehash)
             dag = compose(so_far.sources, store.arriving)

@@ -23,7 +23,9 @@ from uuid import UUID
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
+from prefect.client.schemas.objects import State
 from prefect.logging import get_logger
+from prefect.states import Failed
 
 from tokmill.flows.figures import key_figures, span
 from tokmill.flows.page.artifact import Shown, producers
@@ -117,6 +119,13 @@ class Page:
         with self._lock:
             self._group(task_name).end(task_name, None, {})
 
+    def on_refuse(self, task_name: str, message: str) -> None:
+        """See `Reporter`; the task run is shown as failed, too."""
+        task_run = self.task_runs.get(task_name)
+        if task_run is not None:
+            state: State[Any] = Failed(message=message)
+            self._waiting.put(lambda client: self._set_state(client, task_run, state))
+
     def note(self, text: str) -> None:
         """See `Reporter`."""
         _LOG.warning("%s", text)
@@ -207,6 +216,9 @@ class Page:
             "POST", "/artifacts/", json=artifact.model_dump(mode="json", exclude_unset=True)
         )
         return UUID(answer.json()["id"])
+
+    def _set_state(self, client: SyncPrefectClient, task_run: UUID, state: State[Any]) -> None:
+        client.set_task_run_state(task_run, state, force=True)
 
     def _show_progress(self, client: SyncPrefectClient) -> None:
         """Create or update the progress artifacts of the groups that have worked for long."""

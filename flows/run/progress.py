@@ -45,6 +45,9 @@ class Reporter(Protocol):
     def on_fail(self, task_name: str, message: str) -> None:
         """A task failed; `message` is the text of its error."""
 
+    def on_refuse(self, task_name: str, message: str) -> None:
+        """A task's artifact was published, and did not pass its gate, which ends the run."""
+
     def note(self, text: str) -> None:
         """A message for the user: a kernel is compiled, a damaged artifact was set aside."""
 
@@ -70,6 +73,9 @@ class Silent:
         """Ignore it."""
 
     def on_fail(self, task_name: str, message: str) -> None:
+        """Ignore it."""
+
+    def on_refuse(self, task_name: str, message: str) -> None:
         """Ignore it."""
 
     def note(self, text: str) -> None:
@@ -113,6 +119,11 @@ class Both:
         """Tell both."""
         for each in self._both:
             each.on_fail(task_name, message)
+
+    def on_refuse(self, task_name: str, message: str) -> None:
+        """Tell both."""
+        for each in self._both:
+            each.on_refuse(task_name, message)
 
     def note(self, text: str) -> None:
         """Tell both."""

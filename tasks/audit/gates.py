@@ -1,7 +1,8 @@
 """The gate of the audit: limits, each compared with the rows of a table that it is about.
 
 Every comparison is a row of `vocab_gates`: limit, subject (a source, a language, or `vocabulary`), value,
-threshold, passed. A value that could not be measured (NULL) neither passes nor fails.
+threshold, passed, missing. What could not be measured has neither value nor verdict (NULL), and `missing`
+says which text it lacks. A gate that did not measure one of its limits did not pass.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ SCHEMA = pa.schema(
     [
         *(("limit", pa.string()), ("subject", pa.string()), ("value", pa.float64())),
         *(("threshold", pa.float64()), ("passed", pa.bool_())),
+        ("missing", pa.string()),
     ]
 )
 
@@ -29,13 +31,16 @@ class Comparison(NamedTuple):
     value: float | None
     threshold: float
     passed: bool | None
+    missing: str | None = None
 
     def __str__(self) -> str:
         least = self.limit.startswith("min_")
         of = "" if self.subject == VOCABULARY else f"'{self.subject}': "
-        value = "not measured" if self.value is None else f"{self.value:g}"
+        if self.value is None:
+            return f"{of}{self.limit}: {self.missing}"
         return (
-            f"{of}{self.limit.split('_', 1)[1]}={value} is {'below' if least else 'above'} {self.threshold:g}"
+            f"{of}{self.limit.split('_', 1)[1]}={self.value:g} is {'below' if least else 'above'} "
+            f"{self.threshold:g}"
         )
 
 
@@ -47,6 +52,7 @@ def compare(
     regressions: Mapping[str, float | None],
     unused_share: float | None,
     num_unreachable: int,
+    held_out: bool = False,
 ) -> list[Comparison]:
     """Compare all limits that are set.
 
@@ -57,6 +63,7 @@ def compare(
         regressions: for each source its tokens over those of the other tokenizer, minus 1.
         unused_share: see `AuditParams.max_unused_share`.
         num_unreachable: tokens of several bytes that no text gives.
+        held_out: whether the sources' text is that of the documents held out.
 
     Raises:
         AuditError: a limit is for a source or language that does not exist, or needs what was not given.
@@ -64,18 +71,18 @@ def compare(
     found: list[Comparison] = []
     for limit, column in _OF_SOURCES.items():
         limits = getattr(params, limit)
-        values = {row["source"]: row[column] for row in sources}
-        found += _all(limit, limits, values, "source")
-    found += _all(
-        "max_premium", params.max_premium, {row["language"]: row["premium"] for row in premiums}, "language"
-    )
+        values = {row["source"]: _value(row, column) for row in sources}
+        found += _all(limit, limits, values, "source", _NO_HELD_OUT if held_out else _NO_TEXT)
+    dearest = {row["language"]: row["premium"] for row in premiums}
+    found += _all("max_premium", params.max_premium, dearest, "language", _NO_REFERENCE)
     if params.max_premium is not None and not premiums:
         raise AuditError("audit.max_premium needs parallel text: name the files in audit.parallel")
     if params.max_regression is not None and not regressions:
         raise AuditError(
             "audit.max_regression needs a tokenizer to compare with: name one in audit.compare_with"
         )
-    found += _all("max_regression", params.max_regression, regressions, "source")
+    no_text = _NO_HELD_OUT if held_out else _NO_TEXT
+    found += _all("max_regression", params.max_regression, regressions, "source", no_text)
     if params.max_unused_share is not None:
         found.append(_one("max_unused_share", VOCABULARY, unused_share, params.max_unused_share))
     if params.no_unreachable:
@@ -87,17 +94,19 @@ def verdict(comparisons: Sequence[Comparison]) -> str:
     """Return the gate's verdict.
 
     Returns:
-        "failed: " and each comparison that failed; else "passed", or "passed, but not measured: " and the
-        limits that could not be compared; "not measured: " and them, if that is all of them; "none" if no
-        limit is set.
+        "failed: " and each comparison that failed; else "not measured: " and each limit that lacks text, with
+        what is missing; else "passed"; "none" if no limit is set.
     """
-    failed = [str(one) for one in comparisons if one.passed is False]
-    if failed:
-        return f"failed: {'; '.join(failed)}"
-    unmeasured = "; ".join(f"{one.limit} of '{one.subject}'" for one in comparisons if one.passed is None)
-    if any(one.passed for one in comparisons):
-        return f"passed, but not measured: {unmeasured}" if unmeasured else "passed"
-    return f"not measured: {unmeasured}" if unmeasured else "none"
+    for word, passed in (("failed", False), ("not measured", None)):
+        found = [str(one) for one in comparisons if one.passed is passed]
+        if found:
+            return f"{word}: {'; '.join(found)}"
+    return "passed" if comparisons else "none"
+
+
+def not_passed(gate: str) -> bool:
+    """Whether a gate failed, or lacked the text to measure one of its limits."""
+    return gate.startswith(("failed", "not measured"))
 
 
 _OF_SOURCES = {
@@ -105,10 +114,18 @@ _OF_SOURCES = {
     "max_fertility": "fertility",
     "max_unknown_share": "unknown_share",
 }
+_NO_HELD_OUT = "none of its documents with text is held out: raise holdout.share or holdout.num_documents"
+_NO_TEXT = "it has no text in the sample of the corpus: give it documents that are not empty"
+_NO_REFERENCE = "the reference language has no tokens: audit.parallel needs lines that are not blank"
+
+
+def _value(row: Mapping[str, Any], column: str) -> float | None:
+    """A figure of a source; a vocabulary without an unknown token loses nothing, whatever the text."""
+    return 0.0 if column == "unknown_share" and row["num_unknown"] is None else row[column]
 
 
 def _all(
-    limit: str, limits: Limits | None, values: Mapping[str, float | None], what: str
+    limit: str, limits: Limits | None, values: Mapping[str, float | None], what: str, missing: str
 ) -> Iterator[Comparison]:
     """Compare a limit with the value of every source or language that it is for."""
     unknown = [name for name in named(limits) if name not in values]
@@ -119,11 +136,13 @@ def _all(
     for name, value in values.items():
         threshold = limit_of(limits, name)
         if threshold is not None:
-            yield _one(limit, name, value, threshold)
+            yield _one(limit, name, value, threshold, missing)
 
 
-def _one(limit: str, subject: str, value: float | None, threshold: float) -> Comparison:
+def _one(
+    limit: str, subject: str, value: float | None, threshold: float, missing: str = "it has no ordinary token"
+) -> Comparison:
     if value is None:
-        return Comparison(limit, subject, None, threshold, None)
+        return Comparison(limit, subject, None, threshold, None, missing)
     passed = value >= threshold if limit.startswith("min_") else value <= threshold
     return Comparison(limit, subject, value, threshold, passed)

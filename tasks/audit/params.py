@@ -74,8 +74,9 @@ class AuditParams(Params):
     )
     on_failure: Literal["warn", "fail"] = Field(
         default="warn",
-        description="What the run does if the gate fails: 'warn' continues, 'fail' stops before anything is "
-        "encoded. The audit is published in either case.",
+        description="What the run does if the gate fails, or lacks the text to measure one of its limits: "
+        "'warn' continues with a warning, 'fail' stops before anything is encoded. The audit is published in "
+        "either case.",
     )
 
     @field_validator("probes")

@@ -7,7 +7,7 @@ stage publishes `vocab_tokens`, `vocab_sources`, `vocab_lengths`, `vocab_frequen
 `summary.json` and `summary.md`.
 
 The audit is published with its verdict even if the gate fails, so that the reason can be looked up. If the
-gate fails and `on_failure` is "fail", the run stops after that.
+gate fails, or lacks the text for one of its limits, and `on_failure` is "fail", the run stops after that.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -100,7 +100,7 @@ def run(  # noqa: PLR0913 - one for each input
 
 
 def check_gate(params: AuditParams, path: Path, name: str) -> None:
-    """Raise if the gate of a published audit failed and `on_failure` is "fail".
+    """Raise if the gate of a published audit did not pass and `on_failure` is "fail".
 
     Args:
         params: see `AuditParams`.
@@ -108,18 +108,21 @@ def check_gate(params: AuditParams, path: Path, name: str) -> None:
         name: its name.
 
     Raises:
-        GateError: the gate failed.
+        GateError: the gate failed, or could not measure one of its limits.
         StoreError: the summary is missing or broken.
     """
+    from tokmill.tasks.audit.gates import not_passed
     from tokmill.tasks.audit.summary import read_summary
 
     if params.on_failure == "warn":
         return
     summary = read_summary(path)
-    if summary.gate.startswith("failed"):
+    if not_passed(summary.gate):
+        failed = summary.gate.startswith("failed")
+        change = "change the tokenizer or the limit" if failed else "give that text, or take the limit out"
         raise GateError(
-            f"audit: gate {summary.gate}; `tokmill show audit/{name} --read` shows why; change the tokenizer "
-            "or the limit, or set audit.on_failure='warn' to continue anyway",
+            f"audit: gate {summary.gate}; `tokmill show audit/{name} --read` shows why; {change}, "
+            "or set audit.on_failure='warn' to continue anyway",
             summary.gate,
             summary.limits,
         )
@@ -214,6 +217,7 @@ def _summary(
         regressions=regressions,
         unused_share=vocabulary.unused_share,
         num_unreachable=vocabulary.num_unreachable,
+        held_out=text == "held_out",
     )
     return AuditSummary(
         family=tok.family,
@@ -248,7 +252,10 @@ def _write(out: Path, tables: "Mapping[str, pa.Table]", summary: "AuditSummary")
 
 
 def _metrics(summary: "AuditSummary") -> dict[str, Scalar]:
+    from tokmill.tasks.audit.gates import not_passed
+
     overall, vocabulary = summary.overall, summary.vocabulary
+    warned = {"warnings": f"gate {summary.gate}"} if not_passed(summary.gate) else {}
     dearest = max((row["premium"] for row in summary.parity if row["premium"] is not None), default=None)
     numbers = {
         **{
@@ -271,7 +278,8 @@ def _metrics(summary: "AuditSummary") -> dict[str, Scalar]:
         "num_unmet_probes": len(summary.probes),
         "num_unreachable_tokens": vocabulary.num_unreachable,
         **{name: value for name, value in numbers.items() if value is not None},
+        **warned,
     }
 
 
-AUDIT = Stage(verb="audit", task="audit", kind="audit", version=9, params=AuditParams, run=run)
+AUDIT = Stage(verb="audit", task="audit", kind="audit", version=10, params=AuditParams, run=run)

@@ -294,7 +294,7 @@ def _limit_lines(limits: Sequence[Mapping[str, Any]]) -> list[str]:
         "## Limits",
         "",
         *table(
-            ("limit", "of", "value", "threshold", "verdict"),
+            ("limit", "of", "value", "threshold", "verdict", "missing"),
             [
                 [
                     row["limit"],
@@ -302,10 +302,11 @@ def _limit_lines(limits: Sequence[Mapping[str, Any]]) -> list[str]:
                     _number(row["value"], 4),
                     f"{row['threshold']:g}",
                     says[row["passed"]],
+                    row["missing"] or "",
                 ]
                 for row in limits
             ],
-            left=(0, 1, 4),
+            left=(0, 1, 4, 5),
         ),
     ]
 

@@ -42,6 +42,24 @@ def test_a_gate_stops_before_anything_is_encoded(run: InProcess, project: Path) 
     assert (row["limit"], row["threshold"], row["passed"]) == ("min_bytes_per_token", 99, False)
 
 
+def test_a_gate_that_lacks_text_stops_the_run_and_says_which(run: InProcess, project: Path) -> None:
+    lacks = (
+        "name=lacks",
+        "holdout.num_documents={few=1}",
+        "holdout.share=0.0000001",
+        "audit.max_fertility=99",
+    )
+    with pytest.raises(
+        GateError, match=r"'many': max_fertility: none of its documents .* raise holdout.share"
+    ):
+        run.run(project / "tiny.toml", *lacks, "audit.on_failure='fail'")
+    assert run.store.newest("encoded", "lacks") is None
+    run.run(project / "tiny.toml", *lacks)
+    record = run.store.newest("audit", "lacks")
+    assert record is not None
+    assert str(record.metrics["warnings"]).startswith("gate not measured: 'many': max_fertility")
+
+
 def test_held_out_text_is_what_is_read(run: InProcess, project: Path) -> None:
     run.run(project / "tiny.toml", "name=held", "holdout.share=0.3")
     summary = summary_of(run, "held")

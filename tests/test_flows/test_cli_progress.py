@@ -81,6 +81,14 @@ def test_what_became_of_shards_is_counted():
     assert "1 made, 1 cached, 1 failed" in lines(console)[0]
 
 
+def test_a_gate_that_failed_is_not_shown_as_made():
+    shown, console = plain()
+    shown.expect("audit", 1)
+    shown.on_finish("audit", "made", 0.5, REF, {})
+    shown.on_refuse("audit", "gate failed: a is above b")
+    assert lines(console)[1].split()[:3] == ["audit", "gate", "failed"]
+
+
 def test_waiting_for_another_process_is_not_making():
     shown, console = plain()
     shown.expect("count[*]", 2)

@@ -7,13 +7,16 @@ import pytest
 
 from tests.test_tasks.store_stages import ask
 from tokmill.flows.errors import ProfileError, RunError
+from tokmill.flows.page.links import Links
 from tokmill.flows.run.execution import Standing
 from tokmill.flows.run.failure import failure_summary, refusal_summary
 from tokmill.flows.run.results import RunRow
 from tokmill.tasks.core.errors import DocumentError, GateError, MachineError, SourceError
+from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 
 TASK_RUN = UUID(int=7)
+STORE = Links("/store")
 
 
 def failed(error: Exception, title: str | None = None) -> RunError:
@@ -29,7 +32,7 @@ def test_a_failed_task_is_named_with_its_problem_fix_and_what_is_kept(tmp_path: 
     error = failed(DocumentError("a/*.jsonl, line 7: no text; set on_error"), "encode[a/1]")
     standing = Standing(rows, [("encode[a/1]", error)], {"ingest": 1, "encode[*]": 3}, ["mix", "pack"])
 
-    text = failure_summary("own", "/store", error, standing, {"encode[a/1]": TASK_RUN})
+    text = failure_summary("own", STORE, error, standing, {"encode[a/1]": TASK_RUN})
 
     assert text.startswith(
         "# own: failed\n\n**`encode[a/1]` failed** in 2.0 s. 2 artifacts of this run are in"
@@ -54,17 +57,31 @@ def test_a_failed_task_is_named_with_its_problem_fix_and_what_is_kept(tmp_path: 
     ],
 )
 def test_what_a_retry_does_depends_on_the_kind_of_fault(error: RunError, says: str) -> None:
-    assert says in failure_summary("own", "/store", error, Standing(), {})
+    assert says in failure_summary("own", STORE, error, Standing(), {})
 
 
-def test_a_failed_gate_has_its_limits() -> None:
+def test_a_failed_gate_has_its_limits_and_its_report() -> None:
     row = {"limit": "max_fertility", "subject": "hi", "value": 2.51234, "threshold": 2.0, "passed": False}
-    error = GateError("audit: the gate failed; raise the limit", "failed: 1 of 3 limits", [row])
+    gate = "failed: 'hi': fertility=2.5 is above 2; 'sw': fertility=3 is above 2"
+    error = GateError(f"audit: gate {gate}; look at it; raise the limit", gate, [row])
+    ref = ArtifactRef(kind="audit", name="own", fingerprint="f" * 64, content_digest="c" * 64)
+    rows = [RunRow("audit", ref, "made", 2.0, {}, 0.0)]
+    standing = Standing(rows, [], {"audit": 1}, ["encode", "encode", "mix"])
 
-    text = failure_summary("own", "/store", error, Standing(), {})
+    text = failure_summary("own", Links("/store", reports="/reports"), error, standing, {})
 
     assert "| max_fertility | hi | 2.512 | 2 | no |" in text
     assert text.count("`audit` failed") == 1
+    assert "fertility=3 is above 2 |\n| fix | look at it; raise the limit |" in text
+    assert f"[audit/own](/v2/artifacts/key/audit-own) · [Report](/reports/{'f' * 64})" in text
+    assert "| audit | 1 | gate failed | 2.0 s |" in text
+    assert "`encode`, `mix`" in text
+
+
+def test_a_sentence_with_semicolons_is_not_taken_apart() -> None:
+    error = failed(MachineError("mix: 'a' gives 1; 'b' gives 2; or on_miss='warn'"), "mix")
+    text = failure_summary("own", STORE, error, Standing(), {})
+    assert "| problem | mix: mix: 'a' gives 1; 'b' gives 2; or on\\_miss='warn' |" in text
 
 
 def test_a_refused_profile_says_each_problem() -> None:

@@ -10,8 +10,9 @@ import pytest
 
 from tokmill import tokenizer
 from tokmill.tasks.audit.entropy import entropies, shannon_bits
-from tokmill.tasks.audit.gates import Comparison, verdict
+from tokmill.tasks.audit.gates import Comparison, compare, not_passed, verdict
 from tokmill.tasks.audit.measuring import measure, measure_texts
+from tokmill.tasks.audit.params import AuditParams
 from tokmill.tasks.audit.parity import check_parallel, gini, parity
 from tokmill.tasks.audit.sources import ALL, log_spaced, source_tables
 from tokmill.tasks.core.errors import AuditError
@@ -186,7 +187,7 @@ def test_normalized_length() -> None:
 
 PASSED = Comparison("max_fertility", "deu", 1.5, 2.0, True)
 FAILED = Comparison("max_premium", "hin", 3.0, 2.0, False)
-UNMEASURED = Comparison("max_premium", "deu", None, 2.0, None)
+UNMEASURED = Comparison("max_premium", "deu", None, 2.0, None, "no text")
 
 
 @pytest.mark.parametrize(
@@ -195,9 +196,20 @@ UNMEASURED = Comparison("max_premium", "deu", None, 2.0, None)
         ([], "none"),
         ([PASSED], "passed"),
         ([PASSED, FAILED, UNMEASURED], "failed: 'hin': premium=3 is above 2"),
-        ([PASSED, UNMEASURED], "passed, but not measured: max_premium of 'deu'"),
-        ([UNMEASURED], "not measured: max_premium of 'deu'"),
+        ([PASSED, UNMEASURED], "not measured: 'deu': max_premium: no text"),
     ],
 )
 def test_what_was_not_measured_has_not_passed(comparisons: list[Comparison], says: str) -> None:
     assert verdict(comparisons) == says
+    assert not_passed(says) is (says not in ("none", "passed"))
+
+
+def test_a_vocabulary_that_knows_all_text_has_no_unknown_tokens() -> None:
+    params = AuditParams(max_unknown_share=0.1)
+    row = {"source": "a", **dict.fromkeys(("num_unknown", "unknown_share", "bytes_per_token", "fertility"))}
+    nothing = {"premiums": [], "regressions": {}, "unused_share": 0.0, "num_unreachable": 0}
+    (byte_level,) = compare(params, sources=[row], **nothing)
+    (empty,) = compare(params, sources=[row | {"num_unknown": 0}], **nothing, held_out=True)
+    assert (byte_level.value, byte_level.passed) == (0.0, True)
+    assert (empty.value, empty.passed) == (None, None)
+    assert "raise holdout.share" in str(empty.missing)

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from html import escape
 from itertools import groupby
 
+from tokmill.tasks.audit.gates import not_passed
 from tokmill.tasks.audit.report.charts import number, source_name
 from tokmill.tasks.audit.report.markup import gap, note, pieces, section, table
 from tokmill.tasks.audit.report.reading import AGREEMENT, LEAST, Row, Tables
@@ -90,7 +91,7 @@ Pictures = Mapping[str, str]
 def overview(tables: Tables) -> str:
     """Return the gate's verdict and its limits."""
     gate = str(tables.summary.get("gate", "none"))
-    state = "failed" if gate.startswith("failed") else "passed" if gate.startswith("passed") else "none"
+    state = "failed" if not_passed(gate) else "passed" if gate == "passed" else "none"
     rows = tables.rows("vocab_gates")
     columns = {name: name.replace("_", " ") for name in (rows[0] if rows else {})}
     limits = table("Limits of the gate", rows, columns) if rows else note("No limit is set.")
