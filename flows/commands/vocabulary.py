@@ -1,21 +1,25 @@
 """`tokmill extend`, `trim` and `resize-embeddings`: change a vocabulary, and a model's embeddings with it."""
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from rich.text import Text
 
 from tokmill.flows.cli.app import app, examples
 from tokmill.flows.cli.options import JsonOption, StoreOption
-from tokmill.flows.cli.output import draw, pairs, print_json, shown, shown_address
+from tokmill.flows.cli.output import draw, pairs, print_json, say, shown, shown_address, table
 from tokmill.flows.errors import UsageError
-from tokmill.flows.figures import key_figures
+from tokmill.flows.figures import counted, key_figures
 
 if TYPE_CHECKING:
     from tokmill.tasks.core.stage import ArtifactRef, Params, Stage
     from tokmill.tasks.store import Store
+    from tokmill.tasks.vocabulary.report import Report
 
+_TERMS_SHOWN = 12
 _MAX_SEED = (1 << 63) - 1
 _MAX_PADDING = 1 << 20
 
@@ -198,21 +202,42 @@ def _make(
 
 
 def _say(store: "Store", made: "ArtifactRef", *, as_json: bool) -> None:
+    from tokmill.tasks.formats.files.manifests import read_model
+    from tokmill.tasks.vocabulary.report import Report
+
     record = store.record(made)
     called = f"{made.kind}/{made.name}@{store.label(made, made.name)}"
     if as_json:
         print_json({"artifact": called, "path": store.address(made), "metrics": dict(record.metrics)})
         return
     figures = record.metrics
+    saved = "not measured: name texts of the domain with --corpus"
+    if "num_saved_tokens" in figures:
+        saved = f"{figures['num_saved_tokens']:,} tokens of the texts ({figures['saved_share']:.2%})"
     rows = {
         "artifact": called,
         "holds": key_figures("tokenizer", figures),
         "changed": f"{figures['num_changed_tokens']:,} tokens",
-        "saved": f"{figures['num_saved_tokens']:,} tokens of the texts ({figures['saved_share']:.2%})",
+        "saved": saved,
         "report": shown_address(store, made, "report.md"),
         "embedding plan": shown_address(store, made, "embedding-plan.json"),
     }
     draw(pairs(rows))
+    _say_terms(read_model(store.path(made) / "report.json", Report, "report"))
+
+
+def _say_terms(report: "Report") -> None:
+    """Say what each term saves, and warn of those that save nothing."""
+    saved = report.saved_by_term
+    if report.skipped:
+        say(f"not added: {counted(len(report.skipped), 'form')} of terms; the report has the reasons")
+    if saved:
+        rows = [(repr(term)[1:-1], f"{number:,}") for term, number in islice(saved.items(), _TERMS_SHOWN)]
+        draw(table(("term", "tokens saved"), rows, right=("tokens saved",)))
+    if len(saved) > _TERMS_SHOWN:
+        say(f"and {len(saved) - _TERMS_SHOWN:,} more in the report")
+    if report.warning:
+        draw(Text(f"warning: {report.warning}", style="yellow"))
 
 
 def _plan(reference: str, store: str | None) -> Any:

@@ -58,21 +58,27 @@ def batches(file: File, options: ReadOptions) -> Iterator[FileBatch]:
         yield batch
 
 
-def measure(before: "Tokenizer", after: "Tokenizer", file: File, options: ReadOptions) -> Measured:
-    """Encode a file with both tokenizers."""
-    sizes = np.zeros(4, dtype=np.int64)
+def measure(
+    before: "Tokenizer", after: "Tokenizer", file: File, options: ReadOptions
+) -> tuple[Measured, NDArray[np.int64]]:
+    """Encode a file with both tokenizers; return also how often each id occurs after: int64 [vocab_size]."""
+    sizes, counts = np.zeros(4, dtype=np.int64), np.zeros(after.vocab_size, dtype=np.int64)
     for batch in batches(file, options):
         size = text_size(batch.data, batch.offsets)
-        ids = (tok.encode_buffers(batch.data, batch.offsets, as_text=True).ids for tok in (before, after))
-        sizes += (size.num_bytes, size.num_words, *map(len, ids))
+        old_ids, new_ids = (
+            tok.encode_buffers(batch.data, batch.offsets, as_text=True).ids for tok in (before, after)
+        )
+        sizes += (size.num_bytes, size.num_words, len(old_ids), len(new_ids))
+        counts += np.bincount(new_ids, minlength=after.vocab_size)
     num_bytes, num_words, old, new = sizes.tolist()
-    return Measured(
+    measured = Measured(
         name=str(file["name"]),
         num_bytes=num_bytes,
         num_words=num_words,
         num_tokens_before=old,
         num_tokens_after=new,
     )
+    return measured, counts
 
 
 def token_counts(tok: "Tokenizer", files: Sequence[File], options: ReadOptions) -> NDArray[np.uint64]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self
 
+import numpy as np
 import orjson
 from pydantic import Field, model_validator
 
@@ -94,17 +95,28 @@ def run_extend(
 
     tok = open_tokenizer(tokenizer)
     byte_pairs(tok, "extend")  # before any text is read
-    changed, reasons = _grown(tok, params, texts)
+    changed, reasons, terms = _grown(tok, params, texts)
     tokens = [
-        ChangedToken(id=new, text=changed.tokenizer.definition.model.readable(new), parts=_spelled(tok, ids))
+        ChangedToken(
+            id=new,
+            text=changed.tokenizer.definition.model.readable(new),
+            parts=_spelled(tok, ids),
+            term=terms.get(new),
+        )
         for new, ids in changed.plan.sources.items()
     ]
     action = f"{len(tokens)} tokens added"
     return _published(tok, changed, (action, tokens, reasons), (params.read, texts, others), out)
 
 
-def _grown(tok: "Tokenizer", params: ExtendParams, texts: Sequence[File]) -> "tuple[Changed, dict[str, str]]":
-    """Add terms, then merges; return also the terms that are not added, with the reason."""
+def _grown(
+    tok: "Tokenizer", params: ExtendParams, texts: Sequence[File]
+) -> "tuple[Changed, dict[str, str], dict[int, str]]":
+    """Add terms, then merges.
+
+    Returns:
+        The change; the terms that are not added, with the reason; the term that each new id is a form of.
+    """
     from tokmill.tokenizer.adapting.continued import continued
     from tokmill.tokenizer.adapting.extend import Changed, extended
     from tokmill.tokenizer.adapting.terms import check_terms
@@ -113,15 +125,16 @@ def _grown(tok: "Tokenizer", params: ExtendParams, texts: Sequence[File]) -> "tu
     counts = _pretokens(tok, params, texts) if searched else None
     found, skipped = check_terms(tok, params.terms, params.forms)
     reasons = {one.given: one.reason for one in skipped}
+    terms = {tok.vocab_size + k: term.given for k, term in enumerate(found)}
     if counts is not None and params.num_mined:
         found += _mined(tok, params, counts, {term.token for term in found})
     if counts is None or not params.num_merges:
-        return extended(tok, found), reasons
+        return extended(tok, found), reasons, terms
     if not found:
-        return continued(tok, counts, params.num_merges, least=params.min_count), reasons
+        return continued(tok, counts, params.num_merges, least=params.min_count), reasons, terms
     first = extended(tok, found)
     then = continued(first.tokenizer, counts, params.num_merges, least=params.min_count)
-    return Changed(then.tokenizer, first.plan.then(then.plan, tok.definition.tokens)), reasons
+    return Changed(then.tokenizer, first.plan.then(then.plan, tok.definition.tokens)), reasons, terms
 
 
 def _pretokens(tok: "Tokenizer", params: ExtendParams, texts: Sequence[File]) -> "PretokenCounts":
@@ -210,28 +223,33 @@ def _published(
     measured, rest = (
         [measure(tok, changed.tokenizer, file, options) for file in some] for some in (texts, others)
     )
+    if texts and changed.tokenizer.vocab_size > tok.vocab_size:
+        occurring = np.stack([counts for _, counts in measured]).sum(axis=0)
+        tokens = [one.model_copy(update={"num_occurrences": int(occurring[one.id])}) for one in tokens]
     report = Report(
         action=action,
         old_size=tok.vocab_size,
         new_size=changed.tokenizer.vocab_size,
         changed=tokens,
         skipped=skipped,
-        texts=measured,
-        others=rest,
+        texts=[file for file, _ in measured],
+        others=[file for file, _ in rest],
     )
     report.save(out)
-    before = sum(one.num_tokens_before for one in measured)
+    before = sum(one.num_tokens_before for one in report.texts)
+    saved = sum(one.saved for one in report.texts)
+    savings = {"num_saved_tokens": saved, "saved_share": round(saved / before, 6) if before else 0.0}
     return Outcome(
         metrics={
             "vocab_size": changed.tokenizer.vocab_size,
             **changed.tokenizer.definition.model.figures(),
             "num_changed_tokens": len(tokens),
-            "num_saved_tokens": sum(one.saved for one in measured),
-            "saved_share": round(sum(one.saved for one in measured) / before, 6) if before else 0.0,
+            **(savings if texts else {}),
             "exports": ", ".join(exports),
+            **({"warnings": report.warning} if report.warning else {}),
         }
     )
 
 
-EXTEND = Stage(verb="extend", task="extend", kind="tokenizer", version=1, params=ExtendParams, run=run_extend)
+EXTEND = Stage(verb="extend", task="extend", kind="tokenizer", version=2, params=ExtendParams, run=run_extend)
 TRIM = Stage(verb="trim", task="trim", kind="tokenizer", version=1, params=TrimParams, run=run_trim)

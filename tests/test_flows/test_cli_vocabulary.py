@@ -59,6 +59,23 @@ def test_terms_are_added_and_reported(tokmill):
     assert tokenizer.load("tokenizer/new", store="store") == new
 
 
+def test_each_term_says_what_it_saves_and_useless_ones_are_warned_of(tokmill):
+    Path("terms.txt").write_text("zebra\n肺炎\n心肌\n", "utf-8")
+    Path("notes.txt").write_text("A zebra has no zebra. 因肺炎入院，急性心肌梗死。\n", "utf-8")
+    code, out, _ = tokmill("extend", "old", "--terms", "terms.txt", "--corpus", "notes.txt", "--name", "new")
+    assert code == 0
+    each = 2 * (len(tokenizer.load("old").encode(" zebra")) - 1)
+    assert ["zebra", str(each)] in [line.split() for line in out.splitlines()]
+    assert "warning: 2 of 3 terms save no token in the texts: '肺炎', '心肌'." in out
+    path = next(Path("store/tokenizer").glob("*/report.json"))
+    report = json.loads(path.read_text("utf-8"))
+    saved = [token["num_occurrences"] * (len(token["parts"]) - 1) for token in report["changed"]]
+    (measured,) = report["texts"]
+    assert sum(saved) == measured["num_tokens_before"] - measured["num_tokens_after"] == each
+    _, out, _ = tokmill("extend", "old", "--terms", "terms.txt", "--name", "unmeasured")
+    assert "not measured: name texts of the domain with --corpus" in out
+
+
 def test_a_model_follows_its_tokenizer(tokmill, tmp_path):
     path = extended(tokmill)
     old = tokenizer.load("old")
