@@ -20,7 +20,7 @@ from tokmill import tokenizer
 from tokmill.tasks.audit.report import write_report
 from tokmill.tasks.audit.report.charts import Bar, Bars, Curves, charts_of, number
 from tokmill.tasks.audit.report.reading import NEEDED, Tables
-from tokmill.tasks.audit.report.svg import svg_of
+from tokmill.tasks.audit.report.svg import NUM_STYLES, svg_of
 from tokmill.tasks.core.errors import AuditError
 
 ENGLISH = ["the cat sat on the mat", "a <b>bold</b> cat & the hat", "the cats sat"]
@@ -191,14 +191,27 @@ def test_curves_by_hand() -> None:
     assert points == ["52.0,32.0", "250.0,136.0", "448.0,240.0"]
 
 
-def test_bars_are_sorted_and_curves_have_no_more_than_five_lines(report: Path) -> None:
+def test_every_line_has_a_style_of_its_own_and_no_text_is_cut() -> None:
+    name = "a source whose name is far longer than the picture was wide before it was given room"
+    lines = {f"{name} {k}": [(1, 10 + k), (10, 1 + k)] for k in range(12)}
+    drawn = ElementTree.fromstring(svg_of(Curves("c", "C", "rank", "occurrences", lines), alone=True))
+    styles = [line.get("class") for line in drawn.findall("{*}polyline")]
+    assert len({*styles}) == 12
+    assert [text.text for text in drawn.findall("{*}text")][-12:] == [*lines]
+    assert int(drawn.get("viewBox").split()[2]) > 6 * len(name)
+    bars = ElementTree.fromstring(svg_of(Bars("b", "B", "x", (Bar(name, 1.0),)), alone=True))
+    assert name in [text.text for text in bars.findall("{*}text")]
+    assert float(bars.find("{*}rect").get("x")) > 6 * len(name)
+
+
+def test_bars_are_sorted_and_curves_have_no_more_lines_than_styles(report: Path) -> None:
     for chart in charts_of(Tables.read(report.parent)):
         if isinstance(chart, Bars):
             assert [bar.value for bar in chart.bars] == sorted(
                 (bar.value for bar in chart.bars), reverse=True
             )
         else:
-            assert 1 <= len(chart.lines) <= 5
+            assert 1 <= len(chart.lines) <= NUM_STYLES
 
 
 in_browser = pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")

@@ -11,7 +11,7 @@ from typing import Any
 from tokmill.tasks.audit.report.reading import Row, Tables
 from tokmill.tasks.audit.sources import ALL
 
-MAX_LINES = 5
+MAX_LINES = 20
 _MAX_SCRIPTS = 20
 
 
@@ -91,7 +91,8 @@ def _scripts(tables: Tables) -> Bars:
     column = tables.column("vocab_tokens", "scripts")
     counted = Counter(value for value in column if value)
     bars = [Bar(script, number) for script, number in counted.most_common(_MAX_SCRIPTS)]
-    return Bars("scripts", "Tokens by script", "tokens", tuple(bars))
+    title = f"Tokens by script{_first_of(len(bars), len(counted))}"
+    return Bars("scripts", title, "tokens", tuple(bars))
 
 
 def _by_source(name: str, title: str, unit: str, rows: Iterable[Row]) -> Bars:
@@ -124,7 +125,12 @@ def _curves(tables: Tables, table: str, name: str, column: str, across: str) -> 
     order = sorted(found, key=lambda source: source != ALL)[:MAX_LINES]
     lines = {source_name(source): sorted(found[source]) for source in order}
     titles = {"lengths": "Occurrences by length of token", "frequencies": "Occurrences by rank"}
-    return Curves(name, titles[name], across, "occurrences", lines)
+    title = f"{titles[name]}{_first_of(len(lines), len(found))}"
+    return Curves(name, title, across, "occurrences", lines)
+
+
+def _first_of(shown: int, number_of: int) -> str:
+    return f" (the first {shown} of {number_of})" if shown < number_of else ""
 
 
 def number(value: Any) -> str:

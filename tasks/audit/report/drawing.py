@@ -6,6 +6,8 @@ from pathlib import Path
 from tokmill.tasks.audit.report.charts import Bars, Chart, number
 from tokmill.tasks.audit.report.svg import COLOURS
 
+_DASHES = ("-", "--", ":", "-.")
+
 
 def can_draw() -> bool:
     """Whether matplotlib is installed (`pip install 'tokmill[pictures]'`)."""
@@ -25,8 +27,12 @@ def write_png(chart: Chart, path: Path) -> None:
     if isinstance(chart, Bars):
         _draw_bars(axes, chart)
     else:
-        for colour, (name, line) in zip(COLOURS, chart.lines.items(), strict=False):
-            axes.loglog([x for x, _ in line], [y for _, y in line], color=colour, label=name)
+        for place, (name, line) in enumerate(chart.lines.items()):
+            lap, colour = divmod(place, len(COLOURS))
+            style = {"color": COLOURS[colour], "linestyle": _DASHES[lap % len(_DASHES)]}
+            axes.loglog([x for x, _ in line], [y for _, y in line], label=name, **style)
+        for x, y, _ in chart.marks:
+            axes.plot([x], [y], marker="o", markersize=7, markerfacecolor="none", markeredgecolor="#1c1c1c")
         axes.set_xlabel(chart.across)
         axes.set_ylabel(chart.up)
         axes.legend(frameon=False, fontsize=8)

@@ -4,16 +4,21 @@ Numbers are rounded to a tenth of a unit, so that the same chart gives the same 
 """
 
 import math
+import unicodedata
 from collections.abc import Iterable, Sequence
 from html import escape
 
 from tokmill.tasks.audit.report.charts import Bars, Chart, Curves, number
 
 WIDTH = 460
-_ROW, _TOP, _LABEL, _VALUE = 20, 26, 118, 58
+"""The least width; a chart is wider where a text needs more."""
+_ROW, _TOP, _BAR, _VALUE = 20, 26, 284, 58
 _HEIGHT, _LEFT, _BOTTOM = 280, 52, 40
 COLOURS = ("#1f5fa8", "#b3541e", "#1a7f4b", "#8a3f97", "#7a6a00")
 _DARK = ("#7db3f0", "#f0a674", "#6fce9b", "#d59be0", "#d8c95a")
+_DASHES = ("5 3", "2 2", "8 3 2 3")
+NUM_STYLES = len(COLOURS) * (1 + len(_DASHES))
+"""Lines that can be told apart."""
 
 STYLE = "\n".join(
     [
@@ -30,7 +35,7 @@ STYLE = "\n".join(
         "svg.chart .reference{stroke:var(--c1);stroke-width:1.5;stroke-dasharray:4 3}",
         "svg.chart .line{fill:none;stroke-width:1.8}",
         *(f"svg.chart .k{i}{{stroke:var(--c{i})}}" for i in range(len(COLOURS))),
-        "svg.chart .again{stroke-dasharray:5 3}",
+        *(f"svg.chart .lap{lap}{{stroke-dasharray:{dashes}}}" for lap, dashes in enumerate(_DASHES, start=1)),
         "svg.chart .mark{fill:none;stroke:var(--ink);stroke-width:1.6}",
     ]
 )
@@ -44,42 +49,43 @@ def svg_of(chart: Chart, *, alone: bool = False) -> str:
         chart: what is drawn.
         alone: whether it is a file of its own, which brings its style.
     """
-    height, parts = _bars(chart) if isinstance(chart, Bars) else _curves(chart)
+    width, height, parts = _bars(chart) if isinstance(chart, Bars) else _curves(chart)
+    width = max(width, _extent(chart.title) + 14)  # titles are bold, and larger
     namespace = ' xmlns="http://www.w3.org/2000/svg"' if alone else ""
     style = f"<style>{STYLE}</style>" if alone else ""
     head = (
-        f'<svg class="chart"{namespace} role="img" viewBox="0 0 {WIDTH} {height}" '
+        f'<svg class="chart"{namespace} role="img" viewBox="0 0 {width} {height}" '
         f'aria-label="{escape(chart.title)}">'
     )
     return "".join([head, style, _text(0, 14, chart.title, "title"), *parts, "</svg>"])
 
 
-def _bars(chart: Bars) -> tuple[int, Iterable[str]]:
+def _bars(chart: Bars) -> tuple[int, int, Iterable[str]]:
+    labels = max((_extent(bar.label) for bar in chart.bars), default=0) + 12
+    left = max(labels, WIDTH - _BAR - _VALUE)
     ends = [bar.high if bar.high is not None else bar.value for bar in chart.bars]
     greatest = max([*ends, chart.reference or 0]) or 1
-    scale = (WIDTH - _LABEL - _VALUE) / greatest
+    scale = _BAR / greatest
     parts = list[str]()
     for place, bar in enumerate(chart.bars):
         y = _TOP + place * _ROW
         parts += [
-            _text(_LABEL - 6, y + 14, _short(bar.label), "end"),
-            f'<rect class="bar" x="{_LABEL}" y="{y + 3}" width="{bar.value * scale:.1f}" height="14">'
+            _text(left - 6, y + 14, bar.label, "end"),
+            f'<rect class="bar" x="{left}" y="{y + 3}" width="{bar.value * scale:.1f}" height="14">'
             f"<title>{escape(bar.label)}: {number(bar.value)} {escape(chart.unit)}</title></rect>",
-            _text(_LABEL + max(ends[place], bar.value) * scale + 5, y + 14, number(bar.value)),
+            _text(left + max(ends[place], bar.value) * scale + 5, y + 14, number(bar.value)),
         ]
         if bar.low is not None and bar.high is not None:
-            parts.append(
-                _line(_LABEL + bar.low * scale, y + 10, _LABEL + bar.high * scale, y + 10, "whisker")
-            )
+            parts.append(_line(left + bar.low * scale, y + 10, left + bar.high * scale, y + 10, "whisker"))
     bottom = _TOP + len(chart.bars) * _ROW
     if chart.reference is not None:
-        x = _LABEL + chart.reference * scale
+        x = left + chart.reference * scale
         parts.append(_line(x, _TOP, x, bottom, "reference"))
-    parts.append(_text(_LABEL, bottom + 16, chart.unit))
-    return bottom + 24, parts
+    parts.append(_text(left, bottom + 16, chart.unit))
+    return max(left + _BAR + _VALUE, left + _extent(chart.unit)), bottom + 24, parts
 
 
-def _curves(chart: Curves) -> tuple[int, Iterable[str]]:
+def _curves(chart: Curves) -> tuple[int, int, Iterable[str]]:
     points = [point for line in chart.lines.values() for point in line]
     across = _Scale([x for x, _ in points], _LEFT, WIDTH - 12)
     up = _Scale([y for _, y in points], _HEIGHT - _BOTTOM, _TOP + 6)
@@ -106,13 +112,19 @@ def _curves(chart: Curves) -> tuple[int, Iterable[str]]:
             f'<circle class="mark" cx="{across.at(x):.1f}" cy="{up.at(y):.1f}" r="5">'
             f"<title>{escape(text)}</title></circle>"
         )
-    return _HEIGHT + len(chart.lines) * 18 + 6, parts
+    width = max([WIDTH, *(_LEFT + 28 + _extent(name) for name in chart.lines)])
+    return width, _HEIGHT + len(chart.lines) * 18 + 6, parts
 
 
 def _style_of(place: int) -> str:
-    """Return the style of a line: colours in turn, and dashes once all were used."""
-    again = " again" if place >= len(COLOURS) else ""
-    return f"k{place % len(COLOURS)}{again}"
+    """Return the style of a line: colours in turn, with other dashes each time that all were used."""
+    lap, colour = divmod(place % NUM_STYLES, len(COLOURS))
+    return f"k{colour}{f' lap{lap}' if lap else ''}"
+
+
+def _extent(text: str) -> int:
+    """Return about how wide a text is drawn; rather too wide than clipped."""
+    return sum(13 if unicodedata.east_asian_width(char) in "WF" else 8 for char in text)
 
 
 class _Scale:
@@ -149,10 +161,6 @@ def _tick(value: float) -> str:
         if value >= size:
             return f"{value / size:g}{letter}"
     return f"{value:g}"
-
-
-def _short(label: str) -> str:
-    return label if len(label) <= 17 else f"{label[:16]}…"
 
 
 def _text(x: float, y: float, text: str, style: str = "") -> str:
