@@ -33,7 +33,7 @@ _WORDS = {
 
 def runs_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], *, attempts: bool) -> Table:
     """Return one line per run, with the values of the columns; without tags if none has any."""
-    shown = [column.name for column in columns if column.of != "field"]
+    shown = [column.label for column in columns if column.of != "field"]
     last = [name.rpartition(".")[2] for name in shown]
     heads = [short if last.count(short) == 1 else name for name, short in zip(shown, last, strict=True)]
     groups = [name for name in ("experiment", "tags") if any(row[name] for row in rows)]

@@ -49,7 +49,7 @@ def table_of_runs(
     by, *others = columns_named(store, [sort, *show])
     order = order_by(by, lowest=lowest, best=best is not None)
     rows = list_runs(store.catalog, where, [by, *others], order, best, complete=best is not None)
-    named = [column.name for column in dict.fromkeys([by, *others]) if column.of != "field"]
+    named = [column.label for column in dict.fromkeys([by, *others]) if column.of != "field"]
     columns = {name: _column(rows, name) for name in _ORDER}
     values = {name: _values([row["values"][name] for row in rows]) for name in named}
     return Table(pa.table({**columns, **values}), f"Runs of {store.location}")

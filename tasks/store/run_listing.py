@@ -1,7 +1,9 @@
 """Lists of runs: filtered, and sorted by a metric, a parameter or a field of theirs.
 
 A column is named in full (`audit.bytes_per_token`, `balance.temperature`), or by its last part where that
-fits one name only. All comes from the catalog, so that a list of ten thousand runs reads no record.
+fits one name only. A name that a metric and a parameter share (`audit.max_premium`, measured and allowed) is
+the metric's; `parameter:audit.max_premium` is the other. All comes from the catalog, so that a list of ten
+thousand runs reads no record.
 """
 
 import difflib
@@ -44,10 +46,16 @@ _RUNS: Final = """
 
 
 class Column(NamedTuple):
-    """A column of a list: a metric, a parameter, or one of `FIELDS`."""
+    """A column of a list: a metric, a parameter, or one of `FIELDS`; `prefix` as it was named."""
 
     of: Literal["metric", "parameter", "field"]
     name: str
+    prefix: str = ""
+
+    @property
+    def label(self) -> str:
+        """What it is called in a list, where a metric may have the same name."""
+        return self.prefix + self.name
 
 
 @dataclass(frozen=True)
@@ -97,15 +105,17 @@ def find_columns(catalog: Catalog, wanted: Iterable[str]) -> list[Column]:
 def _column(wanted: str, known: Sequence[Column]) -> Column:
     if wanted in FIELDS:
         return Column("field", wanted)
+    prefix = wanted[: wanted.find(":") + 1] if wanted.startswith(("metric:", "parameter:")) else ""
+    if prefix:
+        wanted = wanted.removeprefix(prefix)
+        known = [column._replace(prefix=prefix) for column in known if f"{column.of}:" == prefix]
     exact = [column for column in known if column.name == wanted]
     fitting = exact or [column for column in known if column.name.endswith(f".{wanted}")]
-    if len(fitting) == 1:
-        return fitting[0]
+    if len({column.name for column in fitting}) == 1:
+        return fitting[0]  # metrics come first
     if fitting:
-        several = ", ".join(column.name for column in fitting)
-        raise StoreError(
-            f"{wanted!r} fits {len(fitting)} metrics and parameters: {several}; name one of them"
-        )
+        several = ", ".join(dict.fromkeys(column.name for column in fitting))
+        raise StoreError(f"{wanted!r} fits several metrics and parameters: {several}; name one of them")
     names = [*FIELDS, *(column.name for column in known)]
     near = difflib.get_close_matches(wanted, [*names, *(name.rpartition(".")[2] for name in names)], n=3)
     hint = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else ""
@@ -167,7 +177,7 @@ def _joined(place: int, column: Column) -> str:
 def _row(row: Row, shown: Sequence[Column]) -> Row:
     """Return a row of the query with its values by name, as they were recorded; lists as their JSON."""
     values: Mapping[str, Any] = {
-        column.name: _value(row.pop(f"value{place}"), row.pop(f"text{place}"))
+        column.label: _value(row.pop(f"value{place}"), row.pop(f"text{place}"))
         for place, column in enumerate(shown)
     }
     return {**row, "values": dict(values)}

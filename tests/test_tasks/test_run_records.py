@@ -190,12 +190,15 @@ def test_lists_are_filtered_and_sorted(store: Store) -> None:
 
     assert ids("bytes_per_token", descending=True) == ["two", "one", "three"]
     assert ids("bytes_per_token", descending=False, complete=True) == ["one", "two"]
-    assert ids("t", descending=True) == ["two", "one", "three"]  # as numbers: 10 > 2 > 1
+    end(store, "three", t=0.5)  # measured, and allowed by a parameter of that name
+    (measured, allowed) = find_columns(store.catalog, ["t", "parameter:t"])
+    assert (measured.of, allowed.of, allowed.label) == ("metric", "parameter", "parameter:t")
+    assert ids("parameter:t", descending=True) == ["two", "one", "three"]  # as numbers: 10 > 2 > 1
     assert ids("mix.method", descending=False) == ["two", "one", "three"]
     assert ids("mix.method", descending=True, complete=True) == ["one", "two"]
     assert ids("seconds", descending=False)[-1] == "three"  # which has not ended
-    (row,) = list_runs(store.catalog, RunFilter(profile="q"), [best, Column("parameter", "t")])
-    assert row["values"] == {"audit.bytes_per_token": 4.5, "t": 10}
+    (row,) = list_runs(store.catalog, RunFilter(profile="q"), [best, measured, allowed])
+    assert row["values"] == {"audit.bytes_per_token": 4.5, "t": None, "parameter:t": 10}
 
 
 def test_values_are_listed_as_they_were_recorded(store: Store) -> None:
