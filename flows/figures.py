@@ -19,15 +19,15 @@ _KEY_METRICS = {
     "encoded": ("num_tokens", "num_documents"),
     "audit": ("bytes_per_token", "fertility", "max_premium"),
     "audit_shard": ("num_tokens", "num_documents"),
-    "usage": ("bytes_per_token", "unused_share"),
+    "usage": ("bytes_per_token", "never_encoded_share"),
     "mixture": ("num_tokens", "limited_by"),
     "pack_plan": ("num_sequences", "num_padding_tokens"),
     "tokenizer_card": ("vocab_size", "num_suspects", "num_unmet_probes"),
-    "card": ("num_tokens", "num_sequences"),
+    "card": ("mixture_bytes_per_token", "num_tokens", "num_sequences"),
     "packed": ("num_sequences", "padding_share"),
 }
 # Shown only if not 0, and near the front: a narrow terminal cuts the end off.
-_NEVER_ZERO = {"corpus": ("num_quarantined",)}
+_NEVER_ZERO = {"corpus": ("num_quarantined",), "audit": ("unknown_share",)}
 # Not sizes, but how many of the 256 values are there.
 _VALUES_OF_BYTES = {"num_distinct_bytes"}
 
@@ -97,7 +97,8 @@ def key_figures(kind: str, metrics: Mapping[str, Scalar]) -> str:
     names = [name for name in _KEY_METRICS.get(kind, ()) if metrics.get(name, "") != ""]
     names = names or list(metrics)[:_SHOWN]
     names[1:1] = [name for name in _NEVER_ZERO.get(kind, ()) if metrics.get(name)]
-    return " · ".join(figure(name, metrics[name]) for name in names)
+    shown = " · ".join(figure(name, metrics[name]) for name in names)
+    return f"{shown} · on held-out text" if kind == "audit" and metrics.get("text") == "held_out" else shown
 
 
 def counted(number_of: int, word: str) -> str:

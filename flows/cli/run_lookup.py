@@ -29,6 +29,7 @@ _LOWER: Final = (
     ),
     *(
         "unused_share",
+        "never_encoded_share",
         "padding_share",
         "changed_share",
         "num_padding_tokens",

@@ -10,6 +10,7 @@ from rich.text import Text
 from tokmill.flows.cli.output import draw, pairs, results, say, shown_address, table
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import number, size, span
+from tokmill.tasks.card.words import published, without_front_matter
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import InputEntry, Record, Store
 
@@ -67,6 +68,8 @@ def _run_of(store: Store, record: Record) -> dict[str, str]:
 def print_words(store: Store, ref: ArtifactRef) -> None:
     """Print an artifact's text, such as a data card: rendered on a terminal, as Markdown elsewhere.
 
+    A card gets its name, version and date, which its own bytes do not depend on.
+
     Raises:
         UsageError: it has no text.
     """
@@ -74,10 +77,13 @@ def print_words(store: Store, ref: ArtifactRef) -> None:
     if not found:
         raise UsageError(f"{ref.kind}/{ref.name} has no text to read; card and audit artifacts do")
     text = (store.path(ref, found[:1]) / found[0]).read_text(encoding="utf-8")
+    if ref.kind in {"card", "tokenizer_card"}:
+        made = store.record(ref).timings.ended[:10]
+        text = published(text, f"{ref.kind}/{ref.name}", store.label(ref, ref.name), made)
     if results().is_terminal:
         from rich.markdown import Markdown  # imported here because it takes as long as all else of a sheet
 
-        draw(Markdown(text))
+        draw(Markdown(without_front_matter(text)))
     else:
         say(text)
 

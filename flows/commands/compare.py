@@ -250,12 +250,19 @@ def _draw(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         if not of_text[0]["num_bytes"]:
             say("nothing to measure: it holds no text")
             continue
+        of_text.sort(key=lambda row: bool(row["lossy"]))  # those that lose text are apart, in the same order
         shown = [column for column in _COLUMNS if any(row[column] for row in of_text)]
-        cells = [(row["tokenizer"], *(_cell(row, column) for column in shown)) for row in of_text]
+        cells = [(_marked(row), *(_cell(row, column) for column in shown)) for row in of_text]
         heads = [_COLUMNS[column][0] for column in shown]
         draw(table(("tokenizer", *heads), cells, right=heads))
+        if of_text[-1]["lossy"]:
+            say("lossy: a part of the text is unknown, or comes back changed; what is lost costs no tokens")
     if found["parity"]:
         _draw_parity(found["parity"])
+
+
+def _marked(row: Mapping[str, Any]) -> str:
+    return f"{row['tokenizer']} (lossy)" if row["lossy"] else str(row["tokenizer"])
 
 
 def _shared(row: Mapping[str, Any]) -> str:
@@ -272,8 +279,12 @@ def _draw_parity(rows: Sequence[Mapping[str, Any]]) -> None:
     names = list(dict.fromkeys(row["tokenizer"] for row in rows))
     say(f"\npremium over {rows[0]['reference']}, on {counted(rows[0]['num_lines'], 'line')}")
     premiums = {(row["tokenizer"], row["language"]): row for row in rows}
+    lossy = {row["tokenizer"] for row in rows if row["unknown_share"]}
     languages = list(dict.fromkeys(row["language"] for row in rows))
-    cells = [(language, *(_premium(premiums[name, language]) for name in names)) for language in languages]
+    cells = [
+        (language, *(_premium(premiums[name, language], name in lossy) for name in names))
+        for language in languages
+    ]
     draw(table(("language", *names), cells, right=names))
     if any(row["unknown_share"] for row in rows):
         say("* some of the text is unknown to this tokenizer, and lost; what is lost costs too little")
@@ -283,9 +294,9 @@ def _draw_parity(rows: Sequence[Mapping[str, Any]]) -> None:
         say(f"–: {rows[0]['reference']} has no tokens, so there is nothing to measure premiums against")
 
 
-def _premium(row: Mapping[str, Any]) -> str:
+def _premium(row: Mapping[str, Any], lossy: bool) -> str:
     if row["gini"] is not None:
-        return f"Gini {row['gini']:.3f}"
+        return f"Gini {row['gini']:.3f}{'*' if lossy else ''}"
     if row["premium"] is None:
         return "–"
     return f"{row['premium']:.2f}{'*' if row['unknown_share'] else ''}"

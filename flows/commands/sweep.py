@@ -16,12 +16,13 @@ from tokmill.flows.cli.options import (
     StoreOption,
     WorkersOption,
 )
-from tokmill.flows.cli.output import Notes, draw, messages, print_json, say, table
+from tokmill.flows.cli.output import Notes, draw, messages, print_json, results, say, table
 from tokmill.flows.errors import UsageError
 
 if TYPE_CHECKING:
     from tokmill.tasks.sweep.stage import SweepSummary
 
+_WIDE = 100
 _N = TypeVar("_N", int, float)
 
 
@@ -128,10 +129,13 @@ def _run(
 
 
 def _draw(summary: "SweepSummary", reference: str, made: str) -> None:
-    from tokmill.tasks.sweep.stage import SHOWN, as_table
+    from tokmill.tasks.sweep.stage import LOSSY, SHOWN, as_table
 
-    heads, rows = as_table(summary, SHOWN)
-    draw(table(heads, rows, right=heads[1:]))
+    narrow = {name: head for name, head in SHOWN.items() if not name.startswith("embedding")}
+    heads, rows = as_table(summary, SHOWN if results().width >= _WIDE else narrow)
+    draw(table(heads, rows, right=heads[1:-1]))
+    if any(row["lossy"] for row in summary.cells):
+        say(f"\n{LOSSY}")
     if summary.text == "training":
         say("\nmeasured on the text that was trained on: a profile with [holdout] measures text that was not")
     say(f"\nrecommended: {summary.recommended or '–'}\n{summary.reason}")

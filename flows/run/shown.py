@@ -10,6 +10,7 @@ from tokmill.flows.page.artifact import Shown, sheet
 from tokmill.flows.page.links import Links, key_of
 from tokmill.tasks.audit.sources import ALL
 from tokmill.tasks.audit.summary import read_summary
+from tokmill.tasks.card.words import without_front_matter
 from tokmill.tasks.core.stage import ArtifactRef, Scalar
 from tokmill.tasks.store import Store
 from tokmill.tasks.sweep.stage import SweepSummary, to_markdown
@@ -110,7 +111,7 @@ def _sweep(store: Store, ref: ArtifactRef) -> _Own:
 
 
 def _card(store: Store, ref: ArtifactRef) -> _Own:
-    return _Own((store.path(ref) / "card.md").read_text("utf-8"))
+    return _Own(without_front_matter((store.path(ref) / "card.md").read_text("utf-8")))
 
 
 _OWN: Mapping[str, Callable[[Store, ArtifactRef], _Own]] = {

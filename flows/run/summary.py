@@ -23,12 +23,23 @@ from tokmill.tasks.core.stage import How, Scalar
 from tokmill.tasks.store import Store, lineage
 
 _DECIDE: Mapping[str, Sequence[str]] = {
-    "audit": ("gate", "bytes_per_token", "fertility", "max_premium", "unused_share"),
+    "card": ("mixture_bytes_per_token",),
+    "audit": ("gate", "bytes_per_token", "unknown_share", "fertility", "max_premium", "unused_share"),
+    "usage": ("never_encoded_share",),
     "tokenizer": ("vocab_size",),
-    "packed": ("num_tokens", "num_sequences", "sequence_length", "padding_share", "share_deviation"),
+    "packed": (
+        *("num_tokens", "num_sequences", "sequence_length", "padding_share"),
+        *("share_deviation", "request_share_deviation"),
+    ),
     "corpus": ("num_documents", "num_bytes", "num_quarantined"),
 }
 """The figures that decide, by kind, in the order in which they are shown."""
+_TEXTS = {
+    "held_out": " (held-out documents)",
+    "corpus": " (a sample of the corpus)",
+    "training": " (training text)",
+    "text": " (text that was measured)",
+}
 _STAGES = ("stage", "tasks", "result", "time", "key figures")
 _SHARES: Mapping[str, str] = {"balance": "training text", "mixture": "training tokens"}
 _DETAILS, _LOOKED_AT = 4, 20
@@ -97,7 +108,18 @@ def _figures(store: Store, result: RunResult) -> Iterable[Sequence[str]]:
     for kind, names in _DECIDE.items():
         if kind in result.refs:
             metrics = store.record(result.refs[kind]).metrics
-            yield from (labelled(name, metrics[name]) for name in names if metrics.get(name, "") != "")
+            for name in names:
+                if metrics.get(name, "") != "":
+                    label, value = labelled(name, metrics[name])
+                    yield label + _measured_on(kind, name, metrics), value
+
+
+def _measured_on(kind: str, name: str, metrics: Mapping[str, Scalar]) -> str:
+    """The text that a figure of the audit was measured on, as a part of its label."""
+    if kind != "audit" or name in {"gate", "max_premium"}:
+        return ""
+    text = metrics["unused_in"] if name == "unused_share" else metrics["text"]
+    return _TEXTS.get(str(text), "")
 
 
 def _shares(store: Store, result: RunResult) -> str:

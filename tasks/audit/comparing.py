@@ -34,8 +34,8 @@ def compare_texts(tokenizers: Mapping[str, Tokenizer], texts: Texts) -> list[dic
 
     Returns:
         Rows with `tokenizer`, `text`, the figures of `vocab_sources`, `changed_share`, `renyi_efficiency`,
-        `bits_per_byte` (None if the tokenizer loses text) and `relative_length`: tokens over those of the
-        first tokenizer.
+        `bits_per_byte` (None if the tokenizer loses text), `relative_length`: tokens over those of the first
+        tokenizer, and `lossy`: whether it loses text, by unknown tokens or by what it normalizes.
     """
     rows: list[dict[str, Any]] = []
     first: dict[str, int] = {}
@@ -54,7 +54,7 @@ def _rows(
     rows = []
     for row in tables["vocab_sources"].to_pylist():
         source = row["source"]
-        loses = trips[source]["num_changed"] > 0
+        loses = trips[source]["num_changed"] > 0 or bool(row["num_unknown"])
         first.setdefault(source, row["num_tokens"])
         rows.append(
             {
@@ -65,6 +65,7 @@ def _rows(
                 "renyi_efficiency": entropy[source]["renyi_efficiency"],
                 "bits_per_byte": None if loses else entropy[source]["trigram_bits_per_byte"],
                 "relative_length": ratio(row["num_tokens"], first[source]),
+                "lossy": loses,
             }
         )
     return rows

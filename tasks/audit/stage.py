@@ -275,6 +275,7 @@ def _metrics(summary: "AuditSummary") -> dict[str, Scalar]:
         "num_bytes": overall.get("num_bytes", 0),
         "num_tokens": overall.get("num_tokens", 0),
         "num_unused_tokens": vocabulary.num_unused,
+        "unused_in": vocabulary.unused_in,
         "num_unmet_probes": len(summary.probes),
         "num_unreachable_tokens": vocabulary.num_unreachable,
         **{name: value for name, value in numbers.items() if value is not None},

@@ -22,6 +22,7 @@ from tokmill.tokenizer.splitting.marks import marks_apart
 
 SUMMARY_FILE = "summary.json"
 _NUM_EXAMPLES = 30
+_UNUSED_IN = {"training": "the text that it was trained on", "text": "the text that was read"}
 Text = Literal["held_out", "corpus"]
 TEXTS = {"held_out": "the documents that are held out", "corpus": "a sample of the corpus"}
 
@@ -184,7 +185,11 @@ def to_markdown(summary: AuditSummary) -> str:
         *_examples(
             "Tokens that no text gives", summary.vocabulary.unreachable, summary.vocabulary.num_unreachable
         ),
-        *_examples("Tokens that never occur", summary.vocabulary.unused, summary.vocabulary.num_unused),
+        *_examples(
+            f"Tokens that never occur in {_UNUSED_IN[summary.vocabulary.unused_in]}",
+            summary.vocabulary.unused,
+            summary.vocabulary.num_unused,
+        ),
         "",
     ]
     return "\n".join(lines)
@@ -214,10 +219,9 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def _vocabulary_lines(found: Vocabulary) -> list[str]:
-    where = "the text that it was trained on" if found.unused_in == "training" else "the text that was read"
     share = "" if found.unused_share is None else f" ({found.unused_share:.2%})"
     lines = [
-        f"- Ordinary tokens that never occur in {where}: {found.num_unused:,} of "
+        f"- Ordinary tokens that never occur in {_UNUSED_IN[found.unused_in]}: {found.num_unused:,} of "
         f"{found.num_ordinary:,}{share}"
     ]
     if found.num_redundant:

@@ -37,7 +37,6 @@ class SourceFacts(_Facts):
         read_before_tokens: its tokens that were read in the run before this mixture.
         epochs: `mixed_tokens` / `num_tokens`.
         limits: whether its repetition limit bound the mixture.
-        fertility: tokens per word.
         renyi_efficiency: of its ordinary tokens; see `tasks.audit.entropy.renyi_efficiency`.
         vocabulary_used: part of the ordinary vocabulary that occurs in it.
     """
@@ -63,9 +62,22 @@ class SourceFacts(_Facts):
     limits: bool
     bytes_per_token: float | None
     chars_per_token: float | None
-    fertility: float | None
     vocabulary_used: float | None
     renyi_efficiency: float | None
+
+
+class SourceFile(_Facts):
+    """One of the first files of a source.
+
+    Attributes:
+        name: relative to the source's root.
+        digest: SHA-256 of the file as it lay there.
+    """
+
+    source: str
+    name: str
+    size_bytes: int
+    digest: str
 
 
 class TokenizerFacts(_Facts, WithOptional):
@@ -78,6 +90,8 @@ class TokenizerFacts(_Facts, WithOptional):
         figures: counts that describe a model of another family.
         unknown_token: the token for text that is not in the vocabulary; None if it covers all text.
         num_unknown_tokens: how often that is in the encoded text.
+        bytes_per_token: of the encoded text, each document once.
+        audited_bytes_per_token: of the text that the audit read, which is `audited_text`.
         roles: special tokens by role, e.g. `eos`.
         chat_templates: texts by name.
     """
@@ -96,8 +110,9 @@ class TokenizerFacts(_Facts, WithOptional):
     normalizer: str | None
     end_of_document: str | None
     bytes_per_token: float | None
+    audited_bytes_per_token: float | None
+    audited_text: Literal["held_out", "corpus"]
     chars_per_token: float | None
-    fertility: float | None
     vocabulary_used: float | None
     num_unused_tokens: int
     renyi_efficiency: float | None
@@ -127,6 +142,8 @@ class MixtureFacts(_Facts):
     Attributes:
         first_position: tokens of the run that were read before, from another mixture; else 0.
         warnings: the requests that it misses by more than the tolerance.
+        bytes_per_token: of its sources' text, each at its share of the mixture; tokens that begin and end
+            documents are left out, as in all such figures.
     """
 
     method: str
@@ -136,6 +153,7 @@ class MixtureFacts(_Facts):
     num_tokens: int
     first_position: int
     warnings: list[str]
+    bytes_per_token: float | None
 
 
 class PackedFacts(_Facts):
@@ -220,6 +238,9 @@ class CardFacts(_Facts, WithOptional):
     """The content of `card.json`.
 
     Attributes:
+        languages: codes of ISO 639, as given.
+        tags: for hubs, as given.
+        files: the first files of each source.
         validation: the documents that are held out of training; None if there are none.
         ledgers: the accounts of documents and of tokens; they have nothing to do with `tasks.formats.ledger`.
     """
@@ -229,7 +250,10 @@ class CardFacts(_Facts, WithOptional):
     title: str
     description: str
     license: str
+    languages: list[str]
+    tags: list[str]
     sources: list[SourceFacts]
+    files: list[SourceFile]
     tokenizer: TokenizerFacts
     balance: BalanceFacts | None
     mixture: MixtureFacts

@@ -17,6 +17,7 @@ from tokmill.tasks.card.facts import (
     MixtureFacts,
     PackedFacts,
     SourceFacts,
+    SourceFile,
     TokenizerFacts,
 )
 from tokmill.tasks.card.validation import of_validation, validation_facts
@@ -31,6 +32,9 @@ from tokmill.tasks.sampling import proportions
 from tokmill.tasks.store.record import Record, read_record
 from tokmill.tasks.usage.summary import Summary, Yield
 from tokmill.tasks.usage.summary import read_summary as read_usage
+
+SHOWN_FILES = 20
+"""Files of each source that a card names."""
 
 
 @dataclass(frozen=True)
@@ -82,28 +86,55 @@ class Upstream:
         return PackedManifest.open(self.paths["packed"])
 
 
-def gather_facts(
-    upstream: Upstream, *, title: str, description: str, license_text: str, notes: Mapping[str, str]
-) -> CardFacts:
+def gather_facts(upstream: Upstream, given: Mapping[str, Any], notes: Mapping[str, str]) -> CardFacts:
     """Read all facts of the card.
+
+    Args:
+        upstream: the artifacts.
+        given: what only people know: title, description, license, languages, tags.
+        notes: on sources.
 
     Raises:
         StoreError: an artifact has no record or is broken.
         AccountError: the stages' accounts do not lead from one to the next.
     """
     return CardFacts(
-        title=title,
-        description=description,
-        license=license_text,
+        **given,
+        files=_files(upstream.corpus),
         sources=source_facts(upstream, notes),
         tokenizer=tokenizer_facts(upstream),
         balance=_balance_facts(upstream.balance),
-        mixture=MixtureFacts(**upstream.mixture.manifest.model_dump(include=set(MixtureFacts.model_fields))),
+        mixture=MixtureFacts(
+            **upstream.mixture.manifest.model_dump(include=set(MixtureFacts.model_fields)),
+            bytes_per_token=_mixed_bytes_per_token(upstream),
+        ),
         packed=_packed_facts(upstream.packed, upstream.records["packed"].accounts),
         ledgers=ledgers(upstream),
         artifacts=[ArtifactFacts.of(record) for record in upstream.records.values()],
         validation=validation_facts(upstream.paths) if "validation" in upstream.paths else None,
     )
+
+
+def _files(corpus: Corpus) -> list[SourceFile]:
+    """The first files of each source."""
+    rows = corpus.table("files").select(list(SourceFile.model_fields)).to_pylist()
+    return [
+        SourceFile(**row)
+        for source in corpus.sources
+        for row in [row for row in rows if row["source"] == source][:SHOWN_FILES]
+    ]
+
+
+def _mixed_bytes_per_token(upstream: Upstream) -> float | None:
+    """Bytes per token of all sources, each read as often as the mixture reads it."""
+    num_bytes = num_tokens = 0.0
+    for entry in upstream.mixture.manifest.sources:
+        found = upstream.encoded.source(entry.source).statistics
+        read = entry.drawn_tokens / max(1, entry.num_tokens)
+        added = found.num_begin_tokens + found.num_end_tokens + found.num_fim_tokens
+        num_bytes += read * found.num_bytes
+        num_tokens += read * (found.num_tokens - added)
+    return round(num_bytes / num_tokens, 6) if num_tokens else None
 
 
 def source_facts(upstream: Upstream, notes: Mapping[str, str]) -> list[SourceFacts]:
@@ -154,9 +185,7 @@ def _mixing(mixed: MixedSource) -> dict[str, Any]:
 
 
 def _yield(audited: Yield) -> dict[str, Any]:
-    ratios = audited.model_dump(
-        include={"bytes_per_token", "chars_per_token", "fertility", "renyi_efficiency"}
-    )
+    ratios = audited.model_dump(include={"bytes_per_token", "chars_per_token", "renyi_efficiency"})
     return {**ratios, "vocabulary_used": audited.used_share}
 
 
@@ -186,7 +215,8 @@ def tokenizer_facts(upstream: Upstream) -> TokenizerFacts:
         end_of_document=next((name for name, token in specials.items() if token == end_id), None),
         bytes_per_token=usage.overall.bytes_per_token,
         chars_per_token=usage.overall.chars_per_token,
-        fertility=usage.overall.fertility,
+        audited_bytes_per_token=upstream.audit.overall.get("bytes_per_token"),
+        audited_text=upstream.audit.text,
         vocabulary_used=usage.overall.used_share,
         num_unused_tokens=usage.num_unused_tokens,
         renyi_efficiency=usage.renyi_efficiency,

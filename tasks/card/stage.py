@@ -7,6 +7,7 @@ the stages do not lead from one to the next.
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 from pydantic import Field
 
@@ -33,7 +34,18 @@ _KINDS = (
 )
 
 
-class CardParams(Params):
+class HubParams(Params):
+    """What model and dataset hubs list a card under."""
+
+    languages: tuple[Annotated[str, Field(pattern=r"^[a-z]{2,3}(-[A-Za-z0-9]{2,8})*$")], ...] = Field(
+        default=(), description="Languages of the text, as codes of ISO 639.", examples=[["en", "fi"]]
+    )
+    tags: tuple[Annotated[str, Field(pattern=r"^[^\s,]+$")], ...] = Field(
+        default=(), description="Tags beside our own, for hubs.", examples=[["news"]]
+    )
+
+
+class CardParams(HubParams):
     """What only people know of the data."""
 
     title: str = Field(
@@ -88,17 +100,13 @@ def run(
         {"mixture": earlier_mixtures, "packed": earlier_packings},
     )
     check_sources("source_notes", params.source_notes, upstream.corpus.sources, TaskError, "card")
-    facts = gather_facts(
-        upstream,
-        title=params.title,
-        description=params.description,
-        license_text=params.license,
-        notes=params.source_notes,
-    )
+    facts = gather_facts(upstream, params.model_dump(exclude={"source_notes"}), params.source_notes)
     write_model(out / "card.json", facts)
     (out / "card.md").write_text(to_markdown(facts), encoding="utf-8")
+    mixed = facts.mixture.bytes_per_token
     return Outcome(
         metrics={
+            **({} if mixed is None else {"mixture_bytes_per_token": mixed}),
             "num_sources": len(facts.sources),
             "num_tokens": facts.packed.num_tokens,
             "num_sequences": facts.packed.num_sequences,
@@ -107,4 +115,4 @@ def run(
     )
 
 
-CARD = Stage(verb="card", task="card", kind="card", version=6, params=CardParams, run=run)
+CARD = Stage(verb="card", task="card", kind="card", version=7, params=CardParams, run=run)

@@ -2,10 +2,24 @@
 
 from collections.abc import Mapping, Sequence
 
+from tokmill.tasks.audit.summary import TEXTS
 from tokmill.tasks.card.facts import CardFacts, PackedFacts, SourceFacts, TokenizerFacts
 from tokmill.tasks.card.validation import held_out_lines
-from tokmill.tasks.card.words import account_lines, bar, code, longest_run, number_of, percent, ratio, size
+from tokmill.tasks.card.words import (
+    account_lines,
+    bar,
+    code,
+    front_matter,
+    license_line,
+    longest_run,
+    number_of,
+    percent,
+    ratio,
+    size,
+    size_category,
+)
 from tokmill.tasks.core.markdown import cell, table
+from tokmill.tasks.formats.packed.figures import FarthestBlock
 from tokmill.tokenizer.components.roles import DEFAULT_TEMPLATE
 from tokmill.tokenizer.pipeline.families import find_family
 
@@ -17,6 +31,7 @@ def to_markdown(facts: CardFacts) -> str:
     sections = [
         _opening(facts),
         _sources(facts),
+        _files(facts),
         _tokenizer(facts),
         _mixture(facts),
         _packing(facts.packed),
@@ -25,21 +40,36 @@ def to_markdown(facts: CardFacts) -> str:
         _loading(facts),
         _artifacts(facts),
     ]
-    return "\n".join(line for section in sections for line in [*section, ""]).rstrip("\n") + "\n"
+    lines = [*_front_matter(facts), *(line for section in sections for line in [*section, ""])]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _front_matter(facts: CardFacts) -> list[str]:
+    fields = {
+        "pretty_name": facts.title,
+        "language": facts.languages,
+        "size_categories": [size_category(facts.packed.num_sequences)],
+        "task_categories": ["text-generation"],
+        "tags": ["tokmill", "pretraining", "tokenized", *facts.tags],
+    }
+    return front_matter(fields, facts.license)
 
 
 def _opening(facts: CardFacts) -> list[str]:
     packed, tokenizer = facts.packed, facts.tokenizer
+    lossy = (tokenizer.num_unknown_tokens or 0) / max(1, sum(one.num_tokens for one in facts.sources))
     glance = (
         f"**{packed.num_tokens:,} tokens** in **{packed.num_sequences:,} sequences** of "
         f"{packed.sequence_length:,}, {percent(packed.fill)} full, from "
         f"**{number_of(len(facts.sources), 'source')}** with "
         f"{size(sum(source.num_bytes for source in facts.sources))} of text; a vocabulary of "
-        f"**{tokenizer.vocab_size:,}** at {ratio(tokenizer.bytes_per_token)} bytes per token."
+        f"**{tokenizer.vocab_size:,}** at **{ratio(facts.mixture.bytes_per_token)} bytes per token** of the "
+        f"mixture ({ratio(tokenizer.audited_bytes_per_token)} of {TEXTS[tokenizer.audited_text]})."
     )
+    glance += f" **It loses text**: {percent(lossy)} of the encoded tokens are unknown." if lossy else ""
     lines = [f"# {facts.title}", "", glance]
     lines += ["", facts.description] if facts.description else []
-    return [*lines, "", f"License: {facts.license}"] if facts.license else lines
+    return [*lines, "", license_line(facts.license, "card.license")]
 
 
 def _sources(facts: CardFacts) -> list[str]:
@@ -58,6 +88,13 @@ def _sources(facts: CardFacts) -> list[str]:
         lines[-1] = f"{lines[-1]}{_capped(facts.sources)}".rstrip()
         lines += ["", *_warned(facts.balance.warnings)] if facts.balance.warnings else []
     return [*lines, "", *notes] if notes else lines
+
+
+def _files(facts: CardFacts) -> list[str]:
+    rows = [[file.source, file.name, size(file.size_bytes), f"`{file.digest}`"] for file in facts.files]
+    more = sum(source.num_files for source in facts.sources) - len(facts.files)
+    lines = ["## Source files", "", *table(["source", "file", "size", "SHA-256"], rows, left=(0, 1, 3))]
+    return [*lines, "", f"And {more:,} more, in the corpus' `files.parquet`."] if more > 0 else lines
 
 
 def _source_row(source: SourceFacts, every: Sequence[SourceFacts], trained: bool) -> list[str]:
@@ -104,7 +141,6 @@ def _tokenizer(facts: CardFacts) -> list[str]:
         "source",
         "bytes per token",
         "characters per token",
-        "tokens per word",
         "vocabulary used",
         "Rényi",
     ]
@@ -113,22 +149,20 @@ def _tokenizer(facts: CardFacts) -> list[str]:
             source.source,
             ratio(source.bytes_per_token),
             ratio(source.chars_per_token),
-            ratio(source.fertility),
             percent(source.vocabulary_used, 1),
             ratio(source.renyi_efficiency),
         ]
         for source in facts.sources
     ]
-    overall = [tokenizer.bytes_per_token, tokenizer.chars_per_token, tokenizer.fertility]
+    overall = [tokenizer.bytes_per_token, tokenizer.chars_per_token]
     used = percent(tokenizer.vocabulary_used, 1)
     efficiency = ratio(tokenizer.renyi_efficiency)
     rows.append(
         ["**all**", *(f"**{ratio(value)}**" for value in overall), f"**{used}**", f"**{efficiency}**"]
     )
     note = (
-        "A word is a run of characters other than white space, so *tokens per word* says little of scripts "
-        "that put no spaces between words. *Rényi*: the efficiency of order 2.5, which is the entropy of the "
-        "ordinary tokens' frequencies over the logarithm of their number; 1 if all occur equally often."
+        "Of the encoded text, each document once. *Rényi*: the efficiency of order 2.5, which is the entropy "
+        "of the ordinary tokens' frequencies over the logarithm of their number; 1 if all occur equally."
     )
     chat = _chat_templates(tokenizer.chat_templates)
     return ["## Tokenizer", "", *_tokenizer_list(tokenizer), "", *table(head, rows), "", note, *chat]
@@ -158,7 +192,7 @@ def _tokenizer_list(tokenizer: TokenizerFacts) -> list[str]:
         *_roles(tokenizer),
         f"- Split pattern: {code(tokenizer.split_pattern)}; digits: {tokenizer.digits}; normalizer: "
         f"{tokenizer.normalizer or 'none'}",
-        f"- {tokenizer.num_unused_tokens:,} ordinary tokens never occur in the encoded text; audit "
+        f"- {tokenizer.num_unused_tokens:,} ordinary tokens never occur in the encoded text; the audit's "
         f"gate: {tokenizer.gate}",
     ]
 
@@ -195,8 +229,8 @@ def _mixture(facts: CardFacts) -> list[str]:
         "## Mixture",
         "",
         f"{mixture.num_tokens:,} tokens in {mixture.num_documents:,} documents, by "
-        f"{_method(mixture.method, mixture.temperature)} over tokens, seed {mixture.seed}. Sources keep "
-        "their shares all along the way.",
+        f"{_method(mixture.method, mixture.temperature)} over tokens, seed {mixture.seed}. The section on "
+        "sequences says how closely the sources keep to these shares all along the way.",
         "",
         *table(head, rows),
     ]
@@ -235,8 +269,8 @@ def _packing(packed: PackedFacts) -> list[str]:
         f"- Of {sum(packed.documents.values()):,} documents {_ends(packed.documents)}",
         f"- {packed.num_tokens:,} tokens and {packed.num_padding_tokens:,} of padding (id "
         f"{packed.pad_id}): {percent(packed.fill, 4)} full",
-        *_shares(packed),
         f"- Tokens are {packed.dtype}; document boundaries are kept, so that attention can stay within them",
+        *_shares(packed),
     ]
 
 
@@ -244,20 +278,34 @@ def _shares(packed: PackedFacts) -> list[str]:
     """How well the packed sequences keep the mixture's shares, if that was measured."""
     if not packed.shares:
         return []
-    worst = max(packed.shares, key=lambda share: share.deviation)
-    changed = max(packed.shares, key=lambda share: abs(share.packed_share - share.mixed_share))
-    change = abs(changed.packed_share - changed.mixed_share)
-    return [
-        f"- Measured on the sequences, in blocks of {packed.share_block_sequences:,}: no source's share of "
-        f"the tokens is more than {_points(worst.deviation)} from the mixture's in the same place"
-        + (f" ({cell(worst.source)})" if worst.deviation else "")
-        + f"; in all, no share changed by more than {_points(change)}"
-        + (f" ({cell(changed.source)})" if change else "")
+    head = ["source", "in all", "off the plan"]
+    asked = all(share.farthest is not None for share in packed.shares)
+    head += ["off the request", "asked for there", "came out there", "from sequence"] if asked else []
+    rows = [
+        [share.source, percent(share.packed_share), _points(share.deviation), *_farthest(share.farthest)]
+        for share in packed.shares
     ]
+    note = (
+        "*Off the plan*: the most percentage points by which a source's share of a block is off that of "
+        "the planned order in the same place."
+    )
+    note += (
+        " *Off the request*: the same from what was asked for there, and in which block. Documents are whole "
+        "in the planned order, so long ones take it off the request."
+    ) * asked
+    block = number_of(packed.share_block_sequences or 0, "sequence")
+    return ["", f"Shares of the tokens, measured in blocks of {block}:", "", *table(head, rows), "", note]
+
+
+def _farthest(block: FarthestBlock | None) -> list[str]:
+    if block is None:
+        return []
+    shares = [percent(block.requested_share), percent(block.packed_share)]
+    return [_points(block.deviation), *shares, f"{block.first_sequence:,}"]
 
 
 def _points(share: float) -> str:
-    return f"{100 * share:.2f} percentage points"
+    return f"{100 * share:.2f}"
 
 
 def _ends(documents: Mapping[str, int]) -> str:

@@ -1,6 +1,13 @@
-"""Numbers, names and tables of accounts as a data card writes them."""
+"""Numbers, names, tables of accounts and front matter as cards write them.
 
-from collections.abc import Iterable, Sequence
+Front matter is what model and dataset hubs read of a card: YAML between two lines of dashes at its beginning.
+It has what the card's own bytes may depend on. Name, version and date are the artifact's, and not part of it:
+`published` adds them where the card is handed out.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 from tokmill.tasks.card.conservation import AccountTable, Column
 from tokmill.tasks.core.markdown import table
@@ -16,6 +23,68 @@ _WORDS = {
     "dropped:too_long": "too long",
     "truncated": "cut off",
 }
+
+
+_LICENSE = re.compile(
+    r"afl-3\.0|(a|l)?gpl(-[23]\.[01])?|apache-2\.0|artistic-2\.0|bsd(-[23]-clause)?|bsl-1\.0|cc0-1\.0"
+    r"|cc-by(-nc)?(-sa|-nd)?-[234]\.[05]|cdla-(permissive|sharing)-[12]\.0|e[cp]l-[12]\.0|etalab-2\.0|isc|mit"
+    r"|eupl-1\.[12]|gfdl|mpl-2\.0|ms-pl|ncsa|od(c-by|bl)|ofl-1\.1|pddl|postgresql|un(known|license)|wtfpl|zlib"
+)
+"""Identifiers that hubs know; any other license is `other` there, with its name."""
+_NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
+
+
+def front_matter(fields: Mapping[str, str | Sequence[str]], text_license: str) -> list[str]:
+    """Return the lines of front matter: the license and the fields that have a value.
+
+    Every text is a double-quoted scalar, so none is taken for a number or a truth value (`no`).
+    """
+    slug = re.sub(r"[^a-z0-9.+]+", "-", text_license.lower()).strip("-")
+    slug = {"cc0": "cc0-1.0", "": "unknown"}.get(slug, slug)
+    known = {"license": slug} if _LICENSE.fullmatch(slug) else {"license": "other", "license_name": slug[:64]}
+    lines = ["---"]
+    for name, value in {**known, **fields}.items():
+        if isinstance(value, str):
+            lines += [f"{name}: {_quoted(value)}"] if value else []
+        elif value:
+            lines += [f"{name}:", *(f"- {_quoted(item)}" for item in value)]
+    return [*lines, "---", ""]
+
+
+def _quoted(text: str) -> str:
+    quoted = json.dumps(text, ensure_ascii=False)
+    return _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)
+
+
+def license_line(text_license: str, setting: str) -> str:
+    """Return the card's line on the license, also where none is stated."""
+    return f"License: {text_license or f'**not stated**; `{setting}` in the profile is the place for it'}"
+
+
+def without_front_matter(card: str) -> str:
+    """Return a card's text from its title on."""
+    return card.split("\n---\n\n", 1)[-1] if card.startswith("---\n") else card
+
+
+def published(card: str, name: str, version: str, date: str) -> str:
+    """Return a card as it is handed out: with the artifact's name and version, and the day it was made."""
+    body = without_front_matter(card)
+    front = card.removesuffix(body)
+    title, _, rest = body.partition("\n")
+    about = f"version: {_quoted(version)}\ndate: {_quoted(date)}\n"
+    front = front.replace("\n---\n", f"\n{about}---\n", 1) if front else ""
+    return f"{front}{title}\n\n{name}, version {version}, made on {date}.\n{rest}"
+
+
+_SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
+
+
+def size_category(number: int) -> str:
+    """Return the class of a number of rows as hubs name it: `10K<n<100K`."""
+    place = sum(number >= 1000 * 10**power for power in range(len(_SIZES)))
+    if place == 0:
+        return f"n<{_SIZES[0]}"
+    return f"n>{_SIZES[-1]}" if place == len(_SIZES) else f"{_SIZES[place - 1]}<n<{_SIZES[place]}"
 
 
 def account_lines(accounts: AccountTable) -> list[str]:

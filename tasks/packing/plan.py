@@ -77,7 +77,7 @@ def plan_packing(
             raise PackingError(_nothing_left(rule, mixture.manifest, shortest.length))
         manifest = _manifest(rule, mixture.manifest, encoded, totals, shards.planned)
         measured = {
-            "shares": shares.measured(sources),
+            "shares": shares.measured(sources, mixture.request(), mixture.manifest.first_position),
             "share_block_sequences": shares.block_sequences,
             "shuffle_window": window if window > 1 else None,
             "shuffle_seed": rule.shuffle_seed if window > 1 else None,

@@ -1,11 +1,14 @@
-"""Measure how far the shares of the packed sequences deviate from those of the mixture's plan.
+"""Measure how far the shares of the packed sequences deviate from the mixture's plan, and from its request.
 
-The model. The sequences are divided into blocks of at least a million tokens and 64 sequences, or of a
-thousandth of the whole if that is more. The tokens of every source in a block are compared with those in the
-same part of the plan: the part between the same numbers of packed tokens from the beginning. Blocks are whole
-windows of the shuffle (`tasks.packing.shuffling`), which moves no sequence to another window. A source's
-deviation is the largest difference over all blocks, as a fraction of the block's tokens. A last block of less
-than half the size is joined to the one before it.
+The model. The sequences are divided into blocks of a million tokens, or of a tenth of the whole if that is
+less, or of a thousandth if that is more; of at least 64 sequences. The tokens of every source in a block are
+compared with those in the same part of the plan: the part between the same numbers of packed tokens from the
+beginning. Blocks are whole windows of the shuffle (`tasks.packing.shuffling`), which moves no sequence to
+another window. A source's deviation is the largest difference over all blocks, as a fraction of the block's
+tokens. A last block of less than half the size is joined to the one before it.
+
+The plan itself may be off its request by a whole document of each source, which is much where documents are
+long. So the shares of each block are also compared with those that are asked for there (`request.parquet`).
 
 Tokens that packing leaves out also change the shares of the whole; that change is measured separately.
 """
@@ -15,14 +18,15 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tasks.formats.mixture import MixedSource
-from tokmill.tasks.formats.packed.figures import PackedShare
+from tokmill.tasks.formats.mixture import MixedSource, RequestTable
+from tokmill.tasks.formats.packed.figures import FarthestBlock, PackedShare
 from tokmill.tasks.packing.pieces import Pieces
 
 LIMIT = 0.03
 """A deviation, or a change of a share, above which `tokmill run` warns: 3 percentage points."""
 
 _BLOCK_TOKENS = 1 << 20
+_LEAST_BLOCKS = 10
 _BLOCK_SEQUENCES = 64
 _MOST_BLOCKS = 1000
 _MOST_CELLS = 1 << 22
@@ -46,7 +50,7 @@ class Shares:
             window: sequences that are shuffled together; blocks are whole windows.
         """
         most = max(1, min(_MOST_BLOCKS, _MOST_CELLS // num_sources))
-        wanted = max(_BLOCK_TOKENS, -(-num_tokens // most))
+        wanted = max(min(_BLOCK_TOKENS, -(-num_tokens // _LEAST_BLOCKS)), -(-num_tokens // most))
         size = max(_BLOCK_SEQUENCES, -(-wanted // sequence_length))
         self.block_sequences = -(-size // window) * window
         self._packed = np.zeros((0, num_sources), dtype=np.int64)
@@ -81,25 +85,55 @@ class Shares:
             self._packed = np.concatenate([self._packed, room])
             self._planned = np.concatenate([self._planned, room])
 
-    def measured(self, mixed: Sequence[MixedSource]) -> tuple[PackedShare, ...]:
+    def measured(
+        self, mixed: Sequence[MixedSource], request: RequestTable | None = None, first_position: int = 0
+    ) -> tuple[PackedShare, ...]:
         """The measured share and deviation of each source.
 
         Args:
             mixed: the sources' entries in the mixture's manifest.
+            request: what the mixture was asked for; None if unknown.
+            first_position: tokens of the run before the mixture.
         """
         packed, planned = _without_a_short_end(self._packed), _without_a_short_end(self._planned)
         sizes = np.maximum(packed.sum(axis=1, keepdims=True), 1)
         deviations = np.max(np.abs(packed - planned) / sizes, axis=0, initial=0.0)
         shares = packed.sum(axis=0) / max(int(packed.sum()), 1)
+        farthest: Sequence[FarthestBlock | None] = [None] * len(mixed)
+        if request is not None:
+            num_tokens = sum(source.drawn_tokens for source in mixed)
+            places = np.append(0, np.cumsum(packed.sum(axis=1))) / max(int(packed.sum()), 1) * num_tokens
+            farthest = self._farthest(packed / sizes, _requested(request, first_position + places))
         return tuple(
             PackedShare(
                 source=source.source,
                 mixed_share=round(source.share, _DIGITS),
                 packed_share=round(float(share), _DIGITS),
                 deviation=round(float(deviation), _DIGITS),
+                farthest=block,
             )
-            for source, share, deviation in zip(mixed, shares, deviations, strict=True)
+            for source, share, deviation, block in zip(mixed, shares, deviations, farthest, strict=True)
         )
+
+    def _farthest(
+        self, packed: NDArray[np.float64], requested: NDArray[np.float64]
+    ) -> list[FarthestBlock | None]:
+        """Of each source, the block in which both shares, float64 [blocks, sources], differ most."""
+        return [
+            FarthestBlock(
+                first_sequence=block * self.block_sequences,
+                requested_share=round(float(requested[block, source]), _DIGITS),
+                packed_share=round(float(packed[block, source]), _DIGITS),
+            )
+            for source, block in enumerate(np.argmax(np.abs(packed - requested), axis=0).tolist())
+        ]
+
+
+def _requested(request: RequestTable, places: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The shares that are asked for between each two places of a run: float64 [len(places) - 1, sources]."""
+    tokens = np.diff(request.along(places), axis=0)
+    shares: NDArray[np.float64] = tokens / np.maximum(tokens.sum(axis=1, keepdims=True), 1e-9)
+    return shares
 
 
 def _add(

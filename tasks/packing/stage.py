@@ -113,6 +113,7 @@ def _other_digest(source: str, entry: ShardEntry, path: Path, digest: str) -> st
 
 def _metrics(manifest: PackingManifest) -> dict[str, Scalar]:
     capacity = manifest.num_sequences * manifest.sequence_length
+    off = manifest.request_deviation
     return {
         "sequence_length": manifest.sequence_length,
         "num_sequences": manifest.num_sequences,
@@ -120,6 +121,7 @@ def _metrics(manifest: PackingManifest) -> dict[str, Scalar]:
         "num_padding_tokens": manifest.num_padding_tokens,
         "padding_share": round(manifest.num_padding_tokens / capacity, 12),
         "share_deviation": manifest.share_deviation,
+        **({} if off is None else {"request_share_deviation": off}),
         "num_documents": manifest.num_documents,
         "num_split_documents": manifest.num_split_documents,
         "num_cut_documents": manifest.num_cut_documents,

@@ -112,6 +112,11 @@ class Cell(BaseModel):
         return label_of(self.family, self.temperature, self.vocab_size)
 
     @property
+    def lossy(self) -> bool:
+        """Whether some of the text becomes unknown tokens, and is lost."""
+        return bool(self.unknown_share)
+
+    @property
     def max_premium(self) -> float | None:
         """The greatest premium of a language; None without parallel text."""
         return max((one.premium for one in self.languages if one.premium is not None), default=None)

@@ -66,7 +66,8 @@ def _curves(
     for row in rows:
         if row[column] and row[up]:
             point = (float(row[column]), float(row[up]))
-            lines.setdefault(curve_of(row["family"], row["temperature"]), []).append(point)
+            lossy = " (lossy)" if row["lossy"] else ""
+            lines.setdefault(curve_of(row["family"], row["temperature"]) + lossy, []).append(point)
             if row["recommended"] or row["knee"]:
                 what = "recommended" if row["recommended"] else "knee"
                 marks.append((*point, f"{row['cell']}: {what}"))

@@ -7,7 +7,7 @@ The artifact has `summary.json`, `summary.md` and below `catalog/` (which the st
     sweep_languages   by tokenizer and language of parallel text
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,13 @@ CELLS = pa.schema(
         *(("num_used", _I), ("min_bytes_per_token", _F), ("max_premium", _F), ("dearest", _S)),
         *(("gini", _F), ("embedding_parameters", _I), ("embedding_share", _F)),
         *(("operations_per_token", _I), ("attention_share", _F), ("output_share", _F)),
-        *(("operations_per_byte", _F), ("context_bytes", _F), ("knee", _B), ("recommended", _B)),
+        *(
+            ("operations_per_byte", _F),
+            ("context_bytes", _F),
+            ("lossy", _B),
+            ("knee", _B),
+            ("recommended", _B),
+        ),
     ]
 )
 SOURCES = pa.schema(
@@ -51,7 +57,7 @@ class SweepSummary(BaseModel):
     Attributes:
         text: what was measured: "held_out", or "training" where no text is held out.
         params: the model that the costs are for.
-        cells: the rows of `sweep_cells`, by family, temperature and size.
+        cells: the rows of `sweep_cells`, by family, temperature and size; those that lose text come last.
         recommended: the recommended cell's label; None if there is none.
         reason: why.
         changes: what would change the recommendation.
@@ -117,9 +123,10 @@ def to_markdown(summary: SweepSummary) -> str:
     parts = [
         "# Sweep",
         f"{len(summary.cells)} tokenizers, measured on {text}.",
-        "\n".join(table(*as_table(summary))),
+        "\n".join(table(*as_table(summary), left=(0, 1))),
         f"Costs are those of a model with d_model {params.d_model:,}, {params.num_layers} layers, a context "
         f"of {params.context:,} tokens and {'tied' if params.tied else 'untied'} embeddings.",
+        LOSSY if any(row["lossy"] for row in summary.cells) else "",
         "## Recommendation",
         f"**{summary.recommended}**" if summary.recommended else "",
         summary.reason,
@@ -128,19 +135,22 @@ def to_markdown(summary: SweepSummary) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
+LOSSY = "Lossy: a part of the text is unknown to the tokenizer, and lost; what is lost costs no tokens."
 SHOWN = {
     "cell": "tokenizer",
     "bytes_per_token": "bytes/token",
     "max_premium": "premium",
     "unknown_share": "unknown",
+    "operations_per_byte": "ops/byte",
     "embedding_parameters": "embedding",
     "embedding_share": "of model",
-    "operations_per_byte": "ops/byte",
+    "marks": "",
 }
-"""The columns that a terminal has room for, with their headings."""
+"""The columns that a wide terminal has room for, with their headings."""
 
 _IN_FULL = {
     "cell": "tokenizer",
+    "marks": "",
     "bytes_per_token": "bytes per token",
     "max_premium": "greatest premium",
     "unknown_share": "unknown",
@@ -156,18 +166,15 @@ def as_table(
 ) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows for people, without columns that have no value in any cell.
 
-    A cell's name says whether it is a knee, and recommended.
+    Marks say whether a cell loses text, is a knee, and is recommended.
     """
-    shown = {
-        name: head for name, head in columns.items() if any(row[name] is not None for row in summary.cells)
-    }
-    return [*shown.values()], [_marked(row, shown) for row in summary.cells]
+    rows = [{**row, "marks": _marks(row)} for row in summary.cells]
+    shown = {name: head for name, head in columns.items() if any(row[name] is not None for row in rows)}
+    return [*shown.values()], [[_text_of(name, row) for name in shown] for row in rows]
 
 
-def _marked(row: Mapping[str, Any], columns: Iterable[str]) -> list[str]:
-    marks = [mark for mark in ("knee", "recommended") if row[mark]]
-    first, *others = [_text_of(name, row) for name in columns]
-    return [first + (f" ({', '.join(marks)})" if marks else ""), *others]
+def _marks(row: Mapping[str, Any]) -> str:
+    return ", ".join(mark for mark in ("lossy", "knee", "recommended") if row[mark])
 
 
 def _text_of(name: str, row: Mapping[str, Any]) -> str:
@@ -185,8 +192,9 @@ def _text_of(name: str, row: Mapping[str, Any]) -> str:
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
-def _order(cell: Cell) -> tuple[str, float, int]:
-    return cell.family, cell.temperature or 0, cell.vocab_size
+def _order(cell: Cell) -> tuple[bool, str, float, int]:
+    """Those that lose text come last: what they lose costs nothing, so their figures do not compare."""
+    return cell.lossy, cell.family, cell.temperature or 0, cell.vocab_size
 
 
 def _row(params: SweepParams, cell: Cell, knees: set[str], recommended: str | None) -> dict[str, Any]:
@@ -198,6 +206,7 @@ def _row(params: SweepParams, cell: Cell, knees: set[str], recommended: str | No
         "max_premium": cell.max_premium,
         "dearest": cell.dearest,
         **asdict(cost_of(params, cell.num_ids, cell.bytes_per_token)),
+        "lossy": cell.lossy,
         "knee": cell.label in knees,
         "recommended": cell.label == recommended,
     }
@@ -228,4 +237,4 @@ def _metrics(summary: SweepSummary) -> dict[str, Scalar]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-SWEEP = Stage(verb="sweep", task="sweep", kind="sweep", version=1, params=SweepStageParams, run=run)
+SWEEP = Stage(verb="sweep", task="sweep", kind="sweep", version=2, params=SweepStageParams, run=run)

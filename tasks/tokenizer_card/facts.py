@@ -75,6 +75,8 @@ class TokenizerCard(_Facts):
     """The content of `card.json`.
 
     Attributes:
+        languages: codes of ISO 639, as given.
+        tags: for hubs, as given.
         digest: the content digest of the tokenizer artifact.
         origin: whether a stage trained it, and which: `trained`, `adopted`, `extended`, `trimmed`.
         figures: counts that describe the family's models: `num_merges`.
@@ -82,6 +84,7 @@ class TokenizerCard(_Facts):
         balance: how sources were weighted; None unless it was trained.
         trained_on: by source; empty unless it was trained.
         text: what the audit read.
+        unused_in: where `num_unused` tokens never occur: the training text, or what the audit read.
         sources: rows of `vocab_sources`.
         parity: rows of `vocab_parity`.
         probes: the probes whose expectation is not met.
@@ -92,6 +95,8 @@ class TokenizerCard(_Facts):
     title: str
     description: str
     license: str
+    languages: list[str]
+    tags: list[str]
     digest: str
     family: str
     origin: Literal["trained", "adopted", "extended", "trimmed"]
@@ -109,6 +114,7 @@ class TokenizerCard(_Facts):
     parity: list[dict[str, Any]]
     marks_apart: dict[str, float]
     num_unused: int
+    unused_in: Literal["training", "text"]
     num_unreachable: int
     num_duplicates: int
     gate: str

@@ -35,10 +35,13 @@ class Upstream:
     balance: Path | None = None
 
 
-def gather(
-    upstream: Upstream, *, title: str, description: str, license_text: str, reasons: Mapping[str, str]
-) -> TokenizerCard:
+def gather(upstream: Upstream, given: Mapping[str, Any], reasons: Mapping[str, str]) -> TokenizerCard:
     """Read all facts of the card.
+
+    Args:
+        upstream: the artifacts.
+        given: what only people know: title, description, license, languages, tags.
+        reasons: for settings.
 
     Raises:
         StoreError: an artifact has no record or is broken.
@@ -47,9 +50,7 @@ def gather(
     definition = open_tokenizer(upstream.tokenizer).definition
     balance = None if upstream.balance is None else Balance.open(upstream.balance)
     return TokenizerCard(
-        title=title,
-        description=description,
-        license=license_text,
+        **given,
         digest=record.content_digest,
         origin=_ORIGINS[record.payload["stage"]],
         decisions=decisions(record.payload["params"], definition, balance, reasons),
@@ -106,6 +107,7 @@ def _audited(audit: Path) -> dict[str, Any]:
         "parity": summary.parity,
         "marks_apart": summary.marks_apart,
         "num_unused": summary.vocabulary.num_unused,
+        "unused_in": summary.vocabulary.unused_in,
         "num_unreachable": summary.vocabulary.num_unreachable,
         "num_duplicates": summary.vocabulary.num_duplicates,
         "gate": summary.gate,

@@ -11,12 +11,13 @@ from pathlib import Path
 from pydantic import Field, field_validator
 
 from tokmill.tasks.balance.stage import BalanceParams
-from tokmill.tasks.core.stage import Outcome, Params, Stage
+from tokmill.tasks.card.stage import HubParams
+from tokmill.tasks.core.stage import Outcome, Stage
 from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.train.stage import TrainParams
 
 
-class TokenizerCardParams(Params):
+class TokenizerCardParams(HubParams):
     """What only people know of a tokenizer."""
 
     title: str = Field(default="Tokenizer", pattern=r"^[^\n]+$", description="Title of the card; one line.")
@@ -68,13 +69,8 @@ def run(
     from tokmill.tasks.tokenizer_card.gathering import Upstream, gather
     from tokmill.tasks.tokenizer_card.text import to_markdown
 
-    card = gather(
-        Upstream(tokenizer, audit, usage, balance),
-        title=params.title,
-        description=params.description,
-        license_text=params.license,
-        reasons=params.reasons,
-    )
+    upstream = Upstream(tokenizer, audit, usage, balance)
+    card = gather(upstream, params.model_dump(exclude={"reasons"}), params.reasons)
     write_model(out / "card.json", card)
     (out / "card.md").write_text(to_markdown(card), encoding="utf-8")
     return Outcome(
@@ -91,7 +87,7 @@ TOKENIZER_CARD = Stage(
     verb="tokenizer_card",
     task="tokenizer_card",
     kind="tokenizer_card",
-    version=3,
+    version=4,
     params=TokenizerCardParams,
     run=run,
 )

@@ -5,7 +5,15 @@ from typing import Any
 
 from tokmill.tasks.audit.sources import ALL
 from tokmill.tasks.audit.summary import TEXTS
-from tokmill.tasks.card.words import code, number_of, percent, ratio, size
+from tokmill.tasks.card.words import (
+    code,
+    front_matter,
+    license_line,
+    number_of,
+    percent,
+    ratio,
+    size,
+)
 from tokmill.tasks.core.markdown import cell, table
 from tokmill.tasks.tokenizer_card.facts import Suspect, TokenizerCard
 from tokmill.tasks.tokenizer_card.loading import HERE, blocks
@@ -18,6 +26,7 @@ _ORIGINS = {
     "extended": "an existing tokenizer with terms added",
     "trimmed": "an existing tokenizer with tokens taken away",
 }
+_UNUSED_IN = {"training": "the training text", "text": "the text that was measured"}
 _WHY = {
     "unreachable": "no text gives it",
     "never_seen": "never seen",
@@ -39,7 +48,19 @@ def to_markdown(card: TokenizerCard) -> str:
         _special(card),
         _loading(card),
     ]
-    return "\n".join(line for section in sections if section for line in [*section, ""]).rstrip("\n") + "\n"
+    lines = (line for section in sections if section for line in [*section, ""])
+    return "\n".join([*_front_matter(card), *lines]).rstrip("\n") + "\n"
+
+
+def _front_matter(card: TokenizerCard) -> list[str]:
+    family, readable = card.family.replace("_", "-"), {one.format for one in card.exports if one.files}
+    fields = {
+        "pretty_name": card.title,
+        "language": card.languages,
+        "library_name": "transformers" if "huggingface" in readable else "tokmill",
+        "tags": ["tokmill", "tokenizer", family, *card.tags],
+    }
+    return front_matter(fields, card.license)
 
 
 def _opening(card: TokenizerCard) -> list[str]:
@@ -49,9 +70,11 @@ def _opening(card: TokenizerCard) -> list[str]:
         f"**{find_family(card.family).title}**, {_ORIGINS[card.origin]}: **{card.vocab_size:,} tokens**"
         f"{figures}; **{ratio(overall.get('bytes_per_token'))} bytes per token** of {TEXTS[card.text]}."
     )
+    lost = overall.get("unknown_share")
+    glance += f" **It loses text**: {percent(lost)} of these tokens are unknown." if lost else ""
     lines = [f"# {card.title}", "", glance]
     lines += ["", card.description] if card.description else []
-    lines += ["", f"License: {card.license}"] if card.license else []
+    lines += ["", license_line(card.license, "tokenizer_card.license")]
     return [*lines, "", f"Content digest of the tokenizer: `{card.digest}`"]
 
 
@@ -94,7 +117,7 @@ def _trained_on(card: TokenizerCard) -> list[str]:
 def _measured(card: TokenizerCard) -> list[str]:
     """The audit's rows, all sources last."""
     lossy = any(row["unknown_share"] for row in card.sources)
-    head = ["source", "bytes per token", "tokens per word", "words kept whole", "vocabulary unused"]
+    head = ["source", "bytes per token", "tokens per word", "words kept whole", "unused here"]
     head += ["unknown"] if lossy else []
     rows = [
         [
@@ -107,7 +130,11 @@ def _measured(card: TokenizerCard) -> list[str]:
         ]
         for row in card.sources
     ]
-    note = f"Measured on {TEXTS[card.text]}, before anything was encoded. Gate: {card.gate}."
+    note = (
+        f"Measured on {TEXTS[card.text]}, before anything was encoded. A word is what Unicode's rules bound; "
+        "in scripts without spaces it is a character. *Unused here*: ordinary tokens that do not occur in "
+        f"what was measured. Gate: {card.gate}."
+    )
     return ["## Compression", "", *table(head, rows), "", note]
 
 
@@ -137,8 +164,9 @@ def _vocabulary(card: TokenizerCard) -> list[str]:
     lines = [
         "## Vocabulary",
         "",
-        f"- {number_of(card.num_unused, 'ordinary token')} never used, {card.num_unreachable:,} that no text "
-        f"gives, {card.num_duplicates:,} whose text is that of another one",
+        f"- {number_of(card.num_unused, 'ordinary token')} unused in {_UNUSED_IN[card.unused_in]}, "
+        f"{card.num_unreachable:,} that no text gives, {card.num_duplicates:,} whose text is that of another "
+        "one",
         *([f"- Vowel signs and other marks are apart from their letters in {marks}"] if marks else []),
         f"- {number_of(card.num_suspects, 'suspect')}: tokens that a model would hardly see, though they are "
         f"in the vocabulary{_of_these(card)}",

@@ -123,7 +123,6 @@ def _metrics(summary: "Summary") -> dict[str, Scalar]:
     ratios = {
         "bytes_per_token": overall.bytes_per_token,
         "chars_per_token": overall.chars_per_token,
-        "fertility": overall.fertility,
         "renyi_efficiency": summary.renyi_efficiency,
         "unknown_share": summary.unknown_share,
     }
@@ -131,10 +130,10 @@ def _metrics(summary: "Summary") -> dict[str, Scalar]:
         "num_documents": overall.num_documents,
         "num_tokens": overall.num_tokens,
         "num_bytes": overall.num_bytes,
-        "num_unused_tokens": summary.num_unused_tokens,
-        "unused_share": summary.unused_share,
+        "num_never_encoded_tokens": summary.num_unused_tokens,
+        "never_encoded_share": summary.unused_share,
         **{name: value for name, value in ratios.items() if value is not None},
     }
 
 
-USAGE = Stage(verb="usage", task="usage", kind="usage", version=5, params=UsageParams, run=run)
+USAGE = Stage(verb="usage", task="usage", kind="usage", version=6, params=UsageParams, run=run)

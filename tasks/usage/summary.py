@@ -33,7 +33,6 @@ class Yield(_Part):
     """How much text a token stands for, in one source or in all (then `source` is "all").
 
     Attributes:
-        fertility: tokens per word.
         used_share: fraction of the ordinary tokens (neither special nor reserved) that occur.
         renyi_efficiency: see the function; None if no ordinary token occurs.
     """
@@ -43,10 +42,8 @@ class Yield(_Part):
     num_tokens: int
     num_bytes: int
     num_chars: int
-    num_words: int
     bytes_per_token: float | None
     chars_per_token: float | None
-    fertility: float | None
     used_share: float | None
     renyi_efficiency: float | None
 
@@ -158,7 +155,7 @@ def to_markdown(summary: Summary, suspects: Sequence[Mapping[str, Any]] = ()) ->
         "# Use of the vocabulary",
         "",
         f"- Vocabulary: {summary.vocab_size:,} tokens, special and reserved ones included",
-        f"- Ordinary tokens that never occur: {unused}",
+        f"- Ordinary tokens that never occur in what was encoded: {unused}",
         *_unknown_line(summary),
         *_marks_line(summary),
         f"- Rényi efficiency (order {RENYI_ORDER}): {_number(summary.renyi_efficiency, 4)}",
@@ -167,9 +164,7 @@ def to_markdown(summary: Summary, suspects: Sequence[Mapping[str, Any]] = ()) ->
         "",
         *table(_YIELD_HEAD, [_yield_cells(part) for part in (*summary.sources, summary.overall)]),
         "",
-        "A word is a run of characters other than white space (Unicode's), so tokens per word says little of",
-        "a script that puts no spaces between words. Rényi efficiency: of the ordinary tokens' frequencies,",
-        "over the logarithm of their number.",
+        "Rényi efficiency: of the ordinary tokens' frequencies, over the logarithm of their number.",
         "",
         "## Token lengths",
         "",
@@ -241,17 +236,16 @@ _UNUSED = """
     WHERE num_occurrences = 0 ORDER BY kind = 'byte', token_id LIMIT ?
 """
 _OVERALL = r"""
-    SELECT 'all' AS source, num_documents, num_tokens, num_bytes, num_chars, num_words,
+    SELECT 'all' AS source, num_documents, num_tokens, num_bytes, num_chars,
         num_bytes / nullif(num_text_tokens, 0) AS bytes_per_token,
         num_chars / nullif(num_text_tokens, 0) AS chars_per_token,
-        num_text_tokens / nullif(num_words, 0) AS fertility,
         (SELECT avg((num_occurrences > 0)::INT) FROM usage_tokens SEMI JOIN ordinary USING (token_id))
             AS used_share
     FROM (SELECT coalesce(sum(COLUMNS('(num_.*)')), 0)::BIGINT AS '\1' FROM usage_sources)
 """
 _YIELD_HEAD = (
-    *("source", "documents", "tokens", "bytes", "characters", "words"),
-    *("bytes per token", "characters per token", "tokens per word", "vocabulary used", "Rényi efficiency"),
+    *("source", "documents", "tokens", "bytes", "characters"),
+    *("bytes per token", "characters per token", "vocabulary used", "Rényi efficiency"),
 )
 
 
@@ -263,8 +257,8 @@ def _yield(row: dict[str, Any], efficiency: float | None) -> Yield:
 
 
 def _yield_cells(part: Yield) -> list[str]:
-    counts = (part.num_documents, part.num_tokens, part.num_bytes, part.num_chars, part.num_words)
-    ratios = (part.bytes_per_token, part.chars_per_token, part.fertility)
+    counts = (part.num_documents, part.num_tokens, part.num_bytes, part.num_chars)
+    ratios = (part.bytes_per_token, part.chars_per_token)
     share = "–" if part.used_share is None else f"{part.used_share:.1%}"
     return [
         part.source,
@@ -291,4 +285,4 @@ def _examples(summary: Summary) -> list[str]:
     shown = ", ".join(f"`{text.replace('`', chr(0x2BC))}`" for text in summary.unused_examples)
     more = summary.num_unused_tokens - len(summary.unused_examples)
     tail = f", and {more:,} more in the table `usage_tokens`" if more else ""
-    return ["", "## Tokens that never occur", "", f"{shown}{tail}"]
+    return ["", "## Tokens that never occur in what was encoded", "", f"{shown}{tail}"]

@@ -1,4 +1,4 @@
-"""Measure what a changed vocabulary does to texts: tokens before and after, and tokens per word."""
+"""Measure what a changed vocabulary does to texts: tokens before and after."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,6 @@ from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.documents import FileBatch
 from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sources import ReadOptions, format_of
-from tokmill.tasks.kernels.text_size import text_size
 from tokmill.tasks.remote.location import located
 
 if TYPE_CHECKING:
@@ -25,7 +24,6 @@ class Measured(BaseModel):
 
     Attributes:
         name: the file's name.
-        num_words: runs of characters other than white space.
         num_tokens_before, num_tokens_after: tokens of its text.
     """
 
@@ -33,7 +31,6 @@ class Measured(BaseModel):
 
     name: str
     num_bytes: int
-    num_words: int
     num_tokens_before: int
     num_tokens_after: int
 
@@ -62,19 +59,17 @@ def measure(
     before: "Tokenizer", after: "Tokenizer", file: File, options: ReadOptions
 ) -> tuple[Measured, NDArray[np.int64]]:
     """Encode a file with both tokenizers; return also how often each id occurs after: int64 [vocab_size]."""
-    sizes, counts = np.zeros(4, dtype=np.int64), np.zeros(after.vocab_size, dtype=np.int64)
+    sizes, counts = np.zeros(3, dtype=np.int64), np.zeros(after.vocab_size, dtype=np.int64)
     for batch in batches(file, options):
-        size = text_size(batch.data, batch.offsets)
         old_ids, new_ids = (
             tok.encode_buffers(batch.data, batch.offsets, as_text=True).ids for tok in (before, after)
         )
-        sizes += (size.num_bytes, size.num_words, len(old_ids), len(new_ids))
+        sizes += (len(batch.data), len(old_ids), len(new_ids))
         counts += np.bincount(new_ids, minlength=after.vocab_size)
-    num_bytes, num_words, old, new = sizes.tolist()
+    num_bytes, old, new = sizes.tolist()
     measured = Measured(
         name=str(file["name"]),
         num_bytes=num_bytes,
-        num_words=num_words,
         num_tokens_before=old,
         num_tokens_after=new,
     )

@@ -121,10 +121,8 @@ def _measures(files: Sequence[Measured]) -> list[str]:
             f"{file.num_tokens_after:,}",
             f"{file.saved:,}",
             f"{file.saved / max(1, file.num_tokens_before):.2%}",
-            f"{file.num_tokens_before / max(1, file.num_words):.4f}",
-            f"{file.num_tokens_after / max(1, file.num_words):.4f}",
         ]
         for file in files
     ]
-    head = ("file", "tokens before", "after", "saved", "share", "tokens per word before", "after")
+    head = ("file", "tokens before", "after", "saved", "share")
     return table(head, rows)

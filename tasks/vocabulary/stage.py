@@ -252,4 +252,4 @@ def _published(
 
 
 EXTEND = Stage(verb="extend", task="extend", kind="tokenizer", version=2, params=ExtendParams, run=run_extend)
-TRIM = Stage(verb="trim", task="trim", kind="tokenizer", version=1, params=TrimParams, run=run_trim)
+TRIM = Stage(verb="trim", task="trim", kind="tokenizer", version=2, params=TrimParams, run=run_trim)

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.test_tasks.whole_line import Line, LineParams
 from tokmill.tasks.balance.stage import BalanceParams
@@ -13,11 +14,12 @@ from tokmill.tasks.card.conservation import StageAccounts, account_table
 from tokmill.tasks.card.facts import CardFacts
 from tokmill.tasks.card.stage import CARD, CardParams
 from tokmill.tasks.card.text import to_markdown
-from tokmill.tasks.card.words import bar, code, size
+from tokmill.tasks.card.words import bar, code, published, size, size_category, without_front_matter
 from tokmill.tasks.core.errors import AccountError, StoreError, TaskError
 from tokmill.tasks.core.stage import Account
 from tokmill.tasks.encode.stage import EncodeParams
 from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.encoded import Encoded
 from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.formats.tokenizer import open_tokenizer
@@ -137,6 +139,7 @@ def test_the_text_says_it_in_order(text):
     assert re.findall(r"^#+ .*$", text, flags=re.MULTILINE) == [
         "# Small | sure",
         "## Sources",
+        "## Source files",
         "## Tokenizer",
         "## Mixture",
         "## Sequences",
@@ -147,6 +150,70 @@ def test_the_text_says_it_in_order(text):
     assert "License: CC0" in text
     assert "- **tiny**: four lines" in text
     assert text.endswith("|\n")
+
+
+def test_hubs_find_license_languages_and_size_in_the_front_matter(facts, text):
+    front, body = text.split("---\n")[1:3]
+    assert yaml.safe_load(front) == {
+        "license": "cc0-1.0",
+        "pretty_name": "Small | sure",
+        "size_categories": ["n<1K"],
+        "task_categories": ["text-generation"],
+        "tags": ["tokmill", "pretraining", "tokenized"],
+    }
+    assert body.startswith("\n# Small")
+    assert without_front_matter(text).startswith("# Small | sure")
+    unstated = {
+        "license": "",
+        "languages": ["no", "zh-CN"],
+        "title": 'a: "b" \u2028 \x85 [1',
+        "tags": ["1e3"],
+    }
+    odd = to_markdown(facts.model_copy(update=unstated))
+    found = yaml.safe_load(odd.split("---\n")[1])
+    assert (found["license"], found["language"]) == ("unknown", ["no", "zh-CN"])
+    assert (found["pretty_name"], found["tags"][-1]) == (unstated["title"], "1e3")
+    assert "License: **not stated**; `card.license`" in odd
+    named = to_markdown(facts.model_copy(update={"license": "web: CC BY 4.0, books: ask us"}))
+    assert 'license: "other"\nlicense_name: "web-cc-by-4.0-books-ask-us"\n' in named
+
+
+def test_a_card_is_handed_out_with_name_version_and_date(text):
+    out = published(text, "card/own", "v3", "2026-11-27")
+    found = yaml.safe_load(out.split("---\n")[1])
+    assert (found["version"], found["date"], found["license"]) == ("v3", "2026-11-27", "cc0-1.0")
+    assert "# Small | sure\n\ncard/own, version v3, made on 2026-11-27.\n\n**" in out
+    assert "2026" not in text
+
+
+@pytest.mark.parametrize(
+    ("number", "name"), [(999, "n<1K"), (1000, "1K<n<10K"), (10**9, "1B<n<10B"), (10**12, "n>1T")]
+)
+def test_sizes_are_those_of_hubs(number, name):
+    assert size_category(number) == name
+
+
+def test_the_card_says_how_closely_shares_keep_to_plan_and_request(facts, text):
+    share = facts.packed.shares[0]
+    farthest = f"{share.farthest.requested_share:.2%} | {share.farthest.packed_share:.2%}"
+    deviations = f"{100 * share.deviation:.2f} | {100 * share.farthest.deviation:.2f}"
+    row = f"| {share.source} | {share.packed_share:.2%} | {deviations} | {farthest} |"
+    assert row in text
+    assert "all along the way" in text
+    unknown = facts.packed.model_copy(update={"shares": [share.model_copy(update={"farthest": None})]})
+    assert "off the request" not in to_markdown(facts.model_copy(update={"packed": unknown}))
+
+
+def test_the_headline_is_the_compression_of_the_mixture(facts, made, text):
+    encoded, num_bytes, num_tokens = Encoded.open(made["encoded"]), 0.0, 0.0
+    for entry in Mixture.open(made["mixture"]).manifest.sources:
+        found = encoded.source(entry.source).statistics
+        num_bytes += entry.epochs * found.num_bytes
+        num_tokens += entry.epochs * (found.num_tokens - found.num_end_tokens)
+    assert facts.mixture.bytes_per_token == pytest.approx(num_bytes / num_tokens, abs=1e-6)
+    assert facts.mixture.bytes_per_token != facts.tokenizer.bytes_per_token
+    audited = f"({facts.tokenizer.audited_bytes_per_token:.3f} of a sample of the corpus)"
+    assert f"at **{facts.mixture.bytes_per_token:.3f} bytes per token** of the mixture {audited}" in text
 
 
 def test_tables_have_as_many_cells_as_heads(text):

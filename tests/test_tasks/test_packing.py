@@ -109,6 +109,7 @@ def test_the_plan_is_cut_into_shards(tmp_path):
         "num_padding_tokens": 4,
         "padding_share": round(4 / 104, 12),
         "share_deviation": 0.0,
+        "request_share_deviation": 0.0,
         "num_documents": 10,
         "num_split_documents": 10,
         "num_cut_documents": 0,

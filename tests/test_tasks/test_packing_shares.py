@@ -117,6 +117,23 @@ def test_every_sequence_has_one_place_whatever_the_sources(documents, strategy):
     assert as_sets[0] == as_sets[1]
 
 
+def test_shares_are_compared_with_what_was_asked_for(tmp_path):
+    # One document of b is as long as a tenth of the run: the plan is off its request, and keeps to itself.
+    by_source = {"a": [numbered([10] * 900)], "b": [numbered([900])]}
+    corpus = encoded_corpus(tmp_path / "corpus", by_source)
+    mixture = mix_corpus(corpus, tmp_path, weights={"a": 9, "b": 1}, total_tokens=9_000)
+    _, path = pack_mixture(corpus, mixture, tmp_path, sequence_length=10)
+    a, b = PackedReader.open(path).manifest.shares
+    assert (a.deviation, b.deviation) == (0, 0)
+    assert b.farthest is not None
+    assert b.farthest.requested_share == pytest.approx(0.1)
+    assert b.farthest.packed_share > 0.9
+    first, block = b.farthest.first_sequence, PackedReader.open(path).manifest.share_block_sequences
+    pieces = [PackedReader.open(path).provenance(k) for k in range(first, first + block)]
+    of_b = sum(piece.length for found in pieces for piece in found if piece.source == "b")
+    assert of_b / (10 * block) == pytest.approx(b.farthest.packed_share, abs=1e-6)
+
+
 def test_no_sequence_waits_for_ever():
     # One source's sequences are never what the shares want next; yet each comes within the longest wait.
     num_documents = 3 * LONGEST_WAIT

@@ -75,10 +75,11 @@ def test_sources_are_in_order_with_ratios_by_hand():
     with usage_database(VOCABULARY, SOURCES) as database:
         found = rows(database, "FROM usage_sources")
     assert [row["source"] for row in found] == ["zwei", "eins", "leer"]
-    # zwei: 9 tokens, 2 of them end tokens: 7 of text for 10 bytes and 5 words; uses 2 of 4 ordinary tokens.
+    # zwei: 9 tokens, 2 of them end tokens: 7 of text for 10 bytes; uses 2 of 4 ordinary tokens.
     assert (found[0]["bytes_per_token"], found[0]["chars_per_token"]) == (10 / 7, 10 / 7)
-    assert (found[0]["fertility"], found[0]["num_used_tokens"], found[0]["used_share"]) == (7 / 5, 2, 0.5)
-    assert (found[1]["bytes_per_token"], found[1]["fertility"]) == (1.0, None)
+    assert (found[0]["num_used_tokens"], found[0]["used_share"]) == (2, 0.5)
+    assert found[1]["bytes_per_token"] == 1.0
+    assert not {"num_words", "fertility"} & {*found[0]}  # words are the audit's alone, by one definition
     assert (found[2]["bytes_per_token"], found[2]["num_used_tokens"], found[2]["used_share"]) == (
         None,
         0,
@@ -112,7 +113,7 @@ def test_the_summary_adds_up():
         11,
         11,
     )
-    assert (overall.bytes_per_token, overall.fertility, overall.used_share) == (1.375, 1.6, 0.5)
+    assert (overall.bytes_per_token, overall.used_share) == (1.375, 0.5)
 
 
 def test_an_empty_corpus_has_no_ratios():
@@ -184,5 +185,5 @@ def test_tables_are_reproducible_and_readable_by_duckdb(tmp_path):
 
 def test_the_markdown_shows_each_source_and_the_tokens_never_used():
     text = to_markdown(summary_of(SOURCES))
-    assert "| zwei | 2 | 9 | 10 | 10 | 5 | 1.429 | 1.429 | 1.400 | 50.0% | 0.4819 |" in text
+    assert "| zwei | 2 | 9 | 10 | 10 | 1.429 | 1.429 | 50.0% | 0.4819 |" in text
     assert "`abc`, `\\xe4`" in text

@@ -30,6 +30,27 @@ class FimTokens(BaseModel):
     seed: int
 
 
+class FarthestBlock(BaseModel):
+    """The block of sequences in which a source's share is farthest from its request.
+
+    Attributes:
+        first_sequence: the block's first sequence.
+        requested_share: the share that was asked for there.
+        packed_share: the source's share of the block's tokens.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    first_sequence: int
+    requested_share: float
+    packed_share: float
+
+    @property
+    def deviation(self) -> float:
+        """The difference of both shares."""
+        return abs(self.packed_share - self.requested_share)
+
+
 class PackedShare(BaseModel):
     """One source's share of the tokens before and after packing; see `tasks.packing.shares`.
 
@@ -39,6 +60,8 @@ class PackedShare(BaseModel):
         packed_share: its share of the packed tokens.
         deviation: largest difference between its share of a block of sequences and its share of the mixture
             in the same place.
+        farthest: where it is farthest from its request; None if the mixture has none (of which documents were
+            taken down), or an earlier version packed.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -47,6 +70,7 @@ class PackedShare(BaseModel):
     mixed_share: float
     packed_share: float
     deviation: float
+    farthest: FarthestBlock | None = None
 
 
 class Packing(BaseModel):
@@ -100,3 +124,9 @@ class Packing(BaseModel):
     def share_deviation(self) -> float:
         """The largest deviation of any source; 0 if none was measured."""
         return max((share.deviation for share in self.shares), default=0.0)
+
+    @property
+    def request_deviation(self) -> float | None:
+        """The largest difference of any source's share of a block from its request; None if unknown."""
+        found = [share.farthest.deviation for share in self.shares if share.farthest is not None]
+        return round(max(found), 6) if found else None
