@@ -20,11 +20,16 @@ FileKind: TypeAlias = Literal["file", "folder", "other"]
 
 
 class FileState(NamedTuple):
-    """The kind, size and time of a name; links are not followed."""
+    """The kind, size and time of a name; links are not followed.
+
+    Attributes:
+        identity: equal for the names that hard links gave one file; None where no name shares a file.
+    """
 
     kind: FileKind
     num_bytes: int
     mtime_ns: int
+    identity: tuple[int, int] | None = None
 
 
 class DamagedError(OSError):

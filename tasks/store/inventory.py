@@ -4,7 +4,7 @@ The artifacts are read first. What is published later is not in the inventory, s
 remove it; aliases, runs and labels that were added later can only keep more.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -25,6 +25,11 @@ _INPUTS = f"""
     WHERE i.input_kind IS NOT NULL AND {MADE_FROM}
     ORDER BY ALL
 """  # noqa: S608 - a constant
+_EQUAL_FILES = """
+    SELECT a.kind, f.fingerprint, f.path, f.size_bytes FROM files f JOIN artifacts a USING (fingerprint)
+    WHERE f.size_bytes > 0 AND f.digest IN (SELECT digest FROM files GROUP BY digest HAVING count(*) > 1)
+    ORDER BY a.ended, f.fingerprint, f.path
+"""
 _LABELS = "SELECT kind, name, number, fingerprint FROM labels ORDER BY ALL"
 _ALIASES = "SELECT kind, name, alias, fingerprint FROM aliases ORDER BY ALL"
 _RUNS = """
@@ -37,7 +42,11 @@ _NUM_RUNS = "SELECT count(DISTINCT run_id) FROM runs"
 
 
 class Item(NamedTuple):
-    """An artifact: `ended` is when it was made, with the time zone."""
+    """An artifact: `ended` is when it was made, with the time zone.
+
+    `num_bytes` is what it takes in the store. A file that has names in several artifacts, by hard links,
+    counts for the first that was made; the others were made from it, so it goes last.
+    """
 
     fingerprint: str
     kind: str
@@ -100,7 +109,8 @@ def take_inventory(layout: Layout, catalog: Catalog) -> Inventory:
         StoreError: a record, a run or an alias cannot be read, so that it is not known what is needed.
     """
     rows = catalog.ask(_ARTIFACTS).rows
-    items = {row[0]: _item(row) for row in rows}
+    linked = _linked_bytes(layout, catalog)
+    items = {row[0]: _item(row, linked[row[0]]) for row in rows}
     equal = defaultdict(list)
     for fingerprint, kind, *_, digest in rows:
         equal[kind, digest].append(fingerprint)
@@ -114,9 +124,24 @@ def take_inventory(layout: Layout, catalog: Catalog) -> Inventory:
     return Inventory(items, inputs, labels, aliases, runs, superseded(catalog))
 
 
-def _item(row: Sequence[Any]) -> Item:
+def _linked_bytes(layout: Layout, catalog: Catalog) -> Counter[str]:
+    """Return by fingerprint the bytes of files that an artifact made before holds by another name."""
+    linked, known = Counter[str](), set[tuple[int, int]]()
+    for kind, fingerprint, path, num_bytes in catalog.ask(_EQUAL_FILES).rows:
+        try:
+            identity = STORAGE.state(layout.artifact(kind, fingerprint) / path).identity
+        except FileNotFoundError:
+            continue
+        if identity in known:
+            linked[fingerprint] += num_bytes
+        elif identity is not None:
+            known.add(identity)
+    return linked
+
+
+def _item(row: Sequence[Any], linked_bytes: int) -> Item:
     fingerprint, kind, name, label, num_bytes, ended, _ = row
-    return Item(fingerprint, kind, name, label, num_bytes, ended.replace(tzinfo=UTC))
+    return Item(fingerprint, kind, name, label, num_bytes - linked_bytes, ended.replace(tzinfo=UTC))
 
 
 def _past_run(row: Sequence[Any]) -> PastRun:

@@ -23,7 +23,8 @@ class LocalStorage:
     def state(self, path: Path | str) -> FileState:
         """Return the state of a name; raises FileNotFoundError if there is none."""
         found = os.lstat(path)
-        return FileState(_kind(found.st_mode), found.st_size, found.st_mtime_ns)
+        identity = (found.st_dev, found.st_ino) if found.st_nlink > 1 else None
+        return FileState(_kind(found.st_mode), found.st_size, found.st_mtime_ns, identity)
 
     def is_taken(self, path: Path) -> bool:
         """Whether anything has this name, even a link that leads nowhere."""

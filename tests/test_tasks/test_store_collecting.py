@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_tasks.store_stages import ask, ask_joined, catalog_rows
+from tests.test_tasks.store_stages import WriteParams, ask, ask_joined, catalog_rows, stage_of
+from tokmill.flows.upkeep.usage import usage_of
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.core.stage import ArtifactRef, Outcome, Request
 from tokmill.tasks.store import RunArtifact, Store
 from tokmill.tasks.store.inventory import take_inventory
 from tokmill.tasks.store.keeping import Policy, Reason, make_plan, shown_age
@@ -46,6 +47,23 @@ def left(store: Store) -> set[str]:
 
 def removed(store: Store, policy: Policy) -> list[str]:
     return [item.reference for item in store.collect(policy).items]
+
+
+def test_a_file_with_two_names_takes_its_space_once(store):
+    one = text(store, "one", "a long text")
+
+    def link(params, *, out, first):
+        (out / "linked.txt").hardlink_to(first / "text.txt")
+        (out / "own.txt").write_text("own")
+        return Outcome(metrics={})
+
+    request = Request(stage_of(link, "linked"), "two", WriteParams(), {"first": one})
+    two = store.realize(request).ref
+    text(store, "copy", "a long text" * 2)
+    items = take_inventory(store.layout, store.catalog).items
+    assert items[one.fingerprint].num_bytes == len("a long text" + "a")
+    assert items[two.fingerprint].num_bytes == len("own")
+    assert usage_of(store).total.num_bytes == sum(item.num_bytes for item in items.values())
 
 
 def test_what_has_an_alias_stays_with_all_that_it_was_made_from(store):
