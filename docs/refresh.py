@@ -74,7 +74,7 @@ def without_machine(text: str, folder: Path) -> str:
     for place, shown in places.items():
         text = text.replace(place, shown)
     text = re.sub(r" +$", "", text, flags=re.MULTILINE)
-    text = re.sub(r"^ *compiling kernels for this machine:.*\n", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^ *compiling kernels.*\n", "", text, flags=re.MULTILINE)
     return re.sub(rf"\bby( +){re.escape(getuser())}\b", r"by\1you", text)
 
 

@@ -2,7 +2,9 @@
 
 The displayed speed is the recent one. A task that works in rounds (training counts pairs, then merges them)
 pauses now and then, and an estimate from such a pause would be far too long. So the remaining time is
-computed from the recent speed or the speed of the second half of the task so far, whichever is faster.
+computed from the recent speed or the speed of the second half of the task so far, whichever is faster. It is
+not told before a fiftieth is done: the first steps wait for kernels to be compiled. Reports of other work
+than before (another unit, another amount in all, less than was done) begin the estimate anew.
 """
 
 import time
@@ -13,6 +15,7 @@ from tokmill.tasks.core.context import StageProgress
 
 _RECENT_SECONDS = 5.0
 _LEAST_INTERVAL_SECONDS = 0.2
+_LEAST_SHARE = 0.02
 
 
 def size_of(done: int, total: int) -> str:
@@ -31,7 +34,9 @@ class Pace:
     def note(self, progress: StageProgress, now: float | None = None) -> None:
         """Add a progress report, at a time of a monotonic clock."""
         now = time.monotonic() if now is None else now
-        self.progress = progress
+        before, self.progress = self.progress, progress
+        if (progress.unit, progress.total) != (before.unit, before.total) or progress.done < before.done:
+            self._reports.clear()
         if not self._reports:
             self._began = now
         if not self._reports or now - self._reports[-1][0] >= _LEAST_INTERVAL_SECONDS:
@@ -53,17 +58,17 @@ class Pace:
         return (done - before) / (now - began) if now > began else 0.0
 
     def words(self, now: float | None = None) -> str:
-        """`8,100 merges/s, 2.4 s left (12,300/31,744)`."""
+        """`2.4 s left · 8,100 merges/s · 12,300/31,744`, from which a narrow terminal leaves out the end."""
         done, total, unit = self.progress[:3]
         now = time.monotonic() if now is None else now
         recent = self.per_second(now)
         pace = max(recent, self.per_second(now, self._latter_half(now)))
-        if pace <= 0 or done >= total:
+        if pace <= 0 or not total * _LEAST_SHARE <= done < total:
             return size_of(done, total) if unit == "bytes" else f"{done:,}/{total:,} {unit}"
         left = f"{span((total - done) / pace)} left"
         if unit == "bytes":
-            return f"{recent / 1e6:,.1f} MB/s, {left} ({size_of(done, total)})"
-        return f"{recent:,.0f} {unit}/s, {left} ({done:,}/{total:,})"
+            return f"{left} · {recent / 1e6:,.1f} MB/s · {size_of(done, total)}"
+        return f"{left} · {recent:,.0f} {unit}/s · {done:,}/{total:,}"
 
     def _latter_half(self, now: float) -> float:
         return max(_RECENT_SECONDS, (now - self._began) / 2)

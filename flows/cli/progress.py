@@ -1,8 +1,9 @@
 """Shows a run's progress: one line per group of tasks.
 
 On a terminal all groups are shown at once, active ones with a bar and a clock. Elsewhere (a log, a pipe) each
-group prints one line when it is done, and a long one prints its progress every ten seconds. Both write to
-standard error, so that standard output has results only.
+group prints one line when it is done, and a long one its progress: after ten seconds, and whenever it has
+worked twice as long as at its last line. Both write to standard error, so that standard output has results
+only.
 """
 
 import threading
@@ -31,7 +32,7 @@ from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
 _SIGN_OF_LIFE_SECONDS = 10.0
 _NAMES_SHOWN = 3
 _NAME, _COUNT, _BAR, _CLOCK = len("merge_counts[*]"), 7, 18, 8
-"""Columns of the longest name of a group, of its counts, of its outcome or its bar, and of its time."""
+"""Columns of a group's name (more if it is longer), of its counts, its outcome or its bar, and its time."""
 
 
 class Display(Reporter, Protocol):
@@ -216,7 +217,7 @@ class Groups(ABC):
 
 
 class PlainProgress(Groups):
-    """Prints one line per finished group, and regular lines for long ones."""
+    """Prints one line per finished group, and fewer and fewer lines for long ones."""
 
     def __enter__(self) -> Self:
         """Start the display."""
@@ -228,16 +229,16 @@ class PlainProgress(Groups):
         """Do nothing."""
 
     def changed(self, group: TaskGroup) -> None:
-        """Print the group if it is done, or if its last line is more than ten seconds old."""
-        now = time.monotonic()
+        """Print the group if it is done, or if it has worked twice as long as at its last line."""
         if group.complete:
             self._print(group, group.outcome)
-        elif now - max(group.last_printed, group.began or now) > _SIGN_OF_LIFE_SECONDS:
-            group.last_printed = now
+        elif group.seconds > max(_SIGN_OF_LIFE_SECONDS, 2 * group.last_printed):
+            group.last_printed = group.seconds
             self._print(group, "at work")
 
     def _print(self, group: TaskGroup, outcome: str) -> None:
-        line = f"{group.name:<14} {group.count:>7}  {outcome:<18} {group.clock:>8}  {group.figures}"
+        width = max(14, *map(len, self.groups))
+        line = f"{group.name:<{width}} {group.count:>7}  {outcome:<18} {group.clock:>8}  {group.figures}"
         self.write(Text(line.rstrip()))
 
 
@@ -265,7 +266,8 @@ class LiveProgress(Groups):
         self._live.stop()
         if kind is not None:
             ended = [group for group in self.groups.values() if group.num_done]
-            self.console.print(Group(*(_row(group, _mark(group)) for group in ended)))
+            width = self._name_width()
+            self.console.print(Group(*(_row(group, _mark(group), width) for group in ended)))
 
     def changed(self, group: TaskGroup) -> None:
         """Do nothing: `Live` redraws by itself."""
@@ -273,11 +275,15 @@ class LiveProgress(Groups):
     def drawn(self) -> RenderableType:
         """Return the current lines."""
         with self.lock:
-            rows = [_row(group, self._sign(group)) for group in self.groups.values()]
+            width = self._name_width()
+            rows = [_row(group, self._sign(group), width) for group in self.groups.values()]
             num_at_work = sum(bool(group.at_work) for group in self.groups.values())
         if not num_at_work:
             rows.append(_idle(self._spinner, time.monotonic() - self._began, started=bool(rows)))
         return Group(*rows[-(self.console.height - 2) :])
+
+    def _name_width(self) -> int:
+        return max(_NAME, *map(len, self.groups), 0)
 
     def _sign(self, group: TaskGroup) -> RenderableType:
         return _mark(group) if group.complete else self._spinner
@@ -291,13 +297,13 @@ def _idle(spinner: Spinner, seconds: float, *, started: bool) -> Table:
     return row
 
 
-def _row(group: TaskGroup, mark: RenderableType) -> Table:
+def _row(group: TaskGroup, mark: RenderableType, name_width: int) -> Table:
     """Return the line of a group: mark, name, count, outcome or bar, wall time, figures.
 
     Only the last column gives way on a narrow terminal, so that the lines stay below one another.
     """
     row = Table.grid(padding=(0, 1))
-    for width in (1, _NAME, _COUNT, _BAR, _CLOCK):
+    for width in (1, name_width, _COUNT, _BAR, _CLOCK):
         right = width in {_COUNT, _CLOCK}
         row.add_column(min_width=width, max_width=width, justify="right" if right else "left", no_wrap=True)
     row.columns[-1].style = "dim"

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from tokmill.tasks.core.stage import ArtifactRef
     from tokmill.tasks.store import Store
 
+_USAGE = """
+    SELECT a.fingerprint FROM artifacts a JOIN inputs i USING (fingerprint)
+    WHERE a.kind = 'usage' AND i.role = 'audit' AND i.digest = $digest ORDER BY a.ended DESC LIMIT 1
+"""
+
 
 @app.command(
     rich_help_panel="Vocabulary",
@@ -90,8 +95,9 @@ def _learned(
 
 
 def _usage(store: "Store", audit: "ArtifactRef") -> Path | None:
-    """Return the folder of the newest usage artifact of this audit, if something was encoded since."""
-    record = store.newest("usage", audit.name)
-    if record is None or record.refs("audit") != [audit]:
-        return None
-    return store.path(record.ref)
+    """Return the folder of the newest usage artifact of this audit, if something was encoded since.
+
+    It may have been made under another name, or from another audit with the same content.
+    """
+    rows = store.catalog.query(_USAGE, {"digest": audit.content_digest})
+    return store.path(store.resolve(rows[0]["fingerprint"])) if rows else None

@@ -74,7 +74,7 @@ def train(
         progress: see `run`.
         num_threads: an older name of `workers`.
         **options: parameters of training (`family`, `split_pattern`, `special_tokens`, `normalizer`, …; see
-            `tokmill profiles --reference train`) and of balancing (`temperature`, `weights`, `method`,
+            `tokmill profiles train`) and of balancing (`temperature`, `weights`, `method`,
             `max_repetition`). Special tokens are `<|endoftext|>` by default, as in profiles.
 
     Returns:

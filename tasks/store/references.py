@@ -4,6 +4,7 @@
     kind/name@v3         a version label (`@latest` is the highest)
     kind/name@prod       an alias
     3f09ab…              a fingerprint, or the first 6 or more of its hexadecimal digits
+    kind/3f09ab…         the same, of a kind, where nothing has it as its name
 
 Names may hold `/`: `encoded_shard/quickstart.english/3@v1`. If nothing is found, the error suggests the
 nearest existing names.
@@ -57,6 +58,8 @@ def _by_name(layout: Layout, kind: str, name: str, label: str, *, removed: bool)
         label = next(reversed(names.labels(kind, name)), label)
     if label == "latest":
         if not published:
+            if _HEX.fullmatch(name.lower()):
+                return _by_prefix(layout, name.lower(), kind, removed=removed)
             _raise_if_removed(layout, kind, name)
             near = _nearest(f"{kind}/{name}", names.references())
             raise StoreError(f"there is no artifact {kind}/{name} in {layout.location}{near}")
@@ -92,7 +95,7 @@ def _open(layout: Layout, kind: str, name: str, fingerprint: str) -> ArtifactRef
     return read_record(layout.artifact(kind, fingerprint)).ref.model_copy(update={"name": name})
 
 
-def _by_prefix(layout: Layout, prefix: str, *, removed: bool) -> ArtifactRef:
+def _by_prefix(layout: Layout, prefix: str, kind: str | None = None, *, removed: bool) -> ArtifactRef:
     start = prefix[:PREFIX_CHARS]
     here = [path for path in layout.artifacts() if path.name.startswith(start)]
     candidates: list[Callable[[], Record]] = [partial(read_record, path) for path in here]
@@ -100,7 +103,8 @@ def _by_prefix(layout: Layout, prefix: str, *, removed: bool) -> ArtifactRef:
         left = ((path, layout.root / path.parent.name / path.stem) for path in tombstones(layout, start))
         candidates += [partial(_left, path) for path, place in left if place not in here]
     records = _readable(candidates)
-    found = [record for record in records if record.fingerprint.startswith(prefix)]
+    of_kind = (record for record in records if kind in (None, record.kind))
+    found = [record for record in of_kind if record.fingerprint.startswith(prefix)]
     if len(found) == 1:
         return found[0].ref
     for path in [] if found or removed else tombstones(layout, start):
@@ -108,7 +112,8 @@ def _by_prefix(layout: Layout, prefix: str, *, removed: bool) -> ArtifactRef:
         if gone.record.fingerprint.startswith(prefix):
             raise StoreError(f"{gone.record.reference} ({prefix}) was {gone.words}")
     if not found:
-        raise StoreError(f"no artifact in {layout.location} has a fingerprint that begins with {prefix}")
+        what = kind or "artifact"
+        raise StoreError(f"no {what} in {layout.location} has a fingerprint that begins with {prefix}")
     several = ", ".join(f"{record.reference} ({record.fingerprint[:PREFIX_CHARS]})" for record in found)
     raise StoreError(f"fingerprint prefix {prefix} fits {len(found)} artifacts: {several}; use more digits")
 

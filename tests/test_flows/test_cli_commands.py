@@ -70,6 +70,26 @@ def test_every_option_is_documented(checkout, tokmill):
         assert not missing, f"docs say nothing of {missing} of {command}"
 
 
+def test_every_option_that_a_text_names_exists(checkout):
+    """In help, docstrings, messages and documents: `tokmill COMMAND … --option`."""
+    options = {}
+    for command in COMMANDS:
+        found = get_command(app)
+        for word in command.split():
+            found = found.commands[word]
+        options[command] = {
+            name for parameter in found.params for name in [*parameter.opts, *parameter.secondary_opts]
+        } | {"--help"}
+    code = [path for folder in ("flows", "tasks", "tokenizer") for path in (checkout / folder).rglob("*.py")]
+    for path in [*code, *(checkout / "docs").glob("*.md"), checkout / "README.md"]:
+        for first, second, rest in re.findall(
+            r"tokmill ([a-z-]+)( [a-z]+)?( [^`\n|#]*)?", path.read_text("utf-8")
+        ):
+            known = options.get(first + second, options.get(first))
+            named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", rest)) if known else set()
+            assert named <= (known or set()), f"{path}: tokmill {first}{second}{rest}"
+
+
 def test_the_version_is_the_distribution_s(tokmill):
     code, out, _ = tokmill("--version")
     assert (code, out.split()[0]) == (0, "tokmill")

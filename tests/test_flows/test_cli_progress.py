@@ -110,8 +110,8 @@ def test_a_pace_says_how_fast_and_how_long():
     pace.note(StageProgress(0, 30_000, "merges"), now=10.0)
     assert pace.words(11.0) == "0/30,000 merges"
     pace.note(StageProgress(10_000, 30_000, "merges"), now=14.0)
-    assert pace.words(14.0) == "2,500 merges/s, 8.0 s left (10,000/30,000)"
-    assert pace.words(18.0) == "1,250 merges/s, 16 s left (10,000/30,000)"
+    assert pace.words(14.0) == "8.0 s left · 2,500 merges/s · 10,000/30,000"
+    assert pace.words(18.0) == "16 s left · 1,250 merges/s · 10,000/30,000"
     pace.note(StageProgress(30_000, 30_000, "merges"), now=20.0)
     assert pace.words(21.0) == "30,000/30,000 merges"
 
@@ -119,10 +119,10 @@ def test_a_pace_says_how_fast_and_how_long():
 def test_a_pace_is_that_of_late():
     pace = Pace()
     for second in range(60):
-        pace.note(StageProgress(10 * second, 10_000, "merges"), now=float(second))
+        pace.note(StageProgress(10 * second, 20_590, "merges"), now=float(second))
     for second in range(60, 70):
         pace.note(StageProgress(590 + 1000 * (second - 59), 20_590, "merges"), now=float(second))
-    assert pace.words(69.0) == "1,000 merges/s, 10 s left (10,590/20,590)"
+    assert pace.words(69.0) == "10 s left · 1,000 merges/s · 10,590/20,590"
 
 
 def test_what_is_left_is_not_reckoned_by_a_standstill():
@@ -131,7 +131,43 @@ def test_what_is_left_is_not_reckoned_by_a_standstill():
         made += 1000 if second % 15 < 8 else 0
         pace.note(StageProgress(made, 60_000, "merges"), now=float(second))
     assert made == 56_000
-    assert pace.words(102.0) == "167 merges/s, 8.0 s left (56,000/60,000)"  # 500 per second since second 50
+    assert pace.words(102.0) == "8.0 s left · 167 merges/s · 56,000/60,000"  # 500 per second since second 50
+
+
+def test_what_is_left_is_told_once_something_is_done_and_anew_for_other_work():
+    pace = Pace()
+    pace.note(StageProgress(0, 31_744, "merges"), now=0.0)
+    pace.note(StageProgress(20, 31_744, "merges"), now=45.0)  # kernels were compiled
+    assert pace.words(45.0) == "20/31,744 merges"
+    pace.note(StageProgress(31_000, 31_744, "merges"), now=50.0)
+    pace.note(StageProgress(1, 900_000, "bytes"), now=60.0)
+    pace.note(StageProgress(450_000, 900_000, "bytes"), now=61.0)
+    assert pace.words(61.0).startswith("1.0 s left · 0.4 MB/s · ")
+
+
+def test_a_narrow_terminal_shows_the_time_that_is_left(monkeypatch):
+    console = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
+    shown = LiveProgress(console)
+    for name in ("encode.validation[*]", "train"):
+        shown.on_start(name)
+    for second, done in enumerate((0, 15_000)):
+        monkeypatch.setattr("time.monotonic", lambda second=second: float(second))
+        shown.on_progress("train", StageProgress(done, 30_000, "merges"))
+    console.print(shown.drawn())
+    validation, train, *_ = lines(console)
+    assert " encode.validation[*] " in validation
+    assert "1.0 s left · …" in train
+
+
+def test_a_long_group_prints_fewer_and_fewer_lines(monkeypatch):
+    shown, console = plain()
+    shown.expect("count[*]", 1000)
+    monkeypatch.setattr("time.monotonic", lambda: 100.0)
+    shown.on_start("count[a/0]")
+    for second in range(1, 601):
+        monkeypatch.setattr("time.monotonic", lambda second=second: 100.0 + second)
+        shown.on_finish(f"count[a/{second}]", "made", 1.0, REF, {})
+    assert [line.split()[-2] for line in lines(console)] == ["11", "23", "47", "35", "11", "23"]
 
 
 def test_a_task_that_tells_how_far_it_is_shows_it(monkeypatch):

@@ -38,6 +38,18 @@ def test_the_page_has_suspects_and_other_tokenizers(made: Tokmill) -> None:
     assert not (made.folder / "new").exists()
 
 
+def test_an_earlier_version_has_its_own_suspects(made: Tokmill) -> None:
+    InProcess.at(made.store).run(made.folder / "project" / "tiny.toml", "train.vocab_size=500")
+    InProcess.at(made.store).run(made.folder / "project" / "tiny.toml", "name=again")  # all of it is cached
+    first = InProcess.at(made.store).store.resolve("audit/tiny@v1").fingerprint
+    for number, named in enumerate(("audit/tiny@v1", first, f"audit/{first[:12]}", "audit/again")):
+        done = made("report", named, "--out", f"report{number}")
+        assert done.code == 0, done.err
+        page = (made.folder / f"report{number}" / "report.html").read_text("utf-8")
+        assert "with 600 tokens" in page
+        assert "Suspects, the most suspicious first" in page
+
+
 @pytest.fixture
 def model(made: Tokmill) -> str:
     """A model whose row of the first suspect is the shortest."""

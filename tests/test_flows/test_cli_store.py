@@ -117,6 +117,8 @@ class TestShow:
     def test_a_prefix_of_the_fingerprint_calls_it_as_well(self, tokmill, made):
         prefix = made.resolve("tokenizer/smoke").fingerprint[:10]
         assert tokmill("show", prefix)[1].startswith("tokenizer/smoke@v1")
+        assert tokmill("show", f"tokenizer/{prefix}")[1].startswith("tokenizer/smoke@v1")
+        assert "no corpus in" in tokmill("show", f"corpus/{prefix}")[2]
 
     def test_the_run_that_made_it_is_named_with_its_page(self, tokmill, tmp_path):
         store = Store.open(tmp_path / "store")

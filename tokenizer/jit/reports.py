@@ -1,11 +1,12 @@
 """Report compilations and their times, to a callback and to the log.
 
-The beginning of the first compilation is a warning in the log, because a person may be waiting; the rest is
-information.
+The beginning of the first compilation is a warning in the log, because a person may be waiting, and so is
+from time to time how many kernels are compiled; the rest is information.
 """
 
 import functools
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +34,29 @@ class Compilation:
 Report = Callable[[Compilation], None]
 
 _reports: list[Report] = []
+_SIGN_OF_LIFE_SECONDS = 10.0
+
+
+class _Compiled:
+    """Counts the kernels that this process has compiled, and says so from time to time."""
+
+    def __init__(self) -> None:
+        self.number, self.began, self.said = 0, 0.0, 0.0
+
+    def begin(self) -> None:
+        """The first compilation begins."""
+        self.began = self.said = time.monotonic()
+
+    def add(self) -> None:
+        """A kernel is compiled."""
+        self.number += 1
+        now = time.monotonic()
+        if self.began and now - self.said >= _SIGN_OF_LIFE_SECONDS:
+            self.said = now
+            logger.warning("compiling kernels: %d so far, in %.0f s", self.number, now - self.began)
+
+
+_compiled = _Compiled()
 
 
 @contextmanager
@@ -56,8 +80,9 @@ def announcing(name: str, dispatcher: Any, folder: Path) -> Iterator[None]:
 @functools.cache
 def _announce_once(folder: Path) -> None:
     if not _reports:
+        _compiled.begin()
         logger.warning(
-            "compiling kernels for this machine: takes some seconds, happens once (kept in %s)",
+            "compiling kernels for this machine: takes up to a few minutes, happens once (kept in %s)",
             folder,
         )
 
@@ -80,5 +105,7 @@ def tell(done: Compilation) -> None:
         logger.info("compiling %s", done.kernel)
     else:
         logger.info("%s %s in %.2f s", "read" if done.cached else "compiled", done.kernel, done.seconds)
+        if not done.cached:
+            _compiled.add()
     for report in _reports:
         report(done)

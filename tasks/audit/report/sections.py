@@ -170,7 +170,9 @@ def curves(tables: Tables, pictures: Pictures) -> str:
 def suspects(tables: Tables) -> str:
     """Return the most suspicious tokens, beside a model's embeddings if some were given."""
     if not tables.has("vocab_suspects"):
-        return section("suspects", "Suspects", gap("This audit has no table vocab_suspects yet."))
+        none = "No token is a suspect: all occur about as often in what was encoded as is to be expected."
+        unknown = "Nothing was encoded since this audit, so it is not known which tokens are suspects."
+        return section("suspects", "Suspects", gap(none if "vocab_suspects" in tables.tables else unknown))
     rows, number_of = tables.rows("vocab_suspects", MAX_SUSPECTS), len(tables.tables["vocab_suspects"])
     columns = _SUSPECTS | (_LEARNED if tables.has(LEAST) else {})
     return section(
@@ -207,7 +209,7 @@ def probes(tables: Tables) -> str:
     """Return the probes as coloured tokens, by group."""
     rows = tables.rows("vocab_probes")
     if not rows:
-        return section("probes", "Probes", gap("This audit has no table vocab_probes yet."))
+        return section("probes", "Probes", gap("This audit has no table vocab_probes."))
     groups = [
         f"<details open><summary>{escape(group)}</summary>{''.join(map(_probe, found))}</details>"
         for group, found in groupby(rows, key=lambda row: str(row["group"]))
