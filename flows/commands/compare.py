@@ -246,7 +246,9 @@ def _draw(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     draw(table(head, rows, right=head[2:]))
     for name in dict.fromkeys(row["text"] for row in found["texts"]):
         of_text = [row for row in found["texts"] if row["text"] == name]
-        say(f"\n{name}: {of_text[0]['num_documents']:,} documents, {of_text[0]['num_bytes']:,} bytes")
+        say(
+            f"\n{name}: {counted(of_text[0]['num_documents'], 'document')}, {of_text[0]['num_bytes']:,} bytes"
+        )
         if not of_text[0]["num_bytes"]:
             say("nothing to measure: it holds no text")
             continue
