@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.jit import Compilation, kernel
+from tokmill.tokenizer.jit import Compilation, kernel, reports
 from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, UInt64Table, signature_of
 from tokmill.tokenizer.jit.intrinsics import load_u64
 from tokmill.tokenizer.preparing import prepare
@@ -268,3 +268,17 @@ def test_kernels_run_as_plain_python() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_long_compilation_says_how_far_it_is(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = reports._Compiled()
+    monkeypatch.setattr(reports, "_compiled", counted)
+    monkeypatch.setattr(reports, "_SIGN_OF_LIFE_SECONDS", 0.0)
+    reports.tell(Compilation("read before", cached=False, seconds=1.0))  # nobody was told of a beginning
+    counted.begin()
+    reports.tell(Compilation("read", cached=True, seconds=0.1))
+    reports.tell(Compilation("compiled", cached=False, seconds=1.0))
+    (said,) = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+    assert said.startswith("compiling kernels: 2 so far")
