@@ -52,6 +52,19 @@ def test_a_tokenizer_that_loses_text_has_no_bits_per_byte(tokmill: Tokmill, fold
     assert "* some of the text is unknown" in shown
 
 
+def test_a_tokenizer_that_loses_text_is_marked_and_comes_last(tokmill: Tokmill, folder: Path) -> None:
+    (folder / "unseen.txt").write_text("Zebras, zebras.", "utf-8")
+    shown = tokmill("compare", "words", "small", "--text", "unseen.txt").out
+    _, text = shown.split("unseen.txt: 1 document, ")
+    assert [line.split()[:2] for line in text.splitlines() if line.startswith(("small", "words"))] == [
+        ["small", text.split("small")[1].split()[0]],
+        ["words", "(lossy)"],
+    ]
+    assert "lossy: a part of the text is unknown" in text
+    found = tokmill("compare", "words", "small", "--text", "unseen.txt", "--json").document["texts"]
+    assert {row["tokenizer"]: row["lossy"] for row in found} == {"words": True, "small": False}
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -74,6 +74,14 @@ def test_key_figures_are_the_telling_ones_of_a_kind():
     )
 
 
+def test_key_figures_of_an_audit_say_what_is_lost_and_what_was_measured():
+    metrics = {"bytes_per_token": 4.0, "fertility": 1.5, "unknown_share": 0.0, "text": "held_out"}
+    said = "4 bytes per token · fertility 1.5 · on held-out text"
+    assert key_figures("audit", metrics) == said
+    lossy = key_figures("audit", {**metrics, "unknown_share": 0.053, "text": "corpus"})
+    assert lossy == "4 bytes per token · unknown share 5.30 % · fertility 1.5"
+
+
 def test_key_figures_of_another_kind_are_the_first_few():
     metrics = {"num_documents": 2, "num_bytes": 10, "vocab_size": 300, "seed": 1}
     assert key_figures("other", metrics) == "2 documents · 10 B · vocab size 300"

@@ -1,11 +1,15 @@
 """Costs, knees and recommendations of sweeps, by hand."""
 
+from pathlib import Path
+
 import pytest
 
-from tokmill.tasks.sweep.cell import Cell, CellLanguage, CellSource
+from tokmill.tasks.formats.files.manifests import write_model
+from tokmill.tasks.sweep.cell import CELL_FILE, Cell, CellLanguage, CellSource
 from tokmill.tasks.sweep.costs import cost_of
 from tokmill.tasks.sweep.params import SweepParams
 from tokmill.tasks.sweep.recommending import knees, recommend
+from tokmill.tasks.sweep.stage import SweepStageParams, SweepSummary, run
 
 SMALL = SweepParams(d_model=10, num_layers=2, context=100)
 
@@ -101,6 +105,24 @@ def test_a_tokenizer_that_loses_text_is_left_out() -> None:
     none = recommend(SweepParams(), [cell(100, 4.0, unknown=0.2)])
     assert none.cell is None
     assert none.changes == ()
+
+
+def test_those_that_lose_text_are_marked_and_come_last(tmp_path: Path) -> None:
+    cells = [cell(100, 9.0, unknown=0.05), cell(200, 4.0), cell(300, 5.0, unknown=0.0)]
+    for one in cells:
+        (tmp_path / one.label).mkdir()
+        write_model(tmp_path / one.label / CELL_FILE, one)
+    (tmp_path / "out").mkdir()
+    run(SweepStageParams(held_out=True), out=tmp_path / "out", cells=[tmp_path / one.label for one in cells])
+    summary = SweepSummary.open(tmp_path / "out")
+    assert [(row["vocab_size"], row["lossy"]) for row in summary.cells] == [
+        (200, False),
+        (300, False),
+        (100, True),
+    ]
+    text = (tmp_path / "out" / "summary.md").read_text("utf-8")
+    assert "| byte_bpe-100 | lossy | 9.000 |" in text
+    assert "what is lost costs no tokens" in text
 
 
 def test_a_larger_model_affords_a_larger_vocabulary() -> None:
