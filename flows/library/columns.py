@@ -2,19 +2,18 @@
 
 Taken are lists and other iterables of str (or bytes of UTF-8), numpy arrays, Arrow arrays of any kind of
 string (chunked, large, dictionaries, views), and the columns of pandas and polars. What says "missing" in one
-of them (None, NaN, NA, NaT, a mask) is null here. A lone surrogate, which UTF-8 cannot hold, becomes U+FFFD,
-as where a tokenizer encodes a str. The rows of the arrays do not depend on how the column was divided before.
+of them (None, NaN, NA, NaT, a mask) is null here. A text that UTF-8 cannot hold (a lone surrogate, other
+bytes) is an error, or passes unchanged to the reader of sources, which quarantines it. The rows of the arrays
+do not depend on how the column was divided before.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import islice
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from tokmill.flows.errors import UsageError
-from tokmill.tokenizer.core.buffers import utf8
-from tokmill.tokenizer.core.errors import TokenizerError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,18 +21,20 @@ if TYPE_CHECKING:
 ROWS = 1 << 16
 """Rows of one array, but the last."""
 
+OnError = Literal["fail", "quarantine"]
 _MISSING = frozenset({"NAType", "NaTType"})
 
 
-def arrays_of(values: Any, where: str) -> "Iterator[pa.Array]":
+def arrays_of(values: Any, where: str, on_error: OnError) -> "Iterator[pa.Array]":
     """Yield the texts of a column as arrays of `large_string`, with nulls; `ROWS` each but the last.
 
     Args:
         values: the column; an iterator is read once.
         where: what to call it in errors, e.g. `texts['web']`.
+        on_error: whether a text that is not UTF-8 is an error.
 
     Raises:
-        UsageError: it is no column of texts; the message has the row.
+        UsageError: it is no column of texts, or one is not UTF-8; the message has the row.
     """
     import pyarrow as pa  # noqa: PLC0415 - `import tokmill` stays quick
 
@@ -41,7 +42,7 @@ def arrays_of(values: Any, where: str) -> "Iterator[pa.Array]":
     values = _unmasked(values)
     found = _as_arrow(values, where)
     if found is None:
-        yield from _from_items(iter(values), where)
+        yield from _from_items(iter(values), where, on_error)
         return
     chunked = found if isinstance(found, pa.ChunkedArray) else pa.chunked_array([found])
     for first in range(0, len(chunked), ROWS):
@@ -49,7 +50,7 @@ def arrays_of(values: Any, where: str) -> "Iterator[pa.Array]":
         try:
             yield part.cast(pa.large_string())
         except pa.ArrowInvalid:
-            yield _not_utf8(part, where, first)
+            yield _unchecked(part.to_pylist(), where, first, on_error)
 
 
 def named_columns(texts: Any, what: str = "texts") -> dict[str, Any]:
@@ -165,19 +166,15 @@ def _one(chunked: "pa.ChunkedArray") -> "pa.Array":
     return pa.concat_arrays(chunked.chunks) if chunked.num_chunks else pa.array([], chunked.type)
 
 
-def _not_utf8(part: "pa.Array", where: str, first: int) -> "pa.Array":
-    """Name the row that is not UTF-8."""
-    for row, value in enumerate(part, first):
-        data = value.as_py()
-        if isinstance(data, bytes):
-            try:
-                data.decode()
-            except UnicodeDecodeError as error:
-                raise UsageError(f"{where}: row {row} is not UTF-8 ({error.reason}); decode it") from error
-    raise UsageError(f"{where}: rows from {first} on cannot be read as UTF-8")
+def _unchecked(items: list[Any], where: str, first: int, on_error: OnError) -> "pa.Array":
+    """Return texts of which some are not UTF-8 or not texts; name the first such row if that is an error."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    each = [_text(item, where, row, on_error) for row, item in enumerate(items, first)]
+    return pa.array(each, pa.large_binary()).view(pa.large_string())
 
 
-def _from_items(items: Iterator[Any], where: str) -> "Iterator[pa.Array]":
+def _from_items(items: Iterator[Any], where: str, on_error: OnError) -> "Iterator[pa.Array]":
     import pyarrow as pa  # noqa: PLC0415
 
     first = 0
@@ -185,21 +182,27 @@ def _from_items(items: Iterator[Any], where: str) -> "Iterator[pa.Array]":
         try:
             yield pa.array(batch, pa.large_string(), from_pandas=True)
         except (pa.ArrowInvalid, TypeError, UnicodeError):
-            each = [_text(item, where, row) for row, item in enumerate(batch, first)]
-            yield pa.array(each, pa.large_string())
+            yield _unchecked(batch, where, first, on_error)
         first += len(batch)
 
 
-def _text(item: Any, where: str, row: int) -> str | None:
+def _text(item: Any, where: str, row: int, on_error: OnError) -> bytes | None:
     if _is_missing(item):
         return None
-    try:
-        return utf8(item).decode()
-    except TokenizerError:
+    if not isinstance(item, str | bytes | bytearray):
         shown = f"{item!r:.60} is of type {type(item).__name__}"
-        raise UsageError(f"{where}: row {row}: {shown}, and must be a text") from None
-    except UnicodeDecodeError as error:
-        raise UsageError(f"{where}: row {row} is not UTF-8 ({error.reason}); decode it") from error
+        raise UsageError(f"{where}: row {row}: {shown}, and must be a text")
+    data = item.encode("utf-8", "surrogatepass") if isinstance(item, str) else bytes(item)
+    if on_error == "fail":
+        try:
+            data.decode()
+        except UnicodeDecodeError as error:
+            problem = "half a surrogate pair" if isinstance(item, str) else error.reason
+            raise UsageError(
+                f"{where}: row {row} is not UTF-8 ({problem}); decode it, or pass on_error='quarantine' to "
+                "leave it out"
+            ) from error
+    return data
 
 
 def _is_missing(item: Any) -> bool:

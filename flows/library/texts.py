@@ -9,10 +9,10 @@ store in a bucket they are objects beside its artifacts.
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.library.columns import arrays_of
+from tokmill.flows.library.columns import OnError, arrays_of
 from tokmill.flows.run.machine import writable_store
 from tokmill.tasks.store.digest import digest_file
 from tokmill.tasks.store.durable import reported_as
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from tokmill.tasks.store import Store
 
-OnError = Literal["fail", "quarantine"]
 _NAME_CHARS = 24
 
 
@@ -32,10 +31,11 @@ def sources_of(columns: Mapping[str, Any], store: "Store", on_error: OnError) ->
     Args:
         columns: source → column; see `columns.arrays_of`.
         store: where the artifacts will be.
-        on_error: what becomes of null rows: an error, or quarantine.
+        on_error: what becomes of rows that are null or not UTF-8: an error, or quarantine.
 
     Raises:
-        UsageError: a column is none, or has a null and `on_error` is "fail"; the store cannot be written to.
+        UsageError: a column is none, or has a bad row while `on_error` is "fail"; the store cannot be written
+            to.
         StoreError: the disk is full.
     """
     writable_store(store.location)
@@ -71,7 +71,7 @@ def _write(column: Any, where: str, file: Path, on_error: OnError) -> None:
     schema = pa.schema({"text": pa.large_string()})
     first = num_rows = num_null = 0
     with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:
-        for array in arrays_of(column, where):
+        for array in arrays_of(column, where, on_error):
             if array.null_count and not num_null:
                 first = num_rows + _first_null(array)
             num_null += array.null_count

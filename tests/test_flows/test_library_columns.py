@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.test_tasks.reading import read
 from tokmill.flows.errors import UsageError
 from tokmill.flows.library.columns import ROWS, arrays_of, named_columns
 from tokmill.flows.library.texts import sources_of
@@ -60,7 +61,7 @@ NULLS = {
 
 def texts_of(column: Any) -> list[str | None]:
     """The rows of a column, null as None."""
-    return [text for array in arrays_of(column, "texts") for text in array.to_pylist()]
+    return [text for array in arrays_of(column, "texts", "fail") for text in array.to_pylist()]
 
 
 @pytest.mark.parametrize("column", SAME.values(), ids=SAME)
@@ -77,13 +78,16 @@ def test_an_iterator_is_read_once() -> None:
     assert texts_of(iter(TEXT)) == TEXT
 
 
-def test_a_lone_surrogate_is_replaced_as_where_a_tokenizer_encodes() -> None:
-    for column in (
-        ["a\ud800b", "c"],
-        np.array(["a\ud800b", "c"]),
-        pd.Series(["a\ud800b", "c"], dtype=object),
-    ):
-        assert texts_of(column) == ["a�b", "c"]
+def test_a_text_that_utf8_cannot_hold_is_treated_as_where_files_are_read(tmp_path: Path) -> None:
+    for bad, good in (("a\ud800b", "c"), (b"\xff", b"c")):
+        columns = [[bad, good], np.array([bad, good], object), pd.Series([bad, good], dtype=object)]
+        columns.append(np.array([bad, good]) if isinstance(bad, str) else pa.array([bad, good]))
+        for column in columns:
+            with pytest.raises(UsageError, match=r"texts: row 0 is not UTF-8"):
+                texts_of(column)
+            (source,) = sources_of({"web": column}, Store(tmp_path), "quarantine").values()
+            found = read(Path(source["files"][0]), format="arrow")
+            assert (found.texts, found.bad) == ([b"c"], [(0, "invalid_utf8")])
 
 
 @given(st.lists(st.none() | st.text(st.characters(exclude_categories=["Cs"])), min_size=1))

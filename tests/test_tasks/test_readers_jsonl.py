@@ -1,6 +1,7 @@
 """JSON lines: what a document is, and every way in which a line can be bad."""
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.test_tasks.reading import read
+from tokmill.tasks.formats.text.jsonl import as_id
 
 BAD_LINES = {
     b'{"text": "a"': "broken_json",
     b"nonsense": "broken_json",
-    b'{"text": NaN}': "broken_json",
+    b'{"text": "a", "n": 01}': "broken_json",
+    b'{"text": "a", "n": nan}': "broken_json",
     b'{"text": "a"} {"text": "b"}': "broken_json",
     b"[1, 2]": "not_an_object",
     b'"text"': "not_an_object",
@@ -24,11 +27,14 @@ BAD_LINES = {
     b'{"Text": "a"}': "missing_column",
     b'{"text": null}': "null_text",
     b'{"text": 7}': "not_text",
+    b'{"text": NaN}': "not_text",
     b'{"text": true}': "not_text",
     b'{"text": ["a"]}': "not_text",
     b'{"text": {"text": "a"}}': "not_text",
     b'{"text": "\xff"}': "invalid_utf8",
     b'{"text": "\\ud800"}': "invalid_utf8",
+    b'{"n": 1e999, "text": "\\ud800"}': "invalid_utf8",
+    b'{"n": 1e999, "\\ud800": "b"}': "missing_column",
     b'{"text": "a\\udc00b"}': "invalid_utf8",
     b'{"text": "\xed\xa0\x80"}': "invalid_utf8",
 }
@@ -55,6 +61,24 @@ def test_documents_by_hand(tmp_path: Path) -> None:
     ]
     assert found.ids == ["x", "7", None, None]
     assert found.bad == []
+
+
+# Values that RFC 8259 or UTF-8 do not allow, or that no number type holds.
+UNREAD = [b"1e999", b"-1e999", b"NaN", b"Infinity", b"-Infinity", b"9" * 400, b"9" * 5000]
+UNREAD += [b'"\\ud800"', b'"\xff"']
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".json"])
+def test_a_member_that_nobody_reads_loses_no_document(tmp_path: Path, suffix: str) -> None:
+    lines = [b'{"text": "fine", "score": %s, "\\ud800": [%s]}' % (value, value) for value in UNREAD]
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(b"\n".join(lines) if suffix == ".jsonl" else b"[" + b",\n".join(lines) + b"]")
+
+    found = read(path, id_column="score")
+
+    assert found.texts == [b"fine"] * len(UNREAD)
+    assert found.bad == []
+    assert found.ids == [*(value.decode() for value in UNREAD[:7]), "\\ud800", "\\udcff"]
 
 
 @pytest.mark.parametrize("line", BAD_LINES)
@@ -93,20 +117,21 @@ def test_any_text_comes_back(scratch: Path, texts: list[str], escaped: bool) -> 
     assert read(path).documents == list(enumerate(text.encode() for text in texts))
 
 
-def as_orjson_reads(content: bytes) -> tuple[list[tuple[int, bytes]], list[str | None], list[int]]:
+def as_json_reads(content: bytes) -> tuple[list[tuple[int, bytes]], list[str | None], list[int]]:
     """Documents, ids and the rows of bad lines, one line at a time."""
     documents: list[tuple[int, bytes]] = []
     ids: list[str | None] = []
     bad: list[int] = []
     for row, line in enumerate(content.split(b"\n")):
         try:
-            value = orjson.loads(line)
+            value = json.loads(line.decode("utf-8", "surrogateescape"))
             documents.append((row, value["text"].encode()))
-        except (orjson.JSONDecodeError, TypeError, KeyError, AttributeError):
+        except (ValueError, RecursionError, TypeError, KeyError, AttributeError):
             bad += [row] * bool(line.strip(b" \t\r"))
             continue
-        one = value.get("id")
-        ids.append(one if one is None or isinstance(one, str) else orjson.dumps(one).decode())
+        with suppress(orjson.JSONDecodeError):  # numbers are written as orjson reads them
+            value = orjson.loads(line)
+        ids.append(as_id(value.get("id")))
     return documents, ids, bad
 
 
@@ -180,14 +205,14 @@ def damaged(draw: Any, lines: st.SearchStrategy[bytes]) -> bytes:
     ]
 )
 @example([b'{"text":""}'] * 3 + [b'{"text":""'])
-def test_any_line_is_read_as_orjson_reads_it(scratch: Path, lines: list[bytes]) -> None:
+def test_any_line_is_read_as_a_full_parser_reads_it(scratch: Path, lines: list[bytes]) -> None:
     path = scratch / "a.jsonl"
     content = b"\n".join(lines)
     path.write_bytes(content)
 
     found = read(path, id_column="id")
 
-    documents, ids, bad = as_orjson_reads(content)
+    documents, ids, bad = as_json_reads(content)
     assert found.documents == documents
     assert found.ids == ids
     assert [row for row, _ in found.bad] == bad

@@ -117,7 +117,7 @@ class _Text:
         self._limit = options.max_document_bytes
         self._blocks = content(path, Span(), options.encoding)
         self._decode = codecs.getincrementaldecoder("utf-8")("surrogateescape")
-        self._scan = json.JSONDecoder().raw_decode
+        self._scan = json.JSONDecoder(parse_int=str, parse_float=str).raw_decode  # of any number of digits
         self._text = ""
         self._at = 0
         self._is_whole = False

@@ -1,12 +1,14 @@
 """JSON lines: one object per line, with the text under one key.
 
 A kernel reads whole blocks of lines (`tasks.kernels.json_lines`). Lines that it skips, because they are
-unusual or bad, are parsed by orjson one by one, which decides whether they are valid. The row of a document
-is the number of its line, from 0. Lines of white space are not documents. An id that is not a string is
-written as JSON; it is null if it is missing, null, or nested more than 254 deep. If a key occurs twice, the
-last one counts.
+unusual or bad, are parsed by orjson one by one, and those that orjson rejects by Python's parser: only the
+text must be valid UTF-8 without lone surrogates, and other members may hold any number, NaN or Infinity. The
+row of a document is the number of its line, from 0. Lines of white space are not documents. An id that is not
+a string is written as JSON; it is null if it is missing, null, or nested more than 254 deep. If a key occurs
+twice, the last one counts.
 """
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -191,28 +193,59 @@ def parsed(line: bytes, row: int, column: str) -> dict[str, Any] | BadDocument:
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        return _unreadable(line, row, error)
+        try:
+            value = _LENIENT.decode(line.decode("utf-8", "surrogateescape"))
+        except (ValueError, RecursionError):
+            return _broken(line, row, error)
     if not isinstance(value, dict):
         return BadDocument(row, "not_an_object", excerpt(line), f"the line holds a {_kind(value)}")
     if column not in value:
-        keys = ", ".join(nearest(column, list(value))) or "none"
+        keys = ", ".join(map(excerpt, nearest(column, list(value)))) or "none"
         return BadDocument(row, "missing_column", excerpt(line), f"no key {column!r}; there are: {keys}")
     text = value[column]
     if text is None:
         return BadDocument(row, "null_text", excerpt(line), f"{column!r} is null")
     if not isinstance(text, str):
         return BadDocument(row, "not_text", excerpt(line), f"{column!r} is a {_kind(text)}")
-    return value
+    return value if is_encodable(text) else _not_utf8(line, row, text)
 
 
-def _unreadable(line: bytes, row: int, error: orjson.JSONDecodeError) -> BadDocument:
-    """Describe a line that orjson rejects: invalid UTF-8 (also half a surrogate pair), or broken JSON."""
+def _number(written: str) -> Any:
+    """Return a number as orjson reads it, or as it is written if orjson cannot hold it."""
+    try:
+        return orjson.loads(written)
+    except orjson.JSONDecodeError:
+        return orjson.Fragment(written)
+
+
+_LENIENT = json.JSONDecoder(parse_int=_number, parse_float=_number, parse_constant=_number)
+
+
+def is_encodable(text: str) -> bool:
+    """Whether a text has no lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _not_utf8(line: bytes, row: int, text: str) -> BadDocument:
+    """Describe a line whose text has invalid bytes or half a surrogate pair."""
     try:
         line.decode("utf-8")
     except UnicodeDecodeError:
         return invalid_utf8(row, line)
-    if "surrogate" in error.msg:
-        return BadDocument(row, "invalid_utf8", excerpt(line), f"half a surrogate pair{_where(error)}")
+    place = next(index for index, one in enumerate(text) if not is_encodable(one))
+    return BadDocument(row, "invalid_utf8", excerpt(line), f"half a surrogate pair at character {place + 1}")
+
+
+def _broken(line: bytes, row: int, error: orjson.JSONDecodeError) -> BadDocument:
+    """Describe a line that no parser reads: it has invalid UTF-8, or broken JSON."""
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError:
+        return invalid_utf8(row, line)
     return BadDocument(row, "broken_json", excerpt(line), f"{error.msg}{_where(error)}")
 
 
@@ -227,10 +260,10 @@ def _kind(value: object) -> str:
 
 
 def as_id(value: object) -> str | None:
-    """Return an id as text: strings as they are, other values as JSON."""
-    if value is None or isinstance(value, str):
-        return value
+    """Return an id as text: strings as they are, but lone surrogates escaped; other values as JSON."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
     try:
-        return orjson.dumps(value).decode()
+        return None if value is None else orjson.dumps(value).decode()
     except orjson.JSONEncodeError:  # orjson parses deeper nesting than it writes
         return None
