@@ -2,16 +2,21 @@
 
 `scan_file` is pure and may run in any thread. The scan of a large file has finished shards and none of its
 text; the scan of a small file has its documents, which are then grouped with neighbouring files into a shard.
+A damaged compressed file is scanned again up to its last sound frame, since a frame's checksum comes at its
+end.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
+from tokmill.tasks.core.errors import DocumentError, SourceError
 from tokmill.tasks.formats.text.columnar import BrokenFileError, largest_row_group
+from tokmill.tasks.formats.text.compression import damage_of
+from tokmill.tasks.formats.text.delimited import Span
 from tokmill.tasks.formats.text.documents import FileBatch
 from tokmill.tasks.formats.text.opening import size_of
 from tokmill.tasks.formats.text.quarantine import BadDocument, document_error
-from tokmill.tasks.formats.text.readers import read_file_batches
+from tokmill.tasks.formats.text.readers import WHOLE, read_file_batches
 from tokmill.tasks.formats.text.sharding import Cutter, Limits, ShardHasher, limits_of_file, may_end
 from tokmill.tasks.formats.text.sources import BY_BYTES, UTF_8, Format, ReadOptions, compression_of, format_of
 from tokmill.tasks.kernels.text_size import TextSize, text_size
@@ -78,6 +83,14 @@ class FileScan:
         return self.size.num_documents == 0 and not self.bad
 
 
+class _UnsoundError(Exception):
+    """A compressed file is damaged, and documents that were scanned may be wrong."""
+
+    def __init__(self, sound_bytes: int) -> None:
+        super().__init__()
+        self.sound_bytes = sound_bytes
+
+
 def _not_told(batch: FileBatch) -> None:
     """Do nothing."""
 
@@ -104,14 +117,44 @@ def scan_file(
         SourceError: the file cannot be read or lacks the text column.
         DocumentError: a document is bad and `options.on_error` is "fail"; the first of the file.
     """
+    limits = _limits(path, format_of(name, options), limits, options.encoding)
+    try:
+        return _scanned(path, name, source, options, limits, scanned)
+    except _UnsoundError as error:
+        sound_bytes = error.sound_bytes
+    except (SourceError, DocumentError):
+        damage = damage_of(path)  # which may be the reason
+        if damage is None:
+            raise
+        sound_bytes = damage.sound_bytes
+    return _scanned(path, name, source, options, limits, _not_told, Span(sound_bytes=sound_bytes))
+
+
+def _scanned(
+    path: Location,
+    name: str,
+    source: str,
+    options: ReadOptions,
+    limits: Limits,
+    scanned: Callable[[FileBatch], None],
+    span: Span = WHOLE,
+) -> FileScan:
     file_format = format_of(name, options)
-    scan = _Scan(name, file_format, _limits(path, file_format, limits, options.encoding))
-    for batch in read_file_batches(path, file_format, options):
+    scan = _Scan(name, file_format, limits)
+    for batch in read_file_batches(path, file_format, options, span):
+        if batch.sound_bytes is not None and span.sound_bytes is None:
+            raise _UnsoundError(batch.sound_bytes)
         if batch.bad and options.on_error == "fail":
             raise document_error(source, name, file_format, batch.bad[0])
         scan.add(batch)
         scanned(batch)
-    return scan.finished()
+    finished = scan.finished()
+    # The readers of these formats stop early at some faults, before they see a checksum.
+    if finished.bad and file_format in ("json", "csv") and span.sound_bytes is None:
+        damage = damage_of(path)
+        if damage is not None:
+            raise _UnsoundError(damage.sound_bytes)
+    return finished
 
 
 def _limits(path: Location, file_format: Format, limits: Limits, encoding: str) -> Limits:

@@ -1,17 +1,24 @@
 """Compressed files: every codec, several frames, truncation, garbage, and starts in the middle."""
 
 import itertools
+import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
+import lz4.frame
 import pytest
 import zstandard
 
 from tests.test_tasks.reading import COMPRESSORS, read
-from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.core.errors import DocumentError, SourceError
 from tokmill.tasks.formats.text.codecs import FRAMES
 from tokmill.tasks.formats.text.compression import BLOCK_BYTES, BrokenArchiveError, blocks
+from tokmill.tasks.formats.text.documents import documents_of
+from tokmill.tasks.formats.text.sharding import Limits
+from tokmill.tasks.formats.text.sources import ReadOptions
+from tokmill.tasks.ingest.scanning import scan_file
 
 CODECS = [suffix for suffix in COMPRESSORS if suffix]
 TEXT = b"".join(b"line %d of some text\n" % number for number in range(3000))
@@ -55,13 +62,13 @@ def test_zeros_after_the_last_frame_are_padding(tmp_path: Path, codec: str) -> N
 
 
 @pytest.mark.parametrize("codec", CODECS)
-@pytest.mark.parametrize("content", [b"", None], ids=["no bytes", "nothing compressed"])
-def test_empty_files(tmp_path: Path, codec: str, content: bytes | None) -> None:
+def test_a_frame_of_nothing_is_empty_and_a_file_of_nothing_is_truncated(tmp_path: Path, codec: str) -> None:
     path = tmp_path / f"a.txt{codec}"
-    path.write_bytes(COMPRESSORS[codec](b"") if content is None else content)
+    path.write_bytes(COMPRESSORS[codec](b""))
+    assert (read(path).documents, read(path).bad) == ([], [])
 
-    assert whole(path) == b""
-    assert read(path).documents == []
+    path.write_bytes(b"")
+    assert read(path).bad == [(0, "truncated_archive")]
 
 
 def until_the_break(stream: Iterator[bytes]) -> tuple[bytes, str]:
@@ -116,6 +123,41 @@ def test_lines_before_the_break_are_documents_and_the_rest_is_one_bad_one(tmp_pa
     assert found.texts[:2] == [b"one", b"two"]
     assert found.texts == [b"one", b"two", b"three", b"four"][: len(found.texts)]
     assert found.bad == [(len(found.texts), "truncated_archive")]
+
+
+CHECKED = COMPRESSORS | {
+    ".zst": zstandard.ZstdCompressor(write_checksum=True).compress,
+    ".lz4": partial(lz4.frame.compress, content_checksum=True),
+}
+LAYOUTS: dict[str, Callable[[list[dict[str, str]]], bytes]] = {
+    ".jsonl": lambda rows: b"".join(json.dumps(row).encode() + b"\n" for row in rows),
+    ".json": lambda rows: json.dumps(rows).encode(),
+    ".csv": lambda rows: b"text\n" + b"".join(row["text"].encode() + b"\n" for row in rows),
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("codec", CODECS)
+def test_no_changed_document_is_kept_of_a_file_with_a_flipped_bit(
+    tmp_path: Path, codec: str, layout: str
+) -> None:
+    dice = random.Random(0)
+    texts = [f"{number} {dice.randbytes(20).hex()}" for number in range(200)]
+    content, compress = LAYOUTS[layout]([{"text": text} for text in texts]), CHECKED[codec]
+    sound, damaged = compress(content[: len(content) // 2]), compress(content[len(content) // 2 :])
+    path = tmp_path / f"a{layout}{codec}"
+    for _ in range(20):
+        place = dice.randrange(len(damaged))
+        flipped = damaged[:place] + bytes([damaged[place] ^ 1 << dice.randrange(8)]) + damaged[place + 1 :]
+        path.write_bytes(sound + flipped)
+        scan = scan_file(path, path.name, "s", ReadOptions(on_error="quarantine"), Limits(1 << 20))
+        kept = [text.decode() for batch in scan.batches for text in documents_of(batch.data, batch.offsets)]
+
+        assert kept == texts[: len(kept)]
+        assert len(kept) == len(texts) or (len(kept) >= (0 if layout == ".csv" else 95) and scan.bad)
+        if scan.bad:
+            with pytest.raises(DocumentError, match=f"row {len(kept)} .*(truncated|broken)_archive"):
+                scan_file(path, path.name, "s", ReadOptions(), Limits(1 << 20))
 
 
 def test_a_truncated_text_file_is_not_a_document(tmp_path: Path) -> None:

@@ -169,7 +169,12 @@ BAD = {
     "invalid_utf8": ("a.txt", b"ok\nca\xe9\n", 1, "must be valid UTF-8"),
     "broken_csv": ("a.csv", b'id,text\n1,ok\n2,"open\n', 1, "as many fields"),
     "syntax_error": ("a.py", b"def (:\n", 0, "must parse"),
-    "truncated_archive": ("a.txt.gz", COMPRESSORS[".gz"](b"ok\n" * 50_000)[:-4], 50_000, "must be complete"),
+    "truncated_archive": (
+        "a.txt.gz",
+        COMPRESSORS[".gz"](b"ok\n" * 50_000) + COMPRESSORS[".gz"](b"ok\n")[:-4],
+        50_000,
+        "must be complete",
+    ),
     "broken_archive": ("a.txt.xz", b"not xz at all", 0, "must decompress"),
     "broken_file": ("a.parquet", b"PAR1 and no more", 0, "must be readable to its end"),
 }
@@ -207,6 +212,19 @@ def test_bad_documents_are_quarantined_and_the_others_are_kept(tmp_path: Path, r
     (account,) = made.outcome.accounts
     assert account.balanced
     assert account.became == {"kept": row, f"quarantined:{reason}": 1}
+
+
+@pytest.mark.parametrize("empty", ["b.txt.gz", "b.txt.zst", "b.parquet", "b.arrow"])
+def test_an_empty_file_that_its_format_does_not_allow_is_named(tmp_path: Path, empty: str) -> None:
+    (tmp_path / "a.txt").write_bytes(b"good")
+    (tmp_path / empty).write_bytes(b"")
+
+    with pytest.raises(DocumentError, match=f"source 's': {empty}.* is empty"):
+        ingested(tmp_path, {"s": {"files": ["?.*"]}}, out="failed")
+    made = ingested(tmp_path, {"s": {"files": ["?.*"], "on_error": "quarantine"}})
+
+    assert documents(made, "s") == [b"good"]
+    assert [bad["file"] for bad in made.corpus.table("quarantine").to_pylist()] == [empty]
 
 
 def test_excerpts_are_short_and_printable(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Parquet and Arrow in all their widths: row groups, nulls, slices, streams, damage."""
 
+import random
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,7 @@ def test_a_column_of_numbers_is_not_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
-@pytest.mark.parametrize("content", [b"no such thing", b"PAR1" + b"\0" * 40, b"ARROW1\0\0" + b"\0" * 9])
+@pytest.mark.parametrize("content", [b"", b"no such thing", b"PAR1" + b"\0" * 40, b"ARROW1\0\0" + b"\0" * 9])
 def test_damaged_files_are_one_bad_document(tmp_path: Path, name: str, content: bytes) -> None:
     path = tmp_path / name
     path.write_bytes(content)
@@ -156,14 +157,40 @@ def test_damaged_files_are_one_bad_document(tmp_path: Path, name: str, content: 
     assert found.bad == [(0, "broken_file")]
 
 
-@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
-def test_empty_files_have_no_document(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(b"")
+@pytest.mark.parametrize(
+    "damage", [lambda stream: stream[:-8], lambda stream: stream + stream], ids=["cut", "two"]
+)
+def test_a_stream_has_one_end_marker_at_its_end(tmp_path: Path, damage: Any) -> None:
+    path = tmp_path / "a.arrow"
+    with pa.ipc.new_stream(path, table(pa.string()).schema) as writer:
+        writer.write_table(table(pa.string()))
+    path.write_bytes(damage(path.read_bytes()))
 
     found = read(path)
 
-    assert (found.documents, found.bad) == ([], [])
+    assert found.documents == KEPT
+    assert found.bad == [(2, "null_text"), (5, "broken_file")]
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_page_checksums_and_numbers_of_rows_are_verified(tmp_path: Path, compression: str) -> None:
+    dice, path = random.Random(0), tmp_path / "a.parquet"
+    texts = [f"{number} {dice.randbytes(20).hex()}" for number in range(200)]
+    pq.write_table(
+        pa.table({"text": texts}), path, row_group_size=70, compression=compression, write_page_checksum=True
+    )
+    content = path.read_bytes()
+    for _ in range(200):
+        place = dice.randrange(len(content))
+        flipped = bytes([content[place] ^ 1 << dice.randrange(8)])
+        path.write_bytes(content[:place] + flipped + content[place + 1 :])
+        try:
+            found = read(path)
+        except SourceError:  # the column's name
+            continue
+
+        assert found.texts == [text.encode() for text in texts[: len(found.texts)]]
+        assert len(found.texts) == len(texts) or found.bad
 
 
 def test_documents_before_damage_are_kept(tmp_path: Path) -> None:

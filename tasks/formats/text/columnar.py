@@ -1,8 +1,9 @@
 """Parquet and Arrow (IPC file, Feather, IPC stream): one document per row, without a copy if possible.
 
-Rows are numbered from 0 through all row groups or record batches. The text column may hold strings or bytes
-of any Arrow type, including dictionaries. Ids are converted to text. A missing column or a wrong type stops
-the run even if `on_error` is "quarantine"; a null text makes its row a bad document.
+Rows are numbered from 0 through all row groups or record batches. Checksums of Parquet's pages are verified
+where a file has them; an IPC stream must have its end marker, and nothing after it. The text column may hold
+strings or bytes of any Arrow type, including dictionaries. Ids are converted to text. A missing column or a
+wrong type stops the run even if `on_error` is "quarantine"; a null text makes its row a bad document.
 """
 
 import tempfile
@@ -30,6 +31,7 @@ _MAX_ROWS = 1 << 16
 _ARROW_BYTES = 1 << 20
 # Of a row group, for a sample of its rows.
 _MOST_BATCHES = 8
+_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 # Validating an array as bytes skips the check for UTF-8, which is made later per document.
 _AS_BYTES = {"string": pa.binary(), "large_string": pa.large_binary(), "string_view": pa.binary_view()}
 
@@ -46,9 +48,9 @@ def read_parquet(path: Location, span: Span, options: ReadOptions) -> Iterator[F
         BrokenFileError: the file ends early or is damaged.
     """
     with _source(path) as source:
-        if not source.size():
-            return
-        file = pq.ParquetFile(source)
+        _require_bytes(source)
+        file = pq.ParquetFile(source, page_checksum_verification=True)
+        _check_rows(file.metadata)
         _check(path.name, file.schema_arrow, options)
         row = 0
         for group in range(file.num_row_groups):
@@ -56,6 +58,18 @@ def read_parquet(path: Location, span: Span, options: ReadOptions) -> Iterator[F
             if _overlaps(row, num_rows, span):
                 yield from _file_batches(_row_group(file, group, options), row, span, options)
             row += num_rows
+
+
+def _require_bytes(source: pa.NativeFile) -> None:
+    if not source.size():
+        raise BrokenFileError("the file is empty")
+
+
+def _check_rows(metadata: pq.FileMetaData) -> None:
+    """Compare the numbers of rows in a footer, which has no checksum; Arrow reads as many as it says."""
+    groups = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
+    if sum(groups) != metadata.num_rows:
+        raise BrokenFileError(f"its row groups have {sum(groups):,} rows, and the file {metadata.num_rows:,}")
 
 
 def read_arrow(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
@@ -66,8 +80,7 @@ def read_arrow(path: Location, span: Span, options: ReadOptions) -> Iterator[Fil
         BrokenFileError: as for Parquet.
     """
     with _source(path, _ARROW_BYTES) as source:
-        if not source.size():
-            return
+        _require_bytes(source)
         schema, batches = _ipc(source)
         _check(path.name, schema, options)
         row = 0
@@ -150,8 +163,6 @@ def largest_row_group(path: Location) -> int:
         BrokenFileError: the file is damaged.
     """
     with _source(path) as source:
-        if not source.size():
-            return 0
         metadata = pq.ParquetFile(source).metadata
         groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
         return max((group.total_byte_size for group in groups), default=0)
@@ -181,7 +192,7 @@ def _source(path: Location, at_least: int = 0) -> Iterator[pa.NativeFile]:
                 yield file
     except pa.ArrowCancelled:
         raise
-    except (pa.ArrowException, OSError) as error:  # Parquet raises either for a damaged file
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # Parquet raises any for a damaged file
         raise _fault(path, error) from error
 
 
@@ -216,8 +227,19 @@ def _ipc(source: pa.NativeFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     except pa.ArrowInvalid:
         source.seek(0)
         stream = pa.ipc.open_stream(source, options=options)
-        return stream.schema, iter(stream)
+        return stream.schema, _to_the_end(stream, source)
     return reader.schema, (reader.get_batch(index) for index in range(reader.num_record_batches))
+
+
+def _to_the_end(stream: Iterator[pa.RecordBatch], source: pa.NativeFile) -> Iterator[pa.RecordBatch]:
+    """Yield a stream's batches. Arrow itself does not miss an end marker, and ignores what follows one."""
+    yield from stream
+    end = source.tell()
+    source.seek(max(0, end - len(_END_OF_STREAM)))
+    if source.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
+        raise BrokenFileError("the stream has no end marker, so it may have been cut off")
+    if end < source.size():
+        raise BrokenFileError(f"{source.size() - end:,} bytes follow the stream's end marker")
 
 
 def _row_group(
@@ -228,7 +250,12 @@ def _row_group(
     average = max(1, metadata.total_byte_size // max(1, metadata.num_rows))
     rows = min(_MAX_ROWS, max(1, BATCH_BYTES // average))
     columns = None if options is None else [name for name in (options.text_column, options.id_column) if name]
-    return iter(file.iter_batches(batch_size=rows, row_groups=[group], columns=columns, use_threads=False))
+    num_rows = 0
+    for batch in file.iter_batches(batch_size=rows, row_groups=[group], columns=columns, use_threads=False):
+        num_rows += batch.num_rows
+        yield batch
+    if num_rows != metadata.num_rows:
+        raise BrokenFileError(f"row group {group} has {num_rows:,} rows instead of {metadata.num_rows:,}")
 
 
 def _first_line(error: BaseException) -> str:

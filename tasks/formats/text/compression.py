@@ -3,8 +3,9 @@
 gz, zst, bz2, xz and lz4 all go through one loop over a decompressor object: a file is one or more frames, one
 after the other, and each must be complete. In a plain file a position is reached by seeking; in a compressed
 one by decompressing and discarding everything before it. A damaged compressed file raises
-`BrokenArchiveError`, after everything before the damage was yielded. Zero bytes after the last frame are
-padding. At most `BLOCK_BYTES` are decompressed at a time.
+`BrokenArchiveError`, after everything before the damage was yielded. But a frame's checksum comes at its end,
+so of what was yielded only whole frames are sound, and the error says how many bytes these are. Zero bytes
+after the last frame are padding. At most `BLOCK_BYTES` are decompressed at a time.
 """
 
 import codecs
@@ -27,20 +28,39 @@ class BrokenArchiveError(Exception):
     Attributes:
         reason: `truncated_archive` or `broken_archive`.
         detail: the codec's message.
+        sound_bytes: decompressed bytes of the frames before the damage.
     """
 
-    def __init__(self, reason: str, detail: str) -> None:
+    def __init__(self, reason: str, detail: str, sound_bytes: int) -> None:
         super().__init__(f"{reason}: {detail}")
         self.reason = reason
         self.detail = detail
+        self.sound_bytes = sound_bytes
 
 
-def blocks(path: Location, start: int = 0, end: int | None = None, encoding: str = UTF_8) -> Iterator[bytes]:
+def damage_of(path: Location) -> BrokenArchiveError | None:
+    """Read a file to its end, and return its damage if it is a damaged compressed one."""
+    try:
+        for _ in blocks(path) if compression_of(path.name) else ():
+            pass
+    except BrokenArchiveError as error:
+        return error
+    return None
+
+
+def blocks(
+    path: Location,
+    start: int = 0,
+    end: int | None = None,
+    encoding: str = UTF_8,
+    sound_bytes: int | None = None,
+) -> Iterator[bytes]:
     """Yield the bytes `start:end` of a file's decompressed content, in blocks of `BLOCK_BYTES` or more.
 
     Content in another encoding is converted to UTF-8, and positions count the converted bytes. Invalid bytes
     become 0xff, which is invalid in UTF-8, so that the check of documents finds them. The first few blocks
-    are smaller, so that the consumers of a reading thread can start early.
+    are smaller, so that the consumers of a reading thread can start early. If it is known that only the first
+    `sound_bytes` of a damaged file are sound, no others are yielded before the error.
 
     Raises:
         SourceError: the file cannot be opened, or an object changes while it is read.
@@ -55,7 +75,7 @@ def blocks(path: Location, start: int = 0, end: int | None = None, encoding: str
             if as_it_is:
                 stream = _plain(file)
             else:
-                inside = _plain(file) if codec is None else _decompressed(file, codec)
+                inside = _plain(file) if codec is None else _sound(_decompressed(file, codec), sound_bytes)
                 stream = _after(inside if encoding == UTF_8 else _recoded(inside, encoding), start)
             yield from _gathered(_until(stream, None if end is None else end - start))
     except OSError as error:
@@ -71,29 +91,38 @@ def _plain(file: Readable) -> Iterator[bytes]:
 
 def _decompressed(file: Readable, codec: str) -> Iterator[bytes]:
     frame: Frame | None = None
-    num_frames = 0
+    num_frames = num_bytes = sound_bytes = 0
     while taken := file.read(_COMPRESSED_BYTES):
         while taken or not (frame is None or frame.needs_input):
             if frame is None:
                 taken = taken.lstrip(b"\0") if num_frames else taken
                 frame, num_frames = (FRAMES[codec](), num_frames + 1) if taken else (None, num_frames)
                 continue
-            yield _step(frame, taken, codec)
+            yield (given := _step(frame, taken, codec, sound_bytes))
+            num_bytes += len(given)
             taken = (frame.unused_data or b"") if frame.eof else b""
-            frame = None if frame.eof else frame
-    if frame is not None:
+            frame, sound_bytes = (None, num_bytes) if frame.eof else (frame, sound_bytes)
+    if frame is not None or not num_frames:
         reason = "truncated_archive"
-        raise BrokenArchiveError(reason, f"the {codec} file ends in the middle of frame {num_frames}")
+        problem = f"ends in the middle of frame {num_frames}" if num_frames else "is empty"
+        raise BrokenArchiveError(reason, f"the {codec} file {problem}", sound_bytes)
 
 
-def _step(frame: Frame, taken: bytes, codec: str) -> bytes:
+def _step(frame: Frame, taken: bytes, codec: str, sound_bytes: int) -> bytes:
     try:
         return frame.decompress(taken, BLOCK_BYTES)
     except errors_of(codec) as error:
         if is_of_machine(error):
             raise MemoryError(str(error)) from error
         reason = "broken_archive"
-        raise BrokenArchiveError(reason, str(error)) from error
+        raise BrokenArchiveError(reason, str(error), sound_bytes) from error
+
+
+def _sound(stream: Iterator[bytes], sound_bytes: int | None) -> Iterator[bytes]:
+    """Yield the first `sound_bytes`, and read the rest for its error."""
+    yield from _until(stream, sound_bytes)
+    for _ in stream:
+        pass
 
 
 def _recoded(stream: Iterator[bytes], encoding: str) -> Iterator[bytes]:

@@ -79,7 +79,7 @@ def read_csv(path: Location, span: Span, options: ReadOptions) -> Iterator[FileB
         SourceError: the header lacks the text or the id column.
     """
     delimiter = options.delimiter or ("\t" if inner_suffix(path.name) == ".tsv" else ",")
-    header = next(_rows(path, Span(), delimiter, options), None)
+    header = next(_rows(path, Span(sound_bytes=span.sound_bytes), delimiter, options), None)
     if header is None:
         return
     if header.error:

@@ -33,12 +33,14 @@ class Span(NamedTuple):
         num_rows: number of rows; None for all.
         start: byte of the decompressed content to start at; 0 where the format has no such positions.
         end: byte to end at; None for the end of the file.
+        sound_bytes: of a damaged compressed file, how many bytes of its content can be trusted.
     """
 
     first_row: int = 0
     num_rows: int | None = None
     start: int = 0
     end: int | None = None
+    sound_bytes: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +70,7 @@ class RowBlock:
 def content(path: Location, span: Span, encoding: str) -> Iterator[tuple[bytes, int]]:
     """Yield the span's blocks with their positions, without a byte order mark at the start of the file."""
     position = span.start
-    for block in blocks(path, span.start, span.end, encoding):
+    for block in blocks(path, span.start, span.end, encoding, span.sound_bytes):
         marked = position == 0 and block.startswith(_BOM)
         yield (block[len(_BOM) :], len(_BOM)) if marked else (block, position)
         position += len(block)

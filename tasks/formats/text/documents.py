@@ -65,6 +65,8 @@ class FileBatch:
             None if the format cannot be read from a byte position.
         ids: string array of n, or None.
         bad: the bad documents after the previous batch's rows, up to this one's end, in row order.
+        sound_bytes: in the last batch of a damaged compressed file, how many bytes of its content are sound:
+            documents that end after them may be wrong, although they were yielded.
     """
 
     data: Bytes
@@ -73,6 +75,7 @@ class FileBatch:
     bounds: Ints | None = None
     ids: ArrowArray | None = None
     bad: tuple[BadDocument, ...] = ()
+    sound_bytes: int | None = None
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.compression import BLOCK_BYTES
+from tokmill.tasks.formats.text.compression import BLOCK_BYTES, BrokenArchiveError
 from tokmill.tasks.formats.text.delimited import Span, content
 from tokmill.tasks.formats.text.documents import FileBatch, empty_file_batch, file_batch
 from tokmill.tasks.formats.text.jsonl import as_id, parsed
@@ -43,16 +43,20 @@ def read_json(path: Location, span: Span, options: ReadOptions) -> Iterator[File
     held: list[tuple[int, bytes]] = []
     num_bytes, next_row = 0, 0
     try:
-        for element in _elements(path, options):
-            if last is not None and next_row >= last:
-                break
+        for element in _elements(path, span, options):
             if next_row >= span.first_row:
                 held.append((next_row, element))
                 num_bytes += len(element)
             next_row += 1
+            if last is not None and next_row >= last:
+                break
             if num_bytes >= BLOCK_BYTES:
                 yield _file_batch(held, options)
                 held, num_bytes = [], 0
+    except BrokenArchiveError:
+        if held:
+            yield _file_batch(held, options)
+        raise
     except _BrokenError as error:
         if held:
             yield _file_batch(held, options)
@@ -81,9 +85,9 @@ def _file_batch(held: list[tuple[int, bytes]], options: ReadOptions) -> FileBatc
     return file_batch(texts, np.array(kept, dtype=np.int64), ids=found, bad=tuple(bad))
 
 
-def _elements(path: Location, options: ReadOptions) -> Iterator[bytes]:
+def _elements(path: Location, span: Span, options: ReadOptions) -> Iterator[bytes]:
     """Yield the elements of the array as they are written in the file."""
-    text = _Text(path, options)
+    text = _Text(path, span, options)
     first = text.after_white()
     if not first:
         return
@@ -113,9 +117,9 @@ def _elements(path: Location, options: ReadOptions) -> Iterator[bytes]:
 class _Text:
     """The text of a file, loaded in parts; bytes that are not UTF-8 become surrogates."""
 
-    def __init__(self, path: Location, options: ReadOptions) -> None:
+    def __init__(self, path: Location, span: Span, options: ReadOptions) -> None:
         self._limit = options.max_document_bytes
-        self._blocks = content(path, Span(), options.encoding)
+        self._blocks = content(path, Span(sound_bytes=span.sound_bytes), options.encoding)
         self._decode = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self._scan = json.JSONDecoder(parse_int=str, parse_float=str).raw_decode  # of any number of digits
         self._text = ""

@@ -27,7 +27,10 @@ REASONS: dict[str, tuple[str, str]] = {
         "set format = 'lines' or 'delimited' if a file holds many documents, or raise max_document_bytes",
     ),
     "syntax_error": ("a .py file read as prose must parse", "exclude the file"),
-    "truncated_archive": ("a compressed file must be complete", "fetch or compress the file again"),
+    "truncated_archive": (
+        "a compressed file must be complete to its last frame",
+        "fetch or compress the file again",
+    ),
     "broken_archive": ("a compressed file must decompress without error", "fetch or compress the file again"),
     "broken_file": ("a columnar file must be readable to its end", "fetch or write the file again"),
 }

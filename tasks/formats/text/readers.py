@@ -1,8 +1,9 @@
 """Read a file's documents: one interface to all formats, and the laws that hold for all of them.
 
 Every yielded document is valid UTF-8, and rows increase. Every fault in the file's content is a `BadDocument`
-in its place. A damaged file gives the documents before the damage, and one bad document for the rest. The
-result depends on the file and the options alone, and files may be read in any thread.
+in its place. A damaged file gives the documents before the damage, and one bad document for the rest; of a
+compressed one it says which of them can be trusted (`FileBatch.sound_bytes`). The result depends on the file
+and the options alone, and files may be read in any thread.
 """
 
 from collections.abc import Callable, Iterator
@@ -67,7 +68,8 @@ def read_file_batches(
             del batch, inside
             yield checked
     except BrokenArchiveError as error:
-        yield empty_file_batch([BadDocument(next_row, error.reason, "", error.detail)])
+        bad = BadDocument(next_row, error.reason, "", error.detail)
+        yield replace(empty_file_batch([bad]), sound_bytes=error.sound_bytes)
     except BrokenFileError as error:
         yield empty_file_batch([BadDocument(next_row, "broken_file", "", str(error))])
 
