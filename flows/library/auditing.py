@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from tokmill.flows.figures import labelled, number
 from tokmill.flows.library.artifact import Artifact
 from tokmill.flows.library.bench import parted
+from tokmill.flows.library.columns import OnError
 from tokmill.flows.library.table import Table
-from tokmill.flows.library.texts import OnError
 from tokmill.flows.library.using import bench_for
 from tokmill.flows.profile.model import Auditing
 from tokmill.tasks.store import Store as ArtifactStore

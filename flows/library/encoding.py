@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from tokmill.flows.figures import labelled
 from tokmill.flows.library.artifact import Artifact
 from tokmill.flows.library.bench import Bench, parted
+from tokmill.flows.library.columns import OnError
 from tokmill.flows.library.store import opened
 from tokmill.flows.library.table import require_pandas
-from tokmill.flows.library.texts import OnError
 from tokmill.flows.library.using import bench_for
 from tokmill.tasks.encode.stage import EncodeParams
 from tokmill.tasks.formats.corpus import Corpus

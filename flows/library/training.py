@@ -5,8 +5,8 @@ from typing import Any
 
 from tokmill.flows.library.artifact import Artifact
 from tokmill.flows.library.bench import Bench, parted
-from tokmill.flows.library.columns import named_columns
-from tokmill.flows.library.texts import OnError, sources_of
+from tokmill.flows.library.columns import OnError, named_columns
+from tokmill.flows.library.texts import sources_of
 from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.store import Store as ArtifactStore

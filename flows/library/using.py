@@ -5,9 +5,9 @@ from typing import Any
 
 from tokmill.flows.errors import UsageError
 from tokmill.flows.library.bench import Bench
-from tokmill.flows.library.columns import named_columns
+from tokmill.flows.library.columns import OnError, named_columns
 from tokmill.flows.library.store import Store
-from tokmill.flows.library.texts import OnError, sources_of
+from tokmill.flows.library.texts import sources_of
 from tokmill.flows.library.training import TrainedTokenizer
 from tokmill.tasks.store import Store as ArtifactStore
 from tokmill.tasks.store.digest import digest_bytes

@@ -19,8 +19,16 @@ from typing import Any, NamedTuple, TypeAlias
 from tokmill.flows.profile.text_column import beginning, choose_columns
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.compression import BrokenArchiveError, blocks
+from tokmill.tasks.formats.text.detection import contents_of
 from tokmill.tasks.formats.text.opening import size_of
-from tokmill.tasks.formats.text.sources import UTF_8, WITH_COLUMNS, ReadOptions, format_of, inner_suffix
+from tokmill.tasks.formats.text.sources import (
+    UTF_8,
+    WITH_COLUMNS,
+    Format,
+    ReadOptions,
+    format_by_name,
+    inner_suffix,
+)
 from tokmill.tasks.remote.location import Location
 
 _END_OF_DOCUMENT = "<|endoftext|>"
@@ -55,10 +63,9 @@ class Seen:
 
 
 class _Sample(NamedTuple):
-    """Some rows of a file, and the format that its content is of."""
+    """Some rows of a file."""
 
     path: Location
-    kind: str
     names: Sequence[str]
     rows: Sequence[Mapping[str, object]]
 
@@ -66,7 +73,7 @@ class _Sample(NamedTuple):
 def sniff(
     paths: Sequence[Location], encoding: str = UTF_8, *, source: str = "s", text_column: str | None = None
 ) -> Seen:
-    """Inspect some of a source's files; if formats differ, each file's suffix decides on its own.
+    """Inspect some of a source's files; if formats differ, each file is read by its own.
 
     Args:
         paths: the files.
@@ -75,29 +82,36 @@ def sniff(
         text_column: the column of the documents, if the user names it.
 
     Raises:
-        SourceError: a suffix is not of a text format, a file cannot be read or lacks a column, no column has
+        SourceError: a file holds what tokmill does not read, cannot be read or lacks a column, no column has
             text, or several may be the documents'.
     """
-    tables = [path for path in paths if format_of(path.name, ReadOptions()) in WITH_COLUMNS]
+    kinds = {path: _format_of(path, encoding) for path in _looked_at(paths)}
+    tables = {path: kind for path, kind in kinds.items() if kind in WITH_COLUMNS}
     if not tables:
         return _seen_text(paths, encoding)
     samples = _samples(tables, encoding)
     rows = [row for sample in samples for row in sample.rows]
     choice = choose_columns(rows, source, text_column, file=samples[0].path.name)
     _require_column(choice.text, samples)
-    formats = _formats(paths, samples)
+    formats = _formats(paths, kinds)
     options = {"format": formats[0] if len(formats) == 1 else "auto", "text_column": choice.text}
     if choice.identifier and all(choice.identifier in sample.names for sample in samples):
         options["id_column"] = choice.identifier
+    if formats == ["csv"] and all(inner_suffix(path.name) not in (".csv", ".tsv") for path in tables):
+        options["delimiter"] = "\t"
     several = f"{' and '.join(formats)}; " if len(formats) > 1 else ""
     return Seen(options, f"{several}{choice.reason}", choice.documents)
 
 
-def _formats(paths: Sequence[Location], samples: Sequence[_Sample]) -> list[str]:
+def _format_of(path: Location, encoding: str) -> Format:
+    return contents_of(path, ReadOptions(encoding=encoding), any_column=True).format
+
+
+def _formats(paths: Sequence[Location], kinds: Mapping[Location, Format]) -> list[str]:
     """Return the formats of the files: by content where one of the same suffix was read, else by suffix."""
-    known = {format_of(sample.path.name, ReadOptions()) for sample in samples}
-    by_suffix = {format_of(path.name, ReadOptions()) for path in paths}
-    return sorted({sample.kind for sample in samples} | (by_suffix - known))
+    known = {inner_suffix(path.name) for path in kinds}
+    others = {format_by_name(path.name) for path in paths if inner_suffix(path.name) not in known}
+    return sorted({*kinds.values()} | others)
 
 
 def _seen_text(paths: Sequence[Location], encoding: str) -> Seen:
@@ -136,43 +150,45 @@ def _spread(paths: Sequence[Location]) -> list[Location]:
     ]
 
 
-def _samples(paths: Sequence[Location], encoding: str) -> list[_Sample]:
-    """Return samples of files that hold a record."""
-    num_rows = _MOST_ROWS // min(len(paths), _MOST_FILES)
+def _looked_at(paths: Sequence[Location]) -> list[Location]:
+    """Return some files, those that are spread over all of them first."""
     spread = _spread(paths)
-    tried = [*spread, *(path for path in paths if path not in spread)][:_MOST_TRIED]
-    found = (_sample(path, encoding, num_rows) for path in tried)
+    return [*spread, *(path for path in paths if path not in spread)][:_MOST_TRIED]
+
+
+def _samples(kinds: Mapping[Location, Format], encoding: str) -> list[_Sample]:
+    """Return samples of files that hold a record."""
+    num_rows = _MOST_ROWS // min(len(kinds), _MOST_FILES)
+    found = (_sample(path, kind, encoding, num_rows) for path, kind in kinds.items())
     samples = list(islice((sample for sample in found if sample.rows), _MOST_FILES))
     if not samples:
-        kind = format_of(paths[0].name, ReadOptions())
-        start = "" if kind in _BINARY else _beginning(paths[0], encoding)[0]
-        seen = f"begins with {start[:40]!r}" if start else "is damaged" if size_of(paths[0]) else "is empty"
+        path, kind = next(iter(kinds.items()))
+        start = "" if kind in _BINARY else _beginning(path, encoding)[0]
+        seen = f"begins with {start[:40]!r}" if start else "is damaged" if size_of(path) else "is empty"
         raise SourceError(
-            f"no record of format {kind} at the beginning of {paths[0]}, which {seen}; repair or exclude it"
+            f"no record of format {kind} at the beginning of {path}, which {seen}; repair or exclude it"
         )
     return samples
 
 
-def _sample(path: Location, encoding: str, num_rows: int) -> _Sample:
-    kind = format_of(path.name, ReadOptions())
+def _sample(path: Location, kind: Format, encoding: str, num_rows: int) -> _Sample:
     if kind in _BINARY:
         return _of_table(path, kind, num_rows)
     for most in _BEGINNINGS:
         start, is_whole = _beginning(path, encoding, most)
-        content = kind if kind == "csv" else "json" if start.lstrip().startswith("[") else "jsonl"
-        names, rows = _ROWS[content](path, start, is_whole)
+        names, rows = _ROWS[kind](path, start, is_whole)
         if rows or is_whole:
             break
-    return _Sample(path, content, names, rows[:num_rows])
+    return _Sample(path, names, rows[:num_rows])
 
 
 def _of_table(path: Location, kind: str, num_rows: int) -> _Sample:
     from tokmill.tasks.formats.text.columnar import BrokenFileError, sampled  # noqa: PLC0415 - pyarrow
 
     try:
-        return _Sample(path, kind, *sampled(path, kind, num_rows))
+        return _Sample(path, *sampled(path, kind, num_rows))
     except BrokenFileError:
-        return _Sample(path, kind, (), ())
+        return _Sample(path, (), ())
 
 
 def _json_lines(_path: Location, start: str, is_whole: bool) -> _Rows:
@@ -200,7 +216,7 @@ def _json_values(text: str) -> Iterator[object]:
 
 def _csv_rows(path: Location, start: str, is_whole: bool) -> _Rows:
     csv.field_size_limit(min(sys.maxsize, (1 << 31) - 1))
-    delimiter = "\t" if inner_suffix(path.name) == ".tsv" else ","
+    delimiter = "," if inner_suffix(path.name) == ".csv" else "\t"
     found: list[list[str]] = []
     with suppress(csv.Error):
         for row in csv.reader(io.StringIO(start, newline=""), delimiter=delimiter):

@@ -14,9 +14,10 @@ from tokmill.flows.profile import Profile
 from tokmill.flows.run.sources import Sources
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.count.stage import CountParams
+from tokmill.tasks.formats.text.detection import format_of
 from tokmill.tasks.formats.text.documents import Bytes, FileBatch, Ints
 from tokmill.tasks.formats.text.readers import read_file_batches
-from tokmill.tasks.formats.text.sources import ReadOptions, format_of
+from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tasks.remote.location import Location, located
 from tokmill.tokenizer.splitting import compile_pattern
 from tokmill.tokenizer.splitting.marks import describe, firsts_of_counts
@@ -39,16 +40,16 @@ def remarks_on(profile: Profile, sources: Sources) -> list[str]:
     found = []
     for source, file in sorted(first.items()):
         options = profile.sources[source].read_options()
-        firsts = _firsts(located(file["path"]), str(file["name"]), options, training)
+        firsts = _firsts(located(file["path"]), options, training)
         if remark := describe(training.split_pattern, firsts):
             found.append(f"source {source}: {remark}")
     return found
 
 
-def _firsts(path: Location, name: str, options: ReadOptions, cut: CountParams) -> Counter[str]:
+def _firsts(path: Location, options: ReadOptions, cut: CountParams) -> Counter[str]:
     """Count the characters that the pre-tokens at the beginning of a file begin with; none without marks."""
     try:
-        texts = [_looked_at(batch) for batch in _beginning(path, name, options)]
+        texts = [_looked_at(batch) for batch in _beginning(path, options)]
     except (TaskError, OSError):
         return Counter()
     if not any(_MARK.search(data.tobytes().decode()) for data, _ in texts):
@@ -69,10 +70,10 @@ def _looked_at(batch: FileBatch) -> tuple[Bytes, Ints]:
     return data, np.array([0, len(data)])
 
 
-def _beginning(path: Location, name: str, options: ReadOptions) -> Iterator[FileBatch]:
+def _beginning(path: Location, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield the first documents of a file, and no more of a batch than is looked at."""
     left = _LOOK_BYTES
-    for batch in read_file_batches(path, format_of(name, options), options):
+    for batch in read_file_batches(path, format_of(path, options), options):
         stop = int(np.searchsorted(batch.offsets, left, side="right")) - 1
         part = batch.cut(0, min(max(stop, 1), len(batch)))
         if len(part):

@@ -234,9 +234,12 @@ class Corpus:
     @cached_property
     def _shards(self) -> Mapping[str, list[Shard]]:
         segments: dict[tuple[str, int], list[FileSegment]] = {}
+        files = self.table("files").select(["source", "name", "compression"]).to_pylist()
+        compressions = {(file["source"], file["name"]): file["compression"] for file in files}
         for row in self.table("segments").to_pylist():
             key = (row.pop("source"), row.pop("shard"))
-            segments.setdefault(key, []).append(FileSegment(**row))
+            codec = compressions[key[0], row["file"]]
+            segments.setdefault(key, []).append(FileSegment(**row, compression=codec))
         shards: dict[str, list[Shard]] = {name: [] for name in self._sources}
         for row in self.table("shards").to_pylist():
             source, index = row.pop("source"), row.pop("shard")

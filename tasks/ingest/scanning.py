@@ -8,17 +8,19 @@ end.
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tokmill.tasks.core.errors import DocumentError, SourceError
 from tokmill.tasks.formats.text.columnar import BrokenFileError, largest_row_group
 from tokmill.tasks.formats.text.compression import damage_of
 from tokmill.tasks.formats.text.delimited import Span
+from tokmill.tasks.formats.text.detection import Contents, UnsupportedFileError, contents_of
 from tokmill.tasks.formats.text.documents import FileBatch
 from tokmill.tasks.formats.text.opening import size_of
 from tokmill.tasks.formats.text.quarantine import BadDocument, document_error
-from tokmill.tasks.formats.text.readers import WHOLE, read_file_batches
+from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sharding import Cutter, Limits, ShardHasher, limits_of_file, may_end
-from tokmill.tasks.formats.text.sources import BY_BYTES, UTF_8, Format, ReadOptions, compression_of, format_of
+from tokmill.tasks.formats.text.sources import BY_BYTES, UTF_8, Format, ReadOptions, format_by_name
 from tokmill.tasks.kernels.text_size import TextSize, text_size
 from tokmill.tasks.remote.location import Location
 
@@ -64,6 +66,7 @@ class FileScan:
     Attributes:
         name: the file's path relative to the source's root.
         file_format: format in which it was read.
+        codec: its compression, or None.
         size: the kept text.
         bad: the bad documents, in row order.
         shards: the shards of a large file: the stretch and digest of each.
@@ -72,6 +75,7 @@ class FileScan:
 
     name: str
     file_format: Format
+    codec: str | None
     size: TextSize
     bad: list[BadDocument]
     shards: list[tuple[Stretch, str]]
@@ -117,9 +121,13 @@ def scan_file(
         SourceError: the file cannot be read or lacks the text column.
         DocumentError: a document is bad and `options.on_error` is "fail"; the first of the file.
     """
-    limits = _limits(path, format_of(name, options), limits, options.encoding)
     try:
-        return _scanned(path, name, source, options, limits, scanned)
+        contents = contents_of(path, options)
+    except UnsupportedFileError as error:
+        return _unsupported(name, source, options, error)
+    scan = partial(_Scan, name, contents, _limits(path, contents, limits, options.encoding))
+    try:
+        return _scanned(path, scan(), source, options, scanned, Span(codec=contents.codec))
     except _UnsoundError as error:
         sound_bytes = error.sound_bytes
     except (SourceError, DocumentError):
@@ -127,25 +135,33 @@ def scan_file(
         if damage is None:
             raise
         sound_bytes = damage.sound_bytes
-    return _scanned(path, name, source, options, limits, _not_told, Span(sound_bytes=sound_bytes))
+    return _scanned(
+        path, scan(), source, options, _not_told, Span(sound_bytes=sound_bytes, codec=contents.codec)
+    )
+
+
+def _unsupported(name: str, source: str, options: ReadOptions, error: UnsupportedFileError) -> FileScan:
+    bad = BadDocument(0, "unsupported_format", "", error.detail)
+    if options.on_error == "fail":
+        raise document_error(source, name, "text", bad) from error
+    file_format = format_by_name(name) if options.format == "auto" else options.format
+    return FileScan(name, file_format, None, NOTHING, [bad], [], [])
 
 
 def _scanned(
     path: Location,
-    name: str,
+    scan: "_Scan",
     source: str,
     options: ReadOptions,
-    limits: Limits,
     scanned: Callable[[FileBatch], None],
-    span: Span = WHOLE,
+    span: Span,
 ) -> FileScan:
-    file_format = format_of(name, options)
-    scan = _Scan(name, file_format, limits)
+    file_format = scan.contents.format
     for batch in read_file_batches(path, file_format, options, span):
         if batch.sound_bytes is not None and span.sound_bytes is None:
             raise _UnsoundError(batch.sound_bytes)
         if batch.bad and options.on_error == "fail":
-            raise document_error(source, name, file_format, batch.bad[0])
+            raise document_error(source, scan.name, file_format, batch.bad[0])
         scan.add(batch)
         scanned(batch)
     finished = scan.finished()
@@ -157,11 +173,11 @@ def _scanned(
     return finished
 
 
-def _limits(path: Location, file_format: Format, limits: Limits, encoding: str) -> Limits:
+def _limits(path: Location, contents: Contents, limits: Limits, encoding: str) -> Limits:
     # The format can only be read from the start of the file.
-    compressed = compression_of(path.name) is not None or file_format == "json" or encoding != UTF_8
+    compressed = contents.codec is not None or contents.format == "json" or encoding != UTF_8
     row_group_bytes = 0
-    if file_format == "parquet" and not compressed:
+    if contents.format == "parquet" and not compressed:
         try:
             row_group_bytes = largest_row_group(path)
         except BrokenFileError:  # reading the file reports this error with its name
@@ -173,9 +189,9 @@ def _limits(path: Location, file_format: Format, limits: Limits, encoding: str) 
 class _Scan:
     """Collects a file's batches, and divides them into shards once the file is large."""
 
-    def __init__(self, name: str, file_format: Format, limits: Limits) -> None:
-        self._name = name
-        self._format = file_format
+    def __init__(self, name: str, contents: Contents, limits: Limits) -> None:
+        self.name = name
+        self.contents = contents
         self._limits = limits
         self._size = NOTHING
         self._bad: list[BadDocument] = []
@@ -189,7 +205,7 @@ class _Scan:
         self._size = self._size.plus(text_size(batch.data, batch.offsets))
         self._held.append(batch)
         if self._shards is None and weight_of(self._size) >= self._limits.own_shards_bytes:
-            self._shards = _Shards(self._format, self._limits)
+            self._shards = _Shards(self.contents.format, self._limits)
         if self._shards is not None:
             for held in self._held:
                 self._shards.add(held)
@@ -197,7 +213,7 @@ class _Scan:
 
     def finished(self) -> FileScan:
         shards = [] if self._shards is None else self._shards.finished()
-        return FileScan(self._name, self._format, self._size, self._bad, shards, self._held)
+        return FileScan(self.name, *self.contents, self._size, self._bad, shards, self._held)
 
 
 class _Shards:

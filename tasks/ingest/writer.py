@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from tokmill.tasks.formats.corpus import MANIFEST_FILE, CorpusSource, Manifest, SourceStats
 from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.formats.text.sharding import Limits
-from tokmill.tasks.formats.text.sources import ReadOptions, compression_of
+from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tasks.ingest.grouping import Draft, Grouper
 from tokmill.tasks.ingest.scanning import NOTHING, FileScan
 from tokmill.tasks.kernels.text_size import TextSize
@@ -104,7 +104,7 @@ class CorpusWriter:
         source.grouper.add(scan)
         about = (
             scan.file_format,
-            compression_of(scan.name),
+            scan.codec,
             scan.size.num_documents,
             scan.size.num_bytes,
             len(scan.bad),
@@ -134,7 +134,9 @@ class CorpusWriter:
         for index, draft in enumerate(drafts):
             self._rows["shards"].append((source, index, draft.digest, draft.num_documents, draft.num_bytes))
             for segment in draft.segments:
-                self._rows["segments"].append((source, index, *segment.model_dump().values()))
+                self._rows["segments"].append(
+                    (source, index, *segment.model_dump(exclude={"compression"}).values())
+                )
 
 
 def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:

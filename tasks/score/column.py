@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.encoded import EncodedShard
+from tokmill.tasks.formats.text.detection import format_of
 from tokmill.tasks.formats.text.documents import ArrowArray
 from tokmill.tasks.formats.text.quarantine import place_of
 from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.shard import Shard, read_shard
-from tokmill.tasks.formats.text.sources import WITH_COLUMNS, ReadOptions, format_of
+from tokmill.tasks.formats.text.sources import WITH_COLUMNS, ReadOptions
 from tokmill.tasks.remote.location import located
 
 
@@ -113,7 +114,8 @@ def missing_values(column: str, files: Sequence[Mapping[str, Any]], options: Rea
     """
     wanted = options.model_copy(update={"id_column": column})  # values are read in the same way as ids
     for file in files:
-        path, file_format = located(file["path"]), format_of(file["name"], options)
+        path = located(file["path"])
+        file_format = format_of(path, options)
         if file_format not in WITH_COLUMNS:
             return f"{file['name']} is read as {file_format}, which has no columns"
         try:

@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.formats.text.detection import format_of
 from tokmill.tasks.formats.text.documents import FileBatch
 from tokmill.tasks.formats.text.readers import read_file_batches
-from tokmill.tasks.formats.text.sources import ReadOptions, format_of
+from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tasks.remote.location import located
 
 if TYPE_CHECKING:
@@ -46,7 +47,8 @@ def batches(file: File, options: ReadOptions) -> Iterator[FileBatch]:
     Raises:
         SourceError: it cannot be read, or a document is bad.
     """
-    for batch in read_file_batches(located(file["path"]), format_of(str(file["name"]), options), options):
+    path = located(file["path"])
+    for batch in read_file_batches(path, format_of(path, options), options):
         if batch.bad:
             bad = batch.bad[0]
             raise SourceError(

@@ -83,10 +83,10 @@ CASES = {
         data=b"caf\xe9 noir",
     ),
     "a truncated .gz": bad_document(
-        "a.jsonl.gz, row 4 (line 5)",
+        "a.jsonl.gz, row 0 (line 1)",
         "truncated_archive",
         "the gz file ends in the middle of frame 1",
-        "a compressed file must be complete; fetch or compress the file again",
+        "a compressed file must be complete to its last frame; fetch or compress the file again",
         file="a.jsonl.gz",
         data=gzip.compress(GOOD.encode(), mtime=0)[:-6],
     ),
@@ -211,7 +211,8 @@ def test_it_is_told_once_and_nothing_half_made_stays(
 QUARANTINED = {
     "lines/a.jsonl": GOOD.encode()
     + b'{"text": "half\n{"text": null}\n{"txt": "x"}\n{"text": "\xff"}\n{"text": "end"}\n',
-    "archive/a.jsonl.gz": gzip.compress(GOOD.encode() * 3, mtime=0)[:-6],
+    "archive/a.jsonl.gz": gzip.compress(GOOD.encode() * 3, mtime=0)
+    + gzip.compress(GOOD.encode(), mtime=0)[:-6],
     "whole/a.txt": b"caf\xe9 noir",
     "whole/b.txt": b"a good one",
     "nothing/a.jsonl": b"",

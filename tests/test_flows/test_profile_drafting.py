@@ -8,6 +8,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
+from tests.test_tasks.test_ingest import REFUSED
 from tokmill.flows.errors import UsageError
 from tokmill.flows.profile import load_profile
 from tokmill.flows.profile.drafting import draft_profile
@@ -62,6 +63,23 @@ class TestSniffing:
         options = sniff(tmp_path / "a.jsonl.gz").options
         assert options["format"] == "jsonl"
         assert (options["text_column"], options.get("id_column")) == (text, identifier)
+
+    @pytest.mark.parametrize("name", REFUSED)
+    def test_what_is_not_read_is_named_and_no_encoding_is_suggested(self, folder, name):
+        data, what = REFUSED[name]
+        (folder / name).write_bytes(data)
+        with pytest.raises(UsageError, match=f"init: source 's': {name} holds .*{what}") as told:
+            draft(folder / "p.toml", f"s={name}")
+        assert "encoding" not in str(told.value)
+
+    def test_what_a_file_holds_decides(self, folder):
+        (folder / "a.txt").write_bytes(b"no\tbody\n1\tsome words\n2\tmore words\n")
+        (folder / "b.json.gz").write_bytes(gzip.compress(b'{"body": "a"}\n{"body": "b"}\n'))
+        seen = [source.seen.options for source in draft(folder / "p.toml", "a=a.txt", "b=b.json.gz")]
+        assert seen == [
+            {"format": "csv", "text_column": "body", "delimiter": "\t"},
+            {"format": "jsonl", "text_column": "body"},
+        ]
 
     def test_columns_of_tables(self, tmp_path):
         table = pa.table({"doc_id": [1], "body": ["x"]})

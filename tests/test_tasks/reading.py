@@ -15,9 +15,10 @@ import zstandard
 from tokmill.tasks.core.stage import External, Outcome
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.text.delimited import Span
+from tokmill.tasks.formats.text.detection import format_of
 from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.resolving import resolve_files
-from tokmill.tasks.formats.text.sources import ReadOptions, SourceSpec, format_of
+from tokmill.tasks.formats.text.sources import ReadOptions, SourceSpec
 from tokmill.tasks.ingest.stage import IngestParams
 from tokmill.tasks.ingest.stage import run as ingest
 from tokmill.tasks.store.digest import digest_file
@@ -56,7 +57,8 @@ def read(path: Path, span: Span | None = None, **options: Any) -> Read:
     """Read a file."""
     chosen = ReadOptions(**options)
     result = Read([], [], [])
-    for piece in read_file_batches(path, format_of(path.name, chosen), chosen, span or Span()):
+    file_format = format_of(path, chosen) if chosen.format == "auto" else chosen.format
+    for piece in read_file_batches(path, file_format, chosen, span or Span()):
         raw, bounds = piece.data.tobytes(), piece.offsets.tolist()
         assert bounds[0] == 0
         assert bounds[-1] == len(raw)

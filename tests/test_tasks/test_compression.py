@@ -107,7 +107,7 @@ def test_a_file_without_its_last_byte_is_truncated(tmp_path: Path, codec: str) -
 @pytest.mark.parametrize("before", [b"", b"good text"], ids=["alone", "after a frame"])
 def test_a_file_without_a_frame_is_broken(tmp_path: Path, codec: str, before: bytes) -> None:
     path = tmp_path / f"a.txt{codec}"
-    path.write_bytes((COMPRESSORS[codec](before) if before else b"") + b"This is no such file, by far." * 9)
+    path.write_bytes((COMPRESSORS[codec](before) if before else b"") + b"\0This is no such file, by far." * 9)
 
     assert until_the_break(blocks(path))[1] == "broken_archive"
 

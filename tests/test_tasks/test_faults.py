@@ -22,12 +22,13 @@ TEXTS = [f"{number} " + "x" * (8 << 20) for number in range(2)]
 CHILD = """
 import resource, sys
 from pathlib import Path
+from tokmill.tasks.formats.text.detection import format_of
 from tokmill.tasks.formats.text.readers import read_file_batches
-from tokmill.tasks.formats.text.sources import ReadOptions, format_of
+from tokmill.tasks.formats.text.sources import ReadOptions
 
 def look(path):
     options = ReadOptions(on_error="quarantine", format="prose" if path.suffix == ".py" else "auto")
-    pieces = list(read_file_batches(path, format_of(path.name, options), options))
+    pieces = list(read_file_batches(path, format_of(path, options), options))
     return [bad.reason for piece in pieces for bad in piece.bad], sum(map(len, pieces))
 
 small, large = map(Path, sys.argv[1:])

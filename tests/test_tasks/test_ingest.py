@@ -1,13 +1,16 @@
 """Ingest end to end: real files of every format and compression, bad documents, accounts, determinism."""
 
+import io
 import json
 import random
 import shutil
+import tarfile
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
@@ -175,7 +178,7 @@ BAD = {
         50_000,
         "must be complete",
     ),
-    "broken_archive": ("a.txt.xz", b"not xz at all", 0, "must decompress"),
+    "broken_archive": ("a.txt.xz", b"\xfd7zXZ\0 not at all", 0, "must decompress"),
     "broken_file": ("a.parquet", b"PAR1 and no more", 0, "must be readable to its end"),
 }
 FORMATS = {"a.txt": "lines", "a.txt.gz": "lines", "a.txt.xz": "lines", "a.py": "prose"}
@@ -225,6 +228,90 @@ def test_an_empty_file_that_its_format_does_not_allow_is_named(tmp_path: Path, e
 
     assert documents(made, "s") == [b"good"]
     assert [bad["file"] for bad in made.corpus.table("quarantine").to_pylist()] == [empty]
+
+
+ROWS = pd.DataFrame({"text": ["some words", 'two\nlines, "quoted"'], "id": [1, 2]})
+LINES = ROWS.to_json(orient="records", lines=True).encode()
+ARRAY = ROWS.to_json(orient="records").encode()
+
+
+def in_tar(data: bytes) -> bytes:
+    """The bytes of a tar archive of one file."""
+    member, sink = tarfile.TarInfo("a.txt"), io.BytesIO()
+    member.size = len(data)
+    with tarfile.open(fileobj=sink, mode="w") as archive:
+        archive.addfile(member, io.BytesIO(data))
+    return sink.getvalue()
+
+
+HELD = {
+    "lines.json": (LINES, "jsonl", None),
+    "c4-train.00000-of-01024.json.gz": (COMPRESSORS[".gz"](LINES), "jsonl", "gz"),
+    "part-00000": (LINES, "jsonl", None),
+    "lines.txt": (LINES, "jsonl", None),
+    "one_line.txt": (LINES.splitlines()[0], "jsonl", None),
+    "array.jsonl": (ARRAY, "json", None),
+    "written_over_lines.jsonl": (json.dumps(json.loads(ARRAY), indent=2).encode(), "json", None),
+    "table.txt": (b"id\ttext\n1\tsome words\n", "csv", None),
+    "gzip.jsonl": (COMPRESSORS[".gz"](LINES), "jsonl", "gz"),
+    "zstd.json": (COMPRESSORS[".zst"](LINES), "jsonl", "zst"),
+    "bzip2": (COMPRESSORS[".bz2"](LINES * 20_000), "jsonl", "bz2"),
+    "downloaded.jsonl.gz": (LINES, "jsonl", None),
+    "parquet.txt": (ROWS.to_parquet(), "parquet", None),
+    "parquet.jsonl.gz": (COMPRESSORS[".gz"](ROWS.to_parquet()), "parquet", "gz"),
+    "settings.txt": (b'{"a": 1}\n', "text", None),
+    "orcs.txt": (b"ORC\nPARENT\n", "text", None),
+    "prose.txt": (b"[1] A note.\n{2} Another.\n", "text", None),
+    "text.pdf": (b"Extracted text.\n", "text", None),
+}
+
+
+@pytest.mark.parametrize("name", HELD)
+def test_what_a_file_holds_decides_before_its_name(tmp_path: Path, name: str) -> None:
+    data, file_format, compression = HELD[name]
+    (tmp_path / name).write_bytes(data)
+
+    made = ingested(tmp_path, {"s": {"files": [name]}})
+
+    (file,) = made.corpus.table("files").to_pylist()
+    assert (file["format"], file["compression"]) == (file_format, compression)
+    assert documents(made, "s")[0] == (data if file_format == "text" else b"some words")
+
+
+WEB_PAGES, LFS = (
+    b"WARC/1.0\r\nWARC-Type: warcinfo\r\n\r\n",
+    b"version https://git-lfs.github.com/spec/v1\noid sha",
+)
+REFUSED = {
+    "a.warc.gz": (COMPRESSORS[".gz"](WEB_PAGES), "WARC"),
+    "wiki.xml.bz2": (COMPRESSORS[".bz2"](b'<mediawiki xml:lang="en">' * 60_000), "MediaWiki"),
+    "a.tar": (in_tar(b"text"), "tar archive"),
+    "b.tgz": (COMPRESSORS[".gz"](in_tar(b"text")), "tar archive"),
+    "a.docx": (b"PK\x03\x04\x14", "ZIP archive"),
+    "a.pdf": (b"%PDF-1.7\n", "PDF"),
+    "b.txt": (b"SQLite format 3\0\x10", "SQLite"),
+    "scan.txt": (b"\x89PNG\r\n\x1a\n\0\0", "PNG image"),
+    "b.jsonl.gz": (LFS, "Git LFS"),
+    "twice.json.gz": (COMPRESSORS[".gz"](COMPRESSORS[".gz"](LINES)), "compressed twice"),
+    "old.lz4": (b"\x02\x21\x4c\x18\0\0", "unsupported compression"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_not_read_is_named_and_never_text(tmp_path: Path, name: str) -> None:
+    data, what = REFUSED[name]
+    (tmp_path / name).write_bytes(data)
+    (tmp_path / "good.txt").write_text("good")
+
+    for options in ({}, {"format": "text", "encoding": "latin-1"}):
+        with pytest.raises(DocumentError, match=f"{name}: unsupported_format .*{what}.*exclude"):
+            ingested(tmp_path, {"s": {"files": [name], **options}}, out=f"failed-{len(options)}")
+    made = ingested(tmp_path, {"s": {"files": ["*.*"], "on_error": "quarantine"}})
+
+    assert documents(made, "s") == [b"good"]
+    (bad,) = made.corpus.table("quarantine").to_pylist()
+    assert (bad["file"], bad["reason"]) == (name, "unsupported_format")
+    assert what in bad["detail"]
 
 
 def test_excerpts_are_short_and_printable(tmp_path: Path) -> None:

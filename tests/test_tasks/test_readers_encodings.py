@@ -29,7 +29,10 @@ VALUES = st.recursive(
 def test_an_array_is_read_as_the_lines_of_its_elements(
     tmp_path_factory: pytest.TempPathFactory, values: list[Any], indent: int | None
 ) -> None:
-    folder = tmp_path_factory.mktemp("arrays")
+    folder, values = (
+        tmp_path_factory.mktemp("arrays"),
+        [{}, *values],
+    )  # the first is no list: the lines are lines
     (folder / "a.json").write_text(json.dumps(values, indent=indent))
     (folder / "a.jsonl").write_text("".join(json.dumps(value) + "\n" for value in values))
 
@@ -62,7 +65,7 @@ def test_arrays_by_hand(
 
 
 def test_one_object_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('{"text": "a"}')
+    (tmp_path / "a.json").write_text('{"data": [{"text": "a"}]}')
 
     with pytest.raises(SourceError, match=r"holds one object.*\.jsonl"):
         read(tmp_path / "a.json")

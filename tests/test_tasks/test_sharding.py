@@ -162,7 +162,9 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def small_file(name: str, text: bytes) -> FileScan:
     one_batch = file_batch([text], np.zeros(1, dtype=np.int64))
     size = scan_size(text)
-    return FileScan(name=name, file_format="text", size=size, bad=[], shards=[], batches=[one_batch])
+    return FileScan(
+        name=name, file_format="text", codec=None, size=size, bad=[], shards=[], batches=[one_batch]
+    )
 
 
 def scan_size(text: bytes) -> TextSize:

@@ -20,7 +20,7 @@ from tests.test_tasks.reading import PlainDigests, read
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.globbing import expand, parse
 from tokmill.tasks.formats.text.resolving import resolve_files
-from tokmill.tasks.formats.text.sources import ReadOptions, SourceSpec, format_of
+from tokmill.tasks.formats.text.sources import SourceSpec, format_by_name
 
 
 def make(folder: Path, *names: str) -> None:
@@ -278,20 +278,7 @@ def test_identity_is_source_name_and_content(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_formats_by_suffix(name: str, expected: str) -> None:
-    assert format_of(name, ReadOptions()) == expected
-    assert format_of(name, ReadOptions(format="lines")) == "lines"
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("a.tar.gz", "archives of several files are not supported"),
-        ("a.pdf", "convert it to .txt"),
-    ],
-)
-def test_suffixes_of_formats_that_are_not_text(name: str, message: str) -> None:
-    with pytest.raises(SourceError, match=message):
-        format_of(name, ReadOptions())
+    assert format_by_name(name) == expected
 
 
 @pytest.mark.parametrize(

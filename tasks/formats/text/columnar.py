@@ -18,11 +18,11 @@ import pyarrow.parquet as pq
 
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.core.faults import is_of_machine, refuse_irregular, unreadable
-from tokmill.tasks.formats.text.compression import blocks
+from tokmill.tasks.formats.text.compression import DETECTED, blocks, codec_of
 from tokmill.tasks.formats.text.delimited import Span
 from tokmill.tasks.formats.text.documents import BATCH_BYTES, ArrowArray, Bytes, FileBatch, Ints
 from tokmill.tasks.formats.text.quarantine import BadDocument
-from tokmill.tasks.formats.text.sources import ReadOptions, check_column, compression_of
+from tokmill.tasks.formats.text.sources import ReadOptions, check_column
 from tokmill.tasks.remote.location import Location, RemoteFile
 
 _SPOOL_BYTES = 64 << 20
@@ -47,7 +47,7 @@ def read_parquet(path: Location, span: Span, options: ReadOptions) -> Iterator[F
         SourceError: the text or id column is missing, or the text column does not hold text.
         BrokenFileError: the file ends early or is damaged.
     """
-    with _source(path) as source:
+    with _source(path, span.codec) as source:
         _require_bytes(source)
         file = pq.ParquetFile(source, page_checksum_verification=True)
         _check_rows(file.metadata)
@@ -79,7 +79,7 @@ def read_arrow(path: Location, span: Span, options: ReadOptions) -> Iterator[Fil
         SourceError: as for Parquet.
         BrokenFileError: as for Parquet.
     """
-    with _source(path, _ARROW_BYTES) as source:
+    with _source(path, span.codec, _ARROW_BYTES) as source:
         _require_bytes(source)
         schema, batches = _ipc(source)
         _check(path.name, schema, options)
@@ -101,7 +101,7 @@ def sampled(path: Location, kind: str, num_rows: int) -> tuple[list[str], list[d
     Raises:
         BrokenFileError: the file is damaged or empty.
     """
-    with _source(path, _ARROW_BYTES) as source:
+    with _source(path, at_least=_ARROW_BYTES) as source:
         if kind == "parquet":
             file = pq.ParquetFile(source, buffer_size=_ARROW_BYTES)
             names, groups = file.schema_arrow.names, _spread(file.num_row_groups)
@@ -157,29 +157,31 @@ def read_columns(path: Location, columns: Sequence[str]) -> list[dict[str, Any]]
 
 
 def largest_row_group(path: Location) -> int:
-    """Return the decompressed size of a Parquet file's largest row group.
+    """Return the decompressed size of the largest row group of a Parquet file without outer compression.
 
     Raises:
         BrokenFileError: the file is damaged.
     """
-    with _source(path) as source:
+    with _source(path, None) as source:
         metadata = pq.ParquetFile(source).metadata
         groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
         return max((group.total_byte_size for group in groups), default=0)
 
 
 @contextmanager
-def _source(path: Location, at_least: int = 0) -> Iterator[pa.NativeFile]:
+def _source(path: Location, codec: str | None = DETECTED, at_least: int = 0) -> Iterator[pa.NativeFile]:
     """Open a file for seeking (a compressed one as a temporary file), and classify its errors.
 
     Args:
         path: the file.
+        codec: its compression.
         at_least: bytes to fetch at a time if it is remote; 0 if the reader asks for large ranges.
     """
     try:
-        if compression_of(path.name) is not None:
+        codec = codec_of(path) if codec == DETECTED else codec
+        if codec is not None:
             with tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES) as spool:
-                for block in blocks(path):
+                for block in blocks(path, codec=codec):
                     spool.write(block)
                 spool.seek(0)
                 with pa.PythonFile(spool, mode="r") as file:

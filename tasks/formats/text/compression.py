@@ -1,14 +1,16 @@
 """Read the bytes of plain and compressed files as a stream of blocks, from any position.
 
-gz, zst, bz2, xz and lz4 all go through one loop over a decompressor object: a file is one or more frames, one
-after the other, and each must be complete. In a plain file a position is reached by seeking; in a compressed
-one by decompressing and discarding everything before it. A damaged compressed file raises
-`BrokenArchiveError`, after everything before the damage was yielded. But a frame's checksum comes at its end,
-so of what was yielded only whole frames are sound, and the error says how many bytes these are. Zero bytes
-after the last frame are padding. At most `BLOCK_BYTES` are decompressed at a time.
+The first bytes tell how a file is compressed, whatever its name. gz, zst, bz2, xz and lz4 all go through one
+loop over a decompressor object: a file is one or more frames, one after the other, and each must be complete.
+In a plain file a position is reached by seeking; in a compressed one by decompressing and discarding
+everything before it. A damaged compressed file raises `BrokenArchiveError`, after everything before the
+damage was yielded. But a frame's checksum comes at its end, so of what was yielded only whole frames are
+sound, and the error says how many bytes these are. Zero bytes after the last frame are padding. At most
+`BLOCK_BYTES` are decompressed at a time.
 """
 
 import codecs
+import re
 from collections.abc import Iterator
 
 from tokmill.tasks.core.faults import is_of_machine, unreadable
@@ -20,6 +22,15 @@ from tokmill.tasks.remote.location import Location
 BLOCK_BYTES = 1 << 20
 FIRST_BLOCK_BYTES = 128 << 10
 _COMPRESSED_BYTES = 64 << 10
+HEAD_BYTES = 4 << 10
+# Stands for the compression of a file of which nothing is known.
+DETECTED = "detected"
+_ZSTD = b"\x28\xb5\x2f\xfd"
+_MAGIC = re.compile(
+    rb"(?P<gz>\x1f\x8b\x08)|(?P<zst>\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18)|(?P<xz>\xfd7zXZ\0)"
+    rb"|(?P<bz2>BZh[1-9](1AY&SY|\x17rE8P\x90))|(?P<lz4>\x04\x22\x4d\x18)"
+)
+_CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
 
 
 class BrokenArchiveError(Exception):
@@ -38,10 +49,47 @@ class BrokenArchiveError(Exception):
         self.sound_bytes = sound_bytes
 
 
+def codec_in(beginning: bytes, name: str = "") -> str | None:
+    """Return a file's compression by its first bytes, whatever its name; None if they are not compressed.
+
+    If they are neither those of a compression nor text, the file is damaged and its name decides.
+    """
+    found, by_name = _MAGIC.match(beginning), compression_of(name)
+    if found:  # zst and lz4 have the same skippable frames
+        codec = next(codec for codec, magic in found.groupdict().items() if magic)
+        return "lz4" if by_name == "lz4" and codec == "zst" and not beginning.startswith(_ZSTD) else codec
+    return None if by_name is None or _is_readable(beginning[:HEAD_BYTES]) else by_name
+
+
+def _is_readable(beginning: bytes) -> bool:
+    """Whether bytes are UTF-8 without control characters, or those of an uncompressed format."""
+    if not beginning or _CONTROLS.search(beginning):
+        return beginning.startswith((b"PAR1", b"ARROW1"))
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(beginning)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def codec_of(path: Location) -> str | None:
+    """Return a file's compression by its first bytes.
+
+    Raises:
+        SourceError: the file cannot be read.
+        MachineError: the disk or the network fails.
+    """
+    try:
+        with opened(path, 0, HEAD_BYTES) as file:
+            return codec_in(file.read(HEAD_BYTES), path.name)
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
 def damage_of(path: Location) -> BrokenArchiveError | None:
     """Read a file to its end, and return its damage if it is a damaged compressed one."""
     try:
-        for _ in blocks(path) if compression_of(path.name) else ():
+        for _ in blocks(path) if codec_of(path) else ():
             pass
     except BrokenArchiveError as error:
         return error
@@ -54,13 +102,15 @@ def blocks(
     end: int | None = None,
     encoding: str = UTF_8,
     sound_bytes: int | None = None,
+    codec: str | None = DETECTED,
 ) -> Iterator[bytes]:
     """Yield the bytes `start:end` of a file's decompressed content, in blocks of `BLOCK_BYTES` or more.
 
     Content in another encoding is converted to UTF-8, and positions count the converted bytes. Invalid bytes
     become 0xff, which is invalid in UTF-8, so that the check of documents finds them. The first few blocks
     are smaller, so that the consumers of a reading thread can start early. If it is known that only the first
-    `sound_bytes` of a damaged file are sound, no others are yielded before the error.
+    `sound_bytes` of a damaged file are sound, no others are yielded before the error. The compression is
+    detected unless it is known.
 
     Raises:
         SourceError: the file cannot be opened, or an object changes while it is read.
@@ -68,14 +118,15 @@ def blocks(
         MemoryError: the codec runs out of memory.
         BrokenArchiveError: a compressed file is damaged; everything before the damage was yielded.
     """
-    codec = compression_of(path.name)
+    if codec == DETECTED:
+        codec = codec_of(path)
     as_it_is = codec is None and encoding == UTF_8
     try:
         with opened(path, start, end) if as_it_is else opened(path) as file:
             if as_it_is:
                 stream = _plain(file)
             else:
-                inside = _plain(file) if codec is None else _sound(_decompressed(file, codec), sound_bytes)
+                inside = _plain(file) if codec is None else _sound(decompressed(file, codec), sound_bytes)
                 stream = _after(inside if encoding == UTF_8 else _recoded(inside, encoding), start)
             yield from _gathered(_until(stream, None if end is None else end - start))
     except OSError as error:
@@ -89,7 +140,13 @@ def _plain(file: Readable) -> Iterator[bytes]:
         size = min(2 * size, BLOCK_BYTES)
 
 
-def _decompressed(file: Readable, codec: str) -> Iterator[bytes]:
+def decompressed(file: Readable, codec: str) -> Iterator[bytes]:
+    """Yield the content of a compressed file in small parts.
+
+    Raises:
+        BrokenArchiveError: the file is damaged; everything before the damage was yielded.
+        MemoryError: the codec runs out of memory.
+    """
     frame: Frame | None = None
     num_frames = num_bytes = sound_bytes = 0
     while taken := file.read(_COMPRESSED_BYTES):

@@ -19,7 +19,7 @@ from tokmill.tasks.formats.text.compression import BLOCK_BYTES
 from tokmill.tasks.formats.text.delimited import Span, row_blocks
 from tokmill.tasks.formats.text.documents import FileBatch, file_batch
 from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, invalid_utf8
-from tokmill.tasks.formats.text.sources import ReadOptions, check_column, inner_suffix
+from tokmill.tasks.formats.text.sources import ReadOptions, check_column, format_by_name, inner_suffix
 from tokmill.tasks.remote.location import Location
 
 
@@ -78,8 +78,12 @@ def read_csv(path: Location, span: Span, options: ReadOptions) -> Iterator[FileB
     Raises:
         SourceError: the header lacks the text or the id column.
     """
-    delimiter = options.delimiter or ("\t" if inner_suffix(path.name) == ".tsv" else ",")
-    header = next(_rows(path, Span(sound_bytes=span.sound_bytes), delimiter, options), None)
+    with_tabs = inner_suffix(path.name) == ".tsv" or (options.format, format_by_name(path.name)) == (
+        "auto",
+        "text",
+    )
+    delimiter = options.delimiter or ("\t" if with_tabs else ",")
+    header = next(_rows(path, span.whole_file, delimiter, options), None)
     if header is None:
         return
     if header.error:

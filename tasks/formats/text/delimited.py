@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokmill.tasks.formats.text.compression import blocks
+from tokmill.tasks.formats.text.compression import DETECTED, blocks
 from tokmill.tasks.formats.text.documents import Bytes, FileBatch, Ints, offsets_of
 from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tasks.remote.location import Location
@@ -34,6 +34,7 @@ class Span(NamedTuple):
         start: byte of the decompressed content to start at; 0 where the format has no such positions.
         end: byte to end at; None for the end of the file.
         sound_bytes: of a damaged compressed file, how many bytes of its content can be trusted.
+        codec: the file's compression, or None; `DETECTED` if it is unknown.
     """
 
     first_row: int = 0
@@ -41,6 +42,12 @@ class Span(NamedTuple):
     start: int = 0
     end: int | None = None
     sound_bytes: int | None = None
+    codec: str | None = DETECTED
+
+    @property
+    def whole_file(self) -> "Span":
+        """The span of all of the file."""
+        return Span(sound_bytes=self.sound_bytes, codec=self.codec)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +77,7 @@ class RowBlock:
 def content(path: Location, span: Span, encoding: str) -> Iterator[tuple[bytes, int]]:
     """Yield the span's blocks with their positions, without a byte order mark at the start of the file."""
     position = span.start
-    for block in blocks(path, span.start, span.end, encoding, span.sound_bytes):
+    for block in blocks(path, span.start, span.end, encoding, span.sound_bytes, span.codec):
         marked = position == 0 and block.startswith(_BOM)
         yield (block[len(_BOM) :], len(_BOM)) if marked else (block, position)
         position += len(block)

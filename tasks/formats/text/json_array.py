@@ -119,7 +119,7 @@ class _Text:
 
     def __init__(self, path: Location, span: Span, options: ReadOptions) -> None:
         self._limit = options.max_document_bytes
-        self._blocks = content(path, Span(sound_bytes=span.sound_bytes), options.encoding)
+        self._blocks = content(path, span.whole_file, options.encoding)
         self._decode = codecs.getincrementaldecoder("utf-8")("surrogateescape")
         self._scan = json.JSONDecoder(parse_int=str, parse_float=str).raw_decode  # of any number of digits
         self._text = ""

@@ -40,7 +40,8 @@ def opened(file: Location, start: int = 0, end: int | None = None) -> Iterator[R
     else:
         refuse_irregular(file)
         with file.open("rb") as local:
-            local.seek(start)
+            if start:
+                local.seek(start)
             yield local
 
 

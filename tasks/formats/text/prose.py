@@ -27,13 +27,13 @@ _BLOCKS = ("body", "orelse", "finalbody", "handlers", "cases")
 _Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
-def read_prose(path: Location, _span: Span, options: ReadOptions) -> Iterator[FileBatch]:
+def read_prose(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield a file's prose; a `.py` file that does not parse is one bad document."""
     if inner_suffix(path.name) != ".py":
-        yield from read_text(path, Span(), options)
+        yield from read_text(path, span.whole_file, options)
         return
     limit = options.max_document_bytes
-    source = _source(path, options)
+    source = _source(path, span, options)
     tree = too_long(0, source, limit) if len(source) > limit else _parsed(source)
     if isinstance(tree, BadDocument):
         yield file_batch([], np.empty(0, dtype=np.int64), bad=(tree,))
@@ -41,10 +41,10 @@ def read_prose(path: Location, _span: Span, options: ReadOptions) -> Iterator[Fi
         yield _file_batch([text for _, _, text in sorted(_prose(tree), key=lambda found: found[:2])])
 
 
-def _source(path: Location, options: ReadOptions) -> bytes:
+def _source(path: Location, span: Span, options: ReadOptions) -> bytes:
     """Return a file's bytes; reading stops once there are more than a document may have."""
     source = bytearray()
-    for block, _ in content(path, Span(), options.encoding):
+    for block, _ in content(path, span.whole_file, options.encoding):
         source += block
         if len(source) > options.max_document_bytes:
             break

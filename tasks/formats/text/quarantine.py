@@ -27,6 +27,10 @@ REASONS: dict[str, tuple[str, str]] = {
         "set format = 'lines' or 'delimited' if a file holds many documents, or raise max_document_bytes",
     ),
     "syntax_error": ("a .py file read as prose must parse", "exclude the file"),
+    "unsupported_format": (
+        "a file must hold text, JSON, CSV, Parquet or Arrow",
+        "do that, or exclude the file",
+    ),
     "truncated_archive": (
         "a compressed file must be complete to its last frame",
         "fetch or compress the file again",

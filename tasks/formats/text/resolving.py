@@ -20,7 +20,7 @@ from tokmill.tasks.core.errors import MachineError, RemoteError, SourceError
 from tokmill.tasks.core.faults import refuse_irregular, unreadable
 from tokmill.tasks.core.stage import External
 from tokmill.tasks.formats.text.globbing import Pattern, Skipped, excluder, expand, holding, parse
-from tokmill.tasks.formats.text.sources import SourceSpec, format_of
+from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.formats.text.table_logs import counting_files
 from tokmill.tasks.formats.text.url_globbing import expand_url, parse_url, there, url_excluder, url_root
 from tokmill.tasks.remote.location import Location, RemoteFile, is_remote
@@ -58,8 +58,8 @@ def resolve_files(
         an object, "tag"}, and the root, an absolute path or a URL.
 
     Raises:
-        SourceError: a pattern matches nothing, a file is found twice (also through a link), cannot be read,
-            or has the suffix of a format that is not text; or paths and URLs are mixed.
+        SourceError: a pattern matches nothing, a file is found twice (also through a link), or cannot be
+            read; or paths and URLs are mixed.
         MachineError: the service of a URL cannot be reached, or goes on failing.
         RemoteError: a URL holds a password, or needs a library that is not installed.
     """
@@ -107,8 +107,6 @@ def _remote_files(spec: SourceSpec, _base: Path, digests: Digests, source: str) 
     except OSError as error:
         raise unreadable(RemoteFile(error.filename or root), error) from error
     names = {state.url[len(root) + 1 :]: state for state in found}
-    for name in names:
-        format_of(name, spec)
     with ThreadPoolExecutor(_DIGESTED, thread_name_prefix="digests") as pool:
         made = pool.map(lambda name: _external_object(source, name, names[name], digests), sorted(names))
         return list(made), root
@@ -271,7 +269,6 @@ def _refuse_twins(names: Mapping[str, Path]) -> None:
 
 
 def _external(source: str, name: str, path: Path, spec: SourceSpec, digests: Digests) -> External:
-    format_of(name, spec)
     try:
         status = path.stat()
         refuse_irregular(path, status)

@@ -44,6 +44,7 @@ class FileSegment(BaseModel):
         start: byte of the decompressed content where they begin; None where the format has no such
             positions.
         end: byte where they end, or None.
+        compression: the file's, or None; not in the corpus's table of segments, but in that of files.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -55,10 +56,11 @@ class FileSegment(BaseModel):
     num_rows: int
     start: int | None = None
     end: int | None = None
+    compression: str | None = None
 
     def span(self) -> Span:
         """Return the span to read."""
-        return Span(self.first_row, self.num_rows, self.start or 0, self.end)
+        return Span(self.first_row, self.num_rows, self.start or 0, self.end, codec=self.compression)
 
 
 class Shard(BaseModel):

@@ -1,14 +1,14 @@
 """Sources: their files, and how documents are read from them.
 
 `SourceSpec` is a source in a profile. Its `files` and `exclude` depend on the place and are not part of any
-fingerprint. The rest, `ReadOptions`, decides which documents the files hold, and is part of it. The last
-suffix gives the compression (.gz .zst .bz2 .xz .lz4). If `format` is "auto", the suffix before it gives the
-format.
+fingerprint. The rest, `ReadOptions`, decides which documents the files hold, and is part of it. A name
+suggests a format and a compression (.gz .zst .bz2 .xz .lz4); what the file holds decides
+(`tasks.formats.text.detection`).
 """
 
 import codecs
 from difflib import get_close_matches
-from pathlib import PurePosixPath
+from posixpath import splitext
 from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
@@ -36,16 +36,6 @@ _BY_SUFFIX: dict[str, Format] = {
     ".arrow": "arrow", ".feather": "arrow", ".ipc": "arrow",
     ".csv": "csv", ".tsv": "csv",
 }  # fmt: skip
-_NOT_TEXT = {
-    **dict.fromkeys(
-        (".zip", ".tar", ".tgz", ".7z", ".rar", ".whl", ".jar"),
-        "archives of several files are not supported; unpack the archive and name the files in it",
-    ),
-    **dict.fromkeys(
-        (".pdf", ".docx", ".xlsx", ".epub", ".sqlite", ".db", ".npy", ".npz", ".pkl", ".avro", ".orc"),
-        "this is not a text format; convert it to .txt, .jsonl or .parquet first",
-    ),
-}
 
 
 class ReadOptions(BaseModel):
@@ -56,11 +46,12 @@ class ReadOptions(BaseModel):
     format: Literal["auto"] | Format = Field(
         default="auto",
         description=(
-            "How a file holds documents. auto: by its suffix (.jsonl .json .parquet .arrow .feather .csv "
-            ".tsv; anything else is text). text: the whole file is one document. lines: each line is one. "
-            "delimited: cut at each 'delimiter'. jsonl: one JSON object per line. json: an array of "
-            "objects. parquet, arrow, csv: one per row. prose: the docstrings of .py files, and the whole "
-            "of any other file."
+            "How a file holds documents. auto: by its content, which shows Parquet, Arrow, JSON lines, an "
+            "array of JSON and lines with tabs whose header names the text column, and else by its suffix "
+            "(.jsonl .json .csv .tsv; anything else is text). text: the whole file is one document. lines: "
+            "each line is one. delimited: cut at each 'delimiter'. jsonl: one JSON object per line. json: an "
+            "array of objects. parquet, arrow, csv: one per row. prose: the docstrings of .py files, and the "
+            "whole of any other file."
         ),
     )
     text_column: str = Field(
@@ -182,7 +173,7 @@ class SourceSpec(ReadOptions):
 
 def compression_of(name: str) -> str | None:
     """Return the compression by a file's last suffix, or None."""
-    return COMPRESSIONS.get(PurePosixPath(name).suffix.lower())
+    return COMPRESSIONS.get(splitext(name)[1].lower())
 
 
 def is_compressed(name: str) -> bool:
@@ -192,23 +183,13 @@ def is_compressed(name: str) -> bool:
 
 def inner_suffix(name: str) -> str:
     """Return the suffix of the format, in lower case: `.jsonl` of `a.jsonl.gz`."""
-    path = PurePosixPath(name)
-    return (PurePosixPath(path.stem) if compression_of(name) else path).suffix.lower()
+    stem, suffix = splitext(name)
+    return (splitext(stem)[1] if suffix.lower() in COMPRESSIONS else suffix).lower()
 
 
-def format_of(name: str, options: ReadOptions) -> Format:
-    """Return the format of a file.
-
-    Raises:
-        SourceError: the format is "auto", and the suffix belongs to a format that is not text.
-    """
-    if options.format != "auto":
-        return options.format
-    suffix = inner_suffix(name)
-    if suffix in _NOT_TEXT:
-        msg = f"{name}: no documents can be read from {suffix}: {_NOT_TEXT[suffix]}"
-        raise SourceError(msg)
-    return _BY_SUFFIX.get(suffix, "text")
+def format_by_name(name: str) -> Format:
+    """Return the format by a file's suffix; see `tasks.formats.text.detection`."""
+    return _BY_SUFFIX.get(inner_suffix(name), "text")
 
 
 def is_of_table(name: str) -> bool:

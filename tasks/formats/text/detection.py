@@ -1,0 +1,252 @@
+"""What a file holds, by its first bytes: its compression and its format, whatever its name says.
+
+A compression and a binary format show in their first bytes, JSON in the first lines. The name decides only
+between formats that look alike: text, CSV, and JSON of which nothing is complete. A format that the options
+name stands, except that JSON lines and an array of JSON stand for each other. What tokmill does not read
+(archives, PDF, databases, pointers of Git LFS, …) is refused by its own name, and never read as text.
+"""
+
+import io
+import json
+import re
+from contextlib import suppress
+from typing import NamedTuple
+
+from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.core.faults import unreadable
+from tokmill.tasks.formats.text.compression import HEAD_BYTES, BrokenArchiveError, codec_in, decompressed
+from tokmill.tasks.formats.text.opening import opened
+from tokmill.tasks.formats.text.sources import Format, ReadOptions, format_by_name
+from tokmill.tasks.remote.location import Location
+
+# How much is read at a time, until it shows what the file holds; a compressed block of lz4 has up to 4 MiB.
+_BEGINNINGS = (HEAD_BYTES, 128 << 10, 5 << 20)
+_ENOUGH_BYTES = 128 << 10
+_FEW = 20  # lines
+
+_UNPACK = "unpack it, and name the files in it"
+_EXTRACT = "extract its text first, e.g. with"
+_CONVERT = "convert it to Parquet or JSON lines first"
+_EXPORT = "export its tables to Parquet or CSV first"
+_EXCLUDE = "exclude it"
+_LFS = rb"version https://git-lfs\.github\.com/spec/v\d\n"
+_MEDIAWIKI = rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?<mediawiki\s"
+_PROGRAM = rb"\x7fELF|MZ[^\n]{2,60}\0\0|\xca\xfe\xba\xbe|[\xfe\xcf]\xed\xfa|\0asm"
+_SOUND = rb"ID3[\x02-\x04]|fLaC\0|OggS\0|\x1a\x45\xdf\xa3|\0\0\0.ftyp|RIFF.{4}(WAVE|AVI )"
+_COMPRESSED = rb"\x1f[\x9d\xa0]|\x02\x21\x4c\x18|\x5d\0\0.{2}\xff|\xff\x06\0\0sNaPpY|\x89LZO\0"
+_UNSUPPORTED: tuple[tuple[bytes, str, str], ...] = (
+    (rb"PK(\x03\x04|\x05\x06)", "a ZIP archive (also .docx, .xlsx, .epub, .npz, .jar)", _UNPACK),
+    (rb".{257}ustar[\0 ]", "a tar archive", _UNPACK),
+    (rb"7z\xbc\xaf\x27\x1c", "a 7z archive", _UNPACK),
+    (rb"Rar!\x1a\x07", "a RAR archive", _UNPACK),
+    (rb"!<arch>\n", "an ar archive", _UNPACK),
+    (rb"WARC/\d\.\d+\r?\n|filedesc://", "a WARC or ARC archive of web pages", f"{_EXTRACT} trafilatura"),
+    (_MEDIAWIKI, "a dump of MediaWiki in XML", f"{_EXTRACT} wikiextractor"),
+    (_LFS, "a pointer of Git LFS instead of the file", "run 'git lfs pull'"),
+    (rb"/annex/objects/", "a pointer of git-annex instead of the file", "run 'git annex get'"),
+    (rb"%PDF-\d", "a PDF document", f"{_EXTRACT} pdftotext"),
+    (
+        rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
+        "a document of an old Microsoft Office",
+        f"{_EXTRACT} LibreOffice",
+    ),
+    (rb"\{\\rtf", "an RTF document", f"{_EXTRACT} LibreOffice"),
+    (rb"%!PS-", "a PostScript document", f"{_EXTRACT} ps2ascii"),
+    (rb"SQLite format 3\0", "an SQLite database", _EXPORT),
+    (rb".{8}DUCK.\0{7}", "a DuckDB database", _EXPORT),
+    (rb"\x89HDF\r\n\x1a\n", "an HDF5 file", _CONVERT),
+    (rb"\x93NUMPY", "a NumPy array", _CONVERT),
+    (rb"Obj\x01", "an Avro file", _CONVERT),
+    (rb"ORC.{0,8}[\0-\x08]", "an ORC file", _CONVERT),
+    (rb"PARE.{0,8}[\0-\x08]", "an encrypted Parquet file", "decrypt it first"),
+    (rb"FEA1\0{4}", "a Feather file of version 1", "write it again as version 2"),
+    (rb"\x80[\x02-\x05]", "a pickle of Python objects", _CONVERT),
+    (rb"GGUF[\0-\x0f]\0|.{5}\0\0\0\{\"", "a model's weights", _EXCLUDE),
+    (rb"\x89PNG\r\n\x1a\n", "a PNG image", _EXCLUDE),
+    (rb"\xff\xd8\xff", "a JPEG image", _EXCLUDE),
+    (rb"GIF8[79]a", "a GIF image", _EXCLUDE),
+    (rb"RIFF.{4}WEBP", "a WebP image", _EXCLUDE),
+    (rb"II\*\0|MM\0\*", "a TIFF image", _EXCLUDE),
+    (rb"BM.{4}\0\0\0\0", "a BMP image", _EXCLUDE),
+    (rb"\0\0\x01\0.\0", "an icon", _EXCLUDE),
+    (_SOUND, "sound or video", _EXCLUDE),
+    (_PROGRAM, "a program", _EXCLUDE),
+    (_COMPRESSED, "data of an unsupported compression", "decompress it"),
+)
+_ANY = re.compile(b"|".join(b"(?:%s)" % pattern for pattern, _, _ in _UNSUPPORTED), re.DOTALL)
+_PARQUET = re.compile(rb"PAR1.{0,8}[\0-\x08\x0e-\x1f]", re.DOTALL)
+_ARROW = re.compile(rb"ARROW1\0\0|\xff{4}..[\0-\x0f]\0", re.DOTALL)  # a file, or a stream
+
+_JSON = json.JSONDecoder(parse_int=str, parse_float=str)
+
+
+class UnsupportedFileError(SourceError):
+    """A file holds what tokmill does not read.
+
+    Attributes:
+        detail: what it holds, and what to do.
+    """
+
+    def __init__(self, name: str, detail: str) -> None:
+        super().__init__(f"{name} holds {detail}")
+        self.detail = detail
+
+
+class Contents(NamedTuple):
+    """What a file holds.
+
+    Attributes:
+        format: the format to read it in.
+        codec: its compression, or None.
+    """
+
+    format: Format
+    codec: str | None
+
+
+def format_of(path: Location, options: ReadOptions) -> Format:
+    """Return the format of a file; see `contents_of`."""
+    return contents_of(path, options).format
+
+
+def contents_of(path: Location, options: ReadOptions, *, any_column: bool = False) -> Contents:
+    """Return what a file holds.
+
+    Args:
+        path: the file.
+        options: how the source is read.
+        any_column: whether lines with tabs are a table also if the first does not name the text column.
+
+    Raises:
+        UnsupportedFileError: it holds what tokmill does not read, or not what the options say.
+        SourceError: the file cannot be read.
+        MachineError: the disk or the network fails.
+    """
+    data, codec, is_whole = _beginning(path)
+    if problem := _unsupported(data, codec):
+        raise UnsupportedFileError(path.name, problem)
+    if binary := _binary_format(data):
+        if options.format not in ("auto", binary):
+            problem = f"{binary.title()} and not {options.format}: set format = 'auto'"
+            raise UnsupportedFileError(path.name, problem)
+        return Contents(binary, codec)
+    by_name = format_by_name(path.name) if options.format == "auto" else options.format
+    if options.format not in ("auto", "json", "jsonl"):
+        return Contents(by_name, codec)
+    text = data.decode(options.encoding, "replace").lstrip("\ufeff")
+    found = _json_format(text, is_whole, options.text_column, by_name)
+    if found is None and by_name == "text":
+        found = _table_format(text, is_whole, None if any_column else options.text_column)
+    return Contents(found or by_name, codec)
+
+
+def _beginning(path: Location) -> tuple[bytes, str | None, bool]:
+    """Return a file's first decompressed bytes, its compression, and whether these are all of its content."""
+    data, codec, is_whole = b"", None, True
+    for most in _BEGINNINGS:
+        raw = _first_bytes(path, most)
+        codec = codec_in(raw, path.name)
+        is_damaged = codec is not None and codec_in(raw) is None
+        data = raw if codec is None or is_damaged else _first_decompressed(raw, codec)
+        is_whole = len(raw) < most and (codec is None or len(data) < _ENOUGH_BYTES)
+        if is_whole or (
+            data and (data.count(b"\n") > 1 or len(data) >= _ENOUGH_BYTES or not _may_be_json(data))
+        ):
+            break
+    return data, codec, is_whole
+
+
+def _may_be_json(data: bytes) -> bool:
+    return data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[", b"")
+
+
+def _first_bytes(path: Location, most: int) -> bytes:
+    raw = b""
+    try:
+        with opened(path, 0, most) as file:
+            while len(raw) < most and (read := file.read(most - len(raw))):
+                raw += read
+    except OSError as error:
+        raise unreadable(path, error) from error
+    return raw
+
+
+def _first_decompressed(raw: bytes, codec: str) -> bytes:
+    data = b""
+    with suppress(BrokenArchiveError):
+        for block in decompressed(io.BytesIO(raw), codec):
+            data += block
+            if len(data) >= _ENOUGH_BYTES:
+                break
+    return data
+
+
+def _unsupported(data: bytes, codec: str | None) -> str | None:
+    """Return what a file holds if tokmill does not read it, and what to do."""
+    if codec is not None and codec_in(data) is not None:
+        return "data that was compressed twice: decompress it once"
+    if not _ANY.match(data):
+        return None
+    return next(f"{name}: {fix}" for pattern, name, fix in _UNSUPPORTED if re.match(pattern, data, re.DOTALL))
+
+
+def _binary_format(data: bytes) -> Format | None:
+    return "parquet" if _PARQUET.match(data) else "arrow" if _ARROW.match(data) else None
+
+
+def _json_format(text: str, is_whole: bool, column: str, by_name: Format) -> Format | None:
+    """Return the format of a text that is JSON lines or an array of objects.
+
+    Two lines that are objects are JSON lines; a single one, if its name says so or it has the text column.
+    """
+    text = text.lstrip(" \t\r\n")
+    lines = [line for line in text.split("\n", _FEW) if line.strip()]
+    if text.startswith("["):
+        return _array_format(text, lines, column, by_name)
+    if not re.match(r'\{\s*["}]', text):
+        return None
+    if len(lines) == 1 and not is_whole:  # a long one
+        return "jsonl"
+    first, second = _object(lines[0]), lines[1:2]
+    if first is None:
+        return None
+    if second:
+        is_line = _object(second[0]) is not None or (len(lines) == 2 and not is_whole and second[0][0] == "{")
+        return "jsonl" if is_line else None
+    return "jsonl" if column in first else None
+
+
+def _array_format(text: str, lines: list[str], column: str, by_name: Format) -> Format | None:
+    start = re.match(r"\[\s*(?=[{\]])", text)
+    if not start or (len(lines) > 1 and _value(lines[0])):  # a list on each line
+        return None
+    with suppress(ValueError, RecursionError):
+        first, _ = _JSON.raw_decode(text, start.end())
+        if by_name == "text" and column in first:
+            return "json"
+    return "json" if by_name in ("json", "jsonl") else None
+
+
+def _value(line: str) -> object:
+    """Return the JSON value that a line is, or None."""
+    with suppress(ValueError, RecursionError):
+        return _JSON.decode(line)
+    return None
+
+
+def _object(line: str) -> dict[str, object] | None:
+    value = _value(line)
+    return value if isinstance(value, dict) else None
+
+
+def _table_format(text: str, is_whole: bool, column: str | None) -> Format | None:
+    """Return "csv" for lines with tabs between fields, of which the first names the text column."""
+    if "\t" not in text.partition("\n")[0]:
+        return None
+    lines = text.split("\n", _FEW)[: _FEW if is_whole else -1]
+    fields = [line.rstrip("\r").split("\t") for line in lines if line.strip()]
+    if len(fields) < 2:
+        return None
+    if column is None:
+        return "csv" if len({len(row) for row in fields}) == 1 else None
+    return "csv" if column in (name.strip('"') for name in fields[0]) and len(fields[1]) > 1 else None
