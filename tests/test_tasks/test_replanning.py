@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from tests.effort import examples
 from tests.test_tasks.fabricated import encoded_corpus, made, numbered, pack_mixture
+from tests.test_tasks.packings import published
 from tests.test_tasks.planned import rows
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.formats.ledger import Ledger
@@ -17,6 +18,7 @@ from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.mixing.consume import CONSUME, ConsumeParams
 from tokmill.tasks.mixing.stage import MIX, MixParams
 from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
+from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
 
 
 class Run:
@@ -46,12 +48,12 @@ class Run:
         self.outcome = made(MIX, MixParams(**params), self.mixture, **self.corpus.inputs, **before)
         return Mixture.open(self.mixture)
 
-    def consume(self, tokens, **packing):
+    def consume(self, tokens, packed=None, **packing):
         """Read the run up to so many tokens, by default in the order of the mixture; returns the ledger."""
         self.count += 1
         out = self.folder / f"ledger-{self.count}"
         before = {} if self.ledger is None else {"ledger": self.ledger}
-        packed = self.packed(**{"sequence_length": 8, "shuffle_window": 0} | packing)
+        packed = packed or self.packed(**{"sequence_length": 8, "shuffle_window": 0} | packing)
         inputs = {"mixture": self.mixture, "packed": packed, **self.corpus.inputs, **before}
         made(CONSUME, ConsumeParams(consumed_tokens=tokens), out, **inputs)
         self.ledger = out
@@ -343,6 +345,17 @@ def test_documents_that_were_taken_down_do_not_come_again(tmp_path):
     again = run.mix(max_repetition=2.0, total_tokens=60).plan()
     assert len(again) == 4
     assert {row[2] for row in rows(again)}.isdisjoint({plan[0][2], plan[4][2]})
+
+
+def test_documents_that_were_taken_down_from_packed_sequences_do_not_come_again(tmp_path):
+    run = Run(tmp_path, {"a": [[10] * 6]})
+    plan = rows(run.mix().plan())
+    last = {"name": "x", "source": "a", "file": "f", "row": 0, "shard": 0, "ordinal": 2 * plan[-1][2]}
+    packed = published(run.packed(sequence_length=8), tmp_path / "store")
+    made(TAKEDOWN, TakedownParams(), tmp_path / "without", packed=packed, documents=[last])
+    run.consume(0, packed=tmp_path / "without")
+    again = rows(run.mix(max_repetition=2.0).plan())
+    assert {row[2] for row in again} == {row[2] for row in plan[:-1]}
 
 
 def test_accounts_say_what_was_consumed_before(tmp_path):
