@@ -122,7 +122,7 @@ def test_shares_are_compared_with_what_was_asked_for(tmp_path):
     by_source = {"a": [numbered([10] * 900)], "b": [numbered([900])]}
     corpus = encoded_corpus(tmp_path / "corpus", by_source)
     mixture = mix_corpus(corpus, tmp_path, weights={"a": 9, "b": 1}, total_tokens=9_000)
-    _, path = pack_mixture(corpus, mixture, tmp_path, sequence_length=10)
+    _, path = pack_mixture(corpus, mixture, tmp_path, sequence_length=10, shuffle_window=0)
     a, b = PackedReader.open(path).manifest.shares
     assert (a.deviation, b.deviation) == (0, 0)
     assert b.farthest is not None
