@@ -39,7 +39,7 @@ _QUANTUM = Decimal("1e-12")
 _SUM_TOLERANCE = Decimal("1e-6")
 
 
-MAX_TEMPERATURE = 1e9
+MAX_TEMPERATURE = 1_000_000_000
 """From here on, shares are equal to the last digit."""
 
 
