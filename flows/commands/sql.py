@@ -66,7 +66,7 @@ def _question(query: str | None, file: Path | None) -> str:
     if query is not None:
         return _readable_text(sys.stdin.read() if query == "-" else query)
     try:
-        return Path(str(file)).read_text("utf-8")
+        return Path(str(file)).read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"sql: {file} cannot be read: {error}") from error
 

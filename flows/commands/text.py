@@ -19,6 +19,7 @@ from tokmill.flows.cli.app import app, examples
 from tokmill.flows.cli.options import StoreOption
 from tokmill.flows.errors import UsageError
 from tokmill.tokenizer.core.errors import SpecialTokenError
+from tokmill.tokenizer.core.lines import BOM
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
@@ -146,17 +147,19 @@ def _documents(texts: list[str] | None, file: Path | None, *, whole: bool) -> It
         return iter([_decoded(f"encode: document {number}", text) for number, text in numbered])
     if whole:
         with _opened(file) as stream:
-            return iter([_decoded("encode: the input", stream.read())])
+            return iter([_decoded("encode: the input", stream.read().removeprefix(BOM))])
     return (line for _, line in _numbered_lines("encode", file))
 
 
 def _numbered_lines(command: str, file: Path | None) -> Iterator[tuple[int, str]]:
-    """Yield lines without line ends, numbered from 1; only a line feed ends a line."""
+    """Yield lines as `tokenizer.core.lines` has them, numbered from 1, as they come in."""
     if file is None and sys.stdin.isatty():
         typer.echo("reading lines from the terminal; Ctrl-D ends", err=True)
     with _opened(file) as stream:
         for number, line in enumerate(stream, start=1):
-            yield number, _decoded(f"{command}: line {number}", line.removesuffix(b"\n"))
+            inside = line.removeprefix(BOM if number == 1 else b"")
+            inside = inside.removesuffix(b"\r\n" if inside.endswith(b"\r\n") else b"\n")
+            yield number, _decoded(f"{command}: line {number}", inside)
 
 
 def _opened(file: Path | None) -> IO[bytes]:

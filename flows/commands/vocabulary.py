@@ -13,6 +13,7 @@ from tokmill.flows.cli.options import JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, pairs, print_json, say, shown, shown_address, table
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted, key_figures
+from tokmill.tokenizer.core.lines import split_lines
 
 if TYPE_CHECKING:
     from tokmill.tasks.core.stage import ArtifactRef, Params, Stage
@@ -169,10 +170,10 @@ def _terms(file: Path | None) -> tuple[str, ...]:
     if file is None:
         return ()
     try:
-        lines = [line.strip() for line in file.read_text("utf-8-sig").splitlines()]
+        lines = split_lines(file.read_bytes())
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"extend: {file} cannot be read as UTF-8: {error}") from error
-    return tuple(dict.fromkeys(line for line in lines if line and not line.startswith("#")))
+    return tuple(dict.fromkeys(line for line in lines if line.strip() and not line.startswith("#")))
 
 
 def _make(

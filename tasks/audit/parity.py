@@ -30,6 +30,7 @@ from tokmill.tasks.core.errors import AuditError
 from tokmill.tasks.formats.text.opening import read_all
 from tokmill.tasks.remote.location import Location
 from tokmill.tokenizer import Tokenizer
+from tokmill.tokenizer.core.lines import split_lines
 
 NUM_DRAWS = 1000
 _PERCENTILES = (2.5, 97.5)
@@ -124,12 +125,11 @@ def read_parallel(files: Mapping[str, Location]) -> dict[str, list[str]]:
 
 def _lines(language: str, path: Location) -> list[str]:
     try:
-        text = read_all(path).decode("utf-8-sig")
+        return split_lines(read_all(path))
     except UnicodeDecodeError as error:
         raise AuditError(
             f"audit.parallel.{language}: {path} is no UTF-8 at byte {error.start}; convert the file"
         ) from error
-    return text.removesuffix("\n").split("\n") if text else []
 
 
 def gini(amounts: NDArray[np.int64]) -> float | None:

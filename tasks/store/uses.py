@@ -187,7 +187,7 @@ def _is_dead(path: Path) -> bool:
 def _listed(path: Path) -> set[Path]:
     """Return what a process uses, by the lines that it wrote."""
     used: set[Path] = set()
-    for line in path.read_text("utf-8", "surrogateescape").splitlines():
+    for line in path.read_bytes().decode("utf-8", "surrogateescape").split("\n")[:-1]:
         (used.add if line[0] == "+" else used.discard)(Path(line[1:]))
     return used
 

@@ -282,7 +282,7 @@ def _buffer(lines: Sequence[str]) -> "tuple[np.ndarray, np.ndarray]":
     return np.frombuffer(b"".join(data), np.uint8), ends
 
 
-SWEEP_CELL = Stage(verb="sweep_cell", task="cell", kind="sweep_cell", version=1, params=CellParams, run=run)
+SWEEP_CELL = Stage(verb="sweep_cell", task="cell", kind="sweep_cell", version=2, params=CellParams, run=run)
 
 
 def cell_among(sizes: Sequence[int]) -> Stage[CellParams]:

@@ -27,6 +27,7 @@ from tokmill.tasks.tracing.absence import why_absent
 from tokmill.tasks.tracing.naming import FoundDocument, find_documents
 from tokmill.tasks.tracing.origins import Origins
 from tokmill.tasks.tracing.pieces import pieces_of
+from tokmill.tokenizer.core.lines import split_lines
 
 _EARLIER_MIXTURES, _EARLIER_PACKINGS = "earlier_mixtures", "earlier_packings"
 _CARDS = """
@@ -63,16 +64,18 @@ class TakenDown:
 def read_names(file: Path) -> list[str]:
     """Read a list of names, one per line; blank lines and lines that begin with # are ignored.
 
+    Blanks at the ends of a line belong to the name, as an id may have some.
+
     Raises:
         TracingError: the file cannot be read as UTF-8, or has no name.
     """
     try:
-        lines = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
+        lines = split_lines(file.read_bytes())
     except (OSError, UnicodeDecodeError) as error:
         raise TracingError(
             f"{file}: cannot be read ({error}); give a UTF-8 file with one document per line"
         ) from error
-    names = [line for line in lines if line and not line.startswith("#")]
+    names = [line for line in lines if line.strip() and not line.startswith("#")]
     if not names:
         raise TracingError(f"{file}: it lists no document; write SOURCE:ID or SOURCE:FILE:ROW, one per line")
     return names

@@ -305,7 +305,7 @@ class TestText:
 
     def test_lines_of_a_file_are_documents_and_stay_lines(self, tokmill, tmp_path):
         text = "one line\n\nanother, with \ttabs \n"
-        (tmp_path / "text.txt").write_text(text)
+        (tmp_path / "text.txt").write_bytes(b"\xef\xbb\xbf" + text.encode().replace(b"\n", b"\r\n"))
         ids = tokmill("encode", "-t", "smoke", "--file", tmp_path / "text.txt")[1]
         (tmp_path / "ids.txt").write_text(ids)
         assert tokmill("decode", "-t", "smoke", "--file", tmp_path / "ids.txt")[1] == text

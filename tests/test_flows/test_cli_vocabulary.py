@@ -23,7 +23,7 @@ def tokmill(capsys, monkeypatch, tmp_path):
     tok.save(tmp_path / "old", format="huggingface")
     (tmp_path / "notes.txt").write_text("An okapi, a zebra; the zebra and the okapi. " * 9, "utf-8")
     (tmp_path / "other.txt").write_text("the quick brown fox", "utf-8")
-    (tmp_path / "terms.txt").write_text("# animals\nzebra\n\nzebra\nthe\n", "utf-8")
+    (tmp_path / "terms.txt").write_text("\ufeff# animals\r\nzebra\r\n\nzebra\nthe\n", "utf-8", newline="")
     monkeypatch.setenv("TOKMILL_STORE", str(tmp_path / "store"))
     monkeypatch.chdir(tmp_path)
 

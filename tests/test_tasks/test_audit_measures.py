@@ -3,6 +3,7 @@ more."""
 
 import itertools
 import math
+from pathlib import Path
 
 import duckdb
 import numpy as np
@@ -13,7 +14,7 @@ from tokmill.tasks.audit.entropy import entropies, shannon_bits
 from tokmill.tasks.audit.gates import Comparison, compare, not_passed, verdict
 from tokmill.tasks.audit.measuring import measure, measure_texts
 from tokmill.tasks.audit.params import AuditParams
-from tokmill.tasks.audit.parity import check_parallel, gini, parity
+from tokmill.tasks.audit.parity import check_parallel, gini, parity, read_parallel
 from tokmill.tasks.audit.sources import ALL, log_spaced, source_tables
 from tokmill.tasks.core.errors import AuditError
 from tokmill.tasks.formats.text.documents import DocumentBatch
@@ -152,6 +153,13 @@ def test_a_reference_without_tokens_has_no_premiums() -> None:
 def test_texts_that_are_not_parallel_are_refused(num_lines, reference, says) -> None:
     with pytest.raises(AuditError, match=says):
         check_parallel(num_lines, reference)
+
+
+def test_parallel_text_has_the_same_lines_whatever_ends_them(tmp_path: Path) -> None:
+    lines = ["one\u2028line\x85", "\x1cand another\x0b"]
+    for end in ("\n", "\r\n"):
+        (tmp_path / "text").write_bytes(("\ufeff" + "".join(line + end for line in lines)).encode())
+        assert read_parallel({"eng": tmp_path / "text"}) == {"eng": lines}
 
 
 def test_gini_by_hand() -> None:

@@ -365,9 +365,9 @@ def drawn_tokens(origins):
 
 
 class TestLists:
-    def test_blank_lines_and_comments_are_no_names(self, tmp_path):
-        (tmp_path / "list.txt").write_text("\ufeffweb:a b\n\n# why\n  web:c:1  \r\n", "utf-8")
-        assert read_names(tmp_path / "list.txt") == ["web:a b", "web:c:1"]
+    def test_a_line_is_a_name_as_it_is_but_for_blank_lines_and_comments(self, tmp_path):
+        (tmp_path / "list.txt").write_bytes("\ufeffweb:a\u2028b\n\n# why\n \nweb:12 \r\n".encode())
+        assert read_names(tmp_path / "list.txt") == ["web:a\u2028b", "web:12 "]
 
     @pytest.mark.parametrize("data", [b"", b"# nothing\n", b"caf\xe9\n"])
     def test_what_is_no_list(self, tmp_path, data):

@@ -115,6 +115,22 @@ def test_vocabularies_that_cannot_be_right(content: bytes, what: str, tmp_path: 
         tokenizer.load(file)
 
 
+@pytest.mark.parametrize("name", ["bert", "gpt2", "tiktoken", "rwkv"])
+def test_files_of_lines_are_the_same_with_other_line_ends_and_a_byte_order_mark(
+    name: str, tmp_path: Path
+) -> None:
+    families = {"bert": "wordpiece", "rwkv": "longest_match"}
+    how = {"vocab_size": 270, "allow_smaller": True}
+    how |= {"split_pattern": "bert", "normalizer": CASED} if name == "bert" else {}
+    texts = ["caf\u2028e caf\x85e \u2028\x85\u2028\x85"]
+    tok = tokenizer.train(texts, family=families.get(name, "byte_bpe"), **how)  # type: ignore[arg-type]
+    tok.save(tmp_path, name)
+    for file in [*tmp_path.glob("*.txt"), *tmp_path.glob("*.tiktoken")]:
+        file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
+
+    assert tokenizer.load(tmp_path).vocab == tok.vocab
+
+
 def test_a_file_of_two_gigabytes_is_not_read(tmp_path: Path) -> None:
     file = tmp_path / "vocab.txt"
     with file.open("wb") as opened:

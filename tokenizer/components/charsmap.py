@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tokmill.tokenizer.components.double_array import build
 from tokmill.tokenizer.core.errors import FormatError, TokenizerError
+from tokmill.tokenizer.core.lines import split_lines
 
 MAX_SOURCE_CHARS = 64
 _MAX_NESTED = 32  # rules that begin with one another, as sentencepiece has it
@@ -72,7 +73,7 @@ def read_rules(path: Path) -> dict[str, str]:
     """
     rules = dict[str, str]()
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = split_lines(path.read_bytes())
     except (OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{path}: no readable table of rules: {error}") from error
     for number, line in enumerate(lines, start=1):

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.lines import BOM
 
 _HEAD_BYTES = 512
 
@@ -60,7 +61,7 @@ def refuse_file(path: Path) -> None:
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first bytes of a file; none of what is no regular file.
+    """Return the first bytes of a file, without a byte order mark; none of what is no regular file.
 
     Raises:
         FormatError: it cannot be read.
@@ -69,7 +70,7 @@ def head_of(path: Path) -> bytes:
         return b""
     try:
         with path.open("rb") as file:
-            return file.read(_HEAD_BYTES)
+            return file.read(_HEAD_BYTES).removeprefix(BOM)
     except OSError as error:
         raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
 

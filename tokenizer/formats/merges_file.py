@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.lines import split_lines
 from tokmill.tokenizer.formats.files import read_file, write_file
 
 HEADER = "#version: 0.2"
@@ -16,7 +18,9 @@ def write_merges(path: Path, pairs: Sequence[tuple[str, str]]) -> Path:
 
 
 def read_merges(
-    path: Path, check: Callable[[str, str], object] | None = None, errors: str = "replace"
+    path: Path,
+    check: Callable[[str, str], object] | None = None,
+    errors: Literal["strict", "replace"] = "replace",
 ) -> list[tuple[str, str]]:
     """Read merges; a first line that begins with `#version` is left out.
 
@@ -30,11 +34,10 @@ def read_merges(
         UnicodeDecodeError: the file is not UTF-8, and `errors` is "strict".
     """
     pairs = []
-    lines = read_file(path).decode("utf-8", errors).split("\n")
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(split_lines(read_file(path), errors), 1):
         if not line or (number == 1 and line.startswith("#version")):
             continue
-        left, space, right = line.rstrip("\r").partition(" ")
+        left, space, right = line.partition(" ")
         if not (left and space and right) or " " in right:
             raise FormatError(
                 f"{path}: line {number}: {line!r:.200} must be two tokens with one space between them"

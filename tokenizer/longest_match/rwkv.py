@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.lines import split_lines
 from tokmill.tokenizer.core.malformed import refuse_malformed
 from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
 from tokmill.tokenizer.formats import sidecar
@@ -64,14 +65,14 @@ def read(path: Path, usage: Usage) -> Definition:
 
 def _tokens(path: Path) -> dict[int, bytes]:
     try:
-        lines = read_file(path).decode().split("\n")
+        lines = split_lines(read_file(path))
     except UnicodeDecodeError as error:
         raise FormatError(f"{path}: is not UTF-8 at byte {error.start}; is it the right file?") from error
     tokens: dict[int, bytes] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        token, text = _read_line(line.removesuffix("\r"), f"{path}: line {number}")
+        token, text = _read_line(line, f"{path}: line {number}")
         if token in tokens or token >= MAX_IDS:
             raise FormatError(
                 f"{path}: line {number}: id {token} must be from 0 to {MAX_IDS - 1}, and stand there once"

@@ -19,6 +19,7 @@ from tokmill.tokenizer.byte_bpe.model import define, model_of
 from tokmill.tokenizer.byte_bpe.tables import merges_from_ranks
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.lines import split_lines
 from tokmill.tokenizer.core.malformed import refuse_malformed
 from tokmill.tokenizer.core.vocabulary import MAX_IDS
 from tokmill.tokenizer.formats import sidecar
@@ -129,13 +130,13 @@ def definition_of(
 
 def _read_ranks(path: Path) -> dict[int, bytes]:
     ranks: dict[int, bytes] = {}
-    for number, line in enumerate(read_file(path).splitlines(), 1):
+    for number, line in enumerate(split_lines(read_file(path), "replace"), 1):
         if not line:
             continue
         try:
-            token, rank = line.split()
+            encoded, rank = line.split()
             # Whisper's multilingual file ends in "= 50256": an id whose token is empty, which no text has
-            text, i = b"" if token == b"=" else binascii.a2b_base64(token, strict_mode=True), int(rank)
+            text, i = b"" if encoded == "=" else binascii.a2b_base64(encoded, strict_mode=True), int(rank)
         except (ValueError, binascii.Error) as error:
             raise FormatError(
                 f"{path}: line {number}: {line[:60]!r} must be base64, a space and a rank"

@@ -19,6 +19,7 @@ from tokmill.tokenizer.components.normalizers import Normalizer, steps_of
 from tokmill.tokenizer.components.post_processors import Part, Template
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.lines import split_lines
 from tokmill.tokenizer.core.malformed import refuse_malformed
 from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
 from tokmill.tokenizer.formats import transformers
@@ -104,7 +105,7 @@ def read(path: Path, usage: Usage) -> Definition:
     if usage != Usage(normalizer=usage.normalizer):
         raise FormatError(f"{path}: a vocab.txt is read as BERT's; pass nothing but normalizer")
     with refuse_malformed(str(path)):
-        tokens = [line.removesuffix("\r") for line in read_file(path).decode().removesuffix("\n").split("\n")]
+        tokens = split_lines(read_file(path))
         _check(tokens, path)
         config = path.with_name(_CONFIG)
         definition = _definition(tokens, read_json(config) if config.exists() else {})
