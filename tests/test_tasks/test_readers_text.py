@@ -1,16 +1,18 @@
 """Whole files, lines and delimited documents: golden cases by hand, and Python itself as the oracle."""
 
+import re
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.test_tasks.reading import read
-from tokmill.tasks.formats.text.delimited import Span, regrouped, separators
+from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.formats.text.delimited import Separator, Span, regrouped, separators
 
 LINES = {
     b"": [],
@@ -53,7 +55,12 @@ def test_lines(tmp_path: Path, content: bytes) -> None:
     [
         (b"one<|end|>two", "<|end|>", [b"one", b"two"]),
         (b"one<|end|>two<|end|>", "<|end|>", [b"one", b"two"]),
-        (b"one<|end|>\ntwo<|end|>\n", "<|end|>", [b"one", b"\ntwo", b"\n"]),
+        (b"one<|end|>\ntwo<|end|>\n", "<|end|>", [b"one", b"\ntwo"]),
+        (b"one\n<|end|>\n\ntwo\n<|end|>\r\n<|end|>\n", "<|end|>", [b"one\n", b"\ntwo\n", b""]),
+        (b"one\r\n\r\ntwo\r\nthree\n\nfour\r\n\r\n", "\n\n", [b"one", b"two\r\nthree", b"four"]),
+        (b"one\n\ntwo\n\n\n", "\n\n", [b"one", b"two", b"\n"]),
+        (b"one\r\n---\r\ntwo\n---\n", "\n---\n", [b"one", b"two"]),
+        (b"one\n---\ntwo\n---\n", "\n---", [b"one", b"two"]),
         (b"<|end|><|end|>x", "<|end|>", [b"", b"", b"x"]),
         (b"nothing in it", "<|end|>", [b"nothing in it"]),
         (b"", "<|end|>", []),
@@ -87,6 +94,30 @@ def test_a_whole_file_is_one_document_byte_for_byte(
     path.write_bytes(content)
 
     assert read(path).documents == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "setting"),
+    [
+        (b"one\rtwo\r", {"format": "lines"}, "lines end with a carriage return alone; .*'text'"),
+        (
+            b"one\r\rtwo",
+            {"format": "delimited", "delimiter": "\n\n"},
+            "lines end with a carriage return alone",
+        ),
+        ("one".encode("utf-16-le"), {}, "set encoding = 'utf-16-le'"),
+        ("one two".encode("utf-16-be"), {"format": "lines"}, "set encoding = 'utf-16-be'"),
+        ("one".encode("utf-16"), {}, "set encoding = 'utf-16'"),
+        (b"one", {"encoding": "utf-16"}, "cannot be read as utf-16: .*; set its encoding, e.g. 'utf-16-le'"),
+    ],
+)
+def test_text_that_would_be_read_wrongly_is_refused(
+    tmp_path: Path, content: bytes, options: dict[str, str], setting: str
+) -> None:
+    (tmp_path / "a.txt").write_bytes(content)
+
+    with pytest.raises(SourceError, match=rf"a\.txt: .*{setting}"):
+        read(tmp_path / "a.txt", **options)
 
 
 def test_bad_lines_leave_their_row_numbers(tmp_path: Path) -> None:
@@ -133,7 +164,7 @@ def test_records_of_any_length_under_any_limit(
 
     position = 0
     found = []
-    for group in regrouped(_blocks(content, cuts), separator, limit):
+    for group in regrouped(_blocks(content, cuts), Separator(separator), limit):
         for start, stop, bounds in zip(group.starts, group.stops, group.bounds.tolist(), strict=True):
             found.append(bytes(group.block[start:stop]))
             if stop - start <= limit:
@@ -158,7 +189,7 @@ def test_records_do_not_depend_on_blocks(parts: list[bytes], separator: bytes, c
     expected = expected if expected[-1] else expected[:-1]  # a separator ends a record
 
     found, positions = [], []
-    for group in regrouped(_blocks(content, cuts), separator, len(content)):
+    for group in regrouped(_blocks(content, cuts), Separator(separator), len(content)):
         spans = zip(group.starts.tolist(), group.stops.tolist(), strict=True)
         found += [group.block[start:stop] for start, stop in spans]
         positions += group.bounds.tolist()
@@ -185,8 +216,30 @@ def test_separators_are_where_find_finds_them(block: bytes, separator: bytes) ->
 def test_lines_joined_again_are_the_file(scratch: Path, text: str) -> None:
     path = scratch / "a.txt"
     path.write_bytes(text.encode())
+    assume("\n" in text or "\r" not in text.rstrip("\r"))
     lines = text.split("\n")
     ended, last = lines[:-1], lines[-1:]
     expected = [line.removesuffix("\r") for line in ended] + [line for line in last if line]
 
     assert read(path, format="lines").texts == [line.encode() for line in expected]
+
+
+@given(
+    st.lists(st.sampled_from(["a", "b\r\nc", "d\ne", "f\r"]), min_size=1, max_size=6),
+    st.lists(st.booleans(), min_size=6, max_size=6),
+    st.lists(st.integers(0, 60), max_size=8),
+)
+def test_a_line_end_in_a_delimiter_is_either_of_the_two(
+    texts: list[str], returns: list[bool], cuts: list[int]
+) -> None:
+    ends = ["\r\n--\r\n" if is_return else "\n--\n" for is_return in returns]
+    content = "".join(text + end for text, end in zip(texts, ends, strict=False)).encode()
+    separator = Separator(b"\n--\n", any_line_end=True)
+
+    groups = regrouped(_blocks(content, cuts), separator, len(content))
+    found = [
+        bytes(group.block[a:b]) for group in groups for a, b in zip(group.starts, group.stops, strict=True)
+    ]
+
+    expected = re.split(r"\r?\n--\r?\n", content.decode())[:-1]
+    assert found == [text.encode() for text in expected]

@@ -13,6 +13,7 @@ import codecs
 import re
 from collections.abc import Iterator
 
+from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.core.faults import is_of_machine, unreadable
 from tokmill.tasks.formats.text.codecs import FRAMES, Frame, errors_of
 from tokmill.tasks.formats.text.opening import Readable, opened
@@ -113,7 +114,7 @@ def blocks(
     detected unless it is known.
 
     Raises:
-        SourceError: the file cannot be opened, or an object changes while it is read.
+        SourceError: the file cannot be opened or has another encoding, or an object changes while it is read.
         MachineError: the disk, the network share or the object storage fails.
         MemoryError: the codec runs out of memory.
         BrokenArchiveError: a compressed file is damaged; everything before the damage was yielded.
@@ -129,6 +130,11 @@ def blocks(
                 inside = _plain(file) if codec is None else _sound(decompressed(file, codec), sound_bytes)
                 stream = _after(inside if encoding == UTF_8 else _recoded(inside, encoding), start)
             yield from _gathered(_until(stream, None if end is None else end - start))
+    except UnicodeError as error:
+        raise SourceError(
+            f"{path}: cannot be read as {encoding}: {error}; set its encoding, e.g. 'utf-16-le' "
+            "or 'utf-16-be' if it has no byte order mark"
+        ) from error
     except OSError as error:
         raise unreadable(path, error) from error
 

@@ -1,28 +1,36 @@
 r"""Plain text: a file that is one document, documents on lines, or between delimiters; and rows in general.
 
 Bytes are not changed: newlines are not translated and white space is not trimmed. A line's document is the
-line without its ending, `\n` or `\r\n`; a `\r` alone does not end a line. An empty line is a document of 0
-bytes, and so is the text between two adjacent delimiters. An empty file, or one with nothing but a byte order
-mark, has no documents.
+line without its ending, `\n` or `\r\n`; a `\r` alone does not end a line, and a file with no other line ends
+is refused. An empty line is a document of 0 bytes, and so is the text between two adjacent delimiters. An
+empty file, or one with nothing but a byte order mark, has no documents.
+
+A line end in a delimiter is either of the two. A delimiter on a line of its own takes that line's end with
+it, and a line end alone after the last delimiter is not a document.
 
 The file is read in blocks. Separators are found from left to right and do not overlap. A separator ends a
 row, so a separator at the end of the file does not begin another row; bytes after the last separator are a
 row. A row longer than a limit is truncated to one byte more than the limit.
 """
 
+import codecs
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.compression import DETECTED, blocks
 from tokmill.tasks.formats.text.documents import Bytes, FileBatch, Ints, offsets_of
-from tokmill.tasks.formats.text.sources import ReadOptions
+from tokmill.tasks.formats.text.sources import UTF_8, ReadOptions
 from tokmill.tasks.remote.location import Location
+from tokmill.tokenizer.core.lines import BOM
 
-_BOM = b"\xef\xbb\xbf"
-_CARRIAGE_RETURN = 13
+_CARRIAGE_RETURN, _NEWLINE = b"\r\n"
+# Bytes at the beginning of a file by which UTF-16 is recognized.
+_LOOKED_AT = 4096
 
 
 class Span(NamedTuple):
@@ -48,6 +56,47 @@ class Span(NamedTuple):
     def whole_file(self) -> "Span":
         """The span of all of the file."""
         return Span(sound_bytes=self.sound_bytes, codec=self.codec)
+
+
+class Separator:
+    r"""What ends a row.
+
+    Attributes:
+        longest: the most bytes that it has.
+    """
+
+    def __init__(self, text: bytes, *, any_line_end: bool = False) -> None:
+        r"""`any_line_end` says whether each `\n` of it may be a `\r\n`."""
+        self._text = text
+        ends = text.count(b"\n") if any_line_end else 0
+        self.longest = len(text) + ends
+        self._pattern = re.compile(re.escape(text).replace(b"\\\n", b"\r?\n")) if ends else None
+
+    def end(self, block: bytes | bytearray, start: int = 0) -> int:
+        """Return the end of the first one that begins at `start` or later; -1 if there is none."""
+        if self._pattern is not None and block.find(b"\r", start) >= 0:
+            match = self._pattern.search(block, start)
+            return -1 if match is None else match.end()
+        found = block.find(self._text, start)
+        return found if found < 0 else found + len(self._text)
+
+    def last_end(self, block: bytearray) -> int:
+        """Return the end of the last one that `spans` finds in a block, which has at least one."""
+        overlaps = any(self._text.startswith(self._text[index:]) for index in range(1, len(self._text)))
+        if overlaps or self._pattern is not None:
+            return int(self.spans(block)[1][-1])
+        return block.rfind(self._text) + len(self._text)
+
+    def spans(self, block: bytes | bytearray) -> tuple[Ints, Ints]:
+        """Return the starts and the ends of all, from left to right, without overlaps."""
+        if self._pattern is not None and b"\r" in block:
+            found = np.array([match.span() for match in self._pattern.finditer(block)], dtype=np.int64)
+            return found.reshape(-1, 2)[:, 0], found.reshape(-1, 2)[:, 1]
+        starts = separators(block, self._text)
+        return starts, starts + len(self._text)
+
+
+NEWLINE = Separator(b"\n")
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,12 +127,31 @@ def content(path: Location, span: Span, encoding: str) -> Iterator[tuple[bytes, 
     """Yield the span's blocks with their positions, without a byte order mark at the start of the file."""
     position = span.start
     for block in blocks(path, span.start, span.end, encoding, span.sound_bytes, span.codec):
-        marked = position == 0 and block.startswith(_BOM)
-        yield (block[len(_BOM) :], len(_BOM)) if marked else (block, position)
+        if position == 0 and encoding == UTF_8:
+            _refuse_utf16(path, block)
+        marked = position == 0 and block.startswith(BOM)
+        yield (block[len(BOM) :], len(BOM)) if marked else (block, position)
         position += len(block)
 
 
-def row_blocks(path: Location, span: Span, separator: bytes, limit: int, encoding: str) -> Iterator[RowBlock]:
+def _refuse_utf16(path: Location, block: bytes) -> None:
+    """Reject UTF-16 that is to be read as UTF-8: by its byte order mark, or by every second byte being 0.
+
+    Raises:
+        SourceError: the file begins like that.
+    """
+    even, odd = (block[start:_LOOKED_AT:2] for start in (0, 1))
+    name = "utf-16" if block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ""
+    for encoding, zeros, others in (("utf-16-le", odd, even), ("utf-16-be", even, odd)):
+        if 2 * zeros.count(0) > len(zeros) > 1 and others.count(0) * 8 < len(others):
+            name = name or encoding
+    if name:
+        raise SourceError(f"{path}: looks like UTF-16, not UTF-8; set encoding = {name!r}")
+
+
+def row_blocks(
+    path: Location, span: Span, separator: Separator, limit: int, encoding: str
+) -> Iterator[RowBlock]:
     """Yield the rows of the span, about a block at a time; `limit` as for `whole`.
 
     If a compressed file is damaged, the row with the damage is lost.
@@ -93,21 +161,20 @@ def row_blocks(path: Location, span: Span, separator: bytes, limit: int, encodin
 
 def lines(path: Location, span: Span, limit: int, encoding: str) -> Iterator[tuple[bytearray, int]]:
     """Yield the span's lines, about a block at a time, with each block's position; see `whole`."""
-    return whole(content(path, span, encoding), b"\n", limit)
+    return whole(content(path, span, encoding), NEWLINE, limit)
 
 
-def regrouped(stream: Iterator[tuple[bytes, int]], separator: bytes, limit: int) -> Iterator[RowBlock]:
+def regrouped(stream: Iterator[tuple[bytes, int]], separator: Separator, limit: int) -> Iterator[RowBlock]:
     """Yield the rows of consecutive blocks with their positions; blocks may end anywhere."""
     for block, position in whole(stream, separator, limit):
-        stops = separators(block, separator)
-        ends = stops + len(separator)
+        stops, ends = separator.spans(block)
         if not len(ends) or ends[-1] < len(block):  # the last row of the file may lack its separator
             stops, ends = np.append(stops, len(block)), np.append(ends, len(block))
         yield RowBlock(block, np.concatenate(([0], ends[:-1])), stops, ends, position)
 
 
 def whole(
-    stream: Iterator[tuple[bytes, int]], separator: bytes, limit: int
+    stream: Iterator[tuple[bytes, int]], separator: Separator, limit: int
 ) -> Iterator[tuple[bytearray, int]]:
     """Rearrange consecutive blocks so that each ends with a separator; only the last may lack it.
 
@@ -126,14 +193,14 @@ def whole(
             growing, rest = bytearray(), None
             block, position = block[after:], position + after  # noqa: PLW2901
         start = start if growing else position
-        searched = max(0, len(growing) - len(separator) + 1)
+        searched = max(0, len(growing) - separator.longest + 1)
         growing += block
-        if growing.find(separator, searched) < 0:
-            if len(growing) >= limit + len(separator):
-                rest = _Rest(separator, bytes(growing[1 - len(separator) :]))
+        if separator.end(growing, searched) < 0:
+            if len(growing) >= limit + separator.longest:
+                rest = _Rest(separator, bytes(growing[1 - separator.longest :]))
                 del growing[limit + 1 :]
             continue
-        end = _last_end(growing, separator)
+        end = separator.last_end(growing)
         finished, growing = [growing], growing[end:]
         del finished[0][end:], block
         yield finished.pop(), start
@@ -145,25 +212,18 @@ def whole(
 class _Rest:
     """Finds the end of a row that is too long, and skips the rest of it."""
 
-    def __init__(self, separator: bytes, before: bytes) -> None:
+    def __init__(self, separator: Separator, before: bytes) -> None:
         self._separator = separator
-        self._seen = before if len(separator) > 1 else b""
+        self._seen = before if separator.longest > 1 else b""
 
     def end(self, block: bytes) -> int | None:
         """Return the row's end in the next block; None if the row continues after that block."""
         joined = self._seen + block
-        found = joined.find(self._separator)
-        if found >= 0:
-            return found + len(self._separator) - len(self._seen)
-        self._seen = joined[1 - len(self._separator) :] if len(self._separator) > 1 else b""
+        end = self._separator.end(joined)
+        if end >= 0:
+            return end - len(self._seen)
+        self._seen = joined[1 - self._separator.longest :] if self._separator.longest > 1 else b""
         return None
-
-
-def _last_end(block: bytearray, separator: bytes) -> int:
-    """Return the end of the last separator that `separators` finds in the block, which has at least one."""
-    overlaps = any(separator.startswith(separator[index:]) for index in range(1, len(separator)))
-    last = int(separators(block, separator)[-1]) if overlaps else block.rfind(separator)
-    return last + len(separator)
 
 
 def separators(block: bytes | bytearray, separator: bytes) -> Ints:
@@ -205,7 +265,9 @@ def read_text(path: Location, span: Span, options: ReadOptions) -> Iterator[File
 def read_lines(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield each line as a document."""
     row = span.first_row
-    for found in row_blocks(path, span, b"\n", options.max_document_bytes, options.encoding):
+    for found in row_blocks(path, span, NEWLINE, options.max_document_bytes, options.encoding):
+        if row == 0:
+            _refuse_returns(path, found)
         buffer = np.frombuffer(found.block, dtype=np.uint8)
         # A last line without newline keeps a carriage return: only "\r\n" is a line ending.
         ended = (found.stops > found.starts) & (found.ends > found.stops)
@@ -218,12 +280,59 @@ def read_lines(path: Location, span: Span, options: ReadOptions) -> Iterator[Fil
 
 def read_delimited(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield the texts between delimiters; a delimiter at the end does not begin another document."""
-    separator = (options.delimiter or "").encode("utf-8")
-    row = span.first_row
+    delimiter = (options.delimiter or "").encode("utf-8")
+    separator = Separator(delimiter, any_line_end=True)
+    row, is_own_line = span.first_row, False
     for found in row_blocks(path, span, separator, options.max_document_bytes, options.encoding):
-        lengths = found.stops - found.starts
-        yield _file_batch(found, found.block.replace(separator, b""), lengths, row)
+        if row == 0 and b"\n" in delimiter:
+            _refuse_returns(path, found)
+        inside, is_own_line = _without_line_ends(found, delimiter, is_own_line=is_own_line, first_row=row)
+        lengths = inside.stops - inside.starts
+        if int(lengths.sum()) + len(delimiter) * len(lengths) == len(found.block):
+            text = found.block.replace(delimiter, b"")
+        else:
+            bounds = zip(inside.starts.tolist(), inside.stops.tolist(), strict=True)
+            text = bytearray().join(found.block[start:stop] for start, stop in bounds)
+        yield _file_batch(inside, text, lengths, row)
         row += len(lengths)
+
+
+def _without_line_ends(
+    found: RowBlock, delimiter: bytes, *, is_own_line: bool, first_row: int
+) -> tuple[RowBlock, bool]:
+    """Return rows without the ends of lines of delimiters alone, and whether such a line follows them.
+
+    Args:
+        found: the rows.
+        delimiter: what ends them.
+        is_own_line: whether there is such a line before the first row.
+        first_row: number of the first row.
+    """
+    if delimiter.endswith(b"\n"):
+        return found, False
+    starts, stops, ends = found.starts, found.stops, found.ends
+    padded = np.append(np.frombuffer(found.block, dtype=np.uint8), np.zeros(2, dtype=np.uint8))
+    own = (ends > stops) & ((stops == starts) | (padded[stops - 1] == _NEWLINE) | delimiter.startswith(b"\n"))
+    follows = np.append(is_own_line, own[:-1])
+    returns = (padded[starts] == _CARRIAGE_RETURN) & (padded[starts + 1] == _NEWLINE)
+    skipped = np.where(follows & (padded[starts] == _NEWLINE), 1, np.where(follows & returns, 2, 0))
+    starts = np.minimum(starts + skipped, stops)
+    is_rest = first_row + len(starts) > 1 and ends[-1] == stops[-1]
+    kept = len(starts) - (is_rest and bytes(found.block[starts[-1] : stops[-1]]) in (b"", b"\n", b"\r\n"))
+    return RowBlock(found.block, starts[:kept], stops[:kept], ends[:kept], found.position), bool(own[-1])
+
+
+def _refuse_returns(path: Location, found: RowBlock) -> None:
+    r"""Reject a file whose lines end with `\r`: `found`, which begins it, has no other line ends.
+
+    Raises:
+        SourceError: it is.
+    """
+    if b"\n" not in found.block and b"\r" in found.block.rstrip(b"\r"):
+        raise SourceError(
+            f"{path}: its lines end with a carriage return alone; replace each by a newline, or set format = "
+            "'text' to read it as one document"
+        )
 
 
 def _file_batch(found: RowBlock, text: bytearray, lengths: Ints, row: int) -> FileBatch:
