@@ -218,6 +218,17 @@ def test_any_line_is_read_as_a_full_parser_reads_it(scratch: Path, lines: list[b
     assert [row for row, _ in found.bad] == bad
 
 
+def test_ids_of_more_than_64_bits_keep_their_digits(tmp_path: Path) -> None:
+    numbers = ["18446744073709551617", "18446744073709551618", "-9" + "0" * 30]
+    objects = [f'{{"text": "a", "id": {number}}}' for number in numbers]
+    odd = [f'{{"text": "\\u0061", "id": {number}}}' for number in numbers]
+    (tmp_path / "a.jsonl").write_text("\n".join(objects + odd))
+    (tmp_path / "a.json").write_text(f"[{','.join(objects)}]")
+
+    assert read(tmp_path / "a.jsonl", id_column="id").ids == numbers * 2
+    assert read(tmp_path / "a.json", id_column="id").ids == numbers
+
+
 def test_the_id_may_be_the_text(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"text": "a"}\n{"text": "b\\n"}\n')

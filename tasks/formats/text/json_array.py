@@ -16,7 +16,7 @@ from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.compression import BLOCK_BYTES, BrokenArchiveError
 from tokmill.tasks.formats.text.delimited import Span, content
 from tokmill.tasks.formats.text.documents import FileBatch, empty_file_batch, file_batch
-from tokmill.tasks.formats.text.jsonl import as_id, parsed
+from tokmill.tasks.formats.text.jsonl import id_of, parsed
 from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, too_long
 from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tasks.remote.location import Location
@@ -80,7 +80,7 @@ def _file_batch(held: list[tuple[int, bytes]], options: ReadOptions) -> FileBatc
         else:
             kept.append(row)
             texts.append(value[options.text_column].encode())
-            ids.append(None if options.id_column is None else as_id(value.get(options.id_column)))
+            ids.append(None if options.id_column is None else id_of(value, options.id_column, element))
     found = None if options.id_column is None else pa.array(ids, pa.large_string())
     return file_batch(texts, np.array(kept, dtype=np.int64), ids=found, bad=tuple(bad))
 

@@ -4,8 +4,8 @@ A kernel reads whole blocks of lines (`tasks.kernels.json_lines`). Lines that it
 unusual or bad, are parsed by orjson one by one, and those that orjson rejects by Python's parser: only the
 text must be valid UTF-8 without lone surrogates, and other members may hold any number, NaN or Infinity. The
 row of a document is the number of its line, from 0. Lines of white space are not documents. An id that is not
-a string is written as JSON; it is null if it is missing, null, or nested more than 254 deep. If a key occurs
-twice, the last one counts.
+a string is written as JSON, whole numbers with all their digits; it is null if it is missing, null, or nested
+more than 254 deep. If a key occurs twice, the last one counts.
 """
 
 import json
@@ -128,7 +128,7 @@ class _BlockReader:
         documents.id_ends[document + 1] = documents.id_ends[document]
         documents.progress[NUM_DOCUMENTS], documents.progress[NUM_BYTES] = document + 1, after
         if self._id_column is not None:
-            self._ids[document] = as_id(value.get(self._id_column))
+            self._ids[document] = id_of(value, self._id_column, bytes(self._block[start:end]))
 
     def batch(self, position: int) -> FileBatch:
         """Return the documents read; `position` is that of the block in the file's content."""
@@ -151,11 +151,16 @@ class _BlockReader:
         values = [
             as_id(orjson.loads(self._block[start:end])) if end else None for start, end in spans.tolist()
         ]
+        for document in np.flatnonzero(spans[:, 1] - spans[:, 0] >= _MANY_DIGITS).tolist():
+            written = b'{"":%b}' % bytes(self._data[slice(*spans[document])])
+            values[document] = id_of(orjson.loads(written), "", written)
         for document, value in self._ids.items():
             values[document] = value
         return pa.array(values, pa.large_string())
 
 
+# Whole numbers of this size, and with so many digits, may have more than 64 bits.
+_BEYOND_64_BITS, _MANY_DIGITS = 2.0**63, 19
 _NOTHING: Bytes = np.empty(0, dtype=np.uint8)
 
 
@@ -186,6 +191,14 @@ def _strings(text: Bytes, ends: Ints, present: NDArray[np.bool_]) -> ArrowArray:
     valid = np.packbits(present, bitorder="little")
     buffers = (pa.py_buffer(ends), pa.py_buffer(text), pa.py_buffer(valid))
     return pa.LargeStringArray.from_buffers(len(present), *buffers)
+
+
+def id_of(value: dict[str, Any], column: str, line: bytes) -> str | None:
+    """Return the id of the object on a line, with all digits: orjson rounds whole numbers of over 64 bits."""
+    found = value.get(column)
+    if isinstance(found, float) and abs(found) >= _BEYOND_64_BITS:
+        found = json.loads(line.decode("utf-8", "surrogateescape"), parse_int=str)[column]
+    return as_id(found)
 
 
 def parsed(line: bytes, row: int, column: str) -> dict[str, Any] | BadDocument:
