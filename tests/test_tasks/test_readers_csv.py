@@ -91,6 +91,90 @@ def test_files_without_a_row(tmp_path: Path, content: bytes) -> None:
     assert read(path).documents == []
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "texts"),
+    [
+        ("a.csv", 'id;text\n1;a, b\n2;"c; ""d"""\n', ["a, b", 'c; "d"']),
+        ("a.csv", "\ufeffsep=|\r\nid|text\r\n1|a, b\r\n", ["a, b"]),
+        ("a.csv", 'id,text\r1,"a\nb"\r2,c\r', ["a\nb", "c"]),
+        ("a.csv", 'id,text\n1,a\rb\n2,"c\rd"\r\n', ["a\rb", "c\rd"]),
+        ("a.csv", r'id,text|1,"say \"hi, you\" \\ \n"|2,b|', [r'say "hi, you" \ \n', "b"]),
+        ("a.tsv", 'id\ttext\n1\t"Hi," she said\n2\t"a"\n', ['"Hi," she said', '"a"']),
+        ("a.tsv", 'id\ttext\n1\t"a ""b"" c"\n2\td\n', ['a "b" c', "d"]),
+        ("a.tsv", 'id\ttext\n"1"\t"a"\n"2"\t"b"\n', ["a", "b"]),
+        ("a.tsv", 'id\ttext\n1\t"a\tb\nc"\n', ["a\tb\nc"]),
+        ("a.tsv", r"id+text+n|1+a\tb\nc\\n+\N|\.|".replace("+", "\t"), ["a\tb\nc\\n"]),
+        ("a.tsv", "id\ttext\n1\ta\\\nb\n2\tc\\\td\n", ["a\nb", "c\td"]),
+    ],
+)
+def test_the_beginning_of_a_file_shows_how_it_is_written(
+    tmp_path: Path, name: str, content: str, texts: list[str]
+) -> None:
+    lines = content if "\n" in content or "\r" in content else content.replace("|", "\n")
+    (tmp_path / name).write_bytes(lines.encode())
+
+    assert read(tmp_path / name).texts == [text.encode() for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "setting"),
+    [
+        ("a.tsv", 'id\ttext\n1\t"a"\n2\tb\n', "quoting = 'none' if it does, else quoting = 'double'"),
+        ("a.tsv", "id\ttext\n1\tC:\\new\n", "quoting = 'none' if it does, else quoting = 'escapes'"),
+        ("a.tsv", "id\ttext\n" + "1\ta\n" * 40_000 + '2\t"b"\n', "quoting = 'none' if they do"),
+        ("a.csv", "one,a document\ntwo,another\n", r"\(one, a document\); .* or columns if it has no header"),
+    ],
+)
+def test_what_the_beginning_does_not_show_must_be_set(
+    tmp_path: Path, name: str, content: str, setting: str
+) -> None:
+    (tmp_path / name).write_text(content)
+
+    with pytest.raises(SourceError, match=rf"{name}: .*{setting}"):
+        read(tmp_path / name)
+
+
+def test_settings_say_how_a_file_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(b'1|"a"\\n|x\n2|\\N|y\n')
+
+    columns = ("id", "text", "z")
+    assert read(path, columns=columns, quoting="none").texts == [b'"a"\\n', b"\\N"]
+    escaped = read(path, columns=columns, quoting="escapes")
+    assert (escaped.texts, escaped.bad) == ([b'"a"\n'], [(1, "null_text")])
+    with pytest.raises(ValueError, match=r"columns=\['id', 'body'\] must name 'text', too"):
+        ReadOptions(columns=("id", "body"))
+    with pytest.raises(ValueError, match="quoting='none' is not used by format='lines'"):
+        ReadOptions(format="lines", quoting="none")
+
+
+@pytest.mark.parametrize(
+    ("rest", "kept"),
+    [
+        ('1,"he said "hi", and\nleft, too"\n2,after\n', ["after"]),
+        ('1,"a"b\n2,a fragment\nc",d\n3,"after, too"\n', ["after, too"]),
+        ('1,"a"b\n' + "2,after\n" * 120 + '3,"c"d\n', ["after"] * 120),
+    ],
+)
+def test_a_broken_field_takes_the_rows_that_may_belong_to_it(
+    tmp_path: Path, rest: str, kept: list[str]
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,text\n" + rest)
+
+    found = read(path)
+
+    assert found.texts == [text.encode() for text in kept]
+    assert found.bad[0] == (0, "broken_csv")
+
+
+def test_after_a_broken_field_of_a_single_column_nothing_is_certain(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('text\n"he said "hi" and\na fragment"\nanother document\n')
+
+    assert read(path).documents == []
+
+
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One folder for all examples of a property."""

@@ -1,34 +1,52 @@
-"""CSV: a header, then one document per row, fields quoted with `"` and quotes doubled (RFC 4180).
+r"""CSV: one document per row, below a header (RFC 4180), or in another dialect (`csv_dialect`).
 
 Rows are numbered from 0 after the header; empty lines are not rows. A row must have as many fields as the
-header. CSV has no null: an empty field is a document of 0 bytes. Rows may span lines, so reading can start
-in the middle of a file only at a known start of a row. Bytes that are not UTF-8 pass through the parser as
-surrogates and are reported afterwards.
+header. Only dialects with escapes have nulls (`\N`): an empty field is a document of 0 bytes. Rows may span
+lines, so reading can start in the middle of a file only at a known start of a row, and it ends at a field
+that is not quoted properly, since what follows may be the rest of that field. Bytes that are not UTF-8 pass
+through the parser as surrogates and are reported afterwards.
 """
 
 import csv
-import sys
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Generator, Iterator
+from itertools import islice
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.compression import BLOCK_BYTES
-from tokmill.tasks.formats.text.delimited import Span, row_blocks
+from tokmill.tasks.formats.text.csv_dialect import (
+    Dialect,
+    Row,
+    default_delimiter,
+    dialect_of,
+    drafted,
+    is_ambiguous,
+    proper_row,
+    protected,
+    restored,
+    rows_of,
+    start_of,
+)
+from tokmill.tasks.formats.text.delimited import RowBlock, Separator, Span, row_blocks
 from tokmill.tasks.formats.text.documents import FileBatch, file_batch
 from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, invalid_utf8
-from tokmill.tasks.formats.text.sources import ReadOptions, check_column, format_by_name, inner_suffix
+from tokmill.tasks.formats.text.sources import ReadOptions, check_column
 from tokmill.tasks.remote.location import Location
+
+# After a broken row, so many proper ones are taken as such.
+_CERTAIN_ROWS = 100
+_NOT_READ = "what comes after it was not read"
 
 
 class _Row(NamedTuple):
     start: int
     end: int
-    fields: list[str]
-    error: str = ""
-    is_long: bool = False
+    fields: Row
+    reason: str = ""
+    detail: str = ""
 
 
 class _Columns(NamedTuple):
@@ -41,94 +59,201 @@ class _LongRowError(Exception):
     """A row is longer than `max_document_bytes`."""
 
 
-class _Lines(Iterator[str]):
-    """Lines with their endings, as text; keeps the parser's position in the file.
+class _Lines:
+    r"""Lines with their endings, as text; keeps the parser's position in the file.
 
     Attributes:
+        stream: yields the lines.
         position: start of the next line.
         row: start of the parser's current row.
-        last: the last line given to the parser.
+        text: the first line of that row; all its lines if `keeps` is set.
+        is_protected: whether characters of line ends within lines are replaced.
     """
 
-    def __init__(self, path: Location, span: Span, options: ReadOptions) -> None:
-        self.position = span.start
-        self.row = span.start
-        self.last = ""
-        self._limit = options.max_document_bytes
-        self._encoding = options.encoding
-        self._lines = self._read(path, span)
+    def __init__(self, path: Location, span: Span, options: ReadOptions, dialect: Dialect) -> None:
+        self.position = self.row = span.start
+        self.text = ""
+        self.is_protected = self.keeps = False
+        limit = options.max_document_bytes + 2  # the line ending does not count
+        blocks = row_blocks(path, span, Separator(dialect.line_end), limit, options.encoding)
+        self.stream = self._read(path.name, blocks, dialect, limit)
 
-    def __next__(self) -> str:
-        start, line = next(self._lines)
-        self.position = start + len(line)
-        if self.position - self.row > self._limit + 2:  # the line ending does not count
-            raise _LongRowError
-        self.last = line.decode("utf-8", "surrogateescape")
-        return self.last
-
-    def _read(self, path: Location, span: Span) -> Iterator[tuple[int, bytes]]:
-        for found in row_blocks(path, span, b"\n", self._limit + 2, self._encoding):
+    def _read(
+        self, name: str, blocks: Iterator[RowBlock], dialect: Dialect, limit: int
+    ) -> Generator[str, None, None]:
+        for found in blocks:
+            self.is_protected |= _has_ends_inside(found, dialect.line_end)
+            block, offset = memoryview(found.block), found.position
             for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True):
-                yield found.position + start, bytes(found.block[start:end])
+                self.position = offset + end
+                if self.position - self.row > limit:
+                    raise _LongRowError
+                line = str(block[start:end], "utf-8", "surrogateescape")
+                if offset + start == self.row:
+                    self.text = line
+                elif self.keeps:
+                    self.text += line
+                if not dialect.is_certain and is_ambiguous(line):
+                    raise _ambiguous(name, line)
+                yield protected(line) if self.is_protected else line
+
+
+def _has_ends_inside(found: RowBlock, line_end: bytes) -> bool:
+    r"""Whether lines have a `\r` or `\n` inside."""
+    if line_end == b"\r":
+        return b"\n" in found.block
+    num_returns = found.block.count(b"\r")
+    before = np.frombuffer(found.block, dtype=np.uint8)[found.stops[found.stops > found.starts] - 1]
+    return num_returns > int(np.count_nonzero(before == ord("\r")))
+
+
+def _ambiguous(name: str, line: str) -> SourceError:
+    return SourceError(
+        f"{name}: '{excerpt(line)}' has quotes or backslashes, but the beginning of the file has none that "
+        "show whether they belong to the text; set quoting = 'none' if they do, else quoting = 'double' or "
+        "'escapes'"
+    )
 
 
 def read_csv(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield the documents of the span's rows.
 
     Raises:
-        SourceError: the header lacks the text or the id column.
+        SourceError: the header lacks the text or the id column, or the quoting cannot be told.
     """
-    with_tabs = inner_suffix(path.name) == ".tsv" or (options.format, format_by_name(path.name)) == (
-        "auto",
-        "text",
-    )
-    delimiter = options.delimiter or ("\t" if with_tabs else ",")
-    header = next(_rows(path, span.whole_file, delimiter, options), None)
-    if header is None:
+    start = start_of(path, span.whole_file, options.encoding)
+    dialect = dialect_of(path, options, start)
+    header, first = _header(path.name, start.lines, dialect)
+    if not header:
         return
-    if header.error:
-        msg = f"{path.name}: the header cannot be read ({header.error}); the first line must name the columns"
-        raise SourceError(msg)
-    columns = _columns(path.name, header.fields, options)
-    inside = span._replace(start=max(span.start, header.end))
+    if options.columns:
+        header, first = [*options.columns], dialect.start
+    columns = _columns(path.name, header, options)
+    inside = span._replace(start=max(span.start, first))
     held: list[_Row] = []
-    first, num_bytes = span.first_row, 0
-    for row in _rows(path, inside, delimiter, options):
+    number, num_bytes = span.first_row, 0
+    for row in _rows(path, inside, dialect, options, columns.number):
         held.append(row)
         num_bytes += row.end - row.start
         if num_bytes >= BLOCK_BYTES:
-            yield _file_batch(held, first, columns)
-            first, num_bytes, held = first + len(held), 0, []
+            yield _file_batch(held, number, columns)
+            number, num_bytes, held = number + len(held), 0, []
     if held:
-        yield _file_batch(held, first, columns)
+        yield _file_batch(held, number, columns)
 
 
-def _rows(path: Location, span: Span, delimiter: str, options: ReadOptions) -> Iterator[_Row]:
-    # A text may be longer than the parser's default limit of 128 KiB per field.
-    csv.field_size_limit(min(sys.maxsize, (1 << 31) - 1))
-    lines = _Lines(path, span, options)
-    parser = csv.reader(lines, delimiter=delimiter, strict=True)
+class Sketch(NamedTuple):
+    """The beginning of a CSV file of unknown columns, for drafting a profile.
+
+    Attributes:
+        options: delimiter, quoting and columns, as far as reading the file needs them.
+        names: its columns.
+        rows: rows with a field for each.
+    """
+
+    options: dict[str, Any]
+    names: list[str]
+    rows: list[dict[str, str | None]]
+
+
+def sketch(path: Location, encoding: str, num_rows: int) -> Sketch:
+    """Read the first rows of a CSV file; if its first row does not look like names, columns get numbers.
+
+    Raises:
+        SourceError: the start of the file does not show how it is written.
+    """
+    start = start_of(path, Span(), encoding)
+    dialect, has_header = drafted(path.name, start)
+    names, first = _header(path.name, start.lines, dialect)
+    options: dict[str, Any] = {}
+    if dialect.delimiter != default_delimiter(path.name):
+        options["delimiter"] = dialect.delimiter
+    if dialect.quoting != "double":
+        options["quoting"] = dialect.quoting
+    if not has_header:
+        names = options["columns"] = [f"column_{number}" for number in range(1, len(names) + 1)]
+        first = dialect.start
+    rows = _rows(path, Span(start=first), dialect, ReadOptions(encoding=encoding), len(names))
+    found = (row.fields for row in rows if not row.reason and len(row.fields) == len(names))
+    return Sketch(options, names, [dict(zip(names, row, strict=True)) for row in islice(found, num_rows)])
+
+
+def _rows(path: Location, span: Span, dialect: Dialect, options: ReadOptions, number: int) -> Iterator[_Row]:
+    """Yield rows; `number` is how many fields they should have."""
+    lines = _Lines(path, span, options, dialect)
+    parser = rows_of(lines.stream, dialect)
     while True:
         start = lines.row = lines.position
         try:
             fields = next(parser)
         except StopIteration:
             return
-        except csv.Error as error:
-            yield _Row(start, lines.position, [lines.last], str(error))
+        except csv.Error:
+            yield from _resumed(
+                lines, dialect, number, _Row(start, lines.position, [lines.text], "broken_csv")
+            )
+            parser = rows_of(lines.stream, dialect)
             continue
         except _LongRowError:  # the start of the next row is unknown
-            problem = f"over {options.max_document_bytes:,} bytes; what comes after it was not read"
-            yield _Row(start, lines.position, [lines.last], problem, is_long=True)
+            problem = f"over {options.max_document_bytes:,} bytes; {_NOT_READ}"
+            yield _Row(start, lines.position, [lines.text], "too_long", problem)
             return
         if fields:
-            yield _Row(start, lines.position, fields)
+            yield _Row(start, lines.position, restored(fields) if lines.is_protected else fields)
+
+
+def _resumed(lines: _Lines, dialect: Dialect, number: int, broken: _Row) -> Iterator[_Row]:
+    """Yield a broken row with all that may belong to it, and the rows after it.
+
+    Whether the next line begins a row or continues the broken field is unknown. So the next rows are those
+    from which on many, or all to the end, have the right number of fields and proper quotes. In a file with
+    one column, every line has.
+    """
+    is_proper, found, end = proper_row(dialect, number), list[_Row](), broken.end
+    parser, lines.keeps = rows_of(lines.stream, dialect), True
+    while len(found) < _CERTAIN_ROWS and number > 1:
+        start = lines.row = lines.position
+        try:
+            fields = next(parser)
+        except StopIteration:
+            break
+        except _LongRowError:
+            found = []
+            break
+        except csv.Error:
+            fields, parser = [None], rows_of(lines.stream, dialect)
+        if fields and is_proper(lines.text):
+            found.append(_Row(start, lines.position, restored(fields)))
+        elif fields:
+            found, end = [], lines.position
+    lines.keeps = False
+    rest = f"{end - broken.end:,} bytes after it were left out" if found else _NOT_READ
+    yield broken._replace(detail=f"a field is not quoted properly; {rest}")
+    yield from found
+    if not found:
+        lines.stream.close()
+
+
+def _header(name: str, lines: list[str], dialect: Dialect) -> tuple[list[str], int]:
+    """Return the names in the first row, and the position after it."""
+    consumed = iter(lines)
+    try:
+        header = next(filter(None, rows_of(map(protected, consumed), dialect)), [])
+    except csv.Error as error:
+        msg = f"{name}: the header cannot be read ({error}); the first line must name the columns"
+        raise SourceError(msg) from error
+    num_lines = len(lines) - len(list(consumed))
+    num_bytes = sum(len(line.encode("utf-8", "surrogateescape")) for line in lines[:num_lines])
+    return [field or "" for field in restored(header)], dialect.start + num_bytes
 
 
 def _columns(name: str, header: list[str], options: ReadOptions) -> _Columns:
-    wanted = {"text_column": options.text_column, "id_column": options.id_column}
-    for option, column in wanted.items():
-        check_column(name, column, header, option)
+    for option, column in (("text_column", options.text_column), ("id_column", options.id_column)):
+        try:
+            check_column(name, column, header, option)
+        except SourceError as error:
+            msg = f"{error}; or set delimiter or quoting as the file has them, or columns if it has no header"
+            raise SourceError(msg) from None
     id_index = None if options.id_column is None else header.index(options.id_column)
     return _Columns(header.index(options.text_column), id_index, len(header))
 
@@ -153,20 +278,23 @@ def _file_batch(held: list[_Row], first: int, columns: _Columns) -> FileBatch:
 
 
 def _text(row: _Row, number: int, columns: _Columns) -> bytes | BadDocument:
-    if row.is_long:
-        return BadDocument(number, "too_long", excerpt(_clean(row.fields[0][:1000])), row.error)
-    if row.error:
-        return BadDocument(number, "broken_csv", excerpt(_clean(row.fields[0])), row.error)
+    if row.reason:
+        return BadDocument(
+            number, row.reason, excerpt(_clean((row.fields[0] or "")[:1000]) or ""), row.detail
+        )
     if len(row.fields) != columns.number:
         detail = f"{len(row.fields)} fields, but the header has {columns.number}"
-        return BadDocument(number, "broken_csv", excerpt(_clean(" | ".join(row.fields))), detail)
+        shown = " | ".join("" if field is None else field for field in row.fields)
+        return BadDocument(number, "broken_csv", excerpt(_clean(shown) or ""), detail)
     field = row.fields[columns.text]
+    if field is None:
+        return BadDocument(number, "null_text", "", "the text is null")
     try:
         return field.encode("utf-8")
     except UnicodeEncodeError:
         return invalid_utf8(number, field.encode("utf-8", "surrogateescape"))
 
 
-def _clean(field: str) -> str:
+def _clean(field: str | None) -> str | None:
     """Replace the surrogates that stand for invalid bytes."""
-    return field.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return field and field.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -21,7 +21,10 @@ REASONS: dict[str, tuple[str, str]] = {
     "missing_column": ("every document must have the text column", "set another text_column, or add it"),
     "null_text": ("a text must not be null", "remove the row, or write an empty string"),
     "not_text": ("a text must be a string", "set another text_column, or write the text as a string"),
-    "broken_csv": ("every row must have as many fields as the header, properly quoted", "repair the quoting"),
+    "broken_csv": (
+        "every row must have as many fields as the header, properly quoted",
+        "repair it, or set quoting or delimiter as the file has them",
+    ),
     "too_long": (
         "a document, and the line or row that holds it, must have at most max_document_bytes",
         "set format = 'lines' or 'delimited' if a file holds many documents, or raise max_document_bytes",
@@ -38,11 +41,10 @@ REASONS: dict[str, tuple[str, str]] = {
     "broken_archive": ("a compressed file must decompress without error", "fetch or compress the file again"),
     "broken_file": ("a columnar file must be readable to its end", "fetch or write the file again"),
 }
-# Reasons whose details are messages of a library (orjson, csv, Python's parser, a codec), which change with
+# Reasons whose details are messages of a library (orjson, Python's parser, a codec), which change with
 # its version: error messages show them, but artifacts do not contain them.
 _LIBRARY_MESSAGES = {
     "broken_json",
-    "broken_csv",
     "syntax_error",
     "truncated_archive",
     "broken_archive",

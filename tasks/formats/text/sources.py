@@ -9,13 +9,23 @@ suggests a format and a compression (.gz .zst .bz2 .xz .lz4); what the file hold
 import codecs
 from difflib import get_close_matches
 from posixpath import splitext
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    StringConstraints,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from tokmill.tasks.core.errors import SourceError
 
 Format = Literal["text", "lines", "delimited", "jsonl", "json", "parquet", "arrow", "csv", "prose"]
+Quoting = Literal["auto", "double", "backslash", "none", "escapes"]
 MAX_NAME_CHARS = 80
 SourceName = Annotated[
     str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=MAX_NAME_CHARS)
@@ -69,8 +79,20 @@ class ReadOptions(BaseModel):
         min_length=1,
         description=(
             "delimited: the text that separates documents, for example <|endoftext|>. csv: the character "
-            "between fields (by default a comma, and a tab in .tsv files)."
+            "between fields (by default that of , ; tab | by which the header has the text column)."
         ),
+    )
+    quoting: Quoting = Field(
+        default="auto",
+        description=(
+            'csv: how fields are quoted. auto: as the beginning of a file shows. double: "…", with "" for a '
+            'quote. backslash: "…", with \\" for a quote. none: quotes and backslashes are text. escapes: '
+            "quotes are text, and \\t \\n \\\\ \\N as PostgreSQL and MySQL write them."
+        ),
+    )
+    columns: tuple[str, ...] = Field(
+        default=(),
+        description="csv: names of all columns, in order, of files without a header; else empty.",
     )
     encoding: str = Field(
         default=UTF_8,
@@ -119,6 +141,16 @@ class ReadOptions(BaseModel):
             raise ValueError(problem)
         return self
 
+    @model_serializer(mode="wrap")
+    def _without_unset(self, dumped: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what only some CSV files need, so that it is not in other fingerprints."""
+        unset = {"quoting": "auto", "columns": ()}
+        return {
+            name: value
+            for name, value in dumped(self).items()
+            if name not in unset or getattr(self, name) != unset[name]
+        }
+
     def _problem(self) -> str | None:
         if self.format == "delimited" and self.delimiter is None:
             return "format='delimited' needs a delimiter, e.g. delimiter='<|endoftext|>'"
@@ -130,10 +162,24 @@ class ReadOptions(BaseModel):
                 f"delimiter={self.delimiter!r} of a csv must be one ASCII character; "
                 "for longer delimiters between documents use format='delimited'"
             )
-        if self.encoding != UTF_8 and self.format in ("parquet", "arrow"):
-            return f"encoding={self.encoding!r} is not used by format={self.format!r}; remove it"
-        if self.id_column is not None and self.format not in (*WITH_COLUMNS, "auto"):
-            return f"id_column={self.id_column!r} is not used by format={self.format!r}; remove it"
+        return self._without_use() or self._problem_of_columns()
+
+    def _without_use(self) -> str | None:
+        """Name an option that has no meaning in the format."""
+        of_csv = self.format in ("csv", "auto")
+        unused = {
+            "encoding": self.encoding != UTF_8 and self.format in ("parquet", "arrow"),
+            "id_column": self.id_column is not None and self.format not in (*WITH_COLUMNS, "auto"),
+            "quoting": self.quoting != "auto" and not of_csv,
+            "columns": self.columns and not of_csv,
+        }
+        name = next((name for name, is_unused in unused.items() if is_unused), None)
+        return name and f"{name}={getattr(self, name)!r} is not used by format={self.format!r}; remove it"
+
+    def _problem_of_columns(self) -> str | None:
+        missing = {self.text_column, self.id_column} - {None, *self.columns}
+        if self.columns and missing:
+            return f"columns={[*self.columns]} must name {' and '.join(sorted(map(repr, missing)))}, too"
         return None
 
 

@@ -1,0 +1,352 @@
+r"""How a CSV file is written: its delimiter, its quoting, its line ends, and the row that names its columns.
+
+What the source's options do not say is found in the file's first block, and depends on nothing else. Excel's
+first line `sep=;` names the delimiter and is not a row. Lines end with `\n` or `\r\n`, or with `\r` if the
+first one does.
+
+Delimiter: the one by which the header has the requested columns; without a header, the one by which every row
+has as many fields as there are columns. If several would do, a comma, or a tab in `.tsv` files.
+
+Quoting: with commas and semicolons, `double` unless only `backslash` fits. Files with tabs and bars are often
+written without quotes. Theirs is `double` if a quoted field needs its quotes, since it holds a delimiter, a
+line end or a quote, or if all fields of a column are quoted; `none` if a quote stands where quoting allows
+none; `escapes` if a backslash precedes a line end or a delimiter, or if `\N` is a field. Quotes or
+backslashes that may mean either are an error, which names the setting.
+"""
+
+import csv
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple, NoReturn, TypeAlias
+
+from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.formats.text.delimited import Span, content
+from tokmill.tasks.formats.text.sources import Quoting, ReadOptions, inner_suffix
+from tokmill.tasks.remote.location import Location
+
+# A row; None is a null.
+Row: TypeAlias = list[str | None]
+
+_DELIMITERS = (",", ";", "\t", "|")
+_OFTEN_WITHOUT_QUOTES = ("\t", "|")
+_IF_ESCAPED: tuple[Quoting, ...] = ("backslash",)
+_BY_BACKSLASHES: tuple[Quoting, ...] = ("escapes", "none", "double")
+_IF_PLAIN: tuple[Quoting, ...] = ("none",)
+_SEP = re.compile(rb'"?sep=([^\r\n"])"?(?:\r\n|\r|\n)', re.IGNORECASE)
+_BACKSLASH = re.compile(r'\\(["\\])|\\')
+_ESCAPE = re.compile(r"\\(.)", re.DOTALL)
+_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0": "\0"}
+_CONTINUED = re.compile(r"(?<!\\)(?:\\\\)*\\\r?\n\Z")
+# Surrogates that decoding never gives stand for delimiters, line ends and quotes that are text, and for null.
+_DELIMITER, _NULL, _RETURN, _NEWLINE, _QUOTE = map(chr, range(0xD800, 0xD805))
+_MEANT = re.compile(r'(?:^|[\t|])"|\\[\\ntrbfv0N]')
+_NAME = re.compile(r"[^\W\d]\w*(?:[ .:/()-]+\w+){0,3}[ )]*")
+_MOST_NAME_CHARS = 50
+
+
+class Dialect(NamedTuple):
+    r"""How a CSV file is written.
+
+    Attributes:
+        delimiter: the character between fields.
+        quoting: as in the options, but never "auto".
+        line_end: `\n` or `\r`.
+        start: position in the file's content of the first row.
+        is_certain: whether the start of the file shows the quoting; else it has no quotes and no backslashes.
+    """
+
+    delimiter: str
+    quoting: Quoting
+    line_end: bytes = b"\n"
+    start: int = 0
+    is_certain: bool = True
+
+
+class Start(NamedTuple):
+    """The start of a file: its whole lines, with ends, after a line `sep=`, and what that line names."""
+
+    lines: list[str]
+    line_end: bytes
+    position: int
+    delimiter: str
+
+
+def default_delimiter(name: str) -> str:
+    """Return the delimiter that belongs to a file's suffix."""
+    return "\t" if inner_suffix(name) == ".tsv" else ","
+
+
+def dialect_of(path: Location, options: ReadOptions, start: Start) -> Dialect:
+    """Return how a file is written.
+
+    Raises:
+        SourceError: the start of the file does not show the quoting.
+    """
+    delimiter = options.delimiter or start.delimiter
+    if not delimiter:
+        default = default_delimiter(path.name)
+        known = (one for one in (default, *_DELIMITERS) if _has_columns(start.lines, one, options))
+        delimiter = next(known, None) or next(iter(_regular(start.lines)), default)
+    quoting = options.quoting
+    certain = quoting if quoting != "auto" else _quoting(path.name, start.lines, delimiter)
+    return Dialect(delimiter, certain or "double", start.line_end, start.position, certain is not None)
+
+
+def start_of(path: Location, span: Span, encoding: str) -> Start:
+    """Return the first lines of a file."""
+    block, position = next(content(path, span, encoding), (b"", 0))
+    sep = _SEP.match(block)
+    if sep is not None:
+        block, position = block[sep.end() :], position + sep.end()
+    first = re.search(rb"\r\n|\r|\n", block)
+    line_end = b"\r" if first is not None and first[0] == b"\r" and first.end() < len(block) else b"\n"
+    *whole, rest = block.decode("utf-8", "surrogateescape").split(line_end.decode())
+    lines = [line + line_end.decode() for line in whole] or [rest]
+    return Start(lines, line_end, position, sep[1].decode("latin-1") if sep else "")
+
+
+def rows_of(lines: Iterable[str], dialect: Dialect) -> Iterator[Row]:
+    """Yield the rows of lines with their ends; an empty line is an empty row.
+
+    Raises:
+        csv.Error: a field is not quoted as it should be; where the next row begins is unknown.
+    """
+    # A text may be longer than the parser's default limit of 128 KiB per field.
+    csv.field_size_limit(min(sys.maxsize, (1 << 31) - 1))
+    return _ROWS[dialect.quoting](lines, dialect.delimiter)
+
+
+def _doubled(lines: Iterable[str], delimiter: str) -> Iterator[Row]:
+    yield from csv.reader(lines, delimiter=delimiter, strict=True)
+
+
+def _backslashed(lines: Iterable[str], delimiter: str) -> Iterator[Row]:
+    r"""Only `\"` and `\\` are escapes, as Spark and DuckDB write them; a quote that is text has one."""
+    marked = (_BACKSLASH.sub(_marked, line) if "\\" in line else line for line in lines)
+    for row in csv.reader(marked, delimiter=delimiter, strict=True):
+        if any('"' in field for field in row):
+            raise csv.Error
+        yield [field.replace(_QUOTE, '"') for field in row]
+
+
+def _marked(found: re.Match[str]) -> str:
+    return _QUOTE if found[1] == '"' else "\\"
+
+
+def _plain(lines: Iterable[str], delimiter: str) -> Iterator[Row]:
+    for line in lines:
+        inside = _without_end(line)
+        yield [*inside.split(delimiter)] if inside else []
+
+
+def _escaped(lines: Iterable[str], delimiter: str) -> Iterator[Row]:
+    r"""As PostgreSQL and MySQL write text: `\t`, a backslash before a line end, `\N` for null, `\.` last."""
+
+    def meaning(found: re.Match[str]) -> str:
+        meant = _NULL if found[1] == "N" else _ESCAPES.get(found[1], found[1])
+        return _DELIMITER if meant == delimiter else meant
+
+    held = ""
+    for line in lines:
+        held += line
+        if _CONTINUED.search(held):
+            continue
+        inside, held = _without_end(held), ""
+        if inside in ("", "\\."):
+            yield []
+        elif "\\" not in inside:
+            yield [*inside.split(delimiter)]
+        else:
+            fields = _ESCAPE.sub(meaning, inside).split(delimiter)
+            yield [
+                None if field == _NULL else field.replace(_DELIMITER, delimiter).replace(_NULL, "N")
+                for field in fields
+            ]
+    if held:
+        yield [_without_end(held)]
+
+
+def _without_end(line: str) -> str:
+    return line.removesuffix("\r\n") if line.endswith("\r\n") else line.removesuffix("\n").removesuffix("\r")
+
+
+_ROWS: dict[str, Callable[[Iterable[str], str], Iterator[Row]]] = {
+    "double": _doubled,
+    "backslash": _backslashed,
+    "none": _plain,
+    "escapes": _escaped,
+}
+
+
+def protected(line: str) -> str:
+    r"""Replace each `\r` and `\n` within a line, which the parser would take for its end."""
+    inside = _without_end(line)
+    return inside.replace("\r", _RETURN).replace("\n", _NEWLINE) + line[len(inside) :]
+
+
+def restored(row: Row) -> Row:
+    r"""Put each `\r` and `\n` back."""
+    return [field and field.replace(_RETURN, "\r").replace(_NEWLINE, "\n") for field in row]
+
+
+def proper_row(dialect: Dialect, number: int) -> Callable[[str], object]:
+    """Return a test of whether the lines of a row have `number` fields, and quotes only where they belong."""
+    quoted = r'"(?:[^"\\]|\\.)*"' if dialect.quoting == "backslash" else '"(?:[^"]|"")*"'
+    field = f'(?:{quoted}|[^"{re.escape(dialect.delimiter)}]*)'
+    return re.compile(
+        f"{field}(?:{re.escape(dialect.delimiter)}{field}){{{number - 1}}}[\r\n]*", re.DOTALL
+    ).fullmatch
+
+
+def is_ambiguous(line: str) -> bool:
+    """Whether the quoting decides what the fields of a line are."""
+    return _MEANT.search(line) is not None
+
+
+def _sample(lines: Sequence[str], delimiter: str, quoting: Quoting) -> tuple[list[Row], bool]:
+    """Return the rows of lines, and whether all have one length; the last one may go on after the lines."""
+    waiting = iter([*lines, "\n"])  # which only a field that goes on takes, if there is an error
+    rows: list[Row] = []
+    is_sound = True
+    try:
+        rows.extend(rows_of(map(protected, waiting), Dialect(delimiter, quoting)))
+    except csv.Error:
+        is_sound = next(waiting, None) is None and len(rows) > 0
+    rows = [restored(row) for row in rows if row]
+    return rows, is_sound and len({len(row) for row in rows}) == 1
+
+
+def _has_columns(lines: Sequence[str], delimiter: str, options: ReadOptions) -> bool:
+    if options.columns:
+        rows, is_regular = _sample(lines, delimiter, "double")
+        return is_regular and len(rows[0]) == len(options.columns)
+    return {options.text_column, options.id_column} - {None} <= {*_first_row(lines, delimiter)}
+
+
+def _first_row(lines: Iterable[str], delimiter: str) -> Row:
+    with suppress(csv.Error):
+        return next(filter(None, rows_of(lines, Dialect(delimiter, "double"))), [])
+    return []
+
+
+def _regular(lines: Sequence[str]) -> list[str]:
+    """Return the delimiters that give all rows the same number of fields, at least two."""
+    quotings: tuple[Quoting, ...] = ("double", "none")
+    found = {
+        delimiter: None
+        for delimiter in _DELIMITERS
+        for quoting in quotings
+        if (sample := _sample(lines, delimiter, quoting))[1] and len(sample[0][0]) > 1
+    }
+    return [*found]
+
+
+def _quoting(name: str, lines: Sequence[str], delimiter: str) -> Quoting | None:
+    """Return the quoting; None without quotes and backslashes, if the delimiter leaves it open."""
+    text = "".join(lines)
+    often_plain = delimiter in _OFTEN_WITHOUT_QUOTES
+    if often_plain and "\\" in text and (found := _by_backslashes(name, lines, delimiter)):
+        return found
+    if '"' not in text:
+        return "double" if not often_plain else "none" if "\\" in text else None
+    possible: list[Quoting] = ["double", *_IF_ESCAPED * ("\\" in text and '\\"' in text)]
+    number = lines[0].count(delimiter)
+    if often_plain or all(line.count(delimiter) == number for line in lines):
+        possible += _IF_PLAIN
+    samples = {one: _sample(lines, delimiter, one) for one in possible} if len(possible) > 1 else {}
+    fitting = {one: rows for one, (rows, fits) in samples.items() if fits}
+    found = _of_plain(fitting) if often_plain else _of_quoted(fitting)
+    return found or _refuse(name, '"', [*fitting] or possible)
+
+
+def _of_plain(fitting: Mapping[Quoting, Sequence[Row]]) -> Quoting | None:
+    """Return which quoting it is, by the rows that each gives; None if that is open."""
+    if fitting and all(rows == next(iter(fitting.values())) for rows in fitting.values()):
+        return next(iter(fitting))
+    is_open = [*fitting] != ["double", "none"] or len(fitting["double"]) != len(fitting["none"])
+    return None if is_open else _by_fields(fitting["none"])
+
+
+def _of_quoted(fitting: Mapping[Quoting, Sequence[Row]]) -> Quoting | None:
+    """Return the same for a delimiter that hardly separates text without quotes."""
+    double, backslash, plain = (fitting.get(one) for one in ("double", "backslash", "none"))
+    if double is None:
+        return "double" if backslash is None else "backslash"
+    is_open = backslash is not None and backslash != double
+    if plain is not None and len(plain) == len(double) and plain != double:
+        is_open |= _by_fields(plain) == "none"
+    return None if is_open else "double"
+
+
+def _by_backslashes(name: str, lines: Sequence[str], delimiter: str) -> Quoting | None:
+    """Return "escapes" if backslashes are, None if they are text."""
+    others = [line for line in lines if _without_end(line) != "\\."]
+    escaped = {found[1] for line in others for found in _ESCAPE.finditer(line)}
+    if not escaped <= {*_ESCAPES, "\\", "N", "\n", "\r", delimiter}:
+        return None
+    fits = {one: _sample(others, delimiter, one)[1] for one in _BY_BACKSLASHES}
+    has_null = any("\\N" in _without_end(line).split(delimiter) for line in others)
+    if fits["escapes"] and (has_null or not (fits["none"] or fits["double"])):
+        return "escapes"
+    return _refuse(name, "\\", ["escapes"]) if fits["escapes"] else None
+
+
+def _by_fields(rows: Sequence[Row]) -> Quoting | None:
+    """Return the quoting that quotes in fields show, if each line is a row in any case; else None."""
+    columns = list(zip(*rows[1:], strict=True))
+    fields = [field for row in rows for field in row if field and '"' in field]
+    if any(not field.startswith('"') for field in fields):
+        return None if any(map(_needs_quotes, fields)) else "none"
+    if any(map(_needs_quotes, fields)) or any(_is_quoted(column) for column in columns):
+        return "double"
+    return None
+
+
+def _needs_quotes(field: str) -> bool:
+    return field.startswith('"') and '""' in field[1:-1]
+
+
+def _is_quoted(column: Sequence[str | None]) -> bool:
+    return len(column) > 1 and all(field.startswith('"') for field in column if field) and any(column)
+
+
+def _refuse(name: str, character: str, possible: Sequence[Quoting]) -> NoReturn:
+    known = " or ".join(repr(one) for one in possible if one != "none")
+    raise SourceError(
+        f"{name}: its beginning does not show whether {character} belongs to the text; set quoting = 'none' "
+        f"if it does, else quoting = {known}"
+    )
+
+
+def is_header(rows: Sequence[Row]) -> bool:
+    """Whether the first row looks like names: short, different words that do not recur in their columns."""
+    first, *others = rows
+    repeated = any(
+        field == row[index] for row in others for index, field in enumerate(first) if index < len(row)
+    )
+    return len({*first}) == len(first) and not repeated and all(map(_is_name, first))
+
+
+def _is_name(field: str | None) -> bool:
+    return field is not None and len(field) <= _MOST_NAME_CHARS and _NAME.fullmatch(field.strip()) is not None
+
+
+def drafted(name: str, start: Start) -> tuple[Dialect, bool]:
+    """Return the dialect of a file whose columns are unknown, and whether its first row is a header.
+
+    Raises:
+        SourceError: the start of the file does not show the delimiter or the quoting.
+    """
+    default = default_delimiter(name)
+    found = [start.delimiter] if start.delimiter else _regular(start.lines)
+    if len(found) > 1 and default not in found:
+        raise SourceError(
+            f"{name}: its beginning does not show which of {' '.join(map(repr, found))} separates "
+            "fields; set delimiter"
+        )
+    delimiter = default if default in found or not found else found[0]
+    quoting = _quoting(name, start.lines, delimiter) or "double"
+    rows, _ = _sample(start.lines, delimiter, quoting)
+    return Dialect(delimiter, quoting, start.line_end, start.position), not rows or is_header(rows)
