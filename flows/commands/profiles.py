@@ -109,6 +109,12 @@ def init(
             help="The column of a source's documents, e.g. qa=context; default: chosen by its rows.",
         ),
     ] = None,
+    delimiter: Annotated[
+        str | None, typer.Option(help="The character between the fields of CSV files; default: found.")
+    ] = None,
+    quoting: Annotated[
+        str, typer.Option(help="How fields of CSV files are quoted: double, backslash, none, escapes.")
+    ] = "auto",
     vocab_size: Annotated[int, typer.Option(min=257, help="Tokens in the vocabulary.")] = 32_000,
     sequence_length: Annotated[int, typer.Option(min=8, help="Tokens per packed sequence.")] = 2048,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
@@ -124,7 +130,7 @@ def init(
             sequence_length=sequence_length,
             overwrite=force,
             exclude=exclude or (),
-            encoding=encoding,
+            reading={"encoding": encoding, "delimiter": delimiter, "quoting": quoting},
             text_columns=text_columns or (),
         )
     rows = [(one.name, str(one.num_files), one.seen.options["format"], one.seen.remark) for one in drafted]

@@ -65,10 +65,12 @@ def draft_profile(
     sequence_length: int,
     overwrite: bool,
     exclude: Sequence[str] = (),
-    encoding: str = UTF_8,
+    reading: Mapping[str, Any] | None = None,
     text_columns: Sequence[str] = (),
 ) -> list[DraftedSource]:
     """Write a profile for `sources` (`name=glob`) and return them with the files and formats found.
+
+    `reading` has their encoding, and the delimiter and quoting of CSV files, as far as they are known.
 
     Raises:
         UsageError: the file exists and `overwrite` is not set, or a source is not of the form `name=glob`,
@@ -78,7 +80,7 @@ def draft_profile(
     patterns_by_name = _by_name(sources)
     chosen = _columns(text_columns, patterns_by_name)
     common: dict[str, Any] = {"exclude": list(exclude)} if exclude else {}
-    common |= {"encoding": encoding} if encoding != UTF_8 else {}
+    common |= {key: value for key, value in (reading or {}).items() if value is not None}
     drafted = [
         _draft(name, patterns, path, common, chosen.get(name)) for name, patterns in patterns_by_name.items()
     ]
@@ -145,7 +147,7 @@ def _draft(
         raise UsageError(f"init: {error}") from error
     try:
         found = [located(file.value["path"]) for file in files]
-        seen = sniff(found, spec.encoding, source=name, text_column=text_column)
+        seen = sniff(found, spec.read_options(), source=name, text_column=text_column)
     except SourceError as error:
         raise UsageError(f"init: source '{name}': {error}") from error
     excluded = [

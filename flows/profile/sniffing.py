@@ -4,13 +4,10 @@ Only for drafting a profile; a run never guesses.
 """
 
 import codecs
-import csv
-import io
 import json
 import re
 import shlex
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
@@ -18,21 +15,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tokmill.flows.profile.text_column import beginning, choose_columns
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.compression import BrokenArchiveError, blocks
+from tokmill.tasks.formats.text.compression import BrokenArchiveError
+from tokmill.tasks.formats.text.delimited import Span, content
 from tokmill.tasks.formats.text.detection import contents_of
 from tokmill.tasks.formats.text.opening import size_of
-from tokmill.tasks.formats.text.sources import (
-    UTF_8,
-    WITH_COLUMNS,
-    Format,
-    ReadOptions,
-    format_by_name,
-    inner_suffix,
-)
+from tokmill.tasks.formats.text.sources import WITH_COLUMNS, Format, ReadOptions, format_by_name, inner_suffix
 from tokmill.tasks.remote.location import Location
 
 _END_OF_DOCUMENT = "<|endoftext|>"
-_MANY_BYTES = 16 << 20
 _MOST_FILES = 8
 _MOST_TRIED = 64
 _MOST_ROWS = 4000
@@ -43,6 +33,7 @@ _BINARY = ("parquet", "arrow")
 _JSON = json.JSONDecoder(parse_int=float)
 _BETWEEN = re.compile(r"[\s,]*")
 
+_AUTO = ReadOptions()
 # Names of columns, and rows.
 _Rows: TypeAlias = tuple[Sequence[str], Sequence[Mapping[str, object]]]
 
@@ -63,21 +54,26 @@ class Seen:
 
 
 class _Sample(NamedTuple):
-    """Some rows of a file."""
+    """Some rows of a file, and how a CSV file is written."""
 
     path: Location
     names: Sequence[str]
     rows: Sequence[Mapping[str, object]]
+    options: Mapping[str, Any] = {}
 
 
 def sniff(
-    paths: Sequence[Location], encoding: str = UTF_8, *, source: str = "s", text_column: str | None = None
+    paths: Sequence[Location],
+    given: ReadOptions = _AUTO,
+    *,
+    source: str = "s",
+    text_column: str | None = None,
 ) -> Seen:
     """Inspect some of a source's files; if formats differ, each file is read by its own.
 
     Args:
         paths: the files.
-        encoding: their encoding.
+        given: their encoding, and the delimiter and quoting of CSV files if they are known.
         source: the source's name, for errors.
         text_column: the column of the documents, if the user names it.
 
@@ -85,22 +81,30 @@ def sniff(
         SourceError: a file holds what tokmill does not read, cannot be read or lacks a column, no column has
             text, or several may be the documents'.
     """
-    kinds = {path: _format_of(path, encoding) for path in _looked_at(paths)}
+    kinds = {path: _format_of(path, given.encoding) for path in _looked_at(paths)}
     tables = {path: kind for path, kind in kinds.items() if kind in WITH_COLUMNS}
     if not tables:
-        return _seen_text(paths, encoding)
-    samples = _samples(tables, encoding)
+        return _seen_text(paths, given.encoding)
+    samples = _samples(tables, given)
     rows = [row for sample in samples for row in sample.rows]
     choice = choose_columns(rows, source, text_column, file=samples[0].path.name)
     _require_column(choice.text, samples)
     formats = _formats(paths, kinds)
     options = {"format": formats[0] if len(formats) == 1 else "auto", "text_column": choice.text}
+    options |= _common(samples)
     if choice.identifier and all(choice.identifier in sample.names for sample in samples):
         options["id_column"] = choice.identifier
-    if formats == ["csv"] and all(inner_suffix(path.name) not in (".csv", ".tsv") for path in tables):
-        options["delimiter"] = "\t"
     several = f"{' and '.join(formats)}; " if len(formats) > 1 else ""
-    return Seen(options, f"{several}{choice.reason}", choice.documents)
+    unnamed = "no header, so the columns are numbered; " if "columns" in options else ""
+    return Seen(options, f"{several}{unnamed}{choice.reason}", choice.documents)
+
+
+def _common(samples: Sequence[_Sample]) -> dict[str, Any]:
+    """Return how all files are written; what differs is found in each of them when it is read."""
+    first = samples[0].options
+    return {
+        key: value for key, value in first.items() if all(one.options.get(key) == value for one in samples)
+    }
 
 
 def _format_of(path: Location, encoding: str) -> Format:
@@ -116,14 +120,10 @@ def _formats(paths: Sequence[Location], kinds: Mapping[Location, Format]) -> lis
 
 def _seen_text(paths: Sequence[Location], encoding: str) -> Seen:
     starts = {path: start for path in _spread(paths) if (start := _beginning(path, encoding)[0])}
-    path, start = next(iter(starts.items()), (paths[0], ""))
     if any(_END_OF_DOCUMENT in start for start in starts.values()):
         options = {"format": "delimited", "delimiter": _END_OF_DOCUMENT}
         documents = (one for start in starts.values() for one in start.split(_END_OF_DOCUMENT))
         return Seen(options, f"{_END_OF_DOCUMENT} between documents", _two(documents))
-    if size_of(path) > _MANY_BYTES and "\n" in start:
-        remark = f"over {_MANY_BYTES >> 20} MiB: one document per line"
-        return Seen({"format": "lines"}, remark, _two(start.split("\n")))
     return Seen({"format": "text"}, "one document per file", _two(starts.values()))
 
 
@@ -156,14 +156,14 @@ def _looked_at(paths: Sequence[Location]) -> list[Location]:
     return [*spread, *(path for path in paths if path not in spread)][:_MOST_TRIED]
 
 
-def _samples(kinds: Mapping[Location, Format], encoding: str) -> list[_Sample]:
+def _samples(kinds: Mapping[Location, Format], given: ReadOptions) -> list[_Sample]:
     """Return samples of files that hold a record."""
     num_rows = _MOST_ROWS // min(len(kinds), _MOST_FILES)
-    found = (_sample(path, kind, encoding, num_rows) for path, kind in kinds.items())
+    found = (_sample(path, kind, given, num_rows) for path, kind in kinds.items())
     samples = list(islice((sample for sample in found if sample.rows), _MOST_FILES))
     if not samples:
         path, kind = next(iter(kinds.items()))
-        start = "" if kind in _BINARY else _beginning(path, encoding)[0]
+        start = "" if kind in _BINARY else _beginning(path, given.encoding)[0]
         seen = f"begins with {start[:40]!r}" if start else "is damaged" if size_of(path) else "is empty"
         raise SourceError(
             f"no record of format {kind} at the beginning of {path}, which {seen}; repair or exclude it"
@@ -171,15 +171,27 @@ def _samples(kinds: Mapping[Location, Format], encoding: str) -> list[_Sample]:
     return samples
 
 
-def _sample(path: Location, kind: Format, encoding: str, num_rows: int) -> _Sample:
+def _sample(path: Location, kind: Format, given: ReadOptions, num_rows: int) -> _Sample:
     if kind in _BINARY:
         return _of_table(path, kind, num_rows)
+    if kind == "csv":
+        return _of_csv(path, given, num_rows)
     for most in _BEGINNINGS:
-        start, is_whole = _beginning(path, encoding, most)
-        names, rows = _ROWS[kind](path, start, is_whole)
+        start, is_whole = _beginning(path, given.encoding, most)
+        names, rows = _json_array(start) if kind == "json" else _json_lines(start, is_whole)
         if rows or is_whole:
             break
     return _Sample(path, names, rows[:num_rows])
+
+
+def _of_csv(path: Location, given: ReadOptions, num_rows: int) -> _Sample:
+    from tokmill.tasks.formats.text.csv import sketch  # noqa: PLC0415 - pyarrow
+
+    try:
+        found = sketch(path, given, num_rows)
+    except BrokenArchiveError:
+        return _Sample(path, (), ())
+    return _Sample(path, found.names, found.rows, found.options)
 
 
 def _of_table(path: Location, kind: str, num_rows: int) -> _Sample:
@@ -187,16 +199,16 @@ def _of_table(path: Location, kind: str, num_rows: int) -> _Sample:
 
     try:
         return _Sample(path, *sampled(path, kind, num_rows))
-    except BrokenFileError:
+    except (BrokenFileError, BrokenArchiveError):
         return _Sample(path, (), ())
 
 
-def _json_lines(_path: Location, start: str, is_whole: bool) -> _Rows:
+def _json_lines(start: str, is_whole: bool) -> _Rows:
     lines = start.split("\n")
     return _objects(_json_values(line) for line in (lines if is_whole else lines[:-1]))
 
 
-def _json_array(_path: Location, start: str, _is_whole: bool) -> _Rows:
+def _json_array(start: str) -> _Rows:
     return _objects([_json_values(start.lstrip().removeprefix("["))])
 
 
@@ -214,25 +226,6 @@ def _json_values(text: str) -> Iterator[object]:
             yield value
 
 
-def _csv_rows(path: Location, start: str, is_whole: bool) -> _Rows:
-    csv.field_size_limit(min(sys.maxsize, (1 << 31) - 1))
-    delimiter = "," if inner_suffix(path.name) == ".csv" else "\t"
-    found: list[list[str]] = []
-    with suppress(csv.Error):
-        for row in csv.reader(io.StringIO(start, newline=""), delimiter=delimiter):
-            found += [row] if row else []
-    header, *rows = found or [[]]
-    complete = rows if is_whole else rows[:-1]
-    return header, [dict(zip(header, row, strict=True)) for row in complete if len(row) == len(header)]
-
-
-_ROWS: Mapping[str, Callable[[Location, str, bool], _Rows]] = {
-    "jsonl": _json_lines,
-    "json": _json_array,
-    "csv": _csv_rows,
-}
-
-
 def _beginning(path: Location, encoding: str, most: int = _BEGINNINGS[0]) -> tuple[str, bool]:
     """Return the first characters of a file, and whether they are all.
 
@@ -241,13 +234,13 @@ def _beginning(path: Location, encoding: str, most: int = _BEGINNINGS[0]) -> tup
     """
     data, is_whole = bytearray(), True
     with suppress(BrokenArchiveError):
-        for block in blocks(path, encoding=encoding):
+        for block, _ in content(path, Span(), encoding):
             data += block
             if len(data) >= most:
                 is_whole = False
                 break
     try:
-        return codecs.getincrementaldecoder("utf-8-sig")("strict").decode(data), is_whole
+        return codecs.getincrementaldecoder("utf-8")("strict").decode(data), is_whole
     except UnicodeDecodeError as error:
         raise SourceError(
             f"{path} is not UTF-8 (byte 0x{data[error.start]:02x} at {error.start}); give its "

@@ -15,6 +15,7 @@ from tokmill.flows.profile.drafting import draft_profile
 from tokmill.flows.profile.sniffing import sniff as sniff_files
 from tokmill.flows.profile.text_column import beginning
 from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tokenizer.splitting import compile_pattern
 
 
@@ -28,8 +29,8 @@ def draft(path, *sources, overwrite=False):
     return draft_profile(path, sources, vocab_size=300, sequence_length=64, overwrite=overwrite)
 
 
-def sniff(path, encoding="utf-8"):
-    return sniff_files([path], encoding)
+def sniff(path, **given):
+    return sniff_files([path], ReadOptions(**given))
 
 
 def write_rows(path, rows):
@@ -45,9 +46,34 @@ class TestSniffing:
         (tmp_path / "a.txt").write_text("One.<|endoftext|>Two.")
         assert sniff(tmp_path / "a.txt").options == {"format": "delimited", "delimiter": "<|endoftext|>"}
 
-    def test_a_large_file_has_a_document_a_line(self, tmp_path):
+    def test_a_large_file_is_a_document_as_a_small_one_is(self, tmp_path):
         (tmp_path / "a.txt").write_bytes(b"A line.\n" * (3 << 20))
-        assert sniff(tmp_path / "a.txt").options == {"format": "lines"}
+        assert sniff(tmp_path / "a.txt").options == {"format": "text"}
+
+    def test_how_csv_files_are_written(self, tmp_path):
+        names = "column_1", "column_2"
+        for name, content, options in (
+            ("a.csv", "no;story\n1;Once, or twice.\n", {"delimiter": ";"}),
+            ("a.csv", "sep=|\nno|story\n1|Once; or twice.\n", {"delimiter": "|"}),
+            ("a.tsv", 'no\tstory\n1\t"Once," she said\n', {"quoting": "none"}),
+            ("a.csv", "1,Once or twice.\n2,Never.\n", {"columns": list(names), "text_column": names[1]}),
+        ):
+            (tmp_path / name).write_text(content)
+            expected = {"format": "csv", "text_column": "story", **options}
+            assert sniff(tmp_path / name).options == expected
+            assert ReadOptions(**expected)
+
+    def test_a_quoting_that_is_not_shown_can_be_given(self, tmp_path):
+        (tmp_path / "a.tsv").write_text('no\tstory\n1\t"Once"\n2\tTwice or more\n')
+        with pytest.raises(SourceError, match=r"a\.tsv: .*set quoting = 'none'"):
+            sniff(tmp_path / "a.tsv")
+        assert sniff(tmp_path / "a.tsv", quoting="none").options["quoting"] == "none"
+
+    @pytest.mark.parametrize("content", [gzip.compress(b"PAR1" * 999)[:-9], b"PAR1 is not compressed"])
+    def test_damage_in_a_compressed_table_is_named(self, tmp_path, content):
+        (tmp_path / "a.parquet.gz").write_bytes(content)
+        with pytest.raises(SourceError, match=r"a\.parquet\.gz, which is damaged"):
+            sniff(tmp_path / "a.parquet.gz")
 
     @pytest.mark.parametrize(
         ("record", "text", "identifier"),
@@ -224,7 +250,7 @@ class TestReasons:
         (tmp_path / "a.txt").write_bytes("吾輩は猫である".encode("shift_jis"))
         with pytest.raises(SourceError, match=r"a\.txt is not UTF-8 \(byte 0x8c at 0\).*--encoding"):
             sniff(tmp_path / "a.txt")
-        assert sniff(tmp_path / "a.txt", "shift_jis").options == {"format": "text"}
+        assert sniff(tmp_path / "a.txt", encoding="shift_jis").options == {"format": "text"}
 
     def test_a_draft_with_what_it_leaves_out_and_an_encoding(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
@@ -238,7 +264,7 @@ class TestReasons:
             sequence_length=64,
             overwrite=False,
             exclude=["*.bak.txt", "data/old"],
-            encoding="sjis",
+            reading={"encoding": "sjis"},
         )
         assert drafted.num_files == 1
         source = load_profile(tmp_path / "own" / "own.toml").sources["s"]

@@ -156,14 +156,19 @@ class Sketch(NamedTuple):
     rows: list[dict[str, str | None]]
 
 
-def sketch(path: Location, encoding: str, num_rows: int) -> Sketch:
+def sketch(path: Location, given: ReadOptions, num_rows: int) -> Sketch:
     """Read the first rows of a CSV file; if its first row does not look like names, columns get numbers.
+
+    Args:
+        path: the file.
+        given: its encoding, and its delimiter and quoting if they are known.
+        num_rows: the most rows.
 
     Raises:
         SourceError: the start of the file does not show how it is written.
     """
-    start = start_of(path, Span(), encoding)
-    dialect, has_header = drafted(path.name, start)
+    start = start_of(path, Span(), given.encoding)
+    dialect, has_header = drafted(path.name, start, given)
     names, first = _header(path.name, start.lines, dialect)
     options: dict[str, Any] = {}
     if dialect.delimiter != default_delimiter(path.name):
@@ -173,7 +178,7 @@ def sketch(path: Location, encoding: str, num_rows: int) -> Sketch:
     if not has_header:
         names = options["columns"] = [f"column_{number}" for number in range(1, len(names) + 1)]
         first = dialect.start
-    rows = _rows(path, Span(start=first), dialect, ReadOptions(encoding=encoding), len(names))
+    rows = _rows(path, Span(start=first), dialect, given, len(names))
     found = (row.fields for row in rows if not row.reason and len(row.fields) == len(names))
     return Sketch(options, names, [dict(zip(names, row, strict=True)) for row in islice(found, num_rows)])
 

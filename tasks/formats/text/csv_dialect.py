@@ -42,8 +42,8 @@ _CONTINUED = re.compile(r"(?<!\\)(?:\\\\)*\\\r?\n\Z")
 # Surrogates that decoding never gives stand for delimiters, line ends and quotes that are text, and for null.
 _DELIMITER, _NULL, _RETURN, _NEWLINE, _QUOTE = map(chr, range(0xD800, 0xD805))
 _MEANT = re.compile(r'(?:^|[\t|])"|\\[\\ntrbfv0N]')
-_NAME = re.compile(r"[^\W\d]\w*(?:[ .:/()-]+\w+){0,3}[ )]*")
-_MOST_NAME_CHARS = 50
+# Nothing, a number or a date, an address, a sentence, or many words or characters.
+_LIKE_DATA = re.compile(r"\s*$|[-+]?\d|.*://|.*[.!?]$|(?:\S+\s+){4}\S|.{51}", re.DOTALL)
 
 
 class Dialect(NamedTuple):
@@ -233,7 +233,7 @@ def _first_row(lines: Iterable[str], delimiter: str) -> Row:
 
 def _regular(lines: Sequence[str]) -> list[str]:
     """Return the delimiters that give all rows the same number of fields, at least two."""
-    quotings: tuple[Quoting, ...] = ("double", "none")
+    quotings: tuple[Quoting, ...] = ("double", "backslash", "none")
     found = {
         delimiter: None
         for delimiter in _DELIMITERS
@@ -321,32 +321,34 @@ def _refuse(name: str, character: str, possible: Sequence[Quoting]) -> NoReturn:
 
 
 def is_header(rows: Sequence[Row]) -> bool:
-    """Whether the first row looks like names: short, different words that do not recur in their columns."""
+    """Whether the first row looks like names: short, different words that do not recur in their columns.
+
+    The first name may be empty, as pandas writes it for an index.
+    """
     first, *others = rows
-    repeated = any(
-        field == row[index] for row in others for index, field in enumerate(first) if index < len(row)
-    )
-    return len({*first}) == len(first) and not repeated and all(map(_is_name, first))
+    recurs = any(field in column for field, *column in zip(first, *others, strict=False))
+    names = first if first[0] else first[1:]
+    return len({*first}) == len(first) and not recurs and not any(map(_LIKE_DATA.match, map(str, names)))
 
 
-def _is_name(field: str | None) -> bool:
-    return field is not None and len(field) <= _MOST_NAME_CHARS and _NAME.fullmatch(field.strip()) is not None
-
-
-def drafted(name: str, start: Start) -> tuple[Dialect, bool]:
+def drafted(name: str, start: Start, options: ReadOptions) -> tuple[Dialect, bool]:
     """Return the dialect of a file whose columns are unknown, and whether its first row is a header.
 
     Raises:
         SourceError: the start of the file does not show the delimiter or the quoting.
     """
     default = default_delimiter(name)
-    found = [start.delimiter] if start.delimiter else _regular(start.lines)
+    known = options.delimiter or start.delimiter
+    in_header = [one for one in (default, *_DELIMITERS) if one in start.lines[0]]
+    found = [known] if known else _regular(start.lines) or in_header
     if len(found) > 1 and default not in found:
         raise SourceError(
             f"{name}: its beginning does not show which of {' '.join(map(repr, found))} separates "
             "fields; set delimiter"
         )
     delimiter = default if default in found or not found else found[0]
-    quoting = _quoting(name, start.lines, delimiter) or "double"
+    quoting = options.quoting
+    if quoting == "auto":
+        quoting = _quoting(name, start.lines, delimiter) or "double"
     rows, _ = _sample(start.lines, delimiter, quoting)
     return Dialect(delimiter, quoting, start.line_end, start.position), not rows or is_header(rows)
