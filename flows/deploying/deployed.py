@@ -13,7 +13,7 @@ from prefect import Flow
 
 from tokmill.flows.deploying import schedules
 from tokmill.flows.deploying.form import MACHINE, Schema, form_of, in_order, keeping, kept_in, version_of
-from tokmill.flows.errors import ProfileError
+from tokmill.flows.errors import ProfileError, ServeError
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.schedule import Schedule
 from tokmill.flows.profile.served import ServedProfile, served_profiles
@@ -279,6 +279,9 @@ def deployments_of(served: ServedFolder, *, any_profile: bool = False) -> Found:
                 schedules.first(profiles[one].schedule)
         except ProfileError as error:
             problems.append(f"not served: {error}")
+        except ServeError as error:
+            del profiles[one]
+            problems.append(f"not served: profile {one.given!r}: {error}; correct its [schedule]")
     made = [each for deployed in DEPLOYED for each in _made(served, deployed, profiles, any_profile)]
     return Found(made, problems)
 

@@ -25,7 +25,7 @@ from prefect.client.schemas.filters import (
     DeploymentFilter,
 )
 from prefect.client.schemas.responses import DeploymentResponse
-from prefect.exceptions import ObjectNotFound
+from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
 from tokmill.flows.deploying import schedules
 from tokmill.flows.deploying.deployed import Deployment, deployments_of
@@ -65,10 +65,14 @@ def register(
             deployment = replace(each, store=str(served.store) if with_store else None)
             flow_id = client.create_flow(deployment.deployed.flow)
             known = there.pop((flow_id, deployment.name), None)
-            if known is None:
-                _create(client, served, deployment, flow_id)
-            else:
-                _renew(client, served, deployment, known)
+            try:
+                if known is None:
+                    _create(client, served, deployment, flow_id)
+                else:
+                    _renew(client, served, deployment, known)
+            except PrefectHTTPStatusError as error:
+                yield "note", f"not served: {deployment.name}: the server refuses it: {error.response.text}"
+                continue
             yield "registered", f"{deployment.deployed.flow.name}/{deployment.name}"
         if not found.problems:  # a profile with a mistake is not gone
             yield from (("note", line) for line in _paused(client, served, list(there.values())))

@@ -6,9 +6,12 @@ change of the profile's own schedule since the last registration is carried over
 alone, unless `active` was changed as well.
 """
 
+import asyncio
+import re
 from typing import Any
 
 from prefect.client.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
+from prefect.server.schemas import schedules as at_server
 from pydantic import ValidationError
 
 from tokmill.flows.errors import ServeError
@@ -18,6 +21,12 @@ from tokmill.flows.profile.schedule import Schedule
 SLUG = "profile"
 """Marks the schedule that comes from the profile among those of a deployment."""
 
+_KINDS = {
+    "cron": at_server.CronSchedule,
+    "interval": at_server.IntervalSchedule,
+    "rrule": at_server.RRuleSchedule,
+}
+
 Changes = tuple[str, str, Any]
 """A request to the server below the deployment's `/schedules`: method, path and body."""
 
@@ -26,7 +35,8 @@ def times_of(schedule: Schedule) -> dict[str, Any]:
     """Return a schedule's times as the server has them.
 
     Raises:
-        ServeError: Prefect refuses them.
+        ServeError: Prefect refuses them, or its scheduler cannot find the next one, with which it would stop
+            for every deployment.
     """
     zone = schedule.timezone
     made: CronSchedule | IntervalSchedule | RRuleSchedule
@@ -39,7 +49,22 @@ def times_of(schedule: Schedule) -> dict[str, Any]:
             made = RRuleSchedule(rrule=str(schedule.rrule), timezone=zone)
     except ValidationError as error:
         raise ServeError(f"schedule: {first_problem(error)}") from error
-    return made.model_dump(mode="json", exclude_none=True)
+    times = made.model_dump(mode="json", exclude_none=True)
+    _check_next(times)
+    return times
+
+
+def _check_next(times: dict[str, Any]) -> None:
+    """Find the next time as the server does; a step of 0 would keep it looking for ever."""
+    said = times.get("cron") or times.get("rrule") or times["interval"]
+    interval = re.search(r"INTERVAL=([^;\s]*)", str(times.get("rrule")), re.IGNORECASE)
+    if interval and not re.fullmatch(r"0*[1-9][0-9]{0,5}", interval[1]):
+        raise ServeError(f"schedule: rrule={said!r}: INTERVAL must be from 1 to 999999; leave it out for 1")
+    kind = next(kind for name, kind in _KINDS.items() if name in times)
+    try:
+        asyncio.run(kind.model_validate(times).get_dates(1))
+    except Exception as error:
+        raise ServeError(f"schedule: {said!r} gives no time at all: {error}") from error
 
 
 def registered(schedule: Schedule | None) -> dict[str, Any] | None:

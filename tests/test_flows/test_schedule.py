@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from tests.test_flows.corpora import write_project
+from tokmill.flows.deploying.deployed import deployments_of
 from tokmill.flows.deploying.schedules import changes, first, registered, times_of
 from tokmill.flows.errors import ProfileError, ServeError
 from tokmill.flows.profile import load_profile
 from tokmill.flows.profile.schedule import Schedule
+from tokmill.flows.server.served_folder import ServedFolder
 
 NIGHTLY = Schedule(cron="0 3 * * *", timezone="Europe/Berlin")
 
@@ -60,6 +62,32 @@ def test_the_times_are_those_of_prefects_schedules() -> None:
 def test_what_prefect_refuses_is_refused() -> None:
     with pytest.raises(ServeError, match="99 3"):
         times_of(Schedule(cron="99 3 * * *"))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        'cron = "61 * * * *"',
+        'cron = "0 0 31 2 *"',
+        'cron = "0 3 * * *"\ntimezone = "Mars/Phobos"',
+        'rrule = "FREQ=DAILY;BYHOUR=99"',
+        'rrule = "FREQ=DAILY;INTERVAL=0"',  # the server would look for its next time for ever
+        'rrule = "FREQ=DAILY;INTERVAL=-1"',
+    ],
+)
+def test_a_profile_with_a_bad_schedule_is_named_and_the_others_are_served(tmp_path: Path, bad: str) -> None:
+    write_project(tmp_path, num_documents=2)
+    tiny = (tmp_path / "tiny.toml").read_text("utf-8")
+    (tmp_path / "bad.toml").write_text(f'{tiny.replace("tiny", "bad")}\n[schedule]\n{bad}\n', "utf-8")
+
+    found = deployments_of(ServedFolder.of(tmp_path, tmp_path / "store"))
+
+    (problem,) = found.problems
+    assert "profile 'bad" in problem
+    assert "schedule" in problem
+    served = {each.given for each in found.deployments if each.given}
+    assert "tiny.toml" in served
+    assert "bad.toml" not in served
 
 
 def test_a_profile_without_times_has_no_schedule() -> None:
