@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from tokmill.tasks.core.errors import StoreError
 from tokmill.tokenizer.core.stopping import interrupted_by_a_stop
 
 if TYPE_CHECKING:
@@ -34,13 +35,32 @@ _idle: list["DuckDBPyConnection"] = []  # each without any database but its own,
 _MOST_IDLE: Final = 1
 
 
+class NoDuckDBError(StoreError):
+    """DuckDB is not installed: artifacts are made and found without it, but no query is answered."""
+
+
+def require_duckdb() -> None:
+    """Raise NoDuckDBError unless DuckDB is installed."""
+    try:
+        import duckdb  # noqa: F401
+    except ModuleNotFoundError as error:
+        raise NoDuckDBError(
+            "DuckDB is not installed, so there is no catalog to ask and nothing to count with: "
+            "python -m pip install duckdb"
+        ) from error
+
+
 def connect(path: Path | None = None, **limits: str | int) -> "DuckDBPyConnection":
     """Open a database file, or an empty database in memory if `path` is None.
 
     Args:
         path: a DuckDB file, or where to make one.
         limits: further settings: `threads`, `memory_limit`, `temp_directory`.
+
+    Raises:
+        NoDuckDBError: it is not installed.
     """
+    require_duckdb()
     import duckdb  # importing DuckDB is slow, so only its users pay
 
     place = ":memory:" if path is None else str(path)

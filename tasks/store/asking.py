@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tokmill.tasks.core.database import require_duckdb
 from tokmill.tasks.core.errors import StoreError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def check_question(sql: str) -> None:
     Raises:
         StoreError: it cannot be parsed, is empty, has several statements, or one of another kind.
     """
+    require_duckdb()
     import duckdb
 
     try:

@@ -23,6 +23,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
+from tokmill.tasks.core.database import NoDuckDBError
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store.annotations import Action, annotate
@@ -65,7 +66,7 @@ class Ask(Protocol):
 
 
 _LOG = logging.getLogger(__name__)
-_NEWER: set[Path] = set()  # catalogs of newer versions that this process has reported
+_REPORTED: set[Path] = set()  # catalogs of which this process has said that it cannot use them
 _VERSIONS = """
     SELECT l.kind, l.name, l.label, l.number, l.fingerprint, a.content_digest, a.stage, a.stage_version,
            a.num_files, a.num_bytes, strftime(a.ended, '%Y-%m-%dT%H:%M:%SZ') AS ended, a.seconds,
@@ -324,7 +325,11 @@ class Catalog:
         Raises:
             StoreError: it cannot be written.
         """
-        return [self._with_what_it_made(run) for run in settle(self._layout)]
+        settled = settle(self._layout)
+        try:
+            return [self._with_what_it_made(run) for run in settled]
+        except NoDuckDBError:
+            return settled
 
     def _with_what_it_made(self, run: Run) -> Run:
         made = [
@@ -363,9 +368,10 @@ class Catalog:
         try:
             self._snapshot.replace(self._publish_wait, work)
         except StoreError as error:
-            if isinstance(error, NewerCatalogError) and self.path in _NEWER:
+            lasting = isinstance(error, NewerCatalogError | NoDuckDBError)
+            if lasting and self.path in _REPORTED:
                 return
-            _NEWER.update([self.path] if isinstance(error, NewerCatalogError) else [])
+            _REPORTED.update([self.path] if lasting else [])
             say = report or self._say
             say(f"{error} (published artifacts are safe; the next query adds them to the catalog)")
 

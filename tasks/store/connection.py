@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from filelock import FileLock, Timeout
 
-from tokmill.tasks.core.database import is_database, scratch_database
+from tokmill.tasks.core.database import is_database, require_duckdb, scratch_database
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.indexing import prepare
@@ -309,6 +309,7 @@ def _check_kind(path: Path) -> None:
 @contextmanager
 def _translated(path: Path | None) -> Iterator[None]:
     """Raise DuckDB's errors of the block as StoreError."""
+    require_duckdb()
     import duckdb
 
     try:

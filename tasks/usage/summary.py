@@ -5,9 +5,8 @@ A ratio is None if its denominator is 0. All numbers are computed from the table
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
@@ -18,6 +17,9 @@ from tokmill.tasks.core.optional import WithOptional
 from tokmill.tasks.formats.files.manifests import read_model
 from tokmill.tasks.usage.tables import SourceUse, Vocabulary, rows
 from tokmill.tokenizer.splitting.marks import marks_apart
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 SUMMARY_FILE = "summary.json"
 _NUM_EXAMPLES = 40
@@ -108,7 +110,7 @@ def read_summary(path: Path) -> Summary:
 
 
 def summarize(
-    database: duckdb.DuckDBPyConnection, vocabulary: Vocabulary, sources: Mapping[str, SourceUse]
+    database: "DuckDBPyConnection", vocabulary: Vocabulary, sources: Mapping[str, SourceUse]
 ) -> Summary:
     """Compute the summary from the tables that `usage_database` made of this vocabulary and these sources."""
     ordinary = vocabulary.is_ordinary()

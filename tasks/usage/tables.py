@@ -14,9 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -24,6 +23,9 @@ from numpy.typing import NDArray
 from tokmill.tasks.audit.tokens import EXTRAORDINARY
 from tokmill.tasks.core.database import database_of_a_stage
 from tokmill.tasks.formats.encoded import EncodedStatistics
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 TABLES = {
     "vocab_occurrences": """
@@ -98,7 +100,7 @@ class SourceUse:
 @contextmanager
 def usage_database(
     vocabulary: Vocabulary, sources: Mapping[str, SourceUse]
-) -> Iterator[duckdb.DuckDBPyConnection]:
+) -> "Iterator[DuckDBPyConnection]":
     """Make an in-memory database of the tables; one thread, so that equal input gives equal files."""
     with database_of_a_stage(threads=1) as database:
         database.register("vocabulary", _vocabulary_table(vocabulary))
@@ -110,14 +112,14 @@ def usage_database(
         yield database
 
 
-def write_tables(database: duckdb.DuckDBPyConnection, folder: Path) -> None:
+def write_tables(database: "DuckDBPyConnection", folder: Path) -> None:
     """Write each table to `<folder>/<table>.parquet`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name in TABLES:
         database.table(name).write_parquet(str(folder / f"{name}.parquet"), compression="zstd")
 
 
-def rows(database: duckdb.DuckDBPyConnection, query: str, *values: str | float) -> list[dict[str, Any]]:
+def rows(database: "DuckDBPyConnection", query: str, *values: str | float) -> list[dict[str, Any]]:
     """Return the rows of `query` as dictionaries, in its order."""
     result = database.execute(query, values)
     names = [column[0] for column in result.description or ()]

@@ -288,3 +288,28 @@ assert not {"prefect", "polars", "IPython"} & set(sys.modules)
     assert done.returncode == 0, done.stderr
     assert not Path(done.stdout.strip()).exists()
     assert not list(tmp_path.iterdir())
+
+
+WITHOUT_DUCKDB = """
+import sys
+
+sys.modules["duckdb"] = None  # as if it were not installed
+import tokmill
+
+tok = tokmill.train(["some text", "and more text"] * 9, vocab_size=262)
+packed = tokmill.pack(tokmill.encode(tok), sequence_length=16)
+print(next(iter(packed.dataset(batch_size=2)))["input_ids"].shape)
+try:
+    packed.artifact.store.sql("FROM runs")
+except tokmill.tasks.core.errors.StoreError as error:
+    print(error)
+"""
+
+
+def test_without_duckdb_everything_is_made_with_one_warning_and_only_questions_fail() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_DUCKDB], capture_output=True, text=True, check=False)
+
+    first, second = done.stdout.splitlines()
+    assert first == "(2, 16)", done.stderr
+    assert "pip install duckdb" in second
+    assert done.stderr.count("DuckDB is not installed") == 1
