@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         "tokmill doctor",
         "tokmill doctor --store s3://team/store",
         "PREFECT_API_URL=http://prefect.example.org/api tokmill doctor --no-speed",
+        "tokmill doctor --free",
         "tokmill doctor --json",
     ),
 )
@@ -26,6 +27,9 @@ def doctor(
     speed: Annotated[
         bool, typer.Option("--speed/--no-speed", help="Measure the kernels for five seconds.")
     ] = True,
+    free: Annotated[
+        bool, typer.Option("--free", help="End dead runs at the server, and remove its dead workers.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Examine versions, machine, speed, store and Prefect server; exit code 1 if something does not work."""
@@ -41,7 +45,7 @@ def doctor(
         from tokmill.flows.doctor.speed import look_at_speed
 
         parts.append(look_at_speed())
-    parts.append(look_at_server(location))
+    parts.append(look_at_server(location, free=free))
     failing = sum(finding.fails for part in parts for finding in part.findings)
     if as_json:
         _print_json(parts)

@@ -137,7 +137,7 @@ def work(
     profiles = "any folder" if allow_profiles else str(served.folder)
     say(f"work: {api} · pool {served.work_pool} · profiles of {profiles} · Ctrl-C stops it")
     sys.stdout.flush()
-    module = ["-m", "tokmill.flows.server.worker", "worker", "start"]
+    module = ["-m", "tokmill.flows.server.worker", str(served.store), "worker", "start"]
     # in this process's place: whoever started this command signals the worker itself
     os.execv(sys.executable, [sys.executable, *module, *asked])  # noqa: S606 - ourselves, and no shell
 

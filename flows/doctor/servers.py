@@ -6,13 +6,15 @@ from tokmill.flows.run.machine import open_store
 from tokmill.flows.server.findings import look_at_faults
 from tokmill.flows.server.settings import may_have_a_server, prepare_terminal_run
 from tokmill.flows.server.store_lock import Serving, last_served
+from tokmill.tasks.store import Store
 
 
-def look_at_server(location: str) -> Part:
+def look_at_server(location: str, *, free: bool = False) -> Part:
     """Return what is wrong with the server's loops, workers and doors; nothing is asked where there is none.
 
     Args:
         location: the store that a server may serve.
+        free: whether to end dead runs at the server, and to remove dead workers there.
     """
     found = Part("server")
     serves = _serving(location)
@@ -23,16 +25,27 @@ def look_at_server(location: str) -> Part:
     prepare_terminal_run()
     from prefect.settings import PREFECT_API_URL  # noqa: PLC0415 - takes a second
 
-    from tokmill.flows.server.doctor import look_at_doors, look_at_runs  # noqa: PLC0415 - likewise
+    from tokmill.flows.server.doctor import look_at_dead, look_at_doors, look_at_runs  # noqa: PLC0415 - likewise
 
-    api = PREFECT_API_URL.value() or (f"{serves.url}/api" if serves else None)
+    api = (PREFECT_API_URL.value() or (f"{serves.url}/api" if serves else "")).rstrip("/") or None
     found.figures["api"] = api
     found.facts["api"] = api or "none is configured"
     if api is None:
         return found
     own = look_at_faults(open_store(location).root / ".up") if serves and api == f"{serves.url}/api" else []
-    found.findings = [*own, *look_at_runs(api), *look_at_doors(api)]
+    dead = look_at_dead(api, _store(location), free=free)
+    found.figures["freed"] = dead.freed
+    found.facts |= {"freed": ", ".join(dead.freed)} if dead.freed else {}
+    found.findings = [*own, *dead.findings, *look_at_runs(api), *look_at_doors(api)]
     return found
+
+
+def _store(location: str) -> Store | None:
+    try:
+        store = open_store(location)
+    except UsageError:  # the store's own part says that
+        return None
+    return store if store.root.is_dir() else None
 
 
 def _serving(location: str) -> Serving | None:

@@ -5,14 +5,17 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 
+from httpx import HTTPStatusError, codes
 from prefect.client.base import ServerType, determine_server_type
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.context import SyncClientContext
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import (
+    PREFECT_API_AUTH_STRING,
     PREFECT_API_URL,
     PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED,
     PREFECT_HOME,
+    PREFECT_SERVER_API_AUTH_STRING,
     PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS,
     get_current_settings,
     temporary_settings,
@@ -29,6 +32,7 @@ _EMBEDDED = {
     "PREFECT__SERVER_FINAL": "1",
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "WARNING",  # only tokmill reads it
 }
+_CHECK = "check PREFECT_API_AUTH_STRING, which must be the server's PREFECT_SERVER_API_AUTH_STRING"
 _SAME_VERSION = {PREFECT_CLIENT_SERVER_VERSION_CHECK_ENABLED: False}
 """For a server whose version is known to fit: Prefect's other clients would ask for it again."""
 
@@ -96,6 +100,22 @@ def require_pool(name: str) -> None:
             ) from None
 
 
+def no_answer(api: str, problem: Exception) -> tuple[str, str]:
+    """Return why a server does not answer as it should, and the fix.
+
+    Args:
+        api: URL of its API.
+        problem: what a request to it failed with.
+    """
+    code = problem.response.status_code if isinstance(problem, HTTPStatusError) else None
+    if code in {codes.UNAUTHORIZED, codes.FORBIDDEN}:
+        return f"not allowed: the Prefect server at {api} refuses these credentials", _CHECK
+    if code == codes.NOT_FOUND:
+        return f"what answers at {api} is not Prefect's API", "correct PREFECT_API_URL; it ends with /api"
+    fix = "start it, for example with `tokmill up`, or unset PREFECT_API_URL to use the embedded one"
+    return f"no Prefect server answers at {api} ({problem})", fix
+
+
 @contextmanager
 def _configured(command: str) -> Iterator[SyncPrefectClient]:
     """Open the client of this block, which Prefect's engine uses too: each one takes 20 ms to open."""
@@ -106,10 +126,8 @@ def _configured(command: str) -> Iterator[SyncPrefectClient]:
         except Exception as error:  # it asks for the server's version first
             problem = error.__cause__ if isinstance(error.__cause__, Exception) else error
         if problem is not None:
-            raise ServeError(
-                f"{command}: no Prefect server answers at {PREFECT_API_URL.value()} ({problem}); start it, "
-                "for example with `tokmill up`, or unset PREFECT_API_URL to use the embedded one"
-            ) from problem
+            what, fix = no_answer(str(PREFECT_API_URL.value()), problem)
+            raise ServeError(f"{command}: {what}; {fix}") from problem
         opened.enter_context(temporary_settings(_SAME_VERSION))
         yield client
 
@@ -121,5 +139,6 @@ def _embedded(note: Callable[[str], None]) -> Iterator[None]:
     environment = {**SERVER, **os.environ, **settings, **_EMBEDDED}
     server = start_embedded(environment, PREFECT_HOME.value(), seconds, note)
     atexit.register(server.stop)
-    with temporary_settings({PREFECT_API_URL: server.url, **_SAME_VERSION}):
+    own = {PREFECT_API_URL: server.url, PREFECT_API_AUTH_STRING: PREFECT_SERVER_API_AUTH_STRING.value()}
+    with temporary_settings({**own, **_SAME_VERSION}):
         yield

@@ -9,7 +9,7 @@ failures are printed (`flows.server.watching`).
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from tokmill.flows.server.app import FAULTS, protection
 from tokmill.flows.server.children import Child, child, interruptible
 from tokmill.flows.server.names import host_in_url, own_names, reachable
 from tokmill.flows.server.pages import PAGES, PREFIX
-from tokmill.flows.server.registration import Registration, run_module
+from tokmill.flows.server.registration import Registration
 from tokmill.flows.server.served_folder import ServedFolder
 from tokmill.flows.server.settings import PRIVATE, SERVER
 from tokmill.flows.server.store_lock import lock_store
@@ -79,6 +79,8 @@ def up(store: Path, address: Address, *, any_profile: bool = False, announce: An
         UsageError: a name of the server is not a host name.
     """
     served, logs = ServedFolder.of(Path.cwd(), url_of(store) or store), store.absolute() / ".up"
+    if password := os.environ.get("PREFECT_SERVER_API_AUTH_STRING"):
+        os.environ["PREFECT_API_AUTH_STRING"] = password  # of our own server
     environment = _environment(address, served, logs, any_profile)
     with lock_store(served, address.url, logs), interruptible() as stopped, ExitStack() as children:
         _require_free(address)
@@ -89,9 +91,8 @@ def up(store: Path, address: Address, *, any_profile: bool = False, announce: An
             return
         registration = Registration(served, environment, any_profile, announce)
         registration.register()
-        _correct_dead_runs(environment, announce)
         command = ["worker", "start", "--pool", served.work_pool, "--type", "process"]
-        work = ["tokmill.flows.server.worker", *command]
+        work = ["tokmill.flows.server.worker", str(served.store), *command]
         worker = children.enter_context(child("worker", work, environment, logs))
         announce(
             f"up: {address.seen_url}/v2/deployments · deployments {served.name} · "
@@ -140,16 +141,6 @@ def _require_free(address: Address) -> None:
                 f"up: cannot listen on {host_in_url(address.host)}:{address.port} ({reason}); stop the "
                 "program that uses it, or choose another --port"
             ) from error
-
-
-def _correct_dead_runs(environment: Mapping[str, str], announce: Announce) -> None:
-    """Correct the state of runs whose processes were killed while no server was running."""
-    done = run_module(["tokmill.flows.run.reconciling"], environment)
-    for name in done.stdout.splitlines():
-        announce(f"the run {name} is marked as crashed: its process no longer exists")
-    if done.returncode:
-        last = (done.stderr.strip().splitlines() or ["no output"])[-1]
-        announce(f"cannot correct the state of dead runs, which may be shown as running: {last}")
 
 
 def _wait_until_healthy(server: Child, health: str, stopped: threading.Event) -> None:

@@ -48,7 +48,11 @@ class Process(BaseModel):
     @classmethod
     def own(cls) -> Self:
         """This process."""
-        pid = os.getpid()
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, pid: int) -> Self:
+        """A process of this machine; `began` is 0 if there is none."""
         began = _began(pid) or 0
         return cls(host=socket.gethostname(), boot=_boot() if began else "", pid=pid, began=began)
 

@@ -4,9 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from unittest.mock import create_autospec
+from uuid import uuid4
 
 import pytest
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.objects import FlowRun, State, StateType
 
 import tokmill
 from tests.object_server import Bucket
@@ -16,7 +21,10 @@ from tokmill.flows.doctor.machine import look_at_machine
 from tokmill.flows.doctor.report import Part
 from tokmill.flows.doctor.speed import LOGGED, Measured, documents, look_at_speed, measure
 from tokmill.flows.doctor.stores import look_at_store
+from tokmill.flows.server.dead_runs import dead_runs, worker_name
 from tokmill.flows.server.findings import out_of_bounds
+from tokmill.tasks.store import Store
+from tokmill.tasks.store.liveness import Process
 from tokmill.tasks.store.storage import STORAGE
 
 
@@ -157,3 +165,36 @@ def test_a_bucket_that_is_not_there_is_a_failure(bucket: Bucket) -> None:
 
     assert any(finding.fails for finding in found.findings)
     assert "credentials" in said(found)
+
+
+OLD, NEW = timedelta(minutes=1), timedelta(0)
+ENDED = worker_name(Process.own().model_copy(update={"began": 1}))
+
+
+@pytest.mark.parametrize(
+    ("state", "run_count", "since", "worker", "is_dead"),
+    [
+        ("RUNNING", 1, NEW, "", True),  # the store has it as crashed
+        ("RUNNING", 2, NEW, "", False),  # a retry that the store does not know yet
+        ("PENDING", 1, NEW, "", False),
+        ("RUNNING", 2, OLD, ENDED, True),
+        ("PENDING", 1, NEW, ENDED, False),  # a retry, which still names the worker of the attempt before
+        ("RUNNING", 2, OLD, worker_name(Process.own()), False),
+        ("RUNNING", 2, OLD, "ProcessWorker 1", False),
+    ],
+)
+def test_a_run_is_dead_if_its_process_is_and_not_while_it_is_retried(
+    tmp_path: Path, state: str, run_count: int, since: timedelta, worker: str, is_dead: bool
+) -> None:
+    run = FlowRun(
+        flow_id=uuid4(),
+        state=State(type=StateType(state), timestamp=datetime.now(UTC) - since),
+        run_count=run_count,
+        labels={"prefect.worker.name": worker},
+    )
+    store, client = Store.open(tmp_path), create_autospec(SyncPrefectClient, instance=True)
+    client.read_flow_runs.return_value = [run]
+    store.catalog.add_run(str(run.id), profile="own")
+    store.catalog.note_end(str(run.id), state="crashed", message="it was killed")
+
+    assert bool(list(dead_runs(store, client))) is is_dead

@@ -78,7 +78,7 @@ def test_what_prefect_refuses_is_refused() -> None:
 def test_a_profile_with_a_bad_schedule_is_named_and_the_others_are_served(tmp_path: Path, bad: str) -> None:
     write_project(tmp_path, num_documents=2)
     tiny = (tmp_path / "tiny.toml").read_text("utf-8")
-    (tmp_path / "bad.toml").write_text(f'{tiny.replace("tiny", "bad")}\n[schedule]\n{bad}\n', "utf-8")
+    (tmp_path / "bad.toml").write_text(f"{tiny.replace('tiny', 'bad')}\n[schedule]\n{bad}\n", "utf-8")
 
     found = deployments_of(ServedFolder.of(tmp_path, tmp_path / "store"))
 

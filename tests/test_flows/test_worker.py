@@ -1,11 +1,23 @@
-"""A worker of ours: it stops a run when that was asked for, and not when it only hears of it once more."""
+"""A worker of ours: it stops a run when that was asked for, and leaves none as running when it ends."""
 
+import json
+import os
+import random
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
 
+import httpx
 import pytest
 
 from tests.test_flows.commands import Tokmill
+from tests.test_flows.corpora import words
+from tests.test_flows.processes import processes_with
+from tests.test_flows.served import POLL
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -76,3 +88,79 @@ def test_work_without_a_server_or_a_pool_says_what_to_do(tokmill: Tokmill) -> No
     assert (unregistered.code, alone.code) == (1, 1)
     assert "register this folder with `tokmill deploy`" in unregistered.err
     assert "no Prefect server is configured" in alone.err
+
+
+LONG = """
+name = "long"
+[sources.one]
+files = ["long/*.txt"]
+[ingest]
+shard_bytes = 65536
+[train]
+vocab_size = 1000
+[execution]
+workers = 1  # it only has to go on
+"""
+
+
+def test_a_worker_that_is_stopped_or_killed_leaves_no_run_as_running(tokmill: Tokmill) -> None:
+    generator = random.Random(1)
+    (tokmill.folder / "long").mkdir()
+    for number in range(60):
+        text = words(generator, 10_000)
+        (tokmill.folder / "long" / f"{number}.txt").write_text(text, encoding="utf-8")
+    (tokmill.folder / "long.toml").write_text(LONG, encoding="utf-8")
+    deployed = json.loads(tokmill("deploy", "--json").out)
+    (name,) = [each for each in deployed["deployments"] if each.endswith(".long")]
+
+    with httpx.Client(base_url=deployed["api"], timeout=60) as api:
+        with at_work(tokmill, api, name) as (worker, stopped):
+            worker.send_signal(signal.SIGTERM)
+            worker.wait(60)
+        after_stop = state_of(api, stopped)
+        with at_work(tokmill, api, name) as (worker, killed):  # the one before holds its place no more
+            for process in (worker.pid, *processes_with("PREFECT__FLOW_RUN_ID", killed)):
+                os.kill(process, signal.SIGKILL)
+            worker.wait(60)
+        after_kill = state_of(api, killed)
+        told = tokmill("doctor", "--no-speed", "--json")
+        freed = json.loads(tokmill("doctor", "--no-speed", "--json", "--free").out)
+        after_free = state_of(api, killed)
+
+    assert (after_stop, after_kill, after_free) == ("CRASHED", "RUNNING", "CRASHED")
+    found = [each["text"] for each in json.loads(told.out)["findings"] if "--free" in each["text"]]
+    assert told.code == 1
+    assert any(killed in text for text in found)
+    assert any(f".{worker.pid}." in text for text in found)
+    assert [each.partition(" ")[0] for each in freed["server"]["freed"]] == ["run", "worker"]
+
+
+@contextmanager
+def at_work(tokmill: Tokmill, api: httpx.Client, name: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+    """Start a worker and a run of a deployment; yield both once the run is at work."""
+    worker = Tokmill(tokmill.folder, {**tokmill.environment, "PREFECT_WORKER_QUERY_SECONDS": "1"}).start(
+        "work"
+    )
+    try:
+        deployment = api.get(f"/deployments/name/{name}").raise_for_status().json()
+        body = {"parameters": {**deployment["parameters"], "train": {"vocab_size": 1000 + worker.pid}}}
+        made = api.post(f"/deployments/{deployment['id']}/create_flow_run", json=body).raise_for_status()
+        record = tokmill.store / "runs" / f"{made.json()['id']}.json"
+        wait(lambda: record.exists() and state_of(api, record.stem) == "RUNNING")
+        yield worker, record.stem
+    finally:
+        worker.kill()
+        worker.communicate()
+
+
+def state_of(api: httpx.Client, run_id: str) -> Any:
+    """Return the type of a run's state at the server."""
+    return api.get(f"/flow_runs/{run_id}").raise_for_status().json()["state_type"]
+
+
+def wait(condition: Callable[[], bool]) -> None:
+    """Wait until a condition holds; fail if that takes too long."""
+    until = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < until, "it did not come to be"
+        POLL.wait(0.1)

@@ -1,0 +1,163 @@
+"""Finds the runs that Prefect's server shows as going on though their process is gone, and ends them there.
+
+If a run, its worker or its server is killed, the server shows the run as Running, or Cancelling, for ever,
+and the next one waits for its place. Two things tell that a run is dead: the store, where each run has a
+heartbeat (`tasks.store.runs.settle`), and the name of its worker, which says which process of which machine
+that is. `tokmill up` and `tokmill work` end dead runs while they work, `tokmill doctor` shows them.
+"""
+
+import hashlib
+import re
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.filters import (
+    FlowFilter,
+    FlowFilterName,
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+)
+from prefect.client.schemas.objects import FlowRun, State, StateType, Worker, WorkerStatus
+from prefect.states import Cancelled, Crashed
+
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store import Store
+from tokmill.tasks.store.liveness import Process
+from tokmill.tasks.store.runs import read_run, run_path
+
+LOOK_SECONDS: Final = 20
+_RECORDED: Final = ("build-corpus", "train-tokenizer", "audit-tokenizer", "sweep", "repack")
+_FLOWS: Final = [*_RECORDED, "verify-store", "collect-garbage"]
+_MOST: Final = 200
+_ACTIVE: Final = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
+_WORKER, _POOL = "prefect.worker.name", "prefect.work-pool.name"
+_NAMED = re.compile(r"(?P<host>.+)\.(?P<pid>[0-9]+)\.(?P<boot>[0-9a-f]{8})\.(?P<began>[0-9]+)")
+
+
+def worker_name(process: Process) -> str:
+    """Return the name of the worker of a process, by which it is found out whether it is alive."""
+    return f"{process.host}.{process.pid}.{_digest(process.boot)}.{process.began}"
+
+
+def is_gone(worker: str) -> bool:
+    """Whether the worker of a name was a process of this machine that has ended."""
+    named = _NAMED.fullmatch(worker)
+    here = Process.of(int(named["pid"])) if named else Process()
+    if named is None or named["boot"] != _digest(Process.own().boot):
+        return False
+    return here.began != int(named["began"])
+
+
+def reconcile(store: Store, client: SyncPrefectClient, gone: Iterable[str] = ()) -> list[str]:
+    """End the dead runs that Prefect's server shows as going on; return their names.
+
+    Args:
+        store: whose runs are looked at.
+        client: of the server.
+        gone: further workers whose runs count as dead.
+
+    Raises:
+        StoreError: the end of a run cannot be written to the store.
+    """
+    ended = []
+    for run, state in dead_runs(store, client, gone):
+        client.set_flow_run_state(run.id, state, force=True)
+        ended.append(run.name)
+    return ended
+
+
+def dead_runs(
+    store: Store | None, client: SyncPrefectClient, gone: Iterable[str] = ()
+) -> Iterator[tuple[FlowRun, State[None]]]:
+    """Yield the dead runs that the server shows as going on, each with its true state; see `reconcile`."""
+    wanted = FlowRunFilterState(type=FlowRunFilterStateType(any_=_ACTIVE))
+    held = client.read_flow_runs(
+        flow_filter=FlowFilter(name=FlowFilterName(any_=_FLOWS)),
+        flow_run_filter=FlowRunFilter(state=wanted),
+        limit=_MOST,
+    )
+    if held and store is not None:
+        store.catalog.settle()
+    missing = set(gone)
+    for run in held:
+        message = _end_in(store, run) or _end_with_worker(run, missing)
+        if message:
+            cancelling = run.state is not None and run.state.type is StateType.CANCELLING
+            yield run, Cancelled(message=message) if cancelling else Crashed(message=message)
+
+
+def _end_in(store: Store | None, held: FlowRun) -> str:
+    """Return how a run ended by the store's record; empty if that does not say that it crashed."""
+    if store is None or held.state is None or held.state.type is StateType.PENDING:
+        return ""
+    try:
+        known = read_run(run_path(store.layout.runs, str(held.id)))
+    except StoreError:  # a run in another store, of another flow, or one that has just started
+        return ""
+    is_this_attempt = len(known.earlier) + 1 == held.run_count  # not one that a retry has just begun
+    return known.message or "its process is gone" if known.state == "crashed" and is_this_attempt else ""
+
+
+def _end_with_worker(held: FlowRun, missing: set[str]) -> str:
+    """Return that a run's worker is gone, and its own process, too; empty if it is not."""
+    worker, pid = str((held.labels or {}).get(_WORKER, "")), held.infrastructure_pid or ""
+    alive = pid.isdecimal() and bool(Process.of(int(pid)).began)
+    if worker in missing or (is_gone(worker) and not alive and _is_settled(held)):
+        return f"its worker {worker} is gone: it was stopped or killed, or its machine went down"
+    return ""
+
+
+def _is_settled(held: FlowRun) -> bool:
+    """Whether a run has had its state for a while; one that is retried still names the worker before."""
+    since = datetime.now(UTC) - timedelta(seconds=LOOK_SECONDS)
+    return held.state is None or held.state.timestamp < since
+
+
+def dead_workers(client: SyncPrefectClient, pool: str) -> list[Worker]:
+    """Return the workers of a pool that have ended without taking their leave."""
+    found = client.read_workers_for_work_pool(pool)
+    return [each for each in found if is_gone(each.name) or each.status is WorkerStatus.OFFLINE]
+
+
+def forget_worker(client: SyncPrefectClient, pool: str, worker: str) -> None:
+    """Remove a worker that has ended from a pool's list."""
+    path = {"work_pool_name": pool, "name": worker}
+    client.request("DELETE", "/work_pools/{work_pool_name}/workers/{name}", path_params=path)
+
+
+class Reconciler:
+    """Ends dead runs every `LOOK_SECONDS` in a thread, for as long as a block lasts."""
+
+    def __init__(self, store: Store, say: Callable[[str], None]) -> None:
+        """Look at the runs of a store; `say` gets a line for each that is ended."""
+        self._store, self._say = store, say
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="dead runs", daemon=True)
+
+    def __enter__(self) -> "Reconciler":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+
+    def look(self, gone: Iterable[str] = ()) -> None:
+        """Look once; what fails is left to the next look."""
+        with suppress(Exception), get_client(sync_client=True) as client:  # a server that is busy, or gone
+            for name in reconcile(self._store, client, gone):
+                self._say(f"the run {name} is marked as crashed: its process no longer exists")
+
+    def _work(self) -> None:
+        while True:
+            self.look()
+            if self._ended.wait(LOOK_SECONDS):
+                return
+
+
+def _digest(boot: str) -> str:
+    return hashlib.blake2b(boot.encode(), digest_size=4).hexdigest()
