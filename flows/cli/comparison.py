@@ -7,7 +7,6 @@ from typing import Any, Final
 from rich.text import Text
 
 from tokmill.flows.cli.output import PlainTable, draw, results, say, table
-from tokmill.flows.cli.run_sheet import SHORT
 from tokmill.flows.figures import counted, number
 from tokmill.tasks.comparing.causes import Cause, value_text
 from tokmill.tasks.comparing.environments import Changed
@@ -27,7 +26,7 @@ def print_comparison(comparison: Comparison, *, every_metric: bool) -> None:
         comparison: of the runs.
         every_metric: whether metrics that do not differ are printed, too.
     """
-    heads = [run.run_id[:SHORT] for run in comparison.runs]
+    heads = comparison.heads
     draw(_runs_table(comparison))
     _section("parameters", heads, partial(_side_by_side, heads, comparison.parameters))
     _section("inputs", heads, partial(_side_by_side, heads, comparison.inputs))
@@ -125,13 +124,13 @@ def _abreast(
 def _runs_table(comparison: Comparison) -> PlainTable:
     lines = [
         (
-            run.run_id[:SHORT],
+            head,
             run.name or run.profile,
             run.state,
             run.started[:16].replace("T", " "),
             run.experiment,
         )
-        for run in comparison.runs
+        for head, run in zip(comparison.heads, comparison.runs, strict=True)
     ]
     return table(("run", "name", "state", "began (UTC)", "experiment"), lines)
 

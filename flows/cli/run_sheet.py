@@ -14,9 +14,9 @@ from tokmill.flows.run.progress import group_of
 from tokmill.tasks.store import RunArtifact, Store
 from tokmill.tasks.store.annotations import Remark, read_remark, remark_paths
 from tokmill.tasks.store.run_listing import Column
+from tokmill.tasks.store.run_references import short_ids
 from tokmill.tasks.store.runs import Attempt, Run, RunInput
 
-SHORT = 8
 _STYLES = {"completed": "green", "running": "cyan", "suspended": "cyan"}
 _WORDS = {
     "command": "at the command line",
@@ -31,21 +31,23 @@ _WORDS = {
 }
 
 
-def runs_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], *, attempts: bool) -> Table:
+def runs_table(
+    store: Store, rows: Sequence[Mapping[str, Any]], columns: Sequence[Column], *, attempts: bool
+) -> Table:
     """Return one line per run, with the values of the columns; without tags if none has any."""
     shown = [column.label for column in columns if column.of != "field"]
     last = [name.rpartition(".")[2] for name in shown]
     heads = [short if last.count(short) == 1 else name for name, short in zip(shown, last, strict=True)]
     groups = [name for name in ("experiment", "tags") if any(row[name] for row in rows)]
     head = ["run", "name", "state", "began (UTC)", "took", "made", *heads, *groups]
-    lines = [_line(row, shown, groups, attempts=attempts) for row in rows]
+    ids = short_ids(store, [row["run_id"] for row in rows])
+    lines = [_line(run, row, shown, groups, attempts=attempts) for run, row in zip(ids, rows, strict=True)]
     return table(head, lines, right=("took", "made", *heads))
 
 
 def _line(
-    row: Mapping[str, Any], shown: Sequence[str], groups: Sequence[str], *, attempts: bool
+    run: str, row: Mapping[str, Any], shown: Sequence[str], groups: Sequence[str], *, attempts: bool
 ) -> list[str | Text]:
-    run = row["run_id"][:SHORT]
     made = row["num_made"] + row["num_waited"]
     values = ["–" if row["values"][name] is None else number(row["values"][name]) for name in shown]
     about = {"experiment": row["experiment"] or "", "tags": " ".join(row["tags"])}

@@ -103,7 +103,7 @@ def list_runs(
     if as_json:
         print_json(found)
         return
-    draw(runs_table(found, [by, *shown], attempts=attempts))
+    draw(runs_table(opened, found, [by, *shown], attempts=attempts))
     if not found:
         _say_why_none(listed(opened.catalog), experiment=experiment, tag=tag, profile=profile)
     if best is None and len(rows) > len(found):

@@ -3,7 +3,7 @@
 It is a child process (`flows.server.children`). Signals to the command's process group do not reach it, so a
 run can still report its end, and it does not outlive a command that was killed. Its output is kept in memory,
 because the disk may be full. If it does not start, it is started once more, and then the command fails with
-the server's last lines.
+the server's last lines. If it is killed while the command works, another one takes its place.
 """
 
 import io
@@ -41,11 +41,38 @@ class EmbeddedServer:
         self.url = f"http://127.0.0.1:{port}/api"
         served = ["--factory", "tokmill.flows.server.app:create_app", "--lifespan", "on"]
         where = ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error"]
-        guarded = {**environment, **protection([f"127.0.0.1:{port}"])}
-        self._process = start_tethered(["uvicorn", *served, *where], guarded, subprocess.PIPE)
+        self._module = ["uvicorn", *served, *where]
+        self._environment = {**environment, **protection([f"127.0.0.1:{port}"])}
         self._output: deque[str] = deque(maxlen=_LAST_LINES)
+        self._lock, self._stopping = threading.Lock(), False
+        self._start()
+
+    def _start(self) -> None:
+        self._process = start_tethered(self._module, self._environment, subprocess.PIPE)
         self._listener = threading.Thread(target=self._listen, name="embedded server", daemon=True)
         self._listener.start()
+
+    def keep(self, seconds: float, note: Callable[[str], None]) -> None:
+        """Start the server again, at the same address, whenever it ends before `stop`.
+
+        Clients try again for a minute, so a run goes on. One that does not answer is given up.
+
+        Args:
+            seconds: time limit for a start.
+            note: called with one line when it is started again.
+        """
+        threading.Thread(target=self._keep, args=(seconds, note), name="embedded server", daemon=True).start()
+
+    def _keep(self, seconds: float, note: Callable[[str], None]) -> None:
+        problem = ""
+        while not problem:
+            code = self._process.wait()
+            with self._lock:
+                if self._stopping:
+                    return
+                self._start()
+            note(f"Prefect's embedded server has ended (exit code {code}); another one is started")
+            problem = self.wait(seconds)
 
     def wait(self, seconds: float) -> str:
         """Wait until the server answers; return the problem, or "" if it answers."""
@@ -68,6 +95,8 @@ class EmbeddedServer:
 
     def stop(self, patience: float = _STOP_SECONDS) -> None:
         """Stop the server; kill it after `patience` seconds."""
+        with self._lock:
+            self._stopping = True
         stop(self._process, patience, signal.SIGTERM)
         self._listener.join()
 
@@ -105,6 +134,7 @@ def start_embedded(
         raise ServeError(
             f"run: Prefect's embedded server did not start, twice ({problem}){output}{_advice(words, home)}"
         )
+    server.keep(seconds, note)
     return server
 
 

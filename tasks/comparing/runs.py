@@ -16,6 +16,7 @@ from tokmill.tasks.comparing.past import record_of
 from tokmill.tasks.comparing.walking import Walk
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Run, RunArtifact, Store
+from tokmill.tasks.store.run_references import short_ids
 from tokmill.tasks.store.run_tables import flat
 
 _UNCOMPARED: Final = ("experiment.", "description", "schedule.")
@@ -126,10 +127,22 @@ class Comparison:
         """Return how many artifacts only one of a run and the first has."""
         return sum((line.refs[0] is None) != (line.refs[place] is None) for line in self.artifacts)
 
+    @cached_property
+    def heads(self) -> list[str]:
+        """The runs' ids, as short as they differ from those of other runs."""
+        return short_ids(self.store, [run.run_id for run in self.runs])
+
     def endings(self, place: int) -> list[str]:
         """Return how a run and the first ended, if not all went well, and what only the other one has."""
-        pairs = ((self.runs[place], self._missing(place, 0)), (self.runs[0], self._missing(0, place)))
-        return [_ending(run, missing) for run, missing in pairs if run.state != "completed" or missing]
+        pairs = (
+            (place, self.runs[place], self._missing(place, 0)),
+            (0, self.runs[0], self._missing(0, place)),
+        )
+        return [
+            _ending(run, self.heads[at], missing)
+            for at, run, missing in pairs
+            if run.state != "completed" or missing
+        ]
 
     def _missing(self, place: int, other: int) -> list[str]:
         lines = (line for line in self.artifacts if line.refs[place] is None)
@@ -189,11 +202,11 @@ class Comparison:
         return walk.causes(before, after)
 
 
-def _ending(run: Run, missing: Sequence[str]) -> str:
+def _ending(run: Run, head: str, missing: Sequence[str]) -> str:
     without = f"without {', '.join(missing)}" if missing else ""
     if run.state == "completed":
-        return f"{run.run_id[:8]} is {without}"
-    ended = f"{run.run_id[:8]} {_ENDED.get(run.state, run.state)}"
+        return f"{head} is {without}"
+    ended = f"{head} {_ENDED.get(run.state, run.state)}"
     return "; ".join(filter(None, [f"{ended}: {run.message}" if run.message else ended, without]))
 
 

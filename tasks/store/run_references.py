@@ -11,6 +11,8 @@ If nothing is found, the error suggests the nearest names.
 
 import difflib
 from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from operator import and_, eq
 from typing import Any, TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
@@ -23,6 +25,7 @@ from tokmill.tasks.store.store import Store
 Row: TypeAlias = dict[str, Any]
 
 _FEWEST_CHARS = 4
+_SHORT_CHARS = 8
 _RUNS = "SELECT run_id, name FROM runs WHERE is_latest ORDER BY started DESC, run_id"
 _MADE = """
     SELECT a.run_id, a.how = 'made' AS made FROM run_artifacts a JOIN runs r USING (run_id, attempt)
@@ -62,16 +65,27 @@ def find_run_id(store: Store, reference: str) -> str:
         return _only(f"tag {reference}", tagged, "name one by its id")
     begin = [row for row in runs if str(row["run_id"]).startswith(reference.lower())]
     if len(reference) >= _FEWEST_CHARS and begin:
-        return _only(reference, begin, "use more of the id")
+        return _only(reference, begin, "use more of the id, or the run's name")
     if "/" in reference:
         return _of_artifact(store, reference)
-    raise StoreError(f"there is no run {reference!r} in {store.location}{_nearest(reference, runs)}")
+    raise StoreError(f"there is no run {reference!r} in {store.location}{_nearest(store, reference, runs)}")
 
 
 def run_of(store: Store, ref: ArtifactRef) -> str | None:
     """Return the id of the run that made an artifact, or else of the first that had it; None without any."""
     found = store.catalog.query(_MADE, {"fingerprint": ref.fingerprint, "content": ref.content_digest})
     return str(found[0]["run_id"]) if found else None
+
+
+def short_ids(store: Store, run_ids: Sequence[str]) -> list[str]:
+    """Return ids in as few characters, at least 8, as tell them from every other run of the store.
+
+    The runs that a schedule creates at once have ids that begin alike.
+    """
+    known = sorted({*run_ids, *(str(row["run_id"]) for row in store.catalog.query(_RUNS))})
+    alike = [sum(accumulate(map(eq, *pair), and_)) for pair in pairwise(known)]
+    least = dict(zip(known, map(max, [0, *alike], [*alike, 0]), strict=False))  # [] has no pair
+    return [run_id[: max(_SHORT_CHARS, least[run_id] + 1)] for run_id in run_ids]
 
 
 def _is_id(store: Store, reference: str) -> bool:
@@ -99,11 +113,12 @@ def _of_artifact(store: Store, reference: str) -> str:
     return found
 
 
-def _nearest(wanted: str, runs: Sequence[Row]) -> str:
+def _nearest(store: Store, wanted: str, runs: Sequence[Row]) -> str:
     """Return a hint with the nearest names, or the latest runs."""
     names = list(dict.fromkeys(str(row["name"]) for row in runs))
     near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
     if near:
         return f"; did you mean {' or '.join(map(repr, near))}?"
-    latest = ", ".join(f"{row['run_id'][:8]} ({row['name']})" for row in runs[:3])
+    ids = short_ids(store, [str(row["run_id"]) for row in runs[:3]])
+    latest = ", ".join(f"{run_id} ({row['name']})" for run_id, row in zip(ids, runs, strict=False))
     return f"; the latest are {latest}"

@@ -12,6 +12,7 @@ import pytest
 
 from tests.test_flows.commands import Tokmill
 from tests.test_flows.served import POLL
+from tokmill.flows.server.prefect_server import no_answer
 
 pytestmark = pytest.mark.server
 
@@ -94,6 +95,18 @@ def look(environment: dict[str, str], moment: datetime) -> list[str]:
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     found: list[str] = json.loads(done.stdout)
     return found
+
+
+def test_a_refused_password_is_said_to_be_one() -> None:
+    api = "http://127.0.0.1:4200/api"
+    answer = httpx.Response(401, request=httpx.Request("GET", api))
+    refused = httpx.HTTPStatusError("401", request=answer.request, response=answer)
+
+    what, fix = no_answer(api, refused)
+
+    assert "not allowed" in what
+    assert "check PREFECT_API_AUTH_STRING" in fix
+    assert "no Prefect server answers" in no_answer(api, httpx.ConnectError("refused"))[0]
 
 
 def test_a_server_that_is_not_there_is_named(tokmill: Tokmill) -> None:

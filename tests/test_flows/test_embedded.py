@@ -1,14 +1,20 @@
-"""An embedded server that does not start."""
+"""An embedded server that does not start, or is killed."""
 
+import os
+import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.small_disk import on_small_disk
 from tests.test_flows.commands import clean_environment
 from tests.test_flows.processes import processes_with
+from tests.test_flows.served import POLL
 from tokmill.flows.errors import ServeError
 from tokmill.flows.server.embedded import start_embedded
 
@@ -52,3 +58,31 @@ def test_a_server_that_takes_too_long_is_started_once_more_and_then_ended(tmp_pa
         "Prefect's embedded server did not start (it did not answer within 0.01 s); trying once more"
     ]
     assert not processes_with("PREFECT_HOME", str(tmp_path / "home"))
+
+
+@pytest.mark.slow
+@pytest.mark.server
+def test_a_server_that_is_killed_is_replaced_at_its_address(migrated_home: Path, tmp_path: Path) -> None:
+    home = shutil.copytree(migrated_home, tmp_path / "home")
+    notes: list[str] = []
+    server = start_embedded(clean_environment(PREFECT_HOME=str(home)), home, 120.0, notes.append)
+    try:
+        (killed,) = processes_with("PREFECT_HOME", str(home))
+        os.kill(killed, signal.SIGKILL)
+        until = time.monotonic() + 120
+        while not notes or not answers(server.url):
+            assert time.monotonic() < until, "no other server answers"
+            POLL.wait(0.1)
+    finally:
+        server.stop()
+
+    assert notes == ["Prefect's embedded server has ended (exit code -9); another one is started"]
+    assert not processes_with("PREFECT_HOME", str(home))
+
+
+def answers(url: str) -> bool:
+    """Whether a server answers at an address."""
+    try:
+        return httpx.get(f"{url}/health").is_success
+    except httpx.HTTPError:
+        return False

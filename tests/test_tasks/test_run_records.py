@@ -17,7 +17,7 @@ from tokmill.tasks.store import Provenance, RunArtifact, Store
 from tokmill.tasks.store.annotations import annotate, tags_of_runs
 from tokmill.tasks.store.environment import Machine, installed_packages
 from tokmill.tasks.store.run_listing import Column, Order, RunFilter, find_columns, list_runs
-from tokmill.tasks.store.run_references import find_run_id, run_of
+from tokmill.tasks.store.run_references import find_run_id, run_of, short_ids
 from tokmill.tasks.store.runs import Begun, Found, Override, RunInput, StartedBy, read_run, run_path
 
 REF = ArtifactRef(kind="text", name="n", fingerprint="f" * 64, content_digest="c" * 64)
@@ -250,6 +250,18 @@ def test_a_run_is_named_by_id_prefix_name_artifact_or_as_the_latest(store: Store
         find_run_id(store, "first t 5")
     with pytest.raises(StoreError, match="the latest are bbbb-3"):
         find_run_id(store, "zzz")
+
+
+def test_ids_are_shortened_to_what_tells_them_apart(store: Store) -> None:
+    for run_id in ("01a219e3-5b1c-7aaa", "01a219e3-5b1c-7abb", "ffff0000-0000-7000"):
+        begin(store, run_id, name="nightly")
+
+    short = short_ids(store, ["01a219e3-5b1c-7aaa", "ffff0000-0000-7000"])
+
+    assert short == ["01a219e3-5b1c-7aa", "ffff0000"]
+    assert [find_run_id(store, each) for each in short] == ["01a219e3-5b1c-7aaa", "ffff0000-0000-7000"]
+    with pytest.raises(StoreError, match="use more of the id, or the run's name"):
+        find_run_id(store, "01a219e3")
 
 
 def test_a_tag_names_the_run_that_has_it_now(store: Store) -> None:

@@ -14,9 +14,7 @@ from tokmill.tasks.audit.report.markup import gap, note, section, table
 from tokmill.tasks.audit.report.page import document, static, write_document
 from tokmill.tasks.comparing.causes import Cause, value_text
 from tokmill.tasks.comparing.runs import Comparison, Line, change
-from tokmill.tasks.store import Run
 
-_SHORT: Final = 8
 _FIRST_SHOWN: Final = (
     "audit.bytes_per_token",
     "audit.fertility",
@@ -53,7 +51,7 @@ def write_page(comparison: Comparison, path: Path) -> None:
 
 def page_of(comparison: Comparison) -> str:
     """Return the page of a comparison; the same comparison gives the same bytes."""
-    heads = _heads(comparison.runs)
+    heads = comparison.heads
     title = f"{len(heads)} runs compared"
     return document(
         title,
@@ -89,7 +87,7 @@ def data_of(comparison: Comparison) -> dict[str, Any]:
     return {
         "runs": [
             {"id": head, "name": run.name or run.profile, "state": run.state, "started": run.started[:16]}
-            for head, run in zip(_heads(comparison.runs), comparison.runs, strict=True)
+            for head, run in zip(comparison.heads, comparison.runs, strict=True)
         ],
         "columns": [
             {**column, "values": [_plain(value) for value in column["values"]], **_exact(column["values"])}
@@ -119,13 +117,6 @@ def _exact(values: Sequence[Any]) -> dict[str, list[str | None]]:
     return {"exact": texts} if any(texts) else {}
 
 
-def _heads(runs: Sequence[Run]) -> list[str]:
-    """Return the runs' ids, as short as they differ."""
-    ids = [run.run_id for run in runs]
-    length = next(n for n in range(_SHORT, 65) if len({run_id[:n] for run_id in ids}) == len(ids))
-    return [run_id[:length] for run_id in ids]
-
-
 def _runs(comparison: Comparison, heads: Sequence[str]) -> str:
     rows = [
         {
@@ -144,7 +135,7 @@ def _runs(comparison: Comparison, heads: Sequence[str]) -> str:
 
 
 def _reasons(comparison: Comparison, heads: Sequence[str]) -> list[str]:
-    first = f"{comparison.runs[0].run_id[:_SHORT]} "
+    first = f"{heads[0]} "
     places = range(1, len(heads))
     ends = [comparison.endings(place) for place in places]
     of_first = [line for line in ends[0] if line.startswith(first) and all(line in each for each in ends)]

@@ -8,6 +8,7 @@ import orjson
 from tokmill.tasks.core.stage import Account, Scalar
 from tokmill.tasks.store import Graph, InputEntry, Node, Record, Store
 from tokmill.tasks.store.graph import families
+from tokmill.tasks.store.run_references import short_ids
 
 Pairs: TypeAlias = list[tuple[str, str]]
 Figures: TypeAlias = Callable[[str, Mapping[str, Scalar]], str]
@@ -36,6 +37,7 @@ class Described:
         self._graph = graph
         self.records = self._read()
         self._runs = self._names_of_runs()
+        self.run_heads = dict(zip(self._runs, short_ids(store, list(self._runs)), strict=True))
 
     def _read(self) -> dict[str, Record]:
         known = [
@@ -151,7 +153,7 @@ def rows_of(described: Described, nodes: Sequence[Mapping[str, Any]]) -> list[di
                 "bytes": record.num_bytes if record else None,
                 "content": node["content_digest"][:12],
                 "made (UTC)": record.timings.ended[:16].replace("T", " ") if record else "",
-                "run": run_of(record)[:8] if record else "",
+                "run": described.run_heads.get(run_of(record), run_of(record)) if record else "",
                 "note": node["notice"],
             }
         )
