@@ -59,7 +59,8 @@ def load_tokenizer(reference: str, store: str | None) -> "Tokenizer":
     if Path(reference).exists():
         return tokenizer.load(reference)
     opened = existing_store(store)
-    ref = find_artifact(opened, reference if is_reference(reference) else f"tokenizer/{reference}")
+    called = reference if is_reference(reference) else f"tokenizer/{reference}"
+    ref = find_artifact(opened, called)
     if ref.kind != "tokenizer":
         raise UsageError(
             f"{reference} is a {ref.kind}, not a tokenizer; tokenizers are called tokenizer/NAME"
@@ -67,7 +68,6 @@ def load_tokenizer(reference: str, store: str | None) -> "Tokenizer":
     try:
         return open_tokenizer(opened.path(ref))
     except (StoreError, TokenizerError) as error:
-        called = f"{ref.kind}/{ref.name}"
         raise StoreError(
             f"{called} is damaged: {error}; `tokmill verify {called}` lists the damage, and the next run "
             "makes it again"

@@ -4,6 +4,7 @@ All tasks of a mapped stage are one line: the number of shards, how many were ma
 first start to the last end.
 """
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -31,6 +32,7 @@ _WHERE = {
 }
 _FILES = {"card": "card.md", "tokenizer_card": "card.md", "audit": "summary.md"}
 _DETAILS_SHOWN = 4
+_LEAST_HALVED = 16  # half of it is the least sequence length
 
 
 def print_run(again: str, store: Store, result: RunResult, seconds: float) -> None:
@@ -210,25 +212,30 @@ def _draw_steps(steps: Mapping[str, str]) -> None:
 
 
 def _next_steps(again: str, store: Store, result: RunResult) -> Mapping[str, str]:
-    whole = _ingested(result) if "corpus" in result.refs else next(iter(result.refs.values()))
-    name = whole.name  # that of the profile; a corpus of training documents has one of its own
+    """Return commands about the versions that this run has; those of another may be newer."""
+    refs = result.refs
+    named = {kind: _called(store, ref) for kind, ref in refs.items()}
     # A command without --store uses TOKMILL_STORE or the default.
     usual = open_store(store_url(None)).root == store.root
     option = "" if usual else f" --store {shlex.quote(shown_store(store))}"
     steps = {}
-    if not {"card", "packed", "tokenizer"} & {*result.refs}:  # a part of the DAG
-        last = [ref for kind, ref in result.refs.items() if kind not in ("ingested", "validation")][-1]
-        steps[f"tokmill show {last.kind}/{last.name}{option}"] = "its record, and what it was made from"
-    if "corpus" in result.refs and store.record(_ingested(result)).metrics.get("num_quarantined"):
-        steps[f"tokmill show corpus/{name}{option}"] = "the quarantined documents, with reasons"
-    if "card" in result.refs:
-        steps[f"tokmill show card/{name}{option}"] = "the composition of the data"
-    if "packed" in result.refs:
-        steps[f"tokmill lineage packed/{name}{option}"] = "everything it was made from"
-    if "tokenizer" in result.refs:
-        encode = f'tokmill encode --tokenizer tokenizer/{name}{option} "some text"'
+    if not {"card", "packed", "tokenizer"} & {*refs}:  # a part of the DAG
+        last = [name for kind, name in named.items() if kind not in ("ingested", "validation")][-1]
+        steps[f"tokmill show {last}{option}"] = "its record, and what it was made from"
+    if "corpus" in refs and store.record(_ingested(result)).metrics.get("num_quarantined"):
+        whole = _called(store, _ingested(result))
+        steps[f"tokmill show {whole}{option}"] = "the quarantined documents, with reasons"
+    if "card" in refs:
+        steps[f"tokmill show {named['card']} --read{option}"] = "the composition of the data"
+    if "packed" in refs:
+        steps[f"tokmill lineage {named['packed']}{option}"] = "everything it was made from"
+    if "tokenizer" in refs:
+        encode = f'tokmill encode --tokenizer {named["tokenizer"]}{option} "some text"'
         steps[encode] = "token ids of a text"
-    if "packed" in result.refs:
-        repack = f"tokmill run {again} --set pack.sequence_length=2048{option}"
-        steps[repack] = "packs again; the rest is cached"
+    if "packed" in refs and store.record(refs["mixture"]).params.get("schedule_unit") != "steps":
+        length = int(store.record(refs["packed"]).metrics["sequence_length"])
+        shorter = length // 2 if length >= _LEAST_HALVED else length * 2
+        others = re.sub(r" --set pack\.sequence_length=\S+", "", again)
+        repack = f"tokmill run {others} --set pack.sequence_length={shorter}{option}"
+        steps[repack] = f"sequences of {shorter:,}; the rest is cached"
     return steps

@@ -1,5 +1,6 @@
 """`tokmill profiles` and `tokmill init`: lists profiles and their keys, and writes a new profile."""
 
+import shlex
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -138,4 +139,5 @@ def init(
     say("")
     documents = [(one.name, document) for one in drafted for document in one.seen.documents]
     draw(table(("source", "a document begins with"), documents))
-    say(f"\nwrote {path}\n\nnext:\n  tokmill plan {path}\n  tokmill run {path}")
+    written = shlex.quote(str(path))
+    say(f"\nwrote {path}\n\nnext:\n  tokmill plan {written}\n  tokmill run {written}")

@@ -73,12 +73,13 @@ def run(
     if as_json:
         print_json(run_document(loaded.name, opened, result, seconds))
     else:
-        print_run(_again(profile, overrides or []), opened, result, seconds)
+        print_run(_again(profile, overrides or [], until or []), opened, result, seconds)
 
 
-def _again(profile: str, overrides: Sequence[str]) -> str:
+def _again(profile: str, overrides: Sequence[str], until: Sequence[str]) -> str:
     """The arguments of `tokmill run` that repeat this run."""
-    return shlex.join([profile, *(word for override in overrides for word in ("--set", override))])
+    options = [("--set", override) for override in overrides] + [("--until", kind) for kind in until]
+    return shlex.join([profile, *(word for option in options for word in option)])
 
 
 @app.command(

@@ -196,7 +196,7 @@ class _Composition(Composer):
         return self.mapped(AUDIT_SHARD, corpus, parts, {"tokenizer": tokenizer}, part=part)
 
     def _gate(self, audit: ArtifactRef) -> None:
-        check_gate(self.profile.audit.params(), self.locate(audit), audit.name)
+        check_gate(self.profile.audit.params(), self.locate(audit), audit.fingerprint[:12])
 
     def _tokenizer(self, corpus: Job) -> dict[str, Job | ArtifactRef]:
         """Use the tokenizer that the profile names, or train one on the balanced counts."""

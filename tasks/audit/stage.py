@@ -99,13 +99,13 @@ def run(  # noqa: PLR0913 - one for each input
     return Outcome(metrics=_metrics(summary))
 
 
-def check_gate(params: AuditParams, path: Path, name: str) -> None:
+def check_gate(params: AuditParams, path: Path, reference: str) -> None:
     """Raise if the gate of a published audit did not pass and `on_failure` is "fail".
 
     Args:
         params: see `AuditParams`.
         path: the audit artifact's directory.
-        name: its name.
+        reference: what finds it, among other versions of its name.
 
     Raises:
         GateError: the gate failed, or could not measure one of its limits.
@@ -121,7 +121,7 @@ def check_gate(params: AuditParams, path: Path, name: str) -> None:
         failed = summary.gate.startswith("failed")
         change = "change the tokenizer or the limit" if failed else "give that text, or take the limit out"
         raise GateError(
-            f"audit: gate {summary.gate}; `tokmill show audit/{name} --read` shows why; {change}, "
+            f"audit: gate {summary.gate}; `tokmill show {reference} --read` shows why; {change}, "
             "or set audit.on_failure='warn' to continue anyway",
             summary.gate,
             summary.limits,
