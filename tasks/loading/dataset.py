@@ -119,6 +119,10 @@ class PackedDataset:
         """Number of sequences per epoch, of all ranks together."""
         return self.manifest.num_sequences
 
+    def __len__(self) -> int:
+        """Number of batches of this rank in a whole epoch."""
+        return self.split.num_batches(self.num_sequences)
+
     @property
     def num_batches(self) -> int:
         """Number of batches of this rank from here to the end of the epoch."""

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tokmill.tasks.core.errors import LoadingError
+
 if TYPE_CHECKING:
     from tokmill.tasks.loading.dataset import PackedDataset
 
@@ -21,6 +23,7 @@ class TorchDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
 
     With the worker processes of a `DataLoader`, copies iterate the epoch, and this object keeps its place:
     call `set_epoch` before every epoch, and `state_dict(num_batches)` with the number of batches taken in it.
+    Without that number it refuses, since it cannot know how many of the workers' batches were taken.
 
     Attributes:
         dataset: the numpy batches.
@@ -30,25 +33,44 @@ class TorchDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
         super().__init__()
         self.dataset = dataset
         self._at_work: PackedDataset | None = None
+        self._num_workers = torch.zeros(1, dtype=torch.int64).share_memory_()  # which iterate copies, now
+
+    def __len__(self) -> int:
+        """See `PackedDataset.__len__`."""
+        return len(self.dataset)
 
     def __iter__(self) -> Iterator[Tensors]:
         worker = torch.utils.data.get_worker_info()
         if worker is None:
             yield from map(_tensors, self.dataset)
             return
+        self._num_workers.fill_(worker.num_workers)
         self._at_work = self._at_work or self.dataset.for_worker(worker.id, worker.num_workers)
         yield from map(_tensors, self._at_work)
 
     def set_epoch(self, epoch: int) -> None:
         """See `PackedDataset.set_epoch`."""
+        self._num_workers.zero_()
         self.dataset.set_epoch(epoch)
 
     def state_dict(self, num_batches: int | None = None) -> dict[str, Any]:
-        """See `PackedDataset.state_dict`; in a worker process, the place of its own copy."""
+        """See `PackedDataset.state_dict`; in a worker process, the place of its own copy.
+
+        Raises:
+            LoadingError: worker processes make the batches, and `num_batches` is not given.
+        """
+        num_workers = int(self._num_workers)
+        if num_workers and num_batches is None and self._at_work is None:
+            raise LoadingError(
+                f"loading: {num_workers} worker processes make the batches, and which of them were taken is "
+                "known to the loop alone; pass state_dict(num_batches=n) for n batches of this epoch, or use "
+                "num_workers=0, or torchdata's StatefulDataLoader"
+            )
         return (self._at_work or self.dataset).state_dict(num_batches)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See `PackedDataset.load_state_dict`."""
+        self._num_workers.zero_()
         self.dataset.load_state_dict(state)
         self._at_work = None
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.test_tasks.packings import FIELDS, packed_folder, sequences
+from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.loading import PackedDataset
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -50,6 +51,19 @@ def test_worker_processes_change_nothing(packed, num_workers):
     expected = sequences(PackedDataset(packed, **options))
     found = loader(PackedDataset(packed, **options).to_torch(), num_workers)
     assert sequences(found) == expected
+
+
+def test_a_state_with_worker_processes_is_true_or_refused(packed):
+    dataset = PackedDataset(packed, batch_size=2).to_torch()
+    batches = loader(dataset, 2)
+    assert len(batches) == len(dataset) == len(list(batches))
+    dataset.set_epoch(1)
+    assert dataset.state_dict()["position"] == 0
+    next(iter(batches))
+
+    with pytest.raises(LoadingError, match=r"state_dict\(num_batches=n\)"):
+        dataset.state_dict()
+    assert dataset.state_dict(1)["position"] == 2
 
 
 def test_workers_that_live_on_go_on_with_the_next_epoch(packed):
