@@ -106,7 +106,7 @@ class TrainingPlan(ModelOptions):
     """
 
     family: str = DEFAULT_FAMILY
-    split_pattern: PatternLike = "gpt2"
+    split_pattern: PatternLike = "o200k"
     digits: Digits = "pattern"
     normalizer: str | None = None
     add_dummy_prefix: bool = True

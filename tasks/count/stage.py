@@ -50,10 +50,10 @@ class CountParams(Params):
     """How text is cut into pre-tokens."""
 
     split_pattern: str = Field(
-        default="gpt2",
+        default="o200k",
         min_length=1,
         description="How text is cut before merges are learned: gpt2, cl100k, o200k, llama3, qwen2, cs336, "
-        "or any regular expression.",
+        "or any regular expression. o200k keeps vowel signs with their letters.",
         json_schema_extra=_ON_PRETOKENS,
     )
     digits: Literal["pattern", "single", "groups_of_three", "groups_of_three_from_right"] = Field(

@@ -45,7 +45,8 @@ class EncodeParams(Params):
 
     end_of_document: str | None = Field(
         default="<|endoftext|>",
-        description="Special token to add after each document; empty for none.",
+        description="Special token to add after each document; empty for none, as where "
+        "train.special_tokens = [].",
     )
     begin_of_document: str | None = Field(
         default=None,

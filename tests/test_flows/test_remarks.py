@@ -39,7 +39,7 @@ def remarks(folder: Path, *overrides: str) -> list[str]:
 
 
 def test_marks_that_the_pattern_cuts_off_are_named_with_their_source(folder: Path) -> None:
-    (remark,) = remarks(folder)
+    (remark,) = remarks(folder, "train.split_pattern=gpt2")
     assert remark.startswith("source tamil: split_pattern='gpt2' cuts vowel signs")
     assert "in Tamil (" in remark
 

@@ -32,7 +32,7 @@ DOCUMENTS = {
 }
 
 
-def plain_counts(texts, pattern="gpt2"):
+def plain_counts(texts, pattern="o200k"):
     found = Counter()
     for text in texts:
         for part in text.split("<|endoftext|>"):

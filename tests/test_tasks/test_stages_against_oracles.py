@@ -57,7 +57,7 @@ def made(folder, stage, params, **inputs):
 def test_merges_on_ntrex_equal_those_of_tokenizers(tmp_path, text_corpus, shared_data):
     documents = ntrex(shared_data)
     corpus = text_corpus(documents)
-    params = TrainParams(vocab_size=8_000, tie_break="lowest_ids")
+    params = TrainParams(vocab_size=8_000, tie_break="lowest_ids", split_pattern="gpt2")
     shards = [
         made(tmp_path / f"shard-{index}", count_shard, params.count_params(), shard=value)
         for index, value in enumerate(corpus.shard_values)

@@ -315,7 +315,7 @@ def test_the_same_text_gives_the_same_files(trained):
 
 def test_counts_with_another_split_are_refused(tmp_path, text_corpus):
     inputs = counted(text_corpus(DOCUMENTS), CountParams(), tmp_path / "work")
-    with pytest.raises(TrainingError, match="split_pattern='cl100k', but the text was counted with 'gpt2'"):
+    with pytest.raises(TrainingError, match="split_pattern='cl100k', but the text was counted with 'o200k'"):
         train(TrainParams(vocab_size=300, split_pattern="cl100k"), out=tmp_path, **inputs)
 
 
@@ -381,7 +381,7 @@ def test_ranks_alone_need_a_pattern_and_take_special_tokens(tmp_path, trained):
     out.mkdir()
     with pytest.raises(FormatError, match="split_pattern"):
         adopt(AdoptParams(), out=out, file=ranks)
-    adopt(AdoptParams(split_pattern="gpt2", special_tokens={"<|endoftext|>": 299}), out=out, file=ranks)
+    adopt(AdoptParams(split_pattern="o200k", special_tokens={"<|endoftext|>": 299}), out=out, file=ranks)
     trained_spec = open_tokenizer(made.path).spec()
     assert (
         trained_spec.pop("unicode") == open_tokenizer(out).splitter.unicode

@@ -45,7 +45,12 @@ EVERYTHING = r"[\s\S]+"
 def trained() -> Tokenizer:
     """A tokenizer that knows a part of the training texts."""
     return tokenizer.train(
-        TRAINING_TEXTS, family="unigram", vocab_size=90, special_tokens=SPECIALS, num_reserved=1
+        TRAINING_TEXTS,
+        family="unigram",
+        vocab_size=90,
+        split_pattern="gpt2",
+        special_tokens=SPECIALS,
+        num_reserved=1,
     )
 
 
