@@ -42,7 +42,7 @@ from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import TextNormalizer
 from tokmill.tokenizer.pipeline.renaming import claimed, padded, renamed
 from tokmill.tokenizer.short_texts import ShortTexts
-from tokmill.tokenizer.splitting import PatternLike, Splitter
+from tokmill.tokenizer.splitting import Digits, PatternLike, Splitter
 from tokmill.tokenizer.streaming import as_bytes, encode_parts
 
 _PLAIN = Template.parse("$A", "$A $B:1")  # in the place of a template that there is not
@@ -87,14 +87,18 @@ class Tokenizer:
         return cls(Definition.from_spec(spec))
 
     @classmethod
-    def from_vocab(
+    def from_vocab(  # noqa: PLR0913 - each is an option of its own, said by its name
         cls,
         vocab: Vocab,
         merges: Merges,
         *,
         special_tokens: Mapping[str, int] | Iterable[str] = (),
         split_pattern: PatternLike = "gpt2",
-        **how: Any,
+        digits: Digits = "pattern",
+        normalizer: str | None = None,
+        ignore_merges: bool = False,
+        num_reserved: int = 0,
+        unicode: Mapping[str, str] | None = None,
     ) -> Self:
         """Build a byte-level BPE tokenizer from a vocabulary and its merges, as in other libraries.
 
@@ -103,14 +107,25 @@ class Tokenizer:
             merges: pairs of byte strings, in order of rank.
             special_tokens: ids by name, or names; a name that the vocabulary lacks gets the next free id.
             split_pattern: a name, an expression, or a chain of expressions.
-            **how: `digits`, `normalizer`, `ignore_merges`, `num_reserved`, as in `byte_bpe.model.define`.
+            digits: how numbers are cut, as in training.
+            normalizer: steps joined with `+`; None for none.
+            ignore_merges: whether a pre-token that is a token is not cut by merges.
+            num_reserved: number of reserved special tokens.
+            unicode: the tables of characters that its text was split with; None if unknown.
 
         Raises:
             VocabularyError: the vocabulary breaks a law of `byte_bpe.model`; the message names it and the
                 place.
             SpecialTokenError: a name that cannot be a special token.
         """
-        return cls(definition_of(vocab, merges, special_tokens, split_pattern=split_pattern, **how))
+        parts = {
+            "split_pattern": split_pattern,
+            "digits": digits,
+            "normalizer": normalizer,
+            "unicode": unicode,
+        }
+        own = {"ignore_merges": ignore_merges, "num_reserved": num_reserved}
+        return cls(definition_of(vocab, merges, special_tokens, **own, **parts))
 
     def spec(self) -> dict[str, Any]:
         """Return everything that decides the ids as JSON-able data, equal for equal tokenizers."""
@@ -295,13 +310,18 @@ class Tokenizer:
         """
         given = [text] if pair is None else [text, pair]
         texts = self.encode_batch(given, allowed_special=allowed_special, as_text=as_text).to_lists()
-        template, lengths = self.definition.post_processor or _PLAIN, list(map(len, texts))
+        template, lengths = self._template or _PLAIN, list(map(len, texts))
         types = template.types(lengths, add_special_tokens=add_special_tokens)
         return self._templated(texts, add_special_tokens=add_special_tokens), types
 
+    @property
+    def _template(self) -> Template | None:
+        """The special tokens around texts; None for none."""
+        return self.definition.post_processor
+
     def _templated(self, texts: list[list[int]], *, add_special_tokens: bool) -> list[int]:
         """Join the ids of one text or two by the template, if there is one."""
-        template = self.definition.post_processor
+        template = self._template
         if template is None:
             return [token for ids in texts for token in ids]
         return template.join(texts, self.definition.named_tokens if add_special_tokens else None)
@@ -348,7 +368,7 @@ class Tokenizer:
         batch = self.encode_buffers(
             data, offsets, allowed_special=allowed_special, as_text=as_text, num_threads=num_threads
         )
-        template = self.definition.post_processor
+        template = self._template
         return (
             template.wrap(batch, self.definition.named_tokens) if template and add_special_tokens else batch
         )

@@ -11,7 +11,7 @@ Importing this package is cheap: what a name needs is loaded when the name is fi
 command line, deployments). In the repository they are folders at the top, linked from here (docs/adr/0013).
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tokmill.tokenizer.core.lazy import lazy_names
 
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
         train_from_counts,
         train_sweep_from_counts,
     )
+
+    __version__: str
 
 _HOMES = {
     "Artifact": "flows.library.artifact",
@@ -79,6 +81,7 @@ __all__ = [
     "Store",
     "Table",
     "Tokenizer",
+    "__version__",
     "audit",
     "count_pretokens",
     "encode",
@@ -95,7 +98,15 @@ __all__ = [
 ]
 
 
-__getattr__ = lazy_names(__name__, _HOMES)
+_find = lazy_names(__name__, _HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version  # noqa: PLC0415 - takes longer than all the rest
+
+        return version("tokmill")
+    return _find(name)
 
 
 def __dir__() -> list[str]:

@@ -2,12 +2,13 @@
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tokmill.flows.figures import labelled, number
 from tokmill.flows.library.artifact import Artifact
 from tokmill.flows.library.bench import parted
 from tokmill.flows.library.columns import OnError
+from tokmill.flows.library.options import AuditOptions, HoldoutOptions
 from tokmill.flows.library.table import Table
 from tokmill.flows.library.using import bench_for
 from tokmill.flows.profile.model import Auditing
@@ -96,7 +97,8 @@ def audit(
     on_error: OnError = "fail",
     workers: int | None = None,
     progress: bool | None = None,
-    **options: Any,
+    holdout: float | HoldoutOptions | None = None,
+    **options: Unpack[AuditOptions],
 ) -> Audit:
     """Judge a tokenizer on columns of text, as the pipeline's audit does.
 
@@ -112,6 +114,8 @@ def audit(
         on_error: what becomes of null rows: "fail", or "quarantine" to leave them out.
         workers: parallel tasks; by default one per core. It changes no result.
         progress: see `run`.
+        holdout: which documents are kept from training, for validation: a share, or the parameters of
+            `[holdout]`; by default none, or as `tok` was trained.
         **options: parameters of the audit: what is read (`sample_megabytes`), the gate's limits
             (`max_fertility`, `max_unused_share`, …), `parallel` texts, `probes`, `compare_with`,
             `on_failure`.
@@ -123,6 +127,6 @@ def audit(
             the same.
     """
     (limits,) = parted("audit", options, Auditing)
-    bench = bench_for(tok, texts, store=store, name=name, on_error=on_error).with_sections(audit=limits)
-    _, done = bench.made("audit", workers=workers, progress=progress)
+    bench = bench_for(tok, texts, store=store, name=name, on_error=on_error, holdout=holdout)
+    _, done = bench.with_sections(audit=limits).made("audit", workers=workers, progress=progress)
     return Audit(done["audit"])

@@ -12,12 +12,16 @@ from typing import Any
 
 from tokmill.flows.errors import UsageError
 from tokmill.flows.library.artifact import Artifact
+from tokmill.flows.library.options import HoldoutOptions
 from tokmill.flows.library.running import FinishedRun, run
 from tokmill.flows.library.scratch import scratch_store
 from tokmill.flows.library.store import Store, opened
 from tokmill.flows.nearest import suggestion
 from tokmill.tasks.core.stage import Params
+from tokmill.tasks.encode.stage import EncodeParams
 from tokmill.tasks.store import Store as ArtifactStore
+
+_END = EncodeParams().end_of_document
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,23 @@ class Bench:
 
     def made(self, kind: str, *, workers: int | None, progress: bool | None) -> "tuple[Bench, FinishedRun]":
         """Make the artifact of a kind, with what it needs."""
-        done = run(
-            self.table, until=kind, store=self.store, prefect=False, progress=progress, workers=workers
-        )
+        alone = kind in ("tokenizer", "audit") and not self._has_end_token()
+        table = {"encode": {"end_of_document": None}, **self.table} if alone else self.table
+        done = run(table, until=kind, store=self.store, prefect=False, progress=progress, workers=workers)
         artifact = Artifact(self.store, done.refs[kind])
         return replace(self, artifact=artifact), done
+
+    def _has_end_token(self) -> bool:
+        """Whether the tokenizer has the default of `encode.end_of_document`, which nothing need name yet."""
+        names = self.table.get("train", {}).get("special_tokens", (_END,))
+        return _END in names
+
+
+def held_out(holdout: float | HoldoutOptions | None) -> dict[str, Any] | None:
+    """Return the section `[holdout]` of a share, or of parameters."""
+    if holdout is None or isinstance(holdout, Mapping):
+        return None if holdout is None else dict(holdout)
+    return {"share": holdout}
 
 
 def parted(what: str, given: Mapping[str, Any], *models: type[Params]) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, Unpack, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,7 @@ from tokmill.flows.figures import labelled
 from tokmill.flows.library.artifact import Artifact
 from tokmill.flows.library.bench import Bench, parted
 from tokmill.flows.library.columns import OnError
+from tokmill.flows.library.options import EncodeOptions, HoldoutOptions
 from tokmill.flows.library.store import opened
 from tokmill.flows.library.table import require_pandas
 from tokmill.flows.library.using import bench_for
@@ -178,7 +179,8 @@ def encode(
     on_error: OnError = "fail",
     workers: int | None = None,
     progress: bool | None = None,
-    **options: Any,
+    holdout: float | HoldoutOptions | None = None,
+    **options: Unpack[EncodeOptions],
 ) -> Any:
     """Encode a column of texts, or several sources, as the pipeline does: by all cores, in bounded memory.
 
@@ -196,6 +198,8 @@ def encode(
         on_error: what becomes of null rows: "fail", or "quarantine" to leave them out.
         workers: parallel tasks; by default one per core. It changes no result.
         progress: see `run`.
+        holdout: which documents are kept from training, for validation: a share, or the parameters of
+            `[holdout]`; by default none, or as `tok` was trained.
         **options: parameters of encoding: `end_of_document` (`<|endoftext|>` by default; None for none),
             `begin_of_document`, `min_tokens`, `special_tokens_in_text`, `fim_rate`, ….
 
@@ -208,7 +212,9 @@ def encode(
         RunError: a stage failed, e.g. since the vocabulary lacks `end_of_document`.
     """
     (params,) = parted("encode", options, EncodeParams)
-    bench = bench_for(tok, texts, store=store, name=name, on_error=on_error)
+    if isinstance(tok, Tokenizer) and not tok.special_tokens:
+        params.setdefault("end_of_document", None)
+    bench = bench_for(tok, texts, store=store, name=name, on_error=on_error, holdout=holdout)
     made, done = bench.with_sections(encode=params).made("encoded", workers=workers, progress=progress)
     columns = columns_of(done["encoded"], made)
     alone = set(columns) == {"text"} and not isinstance(texts, Mapping)

@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import number
 from tokmill.flows.library.artifact import Artifact
 from tokmill.flows.library.bench import Bench, parted
 from tokmill.flows.library.encoding import EncodedColumn
+from tokmill.flows.library.options import MixOptions
 from tokmill.flows.library.table import Table
 from tokmill.tasks.mixing.params import MixParams
 from tokmill.tokenizer.core import markup
@@ -80,7 +81,7 @@ def mix(
     name: str | None = None,
     workers: int | None = None,
     progress: bool | None = None,
-    **options: Any,
+    **options: Unpack[MixOptions],
 ) -> Mixed:
     """Mix encoded columns: whole documents, so that every source has its share of tokens at every point.
 
@@ -151,6 +152,7 @@ def _joined(columns: Mapping[str, EncodedColumn]) -> Bench:
         problem = (
             ("tokenizers" if its.content_digest != used.content_digest else "")
             or ("parameters" if column.artifact.params != first.artifact.params else "")
+            or ("holdouts" if column.bench.table.get("holdout") != first.bench.table.get("holdout") else "")
             or ("stores" if column.artifact.store.location != first.artifact.store.location else "")
         )
         if problem:
@@ -164,4 +166,4 @@ def _joined(columns: Mapping[str, EncodedColumn]) -> Bench:
         "tokenizer": {"use": used.fingerprint},
         "encode": first.bench.table.get("encode", {}),
     }
-    return Bench(first.bench.store, table)
+    return Bench(first.bench.store, table).with_sections(holdout=first.bench.table.get("holdout"))

@@ -4,13 +4,14 @@ import shutil
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import labelled, number
 from tokmill.flows.library.artifact import Artifact
 from tokmill.flows.library.bench import Bench, parted
 from tokmill.flows.library.mixing import EncodedColumns, Mixed, together
+from tokmill.flows.library.options import DatasetOptions, PackOptions
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.packing.params import PackParams
 from tokmill.tokenizer.core import markup
@@ -87,11 +88,28 @@ class Packed:
         (batch,) = made(block, PackedRows(self.path, manifest), wanted)
         return {name: values for name, values in batch.items() if name != "sequence"}
 
-    def dataset(self, **options: Any) -> "PackedDataset":
+    def dataset(self, **options: Unpack[DatasetOptions]) -> "PackedDataset":
         """Return batches for training; see `PackedDataset` for the options."""
         from tokmill.tasks.loading import PackedDataset  # noqa: PLC0415
 
         return PackedDataset(self.path, **options)
+
+    def validation(self, *, workers: int | None = None, progress: bool | None = None) -> "Packed":
+        """Return the documents that are held out of training, packed alike, each once and unchanged.
+
+        Args:
+            workers: see `pack`.
+            progress: see `run`.
+
+        Raises:
+            UsageError: none are held out, or this set was opened, not packed here.
+        """
+        if self.bench is None or "holdout" not in self.bench.table:
+            raise UsageError(
+                f"{self.artifact.reference} has no holdout; pass holdout=0.01 to tokmill.train or encode"
+            )
+        made, done = self.bench.made("validation", workers=workers, progress=progress)
+        return Packed(done["validation"], made)
 
     def save(self, folder: str | Path) -> Path:
         """Copy the packed set, with its record, into a new folder; return it.
@@ -136,7 +154,7 @@ def pack(
     name: str | None = None,
     workers: int | None = None,
     progress: bool | None = None,
-    **options: Any,
+    **options: Unpack[PackOptions],
 ) -> Packed:
     """Pack documents into sequences of one length, as the pipeline does, and keep their bounds.
 

@@ -5,12 +5,13 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import key_figures, span
 from tokmill.flows.library.artifact import Artifact
 from tokmill.flows.library.notebook import in_notebook, shown
+from tokmill.flows.library.options import RunOptions
 from tokmill.flows.library.store import Store, opened
 from tokmill.flows.library.table import Table
 from tokmill.flows.nearest import suggestion
@@ -114,7 +115,7 @@ def run(
     prefect: bool | None = None,
     progress: bool | None = None,
     reporter: Reporter | None = None,
-    **sections: Any,
+    **sections: Unpack[RunOptions],
 ) -> FinishedRun:
     """Run a profile, from raw text to packed shards; artifacts that are up to date are reused.
 

@@ -1,32 +1,42 @@
 """`tokmill.train`: a tokenizer from columns of text."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from tokmill.flows.library.artifact import Artifact
-from tokmill.flows.library.bench import Bench, parted
+from tokmill.flows.library.bench import Bench, held_out, parted
 from tokmill.flows.library.columns import OnError, named_columns
+from tokmill.flows.library.options import HoldoutOptions, TrainingOptions
 from tokmill.flows.library.texts import sources_of
 from tokmill.tasks.balance.stage import BalanceParams
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.encode.stage import EncodeParams
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.store import Store as ArtifactStore
+from tokmill.tasks.store.runs import read_run, run_path
 from tokmill.tasks.train.stage import TrainParams
 from tokmill.tokenizer import Tokenizer
+from tokmill.tokenizer.components.post_processors import Part, Template
 from tokmill.tokenizer.pipeline.definition import Definition
 
 
 class TrainedTokenizer(Tokenizer):
     """A tokenizer that knows the artifact that it is from.
 
-    It is equal to, and pickled as, the tokenizer alone.
+    It is equal to the tokenizer alone. `add_special_tokens` adds the tokens of its template; without one,
+    those that `[encode]` of its run adds, so that the ids are those of `tokmill.encode`.
 
     Attributes:
         artifact: the artifact, with its path and figures; None after a change, such as `with_roles`.
     """
 
-    def __init__(self, definition: Definition, bench: Bench | None = None) -> None:
+    def __init__(
+        self, definition: Definition, bench: Bench | None = None, around: Template | None = None
+    ) -> None:
         super().__init__(definition)
         self.bench = bench
+        self._around = around
 
     @property
     def artifact(self) -> Artifact | None:
@@ -38,8 +48,47 @@ class TrainedTokenizer(Tokenizer):
         """Open the tokenizer of an artifact, and check its attestation."""
         from tokmill.flows.library.store import opened  # noqa: PLC0415 - it imports this one
 
-        tok = open_tokenizer(artifact.path)
-        return cls(tok.definition, bench or Bench(opened(artifact.store), {}, artifact))
+        definition = open_tokenizer(artifact.path).definition
+        encode = _encoding_of(artifact) if bench is None else bench.table.get("encode", {})
+        around = _around(encode, definition.special_tokens)
+        return cls(definition, bench or Bench(opened(artifact.store), {}, artifact), around)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle what decides the ids; the artifact is left behind."""
+        return _unpickled, (self.spec(), self._around)
+
+    @property
+    def _template(self) -> Template | None:
+        return self.definition.post_processor or self._around
+
+
+def _unpickled(spec: Mapping[str, Any], around: Template | None) -> TrainedTokenizer:
+    return TrainedTokenizer(Definition.from_spec(spec), around=around)
+
+
+def _encoding_of(artifact: Artifact) -> Mapping[str, Any]:
+    """Return `[encode]` of the run that made a tokenizer; without one, what is not set."""
+    run_id = artifact.record.provenance.run_id or ""
+    try:
+        run = read_run(run_path(artifact.store.layout.runs, run_id))
+    except StoreError:
+        return {}
+    encode = run.parameters.get("encode", {})
+    return {"begin_of_document": None, "end_of_document": None, **encode}  # what is None is not recorded
+
+
+def _around(encode: Mapping[str, Any], special_tokens: Mapping[str, int]) -> Template | None:
+    """Return the tokens around documents as a template; None if there are none."""
+    params = EncodeParams()
+    begin, end = (
+        [Part("special", name)] if name in special_tokens else []
+        for name in (
+            encode.get("begin_of_document", params.begin_of_document),
+            encode.get("end_of_document", params.end_of_document),
+        )
+    )
+    first, second = ((*begin, Part("sequence", text), *end) for text in "AB")
+    return Template(first, (*first, *second)) if begin or end else None
 
 
 def train(
@@ -51,8 +100,8 @@ def train(
     on_error: OnError = "fail",
     workers: int | None = None,
     progress: bool | None = None,
-    num_threads: int | None = None,
-    **options: Any,
+    holdout: float | HoldoutOptions | None = None,
+    **options: Unpack[TrainingOptions],
 ) -> TrainedTokenizer:
     """Train a tokenizer on a column of texts, or on several sources, as the pipeline does.
 
@@ -72,7 +121,8 @@ def train(
         on_error: what becomes of null rows: "fail", or "quarantine" to leave them out.
         workers: parallel tasks; by default one per core. It changes no result.
         progress: see `run`.
-        num_threads: an older name of `workers`.
+        holdout: which documents are kept from training, for validation: a share, or the parameters of
+            `[holdout]`; by default none.
         **options: parameters of training (`family`, `split_pattern`, `special_tokens`, `normalizer`, …; see
             `tokmill profiles train`) and of balancing (`temperature`, `weights`, `method`,
             `max_repetition`). Special tokens are `<|endoftext|>` by default, as in profiles.
@@ -87,8 +137,7 @@ def train(
     """
     training, balance = parted("train", options, TrainParams, BalanceParams)
     bench = Bench.of(store, name=name, train={"vocab_size": vocab_size, **training}, balance=balance)
+    bench = bench.with_sections(holdout=held_out(holdout))
     sources = sources_of(named_columns(texts), bench.store, on_error)
-    made, done = bench.with_sections(sources=sources).made(
-        "tokenizer", workers=workers or num_threads, progress=progress
-    )
+    made, done = bench.with_sections(sources=sources).made("tokenizer", workers=workers, progress=progress)
     return TrainedTokenizer.of(done["tokenizer"], made)

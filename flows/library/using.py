@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.library.bench import Bench
+from tokmill.flows.library.bench import Bench, held_out
 from tokmill.flows.library.columns import OnError, named_columns
+from tokmill.flows.library.options import HoldoutOptions
 from tokmill.flows.library.store import Store
 from tokmill.flows.library.texts import sources_of
 from tokmill.flows.library.training import TrainedTokenizer
@@ -23,6 +24,7 @@ def bench_for(
     store: str | Path | ArtifactStore | None,
     name: str | None,
     on_error: OnError,
+    holdout: float | HoldoutOptions | None = None,
 ) -> Bench:
     """Return the profile in which a tokenizer works on texts.
 
@@ -32,6 +34,7 @@ def bench_for(
         store: where artifacts are; by default where the tokenizer was trained, else the temporary store.
         name: of the artifacts; by default that of the training.
         on_error: see `texts.sources_of`.
+        holdout: see `bench.held_out`; by default that of the training.
 
     Raises:
         UsageError: there are no texts, or a column is none.
@@ -45,15 +48,16 @@ def bench_for(
     else:
         sources = sources_of(named_columns(texts), bench.store, on_error)
     named = {} if name is None else {"name": name}
+    held = {} if holdout is None else {"holdout": held_out(holdout)}
     if (
         trained is not None
         and sources == trained.table["sources"]
         and bench.store.location == trained.store.location
     ):
-        return trained.with_sections(**named)
+        return trained.with_sections(**named, **held)
     used = {"use": _use(tok, bench.store)}
     own = name or bench.table["name"]
-    return Bench(bench.store, {"name": own, "sources": sources, "tokenizer": used})
+    return Bench(bench.store, {"name": own, "sources": sources, "tokenizer": used, **held})
 
 
 def _use(tok: Tokenizer | str | Path, store: Store) -> str:

@@ -7,10 +7,10 @@ follow it. None of them changes a fingerprint. `[train]` and `[tokenizer]` exclu
 trains a tokenizer or uses an existing one.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
 from tokmill.flows.profile.changes import Change
 from tokmill.flows.profile.experiment import Experiment
@@ -202,6 +202,18 @@ class Profile(BaseModel):
 
     _notes: tuple[str, ...] = PrivateAttr(())
     _changed: tuple[Change, ...] = PrivateAttr(())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bound_only(cls, given: Any) -> Any:
+        """Only bound documents if a tokenizer is trained without special tokens, unless a token is named."""
+        tables = given if isinstance(given, Mapping) else {}
+        train, encode = tables.get("train"), tables.get("encode", {})
+        if not isinstance(train, Mapping) or not isinstance(encode, Mapping) or "tokenizer" in tables:
+            return given
+        if train.get("special_tokens") in ([], ()) and not train.get("special_sets"):
+            return {**tables, "encode": {"end_of_document": None, **encode}}
+        return given
 
     @property
     def notes(self) -> tuple[str, ...]:

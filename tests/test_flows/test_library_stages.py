@@ -9,6 +9,8 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,22 @@ import pytest
 import tokmill
 from tests.test_flows.commands import clean_environment
 from tests.test_flows.corpora import words
+from tokmill.flows.commands.main import main
 from tokmill.flows.errors import ProfileError, RunError, UsageError
+from tokmill.flows.library import options
 from tokmill.flows.library.encoding import EncodedColumn
 from tokmill.flows.library.training import TrainedTokenizer
+from tokmill.flows.profile import Profile
+from tokmill.flows.profile.model import Auditing
+from tokmill.flows.run.api import Settings
+from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.core.errors import GateError
+from tokmill.tasks.encode.stage import EncodeParams
+from tokmill.tasks.holdout.stage import HoldoutParams
+from tokmill.tasks.mixing.params import MixParams
+from tokmill.tasks.packing.params import PackParams
 from tokmill.tasks.store.leftovers import leftovers
+from tokmill.tasks.train.stage import TrainParams
 
 TRAIN = {"vocab_size": 400, "split_pattern": "o200k"}
 BALANCE = {"temperature": 2.0}
@@ -313,3 +326,98 @@ def test_without_duckdb_everything_is_made_with_one_warning_and_only_questions_f
     assert first == "(2, 16)", done.stderr
     assert "pip install duckdb" in second
     assert done.stderr.count("DuckDB is not installed") == 1
+
+
+def test_without_special_tokens_documents_are_only_bounded_all_the_way() -> None:
+    tok = tokmill.train(TEXTS["web"], vocab_size=260, special_tokens=[])
+    encoded = tokmill.encode(tok)
+    packed = tokmill.pack(encoded, sequence_length=64)
+    alone = tokmill.encode(tokmill.tokenizer.train(TEXTS["web"], vocab_size=260), TEXTS["web"])
+
+    assert encoded[0].tolist() == alone[0].tolist() == tok.encode(TEXTS["web"][0])
+    assert packed.reader.manifest.end_of_document_id is None
+    assert len(packed.arrays()["cu_seqlens"]) > len(encoded)
+
+
+def test_a_tokenizer_with_other_special_tokens_is_trained_and_audited_before_encoding_asks_for_one() -> None:
+    tok = tokmill.train(TEXTS["web"], vocab_size=300, special_tokens=["<eos>"])
+
+    assert tokmill.audit(tok).gate == "none"
+    with pytest.raises(ProfileError, match=r"encode\.end_of_document"):
+        tokmill.encode(tok)
+    assert tokmill.encode(tok, end_of_document="<eos>")[0][-1] == tok.special_tokens["<eos>"]
+
+
+def test_special_tokens_are_those_that_encode_adds(tok: TrainedTokenizer, tmp_path: Path) -> None:
+    encoded = tokmill.encode(tok)["web"]
+    run = tokmill.run(
+        {
+            "name": "own",
+            "sources": {"a": {"files": [write_text(tmp_path)], "format": "jsonl"}},
+            "train": {"vocab_size": 300, "special_tokens": ["<s>", "</s>"]},
+            "encode": {"begin_of_document": "<s>", "end_of_document": "</s>"},
+        },
+        until="tokenizer",
+        store=tmp_path / "store",
+        prefect=False,
+    )
+    opened = run["tokenizer"].open()
+
+    for each in (tok, pickle.loads(pickle.dumps(tok))):
+        batch = each.encode_batch(TEXTS["web"][:9], add_special_tokens=True)
+        assert [batch[row].tolist() for row in range(9)] == [encoded[row].tolist() for row in range(9)]
+    first, *_, last = opened.encode("text", add_special_tokens=True)
+    assert [first, last] == [opened.special_tokens[name] for name in ("<s>", "</s>")]
+    assert opened.encode("text")[-1] != last
+
+
+def write_text(folder: Path) -> str:
+    """Write a file of text; return its path."""
+    lines = (json.dumps({"text": text}) for text in TEXTS["code"])
+    (folder / "a.jsonl").write_text("\n".join(lines), "utf-8")
+    return str(folder / "a.jsonl")
+
+
+def test_a_holdout_is_kept_from_training_and_packed_apart() -> None:
+    tok = tokmill.train(TEXTS, vocab_size=400, holdout=0.2)
+    packed = tokmill.pack(tokmill.mix(tokmill.encode(tok)), sequence_length=64)
+    validation = packed.validation()
+    other = tokmill.encode(tok, TEXTS["web"], holdout={"num_documents": {"text": 7}})
+
+    held_out = tokmill.audit(tok).sources.to_dicts()
+    num_documents = sum(map(len, TEXTS.values()))
+    num_held_out = next(row["num_documents"] for row in held_out if row["source"] == "*")
+    assert num_documents * 0.1 < num_held_out < num_documents * 0.3
+    assert len(validation) < len(packed) / 2
+    assert other.figures["num_documents"] == len(TEXTS["web"]) - 7
+    with pytest.raises(UsageError, match="has no holdout"):
+        tokmill.pack(tokmill.encode(tok, ["one text"] * 9), sequence_length=8).validation()
+
+
+def test_keywords_are_the_fields_of_the_sections() -> None:
+    known = {
+        options.TrainOptions: TrainParams.model_fields.keys() - {"vocab_size"},
+        options.BalanceOptions: BalanceParams.model_fields.keys(),
+        options.EncodeOptions: EncodeParams.model_fields.keys(),
+        options.AuditOptions: Auditing.model_fields.keys(),
+        options.MixOptions: MixParams.model_fields.keys(),
+        options.PackOptions: PackParams.model_fields.keys() - {"sequence_length"},
+        options.HoldoutOptions: HoldoutParams.model_fields.keys(),
+        options.RunOptions: Profile.model_fields.keys() | Settings.__annotations__.keys(),
+        options.DatasetOptions: signature(tokmill.PackedDataset).parameters.keys() - {"path"},
+    }
+
+    for keywords, names in known.items():
+        assert keywords.__annotations__.keys() == names, keywords
+    with pytest.raises(UsageError, match="vocabsize"):
+        tokmill.pack({}, sequence_length=8, vocabsize=9)  # type: ignore[call-arg]
+
+
+def test_defaults_and_the_version_are_the_same_everywhere(tmp_path: Path) -> None:
+    assert main(["init", str(tmp_path / "own.toml"), "--source", f"a={write_text(tmp_path)}"]) == 0
+    drafted = tokmill.load_profile(tmp_path / "own.toml")
+    alone = tokmill.tokenizer.train(["some text"], vocab_size=257)
+
+    assert (drafted.train, drafted.encode, drafted.pack) == (TrainParams(), EncodeParams(), PackParams())
+    assert alone.spec()["split_pattern"] == TrainParams().split_pattern == "o200k"
+    assert tokmill.__version__ == version("tokmill")

@@ -54,4 +54,4 @@ def test_nothing_is_said_where_none_is_cut_or_nothing_trained(folder: Path, over
 
 def test_a_file_that_cannot_be_read_is_left_to_the_run(folder: Path) -> None:
     (folder / "tamil" / "a.jsonl").write_bytes(b"\xff\xfe not json")
-    assert remarks(folder) == []
+    assert remarks(folder, "train.split_pattern=gpt2") == []
