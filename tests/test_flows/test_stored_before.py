@@ -17,7 +17,9 @@ from tokmill.tasks.store import Store
 from tokmill.tokenizer import load
 
 ASKED = ("smoke", "--set", "train.vocab_size=400")
-RISEN = {"train", "encode", "audit", "usage", "tokenizer_card", "mix", "pack", "card"}
+# The corpus is made again, and its new record has other digests of Parquet files than the old one.
+AFTER_INGEST = {"ingest", "count", "balance"}
+RISEN = {*AFTER_INGEST, "train", "encode", "audit", "usage", "tokenizer_card", "mix", "pack", "card"}
 
 
 @pytest.fixture
@@ -40,7 +42,7 @@ def test_everything_in_it_is_sound_and_can_be_read(stored: Path) -> None:
 def test_a_plan_finds_all_that_has_no_risen_version(stored: Path) -> None:
     rows = plan("smoke", overrides=["train.vocab_size=400"], store=stored)
     assert {row.task.partition("[")[0] for row in rows if row.action == "run"} == RISEN
-    assert len(rows) == 22
+    assert len(rows) == 16  # whose shards are those of a corpus that is still to be made
 
 
 @pytest.mark.slow
