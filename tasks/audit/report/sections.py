@@ -25,7 +25,7 @@ _SOURCES = {
     "tokens_50": "tokens for 50 %",
     "tokens_90": "90 %",
     "tokens_99": "99 %",
-    "unused_share": "unused tokens",
+    "unused_share": "tokens unused here",
 }
 _PARITY = {
     "language": "language",
