@@ -103,7 +103,7 @@ def sampled(path: Location, kind: str, num_rows: int) -> tuple[list[str], list[d
     """
     with _source(path, at_least=_ARROW_BYTES) as source:
         if kind == "parquet":
-            file = pq.ParquetFile(source, buffer_size=_ARROW_BYTES)
+            file = pq.ParquetFile(source, buffer_size=_ARROW_BYTES, pre_buffer=False)
             names, groups = file.schema_arrow.names, _spread(file.num_row_groups)
             parts = [islice(_row_group(file, group), _MOST_BATCHES) for group in groups]
         else:
