@@ -403,8 +403,16 @@ def test_the_checkpoint_of_a_delta_table_stands_for_the_commits_before(tmp_path:
     ("files", "commits", "message"),
     [
         ((), ([added("a.txt", deletionVector={"storageType": "u"})],), "deleted rows that still are in"),
-        ((), ([added("s3://other/a.txt")],), "has files elsewhere"),
+        *(
+            ((), ([added(path)],), "has files elsewhere")
+            for path in ("s3://other/a.txt", "../a.txt", "data/%2e%2e/../../a.txt", "/a.txt", "file:/a.txt")
+        ),
+        *(
+            ((), ([action],), "the log of this Delta table cannot be read")
+            for action in ([1], {"add": 5}, added(5), added("a.txt", deletionVector="u"))
+        ),
         (("_delta_log/00000000000000000003.json",), ([],), "00000000000000000001.json is missing"),
+        (("_delta_log/_last_checkpoint",), (), "it has no commit"),
         ((".hoodie/hoodie.properties",), (), "is a table of Iceberg or Hudi"),
         (("metadata/v1.metadata.json",), (), "is a table of Iceberg or Hudi"),
     ],

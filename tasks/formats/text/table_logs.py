@@ -5,6 +5,7 @@ Hudi have such logs, too, and are refused by name.
 """
 
 import json
+import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,6 +21,7 @@ DELTA, HUDI, ICEBERG = "_delta_log", ".hoodie", "metadata"
 _ICEBERG_FILE = ".metadata.json"
 _COMMIT = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _COLUMNS = ("add.path", "add.deletionVector.storageType")
 _FIX = "write its current rows to files of their own, or set hidden = 'include' to read every file there"
 
@@ -59,10 +61,12 @@ def counting_files(table: Location) -> frozenset[str]:
     """
     names = sorted(_names(below(str(table), DELTA)))
     if not names:
-        raise SourceError(f"{table} is a table of Iceberg or Hudi, whose logs are not read here; {_FIX}")
+        raise SourceError(
+            f"{table} is a table of Iceberg or Hudi, whose logs are not read, or its log is empty; {_FIX}"
+        )
     try:
         return _replayed(table, names)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SourceError(f"{table}: the log of this Delta table cannot be read ({error}); {_FIX}") from error
 
 
@@ -71,6 +75,8 @@ def _replayed(table: Location, names: Iterable[str]) -> frozenset[str]:
     version, parts = _last_checkpoint(names)
     files = {path for part in parts for path in _checkpointed(below(str(table), f"{DELTA}/{part}"), table)}
     commits = [found for name in names if (found := _COMMIT.fullmatch(name)) and int(found[1]) > version]
+    if not (parts or commits):
+        raise ValueError("it has no commit")
     for number, commit in enumerate(commits, start=version + 1):
         if int(commit[1]) != number:
             raise ValueError(f"{number:020}.json is missing")
@@ -78,7 +84,7 @@ def _replayed(table: Location, names: Iterable[str]) -> frozenset[str]:
             if added := action.get("add"):
                 files.add(_path(added, table))
             if removed := action.get("remove"):
-                files.discard(unquote(removed["path"]))
+                files.discard(_normal(removed["path"]))
     return frozenset(files)
 
 
@@ -110,10 +116,14 @@ def _actions(commit: Location) -> Iterator[Mapping[str, Any]]:
 def _path(added: Mapping[str, Any], table: Location) -> str:
     if (added.get("deletionVector") or {}).get("storageType"):
         raise SourceError(f"{table}: this Delta table has deleted rows that still are in its files; {_FIX}")
-    path = unquote(added["path"])
-    if path.startswith("/") or "://" in path:
-        raise SourceError(f"{table}: this Delta table has files elsewhere, such as {path}; {_FIX}")
+    path = _normal(added["path"])
+    if path.startswith(("/", "../")) or _SCHEME.match(added["path"]):
+        raise SourceError(f"{table}: this Delta table has files elsewhere, such as {path!r}; {_FIX}")
     return path
+
+
+def _normal(path: str) -> str:
+    return posixpath.normpath(unquote(path))
 
 
 def _names(folder: Location) -> list[str]:
