@@ -15,7 +15,7 @@ from tokmill.flows.profile.writing import toml_key, toml_value
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.resolving import resolve_files
 from tokmill.tasks.formats.text.sources import UTF_8, SourceSpec
-from tokmill.tasks.remote.location import is_url, located
+from tokmill.tasks.remote.location import located, stands_alone
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _TEMPLATE = """\
@@ -161,7 +161,7 @@ def _draft(
 
 def _from(folder: Path, pattern: str) -> str:
     """Make a pattern that is relative to the working directory relative to the profile's folder."""
-    if pattern.startswith(("/", "~", "{")) or is_url(pattern) or folder.resolve() == Path.cwd():
+    if stands_alone(pattern) or folder.resolve() == Path.cwd():
         return pattern
     return os.path.relpath(Path.cwd() / pattern, folder.resolve())
 

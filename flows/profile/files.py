@@ -22,7 +22,7 @@ from tokmill import flows
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.nearest import suggestion
 from tokmill.flows.profile.shape import KeyPath
-from tokmill.tasks.remote.location import is_remote, local_path
+from tokmill.tasks.remote.location import is_remote, local_path, stands_alone
 
 Table: TypeAlias = dict[str, Any]
 
@@ -34,8 +34,6 @@ _MOST_PARTS = 500
 _DOTTED = re.compile(r"""[\w"'-]+(?:[ \t]*\.[ \t]*[\w"'-]+)+""")
 _SHOWN_CHARS = 60
 _OWN_KEYS = frozenset({"name", "description", "extends"})
-# Absolute, below the home folder, below a placeholder such as {stdlib}, or a URL.
-_STANDS_ALONE = re.compile(r"[/~{]|[A-Za-z][A-Za-z0-9+.-]+://|\Z")
 _DECLARED_TWICE = re.compile(r"Cannot declare \('sources', '(?P<name>[^']+)'\) twice")
 _POSITION = re.compile(r"\(at (?P<where>[^)]*)\)")
 
@@ -316,7 +314,8 @@ def _absolute_patterns(key: str, patterns: object, folder: Path) -> object:
     return [
         f"{glob.escape(str(folder))}/{pattern}"
         if isinstance(pattern, str)
-        and not _STANDS_ALONE.match(pattern)
+        and pattern
+        and not stands_alone(pattern)
         and not (by_name and "/" not in pattern)
         else pattern
         for pattern in patterns

@@ -13,6 +13,8 @@ from typing import TypeAlias
 from tokmill.tasks.core.errors import SourceError
 
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
+# An absolute path, or one that begins with `~` or a placeholder such as `{stdlib}`.
+_WITHOUT_FOLDER = re.compile(r"[/~]|\{[A-Za-z_]+\}(?:/|\Z)")
 _FILE = "file://"
 
 
@@ -41,6 +43,11 @@ Location: TypeAlias = Path | RemoteFile
 def is_url(text: str) -> bool:
     """Whether a text begins with a scheme, such as `s3://`."""
     return _URL.match(text) is not None
+
+
+def stands_alone(text: str) -> bool:
+    """Whether a pattern does not start from the folder of its profile."""
+    return is_url(text) or _WITHOUT_FOLDER.match(text) is not None
 
 
 def is_remote(text: str) -> bool:

@@ -23,7 +23,7 @@ from tokmill.tasks.formats.text.globbing import Pattern, Skipped, excluder, expa
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.formats.text.table_logs import counting_files
 from tokmill.tasks.formats.text.url_globbing import expand_url, parse_url, there, url_excluder, url_root
-from tokmill.tasks.remote.location import Location, RemoteFile, is_remote
+from tokmill.tasks.remote.location import Location, RemoteFile, is_remote, stands_alone
 from tokmill.tasks.remote.services import Info
 from tokmill.tasks.remote.streaming import tag_of
 
@@ -235,16 +235,11 @@ def _nothing_matched(
 def _looked(pattern: Pattern, base: Path) -> str:
     """Describe the folder in which a pattern looked for files."""
     folder = pattern.folder if pattern.parts else pattern.folder.parent
-    start = "" if _stands_alone(pattern.text) else f"; relative paths start from {base.absolute()}"
+    start = "" if stands_alone(pattern.text) else f"; relative paths start from {base.absolute()}"
     if not folder.is_dir():
         return f"there is no folder {folder}{start}"
     names = [path.name + "/" * path.is_dir() for path in folder.iterdir()]
     return f"{holding(folder, pattern.text, names)}{start}"
-
-
-def _stands_alone(text: str) -> bool:
-    """Whether a pattern ignores the base folder: it is absolute, or begins with `~` or a placeholder."""
-    return text.startswith(("/", "~", "{", "file://"))
 
 
 def _name(path: Path, root: Path) -> str:
