@@ -5,12 +5,14 @@ Only for drafting a profile; a run never guesses.
 
 import codecs
 import json
+import os
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from tokmill.flows.profile.text_column import beginning, choose_columns
@@ -19,7 +21,14 @@ from tokmill.tasks.formats.text.compression import BrokenArchiveError
 from tokmill.tasks.formats.text.delimited import Span, content
 from tokmill.tasks.formats.text.detection import contents_of
 from tokmill.tasks.formats.text.opening import size_of
-from tokmill.tasks.formats.text.sources import WITH_COLUMNS, Format, ReadOptions, format_by_name, inner_suffix
+from tokmill.tasks.formats.text.sources import (
+    WITH_COLUMNS,
+    Format,
+    ReadOptions,
+    check_column,
+    format_by_name,
+    inner_suffix,
+)
 from tokmill.tasks.remote.location import Location
 
 _END_OF_DOCUMENT = "<|endoftext|>"
@@ -31,7 +40,7 @@ _BEGINNINGS = (4 << 20, 64 << 20)
 _BINARY = ("parquet", "arrow")
 # Numbers of any length, whose values are of no concern.
 _JSON = json.JSONDecoder(parse_int=float)
-_BETWEEN = re.compile(r"[\s,]*")
+_BETWEEN = re.compile(r"[ \t\r\n,]*")
 
 _AUTO = ReadOptions()
 # Names of columns, and rows.
@@ -132,14 +141,24 @@ def _two(documents: Iterable[str]) -> tuple[str, ...]:
 
 
 def _require_column(column: str, samples: Sequence[_Sample]) -> None:
-    having = next((sample.path for sample in samples if column in sample.names), None)
     for sample in samples:
-        if column not in sample.names:
-            raise SourceError(
-                f"{sample.path} has no column {column!r}, which {having} has (its columns: "
-                f"{', '.join(sample.names)}); leave it out with --exclude "
-                f"{shlex.quote(sample.path.name)}, or make it a source of its own"
-            )
+        if sample.names.count(column) > 1:
+            check_column(sample.path.name, column, list(sample.names), "text_column")
+    having = [sample.path for sample in samples if column in sample.names]
+    if lacking := [sample for sample in samples if column not in sample.names]:
+        first = lacking[0]
+        more = f" and {len(lacking) - 1} others looked at have" if lacking[1:] else " has"
+        leave_out = " ".join(f"--exclude {shlex.quote(_relative(sample.path))}" for sample in lacking)
+        raise SourceError(
+            f"{first.path}{more} no column {column!r}, which {having[0]} has (the columns of the first: "
+            f"{', '.join(first.names)}); leave out what has none with {leave_out}, or make it a source of "
+            "its own"
+        )
+
+
+def _relative(path: Location) -> str:
+    """Return a path from the working directory, as a pattern that matches no other file."""
+    return f"{os.curdir}/{os.path.relpath(path)}" if isinstance(path, Path) else str(path)
 
 
 def _spread(paths: Sequence[Location]) -> list[Location]:
@@ -164,7 +183,8 @@ def _samples(kinds: Mapping[Location, Format], given: ReadOptions) -> list[_Samp
     if not samples:
         path, kind = next(iter(kinds.items()))
         start = "" if kind in _BINARY else _beginning(path, given.encoding)[0]
-        seen = f"begins with {start[:40]!r}" if start else "is damaged" if size_of(path) else "is empty"
+        damaged = "has no rows or is damaged" if size_of(path) else "is empty"
+        seen = f"begins with {start[:40]!r}" if start else damaged
         raise SourceError(
             f"no record of format {kind} at the beginning of {path}, which {seen}; repair or exclude it"
         )
@@ -205,16 +225,23 @@ def _of_table(path: Location, kind: str, num_rows: int) -> _Sample:
 
 def _json_lines(start: str, is_whole: bool) -> _Rows:
     lines = start.split("\n")
-    return _objects(_json_values(line) for line in (lines if is_whole else lines[:-1]))
+    return _objects(map(_json_value, lines if is_whole else lines[:-1]))
 
 
 def _json_array(start: str) -> _Rows:
-    return _objects([_json_values(start.lstrip().removeprefix("["))])
+    return _objects(_json_values(start.lstrip().removeprefix("[")))
 
 
-def _objects(values: Iterable[Iterable[object]]) -> _Rows:
-    rows = [value for value in islice(chain.from_iterable(values), _MOST_ROWS) if isinstance(value, dict)]
+def _objects(values: Iterable[object]) -> _Rows:
+    rows = [value for value in islice(values, _MOST_ROWS) if isinstance(value, dict)]
     return list(dict.fromkeys(name for row in rows for name in row)), rows
+
+
+def _json_value(line: str) -> object:
+    try:
+        return _JSON.decode(line)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _json_values(text: str) -> Iterator[object]:

@@ -1,9 +1,9 @@
 """Chooses the column that holds a source's documents, by the values of some thousand rows.
 
 A column with a usual name (`text`, `Content`, …) comes first. Otherwise it is the column with the most
-running text: values of several words, and not ids, URLs, hashes, dates, paths or numbers, nor a few
-values that repeat. Where several columns may be the text, or most of the text is inside lists and objects,
-nothing is chosen, and the error names them.
+running text: values of several words, of which few have a digit, slash or `@` as those of ids, URLs, dates,
+paths and numbers do. Neither repeats a few values again and again. Where several columns may be the text, or
+most of the text is inside lists and objects, nothing is chosen, and the error names them.
 """
 
 import re
@@ -24,21 +24,10 @@ _PARTS = frozenset(
     ]
 )
 _ID_NAMES = ("id", "doc_id", "document_id", "uuid", "url")
-_ID_LIKE = re.compile(
-    r"[a-z][a-z0-9+.-]*:\S+"  # URLs
-    r"|[0-9a-f]{8,}|[0-9a-f-]{36}|[a-z0-9+/_-]{22,}=*"  # hashes, UUIDs, base64
-    r"|[-+\d\s.,:;/()\[\]TZ%]+"  # numbers, dates
-    r"|\S*@\S+|\S*[/\\]\S*"  # addresses, paths
-    r"|(mon|tue|wed|thu|fri|sat|sun)?[a-z]{0,6},?[\d\s.]*"  # dates with the month's name
-    r"\b(jan|feb|mar|apr|may|june?|july?|aug|sept?|oct|nov|dec)(uary|ruary|ch|il|ust|ember|ober)?\b"
-    r"[\d\s.,:+-]+([ap]m|gmt|utc|z)?[\d\s+]*",
-    re.IGNORECASE,
-)
-_CODE_NAME = re.compile(r"(?=\S*\d)\S{1,40}")
+# In words of ids, URLs, hashes, dates, paths, addresses and numbers, but seldom in those of a text.
+_MARK = re.compile(r"[\d\\@]|(?<!<)/")
 _DATA = re.compile(r"\s*(\{\s*[\"'].*\}|\[\s*[\[{\"'].*\])\s*", re.DOTALL)
-_WITHOUT_SPACES = re.compile(
-    "[\u0e00-\u0eff\u0f00-\u0fff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"
-)
+_WITHOUT_SPACES = re.compile("[\u0e00-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]")
 _LOOKED_AT_CHARS = 300
 _FEW_WORDS = 3
 _FEW_ROWS = 20
@@ -85,6 +74,12 @@ class _Column:
     def is_text(self) -> bool:
         num_ids = sum(_is_id_like(text) for text in self.texts)
         return bool(self.texts) and 2 * max(num_ids, len(self.nested)) < len(self.texts)
+
+    @property
+    def has_words(self) -> bool:
+        """Whether most of its values are texts of more than one word, be these numbers."""
+        num_words = sum(len(text[:_LOOKED_AT_CHARS].split(None, 1)) > 1 for text in self.texts)
+        return 2 * num_words > len(self.texts) + len(self.nested)
 
     @property
     def is_varied(self) -> bool:
@@ -191,7 +186,7 @@ def _by_name(columns: Mapping[str, _Column], source: str) -> tuple[_Column, str]
         for name, column in sorted(columns.items(), key=lambda item: item[0] != known)
         if name.lower() == known and not 0 < len(column.texts) < _LEAST_PRESENT * column.num_rows
     ]
-    if texts := [column for column in usual if column.is_text]:
+    if texts := [c for c in usual if c.is_varied and (c.is_text or c.has_words)]:
         return texts[0], "by its name"
     if nested := [column for column in usual if column.nested]:
         raise _no_text(columns, source, nested)
@@ -203,7 +198,7 @@ def _by_text(columns: Mapping[str, _Column], source: str) -> tuple[_Column, str]
     best, nested = ranked[0], [column for column in ranked if column.nested_chars]
     if not best.chars or any(2 * column.nested_chars > best.chars for column in nested):
         raise _no_text(columns, source, nested)
-    parts = [column for column in ranked if column.name.lower() in _PARTS and column.chars]
+    parts = [column for column in ranked if column.name.lower().rstrip("s") in _PARTS and column.chars]
     close = [
         column
         for column in ranked
@@ -239,8 +234,8 @@ def _several(close: Sequence[_Column], source: str) -> SourceError:
 
 def _no_text(columns: Mapping[str, _Column], source: str, nested: Sequence[_Column]) -> SourceError:
     held = ", ".join(f"{column.name!r} has {_held(column)}" for column in nested or columns.values())
-    other = max(columns.values(), key=lambda column: column.chars)
-    choice = f", or choose another with {_option(source, other)}" if other.chars else ""
+    other = max(columns.values(), key=lambda column: (column.chars, len(column.texts)))
+    choice = f", or choose a column with {_option(source, other)}" if other.texts else ""
     return SourceError(
         f"no column has the text: {held}, and a document is one text; write the text to a column "
         f"first{choice} (columns: {_list(columns)})"
@@ -285,7 +280,7 @@ def _list(columns: Mapping[str, _Column]) -> str:
 def _weight(text: str) -> float:
     if _is_running(text):
         return len(text)
-    return 0 if _is_id_like(text) or _CODE_NAME.fullmatch(text.strip()) else len(text) * _OF_WORDS
+    return 0 if _is_id_like(text) else len(text) * _OF_WORDS
 
 
 def _is_running(text: str) -> bool:
@@ -297,8 +292,10 @@ def _is_running(text: str) -> bool:
 
 
 def _is_id_like(text: str) -> bool:
-    start = text.strip()[:_LOOKED_AT_CHARS]
-    return not _has_letters_without_spaces(start) and _ID_LIKE.fullmatch(start) is not None
+    """Whether half of the first words have a mark, in a script with spaces between words."""
+    words = text[:_LOOKED_AT_CHARS].split()
+    num_marked = sum(_MARK.search(word) is not None for word in words)
+    return 2 * num_marked >= len(words) and not _has_letters_without_spaces(text[:_LOOKED_AT_CHARS])
 
 
 def _has_letters_without_spaces(start: str) -> bool:

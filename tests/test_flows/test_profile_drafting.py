@@ -1,7 +1,10 @@
 """`tokmill init`: the detected formats of files, and the profile written for them."""
 
+import base64
 import gzip
 import json
+import os
+import shlex
 
 import pyarrow as pa
 import pyarrow.feather
@@ -136,6 +139,12 @@ class TestSniffing:
         options = sniff(tmp_path / name).options
         assert options == {"format": "jsonl" if lines else "json", "text_column": "text"}
 
+    @pytest.mark.parametrize("line", ['\x1e{"text": "a"}', '{"text": "a"},', '{"text": "a"} {"text": "b"}'])
+    def test_what_a_run_would_not_read_is_no_record(self, tmp_path, line):
+        (tmp_path / "a.jsonl").write_text(f"{line}\n")
+        with pytest.raises(SourceError, match="no record of format jsonl"):
+            sniff(tmp_path / "a.jsonl")
+
     def test_a_record_in_another_file_or_line_decides(self, tmp_path):
         (tmp_path / "a.jsonl").write_bytes(b"")
         (tmp_path / "b.jsonl").write_bytes(b'{"n": 1, "text": null}\nno json\n{"n": 1e999, "text": "a"}\n')
@@ -171,6 +180,12 @@ class TestDrafting:
         (folder / "a.txt").write_text("x")
         draft(folder / "profiles" / "own.toml", "a=a.txt")
         assert 'files = ["../a.txt"]' in (folder / "profiles" / "own.toml").read_text()
+
+    def test_a_name_that_only_begins_like_a_placeholder(self, folder):
+        (folder / "{a}.txt").write_text("x")
+        draft(folder / "profiles" / "own.toml", "a={a}.txt")
+        files = load_profile(folder / "profiles" / "own.toml").sources["a"].files
+        assert files == [f"{folder}/profiles/../{{a}}.txt"]
 
     def test_a_name_given_twice_has_both_patterns(self, folder):
         (folder / "a.txt").write_text("x")
@@ -314,7 +329,19 @@ TABLES = {
         },
         "words",
     ),
-    "in capitals": (lambda n: {"Id": HASH, "Summary": prose(n), "Text": "a"}, "Text"),
+    "in capitals": (lambda n: {"Id": HASH, "Summary": prose(n), "Text": "a" * n + "b"}, "Text"),
+    "a few values": (lambda n: {"text": "en", "body": "sedan car", "passage": prose(n)}, "passage"),
+    "sums": (lambda n: {"text": f"{n} + 1 = {n + 1}", "said": prose(n)}, "text"),
+    "bytes as text": (
+        lambda n: {
+            "lines": base64.encodebytes(bytes(range(256)) * 2).decode(),
+            "hex": f"{n:04x} {bytes(range(99)).hex(' ')}",
+            "agent": f"Mozilla/5.0 (X11; Linux x86_64; rv:{n}) Gecko/20100101 Firefox/{n}.0",
+            "date": f"Mon Apr {n % 30:02} 22:19:45 PDT 20{n:02}",
+            "caption": prose(n, 6),
+        },
+        "caption",
+    ),
     "commits": (lambda n: {"message": prose(n, 6), "diff": prose(n, 90)}, "diff"),
     "thai": (lambda n: {"key": f"th-{n}", "page": "ภาษาไทยเป็นภาษา" * (n + 1)}, "page"),
     "separators": (lambda n: {"id": n, "page": f"a\u2028b\u0085c {prose(n)}"}, "page"),
@@ -360,7 +387,12 @@ class TestColumns:
             ),
             (lambda n: {"id": HASH, "text": {"en": prose(n)}}, r"'text' has objects.*columns: id, text"),
             (lambda n: {"title": prose(n, 8), "text": [prose(n), "b"]}, "'text' has lists"),
-            (lambda n: {"id": HASH, "n": n}, "'id' has ids, numbers, dates or paths, 'n' has no text"),
+            (lambda n: {"questions": prose(n, 6), "answers": prose(n, 90)}, "'answers'.*'questions'"),
+            (lambda n: {"id": HASH, "n": n}, "'id' has ids, numbers.*, 'n' has no text.*--text-column s=id"),
+            (
+                lambda n: {"text": "a b", "n": n},
+                "'text' has a few texts again and again.*--text-column s=text",
+            ),
         ],
     )
     def test_where_several_or_none_may_be_the_text_nothing_is_written(self, folder, make, said):
@@ -378,8 +410,38 @@ class TestColumns:
         draft_profile(folder / "own.toml", ["s=a.jsonl"], text_columns=["s=answer"], **names)
         assert load_profile(folder / "own.toml").sources["s"].text_column == "answer"
 
-    def test_a_file_without_the_column_is_named(self, tmp_path):
-        write_rows(tmp_path / "a.jsonl", [{"content": "a"}])
-        write_rows(tmp_path / "b.jsonl", [{"other": "a"}])
-        with pytest.raises(SourceError, match=r"b\.jsonl has no column 'content', which .*a\.jsonl has"):
-            sniff_files([tmp_path / "a.jsonl", tmp_path / "b.jsonl"])
+    def test_files_without_the_column_are_named_with_a_fix(self, folder):
+        names = ("a/0.jsonl", "b/0.jsonl", "b/[1].jsonl", "b/*.jsonl", "b/2.jsonl")
+        for number, name in enumerate(names):
+            (folder / name).parent.mkdir(exist_ok=True)
+            write_rows(folder / name, [{"content" if name in names[::4] else "other": prose(number)}])
+        with pytest.raises(UsageError, match=r"and 2 others .* no column 'content', which .*a/0") as error:
+            draft(folder / "own.toml", "s=*/*.jsonl")
+        options = shlex.split(str(error.value).partition(" with ")[2].partition(", or")[0])
+        (drafted,) = draft_profile(
+            folder / "own.toml",
+            ["s=*/*.jsonl"],
+            vocab_size=300,
+            sequence_length=64,
+            overwrite=False,
+            exclude=options[1::2],
+        )
+        assert drafted.num_files == len(names[::4])
+
+    def test_a_column_named_twice(self, tmp_path):
+        table = pa.Table.from_arrays([pa.array(["a b c"])] * 2, names=["words", "words"])
+        pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+        with pytest.raises(SourceError, match="text_column='words' names 2 of its columns"):
+            sniff(tmp_path / "a.parquet")
+
+    def test_a_large_row_group_is_not_read_whole(self, tmp_path):
+        texts = [f"{number} {os.urandom(2000).hex()}" for number in range(8000)]
+        pyarrow.parquet.write_table(pa.table({"text": texts}), tmp_path / "a.parquet", use_dictionary=False)
+        pool = pa.system_memory_pool()
+        default, peak = pa.default_memory_pool(), pool.max_memory()
+        pa.set_memory_pool(pool)
+        try:
+            sniff(tmp_path / "a.parquet")
+        finally:
+            pa.set_memory_pool(default)
+        assert pool.max_memory() - peak < 16 << 20
