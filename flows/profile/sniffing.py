@@ -183,7 +183,7 @@ def _samples(kinds: Mapping[Location, Format], given: ReadOptions) -> list[_Samp
     if not samples:
         path, kind = next(iter(kinds.items()))
         start = "" if kind in _BINARY else _beginning(path, given.encoding)[0]
-        damaged = "has no rows or is damaged" if size_of(path) else "is empty"
+        damaged = "is damaged or has no rows" if size_of(path) else "is empty"
         seen = f"begins with {start[:40]!r}" if start else damaged
         raise SourceError(
             f"no record of format {kind} at the beginning of {path}, which {seen}; repair or exclude it"
