@@ -47,7 +47,7 @@ def _checked(arguments: Sequence[str]) -> list[str]:
     for argument in arguments:
         if "\0" in argument or argument.encode("utf-8", "ignore").decode() != argument:
             raise UsageError(
-                f"the argument {argument[:80]!r} is not text in UTF-8; rename what it names, and name it so"
+                f"the argument {argument[:80]!r} is not UTF-8 text, or has a NUL; rename what it names"
             )
     return list(arguments)
 

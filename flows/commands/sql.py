@@ -64,26 +64,11 @@ def _question(query: str | None, file: Path | None) -> str:
     if (query is None) == (file is None):
         raise UsageError("sql: give a query or --file FILE, one of the two; - reads standard input")
     if query is not None:
-        return _readable_text(sys.stdin.read() if query == "-" else query)
+        return sys.stdin.read() if query == "-" else query
     try:
         return Path(str(file)).read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"sql: {file} cannot be read: {error}") from error
-
-
-def _readable_text(query: str) -> str:
-    """Return a query; bytes of the command line that are no UTF-8 came as lone surrogates.
-
-    Raises:
-        UsageError: there are some.
-    """
-    try:
-        query.encode()
-    except UnicodeEncodeError as error:
-        raise UsageError(
-            f"sql: the query is no UTF-8 at character {error.start}; write it in UTF-8"
-        ) from error
-    return query
 
 
 def _draw(answer: "Answer", limit: int) -> None:

@@ -5,7 +5,6 @@ ones included.
 """
 
 import json
-import os
 import re
 import sys
 from collections.abc import Iterator
@@ -142,9 +141,7 @@ def _documents(texts: list[str] | None, file: Path | None, *, whole: bool) -> It
     if texts and file:
         raise UsageError("encode: give texts or --file, not both")
     if texts:
-        # Python keeps bytes of arguments that are not UTF-8 as surrogates.
-        numbered = enumerate(map(os.fsencode, texts), start=1)
-        return iter([_decoded(f"encode: document {number}", text) for number, text in numbered])
+        return iter(texts)
     if whole:
         with _opened(file) as stream:
             return iter([_decoded("encode: the input", stream.read().removeprefix(BOM))])

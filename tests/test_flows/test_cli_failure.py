@@ -123,8 +123,8 @@ def test_no_command_line_ends_in_a_traceback(project: Path, capsys: pytest.Captu
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        *((["ls", word], "is not text in UTF-8") for word in UNTEXT),
-        (["ls", "text/o\0ne"], "is not text in UTF-8"),
+        *((["ls", word], "is not UTF-8 text") for word in UNTEXT),
+        (["ls", "text/o\0ne"], "is not UTF-8 text"),
         (["sweep", "own.toml", "--plan", "--temperature=9223372036854775807"], "less than or equal to"),
         (["sweep", "own.toml", "--plan", "--vocab-size=" + "9,10," * 5000 + "11"], "at most 1000"),
         (["plan", "own.toml", "--set=" + "a." * 200_000 + "b=1"], "not a dotted key"),
