@@ -5,6 +5,7 @@ A metric's name has its unit (`num_documents`, `text_bytes`, `bytes_per_token`),
 
 from collections.abc import Mapping
 
+from tokmill.tasks.core.markdown import percent
 from tokmill.tasks.core.stage import Scalar
 
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -13,7 +14,7 @@ _SHOWN = 3
 # of num_merges, num_words, num_characters and num_pieces, by its family.
 _KEY_METRICS = {
     "corpus": ("num_documents", "num_bytes", "num_shards"),
-    "counts": ("num_pretokens", "num_distinct"),
+    "counts": ("num_pretokens", "num_distinct_by_source"),
     "balance": ("method", "num_capped"),
     "tokenizer": ("vocab_size", "num_merges", "num_words", "num_characters", "num_pieces"),
     "encoded": ("num_tokens", "num_documents"),
@@ -27,7 +28,11 @@ _KEY_METRICS = {
     "packed": ("num_sequences", "padding_share"),
 }
 # Shown only if not 0, and near the front: a narrow terminal cuts the end off.
-_NEVER_ZERO = {"corpus": ("num_quarantined",), "audit": ("unknown_share",)}
+_LOST = ("unknown_share",)
+_NEVER_ZERO = {
+    "corpus": ("num_quarantined",),
+    **dict.fromkeys(("audit", "audit_shard", "usage", "card", "sweep_cell"), _LOST),
+}
 # Not sizes, but how many of the 256 values are there.
 _VALUES_OF_BYTES = {"num_distinct_bytes"}
 
@@ -64,6 +69,11 @@ def number(value: Scalar) -> str:
     return f"{value:.4g}" if isinstance(value, float) else value
 
 
+def percentage(share: float, digits: int = 2) -> str:
+    """Return a share in percent, with a space before the sign: `2.10 %`."""
+    return percent(share, digits).replace("%", " %")
+
+
 def figure(name: str, value: Scalar) -> str:
     """Return one metric with its unit: `1,932 documents`, `31.2 MiB text`, `4.31 bytes per token`."""
     words = name.replace("_", " ")
@@ -76,7 +86,7 @@ def figure(name: str, value: Scalar) -> str:
     if name.endswith("_bytes"):
         return f"{size(value)} {words.removeprefix('num ').removesuffix(' bytes')}".removesuffix(" bytes")
     if "share" in name:
-        return f"{words} {value:.2%}".replace("%", " %")
+        return f"{words} {percentage(value)}"
     if "_per_" in name:
         return f"{number(value)} {words}"
     return f"{words} {number(value)}"
@@ -89,7 +99,7 @@ def labelled(name: str, value: Scalar) -> tuple[str, str]:
         return label, number(value)
     if name.endswith("_bytes") and name not in _VALUES_OF_BYTES:
         return label.removesuffix(" bytes"), size(value)
-    return label, f"{value:.2%}".replace("%", " %") if "share" in name else number(value)
+    return label, percentage(value) if "share" in name else number(value)
 
 
 def key_figures(kind: str, metrics: Mapping[str, Scalar]) -> str:

@@ -11,7 +11,7 @@ from tokmill.flows.figures import counted, number
 from tokmill.tasks.comparing.causes import Cause, value_text
 from tokmill.tasks.comparing.environments import Changed
 from tokmill.tasks.comparing.explaining import Explanation
-from tokmill.tasks.comparing.runs import Comparison, Line, change
+from tokmill.tasks.comparing.runs import Comparison, Line, change_text
 
 _SHOWN: Final = 12
 _WIDE: Final = 100  # columns, from which on words are shown whole beside numbers,
@@ -176,12 +176,3 @@ def _shown(value: Any, most: int | None) -> str:
     text = "–" if value is None else number(value)
     cut = most is not None and isinstance(value, str) and len(text) > most
     return f"{text[: most - 1]}…" if most and cut else text
-
-
-def change_text(a: Any, b: Any) -> str:
-    """Return the change from one value to another: `+1.2 %`, or the difference from 0."""
-    found = change(a, b)
-    if found is None or found[0] == 0:
-        return ""
-    difference, share = found
-    return f"{share:+.1%}".replace("%", " %") if share is not None else f"{difference:+.4g}"

@@ -11,6 +11,7 @@ from tokmill.flows.cli.options import JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, print_json, require_new, say, table
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted
+from tokmill.tasks.core.markdown import percent
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
@@ -19,14 +20,14 @@ _T = TypeVar("_T")
 _RESERVED = ("all", "*")
 _MOST_MEGABYTES = 1 << 20
 _COLUMNS = {
-    "bytes_per_token": ("bytes per token", "{:.3f}"),
-    "fertility": ("tokens per word", "{:.3f}"),
-    "whole_share": ("whole words", "{:.1%}"),
-    "relative_length": ("length", "{:.3f}"),
-    "bits_per_byte": ("bits per byte", "{:.3f}"),
-    "renyi_efficiency": ("Rényi", "{:.3f}"),
-    "unknown_share": ("unknown", "{:.2%}"),
-    "changed_share": ("changed", "{:.1%}"),
+    "bytes_per_token": "bytes per token",
+    "fertility": "tokens per word",
+    "whole_share": "whole words",
+    "relative_length": "length",
+    "bits_per_byte": "bits per byte",
+    "renyi_efficiency": "Rényi",
+    "unknown_share": "unknown",
+    "changed_share": "changed",
 }
 
 
@@ -255,7 +256,7 @@ def _draw(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         of_text.sort(key=lambda row: bool(row["lossy"]))  # those that lose text are apart, in the same order
         shown = [column for column in _COLUMNS if any(row[column] for row in of_text)]
         cells = [(_marked(row), *(_cell(row, column) for column in shown)) for row in of_text]
-        heads = [_COLUMNS[column][0] for column in shown]
+        heads = [_COLUMNS[column] for column in shown]
         draw(table(("tokenizer", *heads), cells, right=heads))
         if of_text[-1]["lossy"]:
             say("lossy: a part of the text is unknown, or comes back changed; what is lost costs no tokens")
@@ -269,12 +270,15 @@ def _marked(row: Mapping[str, Any]) -> str:
 
 def _shared(row: Mapping[str, Any]) -> str:
     share = row["shared_share"]
-    return "–" if share is None else f"{row['num_shared']:,} ({share:.1%})"
+    return "–" if share is None else f"{row['num_shared']:,} ({percent(share, 1)})"
 
 
 def _cell(row: Mapping[str, Any], column: str) -> str:
     value = row[column]
-    return "–" if value is None else _COLUMNS[column][1].format(value)
+    if value is None:
+        return "–"
+    digits = 2 if column == "unknown_share" else 1
+    return percent(value, digits) if column.endswith("_share") else f"{value:.3f}"
 
 
 def _draw_parity(rows: Sequence[Mapping[str, Any]]) -> None:

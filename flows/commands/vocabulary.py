@@ -13,6 +13,7 @@ from tokmill.flows.cli.options import JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, pairs, print_json, say, shown, shown_address, table
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted, key_figures
+from tokmill.tasks.core.markdown import percent
 from tokmill.tokenizer.core.lines import split_lines
 
 if TYPE_CHECKING:
@@ -214,7 +215,9 @@ def _say(store: "Store", made: "ArtifactRef", *, as_json: bool) -> None:
     figures = record.metrics
     saved = "not measured: name texts of the domain with --corpus"
     if "num_saved_tokens" in figures:
-        saved = f"{figures['num_saved_tokens']:,} tokens of the texts ({figures['saved_share']:.2%})"
+        saved = (
+            f"{figures['num_saved_tokens']:,} tokens of the texts ({percent(float(figures['saved_share']))})"
+        )
     rows = {
         "artifact": called,
         "holds": key_figures("tokenizer", figures),

@@ -9,7 +9,7 @@ figure comes from a record.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from tokmill.flows.figures import counted, key_figures, labelled, number, span
+from tokmill.flows.figures import counted, key_figures, labelled, number, percentage, span
 from tokmill.flows.page.links import Links, key_of, to_key
 from tokmill.flows.page.reasons import known_before, why_made
 from tokmill.flows.profile import Profile
@@ -141,7 +141,7 @@ def _by_source(metrics: Mapping[str, Scalar]) -> Mapping[str, float]:
 
 
 def _percent(share: float | None) -> str:
-    return "" if share is None else f"{share:.2%}".replace("%", " %")
+    return "" if share is None else percentage(share)
 
 
 def _overrides(profile: Profile) -> str:

@@ -63,7 +63,7 @@ def _rows(
                 **{column: row[column] for column in _OF_SOURCES},
                 "changed_share": trips[source]["changed_share"],
                 "renyi_efficiency": entropy[source]["renyi_efficiency"],
-                "bits_per_byte": None if loses else entropy[source]["trigram_bits_per_byte"],
+                "bits_per_byte": entropy[source]["trigram_bits_per_byte"],
                 "relative_length": ratio(row["num_tokens"], first[source]),
                 "lossy": loses,
             }

@@ -8,9 +8,10 @@
     trigram_bits_per_byte  what our trigram model needs (`tasks.score.kneser_ney`)
     normalized_length      tokens over those of a reference tokenizer on the same text; NULL without one
 
-Bits per byte do not depend on the tokenizer's units, so they compare vocabularies. Every second document, by
-its place, trains the models that score the others, and the other way round. Frequencies of a unigram model
-have 1/2 added to each. Efficiencies are of ordinary tokens alone.
+Bits per byte do not depend on the tokenizer's units, so they compare vocabularies. They are NULL where a
+document comes back changed: what is lost costs nothing. Every second document, by its place, trains the
+models that score the others, and the other way round. Frequencies of a unigram model have 1/2 added to each.
+Efficiencies are of ordinary tokens alone.
 """
 
 import math
@@ -71,7 +72,8 @@ def _row(
     reference: Mapping[str, int] | None,
 ) -> dict[str, Any]:
     raise_if_stopped()
-    documents = [document for one in of for document in one.documents]
+    loses = any(one.amounts.num_changed for one in of)
+    kept = [] if loses else [document for one in of for document in one.documents]
     counts = sum((one.token_counts for one in of), np.zeros(vocab_size, np.uint64))[ordinary]
     num_tokens, num_bytes = (
         sum(getattr(one.amounts, name) for one in of) for name in ("num_tokens", "num_bytes")
@@ -86,8 +88,8 @@ def _row(
         if bits is None or len(counts) < 2
         else ratio(bits, math.log2(len(counts))),
         "renyi_efficiency": renyi_efficiency(counts),
-        "unigram_bits_per_byte": _bits_per_byte(_unigram_bits(documents, vocab_size), num_bytes),
-        "trigram_bits_per_byte": _bits_per_byte(_trigram_bits(documents, vocab_size), num_bytes),
+        "unigram_bits_per_byte": _bits_per_byte(_unigram_bits(kept, vocab_size), num_bytes),
+        "trigram_bits_per_byte": _bits_per_byte(_trigram_bits(kept, vocab_size), num_bytes),
         "normalized_length": None if reference is None else ratio(num_tokens, reference.get(source, 0)),
     }
 

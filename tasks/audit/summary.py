@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict
 from tokmill.tasks.audit.gates import Comparison
 from tokmill.tasks.audit.params import EVERY
 from tokmill.tasks.audit.sources import ALL, ratio
-from tokmill.tasks.core.markdown import table
+from tokmill.tasks.core.markdown import percent, table
 from tokmill.tasks.formats.files.manifests import read_model
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.splitting.marks import marks_apart
@@ -178,7 +178,7 @@ def to_markdown(summary: AuditSummary) -> str:
         "character.",
         "Bits per byte: what a trigram model of the tokens needs for the text, trained on one half of the "
         "documents",
-        "and scored on the other.",
+        "and scored on the other; a dash where text is lost, which would cost nothing.",
         *_parity_lines(summary.parity),
         *_limit_lines(summary.limits),
         *_probe_lines(summary),
@@ -207,7 +207,7 @@ def _cells(row: Mapping[str, Any], entropy: Mapping[str, Any]) -> list[str]:
         f"{row['num_documents']:,}",
         f"{row['num_tokens']:,}",
         *(_number(row[name], 3) for name in ("bytes_per_token", "chars_per_token", "fertility")),
-        "–" if row["whole_share"] is None else f"{row['whole_share']:.1%}",
+        percent(row["whole_share"], 1),
         "–" if row["tokens_90"] is None else f"{row['tokens_90']:,}",
         _number(entropy.get("renyi_efficiency"), 4),
         _number(entropy.get("trigram_bits_per_byte"), 3),
@@ -219,7 +219,7 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def _vocabulary_lines(found: Vocabulary) -> list[str]:
-    share = "" if found.unused_share is None else f" ({found.unused_share:.2%})"
+    share = "" if found.unused_share is None else f" ({percent(found.unused_share)})"
     lines = [
         f"- Ordinary tokens that never occur in {_UNUSED_IN[found.unused_in]}: {found.num_unused:,} of "
         f"{found.num_ordinary:,}{share}"
@@ -238,9 +238,8 @@ def _vocabulary_lines(found: Vocabulary) -> list[str]:
 def _unknown_line(overall: Mapping[str, Any]) -> list[str]:
     if overall.get("unknown_share") is None:
         return []
-    return [
-        f"- Unknown tokens, whose text is lost: {overall['num_unknown']:,} ({overall['unknown_share']:.2%})"
-    ]
+    share = percent(overall["unknown_share"])
+    return [f"- Unknown tokens, whose text is lost: {overall['num_unknown']:,} ({share})"]
 
 
 def _marks_line(found: Mapping[str, float]) -> list[str]:
@@ -278,7 +277,7 @@ def _parity_lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
                 [
                     *(row["language"], f"{row['num_tokens']:,}"),
                     *(_number(row[name], 3) for name in _PREMIUMS),
-                    "–" if row["unknown_share"] is None else f"{row['unknown_share']:.2%}",
+                    percent(row["unknown_share"]),
                 ]
                 for row in dearest
             ],

@@ -89,7 +89,7 @@ class TokenizerFacts(_Facts, WithOptional):
         family: the family of its model.
         figures: counts that describe a model of another family.
         unknown_token: the token for text that is not in the vocabulary; None if it covers all text.
-        num_unknown_tokens: how often that is in the encoded text.
+        num_unknown_tokens, unknown_share: how often that is in the encoded text, and over its tokens of text.
         bytes_per_token: of the encoded text, each document once.
         audited_bytes_per_token: of the text that the audit read, which is `audited_text`.
         roles: special tokens by role, e.g. `eos`.
@@ -97,7 +97,10 @@ class TokenizerFacts(_Facts, WithOptional):
     """
 
     optional = frozenset(
-        {"num_merges", "family", "figures", "unknown_token", "num_unknown_tokens", "roles", "chat_templates"}
+        {
+            *("num_merges", "family", "figures", "unknown_token", "num_unknown_tokens", "unknown_share"),
+            *("roles", "chat_templates"),
+        }
     )
 
     origin: Literal["trained", "existing"]
@@ -114,13 +117,14 @@ class TokenizerFacts(_Facts, WithOptional):
     audited_text: Literal["held_out", "corpus"]
     chars_per_token: float | None
     vocabulary_used: float | None
-    num_unused_tokens: int
+    num_never_encoded_tokens: int
     renyi_efficiency: float | None
     gate: str
     family: str = "byte_bpe"
     figures: dict[str, int] = {}
     unknown_token: str | None = None
     num_unknown_tokens: int | None = None
+    unknown_share: float | None = None
     roles: dict[str, str] = {}
     chat_templates: dict[str, str] = {}
 

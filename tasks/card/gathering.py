@@ -205,6 +205,7 @@ def tokenizer_facts(upstream: Upstream) -> TokenizerFacts:
         figures=figures,
         unknown_token=definition.model.unknown_token,
         num_unknown_tokens=usage.num_unknown_tokens,
+        unknown_share=usage.unknown_share,
         roles=definition.all_roles,
         chat_templates=dict(definition.chat_templates),
         special_tokens=named,
@@ -218,7 +219,7 @@ def tokenizer_facts(upstream: Upstream) -> TokenizerFacts:
         audited_bytes_per_token=upstream.audit.overall.get("bytes_per_token"),
         audited_text=upstream.audit.text,
         vocabulary_used=usage.overall.used_share,
-        num_unused_tokens=usage.num_unused_tokens,
+        num_never_encoded_tokens=usage.num_never_encoded_tokens,
         renyi_efficiency=usage.renyi_efficiency,
         gate=upstream.audit.gate,
     )

@@ -103,10 +103,11 @@ def run(
     facts = gather_facts(upstream, params.model_dump(exclude={"source_notes"}), params.source_notes)
     write_model(out / "card.json", facts)
     (out / "card.md").write_text(to_markdown(facts), encoding="utf-8")
-    mixed = facts.mixture.bytes_per_token
+    mixed, unknown = facts.mixture.bytes_per_token, facts.tokenizer.unknown_share
     return Outcome(
         metrics={
             **({} if mixed is None else {"mixture_bytes_per_token": mixed}),
+            **({} if unknown is None else {"unknown_share": unknown}),
             "num_sources": len(facts.sources),
             "num_tokens": facts.packed.num_tokens,
             "num_sequences": facts.packed.num_sequences,
@@ -115,4 +116,4 @@ def run(
     )
 
 
-CARD = Stage(verb="card", task="card", kind="card", version=7, params=CardParams, run=run)
+CARD = Stage(verb="card", task="card", kind="card", version=8, params=CardParams, run=run)

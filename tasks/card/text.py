@@ -13,12 +13,11 @@ from tokmill.tasks.card.words import (
     license_line,
     longest_run,
     number_of,
-    percent,
     ratio,
     size,
     size_category,
 )
-from tokmill.tasks.core.markdown import cell, table
+from tokmill.tasks.core.markdown import cell, percent, table
 from tokmill.tasks.formats.packed.figures import FarthestBlock
 from tokmill.tokenizer.components.roles import DEFAULT_TEMPLATE
 from tokmill.tokenizer.pipeline.families import find_family
@@ -57,16 +56,17 @@ def _front_matter(facts: CardFacts) -> list[str]:
 
 def _opening(facts: CardFacts) -> list[str]:
     packed, tokenizer = facts.packed, facts.tokenizer
-    lossy = (tokenizer.num_unknown_tokens or 0) / max(1, sum(one.num_tokens for one in facts.sources))
     glance = (
         f"**{packed.num_tokens:,} tokens** in **{packed.num_sequences:,} sequences** of "
         f"{packed.sequence_length:,}, {percent(packed.fill)} full, from "
         f"**{number_of(len(facts.sources), 'source')}** with "
         f"{size(sum(source.num_bytes for source in facts.sources))} of text; a vocabulary of "
-        f"**{tokenizer.vocab_size:,}** at **{ratio(facts.mixture.bytes_per_token)} bytes per token** of the "
-        f"mixture ({ratio(tokenizer.audited_bytes_per_token)} of {TEXTS[tokenizer.audited_text]})."
+        f"**{tokenizer.vocab_size:,}** at **{ratio(facts.mixture.bytes_per_token)} bytes per token** at "
+        f"the mixture's shares ({ratio(tokenizer.audited_bytes_per_token)} of "
+        f"{TEXTS[tokenizer.audited_text]})."
     )
-    glance += f" **It loses text**: {percent(lossy)} of the encoded tokens are unknown." if lossy else ""
+    if tokenizer.unknown_share:
+        glance += f" **It loses text**: {percent(tokenizer.unknown_share)} of its tokens are unknown."
     lines = [f"# {facts.title}", "", glance]
     lines += ["", facts.description] if facts.description else []
     return [*lines, "", license_line(facts.license, "card.license")]
@@ -161,8 +161,9 @@ def _tokenizer(facts: CardFacts) -> list[str]:
         ["**all**", *(f"**{ratio(value)}**" for value in overall), f"**{used}**", f"**{efficiency}**"]
     )
     note = (
-        "Of the encoded text, each document once. *Rényi*: the efficiency of order 2.5, which is the entropy "
-        "of the ordinary tokens' frequencies over the logarithm of their number; 1 if all occur equally."
+        "Of the encoded text, each document once, without the tokens that begin and end documents. *Rényi*: "
+        "the efficiency of order 2.5, which is the entropy of the ordinary tokens' frequencies over the "
+        "logarithm of their number; 1 if all occur equally."
     )
     chat = _chat_templates(tokenizer.chat_templates)
     return ["## Tokenizer", "", *_tokenizer_list(tokenizer), "", *table(head, rows), "", note, *chat]
@@ -192,8 +193,8 @@ def _tokenizer_list(tokenizer: TokenizerFacts) -> list[str]:
         *_roles(tokenizer),
         f"- Split pattern: {code(tokenizer.split_pattern)}; digits: {tokenizer.digits}; normalizer: "
         f"{tokenizer.normalizer or 'none'}",
-        f"- {tokenizer.num_unused_tokens:,} ordinary tokens never occur in the encoded text; the audit's "
-        f"gate: {tokenizer.gate}",
+        f"- Ordinary tokens that never occur in the encoded text: {tokenizer.num_never_encoded_tokens:,}; "
+        f"the audit's gate: {tokenizer.gate}",
     ]
 
 

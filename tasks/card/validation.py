@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tokmill.tasks.card.conservation import AccountTable, StageAccounts, account_table
 from tokmill.tasks.card.facts import ArtifactFacts, HeldOutSource, ValidationFacts
-from tokmill.tasks.card.words import account_lines, number_of, percent, size
-from tokmill.tasks.core.markdown import table
+from tokmill.tasks.card.words import account_lines, number_of, size
+from tokmill.tasks.core.markdown import percent, table
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.encoded import Encoded
 from tokmill.tasks.formats.packed.layout import PackedManifest

@@ -125,11 +125,6 @@ def bar(share: float, largest: float) -> str:
     return "█" * full + (_EIGHTHS[rest] if rest else "")
 
 
-def percent(share: float | None, digits: int = 2) -> str:
-    """A share in percent; a dash for none."""
-    return "–" if share is None else f"{share:.{digits}%}"
-
-
 def ratio(value: float | None) -> str:
     """A ratio with three digits; a dash for none."""
     return "–" if value is None else f"{value:.3f}"

@@ -14,6 +14,7 @@ from tokmill.tasks.comparing.causes import Cause, once_each
 from tokmill.tasks.comparing.environments import Changed, code_of, package_changes, process_changes
 from tokmill.tasks.comparing.past import record_of
 from tokmill.tasks.comparing.walking import Walk
+from tokmill.tasks.core.markdown import percent
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Run, RunArtifact, Store
 from tokmill.tasks.store.run_references import short_ids
@@ -39,8 +40,8 @@ class Line:
 
     @property
     def is_shared(self) -> bool:
-        """Whether at least two runs have a value."""
-        return sum(value is not None for value in self.values) > 1
+        """Whether it is of more than one run: two have a value, or it says what one loses of its text."""
+        return self.name.endswith("unknown_share") or sum(value is not None for value in self.values) > 1
 
 
 @dataclass(frozen=True)
@@ -217,6 +218,17 @@ def change(a: Any, b: Any) -> tuple[float, float | None] | None:
     if not isinstance(a, int | float) or not isinstance(b, int | float):
         return None
     return b - a, (b - a) / abs(a) if a else None
+
+
+def change_text(a: Any, b: Any) -> str:
+    """Return how a metric changed: `+1.2 %`, or the difference from 0; empty if there is none."""
+    found = change(a, b)
+    if found is None or found[0] == 0:
+        return ""
+    difference, share = found
+    if share is None:
+        return f"{difference:+.4g}"
+    return f"{'+' if share > 0 else ''}{percent(share, 1)}".replace("%", " %")
 
 
 def _lines(given: Sequence[Mapping[str, Any]]) -> Iterator[Line]:

@@ -200,6 +200,7 @@ def _metrics(cell: Cell) -> dict[str, Any]:
     found = {
         "cell": cell.label,
         "bytes_per_token": cell.bytes_per_token,
+        "unknown_share": cell.unknown_share,
         "max_premium": cell.max_premium,
         "num_tokens": cell.num_tokens,
         "num_bytes": cell.num_bytes,
@@ -282,7 +283,7 @@ def _buffer(lines: Sequence[str]) -> "tuple[np.ndarray, np.ndarray]":
     return np.frombuffer(b"".join(data), np.uint8), ends
 
 
-SWEEP_CELL = Stage(verb="sweep_cell", task="cell", kind="sweep_cell", version=2, params=CellParams, run=run)
+SWEEP_CELL = Stage(verb="sweep_cell", task="cell", kind="sweep_cell", version=3, params=CellParams, run=run)
 
 
 def cell_among(sizes: Sequence[int]) -> Stage[CellParams]:

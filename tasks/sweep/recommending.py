@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tokmill.tasks.core.markdown import percent
 from tokmill.tasks.sweep.cell import Cell, curve_of
 from tokmill.tasks.sweep.costs import cost_of
 from tokmill.tasks.sweep.params import SweepParams
@@ -111,7 +112,8 @@ def _reason(params: SweepParams, cells: Sequence[Cell], chosen: Cell) -> str:
         f"{chosen.bytes_per_token:.3f} bytes per token, {operations / 1e9:.3f} G operations per byte "
         f"(d_model {params.d_model:,}, {params.num_layers} layers, context {params.context:,})"
     )
-    cost = "the cheapest" if chosen == cheapest else f"{more:.2%} more than the cheapest, {cheapest.label}"
+    dearer = f"{percent(more)} more than the cheapest, {cheapest.label}"
+    cost = "the cheapest" if chosen == cheapest else dearer
     fair = f"Of those that cost at most {params.tolerance:.0%} more, {_fairest(chosen)}."
     return " ".join(filter(None, [f"{about}: {cost}.", fair, _edge(cells, chosen), _left_out(params, cells)]))
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from pyarrow import parquet
 from pydantic import BaseModel, ConfigDict
 
-from tokmill.tasks.core.markdown import table
+from tokmill.tasks.core.markdown import percent, table
 from tokmill.tasks.core.stage import Outcome, Scalar, Stage
 from tokmill.tasks.formats.files.manifests import read_model, write_model
 from tokmill.tasks.sweep.cell import Cell
@@ -182,7 +182,7 @@ def _text_of(name: str, row: Mapping[str, Any]) -> str:
     if value is None:
         return "–"
     if name.endswith("_share"):
-        return f"{value:.2%}" if name == "unknown_share" else f"{value:.1%}"
+        return percent(value, 2 if name == "unknown_share" else 1)
     if name == "max_premium":
         return f"{value:.2f} ({row['dearest']})"
     if name == "embedding_parameters":
@@ -237,4 +237,4 @@ def _metrics(summary: SweepSummary) -> dict[str, Scalar]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-SWEEP = Stage(verb="sweep", task="sweep", kind="sweep", version=2, params=SweepStageParams, run=run)
+SWEEP = Stage(verb="sweep", task="sweep", kind="sweep", version=3, params=SweepStageParams, run=run)

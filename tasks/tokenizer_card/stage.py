@@ -87,7 +87,7 @@ TOKENIZER_CARD = Stage(
     verb="tokenizer_card",
     task="tokenizer_card",
     kind="tokenizer_card",
-    version=4,
+    version=5,
     params=TokenizerCardParams,
     run=run,
 )

@@ -10,11 +10,10 @@ from tokmill.tasks.card.words import (
     front_matter,
     license_line,
     number_of,
-    percent,
     ratio,
     size,
 )
-from tokmill.tasks.core.markdown import cell, table
+from tokmill.tasks.core.markdown import cell, percent, table
 from tokmill.tasks.tokenizer_card.facts import Suspect, TokenizerCard
 from tokmill.tasks.tokenizer_card.loading import HERE, blocks
 from tokmill.tokenizer.pipeline.families import find_family

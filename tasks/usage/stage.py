@@ -130,10 +130,10 @@ def _metrics(summary: "Summary") -> dict[str, Scalar]:
         "num_documents": overall.num_documents,
         "num_tokens": overall.num_tokens,
         "num_bytes": overall.num_bytes,
-        "num_never_encoded_tokens": summary.num_unused_tokens,
-        "never_encoded_share": summary.unused_share,
+        "num_never_encoded_tokens": summary.num_never_encoded_tokens,
+        "never_encoded_share": summary.never_encoded_share,
         **{name: value for name, value in ratios.items() if value is not None},
     }
 
 
-USAGE = Stage(verb="usage", task="usage", kind="usage", version=6, params=UsageParams, run=run)
+USAGE = Stage(verb="usage", task="usage", kind="usage", version=7, params=UsageParams, run=run)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.audit.entropy import RENYI_ORDER, renyi_efficiency
-from tokmill.tasks.core.markdown import table
+from tokmill.tasks.core.markdown import percent, table
 from tokmill.tasks.core.optional import WithOptional
 from tokmill.tasks.formats.files.manifests import read_model
 from tokmill.tasks.usage.tables import SourceUse, Vocabulary, rows
@@ -35,6 +35,7 @@ class Yield(_Part):
     """How much text a token stands for, in one source or in all (then `source` is "all").
 
     Attributes:
+        num_text_tokens: those of `num_tokens` that stand for text; all ratios are over these.
         used_share: fraction of the ordinary tokens (neither special nor reserved) that occur.
         renyi_efficiency: see the function; None if no ordinary token occurs.
     """
@@ -42,6 +43,7 @@ class Yield(_Part):
     source: str
     num_documents: int
     num_tokens: int
+    num_text_tokens: int
     num_bytes: int
     num_chars: int
     bytes_per_token: float | None
@@ -64,7 +66,7 @@ class Summary(_Part, WithOptional):
 
     Attributes:
         num_ordinary_tokens: tokens of the vocabulary that are neither special nor reserved.
-        num_unused_tokens: ordinary tokens that never occur.
+        num_never_encoded_tokens: ordinary tokens that never occur.
         unused_examples: the readable form of some of them, merged ones before single bytes, then by id.
         renyi_efficiency: of all sources together; None if nothing was encoded.
         num_unknown_tokens: how often the unknown token occurs; None if the vocabulary has none.
@@ -76,7 +78,7 @@ class Summary(_Part, WithOptional):
 
     vocab_size: int
     num_ordinary_tokens: int
-    num_unused_tokens: int
+    num_never_encoded_tokens: int
     unused_examples: list[str]
     renyi_efficiency: float | None
     overall: Yield
@@ -87,17 +89,15 @@ class Summary(_Part, WithOptional):
 
     @property
     def unknown_share(self) -> float | None:
-        """Unknown tokens over all tokens; None if the vocabulary has no unknown token."""
+        """Unknown tokens over those of the text; None if the vocabulary has no unknown token."""
         if self.num_unknown_tokens is None:
             return None
-        return round(self.num_unknown_tokens / max(1, self.overall.num_tokens), 6)
+        return round(self.num_unknown_tokens / max(1, self.overall.num_text_tokens), 6)
 
     @property
-    def unused_share(self) -> float:
-        """Unused tokens over ordinary tokens; 0 if there are no ordinary tokens."""
-        return (
-            round(self.num_unused_tokens / self.num_ordinary_tokens, 6) if self.num_ordinary_tokens else 0.0
-        )
+    def never_encoded_share(self) -> float:
+        """Tokens that never occur over ordinary tokens; 0 if there are no ordinary tokens."""
+        return round(self.num_never_encoded_tokens / max(1, self.num_ordinary_tokens), 6)
 
 
 def read_summary(path: Path) -> Summary:
@@ -122,7 +122,7 @@ def summarize(
     return Summary(
         vocab_size=len(ordinary),
         num_ordinary_tokens=sum(length.num_tokens for length in lengths),
-        num_unused_tokens=sum(length.num_unused for length in lengths),
+        num_never_encoded_tokens=sum(length.num_unused for length in lengths),
         unused_examples=[row["readable"] for row in examples],
         renyi_efficiency=of_all,
         overall=_yield(rows(database, _OVERALL)[0], of_all),
@@ -152,12 +152,13 @@ def _num_unknown(vocabulary: Vocabulary, token_counts: NDArray[np.uint64]) -> in
 
 def to_markdown(summary: Summary, suspects: Sequence[Mapping[str, Any]] = ()) -> str:
     """`summary` as a Markdown document, with some rows of `vocab_suspects`."""
-    unused = f"{summary.num_unused_tokens:,} of {summary.num_ordinary_tokens:,} ({summary.unused_share:.2%})"
+    never = f"{summary.num_never_encoded_tokens:,} of {summary.num_ordinary_tokens:,}"
+    never += f" ({percent(summary.never_encoded_share)})"
     lines = [
         "# Use of the vocabulary",
         "",
         f"- Vocabulary: {summary.vocab_size:,} tokens, special and reserved ones included",
-        f"- Ordinary tokens that never occur in what was encoded: {unused}",
+        f"- Ordinary tokens that never occur in what was encoded: {never}",
         *_unknown_line(summary),
         *_marks_line(summary),
         f"- Rényi efficiency (order {RENYI_ORDER}): {_number(summary.renyi_efficiency, 4)}",
@@ -166,6 +167,8 @@ def to_markdown(summary: Summary, suspects: Sequence[Mapping[str, Any]] = ()) ->
         "",
         *table(_YIELD_HEAD, [_yield_cells(part) for part in (*summary.sources, summary.overall)]),
         "",
+        "Text tokens: without those that begin and end documents, and those of fill-in-the-middle. Ratios",
+        "are over text tokens.",
         "Rényi efficiency: of the ordinary tokens' frequencies, over the logarithm of their number.",
         "",
         "## Token lengths",
@@ -217,9 +220,8 @@ def _example(row: Mapping[str, Any]) -> str:
 def _unknown_line(summary: Summary) -> list[str]:
     if summary.unknown_share is None:
         return []
-    return [
-        f"- Unknown tokens, whose text is lost: {summary.num_unknown_tokens:,} ({summary.unknown_share:.2%})"
-    ]
+    share = percent(summary.unknown_share)
+    return [f"- Unknown tokens, whose text is lost: {summary.num_unknown_tokens:,} ({share})"]
 
 
 def _marks_line(summary: Summary) -> list[str]:
@@ -238,7 +240,7 @@ _UNUSED = """
     WHERE num_occurrences = 0 ORDER BY kind = 'byte', token_id LIMIT ?
 """
 _OVERALL = r"""
-    SELECT 'all' AS source, num_documents, num_tokens, num_bytes, num_chars,
+    SELECT 'all' AS source, num_documents, num_tokens, num_text_tokens, num_bytes, num_chars,
         num_bytes / nullif(num_text_tokens, 0) AS bytes_per_token,
         num_chars / nullif(num_text_tokens, 0) AS chars_per_token,
         (SELECT avg((num_occurrences > 0)::INT) FROM usage_tokens SEMI JOIN ordinary USING (token_id))
@@ -246,7 +248,7 @@ _OVERALL = r"""
     FROM (SELECT coalesce(sum(COLUMNS('(num_.*)')), 0)::BIGINT AS '\1' FROM usage_sources)
 """
 _YIELD_HEAD = (
-    *("source", "documents", "tokens", "bytes", "characters"),
+    *("source", "documents", "tokens", "text tokens", "bytes", "characters"),
     *("bytes per token", "characters per token", "vocabulary used", "Rényi efficiency"),
 )
 
@@ -259,14 +261,13 @@ def _yield(row: dict[str, Any], efficiency: float | None) -> Yield:
 
 
 def _yield_cells(part: Yield) -> list[str]:
-    counts = (part.num_documents, part.num_tokens, part.num_bytes, part.num_chars)
+    counts = (part.num_documents, part.num_tokens, part.num_text_tokens, part.num_bytes, part.num_chars)
     ratios = (part.bytes_per_token, part.chars_per_token)
-    share = "–" if part.used_share is None else f"{part.used_share:.1%}"
     return [
         part.source,
         *(f"{count:,}" for count in counts),
         *(_number(ratio, 3) for ratio in ratios),
-        share,
+        percent(part.used_share, 1),
         _number(part.renyi_efficiency, 4),
     ]
 
@@ -285,6 +286,6 @@ def _examples(summary: Summary) -> list[str]:
     if not summary.unused_examples:
         return []
     shown = ", ".join(f"`{text.replace('`', chr(0x2BC))}`" for text in summary.unused_examples)
-    more = summary.num_unused_tokens - len(summary.unused_examples)
+    more = summary.num_never_encoded_tokens - len(summary.unused_examples)
     tail = f", and {more:,} more in the table `usage_tokens`" if more else ""
     return ["", "## Tokens that never occur in what was encoded", "", f"{shown}{tail}"]

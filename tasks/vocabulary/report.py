@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
-from tokmill.tasks.core.markdown import cell, table
+from tokmill.tasks.core.markdown import cell, percent, table
 from tokmill.tasks.core.optional import WithOptional
 from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.vocabulary.measuring import Measured
@@ -120,7 +120,7 @@ def _measures(files: Sequence[Measured]) -> list[str]:
             f"{file.num_tokens_before:,}",
             f"{file.num_tokens_after:,}",
             f"{file.saved:,}",
-            f"{file.saved / max(1, file.num_tokens_before):.2%}",
+            percent(file.saved / max(1, file.num_tokens_before)),
         ]
         for file in files
     ]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tokmill.flows.figures import figure, key_figures, number, outcome_words, size, span
+from tokmill.flows.figures import figure, key_figures, number, outcome_words, percentage, size, span
 
 
 @pytest.mark.parametrize(
@@ -80,6 +80,18 @@ def test_key_figures_of_an_audit_say_what_is_lost_and_what_was_measured():
     assert key_figures("audit", metrics) == said
     lossy = key_figures("audit", {**metrics, "unknown_share": 0.053, "text": "corpus"})
     assert lossy == "4 bytes per token · unknown share 5.30 % · fertility 1.5"
+
+
+@pytest.mark.parametrize("kind", ["usage", "card", "sweep_cell"])
+def test_compression_is_not_shown_without_what_is_lost_for_it(kind):
+    metrics = {"bytes_per_token": 4.5, "mixture_bytes_per_token": 4.5, "unknown_share": 0.0166}
+    assert "unknown share 1.66 %" in key_figures(kind, metrics)
+
+
+def test_a_share_is_shown_as_nothing_or_all_only_if_it_is():
+    shares = (0, 0.000003, 0.00996, 0.9999, 0.999982, 1)
+    shown = ["0.00 %", "0.0003 %", "1.00 %", "99.99 %", "99.998 %", "100.00 %"]
+    assert [percentage(share) for share in shares] == shown
 
 
 def test_key_figures_of_another_kind_are_the_first_few():

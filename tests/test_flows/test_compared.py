@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tokmill.tasks.comparing.documents import Documents, compare
 from tokmill.tasks.comparing.explaining import explain
-from tokmill.tasks.comparing.runs import change
+from tokmill.tasks.comparing.runs import Line, change, change_text
 from tokmill.tasks.core.stage import ArtifactRef, Outcome, Params, Request, Stage
 from tokmill.tasks.store import Store
 
@@ -66,3 +66,12 @@ def test_changes_are_of_numbers_only() -> None:
     assert change("a", "b") is None
     assert change(True, False) is None
     assert change(None, 1) is None
+
+
+def test_a_change_is_not_shown_as_none() -> None:
+    assert [change_text(0.4001, value) for value in (0.4001, 0.3999, 0.8002)] == ["", "-0.05 %", "+100.0 %"]
+
+
+def test_what_one_run_loses_of_its_text_is_shown_beside_a_run_that_loses_none() -> None:
+    assert Line("audit.unknown_share", [None, 0.016]).is_shared
+    assert not Line("audit.num_pieces", [None, 16]).is_shared

@@ -187,6 +187,14 @@ def test_bits_per_byte_need_two_documents() -> None:
     assert (row["shannon_bits"], row["trigram_bits_per_byte"]) == (None, None)
 
 
+def test_a_text_that_is_lost_in_part_has_no_bits_per_byte() -> None:
+    for text, has_bits in (("a hat", True), ("a dog", False)):
+        measured = measure_texts(LOSSY, *pack(["the cat", text]))
+        (row,) = rows(entropies(LOSSY, "held_out", {"one": measured}))
+        assert (row["unigram_bits_per_byte"] is not None) is has_bits
+        assert (row["trigram_bits_per_byte"] is not None) is has_bits
+
+
 def test_normalized_length() -> None:
     measured = {name: measure_texts(TOK, *pack([text, text])) for name, text in (("a", "ab ab"), ("b", "c"))}
     found = rows(entropies(TOK, "corpus", measured, {"a": 8, "b": 2}))

@@ -213,7 +213,10 @@ def test_the_headline_is_the_compression_of_the_mixture(facts, made, text):
     assert facts.mixture.bytes_per_token == pytest.approx(num_bytes / num_tokens, abs=1e-6)
     assert facts.mixture.bytes_per_token != facts.tokenizer.bytes_per_token
     audited = f"({facts.tokenizer.audited_bytes_per_token:.3f} of a sample of the corpus)"
-    assert f"at **{facts.mixture.bytes_per_token:.3f} bytes per token** of the mixture {audited}" in text
+    assert (
+        f"at **{facts.mixture.bytes_per_token:.3f} bytes per token** at the mixture's shares {audited}"
+        in text
+    )
 
 
 def test_tables_have_as_many_cells_as_heads(text):

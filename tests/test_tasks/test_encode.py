@@ -150,7 +150,7 @@ def test_use_is_counted_in_what_was_encoded(tmp_path, encoded, audited):
     assert outcome.metrics["bytes_per_token"] == summary.overall.bytes_per_token
     assert summary.overall.bytes_per_token == round(num_bytes / num_text_tokens, 6)
     used = {token for text in texts for token in tok.encode(text)}
-    assert summary.num_unused_tokens == 261 - len(used)
+    assert summary.num_never_encoded_tokens == 261 - len(used)
     assert (out / "summary.md").read_text("utf-8").startswith("# Use of the vocabulary")
 
 

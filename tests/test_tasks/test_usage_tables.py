@@ -48,9 +48,9 @@ def test_unknown_tokens_are_counted_and_are_not_ordinary():
     sources = {"one": use([2, 5, 0, 1], num_documents=1, num_end_tokens=1, num_bytes=30)}
     with usage_database(vocabulary, sources) as database:
         summary = summarize(database, vocabulary, sources)
-    assert (summary.num_ordinary_tokens, summary.num_unused_tokens) == (2, 1)
-    assert (summary.num_unknown_tokens, summary.unknown_share) == (2, 0.25)
-    assert "- Unknown tokens, whose text is lost: 2 (25.00%)" in to_markdown(summary)
+    assert (summary.num_ordinary_tokens, summary.num_never_encoded_tokens) == (2, 1)
+    assert (summary.num_unknown_tokens, summary.unknown_share) == (2, round(2 / 7, 6))
+    assert "- Unknown tokens, whose text is lost: 2 (28.57%)" in to_markdown(summary)
     assert Summary.model_validate_json(summary.model_dump_json()) == summary
 
 
@@ -103,9 +103,9 @@ def test_lengths_leave_out_special_and_reserved_tokens():
 
 def test_the_summary_adds_up():
     summary = summary_of(SOURCES)
-    assert (summary.vocab_size, summary.num_ordinary_tokens, summary.num_unused_tokens) == (6, 4, 2)
+    assert (summary.vocab_size, summary.num_ordinary_tokens, summary.num_never_encoded_tokens) == (6, 4, 2)
     assert summary.unused_examples == ["abc", "\\xe4"]
-    assert summary.unused_share == 0.5
+    assert summary.never_encoded_share == 0.5
     overall = summary.overall
     assert (overall.source, overall.num_documents, overall.num_tokens, overall.num_bytes) == (
         "all",
@@ -185,5 +185,5 @@ def test_tables_are_reproducible_and_readable_by_duckdb(tmp_path):
 
 def test_the_markdown_shows_each_source_and_the_tokens_never_used():
     text = to_markdown(summary_of(SOURCES))
-    assert "| zwei | 2 | 9 | 10 | 10 | 1.429 | 1.429 | 50.0% | 0.4819 |" in text
+    assert "| zwei | 2 | 9 | 7 | 10 | 10 | 1.429 | 1.429 | 50.0% | 0.4819 |" in text
     assert "`abc`, `\\xe4`" in text

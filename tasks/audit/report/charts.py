@@ -134,9 +134,11 @@ def _first_of(shown: int, number_of: int) -> str:
 
 
 def number(value: Any) -> str:
-    """Write a number for people: up to three decimals, thousands apart; – for None."""
+    """Write a number for people: up to three decimals, thousands apart, 0 only for 0; – for None."""
     if value is None:
         return "–"
+    if isinstance(value, float) and 0 < abs(value) < 0.0005:
+        return f"{value:.1g}"
     if isinstance(value, float):
         return f"{value:,.3f}".rstrip("0").rstrip(".") if abs(value) < 1e6 else f"{value:,.0f}"
     return f"{value:,}"

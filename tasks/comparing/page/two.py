@@ -9,7 +9,8 @@ from tokmill.tasks.audit.report.markup import gap, note, section, table
 from tokmill.tasks.audit.report.page import document, static, write_document
 from tokmill.tasks.comparing.causes import Cause, value_text
 from tokmill.tasks.comparing.explaining import Explanation
-from tokmill.tasks.comparing.page.writing import cause_item, change_text
+from tokmill.tasks.comparing.page.writing import cause_item
+from tokmill.tasks.comparing.runs import change_text
 from tokmill.tasks.store import Record
 
 _CONTENTS: Final = {

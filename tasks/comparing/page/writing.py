@@ -13,7 +13,7 @@ from typing import Any, Final
 from tokmill.tasks.audit.report.markup import gap, note, section, table
 from tokmill.tasks.audit.report.page import document, static, write_document
 from tokmill.tasks.comparing.causes import Cause, value_text
-from tokmill.tasks.comparing.runs import Comparison, Line, change
+from tokmill.tasks.comparing.runs import Comparison, Line, change_text
 
 _FIRST_SHOWN: Final = (
     "audit.bytes_per_token",
@@ -252,14 +252,6 @@ def _metrics(comparison: Comparison, heads: Sequence[str]) -> str:
         return table("Metrics, and their change against the first run", rows, columns)
 
     return _abreast(heads, of)
-
-
-def change_text(a: Any, b: Any) -> str:
-    """Return how a metric changed, with its sign; empty if it did not, or is no number."""
-    found = change(a, b)
-    if found is None or found[0] == 0:
-        return ""
-    return f"{found[0]:+.4g}" if found[1] is None else f"{found[1]:+.1%}".replace("%", " %")
 
 
 def _own(name: str) -> str:
