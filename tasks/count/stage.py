@@ -223,11 +223,12 @@ def _warn_of_cut_marks(source: str, split_pattern: str, out: Path) -> None:
 
 
 def _metrics(entries: Sequence[CountedSource]) -> dict[str, Scalar]:
-    """Sums over sources; a pre-token of two sources counts as two distinct pre-tokens."""
+    """Sums over sources; a pre-token of two sources is distinct in each of them."""
     names = ("num_documents", "num_bytes", "num_pretokens", "num_distinct")
     totals: dict[str, Scalar] = {
         name: sum(getattr(entry.statistics, name) for entry in entries) for name in names
     }
+    totals["num_distinct_by_source"] = totals.pop("num_distinct")
     return totals | {"num_sources": len(entries)}
 
 
@@ -244,4 +245,4 @@ def _accounts(source: str, num_in: tuple[int, int], statistics: CountsStatistics
 COUNT_SHARD = Stage(
     verb="count_shard", task="count", kind="counts_shard", version=1, params=CountParams, run=run_shard
 )
-COUNT = Stage(verb="count", task="count", kind="counts", version=1, params=CountParams, run=run)
+COUNT = Stage(verb="count", task="count", kind="counts", version=2, params=CountParams, run=run)

@@ -117,8 +117,9 @@ class Manifest(BaseModel):
     sources: list[CorpusSource]
 
     def metrics(self) -> dict[str, int]:
-        """Return the sums over all sources."""
+        """Return the sums over all sources, but of words, which are the audit's where people read them."""
         names = [name for name, field in SourceStats.model_fields.items() if field.annotation is int]
+        names.remove("num_words")
         sums = {name: sum(getattr(source.stats, name) for source in self.sources) for name in names}
         return {"num_sources": len(self.sources), **sums}
 

@@ -197,4 +197,4 @@ def _nothing_left(source: str, asked: "Wanted", total: int) -> str:
 HASH_DOCUMENTS = Stage(
     verb="hash_documents", task="hash", kind="hashes_shard", version=1, params=NoParams, run=run_shard
 )
-HOLDOUT = Stage(verb="holdout", task="holdout", kind="corpus", version=1, params=CorpusPartParams, run=run)
+HOLDOUT = Stage(verb="holdout", task="holdout", kind="corpus", version=2, params=CorpusPartParams, run=run)

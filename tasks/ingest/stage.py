@@ -201,4 +201,4 @@ def _account(source: str, stats: SourceStats) -> Account:
     )
 
 
-INGEST = Stage(verb="ingest", task="ingest", kind="corpus", version=3, params=IngestParams, run=run)
+INGEST = Stage(verb="ingest", task="ingest", kind="corpus", version=4, params=IngestParams, run=run)

@@ -57,7 +57,7 @@ def learn(params: "TrainParams", counts: Path, balance: Path, sizes: Sequence[in
     weights = Weighted(counted, balanced, params.min_pretoken_frequency)
     weighted = weights.read(fitting_size(params, weights, largest_size(counted, balanced)))
     figures = {
-        "num_pretokens": round(int(weighted.counts.sum()) / balanced.resolution),
+        "num_weighted_pretokens": round(int(weighted.counts.sum()) / balanced.resolution),
         "num_distinct_pretokens": len(weighted),
         "num_distinct_bytes": weighted.num_distinct_bytes,
     }

@@ -247,7 +247,7 @@ def test_whole_weights_train_as_a_repeated_corpus_does(trained):
         weighted = trained(params, balancing=rule, name=f"weighted-{least}")
         physical = trained(params, documents=repeated, name=f"repeated-{least}")
         assert open_tokenizer(weighted.path) == open_tokenizer(physical.path)
-        names = ("num_pretokens", "share.en", "share.ru")
+        names = ("num_weighted_pretokens", "share.en", "share.ru")
         assert [weighted.outcome.metrics[n] for n in names] == [physical.outcome.metrics[n] for n in names]
 
 
