@@ -234,7 +234,7 @@ def test_artifacts_open_as_what_they_are(done: FinishedRun) -> None:
     assert opened["packed"].arrays()["input_ids"].shape[1] == 16
     assert set(opened["encoded"]) == set(opened["corpus"].sources) == {"one", "two"}
     assert len(opened["encoded"]["one"]) == 60
-    assert opened["card"].startswith("# ")
+    assert "\n# Training data\n" in opened["card"]
     assert len(opened["audit"].tokens) == 290
     assert opened["mixture"].is_dir()
     assert done["audit"].table("vocab_sources")["source"] == ["one", "two", "*"]
