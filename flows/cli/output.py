@@ -91,7 +91,7 @@ class Notes(Silent):
 
     def note(self, text: str) -> None:
         """Write one line to standard error."""
-        messages().print(Text(text, style="dim"), soft_wrap=True)
+        messages().print(Text(visible(text), style="dim"), soft_wrap=True)
 
 
 def require_new(command: str, file: Path) -> None:

@@ -21,7 +21,7 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
-from tokmill.flows.cli.output import OneLine
+from tokmill.flows.cli.output import OneLine, visible
 from tokmill.flows.figures import counted, key_figures, outcome_words, span
 from tokmill.flows.pace import Pace
 from tokmill.flows.run.dag import Step
@@ -186,7 +186,7 @@ class Groups(ABC):
     def note(self, text: str) -> None:
         """Print a line of its own."""
         with self.lock:
-            self.write(Text(f"  {text}", style="dim"))
+            self.write(Text(f"  {visible(text)}", style="dim"))
 
     def kept(self, store: str) -> str:
         """Describe the work that stays in the store if the run ends now."""

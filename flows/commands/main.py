@@ -17,6 +17,7 @@ import typer
 
 from tokmill.flows.cli.app import FAILED, USAGE, app
 from tokmill.flows.cli.interruption import InterruptedCommandError
+from tokmill.flows.cli.output import visible
 from tokmill.flows.errors import FlowError, ProfileError, UsageError
 from tokmill.flows.run.caller import from_a_command
 from tokmill.flows.run.exception_frames import clear_frames
@@ -63,7 +64,7 @@ def _report(error: Exception) -> int:
     if isinstance(error, InterruptedCommandError):
         return error.interruption.exit_code()
     message, code = _message_and_code(error)
-    typer.echo(_wrapped(f"tokmill: {message}"), err=True)
+    typer.echo(_wrapped(visible(f"tokmill: {message}")), err=True)
     return code
 
 

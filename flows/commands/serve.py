@@ -10,7 +10,7 @@ import typer
 
 from tokmill.flows.cli.app import app, examples
 from tokmill.flows.cli.options import JsonOption, StoreOption
-from tokmill.flows.cli.output import messages, print_json, say
+from tokmill.flows.cli.output import messages, print_json, say, visible
 from tokmill.flows.server.settings import PRIVATE, prepare, prepare_terminal_run, require_prefect_home
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def up(
     console = messages()
 
     def announce(line: str) -> None:
-        console.print(line, markup=False, soft_wrap=True)
+        console.print(visible(line), markup=False, soft_wrap=True)
 
     serving.up(
         writable_store(store_url(store)).root,

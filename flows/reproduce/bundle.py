@@ -275,6 +275,8 @@ def _unpacked(archive: zipfile.ZipFile, one: BundledInput, folder: Path) -> Path
         if digest_file(target) != one.digest:
             raise StoreError(f"bundle: input {one.name} is not what was bundled; copy the bundle again")
         return target
+    if not members:
+        raise StoreError(f"bundle: input {one.name} is said to be there, and is not; copy the bundle again")
     for member in members:
         _copy(archive, member, inside(target, member[len(name) + 1 :], f"bundle: a file of input {one.name}"))
     return target

@@ -85,13 +85,21 @@ class Subject:
             found = first | found
         return list(found.values())
 
-    def _add(self, record: Record, found: dict[str, Record]) -> None:
-        if record.fingerprint in found:
-            return
-        for entry in record.inputs:
-            if entry.kind is not None and entry.fingerprint is not None:
-                self._add(self._input(record, entry.kind, entry.fingerprint), found)
-        found[record.fingerprint] = record
+    def _add(self, target: Record, found: dict[str, Record]) -> None:
+        way = {target.fingerprint: (target, iter(target.inputs))}
+        while way:
+            record, inputs = way[next(reversed(way))]
+            entry = next(inputs, None)
+            if entry is None:
+                found.setdefault(record.fingerprint, record)
+                way.popitem()
+            elif entry.fingerprint in way:
+                raise StoreError(
+                    f"{record.reference} was made from itself, by its record; tokmill wrote no such record"
+                )
+            elif entry.kind is not None and entry.fingerprint is not None and entry.fingerprint not in found:
+                made_from = self._input(record, entry.kind, entry.fingerprint)
+                way[entry.fingerprint] = made_from, iter(made_from.inputs)
 
     def _input(self, record: Record, kind: str, fingerprint: str) -> Record:
         try:

@@ -22,7 +22,7 @@ from tokmill.tasks.core.stage import ArtifactRef, External
 from tokmill.tasks.formats.corpus import Corpus, Shard
 from tokmill.tasks.remote.location import Location
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.record import InputEntry, Record
+from tokmill.tasks.store.record import InputEntry, Record, contradictions
 
 INGEST = "ingest"
 _Files: TypeAlias = Mapping[tuple[str, str], str]
@@ -98,12 +98,15 @@ class Remaking:
         """Return one job per record; inputs come first.
 
         Raises:
-            StoreError: this tokmill has no such stage, or not with such parameters.
+            StoreError: a record contradicts itself, or this tokmill has no such stage, or not with such
+                parameters.
         """
         jobs: dict[str, Job] = {}
         titles: set[str] = set()
         kinds = Counter(record.kind for record in records)
         for record in records:
+            if problem := next(contradictions(record), None):
+                raise StoreError(f"{record.reference}: {problem}; the record is damaged")
             stage = stage_of(record.payload["stage"])
             title = record.kind if kinds[record.kind] == 1 else f"{record.kind}[{record.name}]"
             title = f"{record.kind} {record.label}[{record.name}]" if title in titles else title

@@ -53,7 +53,7 @@ class PackedRows:
         self._path, self._verify = path, verify
         self._manifest = manifest
         self._addresses = np.zeros(len(manifest.shards), dtype=np.int64)  # 0 if not mapped yet
-        self._firsts = np.array([shard.first_sequence for shard in manifest.shards], dtype=np.int64)
+        self._firsts = manifest.firsts
         self._opened: dict[int, _Shard] = {}
         self._opening = threading.Lock()
         self._arriving = ArrivingShards.of(path, manifest)

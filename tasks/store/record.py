@@ -249,8 +249,24 @@ def contradictions(record: Record) -> Iterator[str]:
     else:
         if owner != record.fingerprint:
             yield "the fingerprint is not that of the payload"
+    if _given(record) != record.payload.get("inputs"):
+        yield "the inputs are not those of the payload"
     if content_digest(record.files) != record.content_digest:
         yield "the content digest is not that of the listed files"
+
+
+def _given(record: Record) -> dict[str, Any]:
+    """Return the digests of a record's inputs by role, in the form that its payload has them in."""
+    roles = record.payload.get("inputs")
+    found: dict[str, Any] = (
+        {role: [] for role in roles if roles[role] == []} if isinstance(roles, dict) else {}
+    )
+    for entry in record.inputs:
+        if entry.position is None:
+            found[entry.role] = entry.digest
+        elif isinstance(several := found.setdefault(entry.role, []), list):
+            several.append(entry.digest)
+    return found
 
 
 def input_entries(inputs: Inputs) -> list[InputEntry]:

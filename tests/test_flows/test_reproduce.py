@@ -424,6 +424,7 @@ def _refused(capsys, tmp_path: Path, bundle: Path) -> str:
     assert _at(tmp_path, "reproduce", str(bundle), "--into", "deep/er/again") in (1, 2)
     said = capsys.readouterr().err
     assert "Traceback" not in said
+    assert "a bug in tokmill" not in said
     assert victim.read_text() == "mine"
     assert not victim.is_symlink()
     assert {path.name for path in tmp_path.iterdir()} <= {"victim", "deep", bundle.name}
@@ -466,6 +467,52 @@ def test_a_record_in_a_bundle_links_nothing_elsewhere(
         return parts | {key: sealed("record_digest", json.dumps(record, indent=1).encode() + b"\n")}
 
     _refused(capsys, tmp_path, _rewritten(bundled, tmp_path / "bad.bundle", change))
+
+
+def _itself(record: dict) -> None:
+    mine = {key: record[key] for key in ("kind", "name", "fingerprint")}
+    record["inputs"].append({**record["inputs"][0], **mine, "digest": record["content_digest"]})
+
+
+def _steering(record: dict) -> None:
+    for entry in record["inputs"]:
+        entry["origin"] = "/\x1b]0;title\x07\x9b2J"
+        entry["about"]["digest"] = "1" * 64
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_itself, "was made from itself"),
+        (lambda record: record.update(inputs=[]), "the inputs are not those of the payload"),
+        (lambda record: record["inputs"][0].update(role="other"), "the inputs are not those of the payload"),
+        (lambda record: record["payload"].update(inputs=["a"]), "the fingerprint is not that of the payload"),
+        (lambda record: record["payload"].pop("inputs"), "the fingerprint is not that of the payload"),
+        (_steering, r"\x1b]0;title\x07\x9b2J"),
+    ],
+)
+def test_a_record_in_a_bundle_that_tokmill_never_wrote(
+    bundled: Path, tmp_path: Path, capsys, change, said: str
+) -> None:
+    def changed(parts: dict[str, bytes]) -> dict[str, bytes]:
+        (key,) = (each for each in parts if each.startswith("records/"))
+        record = json.loads(parts[key])
+        change(record)
+        del record["record_digest"]
+        return parts | {key: sealed("record_digest", json.dumps(record, indent=1).encode() + b"\n")}
+
+    error = _refused(capsys, tmp_path, _rewritten(bundled, tmp_path / "bad.bundle", changed))
+    assert said in error
+    assert not set(error) & set("\x1b\x07\x9b")
+
+
+def test_an_input_that_a_bundle_says_it_has_is_there(bundled: Path, tmp_path: Path, capsys) -> None:
+    def changed(parts: dict[str, bytes]) -> dict[str, bytes]:
+        return {name: data for name, data in parts.items() if not name.startswith("inputs/")}
+
+    assert "is said to be there" in _refused(
+        capsys, tmp_path, _rewritten(bundled, tmp_path / "bad.bundle", changed)
+    )
 
 
 def test_a_bundle_is_no_larger_than_it_says(bundled: Path, tmp_path: Path, capsys) -> None:

@@ -68,6 +68,19 @@ class TestBatches:
         assert sorted(seen) == list(range(len(reader)))
         assert (seen == sorted(seen)) != shuffle
 
+    @pytest.mark.parametrize("first", [0, 1, 100, 1 << 31])
+    def test_a_shard_alone_is_counted_from_its_first_sequence(self, packed, tmp_path, first):
+        folder = shutil.copytree(packed, tmp_path / "alone")
+        manifest = json.loads((folder / "packed.json").read_text())
+        for entry in manifest["shards"]:
+            entry["first_sequence"] += first
+        (folder / "packed.json").write_text(json.dumps(manifest))
+        reader, expected = PackedReader.open(folder), PackedReader.open(packed)
+        for batch in PackedDataset(folder, shuffle=True, dtype="int64"):
+            for row, number in enumerate(batch["sequence"].tolist()):
+                np.testing.assert_array_equal(batch["input_ids"][row], expected[number].input_ids)
+                np.testing.assert_array_equal(reader[number].input_ids, expected[number].input_ids)
+
     def test_bounds_that_are_no_int32_are_refused(self, packed):
         most = ((1 << 31) - 1) // 16
         PackedDataset(packed, batch_size=most, fields=["cu_seqlens"])

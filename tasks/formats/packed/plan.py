@@ -45,8 +45,8 @@ class PackedShardEntry(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    index: int = Field(ge=0)
-    first_sequence: int = Field(ge=0)
+    index: int = Field(ge=0, lt=1 << 32)
+    first_sequence: int = Field(ge=0, lt=1 << 32)
     num_sequences: int = Field(ge=1)
     num_tokens: int = Field(ge=0)
 
@@ -70,6 +70,11 @@ class ShardedPacking(Packing):
     """
 
     shards: tuple[PackedShardEntry, ...]
+
+    @property
+    def firsts(self) -> NDArray[np.int64]:
+        """Number of the sequences before each shard here; a shard alone begins with its first one."""
+        return np.cumsum([0, *(entry.num_sequences for entry in self.shards)], dtype=np.int64)[:-1]
 
     @model_validator(mode="after")
     def _check_sums(self) -> Self:

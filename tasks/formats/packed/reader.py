@@ -137,7 +137,7 @@ class PackedReader:
     def __init__(self, path: Path, manifest: PackedManifest) -> None:
         self.manifest = manifest
         self._path = path
-        self._firsts = np.array([shard.first_sequence for shard in manifest.shards])
+        self._firsts = manifest.firsts
         self._shard = lru_cache(maxsize=None)(self._open_shard)
         self._pieces = lru_cache(maxsize=4)(self._open_pieces)
 
