@@ -42,7 +42,7 @@ def suspects(
     ],
     embeddings: EmbeddingsOption = None,
     tensor: EmbeddingTensorOption = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many are shown.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=1 << 31, help="How many are shown.")] = 20,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:

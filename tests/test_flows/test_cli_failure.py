@@ -56,6 +56,11 @@ def test_a_command_that_fails_says_nothing_after_its_message():
     assert done.stderr.splitlines() == ["tokmill: count: it failed"]
 
 
+def test_a_limit_that_no_table_can_have_is_refused(capsys):
+    assert main(["suspects", "usage/own", "--limit", str(1 << 63)]) == 2
+    assert "--limit" in capsys.readouterr().err
+
+
 UNTEXT = ("\udc80", "a\udcffb", "--store=\udc80", "--set=a=\udc80")
 VALUES = (
     *("9223372036854775807", "9223372036854775808", "-9223372036854775809", "1" * 400, "1e309", "nan", "-0"),

@@ -152,6 +152,12 @@ def test_the_text_says_it_in_order(text):
     assert text.endswith("|\n")
 
 
+def test_a_file_name_is_shown_and_not_rendered(facts):
+    odd = facts.files[0].model_copy(update={"name": "<img src=x>__a__|`b`.txt"})
+    text = to_markdown(facts.model_copy(update={"files": [odd]}))
+    assert f"| {odd.source} | `` <img src=x>__a__\\|`b`.txt `` |" in text
+
+
 def test_hubs_find_license_languages_and_size_in_the_front_matter(facts, text):
     front, body = text.split("---\n")[1:3]
     assert yaml.safe_load(front) == {
