@@ -6,6 +6,7 @@ that does not exist), 130 interrupted, 143 terminated. An error is one block on 
 `tokmill --help` starts quickly.
 """
 
+import io
 import os
 import shutil
 import sys
@@ -31,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: the words after `tokmill`; those of the process if not given.
     """
+    _show_what_streams_cannot()
     try:
         with from_a_command():
             app(args=_checked(sys.argv[1:] if arguments is None else arguments), prog_name="tokmill")
@@ -41,6 +43,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         clear_frames(error)
         return code
     return 0
+
+
+def _show_what_streams_cannot() -> None:
+    """Escape characters that the encoding of an output lacks (`PYTHONIOENCODING=ascii`), and go on."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _checked(arguments: Sequence[str]) -> list[str]:

@@ -91,9 +91,7 @@ def _sources(facts: CardFacts) -> list[str]:
 
 
 def _files(facts: CardFacts) -> list[str]:
-    rows = [
-        [file.source, code(file.name), size(file.size_bytes), f"`{file.digest}`"] for file in facts.files
-    ]
+    rows = [[file.source, code(file.name), size(file.size_bytes), f"`{file.digest}`"] for file in facts.files]
     more = sum(source.num_files for source in facts.sources) - len(facts.files)
     lines = ["## Source files", "", *table(["source", "file", "size", "SHA-256"], rows, left=(0, 1, 3))]
     return [*lines, "", f"And {more:,} more, in the corpus' `files.parquet`."] if more > 0 else lines

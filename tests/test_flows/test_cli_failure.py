@@ -1,5 +1,6 @@
 """A command that fails prints one message and nothing after it."""
 
+import io
 import random
 import subprocess
 import sys
@@ -59,6 +60,14 @@ def test_a_command_that_fails_says_nothing_after_its_message():
 def test_a_limit_that_no_table_can_have_is_refused(capsys):
     assert main(["suspects", "usage/own", "--limit", str(1 << 63)]) == 2
     assert "--limit" in capsys.readouterr().err
+
+
+def test_an_output_that_lacks_a_character_shows_its_number(monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", out)
+    assert main(["profiles"]) == 0
+    out.flush()
+    assert b"\\u2500" in out.buffer.getvalue()
 
 
 UNTEXT = ("\udc80", "a\udcffb", "--store=\udc80", "--set=a=\udc80")
