@@ -41,7 +41,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.indices import check_within
@@ -167,16 +167,6 @@ class MixtureManifest(BaseModel):
     first_position: int = 0
     first_document_starts: tuple[int, ...] = ()
     sources: list[MixedSource]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_version_5(cls, given: Any) -> Any:
-        """Before version 6 a mixture began with at most one rest."""
-        if not isinstance(given, dict) or "first_document_start" not in given:
-            return given
-        start = given["first_document_start"]
-        rest = {name: value for name, value in given.items() if name != "first_document_start"}
-        return rest | {"first_document_starts": (start,) if start else ()}
 
     def save(self, path: Path) -> None:
         """Write `mixture.json` into the directory `path`."""

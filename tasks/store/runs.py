@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
@@ -31,7 +31,6 @@ Url: TypeAlias = Annotated[str, StringConstraints(pattern=r"^https?://[^\s<>\"']
 
 _MOST_BYTES = 256 << 20
 _LEASE_SUFFIX = ".json"
-_EARLIER_SUFFIX = ".alive"  # the heartbeats of earlier versions, among the runs
 
 
 class StartedBy(BaseModel):
@@ -101,14 +100,6 @@ class RunArtifact(BaseModel):
     how: How
     seconds: float | None = None
     peak_bytes: int | None = None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_earlier_versions(cls, data: Any) -> Any:
-        """Read the earlier form, `cached: true` or `false`, which did not distinguish waiting from making."""
-        if isinstance(data, dict) and isinstance(data.get("cached"), bool) and "how" not in data:
-            return {**data, "how": "cached" if data["cached"] else "made"}
-        return data
 
 
 class Attempt(BaseModel):
@@ -254,10 +245,9 @@ def settle(layout: Layout) -> list[Run]:
         StoreError: it cannot be written.
     """
     heartbeats = [
-        folder / entry.name
-        for folder, suffix in ((layout.leases, _LEASE_SUFFIX), (layout.runs, _EARLIER_SUFFIX))
-        for entry in STORAGE.entries(folder)
-        if entry.name.endswith(suffix) and not entry.name.startswith(".")
+        layout.leases / entry.name
+        for entry in STORAGE.entries(layout.leases)
+        if entry.name.endswith(_LEASE_SUFFIX) and not entry.name.startswith(".")
     ]
     return [run for path in sorted(heartbeats) if (run := _settled(layout, path)) is not None]
 

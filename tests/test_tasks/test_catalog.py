@@ -218,19 +218,6 @@ def test_a_record_that_cannot_be_read_is_told_and_leaves_the_others(filled, told
 # -- runs -------------------------------------------------------------------------------------------------
 
 
-def test_what_a_run_of_an_earlier_version_asked_for_is_read(store):
-    ref = store.realize(ask()).ref
-    store.catalog.add_run("r")
-    path = store.root / "runs" / "r.json"
-    run = json.loads(path.read_bytes())
-    run["artifacts"] = [
-        {"task": "write", "ref": ref.model_dump(), "cached": cached} for cached in (True, False)
-    ]
-    path.write_text(json.dumps(run))
-    found = store.catalog.query("SELECT how FROM run_artifacts ORDER BY position")
-    assert found == [{"how": "cached"}, {"how": "made"}]
-
-
 def test_a_run_that_failed_keeps_why(store):
     store.catalog.add_run("r", begun=Begun(profile="p", provenance=Provenance(user="me")))
     store.catalog.finish_run("r", state="failed", message="mix: too little text")

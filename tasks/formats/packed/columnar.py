@@ -136,9 +136,8 @@ class _Rows:
 class _ColumnarShard(ABC):
     """The part that both formats' readers share: reading columns of rows."""
 
-    def __init__(self, manifest: PackedManifest, schema: pa.Schema) -> None:
+    def __init__(self, manifest: PackedManifest) -> None:
         self._dtype, self._length = np.dtype(manifest.dtype), manifest.sequence_length
-        self._names = [name for name in _READ if schema.get_all_field_indices(name)]
 
     def tokens(self, row: int) -> NDArray[Any]:
         """See `ShardReader`; converted to the memmap format's width."""
@@ -147,12 +146,11 @@ class _ColumnarShard(ABC):
     def cu_seqlens(self, row: int) -> NDArray[np.int32]:
         """See `ShardReader`."""
         lengths, starts = self._rows(row).value("seq_lengths", row), self.document_starts(row)
-        # padding has a length, but no start; the first version had no length of padding
-        return np.cumsum([0, *lengths[: None if starts is None else len(starts)]], dtype=np.int32)
+        return np.cumsum([0, *lengths[: len(starts)]], dtype=np.int32)  # padding has a length, but no start
 
-    def document_starts(self, row: int) -> NDArray[np.int64] | None:
-        """See `ShardReader`; artifacts of the first version lack it."""
-        return self._rows(row).value("document_starts", row) if "document_starts" in self._names else None
+    def document_starts(self, row: int) -> NDArray[np.int64]:
+        """See `ShardReader`."""
+        return self._rows(row).value("document_starts", row)
 
     def _checked(self, file: Path, rows: "_Rows") -> "_Rows":
         """Return the rows, after checking the lengths of all lists.
@@ -170,8 +168,7 @@ class _ColumnarShard(ABC):
         check_within(file, "tokens of sequence", np.diff(offsets), least=self._length, below=self._length + 1)
         firsts, lengths = lists["seq_lengths"]
         check_lengths(file, lengths, firsts, self._length)
-        if "document_starts" in lists:
-            check_starts(file, lengths, firsts, np.diff(lists["document_starts"][0]), self._length)
+        check_starts(file, lengths, firsts, np.diff(lists["document_starts"][0]), self._length)
         return rows
 
     @abstractmethod
@@ -193,7 +190,7 @@ class ParquetShard(_ColumnarShard):
             metadata = pq.read_metadata(_parquet_file(files))
             schema = metadata.schema.to_arrow_schema()
         _check_columns(_parquet_file(files), schema)
-        super().__init__(manifest, schema)
+        super().__init__(manifest)
         sizes = [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)]
         self._firsts = np.cumsum([0, *sizes])
         check_rows(self._path, int(self._firsts[-1]), manifest.num_sequences_of(files.index))
@@ -204,8 +201,8 @@ class ParquetShard(_ColumnarShard):
         first, held = int(self._firsts[group]), self._held  # another thread may replace the cached group
         if held.first != first:
             with readable(self._path, "Parquet file"), pq.ParquetFile(self._path) as parquet:
-                read = parquet.read_row_group(group, columns=self._names)
-            columns = {name: _one_chunk(read.column(name)) for name in self._names}
+                read = parquet.read_row_group(group, columns=list(_READ))
+            columns = {name: _one_chunk(read.column(name)) for name in _READ}
             held = self._checked(self._path, _Rows(first, columns))
             self._held = held
         return held
@@ -218,19 +215,18 @@ class ArrowShard(_ColumnarShard):
         """Map the file.
 
         Raises:
-            StoreError: it is missing, no IPC stream, or has another number of rows than the manifest says.
+            StoreError: it is missing, is not an IPC stream, or has another number of rows than the
+                manifest says.
         """
         with readable(_arrow_file(files), "Arrow stream"):
             table = pa.ipc.open_stream(pa.memory_map(os.fspath(_arrow_file(files)))).read_all()
         _check_columns(_arrow_file(files), table.schema)
         batches = table.to_batches()
-        super().__init__(manifest, table.schema)
+        super().__init__(manifest)
         self._firsts = np.cumsum([0, *(len(batch) for batch in batches)])
         check_rows(_arrow_file(files), int(self._firsts[-1]), manifest.num_sequences_of(files.index))
         self._batches = [
-            self._checked(
-                _arrow_file(files), _Rows(int(first), {name: batch.column(name) for name in self._names})
-            )
+            self._checked(_arrow_file(files), _Rows(int(first), {name: batch.column(name) for name in _READ}))
             for first, batch in zip(self._firsts, batches, strict=False)
         ]
 
@@ -244,8 +240,6 @@ def _check_columns(file: Path, schema: pa.Schema) -> None:
         # by index: a name may be invalid UTF-8
         found = [schema.field(place).type for place in schema.get_all_field_indices(name)]
         wanted = SEQUENCE_SCHEMA.field(name).type
-        if name == "document_starts" and not found:
-            continue  # the first version lacks it
         if len(found) != 1 or not pa.types.is_list(found[0]) or found[0].value_type != wanted.value_type:
             said = ", ".join(map(str, found)) or "missing"
             raise untrue(file, f"column {name} is {said}, and must be {wanted}")

@@ -60,8 +60,7 @@ class PackedShare(BaseModel):
         packed_share: its share of the packed tokens.
         deviation: largest difference between its share of a block of sequences and its share of the mixture
             in the same place.
-        farthest: where it is farthest from its request; None if the mixture has none (of which documents were
-            taken down), or an earlier version packed.
+        farthest: where it is farthest from its request; None if the mixture has none, as after a takedown.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -93,8 +92,7 @@ class Packing(BaseModel):
         num_tokens: tokens in the sequences, without padding.
         num_padding_tokens: padding tokens.
         sources: names; the pieces' `source` is an index into them.
-        shares: the sources' shares before and after packing, without takedowns; in the order
-            of `sources`. Empty if an earlier version packed.
+        shares: the sources' shares before and after packing, without takedowns; in the order of `sources`.
         share_block_sequences: sequences in each of the blocks whose shares were measured.
     """
 

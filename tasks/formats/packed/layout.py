@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 import pyarrow as pa
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from tokmill.tasks.formats.files.manifests import read_model, write_model
 from tokmill.tasks.formats.packed.plan import PIECE_SCHEMA, ShardedPacking
@@ -109,14 +109,6 @@ class PackedManifest(ShardedPacking):
     labels: bool = False
     origin: str | None = None
     predecessors: tuple[str, ...] = ()
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_version_3(cls, given: Any) -> Any:
-        """Before version 4 a field chose one of two loss masks."""
-        if not isinstance(given, dict):
-            return given
-        return {name: value for name, value in given.items() if name != "mask_continued"}
 
     @classmethod
     def open(cls, path: Path) -> Self:

@@ -83,7 +83,7 @@ class MemmapShard:
     rows: NDArray[Any]
     flat: NDArray[np.int32]
     offsets: NDArray[np.int64]
-    starts: NDArray[np.int64] | None
+    starts: NDArray[np.int64]
 
     @classmethod
     def open(cls, files: ShardFiles, manifest: PackedManifest) -> "MemmapShard":
@@ -127,8 +127,6 @@ class MemmapShard:
             )
         check_ascending(files.cu_offsets, "offsets of boundaries", offsets, first=0, last=len(flat), step=1)
         check_bounds(files.cu_seqlens, flat, offsets, rows.shape[1])
-        if not files.document_starts.is_file():
-            return cls(rows, flat, offsets, None)
         starts = open_vector(files.document_starts, np.int64)
         if len(starts) != len(flat) - len(rows):
             raise untrue(
@@ -146,10 +144,8 @@ class MemmapShard:
         """See `ShardReader`."""
         return np.asarray(self.flat[self.offsets[row] : self.offsets[row + 1]])
 
-    def document_starts(self, row: int) -> NDArray[np.int64] | None:
-        """See `ShardReader`; artifacts of the first version do not have it."""
-        if self.starts is None:
-            return None
+    def document_starts(self, row: int) -> NDArray[np.int64]:
+        """See `ShardReader`."""
         # The rows before row i have i boundaries that begin a sequence instead of a piece.
         return np.asarray(self.starts[self.offsets[row] - row : self.offsets[row + 1] - row - 1])
 

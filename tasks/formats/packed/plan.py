@@ -171,16 +171,13 @@ def piece_columns(file: Path, table: pa.Table, schema: pa.Schema) -> dict[str, N
     found: dict[str, NDArray[Any]] = {}
     for field in schema:
         named = [table.column(place) for place in table.schema.get_all_field_indices(field.name)]
-        if not named and field.name == "fim":  # the first version did not have it
-            found[field.name] = np.zeros(len(table), dtype=np.uint8)
-        elif len(named) != 1 or named[0].type != field.type or named[0].null_count:
+        if len(named) != 1 or named[0].type != field.type or named[0].null_count:
             said = ", ".join(str(column.type) for column in named) or "missing"
             raise StoreError(
                 f"{file}: column {field.name} is {said}, and must be {field.type} without nulls; verify the "
                 "artifact"
             )
-        else:
-            found[field.name] = numbers(named[0])
+        found[field.name] = numbers(named[0])
     return found
 
 

@@ -48,8 +48,8 @@ class Sequence:
     Attributes:
         input_ids: uint16 | uint32 [L]; read-only if it is a view of a memory map.
         cu_seqlens: int32 [pieces + 1], from 0 to the number of tokens that are not padding.
-        document_starts: int64 [pieces], token of its document at which each piece starts; None if unknown,
-            as in the reader of an artifact of the first version.
+        document_starts: int64 [pieces], token of its document at which each piece starts; None if the format
+            lacks them.
     """
 
     input_ids: NDArray[Any]
