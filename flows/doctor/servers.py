@@ -33,10 +33,10 @@ def look_at_server(location: str, *, free: bool = False) -> Part:
     if api is None:
         return found
     own = look_at_faults(open_store(location).root / ".up") if serves and api == f"{serves.url}/api" else []
-    dead = look_at_dead(api, _store(location), free=free)
-    found.figures["freed"] = dead.freed
-    found.facts |= {"freed": ", ".join(dead.freed)} if dead.freed else {}
-    found.findings = [*own, *dead.findings, *look_at_runs(api), *look_at_doors(api)]
+    dead, freed = look_at_dead(api, _store(location), free=free)
+    found.figures["freed"] = freed
+    found.facts |= {"freed": ", ".join(freed)} if freed else {}
+    found.findings = [*own, *dead, *look_at_runs(api), *look_at_doors(api)]
     return found
 
 

@@ -1,4 +1,4 @@
-"""Finds the runs that Prefect's server shows as going on though their process is gone, and ends them there.
+"""Finds the runs that Prefect's server shows as active though their process is gone, and ends them there.
 
 If a run, its worker or its server is killed, the server shows the run as Running, or Cancelling, for ever,
 and the next one waits for its place. Two things tell that a run is dead: the store, where each run has a
@@ -9,11 +9,12 @@ that is. `tokmill up` and `tokmill work` end dead runs while they work, `tokmill
 import hashlib
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import (
     FlowFilter,
@@ -22,7 +23,8 @@ from prefect.client.schemas.filters import (
     FlowRunFilterState,
     FlowRunFilterStateType,
 )
-from prefect.client.schemas.objects import FlowRun, State, StateType, Worker, WorkerStatus
+from prefect.client.schemas.objects import FlowRun, State, StateType, WorkerStatus
+from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Crashed
 
 from tokmill.tasks.core.errors import StoreError
@@ -31,6 +33,9 @@ from tokmill.tasks.store.liveness import Process
 from tokmill.tasks.store.runs import read_run, run_path
 
 LOOK_SECONDS: Final = 20
+UNANSWERED: Final = (httpx.HTTPError, ObjectNotFound, RuntimeError)
+"""What Prefect's client raises if a server does not answer; RuntimeError is of the first request alone."""
+
 _RECORDED: Final = ("build-corpus", "train-tokenizer", "audit-tokenizer", "sweep", "repack")
 _FLOWS: Final = [*_RECORDED, "verify-store", "collect-garbage"]
 _MOST: Final = 200
@@ -118,10 +123,10 @@ def _is_settled(held: FlowRun) -> bool:
     return held.state is None or held.state.timestamp < since
 
 
-def dead_workers(client: SyncPrefectClient, pool: str) -> list[Worker]:
-    """Return the workers of a pool that have ended without taking their leave."""
-    found = client.read_workers_for_work_pool(pool)
-    return [each for each in found if is_gone(each.name) or each.status is WorkerStatus.OFFLINE]
+def dead_workers(client: SyncPrefectClient, pool: str) -> list[str]:
+    """Return the names of a pool's workers whose process has ended, or that do not report any more."""
+    workers = client.read_workers_for_work_pool(pool)
+    return [each.name for each in workers if is_gone(each.name) or each.status is WorkerStatus.OFFLINE]
 
 
 def forget_worker(client: SyncPrefectClient, pool: str, worker: str) -> None:
@@ -130,33 +135,37 @@ def forget_worker(client: SyncPrefectClient, pool: str, worker: str) -> None:
     client.request("DELETE", "/work_pools/{work_pool_name}/workers/{name}", path_params=path)
 
 
-class Reconciler:
-    """Ends dead runs every `LOOK_SECONDS` in a thread, for as long as a block lasts."""
+@contextmanager
+def reconciling(store: Store, say: Callable[[str], None], pool: str, worker: str) -> Iterator[None]:
+    """End dead runs every `LOOK_SECONDS` while a worker works, and its own when it stops.
 
-    def __init__(self, store: Store, say: Callable[[str], None]) -> None:
-        """Look at the runs of a store; `say` gets a line for each that is ended."""
-        self._store, self._say = store, say
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="dead runs", daemon=True)
+    Args:
+        store: whose runs are looked at.
+        say: gets a line for each run that is ended.
+        pool: the worker's pool, from whose list it is removed when it stops.
+        worker: its name.
+    """
+    stopped = threading.Event()
 
-    def __enter__(self) -> "Reconciler":
-        self._thread.start()
-        return self
+    def look(gone: Sequence[str] = ()) -> None:
+        # A server that is busy or has ended, or a full disk: the next look, or the next worker, does it.
+        with suppress(*UNANSWERED, StoreError), get_client(sync_client=True) as client:
+            for name in reconcile(store, client, gone):
+                say(f"the run {name} is marked as crashed: its process no longer exists")
+            for name in gone:
+                forget_worker(client, pool, name)
 
-    def __exit__(self, *_: object) -> None:
-        self._ended.set()
+    def keep_looking() -> None:
+        look()
+        while not stopped.wait(LOOK_SECONDS):
+            look()
 
-    def look(self, gone: Iterable[str] = ()) -> None:
-        """Look once; what fails is left to the next look."""
-        with suppress(Exception), get_client(sync_client=True) as client:  # a server that is busy, or gone
-            for name in reconcile(self._store, client, gone):
-                self._say(f"the run {name} is marked as crashed: its process no longer exists")
-
-    def _work(self) -> None:
-        while True:
-            self.look()
-            if self._ended.wait(LOOK_SECONDS):
-                return
+    threading.Thread(target=keep_looking, name="dead runs", daemon=True).start()
+    try:
+        yield
+    finally:
+        stopped.set()
+        look(gone=[worker])
 
 
 def _digest(boot: str) -> str:

@@ -2,11 +2,12 @@
 
 A server with a broken scheduler looks healthy: its page and its API work, but runs never start. So the
 diagnosis looks for runs that a working server must have created by now, and reports missing ones with the
-likely cause. It works on any Prefect server, and changes nothing there but what is dead, if it is asked to.
+likely cause. It works on any Prefect server, and changes nothing there, but that it frees
+dead runs and workers on request.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -19,13 +20,13 @@ from prefect.client.schemas.filters import (
     FlowRunFilterState,
     FlowRunFilterStateType,
 )
-from prefect.client.schemas.objects import DeploymentSchedule, FlowRun, StateType, Worker, WorkerStatus
+from prefect.client.schemas.objects import DeploymentSchedule, FlowRun, StateType, WorkerStatus
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import RRuleSchedule
-from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
+from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from tokmill.flows.server.dead_runs import dead_runs, dead_workers, forget_worker
+from tokmill.flows.server.dead_runs import UNANSWERED, dead_runs, dead_workers, forget_worker
 from tokmill.flows.server.findings import Finding
 from tokmill.flows.server.prefect_server import no_answer
 from tokmill.tasks.store import Store
@@ -38,7 +39,14 @@ _PAGE = 200
 _NAMED = 3
 _FOREIGN = "page.invalid"  # a name that no host can have (RFC 2606)
 _FREE = "`tokmill doctor --free` ends dead runs and removes dead workers"
-_UNANSWERED = (httpx.HTTPError, PrefectHTTPStatusError)
+
+
+@contextmanager
+def _client_of(api: str) -> Iterator[SyncPrefectClient]:
+    # First, because the client would retry many times if no server answers.
+    httpx.get(f"{api}/health", timeout=HEALTH_SECONDS).raise_for_status()
+    with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
+        yield client
 
 
 def look_at_runs(api: str, moment: datetime | None = None) -> list[Finding]:
@@ -49,75 +57,45 @@ def look_at_runs(api: str, moment: datetime | None = None) -> list[Finding]:
         moment: the time that decides which runs are late; now if not given.
     """
     try:
-        # First, because the client would retry many times if no server answers.
-        httpx.get(f"{api}/health", timeout=HEALTH_SECONDS).raise_for_status()
-        with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
+        with _client_of(api) as client:
             deployments = list(_deployments(client))
             now = moment or datetime.now(UTC)
             return [
                 *(found for each in deployments for found in _unscheduled(client, each, now)),
                 *_late(client, {each.id: each for each in deployments}, now),
             ]
-    except _UNANSWERED as error:
+    except UNANSWERED as error:
         return [Finding("server", *no_answer(api, error))]
 
 
-@dataclass
-class Dead:
-    """Runs and workers of a server that have died: what is wrong, and those that were freed."""
-
-    findings: list[Finding] = field(default_factory=list)
-    freed: list[str] = field(default_factory=list)
-
-
-def look_at_dead(api: str, store: Store | None, *, free: bool = False) -> Dead:
-    """Return the runs that go on at a server though they are dead, and the workers of their pools that are.
+def look_at_dead(api: str, store: Store | None, *, free: bool = False) -> tuple[list[Finding], list[str]]:
+    """Return the dead runs and workers of a server, and the names of those that were freed instead.
 
     Args:
         api: URL of the server's API.
         store: whose records say which runs have died.
-        free: whether to end and to remove them.
+        free: whether to end dead runs and to remove dead workers.
     """
-    dead = Dead()
-    try:
-        httpx.get(f"{api}/health", timeout=HEALTH_SECONDS).raise_for_status()
-        with temporary_settings({PREFECT_API_URL: api}), get_client(sync_client=True) as client:
-            ours = [each for each in _deployments(client) if "tokmill" in each.tags]
-            pools = {pool for each in ours if (pool := each.work_pool_name)}
-            workers = {pool: found for pool in sorted(pools) if (found := dead_workers(client, pool))}
-            gone = [worker.name for found in workers.values() for worker in found]
-            _look_at_dead_runs(client, store, gone, dead, free=free)
-            for pool, found in workers.items():
-                _look_at_dead_workers(client, pool, found, dead, free=free)
-    except _UNANSWERED:
-        return dead  # `look_at_runs` reports that
-    return dead
-
-
-def _look_at_dead_runs(
-    client: SyncPrefectClient, store: Store | None, gone: list[str], dead: Dead, *, free: bool
-) -> None:
-    for run, state in dead_runs(store, client, gone):
-        if free:
-            client.set_flow_run_state(run.id, state, force=True)
-            dead.freed.append(f"run {run.name}")
-            continue
-        what = f"run {run.name} ({run.id}) is shown as {run.state_name}, but {state.message}"
-        dead.findings.append(Finding(f"dead {run.id}", what, _FREE))
-
-
-def _look_at_dead_workers(
-    client: SyncPrefectClient, pool: str, workers: list[Worker], dead: Dead, *, free: bool
-) -> None:
-    names = [worker.name for worker in workers]
-    if free:
-        for name in names:
-            forget_worker(client, pool, name)
-        dead.freed += [f"worker {name}" for name in names]
-        return
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    what = f"workers of the pool {pool} are gone: {', '.join(names[:_NAMED])}{more}"
-    dead.findings.append(Finding(f"dead {pool}", what, _FREE, fails=False))
+    found, freed = list[Finding](), list[str]()
+    with suppress(*UNANSWERED), _client_of(api) as client:  # `look_at_runs` reports a server that is down
+        pools = {each.work_pool_name for each in _deployments(client) if "tokmill" in each.tags}
+        workers = {pool: dead_workers(client, pool) for pool in sorted(filter(None, pools))}
+        for run, state in dead_runs(store, client, [name for names in workers.values() for name in names]):
+            if free:
+                client.set_flow_run_state(run.id, state, force=True)
+                freed.append(f"run {run.name}")
+            else:
+                what = f"run {run.name} ({run.id}) is shown as {run.state_name}, but {state.message}"
+                found.append(Finding(f"dead {run.id}", what, _FREE))
+        for pool, names in workers.items():
+            for name in names if free else ():
+                forget_worker(client, pool, name)
+                freed.append(f"worker {name}")
+            if names and not free:
+                more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+                what = f"workers of the pool {pool} are gone: {', '.join(names[:_NAMED])}{more}"
+                found.append(Finding(f"dead {pool}", what, _FREE, fails=False))
+    return found, freed
 
 
 def look_at_doors(api: str) -> list[Finding]:

@@ -11,13 +11,10 @@ first one that would take seconds of those in which the run is to be shown as Ca
 import gc
 import runpy
 import sys
-from contextlib import suppress
 from importlib import import_module
 
-from prefect.client.orchestration import get_client
-
 from tokmill.flows.server.attempt import check_cancels
-from tokmill.flows.server.dead_runs import Reconciler, forget_worker, worker_name
+from tokmill.flows.server.dead_runs import reconciling, worker_name
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.liveness import Process
 
@@ -30,14 +27,8 @@ def main() -> None:
     import_module("tokmill.flows.run.flow")  # by name: what runs flows imports what serves them
     gc.freeze()  # what is imported is never garbage, and need not be looked through, at the end either
     check_cancels()
-    reconciler = Reconciler(store, _say)
-    try:
-        with reconciler:
-            runpy.run_module("prefect", run_name="__main__", alter_sys=True)
-    finally:
-        reconciler.look(gone=[name])
-        with suppress(Exception), get_client(sync_client=True) as client:  # the server may have ended first
-            forget_worker(client, pool, name)
+    with reconciling(store, _say, pool, name):
+        runpy.run_module("prefect", run_name="__main__", alter_sys=True)
 
 
 def _say(line: str) -> None:
