@@ -3,8 +3,8 @@
 The displayed speed is the recent one. A task that works in rounds (training counts pairs, then merges them)
 pauses now and then, and an estimate from such a pause would be far too long. So the remaining time is
 computed from the recent speed or the speed of the second half of the task so far, whichever is faster. It is
-not told before a fiftieth is done: the first steps wait for kernels to be compiled. Reports of other work
-than before (another unit, another amount in all, less than was done) begin the estimate anew.
+shown once 2 % is done: the first steps wait for kernels to be compiled. A report of other work than before
+(another unit, another total, less done) restarts the estimate.
 """
 
 import time

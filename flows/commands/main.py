@@ -53,7 +53,7 @@ def _show_what_streams_cannot() -> None:
 
 
 def _checked(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments; one that is not text can be no name, nor be printed or recorded."""
+    """Return the arguments; one that is not text cannot be a name, be printed or be recorded."""
     for argument in arguments:
         if "\0" in argument or argument.encode("utf-8", "ignore").decode() != argument:
             raise UsageError(

@@ -104,7 +104,7 @@ def _in_store(
         if not Path(reference).is_file():
             raise
         raise UsageError(
-            f"{reference} is no bundle, or its end is missing: copy it again, or use `tokmill bundle`"
+            f"{reference} is not a bundle, or its end is missing: copy it again, or use `tokmill bundle`"
         ) from error
     return subject, into, how.explained(lambda *one: str(find_change(opened, *one)))
 

@@ -64,7 +64,7 @@ def _check_next(times: dict[str, Any]) -> None:
     try:
         asyncio.run(kind.model_validate(times).get_dates(1))
     except Exception as error:
-        raise ServeError(f"schedule: {said!r} gives no time at all: {error}") from error
+        raise ServeError(f"schedule: {said!r} gives no time: {error}") from error
 
 
 def registered(schedule: Schedule | None) -> dict[str, Any] | None:

@@ -34,7 +34,7 @@ def arrays_of(values: Any, where: str, on_error: OnError) -> "Iterator[pa.Array]
         on_error: whether a text that is not UTF-8 is an error.
 
     Raises:
-        UsageError: it is no column of texts, or one is not UTF-8; the message has the row.
+        UsageError: it is not a column of texts, or one is not UTF-8; the message has the row.
     """
     import pyarrow as pa  # noqa: PLC0415 - `import tokmill` stays quick
 

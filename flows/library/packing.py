@@ -67,7 +67,7 @@ class Packed:
                 `labels` int64 [n, L], the tokens where `loss_mask` is true, else -100; not shifted;
                 `bounds`, a list of int32 [pieces + 1], the bounds of each sequence's pieces.
             first: the first sequence.
-            stop: the one behind the last; by default all.
+            stop: the sequence after the last; by default all.
 
         Raises:
             UsageError: there are no such sequences.

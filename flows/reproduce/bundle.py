@@ -209,7 +209,7 @@ def open_bundle(file: Path, folder: Path) -> Bundle:
     """Read a bundle, and unpack its inputs into a folder.
 
     Raises:
-        UsageError: it is no bundle, or a newer tokmill wrote it.
+        UsageError: it is not a bundle, or a newer tokmill wrote it.
         StoreError: it is damaged, is larger than it says, or names what lies elsewhere; or the disk is full.
     """
     try:
@@ -250,7 +250,7 @@ def _read(archive: zipfile.ZipFile, name: str) -> bytes:
 
 def _about(archive: zipfile.ZipFile, file: Path) -> About:
     if _ABOUT not in archive.namelist():
-        raise UsageError(f"{file} is no bundle: it has no {_ABOUT}; `tokmill bundle` writes one")
+        raise UsageError(f"{file} is not a bundle: it has no {_ABOUT}; `tokmill bundle` writes one")
     about = About.model_validate_json(_read(archive, _ABOUT))
     if about.format > FORMAT:
         raise UsageError(

@@ -76,7 +76,7 @@ def wanted(record: Record, place: Path | None) -> Iterator[Wanted]:
         digest, source = str(about.get("digest", entry.digest)), str(about.get("source", ""))
         if not is_fingerprint(digest):
             raise StoreError(
-                f"{record.reference}: input {name} has digest {shortened(digest)}, which is none"
+                f"{record.reference}: input {name} has the digest {shortened(digest)}: that is not a digest"
             )
         size = about.get("size")
         yield Wanted(record, entry, digest, name, source, size if isinstance(size, int) else None)

@@ -138,7 +138,7 @@ def _mixed_bytes_per_token(upstream: Upstream) -> float | None:
 
 
 def source_facts(upstream: Upstream, notes: Mapping[str, str]) -> list[SourceFacts]:
-    """One entry a source, in the corpus' order."""
+    """One entry per source, in the corpus' order."""
     corpus, encoded = upstream.corpus, upstream.encoded
     stats = {source: corpus.source_stats(source) for source in corpus.sources}
     tokens = {source: encoded.source(source).statistics.num_tokens for source in corpus.sources}

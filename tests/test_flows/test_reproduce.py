@@ -373,7 +373,7 @@ def test_a_bundle_that_was_cut_off_is_told_from_a_name(made: Path, tmp_path: Pat
     out.write_bytes(out.read_bytes()[:-50])
     for folder in (made, tmp_path):  # with a store and without
         assert _at(folder, "reproduce", str(out), "--store", "store") == 2
-        assert f"{out} is no bundle, or its end is missing" in capsys.readouterr().err
+        assert f"{out} is not a bundle, or its end is missing" in capsys.readouterr().err
 
 
 def test_a_disk_without_room_for_a_bundle_is_named(made: Path, tmp_path: Path) -> None:

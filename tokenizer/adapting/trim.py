@@ -3,7 +3,7 @@
 A token is needed by the merges that it is a part of, so only leaves of the tree of merges are taken: the one
 that occurs least often in the corpus first, of equally frequent ones the one with the longest token, then the
 greatest id. What it was merged from occurs more often then, as far as nothing else is merged instead.
-Bytes, special and added tokens stay. Ids are given anew, in the old order.
+Bytes, special and added tokens stay. Ids are numbered again, in the old order.
 """
 
 import heapq

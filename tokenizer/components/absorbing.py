@@ -21,7 +21,7 @@ def check_sides(sides: Mapping[str, Side], tokens: Mapping[str, int]) -> None:
     """Check which tokens take white space, and on which sides.
 
     Raises:
-        VocabularyError: a name is no special or added token, or a side is none of `Side`.
+        VocabularyError: a name is not a special or added token, or a side is not a `Side`.
     """
     for name, side in sides.items():
         if name not in tokens or side not in get_args(Side):

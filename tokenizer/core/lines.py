@@ -1,7 +1,7 @@
 r"""Lines of text files: `\n` and `\r\n` end a line, and nothing else does.
 
 U+0085, U+2028, U+2029, a form feed or a `\r` within a line are text, which `str.splitlines` and files opened
-as text take for line ends. A byte order mark at the start is no text.
+as text take for line ends. A byte order mark at the start is not text.
 """
 
 from typing import Literal

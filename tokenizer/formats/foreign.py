@@ -61,7 +61,7 @@ def refuse_file(path: Path) -> None:
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first bytes of a file, without a byte order mark; none of what is no regular file.
+    """Return the first bytes of a file, without a byte order mark; empty unless it is a regular file.
 
     Raises:
         FormatError: it cannot be read.
