@@ -17,7 +17,7 @@ from tokmill.tasks.store import Store as ArtifactStore
 from tokmill.tasks.store.runs import read_run, run_path
 from tokmill.tasks.train.stage import TrainParams
 from tokmill.tokenizer import Tokenizer
-from tokmill.tokenizer.components.post_processors import Part, Template
+from tokmill.tokenizer.components.post_processors import Template
 from tokmill.tokenizer.pipeline.definition import Definition
 
 
@@ -50,7 +50,7 @@ class TrainedTokenizer(Tokenizer):
 
         definition = open_tokenizer(artifact.path).definition
         encode = _encoding_of(artifact) if bench is None else bench.table.get("encode", {})
-        around = _around(encode, definition.special_tokens)
+        around = _around(encode, definition.named_tokens)
         return cls(definition, bench or Bench(opened(artifact.store), {}, artifact), around)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -67,7 +67,7 @@ def _unpickled(spec: Mapping[str, Any], around: Template | None) -> TrainedToken
 
 
 def _encoding_of(artifact: Artifact) -> Mapping[str, Any]:
-    """Return `[encode]` of the run that made a tokenizer; without one, what is not set."""
+    """Return `[encode]` of the run that made a tokenizer; empty if there is none."""
     run_id = artifact.record.provenance.run_id or ""
     try:
         run = read_run(run_path(artifact.store.layout.runs, run_id))
@@ -77,18 +77,13 @@ def _encoding_of(artifact: Artifact) -> Mapping[str, Any]:
     return {"begin_of_document": None, "end_of_document": None, **encode}  # what is None is not recorded
 
 
-def _around(encode: Mapping[str, Any], special_tokens: Mapping[str, int]) -> Template | None:
+def _around(encode: Mapping[str, Any], tokens: Mapping[str, int]) -> Template | None:
     """Return the tokens around documents as a template; None if there are none."""
-    params = EncodeParams()
-    begin, end = (
-        [Part("special", name)] if name in special_tokens else []
-        for name in (
-            encode.get("begin_of_document", params.begin_of_document),
-            encode.get("end_of_document", params.end_of_document),
-        )
+    names = (
+        encode.get(name, getattr(EncodeParams(), name)) for name in ("begin_of_document", "end_of_document")
     )
-    first, second = ((*begin, Part("sequence", text), *end) for text in "AB")
-    return Template(first, (*first, *second)) if begin or end else None
+    begin, end = ([name] if name in tokens else [] for name in names)
+    return Template.around_each(begin, end) if begin or end else None
 
 
 def train(

@@ -24,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from tokmill.tasks.audit.measuring import unknown_ids
 from tokmill.tasks.audit.params import EVERY, check_language
 from tokmill.tasks.audit.sources import ratio
 from tokmill.tasks.core.errors import AuditError
@@ -59,7 +60,7 @@ def parity(tok: Tokenizer, texts: Mapping[str, Sequence[str]], reference: str, s
     check_parallel({language: len(lines) for language, lines in texts.items()}, reference)
     encoded = {language: tok.encode_batch(list(lines), as_text=True) for language, lines in texts.items()}
     counts = {language: np.diff(batch.offsets) for language, batch in encoded.items()}
-    unknown = [token for token, kind in enumerate(tok.definition.kinds()) if kind == "unknown"]
+    unknown = unknown_ids(tok)
     weights = _draws(len(counts[reference]), seed)
     rows = [
         {
@@ -128,7 +129,7 @@ def _lines(language: str, path: Location) -> list[str]:
         return split_lines(read_all(path))
     except UnicodeDecodeError as error:
         raise AuditError(
-            f"audit.parallel.{language}: {path} is no UTF-8 at byte {error.start}; convert the file"
+            f"audit.parallel.{language}: {path} is not UTF-8 at byte {error.start}; convert the file"
         ) from error
 
 

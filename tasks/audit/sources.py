@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.tasks.audit.measuring import Measured, fallback_ids
+from tokmill.tasks.audit.measuring import Measured, fallback_ids, unknown_ids
 from tokmill.tasks.audit.tokens import EXTRAORDINARY, surfaces_of
 from tokmill.tokenizer import Tokenizer
 
@@ -103,7 +103,7 @@ class _Vocabulary:
     def __init__(self, tok: Tokenizer) -> None:
         kinds = tok.definition.kinds()
         self.ordinary = np.array([kind not in EXTRAORDINARY for kind in kinds], np.bool_)
-        self.unknown = [token for token, kind in enumerate(kinds) if kind == "unknown"]
+        self.unknown = unknown_ids(tok)
         self.fallback = fallback_ids(tok)
         self.num_bytes = np.array([len(text) for text in surfaces_of(tok)], np.int64)
 

@@ -156,7 +156,7 @@ def end_token_id(tokenizer: "Tokenizer", name: str | None, parameter: str = "end
     Raises:
         SpecialTokenError: the vocabulary has no such token.
     """
-    known_ids = {**tokenizer.added_tokens, **tokenizer.special_tokens}
+    known_ids = tokenizer.definition.cut_out_ids
     if name is None or name in known_ids:
         return None if name is None else int(known_ids[name])
     known = ", ".join(repr(special) for special in list(tokenizer.special_tokens)[:8]) or "none"

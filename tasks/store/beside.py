@@ -15,11 +15,11 @@ comes second. The views of lineage see views only, so for a question that may na
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from tokmill.tasks.store.catalog_schema import ALL_TABLES
 from tokmill.tasks.store.extra_tables import held_tables, readable_parts, same_columns, stale_tables
 from tokmill.tasks.store.indexing import Difference, Read, Report, insert
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.lineage_views import make_views
-from tokmill.tasks.store.migrating import ALL_TABLES
 from tokmill.tasks.store.tables import KEYS, Row
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ The files are the truth. The catalog may lag behind them but is never ahead. The
   If the catalog is busy or large, or the store read-only, a query sees the new rows beside the
   snapshot (see `tasks.store.beside`). A large snapshot is written when many rows are new, or when little of
   the time is spent on it;
-- a catalog that is missing or broken is made again, with a message; one of an earlier version is migrated,
-  and one of a newer version is left alone (see `tasks.store.migrating`).
+- a catalog that is missing, broken or of an earlier version is made again, with a message; one of a newer
+  version is left alone (see `tasks.store.catalog_schema`).
 """
 
 import logging
@@ -28,13 +28,13 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store.annotations import Action, annotate
 from tokmill.tasks.store.asking import Answer, ask, check_question
+from tokmill.tasks.store.catalog_schema import NewerCatalogError
 from tokmill.tasks.store.connection import answer, arrow_answer
 from tokmill.tasks.store.extra_tables import sync_extra_tables
 from tokmill.tasks.store.indexing import Report, num_indexed, sync_files, update_files
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.leases import Lease, leased
 from tokmill.tasks.store.lineage_views import may_name_views
-from tokmill.tasks.store.migrating import NewerCatalogError
 from tokmill.tasks.store.provenance import Provenance, utc_now
 from tokmill.tasks.store.runs import (
     Begun,

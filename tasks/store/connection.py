@@ -18,7 +18,6 @@ import os
 import shutil
 import tempfile
 import time
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -28,16 +27,14 @@ from filelock import FileLock, Timeout
 
 from tokmill.tasks.core.database import is_database, require_duckdb, scratch_database
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store.catalog_schema import (
+    BrokenCatalogError,
+    check_tables,
+    check_version,
+)
 from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.indexing import prepare
 from tokmill.tasks.store.layout import Layout
-from tokmill.tasks.store.migrating import (
-    BrokenCatalogError,
-    backup_path,
-    check_tables,
-    check_version,
-    migrate,
-)
 from tokmill.tasks.store.publish import workspace
 from tokmill.tasks.store.storage import STORAGE
 
@@ -128,15 +125,12 @@ def private(*, lineage: bool = True) -> Iterator["DuckDBPyConnection"]:
 
 
 @contextmanager
-def replacing(
-    layout: Layout, *, anew: bool, migrate_from: int | None = None
-) -> Iterator["DuckDBPyConnection"]:
+def replacing(layout: Layout, *, anew: bool) -> Iterator["DuckDBPyConnection"]:
     """Yield a connection to a copy of the snapshot, which replaces it if the block succeeds.
 
     Args:
         layout: the store; the caller holds the catalog's lock.
         anew: start with an empty catalog.
-        migrate_from: the version of the snapshot, if it is an earlier one that is to be migrated.
 
     Raises:
         BrokenCatalogError, StoreError: as `reading`; or the copy cannot be written.
@@ -147,35 +141,11 @@ def replacing(
         if not anew:
             _copy(path, copy)
         with _translated(path), scratch_database() as connection, _opened(connection, copy):
-            if migrate_from is not None:
-                migrate(connection, migrate_from)
             prepare(connection)
             yield connection
             connection.execute("CHECKPOINT")  # detaching would do this too, but not report a full disk
         path.with_name(path.name + ".wal").unlink(missing_ok=True)  # of a program that wrote in place
         copy.replace(path)
-
-
-def keep_backup(catalog: Path, version: int) -> Path:
-    """Keep a catalog of another version beside the one that takes its place; return where.
-
-    The file gets a second name, which costs no space until it is replaced, and is never written in place.
-
-    Raises:
-        OSError: it cannot be kept.
-    """
-    kept = backup_path(catalog, version)
-    new = catalog.with_name(f".{uuid.uuid4().hex}.part")
-    try:
-        try:
-            os.link(catalog, new)
-        except OSError:  # a file system without hard links
-            shutil.copyfile(catalog, new)
-        new.replace(kept)
-    finally:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
-    return kept
 
 
 def answer(

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store.catalog_schema import ALL_TABLES
 from tokmill.tasks.store.indexing import Report
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.lineage_views import VIEWS
-from tokmill.tasks.store.migrating import ALL_TABLES
 from tokmill.tasks.store.storage import STORAGE
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from tokmill.tasks.core.errors import MachineError, StoreError
+from tokmill.tasks.store.catalog_schema import ALL_TABLES, check_version, make_tables
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout, printable
-from tokmill.tasks.store.migrating import ALL_TABLES, check_version, make_tables
 from tokmill.tasks.store.record import read_record
 from tokmill.tasks.store.stamps import (
     PART_OF,

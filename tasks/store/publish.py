@@ -221,16 +221,21 @@ def sweep_one(place: Path) -> bool:
         lock.release()
 
 
-def tidy(layout: Layout) -> None:
-    """Remove what killed processes left: temporary directories, files that they were writing, their locks."""
-    sweep(layout)
+def tidy(layout: Layout) -> list[Path]:
+    """Remove what killed processes left: temporary directories, files that they were writing, their locks.
+
+    Returns:
+        The removed directories, sorted.
+    """
+    swept = sweep(layout)
     if layout.is_remote:  # a mirror is a cache
-        return
+        return swept
     sweep_locks(layout)
     for folder in (layout.runs, layout.leases, layout.cache, layout.cache / LABELS):
         sweep_unfinished(folder)
     sweep_unfinished(layout.removed, "*/")
     sweep_unfinished(layout.root / ALIASES, "**/")
+    return swept
 
 
 def is_stale(place: Path) -> bool:

@@ -9,8 +9,8 @@ A query looks for what differs between the snapshot and the store (`tasks.store.
                           (`tasks.store.beside`)
     after an update       otherwise: the snapshot is replaced first (`tasks.store.connection`)
 
-A snapshot that is missing or broken is made again, with a message, and one of an earlier version is migrated;
-where that cannot be written, it is made in memory.
+A snapshot that is missing, broken or of an earlier version is made again, with a message; where it cannot be
+written, it is made in memory.
 """
 
 import time
@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store.beside import show_beside
+from tokmill.tasks.store.catalog_schema import BrokenCatalogError
 from tokmill.tasks.store.connection import (
     has_snapshot,
-    keep_backup,
     locked,
     private,
     reading,
@@ -41,12 +41,6 @@ from tokmill.tasks.store.indexing import (
     sync_files,
 )
 from tokmill.tasks.store.layout import Layout
-from tokmill.tasks.store.migrating import (
-    VERSION,
-    BrokenCatalogError,
-    EarlierCatalogError,
-    NewerCatalogError,
-)
 from tokmill.tasks.store.stamps import look_over
 from tokmill.tasks.store.storage import STORAGE
 
@@ -68,7 +62,7 @@ class Snapshot:
         layout: the store.
         wait_seconds: how long `sync` and `rebuild` wait for other processes before that is an error.
         question_wait_seconds: how long a query waits before it reads the new rows into memory instead.
-        report: receives one-line messages for people: a rebuild, a migration, a file that cannot be read.
+        report: receives one-line messages for people: a rebuild, a file that cannot be read.
         large_bytes: a larger snapshot is not written for a few rows.
         most_beside: how many new files a query reads into memory instead of writing the snapshot.
     """
@@ -103,8 +97,6 @@ class Snapshot:
         """
         try:
             return self._ask(ask, lineage=lineage)
-        except EarlierCatalogError:
-            return self._ask_again(self.sync, ask)
         except BrokenCatalogError as error:
             self._say_broken(error)
             return self._ask_again(self.rebuild, ask)
@@ -132,10 +124,11 @@ class Snapshot:
         Raises:
             StoreError: another process holds the catalog for too long.
         """
-        with locked(self._layout.catalog_lock, self._wait):
-            self._keep_other_version()
-            with replacing(self._layout, anew=True) as connection:
-                self.take_in(connection)
+        with (
+            locked(self._layout.catalog_lock, self._wait),
+            replacing(self._layout, anew=True) as connection,
+        ):
+            self.take_in(connection)
         self.share()
 
     def share(self) -> None:
@@ -165,14 +158,9 @@ class Snapshot:
                     done = work(connection)
                 _WRITE_SECONDS[self._path] = time.monotonic() - began
                 return done  # noqa: TRY300 - what fails is made good below
-            except EarlierCatalogError as error:
-                self._say_migrated(error, self._keep_other_version())
-                migrate_from = error.version
             except BrokenCatalogError as error:
                 self._say_broken(error)
-                migrate_from = None
-            anew = migrate_from is None
-            with replacing(self._layout, anew=anew, migrate_from=migrate_from) as connection:
+            with replacing(self._layout, anew=True) as connection:
                 self.take_in(connection)
                 return work(connection)
 
@@ -226,7 +214,7 @@ class Snapshot:
             return ask(connection)
 
     def _ask_again(self, repair: Callable[[], None], ask: Callable[["DuckDBPyConnection"], T]) -> T:
-        """Query a catalog that was migrated or made again; if it cannot be written, one in memory."""
+        """Query a catalog that was made again; if it cannot be written, one in memory."""
         try:
             repair()
         except StoreError:  # busy, or not writable
@@ -235,23 +223,6 @@ class Snapshot:
                 return ask(connection)
         with reading(self._path) as connection:
             return ask(connection)
-
-    def _keep_other_version(self) -> Path | None:
-        """Keep a catalog that is about to be replaced, if it is of another version; return where."""
-        try:
-            with reading(self._path):
-                return None
-        except (EarlierCatalogError, NewerCatalogError) as error:
-            with reported_as(f"catalog {self._path} is not replaced, since it cannot be kept"):
-                return keep_backup(self._path, error.version)
-        except StoreError:  # there is none, or it is of no use
-            return None
-
-    def _say_migrated(self, error: EarlierCatalogError, kept: Path | None) -> None:
-        self._say(
-            f"catalog {self._path} is of version {error.version} and is brought to version {VERSION}; it is "
-            f"kept as {kept}"
-        )
 
     def _say_each(self, lines: Sequence[str]) -> None:
         for line in lines:

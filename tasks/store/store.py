@@ -33,7 +33,7 @@ from tokmill.tasks.store.leases import Lease, at_work, hold
 from tokmill.tasks.store.mirrors import local_root, url_of
 from tokmill.tasks.store.names import check_kind, check_name
 from tokmill.tasks.store.provenance import Provenance
-from tokmill.tasks.store.publish import sweep, tidy
+from tokmill.tasks.store.publish import tidy
 from tokmill.tasks.store.realizing import Maker, Realized
 from tokmill.tasks.store.record import Record, input_entries, read_record
 from tokmill.tasks.store.references import resolve
@@ -359,9 +359,7 @@ class Store:
 
     def sweep(self) -> Paths:
         """Remove the unfinished directories of dead processes; return them."""
-        swept = sweep(self.layout)
-        tidy(self.layout)
-        return swept
+        return tidy(self.layout)
 
     def _register(self, ref: ArtifactRef, say: Report) -> None:
         """Add a newly published artifact to the catalog."""

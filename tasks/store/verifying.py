@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store.catalog_schema import ALL_TABLES, check_version
 from tokmill.tasks.store.connection import attached, has_snapshot, private
 from tokmill.tasks.store.indexing import sync_files
 from tokmill.tasks.store.integrity import Problem, problems
 from tokmill.tasks.store.labels import ALIASES, LABELS, named_files, read_name
 from tokmill.tasks.store.layout import RECORD_FILE, Layout, printable
-from tokmill.tasks.store.migrating import ALL_TABLES, EarlierCatalogError, check_version
 from tokmill.tasks.store.storage import STORAGE
 from tokmill.tasks.store.tables import KEYS, rows_of
 from tokmill.tasks.store.tombstones import tombstone
@@ -73,8 +73,6 @@ def _wrong_catalog(layout: Layout) -> Iterator[Problem]:
             with attached(connection, layout.catalog):
                 check_version(connection)
                 yield from _differences(connection, layout)
-    except EarlierCatalogError:
-        return  # the next query migrates it
     except StoreError as error:
         yield Problem(_CATALOG, layout.catalog.name, f"cannot be compared with the records: {error}")
 

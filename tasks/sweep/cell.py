@@ -210,12 +210,11 @@ def _metrics(cell: Cell) -> dict[str, Any]:
 
 def _of_text(tok: "Tokenizer", counts: Counts) -> dict[str, Any]:
     """Return the figures of each source, and of all together."""
+    from tokmill.tasks.audit.measuring import unknown_ids
     from tokmill.tasks.audit.sources import ratio
     from tokmill.tasks.audit.training_counts import occurrences_by_source
 
-    kinds = tok.definition.kinds()
-    unknown = [token for token, kind in enumerate(kinds) if kind == "unknown"]
-    occurring = occurrences_by_source(tok, counts)
+    unknown, occurring = unknown_ids(tok), occurrences_by_source(tok, counts)
     every = np.zeros(tok.vocab_size, np.uint64)
     sources = []
     for entry in counts.manifest.sources:

@@ -206,7 +206,7 @@ class _Texts:
         shard = EncodedShard.open(store.arriving(record.ref))
         tok, lengths, texts = self._encoded(store, record)
         ends = int(shard.statistics.num_begin_tokens > 0) + int(shard.statistics.num_end_tokens > 0)
-        fim = [tok.special_tokens[name] for name in record.params.get("fim_tokens") or ()]
+        fim = [tok.definition.cut_out_ids[name] for name in record.params.get("fim_tokens") or ()]
         near = np.isin(np.diff(shard.offsets) - ends, lengths) | bool(shard.statistics.num_fim_tokens)
         return [
             int(shard.ordinals[at])
@@ -215,7 +215,7 @@ class _Texts:
         ]
 
     def _encoded(self, store: Store, record: Record) -> tuple["Tokenizer", list[int], set[bytes]]:
-        """The tokenizer of an encoded shard, and how long the texts are by it, and what they decode to."""
+        """The tokenizer of an encoded shard, the numbers of its tokens for the texts, and what they decode to."""
         (ref,), allowed = record.refs("tokenizer"), record.params.get("special_tokens_in_text") == "allowed"
         key = (ref.content_digest, allowed)
         if key not in self._known:

@@ -96,8 +96,7 @@ class Origins:
     def fim_token_ids(self) -> list[int]:
         """Tokens that mark the parts of documents whose text was rearranged before encoding."""
         names = self._encoded_record.params.get("fim_tokens") or ()
-        ids = {**self.tokenizer.added_tokens, **self.tokenizer.special_tokens}
-        return [ids[name] for name in names]
+        return [self.tokenizer.definition.cut_out_ids[name] for name in names]
 
     def encoded_shard(self, source: str, index: int) -> EncodedShard:
         """An encoded shard by source and index.

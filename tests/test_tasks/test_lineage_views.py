@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.test_tasks.store_stages import ask, ask_joined, give_one_number
 from tokmill.tasks.store import Direction, Store, lineage
 from tokmill.tasks.store.catalog import Catalog
+from tokmill.tasks.store.catalog_schema import ALL_TABLES
 from tokmill.tasks.store.lineage_views import VIEWS, make_views
-from tokmill.tasks.store.migrating import ALL_TABLES
 from tokmill.tasks.store.removing import remove_one
 
 OTHER: dict[Direction, str] = {"up": "input", "down": "user"}

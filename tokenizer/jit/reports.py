@@ -37,26 +37,8 @@ _reports: list[Report] = []
 _SIGN_OF_LIFE_SECONDS = 10.0
 
 
-class _Compiled:
-    """Counts the kernels that this process has compiled, and says so from time to time."""
-
-    def __init__(self) -> None:
-        self.number, self.began, self.said = 0, 0.0, 0.0
-
-    def begin(self) -> None:
-        """The first compilation begins."""
-        self.began = self.said = time.monotonic()
-
-    def add(self) -> None:
-        """A kernel is compiled."""
-        self.number += 1
-        now = time.monotonic()
-        if self.began and now - self.said >= _SIGN_OF_LIFE_SECONDS:
-            self.said = now
-            logger.warning("compiling kernels: %d so far, in %.0f s", self.number, now - self.began)
-
-
-_compiled = _Compiled()
+_times: list[float] = []
+"""When compiling began, and when each kernel was done; empty until a person may be waiting."""
 
 
 @contextmanager
@@ -80,7 +62,7 @@ def announcing(name: str, dispatcher: Any, folder: Path) -> Iterator[None]:
 @functools.cache
 def _announce_once(folder: Path) -> None:
     if not _reports:
-        _compiled.begin()
+        _times.append(time.monotonic())
         logger.warning(
             "compiling kernels for this machine: takes up to a few minutes, happens once (kept in %s)",
             folder,
@@ -105,7 +87,15 @@ def tell(done: Compilation) -> None:
         logger.info("compiling %s", done.kernel)
     else:
         logger.info("%s %s in %.2f s", "read" if done.cached else "compiled", done.kernel, done.seconds)
-        if not done.cached:
-            _compiled.add()
+        if not done.cached and _times:
+            _count()
     for report in _reports:
         report(done)
+
+
+def _count() -> None:
+    """Count a compiled kernel, and log the number from time to time."""
+    began, before, now = _times[0], _times[-1], time.monotonic()
+    _times.append(now)
+    if (now - began) // _SIGN_OF_LIFE_SECONDS > (before - began) // _SIGN_OF_LIFE_SECONDS:
+        logger.warning("compiling kernels: %d so far, in %.0f s", len(_times) - 1, now - began)

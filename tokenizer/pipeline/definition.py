@@ -78,8 +78,8 @@ class Definition:
 
     def __post_init__(self) -> None:
         _check_added(self.added_tokens, self.vocabulary)
-        check_sides(self.absorbing, self._cut_out)
-        _check_normalized(self.normalized_tokens, self._cut_out)
+        check_sides(self.absorbing, self.cut_out_ids)
+        _check_normalized(self.normalized_tokens, self.cut_out_ids)
         self._normalize_tokens()
         _check_unicode(self.unicode)
         check_roles(self.roles, self.named_tokens)
@@ -91,7 +91,7 @@ class Definition:
         """Give the tokens that are looked for in normalized text the bytes that they have there."""
         spellings: dict[int, bytes] = {}
         for name in self.normalized_tokens:
-            text, token = self.normalizers[0].text(name), self._cut_out[name]
+            text, token = self.normalizers[0].text(name), self.cut_out_ids[name]
             if text and text.encode() != self.tokens[token]:
                 spellings[token] = text.encode()
             if token in spellings and name not in self.named_tokens:
@@ -163,14 +163,14 @@ class Definition:
         return {text: named[text] if text in named else ids[text.encode()] for text in self.added_tokens}
 
     @cached_property
-    def _cut_out(self) -> Mapping[str, int]:
+    def cut_out_ids(self) -> Mapping[str, int]:
         """Ids of all special and added tokens by text, the special ones first."""
         return {**self.special_tokens, **self.added_ids}
 
     @cached_property
     def sides(self) -> Mapping[int, Side]:
         """On which sides special and added tokens take white space, by id."""
-        return {self._cut_out[name]: side for name, side in self.absorbing.items()}
+        return {self.cut_out_ids[name]: side for name, side in self.absorbing.items()}
 
     @cached_property
     def normalizers(self) -> tuple[TextNormalizer, TextNormalizer]:
@@ -196,9 +196,9 @@ class Definition:
     @cached_property
     def _all_wanted(self) -> Wanted:
         late = {*self.normalized_tokens}
-        early = {name: token for name, token in self._cut_out.items() if name not in late}
+        early = {name: token for name, token in self.cut_out_ids.items() if name not in late}
         found: dict[str, int] = {}
-        for name, token in self._cut_out.items():
+        for name, token in self.cut_out_ids.items():
             if name in late:
                 found.setdefault(self.normalizers[0].text(name), token)
         return Wanted(early, {text: token for text, token in found.items() if text})
@@ -354,14 +354,14 @@ def _check_added(added: Sequence[str], vocabulary: Vocabulary) -> None:
     for text in added:
         token = vocabulary.special_tokens.get(text, vocabulary.ids.get(text.encode()))
         if token is None or token in vocabulary.byte_ids:
-            raise VocabularyError(f"vocabulary: {text!r:.80} is added, but is no token; leave it out")
+            raise VocabularyError(f"vocabulary: {text!r:.80} is added, but is not a token; leave it out")
 
 
 def _check_normalized(names: Sequence[str], known: Mapping[str, int]) -> None:
     for name in names:
         if name not in known:
             raise VocabularyError(
-                f"vocabulary: normalized_tokens has {name!r:.80}, which is no special or added token"
+                f"vocabulary: normalized_tokens has {name!r:.80}, which is not a special or added token"
             )
 
 
