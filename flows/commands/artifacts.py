@@ -215,25 +215,14 @@ def verify(
     num_checked = len(refs) if refs is not None else sum(1 for _ in opened.layout.artifacts())
     if as_json:
         listed = [{"artifact": p.artifact, "path": p.path, "message": p.message} for p in problems]
-        print_json({"num_checked": num_checked, "num_unsealed": _num_unsealed(opened), "problems": listed})
+        print_json({"num_checked": num_checked, "problems": listed})
     else:
         for problem in problems:
             say(str(problem))
         found = counted(len(problems), "problem") if problems else "no problems"
         say(f"{counted(num_checked, 'artifact')} checked, {found}")
-        if num_unsealed := _num_unsealed(opened):
-            say(
-                f"{counted(num_unsealed, 'record')} of format 1 without a digest of itself, from an earlier "
-                "version: the files are sound, but nothing vouches for the metrics and history in the record"
-            )
     if problems:
         raise typer.Exit(FAILED)
-
-
-def _num_unsealed(store: "Store") -> int:
-    """Number of artifacts in a store whose record has format 1."""
-    (row,) = store.catalog.query("SELECT count(*) AS number FROM artifacts WHERE record_digest IS NULL")
-    return int(row["number"])
 
 
 @app.command(

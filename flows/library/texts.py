@@ -34,8 +34,8 @@ def sources_of(columns: Mapping[str, Any], store: "Store", on_error: OnError) ->
         on_error: what becomes of rows that are null or not UTF-8: an error, or quarantine.
 
     Raises:
-        UsageError: a column is not of texts, or has a bad row while `on_error` is "fail"; the store cannot be written
-            to.
+        UsageError: a column is not of texts, or has a bad row while `on_error` is "fail"; the store cannot be
+            written to.
         StoreError: the disk is full.
     """
     writable_store(store.location)

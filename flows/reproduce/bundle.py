@@ -86,7 +86,7 @@ def write_bundle(subject: Subject, file: Path, *, with_inputs: bool, look_in: Se
         StoreError: a record is not there, or the file cannot be written.
     """
     records = subject.lineage()
-    inputs = {one.digest: one for record in records for one in wanted(record, subject.records.place(record))}
+    inputs = {one.digest: one for record in records for one in wanted(record)}
     found = _found(list(inputs.values()), look_in, file) if with_inputs else {}
     about = About(
         subject=subject.name,
@@ -180,9 +180,6 @@ class BundledRecords:
         if (kind, fingerprint) not in self.records:
             raise StoreError(f"the bundle has no record of {kind} {fingerprint[:PREFIX_CHARS]}; bundle again")
         return self.records[kind, fingerprint]
-
-    def place(self, record: Record) -> None:
-        """Return None: a bundle has no files of artifacts."""
 
 
 @dataclass(frozen=True)

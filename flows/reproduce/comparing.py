@@ -7,25 +7,19 @@ version or parameters of the stage, packages, Python, the platform, Unicode tabl
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from tokmill.flows.reproduce.known import Records, inputs_of
+from tokmill.flows.reproduce.known import inputs_of
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.diff import payload_differences
-from tokmill.tasks.store.digest import FileEntry, content_digest
+from tokmill.tasks.store.digest import FileEntry
 from tokmill.tasks.store.record import Record
-from tokmill.tasks.store.values import SUFFIX, values_digest
 
 Verdict: TypeAlias = Literal["equal", "differs", "not made"]
 
 _WITH_UNICODE = ("regex", "unicodedata2")
 _FILES_SHOWN = 5
-_BYTES_ALONE = (
-    "the record is of an earlier version: it has no digests of values, and its files are gone; "
-    "bytes were compared, which differ between versions of pyarrow"
-)
 
 
 @dataclass(frozen=True)
@@ -61,14 +55,11 @@ class Compared:
         }
 
 
-def compare(
-    records: Sequence[Record], known: Records, store: Store, made: Mapping[str, ArtifactRef]
-) -> list[Compared]:
+def compare(records: Sequence[Record], store: Store, made: Mapping[str, ArtifactRef]) -> list[Compared]:
     """Compare artifacts with what was made of their records.
 
     Args:
         records: inputs first.
-        known: where the originals' files are, if there are any.
         store: the new store.
         made: the new artifacts by the fingerprints in the records.
     """
@@ -79,44 +70,18 @@ def compare(
             continue
         new = store.record(made[record.fingerprint])
         before = [compared[each] for each in inputs_of(record) if each in compared]
-        compared[record.fingerprint] = _compared(record, new, known, before)
+        compared[record.fingerprint] = _compared(record, new, before)
     return list(compared.values())
 
 
-def _compared(record: Record, new: Record, known: Records, before: Sequence[Compared]) -> Compared:
-    files, again = _comparable(record, new, known)
-    if content_digest(files) == content_digest(again):
+def _compared(record: Record, new: Record, before: Sequence[Compared]) -> Compared:
+    if record.content_digest == new.content_digest:
         return Compared(record, "equal", new.content_digest)
     first = all(each.verdict == "equal" for each in before)
     reasons = list(reasons_of(record, new)) if first else []
-    if first and again is not new.files:
-        reasons.append(_BYTES_ALONE)
-    return Compared(record, "differs", new.content_digest, _differing(files, again), first, reasons)
-
-
-def _comparable(
-    record: Record, new: Record, known: Records
-) -> tuple[Sequence[FileEntry], Sequence[FileEntry]]:
-    """Return the files of a record, and of a new one, with digests that can be compared.
-
-    Earlier records have no digests of values. These are computed from the original's files; where the files
-    are gone, bytes are compared.
-    """
-    if all(entry.values_digest or not entry.path.endswith(SUFFIX) for entry in record.files):
-        return record.files, new.files
-    place = known.place(record)
-    if place is not None:
-        return [_with_values(entry, place) for entry in record.files], new.files
-    without = {entry.path for entry in record.files if entry.values_digest is None}
-    return record.files, [_bytes_alone(entry) if entry.path in without else entry for entry in new.files]
-
-
-def _bytes_alone(entry: FileEntry) -> FileEntry:
-    return entry.model_copy(update={"values_digest": None})
-
-
-def _with_values(entry: FileEntry, place: Path) -> FileEntry:
-    return entry.model_copy(update={"values_digest": values_digest(place / entry.path)})
+    return Compared(
+        record, "differs", new.content_digest, _differing(record.files, new.files), first, reasons
+    )
 
 
 def _differing(before: Sequence[FileEntry], after: Sequence[FileEntry]) -> list[str]:

@@ -15,11 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.reproduce.known import CORPUS
 from tokmill.flows.run.sources import remote_tokenizer, tokenizer_at
 from tokmill.tasks.core.errors import StoreError, TaskError
-from tokmill.tasks.formats.corpus import MANIFEST_FILE, Corpus
-from tokmill.tasks.formats.text.resolving import origin_digest
 from tokmill.tasks.remote.location import Location, RemoteFile, is_remote, located
 from tokmill.tasks.remote.objects import download, listed, stat
 from tokmill.tasks.remote.streaming import tag_of
@@ -57,21 +54,19 @@ class Wanted:
         return f"{what} (it was {self.entry.origin})" if self.entry.origin else what
 
 
-def wanted(record: Record, place: Path | None) -> Iterator[Wanted]:
+def wanted(record: Record) -> Iterator[Wanted]:
     """Yield the files that an artifact was made from; not the text of shards, nor what the record holds.
 
     Args:
         record: of the artifact.
-        place: its folder, if it is there: an earlier record does not say which files a corpus was made from.
 
     Raises:
         StoreError: the record has something else in the place of a digest.
     """
-    files = [entry for entry in record.inputs if entry.kind is None and entry.origin]
-    earlier = _listed(place) if place and any(entry.about is None for entry in files) else {}
-    for entry in files:
-        about = entry.about if isinstance(entry.about, dict) else earlier.get(entry.digest, {})
-        assert entry.origin is not None
+    for entry in record.inputs:
+        if entry.kind is not None or not entry.origin:
+            continue
+        about = entry.about if isinstance(entry.about, dict) else {}
         name = str(about.get("name") or entry.origin.rstrip("/").rpartition("/")[2])
         digest, source = str(about.get("digest", entry.digest)), str(about.get("source", ""))
         if not is_fingerprint(digest):
@@ -80,22 +75,6 @@ def wanted(record: Record, place: Path | None) -> Iterator[Wanted]:
             )
         size = about.get("size")
         yield Wanted(record, entry, digest, name, source, size if isinstance(size, int) else None)
-
-
-def is_undescribed(one: Wanted) -> bool:
-    """Whether nothing says which content a file of a source had: neither an earlier record nor its corpus."""
-    return one.record.kind == CORPUS and one.entry.about is None and not one.source
-
-
-def _listed(corpus: Path) -> dict[str, dict[str, Any]]:
-    """Return what a corpus says of its files, by the digests that stand for them in its record."""
-    if not (corpus / MANIFEST_FILE).exists():
-        return {}
-    rows = Corpus.open(corpus).table("files").select(["source", "name", "digest", "size_bytes"]).to_pylist()
-    return {
-        origin_digest(row["source"], row["name"], row["digest"]): {**row, "size": row["size_bytes"]}
-        for row in rows
-    }
 
 
 @dataclass

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from tokmill.flows.errors import UsageError
@@ -27,9 +26,6 @@ class Records(Protocol):
     def record(self, kind: str, fingerprint: str) -> Record:
         """Return a record; raises StoreError if there is none."""
 
-    def place(self, record: Record) -> Path | None:
-        """Return the folder of the artifact's files; None if they are not there."""
-
 
 @dataclass(frozen=True)
 class StoreRecords:
@@ -40,13 +36,6 @@ class StoreRecords:
     def record(self, kind: str, fingerprint: str) -> Record:
         """Return a record; raises StoreError if there is none."""
         return self.store.past(kind, fingerprint)
-
-    def place(self, record: Record) -> Path | None:
-        """Return the folder of the artifact's files; None if they are not there."""
-        try:
-            return self.store.path(record.ref)
-        except StoreError:
-            return None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 
 from tokmill.flows.errors import FlowError, RunError, UsageError
 from tokmill.flows.reproduce.comparing import Compared, compare
-from tokmill.flows.reproduce.inputs import Finder, Wanted, arranged, is_undescribed, wanted
+from tokmill.flows.reproduce.inputs import Finder, Wanted, arranged, wanted
 from tokmill.flows.reproduce.known import Subject, as_json
 from tokmill.flows.reproduce.remaking import Remaking
 from tokmill.flows.run.direct import DirectTasks, pool_of
@@ -129,7 +129,7 @@ def reproduce(subject: Subject, into: Path | None, request: Request) -> Reproduc
                 executor.run(jobs)
             except (RunError, TaskError) as error:
                 failure = str(error)
-        compared = compare(records, subject.records, store, remaking.made)
+        compared = compare(records, store, remaking.made)
         return Reproduction(subject, store.location, compared, failure, into is None)
 
 
@@ -170,7 +170,7 @@ def _found(subject: Subject, records: Sequence[Record], store: Store, request: R
     found: dict[tuple[str, str, int | None], tuple[Wanted, Location]] = {}
     missing: list[str] = []
     for record in records:
-        for one in wanted(record, _files_of(subject, record)):
+        for one in wanted(record):
             place = finder.find(one)
             if place is None:
                 missing.append(_missing(finder, one, request))
@@ -187,18 +187,7 @@ def _found(subject: Subject, records: Sequence[Record], store: Store, request: R
     return found
 
 
-def _files_of(subject: Subject, record: Record) -> Path | None:
-    """The files of an artifact whose record alone does not say what it was made from."""
-    earlier = any(entry.kind is None and entry.about is None and entry.origin for entry in record.inputs)
-    return subject.records.place(record) if earlier else None
-
-
 def _missing(finder: Finder, one: Wanted, request: Request) -> str:
-    if is_undescribed(one):
-        return (
-            f"{one.said}: the record of {one.record.reference}, of an earlier version, has no digest of it, "
-            "and its files, which had, are gone; --look-in cannot find it: run the profile again"
-        )
     namesake = finder.namesake(one)
     if namesake is None:
         return f"{one.said}: nothing has its content, and nothing has its name"

@@ -59,8 +59,8 @@ def check_version(connection: "DuckDBPyConnection", *, empty: bool = False) -> b
     if len(versions) == 1 and isinstance(versions[0][0], int) and versions[0][0] > VERSION:
         raise NewerCatalogError(versions[0][0])
     if versions != [(VERSION,)]:
-        found = ", ".join(str(version) for (version,) in versions)
-        raise BrokenCatalogError(f"its version is {found} and not {VERSION}")
+        said = ", ".join(str(version) for (version,) in versions)
+        raise BrokenCatalogError(f"its version is {said} and not {VERSION}")
     return True
 
 

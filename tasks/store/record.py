@@ -4,8 +4,7 @@ Fields that follow from the request (payload, parameters, metrics, accounts, fil
 history (timings, provenance). A record that this version cannot read is an error, never a guess.
 
 A record carries a digest of itself: the second line holds the digest of all the other lines, byte for byte,
-so that no change goes unnoticed. Records of format 1 have none. They are still read, after the
-digests that they do hold (of the recipe, and of the list of files) have been compared; see `unsealed`.
+so that no change goes unnoticed.
 
 A record's names and numbers are checked when it is read: a path that leads out of the artifact, an impossible
 file size or a time that does not exist makes it unreadable.
@@ -33,7 +32,6 @@ from tokmill.tasks.store.sealing import broken_seal, sealed
 from tokmill.tasks.store.storage import STORAGE
 
 FORMAT_VERSION: Final = 3
-_UNSEALED_VERSION: Final = 1
 _MOST_BYTES = 256 << 20
 _KEPT_BYTES = 64 << 10
 _SEAL: Final = "record_digest"
@@ -105,8 +103,7 @@ class InputEntry(BaseModel):
 class Timings(BaseModel):
     """When an artifact was made (UTC, ISO 8601), how long that took in seconds, and what memory it took.
 
-    `peak_bytes` is the most that the process held meanwhile; None in earlier records, and where that cannot
-    be measured.
+    `peak_bytes` is the most that the process held meanwhile; None where that cannot be measured.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -165,17 +162,12 @@ def encode_record(record: Record) -> bytes:
     return sealed(_SEAL, record.model_dump_json(indent=1, exclude={_SEAL}).encode("utf-8") + b"\n")
 
 
-def unsealed(record: Record) -> bool:
-    """Whether a record is of format 1, which carries no digest of itself."""
-    return record.format_version == _UNSEALED_VERSION
-
-
 def read_record(directory: Path) -> Record:
     """Read the record of the artifact that lies in `directory`.
 
     Raises:
         StoreError: there is no record, it is not a regular file, it is not what was published, it cannot be
-            read, or a newer tokmill wrote it.
+            read, or another version of tokmill wrote it.
         MachineError: the disk or the network that it lies on fails.
     """
     path = directory / RECORD_FILE
@@ -198,7 +190,7 @@ def parse_record(path: Path, data: bytes) -> Record:
     record.
 
     Raises:
-        StoreError: they are not what was published, or a newer tokmill wrote them.
+        StoreError: they are not what was published, or another version of tokmill wrote them.
     """
     return _kept(path, data) if len(data) <= _KEPT_BYTES else _checked(path, data)
 
@@ -210,12 +202,13 @@ def _kept(path: Path, data: bytes) -> Record:
 
 def _checked(path: Path, data: bytes) -> Record:
     record = _parsed(path, data)
-    if record.format_version > FORMAT_VERSION:
+    if record.format_version != FORMAT_VERSION:
         raise StoreError(
-            f"{path}: format_version={record.format_version} is newer than {FORMAT_VERSION}, the newest that "
-            "this tokmill reads; use the tokmill that wrote it"
+            f"{path}: format_version={record.format_version} is not {FORMAT_VERSION}, which this tokmill "
+            "reads; use the tokmill that wrote it, or make the artifact again"
         )
-    _check_seal(path, data, record)
+    if problem := broken_seal(_SEAL, data):
+        raise StoreError(f"{path}: {problem}; the record is damaged")
     return record
 
 
@@ -226,18 +219,6 @@ def _parsed(path: Path, data: bytes) -> Record:
         first = error.errors()[0]
         field = ".".join(str(part) for part in first["loc"]) or "the file"
         raise StoreError(f"{path}: {field} cannot be read ({first['msg']}); the record is damaged") from error
-
-
-def _check_seal(path: Path, data: bytes, record: Record) -> None:
-    """Reject a record that was changed; one of format 1 is checked by the digests of its parts."""
-    if unsealed(record):
-        problem = next(contradictions(record), None)
-        if problem:
-            raise StoreError(f"{path}: {problem}; the record is damaged")
-        return
-    problem = broken_seal(_SEAL, data)
-    if problem:
-        raise StoreError(f"{path}: {problem}; the record is damaged")
 
 
 def contradictions(record: Record) -> Iterator[str]:

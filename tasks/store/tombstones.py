@@ -3,8 +3,7 @@
     <store>/removed/<kind>/<fingerprint prefix>.json    its record, when it was removed, by whom, and why
 
 One stays when its artifact is made again: it tells of the removal. The catalog's table `removed` has them.
-A tombstone carries a seal as records do (`tasks.store.sealing`). Those of format 1 have none; they are read
-after the digests in their record have been compared.
+A tombstone carries a seal as records do (`tasks.store.sealing`).
 """
 
 from pathlib import Path
@@ -23,7 +22,6 @@ MOST_REASON_CHARS: Final = 2000
 """The longest reason for a takedown or a removal."""
 
 _FORMAT_VERSION: Final = 2
-_UNSEALED_VERSION: Final = 1
 _SEAL: Final = "tombstone_digest"
 _MOST_BYTES = 256 << 20
 _SUFFIX = ".json"
@@ -34,7 +32,7 @@ class Tombstone(BaseModel):
 
     model_config = ConfigDict(frozen=True)
 
-    format_version: int = Field(default=_UNSEALED_VERSION, ge=1, lt=2**31)
+    format_version: int = Field(default=_FORMAT_VERSION, ge=1, lt=2**31)
     removed: Moment
     by: str
     command: str
@@ -79,7 +77,7 @@ def read_tombstone(path: Path) -> Tombstone:
 
     Raises:
         FileNotFoundError: there is none.
-        StoreError: it cannot be read, is not what was written, or a newer tokmill wrote it.
+        StoreError: it cannot be read, is not what was written, or another version of tokmill wrote it.
     """
     try:
         data = STORAGE.read(path, _MOST_BYTES)
@@ -88,15 +86,12 @@ def read_tombstone(path: Path) -> Tombstone:
         raise
     except (OSError, ValidationError) as error:
         raise StoreError(f"{path} cannot be read as a tombstone: {error}") from error
-    if left.format_version > _FORMAT_VERSION:
+    if left.format_version != _FORMAT_VERSION:
         raise StoreError(
-            f"{path}: format_version={left.format_version} is newer than {_FORMAT_VERSION}, the newest that "
-            "this tokmill reads; use the tokmill that wrote it"
+            f"{path}: format_version={left.format_version} is not {_FORMAT_VERSION}, which this tokmill "
+            "reads; use the tokmill that wrote it"
         )
-    problem = next(contradictions(left.record), None)
-    if left.format_version != _UNSEALED_VERSION:
-        problem = problem or broken_seal(_SEAL, data)
-    if problem:
+    if problem := next(contradictions(left.record), None) or broken_seal(_SEAL, data):
         raise StoreError(f"{path}: {problem}; the tombstone is damaged; restore it from a backup")
     return left
 
@@ -124,7 +119,6 @@ def write_tombstone(layout: Layout, record: Record, reason: str) -> None:
     """
     made = Provenance.collect()
     left = Tombstone(
-        format_version=_FORMAT_VERSION,
         removed=utc_now(),
         by=made.user,
         command=made.command,

@@ -215,7 +215,7 @@ class _Texts:
         ]
 
     def _encoded(self, store: Store, record: Record) -> tuple["Tokenizer", list[int], set[bytes]]:
-        """The tokenizer of an encoded shard, the numbers of its tokens for the texts, and what they decode to."""
+        """The tokenizer of an encoded shard, the number of its tokens per text, and what these decode to."""
         (ref,), allowed = record.refs("tokenizer"), record.params.get("special_tokens_in_text") == "allowed"
         key = (ref.content_digest, allowed)
         if key not in self._known:

@@ -189,11 +189,11 @@ def test_removed_artifacts_whose_texts_are_gone_say_where_to_look(
     assert code == 0
 
 
-def _as_earlier(place: Path, **changes: object) -> None:
-    """Rewrite a record as one of format 2: without digests of the values in Parquet files."""
+def _with_other_content(place: Path) -> None:
+    """Rewrite a record without digests of the values in Parquet files."""
     record = read_record(place)
     files = [entry.model_copy(update={"values_digest": None}) for entry in record.files]
-    changed = {"format_version": 2, "files": files, "content_digest": content_digest(files), **changes}
+    changed = {"files": files, "content_digest": content_digest(files)}
     (place / "record.json").write_bytes(encode_record(record.model_copy(update=changed)))
 
 
@@ -204,7 +204,7 @@ def test_what_was_removed_counts_for_its_run_and_not_what_was_made_since(moved: 
     shutil.copytree(place, moved / "kept")
     store.remove(ref, with_dependents=True)
     shutil.copytree(moved / "kept", place)
-    _as_earlier(place)
+    _with_other_content(place)
     assert store.resolve("packed/own").content_digest != ref.content_digest
     code, said = _verdicts(capsys, moved, "latest", "--store", "store")
     assert (code, said["equal"]) == (0, True)
@@ -215,35 +215,9 @@ def test_what_was_removed_counts_for_its_run_and_not_what_was_made_since(moved: 
 def test_of_what_was_made_again_without_a_tombstone_the_present_record_counts(moved: Path, capsys) -> None:
     store = Store.open(moved / "store")
     ref = store.resolve("packed/own")
-    _as_earlier(store.path(ref))  # as after --refresh: the same fingerprint, other content
+    _with_other_content(store.path(ref))  # as after --refresh: the same fingerprint, other content
     code, said = _verdicts(capsys, moved, "latest", "--store", "store")
-    assert (code, said["equal"]) == (0, True)
-
-
-def test_of_an_earlier_record_without_its_files_the_bytes_are_compared(moved: Path, capsys) -> None:
-    store = Store.open(moved / "store")
-    ref = store.resolve("packed/own")
-    _as_earlier(store.path(ref))
-    store.catalog.rebuild()
-    store.remove(store.resolve("packed/own"), with_dependents=True)
-    code, said = _verdicts(capsys, moved, "packed/own@v1", "--store", "store")
-    assert (code, said["equal"]) == (0, True)
-    assert said["artifacts"][-1]["content_digest"] != ref.content_digest
-
-
-def test_a_corpus_of_an_earlier_version_that_was_removed_says_why_it_cannot_be_made(
-    moved: Path, capsys
-) -> None:
-    store = Store.open(moved / "store")
-    record = store.record(store.resolve("corpus/own"))
-    inputs = [entry.model_copy(update={"about": None}) for entry in record.inputs]
-    _as_earlier(store.path(record.ref), inputs=inputs)
-    store.catalog.rebuild()
-    store.remove(store.resolve("corpus/own"), with_dependents=True)
-    assert _at(moved, "reproduce", "corpus/own@v1", "--store", "store") == 1
-    said = capsys.readouterr().err
-    assert "the record of corpus/own@v1, of an earlier version, has no digest of it" in said
-    assert "run the profile again" in said
+    assert (code, said["equal"]) == (1, False)
 
 
 def test_of_a_run_that_failed_it_is_said_so(moved: Path, capsys) -> None:

@@ -1,6 +1,5 @@
 """Impact: a file, or a document, is followed to every artifact that it went into."""
 
-import json
 import shutil
 
 import pytest
@@ -252,16 +251,3 @@ def test_a_reason_is_given_and_read_again(tmp_path):
 
     store.realize(ask("once"))  # made again, it is not removed any more
     assert store.tombstone("text", once.fingerprint) is None
-
-
-def test_a_tombstone_from_before_reasons_and_seals_is_read(tmp_path):
-    store = Store.open(tmp_path)
-    once = store.realize(ask("once")).ref
-    store.remove(once)
-    (path,) = (tmp_path / "removed" / "text").iterdir()
-    told = json.loads(path.read_bytes())
-    for name in ("reason", "format_version", "tombstone_digest"):
-        del told[name]
-    path.write_text(json.dumps(told))
-    assert store.tombstone("text", once.fingerprint).reason == ""
-    assert store.past_record(once).reference == "text/once@v1"

@@ -275,7 +275,10 @@ class TestRemoving:
                 "do not have the digest in the second line",
             ),
             (lambda text: "{\n" + text.split("\n", 2)[2], "the second line holds no digest of the others"),
-            (lambda text: text.replace('"format_version": 2', '"format_version": 9', 1), "newer than 2"),
+            (
+                lambda text: text.replace('"format_version": 2', '"format_version": 9', 1),
+                "version=9 is not 2",
+            ),
         ],
     )
     def test_verify_tells_a_damaged_tombstone_from_a_sound_one(self, store, damage, words):
