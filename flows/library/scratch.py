@@ -27,11 +27,6 @@ def scratch_store() -> Store:
         return Store(_FOLDERS[0] / "store")
 
 
-def is_scratch(store: Store) -> bool:
-    """Whether a store is the temporary one."""
-    return bool(_FOLDERS) and store.root == (_FOLDERS[0] / "store").absolute()
-
-
 def _remove(folder: Path, owner: int) -> None:
     if os.getpid() == owner:
         shutil.rmtree(folder, ignore_errors=True)

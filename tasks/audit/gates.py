@@ -68,11 +68,11 @@ def compare(
     Raises:
         AuditError: a limit is for a source or language that does not exist, or needs what was not given.
     """
-    found: list[Comparison] = []
+    found, no_text = list[Comparison](), _NO_HELD_OUT if held_out else _NO_TEXT
     for limit, column in _OF_SOURCES.items():
         limits = getattr(params, limit)
         values = {row["source"]: _value(row, column) for row in sources}
-        found += _all(limit, limits, values, "source", _NO_HELD_OUT if held_out else _NO_TEXT)
+        found += _all(limit, limits, values, "source", no_text)
     dearest = {row["language"]: row["premium"] for row in premiums}
     found += _all("max_premium", params.max_premium, dearest, "language", _NO_REFERENCE)
     if params.max_premium is not None and not premiums:
@@ -81,7 +81,6 @@ def compare(
         raise AuditError(
             "audit.max_regression needs a tokenizer to compare with: name one in audit.compare_with"
         )
-    no_text = _NO_HELD_OUT if held_out else _NO_TEXT
     found += _all("max_regression", params.max_regression, regressions, "source", no_text)
     if params.max_unused_share is not None:
         found.append(_one("max_unused_share", VOCABULARY, unused_share, params.max_unused_share))

@@ -12,15 +12,16 @@ another way. The same counts give the same bytes.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict, SerializerFunctionWrapHandler, model_serializer
+from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.optional import WithOptional
 from tokmill.tasks.formats.files.manifests import read_model, readable
 from tokmill.tasks.formats.text.sources import SourceName
 from tokmill.tokenizer.sentences.options import SentenceText
@@ -39,22 +40,17 @@ _TOP_BITS, _CONTINUES = np.uint8(0xC0), np.uint8(0x80)  # of the further bytes o
 _LENGTH_BYTES = 4  # of a pre-token's length in Parquet
 
 
-class PreTokenization(BaseModel):
+class PreTokenization(WithOptional):
     """How text was cut into pre-tokens: everything that the counts depend on besides the text."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    optional = frozenset({"sentences"})
 
     split_pattern: str
     digits: Literal["pattern", "single", "groups_of_three", "groups_of_three_from_right"]
     normalizer: str | None
     special_tokens: tuple[str, ...]
     sentences: SentenceText | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_absent(self, serialize: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave `sentences` out where text is not read as sentences, as older manifests do."""
-        fields: dict[str, Any] = serialize(self)
-        return {name: value for name, value in fields.items() if name != "sentences" or value is not None}
 
 
 class CountsStatistics(BaseModel):

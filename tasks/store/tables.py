@@ -257,7 +257,7 @@ def _input_rows(record: Record) -> list[Row]:
 
 
 def _file_digest(entry: InputEntry) -> str | None:
-    """Return the digest of the bytes of a file from outside of the store; older records do not have it."""
+    """Return the digest of the bytes of a file from outside of the store, if it is one."""
     found = entry.about.get("digest") if isinstance(entry.about, dict) else None
     return found if isinstance(found, str) and entry.origin is not None else None
 

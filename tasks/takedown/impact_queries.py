@@ -17,7 +17,7 @@ BY_CONTENT: Final = """
     SELECT a.fingerprint, a.name, a.content_digest FROM artifacts a
     WHERE a.stage = 'ingest' AND fingerprint IN (
         SELECT i.fingerprint FROM inputs i
-        WHERE i.role = 'files' AND coalesce(i.file_digest = $digest, true)  -- older records do not have it
+        WHERE i.role = 'files' AND i.file_digest = $digest
     )
     ORDER BY a.name, a.fingerprint
 """

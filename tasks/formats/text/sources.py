@@ -9,20 +9,12 @@ suggests a format and a compression (.gz .zst .bz2 .xz .lz4); what the file hold
 import codecs
 from difflib import get_close_matches
 from posixpath import splitext
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    SerializerFunctionWrapHandler,
-    StringConstraints,
-    field_validator,
-    model_serializer,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.core.optional import WithOptional
 
 Format = Literal["text", "lines", "delimited", "jsonl", "json", "parquet", "arrow", "csv", "prose"]
 Quoting = Literal["auto", "double", "backslash", "none", "escapes"]
@@ -48,10 +40,11 @@ _BY_SUFFIX: dict[str, Format] = {
 }  # fmt: skip
 
 
-class ReadOptions(BaseModel):
+class ReadOptions(WithOptional):
     """How the documents of a source's files are read; all of it is part of the fingerprint."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+    optional = frozenset({"quoting", "columns"})
 
     format: Literal["auto"] | Format = Field(
         default="auto",
@@ -140,16 +133,6 @@ class ReadOptions(BaseModel):
         if problem:
             raise ValueError(problem)
         return self
-
-    @model_serializer(mode="wrap")
-    def _without_unset(self, dumped: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what only some CSV files need, so that it is not in other fingerprints."""
-        unset = {"quoting": "auto", "columns": ()}
-        return {
-            name: value
-            for name, value in dumped(self).items()
-            if name not in unset or getattr(self, name) != unset[name]
-        }
 
     def _problem(self) -> str | None:
         if self.format == "delimited" and self.delimiter is None:
