@@ -180,29 +180,25 @@ class _ConsumedCounter:
             self.consumed[0, [source.source for source in self._sources].index(cut.source)] += 1
 
     def count(self, reader: PackedReader, num_tokens: int) -> None:
-        """Count the documents begun in the first `num_tokens` tokens of packed sequences."""
-        sides = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        """Count the documents begun in the first `num_tokens` tokens of packed sequences.
+
+        A document that was read in part is in several parts, of which all but one start after its first
+        token. The part with its first token counts it, whether or not that one was read.
+        """
+        none = np.empty(0, np.int64)
+        starts = (part for both in self._divided(reader, num_tokens) for part in both)
+        several = np.unique(np.concatenate([none, *(np.unique(part.key[part.start > 0]) for part in starts)]))
+        seen = (np.intersect1d(several, read.key) for read, _ in self._divided(reader, num_tokens))
+        begun = np.unique(np.concatenate([self._rests, *seen]))
+        cuts = []
         for read, left in self._divided(reader, num_tokens):
-            for side, keys in zip(sides, (read, left), strict=True):
-                side.append(np.unique(keys.key[keys.start > 0]))
-        continued, later = (np.unique(np.concatenate(side)) for side in sides)
-        begun = [self._rests]
-        for read, _ in self._divided(reader, num_tokens):
-            begun.append(later[np.isin(later, read.key)])
-            self._count(read.where((read.start == 0) & ~np.isin(read.key, self._rests)))
-            new = ~np.isin(read.key, self._rests)
+            cuts.append(left.where(np.isin(left.key, begun)))
             self._add(self.consumed[1], read)
-            self._add(self._given, read.where(new))
-        for _, left in self._divided(
-            reader, num_tokens
-        ):  # documents whose first piece comes after another one
-            late = (left.start == 0) & np.isin(left.key, continued) & ~np.isin(left.key, self._rests)
-            self._count(left.where(late))
-            begun.append(left.key[late])
-        known = np.unique(np.concatenate(begun))
-        cuts = [left.where(np.isin(left.key, known)) for _, left in self._divided(reader, num_tokens)]
+            for part in (read, cuts[-1]):
+                new = part.where(~np.isin(part.key, self._rests))
+                self._add(self._given, new)
+                self._count(new.where(new.start == 0))
         self._cuts = _Parts.joined(cuts)
-        self._add(self._given, self._cuts.where(~np.isin(self._cuts.key, self._rests)))
 
     def _divided(self, reader: PackedReader, num_tokens: int) -> Iterator[tuple[_Parts, _Parts]]:
         """Yield for each packed shard what was read of it, and what was not."""
