@@ -5,7 +5,7 @@ from tokmill.flows.errors import UsageError
 from tokmill.flows.run.machine import open_store
 from tokmill.flows.server.findings import look_at_faults
 from tokmill.flows.server.settings import may_have_a_server, prepare_terminal_run
-from tokmill.flows.server.store_lock import Serving, last_served
+from tokmill.flows.server.store_lock import last_served
 from tokmill.tasks.store import Store
 
 
@@ -17,7 +17,8 @@ def look_at_server(location: str, *, free: bool = False) -> Part:
         free: whether to end dead runs at the server, and to remove dead workers there.
     """
     found = Part("server")
-    serves = _serving(location)
+    store = _store(location)
+    serves = None if store is None else last_served(store.root / ".up")
     if serves is None and not may_have_a_server():
         found.facts["api"] = "none is configured; each run brings its own, and `tokmill up` starts one"
         found.figures["api"] = None
@@ -32,8 +33,8 @@ def look_at_server(location: str, *, free: bool = False) -> Part:
     found.facts["api"] = api or "none is configured"
     if api is None:
         return found
-    own = look_at_faults(open_store(location).root / ".up") if serves and api == f"{serves.url}/api" else []
-    dead, freed = look_at_dead(api, _store(location), free=free)
+    own = look_at_faults(store.root / ".up") if store and serves and api == f"{serves.url}/api" else []
+    dead, freed = look_at_dead(api, store, free=free)
     found.figures["freed"] = freed
     found.facts |= {"freed": ", ".join(freed)} if freed else {}
     found.findings = [*own, *dead, *look_at_runs(api), *look_at_doors(api)]
@@ -46,10 +47,3 @@ def _store(location: str) -> Store | None:
     except UsageError:  # the store's own part says that
         return None
     return store if store.root.is_dir() else None
-
-
-def _serving(location: str) -> Serving | None:
-    try:
-        return last_served(open_store(location).root / ".up")
-    except UsageError:  # the store's own part says that
-        return None
