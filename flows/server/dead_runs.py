@@ -27,7 +27,7 @@ from prefect.client.schemas.objects import FlowRun, State, StateType, WorkerStat
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Crashed
 
-from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.errors import StoreError, TaskError
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.liveness import Process
 from tokmill.tasks.store.runs import read_run, run_path
@@ -148,8 +148,8 @@ def reconciling(store: Store, say: Callable[[str], None], pool: str, worker: str
     stopped = threading.Event()
 
     def look(gone: Sequence[str] = ()) -> None:
-        # A server that is busy or has ended, or a full disk: the next look, or the next worker, does it.
-        with suppress(*UNANSWERED, StoreError), get_client(sync_client=True) as client:
+        # A server or a bucket that does not answer, or a full disk: the next look, or the next worker, does it.
+        with suppress(*UNANSWERED, TaskError), get_client(sync_client=True) as client:
             for name in reconcile(store, client, gone):
                 say(f"the run {name} is marked as crashed: its process no longer exists")
             for name in gone:

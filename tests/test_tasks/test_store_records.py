@@ -44,12 +44,11 @@ def document_of(place):
     return document
 
 
-def rewritten(place, change, *, seal=True):
+def rewritten(place, change):
     """Change a record by hand."""
     document = document_of(place)
     change(document)
-    data = sealed(document) if seal else (json.dumps(document, indent=1) + "\n").encode()
-    (place / "record.json").write_bytes(data)
+    (place / "record.json").write_bytes(sealed(document))
 
 
 # -- changed after it was published -----------------------------------------------------------------------
