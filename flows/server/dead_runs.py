@@ -148,7 +148,7 @@ def reconciling(store: Store, say: Callable[[str], None], pool: str, worker: str
     stopped = threading.Event()
 
     def look(gone: Sequence[str] = ()) -> None:
-        # A server or a bucket that does not answer, or a full disk: the next look, or the next worker, does it.
+        # A server or bucket that does not answer, or a full disk: the next look, or the next worker, does it.
         with suppress(*UNANSWERED, TaskError), get_client(sync_client=True) as client:
             for name in reconcile(store, client, gone):
                 say(f"the run {name} is marked as crashed: its process no longer exists")
