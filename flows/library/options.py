@@ -66,13 +66,18 @@ class TrainOptions(TypedDict, total=False):
     segmentation: Literal["merges", "longest_first"]
 
 
-class BalanceOptions(TypedDict, total=False):
-    """Parameters of `[balance]`."""
+class SamplingOptions(TypedDict, total=False):
+    """Parameters of `[balance]` and `[mix]`."""
 
     method: Literal["proportional", "temperature", "unimax", "weights", "proportions"]
     temperature: float
     weights: Mapping[str, float]
     proportions: Mapping[str, float]
+
+
+class BalanceOptions(SamplingOptions, total=False):
+    """Parameters of `[balance]`."""
+
     unit: Literal["bytes", "documents"]
     max_repetition: float | None
     total: int | None
@@ -110,13 +115,9 @@ class AuditOptions(TypedDict, total=False):
     compare_with: Mapping[str, Any] | None
 
 
-class MixOptions(TypedDict, total=False):
+class MixOptions(SamplingOptions, total=False):
     """Parameters of `[mix]`."""
 
-    method: Literal["proportional", "temperature", "unimax", "weights", "proportions"]
-    temperature: float
-    weights: Mapping[str, float]
-    proportions: Mapping[str, float]
     max_repetition: float | Mapping[str, float]
     min_epochs: float | Mapping[str, float]
     total_tokens: int | None
