@@ -153,11 +153,11 @@ class EncodedColumn:
 
     @cached_property
     def _num_rows(self) -> int:
-        """Rows of the source's file; the statistics of a part of a corpus count its own documents alone."""
-        files = self._corpus.table("files").to_pylist()
-        return sum(
-            file["num_documents"] + file["num_quarantined"] for file in files if file["source"] == self.source
-        )
+        """Rows of the source's file, blank lines among them; those of a part of a corpus are the same."""
+        shards, left_out = self._corpus.shards(self.source), self._corpus.table("quarantine").to_pylist()
+        ends = [segment.first_row + segment.num_rows for shard in shards for segment in shard.segments]
+        left_out_ends = [found["row"] + 1 for found in left_out if found["source"] == self.source]
+        return int(max([0, *ends, *left_out_ends]))
 
     @property
     def _num_files(self) -> int:

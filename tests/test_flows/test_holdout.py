@@ -410,7 +410,9 @@ def mixed(value: int) -> int:
 
 def test_encodings_of_both_parts_open_with_the_rows_of_the_file(tmp_path: Path) -> None:
     texts = [*(f"text {number} of a file" for number in range(40)), None]
-    lines = (json.dumps({"text": text}) for text in texts)
+    lines = [json.dumps({"text": text}) for text in texts]
+    texts.insert(3, None)
+    lines.insert(3, "")  # a blank line is no document, and counts as a row
     (tmp_path / "one.jsonl").write_text("\n".join(lines), encoding="utf-8")
     (tmp_path / "held.toml").write_text(
         '[sources.one]\nfiles = ["one.jsonl"]\non_error = "quarantine"\n[holdout]\nshare = 0.3\n'
@@ -425,7 +427,7 @@ def test_encodings_of_both_parts_open_with_the_rows_of_the_file(tmp_path: Path) 
         assert len(column) == len(column.arrow()) == len(column.to_pandas()) == len(texts)
         assert column.arrow().null_count == len(texts) - len(column.rows)
     rows = [column.rows.tolist() for column in columns]
-    assert sorted(rows[0] + rows[1]) == list(range(40))
+    assert sorted(rows[0] + rows[1]) == [row for row, text in enumerate(texts) if text]
     for column, its in zip(columns, rows, strict=True):
         assert [tok.decode(column[row][:-1]) for row in its] == [texts[row] for row in its]
         assert {len(column[row]) for row in range(len(texts)) if row not in its} == {0}
