@@ -46,6 +46,7 @@ from pydantic import BaseModel, ConfigDict
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.indices import check_within
 from tokmill.tasks.formats.files.manifests import read_model, readable, write_model
+from tokmill.tasks.store.integrity import check_files
 
 PLAN_FILE = "plan.parquet"
 SHARES_FILE = "shares.parquet"
@@ -392,6 +393,7 @@ class Mixture:
             StoreError: the file is missing, is not Parquet, or has other columns.
         """
         file, longest = self.path / PLAN_FILE, self.manifest.longest_document_tokens
+        check_files(self.path, [file])
         with readable(file, "plan"), pq.ParquetFile(file) as parquet:
             if not parquet.schema_arrow.equals(PLAN_SCHEMA):
                 raise StoreError(f"{file}: columns must be {PLAN_SCHEMA.names}; verify the artifact")

@@ -1,9 +1,9 @@
 """Check that a published artifact still matches its record.
 
 Sizes take one `stat` per file and are checked before every reuse; digests read every byte. The readers of
-token shards check the digest of a file when they open it (`check_files`), once per process. Files that the
-record does not list (left by a file manager, say) are reported by `verify` but are not damage: nothing refers
-to them.
+token shards and plans check the digest of a file when they open it (`check_files`), once per process. Files
+that the record does not list (left by a file manager, say) are reported by `verify` but are not damage:
+nothing refers to them.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -116,7 +116,7 @@ def _state(file: Path) -> tuple[int, int, int]:
         found = file.stat()
     except OSError:  # its damage is reported
         return -1, -1, -1
-    return found.st_size, found.st_mtime_ns, found.st_ino
+    return found.st_size, found.st_ctime_ns, found.st_ino
 
 
 @lru_cache(maxsize=64)

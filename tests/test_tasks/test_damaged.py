@@ -17,11 +17,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.effort import fuzz_seconds
-from tests.test_tasks.fabricated import write_documents
+from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture, write_documents
 from tests.test_tasks.packings import packed_folder, published
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.encoded import EncodedShard
+from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed.plan import PackingPlan
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.formats.packed.shard_format import format_of
 from tokmill.tasks.loading import PackedDataset
@@ -173,3 +175,18 @@ def test_no_flipped_bit_of_an_encoded_shard_passes(tmp_path):
     for _ in flipped(place / "statistics.json", 60, dice):
         with pytest.raises(StoreError, match="was published with"):
             EncodedShard.open(place)
+
+
+def test_no_flipped_bit_of_a_plan_passes(tmp_path):
+    corpus = encoded_corpus(tmp_path / "corpus", {"a": [numbered(range(1, 40))]})
+    pack_mixture(corpus, mix_corpus(corpus, tmp_path), tmp_path, sequence_length=16)
+    mixture = published(tmp_path / "mixture", tmp_path / "store", "mixture")
+    plan = published(tmp_path / "plan", tmp_path / "store", "pack_plan")
+    for file, read in (
+        (mixture / "plan.parquet", lambda: list(Mixture.open(mixture).batches())),
+        (plan / "pieces.parquet", lambda: PackingPlan.open(plan).pieces(0)),
+    ):
+        read()
+        for _ in flipped(file, 60, random.Random(0)):
+            with pytest.raises(StoreError, match="was published with"):
+                read()

@@ -35,6 +35,7 @@ from tokmill.tasks.formats.files.indices import check_pieces
 from tokmill.tasks.formats.files.manifests import read_model, readable, write_model
 from tokmill.tasks.formats.files.parquet import numbers
 from tokmill.tasks.formats.packed.figures import Packing
+from tokmill.tasks.store.integrity import check_files
 
 PIECES_FILE = "pieces.parquet"
 MANIFEST_FILE = "packing.json"
@@ -211,6 +212,7 @@ class PackingPlan:
         file = self.path / PIECES_FILE
         if not 0 <= index < self.num_shards:
             raise StoreError(f"{self.path}: no shard {index}; the plan has shards 0 to {self.num_shards - 1}")
+        check_files(self.path, [file])
         with readable(file, "table of pieces"), pq.ParquetFile(file) as parquet:
             if parquet.num_row_groups != self.num_shards:
                 raise StoreError(
