@@ -10,6 +10,7 @@ from tokmill.tasks.formats.packed.figures import WINDOWED, LastSequence, LongDoc
 from tokmill.tasks.formats.packed.layout import PackedFormat
 
 _LONGEST_WINDOWED = 1 << 24
+MOST_WINDOW = 1 << 20
 Rate = Annotated[float, Field(ge=0, le=1)]
 TokenId = Annotated[int, Field(ge=0)]
 
@@ -87,7 +88,7 @@ class PackPlanParams(Params):
     shuffle_window: int = Field(
         default=1024,
         ge=0,
-        le=1 << 20,
+        le=MOST_WINDOW,
         description=(
             "Number of sequences to shuffle together, so that the pieces of a long document do not follow "
             "each other; 0 keeps the order of packing. The sources keep their shares within a window, and "

@@ -74,7 +74,7 @@ class Shares:
         edges = np.cumsum(np.bincount(block - first, weights=pieces.length)).astype(np.int64)
         # Both orders hold the same tokens, so a block covers the same range of token numbers in both.
         ends = np.cumsum(lengths)
-        cuts = np.union1d(ends, edges)
+        cuts = np.sort(np.concatenate([ends, edges]), kind="stable")
         piece, part = np.searchsorted(ends, cuts), np.searchsorted(edges, cuts)
         _add(self._planned, first + part, of[piece], np.diff(cuts, prepend=0))
 

@@ -1,7 +1,8 @@
 """Shuffle packed sequences within windows, so that a reader who takes them in order has well-mixed batches.
 
 The pieces of a long document are cut one after the other, and so would fill a batch. Within a window of
-`pack.shuffle_window` sequences those of each source come in a random order instead, spread evenly. Of the
+`pack.shuffle_window` sequences those of each source come in a random order instead, one in each of as many
+equal stretches, at a random place in it (in the middle of it, rare sources would come together). Of the
 next `LOOK_AHEAD` sequences the one comes first that brings the sources nearest to their shares, as in
 `tasks.packing.lining_up`. (In a plainly random order some blocks of 64 sequences miss the shares by 20
 points.)
@@ -12,6 +13,7 @@ since it may be the only padded one. A last window of less than half the size is
 order depends on the plan and the seed alone.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
@@ -19,12 +21,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.formats.mixture import Mixture
-from tokmill.tasks.formats.packed.plan import PieceTable
+from tokmill.tasks.formats.packed.plan import PackingManifest, PieceTable
 from tokmill.tasks.kernels.lining_up import InPlan
 from tokmill.tasks.mixing.permutation import permutation, permutation_key
 from tokmill.tasks.packing.lining_up import FRACTION, line_up_sources
+from tokmill.tasks.packing.params import MOST_WINDOW
 
 LOOK_AHEAD = 64
+LARGEST_PART = 0.25
+"""A part of a window in one document above which `tokmill run` warns: it then fills many batches."""
 _CURRICULUM_WINDOWS = 32
 _MOST_CELLS = 1 << 21
 
@@ -51,6 +56,19 @@ def window_of(asked: int, mixture: Mixture, sequence_length: int) -> int:
     return min(asked, mixture.manifest.num_tokens // sequence_length // _CURRICULUM_WINDOWS)
 
 
+def long_warnings(longest: int, manifest: PackingManifest) -> list[str]:
+    """A warning if a document of `longest` tokens fills a large part of a window, and a larger one helps."""
+    window, its = manifest.shuffle_window or 0, -(-longest // manifest.sequence_length)
+    cuts = manifest.strategy == "concat" or manifest.long_documents == "split"
+    if not (cuts and 2 <= window < 2 * manifest.num_sequences // 3 and its > LARGEST_PART * window):
+        return []
+    return [
+        f"pack: a document of {longest} tokens is {its} sequences long, and shuffle_window={window}: where "
+        "it lies, it fills many batches; use a larger pack.shuffle_window, e.g. "
+        f"{min(MOST_WINDOW, manifest.num_sequences, 8 * its)}"
+    ]
+
+
 class Shuffle:
     """Shuffles the sequences of one packing.
 
@@ -72,20 +90,28 @@ class Shuffle:
         if self._window < 2:
             yield from ((block.pieces, block.num_closed) for block in blocks)
             return
-        waiting, first = PieceTable.joined([]), 0
+        waiting, first, most = list[PieceTable](), 0, self._window + (self._window + 1) // 2
         for block in blocks:
-            waiting = PieceTable.joined([waiting, block.pieces])
+            waiting.append(block.pieces)
             self._ends.append(block.num_closed)
             self._positions.append(float(block.position))
-            while block.num_closed - first >= self._window + (self._window + 1) // 2:
+            if block.num_closed - first < most:
+                continue
+            pieces = PieceTable.joined(waiting)
+            while block.num_closed - first >= most:
                 first += self._window
-                end = int(np.searchsorted(waiting.sequence, first))
-                yield self._shuffled(waiting.rows(0, end)), first
-                waiting = waiting.rows(end, len(waiting))
-        if len(waiting):
-            end = int(np.searchsorted(waiting.sequence, waiting.sequence[-1]))
-            yield self._shuffled(waiting.rows(0, end)), int(waiting.sequence[-1])
-            yield waiting.rows(end, len(waiting)), int(waiting.sequence[-1]) + 1
+                end = int(np.searchsorted(pieces.sequence, first))
+                yield self._shuffled(pieces.rows(0, end)), first
+                pieces = pieces.rows(end, len(pieces))
+            waiting = [pieces]
+            passed = bisect_right(self._ends, first) - 1
+            del self._ends[:passed], self._positions[:passed]
+        pieces = PieceTable.joined(waiting)
+        if len(pieces):
+            last = int(pieces.sequence[-1])
+            end = int(np.searchsorted(pieces.sequence, last))
+            yield self._shuffled(pieces.rows(0, end)), last
+            yield pieces.rows(end, len(pieces)), last + 1
 
     def _shuffled(self, pieces: PieceTable) -> PieceTable:
         """One window's pieces in their new order."""
@@ -96,10 +122,12 @@ class Shuffle:
         sources, source = np.unique(pieces.source, return_inverse=True)
         passed = self._passed(first, size, sources)
         order = permutation(size, permutation_key("pack", self._seed, self._number))
+        within = permutation(size, permutation_key("pack", self._seed, self._number, "within")) / size
         self._number += 1
-        order = order[np.argsort(_due(mine, lengths, source, order, passed), kind="stable")]
+        order = order[np.argsort(_due(mine, lengths, source, order, within, passed), kind="stable")]
         if len(sources) > 1:
-            given = np.rint(passed * np.bincount(source, weights=lengths)).astype(np.int64)
+            rounding = np.arange(len(sources)) * FRACTION % 1.0  # so that equal sources advance in turn
+            given = np.floor(passed * np.bincount(source, weights=lengths) + rounding).astype(np.int64)
             steps = np.diff(given, axis=0)
             plan = InPlan(np.cumsum(steps), np.tile(np.arange(len(sources)), len(steps)))
             order = order[
@@ -130,10 +158,12 @@ def _due(
     lengths: NDArray[np.int64],
     source: NDArray[np.int64],
     order: NDArray[np.int64],
+    within: NDArray[np.float64],
     passed: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """When each sequence, in a random order, is due: those of each source evenly along its advance.
 
+    Each is due `within` its stretch of the advance, at a fraction of it that is random, too.
     A sequence counts for the source of one of its tokens, which is chosen evenly (`lining_up.FRACTION`).
     """
     ends = np.cumsum(lengths)
@@ -145,5 +175,5 @@ def _due(
     points = np.linspace(0.0, 1.0, len(passed))
     for each in range(passed.shape[1]):
         its = np.flatnonzero(of == each)
-        due[its] = np.interp((np.arange(len(its)) + 0.5) / max(1, len(its)), passed[:, each], points)
+        due[its] = np.interp((np.arange(len(its)) + within[its]) / max(1, len(its)), passed[:, each], points)
     return due

@@ -27,6 +27,7 @@ from tokmill.tasks.packing.assemble import assembled
 from tokmill.tasks.packing.params import PackParams, PackPlanParams, PackShardParams
 from tokmill.tasks.packing.plan import plan_packing
 from tokmill.tasks.packing.shares import warnings
+from tokmill.tasks.packing.shuffling import long_warnings
 from tokmill.tasks.packing.write import Recipe, ShardPaths, write_shard
 from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file
 from tokmill.tasks.store.integrity import check_files
@@ -51,7 +52,11 @@ def run_plan(
     _check_same_sources(mixed.sources, tokens.sources)
     _check_digests(tokens, shards)
     manifest = plan_packing(params, mixed, tokens.manifest, out)
-    for message in warnings(manifest.shares, manifest.strategy, manifest.window):
+    longest = 0 if mixed.manifest.curriculum else mixed.manifest.longest_document_tokens
+    for message in [
+        *warnings(manifest.shares, manifest.strategy, manifest.window),
+        *long_warnings(longest, manifest),
+    ]:
         _LOG.warning(message)
     return Outcome(metrics=_metrics(manifest), accounts=manifest.accounts)
 
@@ -204,7 +209,7 @@ def run(params: PackParams, *, out: Path, plan: Path, shards: Sequence[Path]) ->
 
 
 PACK_PLAN = Stage(
-    verb="pack_plan", task="pack", kind="pack_plan", version=4, params=PackPlanParams, run=run_plan
+    verb="pack_plan", task="pack", kind="pack_plan", version=5, params=PackPlanParams, run=run_plan
 )
 PACK_SHARD = Stage(
     verb="pack_shard", task="pack", kind="packed_shard", version=4, params=PackShardParams, run=run_shard
