@@ -1,4 +1,4 @@
-"""Arrays in JSON files, and text in other encodings than UTF-8."""
+"""Arrays and objects in JSON files, and text in other encodings than UTF-8."""
 
 import gzip
 import json
@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.test_tasks.reading import ingested, read
-from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.corpus import read_shard
 from tokmill.tasks.formats.text.sources import ReadOptions
 
@@ -64,11 +63,28 @@ def test_arrays_by_hand(
     assert (found.documents, found.bad) == (documents, bad)
 
 
-def test_one_object_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('{"data": [{"text": "a"}]}')
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+@pytest.mark.parametrize(
+    ("separator", "indent"), [("\n", 1), ("", None), (" ", None), ("\r", None), (",\n", None), (",", 2)]
+)
+def test_objects_may_follow_one_another_in_any_layout(
+    tmp_path: Path, name: str, separator: str, indent: int | None
+) -> None:
+    texts = ["a {", "}{ b", "", "d\n"]
+    written = separator.join(json.dumps({"text": text}, indent=indent) for text in texts)
+    (tmp_path / name).write_bytes((written + separator).encode())
 
-    with pytest.raises(SourceError, match=r"holds one object.*\.jsonl"):
-        read(tmp_path / "a.json")
+    found = read(tmp_path / name)
+
+    assert (found.documents, found.bad) == (list(enumerate(text.encode() for text in texts)), [])
+
+
+def test_one_object_is_one_document(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text('{\n  "data": [{"text": "a"}]\n}\n')
+    (tmp_path / "b.json").write_text('{\n  "text": "b"\n}\n')
+
+    assert read(tmp_path / "a.json").bad == [(0, "missing_column")]
+    assert read(tmp_path / "b.json").documents == [(0, b"b")]
 
 
 def test_shards_of_an_array_hold_its_documents(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""JSON files with one array of objects, with the text under one key.
+"""JSON files with one array of objects, or objects one after the other, with the text under one key.
 
-Elements are read one by one, so that a file may be larger than memory. Each is parsed like a line of a JSON
-lines file; its row is its index in the array. If the text between elements is not JSON, the start of the next
+Objects may have any layout: printed over several lines, on one line, with or without commas between them.
+They are read one by one, so that a file may be larger than memory. Each is parsed like a line of a JSON lines
+file; its row is its index in the file. If the text between elements is not JSON, the start of the next
 element is unknown, and the rest of the file is one bad document.
 """
 
@@ -12,7 +13,6 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.compression import BLOCK_BYTES, BrokenArchiveError
 from tokmill.tasks.formats.text.delimited import Span, content
 from tokmill.tasks.formats.text.documents import FileBatch, empty_file_batch, file_batch
@@ -34,11 +34,7 @@ class _BrokenError(Exception):
 
 
 def read_json(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
-    """Yield the documents of the span's elements.
-
-    Raises:
-        SourceError: the file holds an object instead of an array.
-    """
+    """Yield the documents of the span's elements."""
     last = None if span.num_rows is None else span.first_row + span.num_rows
     held: list[tuple[int, bytes]] = []
     num_bytes, next_row = 0, 0
@@ -86,18 +82,18 @@ def _file_batch(held: list[tuple[int, bytes]], options: ReadOptions) -> FileBatc
 
 
 def _elements(path: Location, span: Span, options: ReadOptions) -> Iterator[bytes]:
-    """Yield the elements of the array as they are written in the file."""
+    """Yield the elements of the array, or the objects, as they are written in the file."""
     text = _Text(path, span, options)
     first = text.after_white()
     if not first:
         return
+    if first not in ("[", "{"):
+        raise _BrokenError("broken_json", text.ahead(), "the file is neither an array nor objects")
     if first == "{":
-        raise SourceError(
-            f"{path.name} holds one object instead of an array of them; write one object per line (.jsonl), "
-            "or set format = 'text'"
-        )
-    if first != "[":
-        raise _BrokenError("broken_json", text.ahead(), "the file is not an array")
+        while first:
+            yield text.value()
+            first = text.after_separator()
+        return
     text.skip()
     if text.after_white() == "]":
         text.skip()
@@ -144,6 +140,12 @@ class _Text:
             if self._at < len(self._text) or self._is_whole:
                 return self._text[self._at : self._at + 1]
             self._more()
+
+    def after_separator(self) -> str:
+        """Move past white space and a comma, if there is one, as `after_white` does."""
+        if self.after_white() == ",":
+            self.skip()
+        return self.after_white()
 
     def skip(self) -> None:
         self._at += 1

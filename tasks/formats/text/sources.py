@@ -53,8 +53,8 @@ class ReadOptions(WithOptional):
             "array of JSON and lines with tabs whose header names the text column, and else by its suffix "
             "(.jsonl .json .csv .tsv; anything else is text). text: the whole file is one document. lines: "
             "each line is one. delimited: cut at each 'delimiter'. jsonl: one JSON object per line. json: an "
-            "array of objects. parquet, arrow, csv: one per row. prose: the docstrings of .py files, and the "
-            "whole of any other file."
+            "array of objects, or objects one after the other. parquet, arrow, csv: one per row. prose: the "
+            "docstrings of .py files, and the whole of any other file."
         ),
     )
     text_column: str = Field(
