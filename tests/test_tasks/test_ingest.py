@@ -314,6 +314,20 @@ def test_what_is_not_read_is_named_and_never_text(tmp_path: Path, name: str) -> 
     assert what in bad["detail"]
 
 
+def test_text_that_begins_like_another_format_is_text(tmp_path: Path) -> None:
+    texts = [
+        b"GIF89a is an image.",
+        b"%PDF-1.7 is the newest.",
+        b"WARC/1.0\nis a header.",
+        b"ID3 tags",
+        b"{\\rtf!}",
+    ]
+    for number, text in enumerate(texts):
+        (tmp_path / f"{number}.txt").write_bytes(text)
+
+    assert documents(ingested(tmp_path, {"s": {"files": ["*.txt"]}}), "s") == texts
+
+
 def test_excerpts_are_short_and_printable(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b"\x1b[31m\x00\xff" + b"y" * 9000 + b"\n" + b"\xe2\x80\xa8" * 400)
 

@@ -2,7 +2,7 @@
 
 A compression and a binary format show in their first bytes, JSON in the first lines. The name decides only
 between formats that look alike: text, CSV, and JSON of which nothing is complete. A format that the options
-name stands, except that JSON lines and an array of JSON stand for each other. What tokmill does not read
+name stands, except that JSON lines and other JSON stand for each other. What tokmill does not read
 (archives, PDF, databases, pointers of Git LFS, …) is refused by its own name, and never read as text.
 """
 
@@ -29,29 +29,33 @@ _EXTRACT = "extract its text first, e.g. with"
 _CONVERT = "convert it to Parquet or JSON lines first"
 _EXPORT = "export its tables to Parquet or CSV first"
 _EXCLUDE = "exclude it"
-_LFS = rb"version https://git-lfs\.github\.com/spec/v\d\n"
+_LFS = rb"version https://git-lfs\.github\.com/spec/v\d\n(ext|oid) "
 _MEDIAWIKI = rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?<mediawiki\s"
 _PROGRAM = rb"\x7fELF|MZ[^\n]{2,60}\0\0|\xca\xfe\xba\xbe|[\xfe\xcf]\xed\xfa|\0asm"
-_SOUND = rb"ID3[\x02-\x04]|fLaC\0|OggS\0|\x1a\x45\xdf\xa3|\0\0\0.ftyp|RIFF.{4}(WAVE|AVI )"
+_SOUND = rb"ID3[\x02-\x04]\0|fLaC\0|OggS\0|\x1a\x45\xdf\xa3|\0\0\0.ftyp|RIFF.{4}(WAVE|AVI ).{7}\0"
 _COMPRESSED = rb"\x1f[\x9d\xa0]|\x02\x21\x4c\x18|\x5d\0\0.{2}\xff|\xff\x06\0\0sNaPpY|\x89LZO\0"
 _UNSUPPORTED: tuple[tuple[bytes, str, str], ...] = (
     (rb"PK(\x03\x04|\x05\x06)", "a ZIP archive (also .docx, .xlsx, .epub, .npz, .jar)", _UNPACK),
-    (rb".{257}ustar[\0 ]", "a tar archive", _UNPACK),
+    (rb"(.{257}ustar[\0 ]|.{99}\0([0-7 ]{7}\0){3})", "a tar archive", _UNPACK),
     (rb"7z\xbc\xaf\x27\x1c", "a 7z archive", _UNPACK),
     (rb"Rar!\x1a\x07", "a RAR archive", _UNPACK),
-    (rb"!<arch>\n", "an ar archive", _UNPACK),
-    (rb"WARC/\d\.\d+\r?\n|filedesc://", "a WARC or ARC archive of web pages", f"{_EXTRACT} trafilatura"),
+    (rb"!<arch>\n.{58}`\n", "an ar archive", _UNPACK),
+    (
+        rb"WARC/\d\.\d+\r?\n[A-Za-z-]+:|filedesc://\S+ \d",
+        "a WARC or ARC archive of web pages",
+        f"{_EXTRACT} trafilatura",
+    ),
     (_MEDIAWIKI, "a dump of MediaWiki in XML", f"{_EXTRACT} wikiextractor"),
     (_LFS, "a pointer of Git LFS instead of the file", "run 'git lfs pull'"),
-    (rb"/annex/objects/", "a pointer of git-annex instead of the file", "run 'git annex get'"),
-    (rb"%PDF-\d", "a PDF document", f"{_EXTRACT} pdftotext"),
+    (rb"/annex/objects/\S+\n?\Z", "a pointer of git-annex instead of the file", "run 'git annex get'"),
+    (rb"%PDF-\d\.\d\s*[\r\n]", "a PDF document", f"{_EXTRACT} pdftotext"),
     (
         rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
         "a document of an old Microsoft Office",
         f"{_EXTRACT} LibreOffice",
     ),
-    (rb"\{\\rtf", "an RTF document", f"{_EXTRACT} LibreOffice"),
-    (rb"%!PS-", "a PostScript document", f"{_EXTRACT} ps2ascii"),
+    (rb"\{\\rtf\d*\s*[\\{]", "an RTF document", f"{_EXTRACT} LibreOffice"),
+    (rb"%!PS-Adobe-\d", "a PostScript document", f"{_EXTRACT} ps2ascii"),
     (rb"SQLite format 3\0", "an SQLite database", _EXPORT),
     (rb".{8}DUCK.\0{7}", "a DuckDB database", _EXPORT),
     (rb"\x89HDF\r\n\x1a\n", "an HDF5 file", _CONVERT),
@@ -64,8 +68,8 @@ _UNSUPPORTED: tuple[tuple[bytes, str, str], ...] = (
     (rb"GGUF[\0-\x0f]\0|.{5}\0\0\0\{\"", "a model's weights", _EXCLUDE),
     (rb"\x89PNG\r\n\x1a\n", "a PNG image", _EXCLUDE),
     (rb"\xff\xd8\xff", "a JPEG image", _EXCLUDE),
-    (rb"GIF8[79]a", "a GIF image", _EXCLUDE),
-    (rb"RIFF.{4}WEBP", "a WebP image", _EXCLUDE),
+    (rb"GIF8[79]a.{1,6}[\0-\x08]", "a GIF image", _EXCLUDE),
+    (rb"RIFF.{4}WEBP.{7}\0", "a WebP image", _EXCLUDE),
     (rb"II\*\0|MM\0\*", "a TIFF image", _EXCLUDE),
     (rb"BM.{4}\0\0\0\0", "a BMP image", _EXCLUDE),
     (rb"\0\0\x01\0.\0", "an icon", _EXCLUDE),
@@ -78,6 +82,7 @@ _PARQUET = re.compile(rb"PAR1.{0,8}[\0-\x08\x0e-\x1f]", re.DOTALL)
 _ARROW = re.compile(rb"ARROW1\0\0|\xff{4}..[\0-\x0f]\0", re.DOTALL)  # a file, or a stream
 
 _JSON = json.JSONDecoder(parse_int=str, parse_float=str)
+_OBJECT_FOLLOWS = re.compile(r"[\s,]*\{")
 
 
 class UnsupportedFileError(SourceError):
@@ -195,7 +200,7 @@ def _binary_format(data: bytes) -> Format | None:
 
 
 def _json_format(text: str, is_whole: bool, column: str, by_name: Format) -> Format | None:
-    """Return the format of a text that is JSON lines or an array of objects.
+    """Return the format of a text that is JSON lines, an array of objects, or objects in another layout.
 
     Two lines that are objects are JSON lines; a single one, if its name says so or it has the text column.
     """
@@ -205,11 +210,12 @@ def _json_format(text: str, is_whole: bool, column: str, by_name: Format) -> For
         return _array_format(text, lines, column, by_name)
     if not re.match(r'\{\s*["}]', text):
         return None
-    if len(lines) == 1 and not is_whole:  # a long one
-        return "jsonl"
     first, second = _object(lines[0]), lines[1:2]
-    if first is None:
-        return None
+    if first is None and by_name in ("json", "jsonl") and _OBJECT_FOLLOWS.match(text, _end_of_value(text)):
+        return "json"
+    is_long = len(lines) == 1 and not is_whole
+    if is_long or first is None:
+        return "jsonl" if is_long else None
     if second:
         is_line = _object(second[0]) is not None or (len(lines) == 2 and not is_whole and second[0][0] == "{")
         return "jsonl" if is_line else None
@@ -225,6 +231,13 @@ def _array_format(text: str, lines: list[str], column: str, by_name: Format) -> 
         if by_name == "text" and column in first:
             return "json"
     return "json" if by_name in ("json", "jsonl") else None
+
+
+def _end_of_value(text: str) -> int:
+    """Return the end of the JSON value that begins a text; that of the text if there is none."""
+    with suppress(ValueError, RecursionError):
+        return _JSON.raw_decode(text)[1]
+    return len(text)
 
 
 def _value(line: str) -> object:
