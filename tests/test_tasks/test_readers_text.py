@@ -108,6 +108,9 @@ def test_a_whole_file_is_one_document_byte_for_byte(
         ("one".encode("utf-16-le"), {}, "set encoding = 'utf-16-le'"),
         ("one two".encode("utf-16-be"), {"format": "lines"}, "set encoding = 'utf-16-be'"),
         ("one".encode("utf-16"), {}, "set encoding = 'utf-16'"),
+        ("one".encode("utf-32"), {}, "set encoding = 'utf-32'"),
+        ("one, Größe".encode("utf-32-le"), {}, "set encoding = 'utf-32-le'"),
+        ("いろはに".encode("utf-32-be"), {}, "set encoding = 'utf-32-be'"),
         (b"one", {"encoding": "utf-16"}, "cannot be read as utf-16: .*; set its encoding, e.g. 'utf-16-le'"),
     ],
 )

@@ -29,8 +29,18 @@ from tokmill.tasks.remote.location import Location
 from tokmill.tokenizer.core.lines import BOM
 
 _CARRIAGE_RETURN, _NEWLINE = b"\r\n"
-# Bytes at the beginning of a file by which UTF-16 is recognized.
+# UTF-16 and UTF-32 are recognized by a byte order mark, or by the zeros among the first bytes: whether more
+# than half of the first, second, third and fourth of each four bytes are zero.
 _LOOKED_AT = 4096
+_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
+}  # fmt: skip
+_ZEROS: dict[tuple[bool, ...], str] = {
+    (False, True, False, True): "utf-16-le", (True, False, True, False): "utf-16-be",
+    (False, True, True, True): "utf-32-le", (True, True, True, False): "utf-32-be",
+    (False, False, True, True): "utf-32-le", (True, True, False, False): "utf-32-be",
+}  # fmt: skip
 
 
 class Span(NamedTuple):
@@ -128,25 +138,23 @@ def content(path: Location, span: Span, encoding: str) -> Iterator[tuple[bytes, 
     position = span.start
     for block in blocks(path, span.start, span.end, encoding, span.sound_bytes, span.codec):
         if position == 0 and encoding == UTF_8:
-            _refuse_utf16(path, block)
+            _refuse_other_unicode(path, block)
         marked = position == 0 and block.startswith(BOM)
         yield (block[len(BOM) :], len(BOM)) if marked else (block, position)
         position += len(block)
 
 
-def _refuse_utf16(path: Location, block: bytes) -> None:
-    """Reject UTF-16 that is to be read as UTF-8: by its byte order mark, or by every second byte being 0.
+def _refuse_other_unicode(path: Location, block: bytes) -> None:
+    """Reject UTF-16 and UTF-32 that are to be read as UTF-8, by a byte order mark or the places of zeros.
 
     Raises:
         SourceError: the file begins like that.
     """
-    even, odd = (block[start:_LOOKED_AT:2] for start in (0, 1))
-    name = "utf-16" if block.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else ""
-    for encoding, zeros, others in (("utf-16-le", odd, even), ("utf-16-be", even, odd)):
-        if 2 * zeros.count(0) > len(zeros) > 1 and others.count(0) * 8 < len(others):
-            name = name or encoding
-    if name:
-        raise SourceError(f"{path}: looks like UTF-16, not UTF-8; set encoding = {name!r}")
+    name = next((name for mark, name in _MARKS.items() if block.startswith(mark)), "")
+    beginning = block[:_LOOKED_AT]
+    zeros = tuple(8 * beginning[start::4].count(0) > len(beginning) for start in range(4))
+    if name := name or _ZEROS.get(zeros, ""):
+        raise SourceError(f"{path}: looks like {name[:6].upper()}, not UTF-8; set encoding = {name!r}")
 
 
 def row_blocks(
