@@ -38,6 +38,11 @@ _MOST_ROWS = 4000
 # Read of the beginning of a file; the second where no record ends in the first.
 _BEGINNINGS = (4 << 20, 64 << 20)
 _BINARY = ("parquet", "arrow")
+_EXPECTED = {
+    "csv": "rows must have as many fields as the first: give --delimiter or --quoting as the file has them, ",
+    "json": 'a record is an object, {"text": "…"}; ',
+    "jsonl": 'a record is an object, {"text": "…"}, on a line; ',
+}
 # Numbers of any length, whose values are of no concern.
 _JSON = json.JSONDecoder(parse_int=float)
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
@@ -186,7 +191,8 @@ def _samples(kinds: Mapping[Location, Format], given: ReadOptions) -> list[_Samp
         damaged = "is damaged or has no rows" if size_of(path) else "is empty"
         seen = f"begins with {start[:40]!r}" if start else damaged
         raise SourceError(
-            f"no record of format {kind} at the beginning of {path}, which {seen}; repair or exclude it"
+            f"no record of format {kind} at the beginning of {path}, which {seen}; "
+            f"{_EXPECTED.get(kind, '')}repair or exclude it"
         )
     return samples
 
@@ -208,6 +214,7 @@ def _of_csv(path: Location, given: ReadOptions, num_rows: int) -> _Sample:
     from tokmill.tasks.formats.text.csv import sketch  # noqa: PLC0415 - pyarrow
 
     try:
+        _beginning(path, given.encoding, 1)  # refuses another encoding
         found = sketch(path, given, num_rows)
     except BrokenArchiveError:
         return _Sample(path, (), ())
@@ -270,6 +277,6 @@ def _beginning(path: Location, encoding: str, most: int = _BEGINNINGS[0]) -> tup
         return codecs.getincrementaldecoder("utf-8")("strict").decode(data), is_whole
     except UnicodeDecodeError as error:
         raise SourceError(
-            f"{path} is not UTF-8 (byte 0x{data[error.start]:02x} at {error.start}); give its "
-            "encoding, e.g. --encoding shift_jis, or exclude it"
+            f"{path} is not {encoding.upper()} (byte 0x{data[error.start]:02x} at {error.start}); give its "
+            "encoding, e.g. --encoding cp1252 or shift_jis, or exclude it"
         ) from error

@@ -66,6 +66,32 @@ class TestSniffing:
             assert sniff(tmp_path / name).options == expected
             assert ReadOptions(**expected)
 
+    @pytest.mark.parametrize(
+        ("rows", "column"),
+        [
+            (["v1,v2,,", 'ham,"Go until, crazy one",,', "spam,Win a prize of ours,,"], "v2"),
+            (
+                ["Time,How was it for us?", "2023/01/01,Not good at all", "2023/01/02,No"],
+                "How was it for us?",
+            ),
+            (["word,definition", *(f"w{n},A kind of {n}" for n in range(40)), "word,A unit"], "definition"),
+            (["3,One,a story of it", "4,Two,another story"], "column_3"),
+            (["ham,Go now and see", "spam,Win a prize of ours", "ham,See you there again"], "column_2"),
+            (['"3","A title","a story, of it"', '"3","A title","another, story"'], "column_3"),
+        ],
+    )
+    def test_whether_the_first_row_is_a_header(self, tmp_path, rows, column):
+        (tmp_path / "a.csv").write_text("\n".join([*rows, ""]))
+        options = sniff(tmp_path / "a.csv").options
+        assert options["text_column"] == column
+        assert ("columns" in options) == column.startswith("column_")
+
+    def test_another_encoding_of_a_table_is_named(self, tmp_path):
+        (tmp_path / "a.csv").write_bytes("text\nGröße\n".encode("cp1252"))
+        with pytest.raises(SourceError, match=r"a\.csv is not UTF-8 .*--encoding cp1252"):
+            sniff(tmp_path / "a.csv")
+        assert sniff(tmp_path / "a.csv", encoding="cp1252").documents == ("Größe",)
+
     def test_a_quoting_that_is_not_shown_can_be_given(self, tmp_path):
         (tmp_path / "a.tsv").write_text('no\tstory\n1\t"Once"\n2\tTwice or more\n')
         with pytest.raises(SourceError, match=r"a\.tsv: .*set quoting = 'none'"):

@@ -42,6 +42,9 @@ _CONTINUED = re.compile(r"(?<!\\)(?:\\\\)*\\\r?\n\Z")
 # Surrogates that decoding never gives stand for delimiters, line ends and quotes that are text, and for null.
 _DELIMITER, _NULL, _RETURN, _NEWLINE, _QUOTE = map(chr, range(0xD800, 0xD805))
 _MEANT = re.compile(r'(?:^|[\t|])"|\\[\\ntrbfv0N]')
+# A number, a date or an address.
+_NUMBER = re.compile(r"\s*[-+]?\d|\S+://", re.DOTALL)
+_OFTEN = 20  # a value that recurs is in one row of so many
 # Nothing, a number or a date, an address, a sentence, or many words or characters.
 _LIKE_DATA = re.compile(r"\s*$|[-+]?\d|.*://|.*[.!?]$|(?:\S+\s+){4}\S|.{51}", re.DOTALL)
 
@@ -202,7 +205,7 @@ def proper_row(dialect: Dialect, number: int) -> Callable[[str], object]:
 
 def is_ambiguous(line: str) -> bool:
     """Whether the quoting decides what the fields of a line are."""
-    return _MEANT.search(line) is not None
+    return ('"' in line or "\\" in line) and _MEANT.search(line) is not None
 
 
 def _sample(lines: Sequence[str], delimiter: str, quoting: Quoting) -> tuple[list[Row], bool]:
@@ -252,8 +255,7 @@ def _quoting(name: str, lines: Sequence[str], delimiter: str) -> Quoting | None:
     if '"' not in text:
         return "double" if not often_plain else "none" if "\\" in text else None
     possible: list[Quoting] = ["double", *_IF_ESCAPED * ("\\" in text and '\\"' in text)]
-    number = lines[0].count(delimiter)
-    if often_plain or all(line.count(delimiter) == number for line in lines):
+    if often_plain:
         possible += _IF_PLAIN
     samples = {one: _sample(lines, delimiter, one) for one in possible} if len(possible) > 1 else {}
     fitting = {one: rows for one, (rows, fits) in samples.items() if fits}
@@ -271,12 +273,10 @@ def _of_plain(fitting: Mapping[Quoting, Sequence[Row]]) -> Quoting | None:
 
 def _of_quoted(fitting: Mapping[Quoting, Sequence[Row]]) -> Quoting | None:
     """Return the same for a delimiter that hardly separates text without quotes."""
-    double, backslash, plain = (fitting.get(one) for one in ("double", "backslash", "none"))
+    double, backslash = fitting.get("double"), fitting.get("backslash")
     if double is None:
         return "double" if backslash is None else "backslash"
     is_open = backslash is not None and backslash != double
-    if plain is not None and len(plain) == len(double) and plain != double:
-        is_open |= _by_fields(plain) == "none"
     return None if is_open else "double"
 
 
@@ -321,14 +321,34 @@ def _refuse(name: str, character: str, possible: Sequence[Quoting]) -> NoReturn:
 
 
 def is_header(rows: Sequence[Row]) -> bool:
-    """Whether the first row looks like names: short, different words that do not recur in their columns.
+    """Whether the first row looks like names.
 
-    The first name may be empty, as pandas writes it for an index.
+    It does not if one of its fields recurs in its column often, as labels do, or is a number or an address
+    like those below it. It does if one stands above numbers, or a single word above texts of several. Else
+    names are short and different; the first may be empty, as pandas writes it for an index.
     """
-    first, *others = rows
-    recurs = any(field in column for field, *column in zip(first, *others, strict=False))
-    names = first if first[0] else first[1:]
-    return len({*first}) == len(first) and not recurs and not any(map(_LIKE_DATA.match, map(str, names)))
+    columns = [[field or "" for field in column] for column in zip(*rows, strict=False)]
+    filled = [(name, below) for name, *rest in columns if (below := [*filter(None, rest)]) or name]
+    if any(_is_value(name, below) for name, below in filled):
+        return False
+    if any(_stands_above(name, below) for name, below in filled):
+        return True
+    names = [name for name, _ in filled]
+    if names[:1] == [""]:
+        del names[0]
+    return len({*names}) == len(names) and not any(map(_LIKE_DATA.match, names))
+
+
+def _is_value(name: str, below: Sequence[str]) -> bool:
+    is_alike = _NUMBER.match(name) and 2 * sum(map(bool, map(_NUMBER.match, below))) > len(below)
+    return bool(name and below) and (bool(is_alike) or below.count(name) * _OFTEN >= len(below))
+
+
+def _stands_above(name: str, below: Sequence[str]) -> bool:
+    if not (name and below) or _NUMBER.match(name):
+        return False
+    is_word = len(name.split()) == 1 and len(below) > 1
+    return all(map(_NUMBER.match, below)) or (is_word and all(len(field.split()) > 1 for field in below))
 
 
 def drafted(name: str, start: Start, options: ReadOptions) -> tuple[Dialect, bool]:

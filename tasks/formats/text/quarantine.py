@@ -14,7 +14,7 @@ MAX_EXCERPT_CHARS = 200
 
 # reason -> (the broken rule, the fix)
 REASONS: dict[str, tuple[str, str]] = {
-    "invalid_utf8": ("a document must be valid UTF-8", "convert the file to UTF-8"),
+    "invalid_utf8": ("a document must be valid UTF-8", "convert the file to UTF-8, or set its encoding"),
     "invalid_encoding": ("a document must be valid in its source's encoding", "set another encoding"),
     "broken_json": ("every line or element must be one JSON value", "repair it"),
     "not_an_object": ("every line must be a JSON object", 'write {"text": "…"} on each line'),
