@@ -165,7 +165,7 @@ class TestSniffing:
         options = sniff(tmp_path / name).options
         assert options == {"format": "jsonl" if lines else "json", "text_column": "text"}
 
-    @pytest.mark.parametrize("line", ['\x1e{"text": "a"}', '{"text": "a"},', '{"text": "a"} {"text": "b"}'])
+    @pytest.mark.parametrize("line", ['\x1e{"text": "a"}', '{"text": "a"},'])
     def test_what_a_run_would_not_read_is_no_record(self, tmp_path, line):
         (tmp_path / "a.jsonl").write_text(f"{line}\n")
         with pytest.raises(SourceError, match="no record of format jsonl"):
