@@ -145,7 +145,7 @@ def test_parallel_files_of_unequal_length(run: InProcess, project: Path, tmp_pat
     with pytest.raises(AuditError, match="line 1 of bb is blank, that of aa is not"):
         run.run(project / "tiny.toml", f"audit.parallel={{aa='{tmp_path}/a.txt', bb='{tmp_path}/b.txt'}}")
     (tmp_path / "a.txt").write_bytes(b"caf\xe9\n")
-    with pytest.raises(AuditError, match=r"a\.txt is no UTF-8 at byte 3"):
+    with pytest.raises(AuditError, match=r"a\.txt is not UTF-8 at byte 3"):
         run.run(project / "tiny.toml", f"audit.parallel={{aa='{tmp_path}/a.txt'}}")
 
 

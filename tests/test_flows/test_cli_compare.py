@@ -78,7 +78,7 @@ def test_a_tokenizer_that_loses_text_is_marked_and_comes_last(tokmill: Tokmill, 
         (("small", "--parallel", "e=empty.txt", "--parallel", "d=empty.txt"), "e has 0 lines"),
         (
             ("small", "--parallel", "e=eng.txt", "--parallel", "d=latin.txt"),
-            "latin.txt is no UTF-8 at byte 2",
+            "latin.txt is not UTF-8 at byte 2",
         ),
         (("small", "--text", "latin.txt"), "invalid_utf8"),
         (("small", "nowhere", "--text", "text.jsonl"), "nowhere"),
