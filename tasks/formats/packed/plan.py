@@ -145,7 +145,7 @@ class PieceTable:
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
         """The pieces of all parts, in order."""
-        empty = {field.name: np.empty(0, field.type.to_pandas_dtype()) for field in PIECE_SCHEMA}
+        empty = {field.name: np.empty(0, str(field.type)) for field in PIECE_SCHEMA}
         return cls(
             **{
                 name: np.concatenate([none, *(getattr(part, name) for part in parts)])
