@@ -215,7 +215,12 @@ def open_bundle(file: Path, folder: Path) -> Bundle:
             about = _about(archive, file)
             records = [_record(archive, name) for name in archive.namelist() if name.startswith("records/")]
             run = Run.model_validate_json(_read(archive, _RUN)) if _RUN in archive.namelist() else None
-            inputs = {one.digest: _unpacked(archive, one, folder) for one in about.inputs if one.included}
+            parts = _parts_by_input(archive)
+            inputs = {
+                one.digest: _unpacked(archive, one, parts.get(one.digest, []), folder)
+                for one in about.inputs
+                if one.included
+            }
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
@@ -261,10 +266,19 @@ def _record(archive: zipfile.ZipFile, name: str) -> Record:
     return parse_record(Path(name), _read(archive, name))
 
 
-def _unpacked(archive: zipfile.ZipFile, one: BundledInput, folder: Path) -> Path:
+def _parts_by_input(archive: zipfile.ZipFile) -> Mapping[str, list[str]]:
+    """Return the names of the inputs' parts, by the inputs' digests."""
+    found: dict[str, list[str]] = {}
+    for name in archive.namelist():
+        top, _, rest = name.partition("/")
+        if top == "inputs":
+            found.setdefault(rest.partition("/")[0], []).append(name)
+    return found
+
+
+def _unpacked(archive: zipfile.ZipFile, one: BundledInput, members: Sequence[str], folder: Path) -> Path:
     """Unpack an input; what is there from an earlier attempt is unpacked again only if it is not whole."""
     name = f"inputs/{one.digest}"
-    members = [member for member in archive.namelist() if member == name or member.startswith(f"{name}/")]
     target = folder / one.digest / one.name.rpartition("/")[2]
     if members == [name]:
         if not target.exists() or digest_file(target) != one.digest:
