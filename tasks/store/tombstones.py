@@ -84,7 +84,10 @@ def read_tombstone(path: Path) -> Tombstone:
         left = Tombstone.model_validate_json(data)
     except FileNotFoundError:
         raise
-    except (OSError, ValidationError) as error:
+    except ValidationError as error:  # its own words would quote the file, which a link may have led to
+        said = error.errors()[0]["msg"]
+        raise StoreError(f"{path} cannot be read as a tombstone: {said}") from error
+    except OSError as error:
         raise StoreError(f"{path} cannot be read as a tombstone: {error}") from error
     if left.format_version != _FORMAT_VERSION:
         raise StoreError(

@@ -268,6 +268,7 @@ class TestRemoving:
         ("damage", "words"),
         [
             (lambda text: text[:-20], "cannot be read as a tombstone"),
+            (lambda text: "what a link led to", "cannot be read as a tombstone: Invalid JSON"),
             (lambda text: text.replace('"size_bytes": ', '"size_bytes": 9'), "content digest is not that of"),
             (lambda text: text.replace("joined", "text"), "do not have the digest in the second line"),
             (
@@ -291,6 +292,7 @@ class TestRemoving:
         (problem,) = store.verify()
         assert (problem.artifact, problem.path) == ("removed/joined", path.name)
         assert re.search(words, problem.message)
+        assert "what a link led to" not in problem.message
 
     def test_what_is_asked_for_again_is_made_again_and_that_is_said(self, store):
         request = ask_joined("abab", store.resolve("joined/ab"), store.resolve("text/a"))
