@@ -18,6 +18,7 @@ text they were.
 """
 
 import fnmatch
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -37,6 +38,7 @@ from tokmill.tasks.store.digest import digest_file
 from tokmill.tasks.store.store import Store
 from tokmill.tasks.store.tables import content_id
 from tokmill.tasks.takedown.impact_queries import BY_CONTENT, BY_PLACE, DOWN, LOST, OF_SHARDS, PARTS
+from tokmill.tasks.tracing.naming import is_row
 
 Holds: TypeAlias = Literal["contains", "made from", "unknown"]
 
@@ -107,7 +109,7 @@ def _impact_of(store: Store, ask: Ask, name: str) -> Impact:
     wanted, row = name, None
     found = _found(store, ask, wanted)
     head, _, last = name.rpartition(":")
-    if not found and head and last.isascii() and last.isdigit():
+    if not found and head and is_row(last):
         wanted, row = head, int(last)
         found = _found(store, ask, wanted)
     if not found:
@@ -224,7 +226,7 @@ def _found(store: Store, ask: Ask, wanted: str) -> list[tuple[ArtifactRef, list[
     if not is_digest:
         if by_place := _named(ask, wanted):
             return [(ref, list(_files_of(store, ref, chosen, None))) for ref, chosen in by_place.items()]
-        if not Path(wanted).is_file():
+        if not os.path.isfile(wanted):  # noqa: PTH113 - a path would raise for a name that is too long
             return []
         wanted = digest_file(Path(wanted))  # it was moved or copied since
     corpora = map(_ref, ask(BY_CONTENT, {"digest": wanted}))

@@ -25,6 +25,7 @@ from tokmill.tasks.tracing.origins import Origins
 
 _READERS = 4
 _SHOWN = 5
+_MOST_ROW_DIGITS = 18
 
 
 @dataclass(frozen=True, order=True)
@@ -132,13 +133,18 @@ class _Places:
     def find(self, rest: str, name: str) -> FoundDocument | None:
         """The document named by `FILE:ROW`, or by `FILE` alone."""
         file, _, row = rest.rpartition(":")
-        places = [(file, int(row))] if row.isascii() and row.isdigit() else []
+        places = [(file, int(row))] if is_row(row) else []
         for wanted_file, wanted_row in [*places, (rest, 0)]:
             for shard, segment in self._segments.get(wanted_file, []):
                 if _has(segment, wanted_row, whole=wanted_file == rest):
                     ordinal = segment.first_ordinal + wanted_row - segment.first_row
                     return _document(self._corpus, shard, ordinal, name)
         return None
+
+
+def is_row(text: str) -> bool:
+    """Whether what follows the last colon of a name can be a row; Python reads at most 4,300 digits."""
+    return text.isascii() and text.isdigit() and len(text) <= _MOST_ROW_DIGITS
 
 
 def _has(segment: FileSegment, row: int, *, whole: bool) -> bool:

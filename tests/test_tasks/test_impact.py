@@ -77,8 +77,9 @@ def test_a_content_that_shares_a_number_by_chance_is_not_taken_for_the_texts(lin
 
 
 def test_what_no_corpus_lists_is_an_error(line):
-    with pytest.raises(TracingError, match=r"no corpus of .* lists such a file"):
-        impact_of(line.store, "nothing.jsonl")
+    for name in ("nothing.jsonl", f"pages.jsonl:{'9' * 5000}", "long" * 20_000):
+        with pytest.raises(TracingError, match=r"no corpus of .* lists such a file"):
+            impact_of(line.store, name)
     with pytest.raises(TracingError, match="no row 99"):
         impact_of(line.store, f"{line.texts / 'web' / 'pages.jsonl'}:99")
 

@@ -155,6 +155,7 @@ class TestDocument:
             ("notes:notes.txt", "notes.txt has the rows 0 to 3"),
             ("notes:notes.txt:-1", "is not a document"),
             ("web:pages.jsonl:²", "is not a document"),
+            (f"web:pages.jsonl:{'9' * 5000}", "is not a document"),
             ("web:pages.jsonl:8", "was quarantined when the text was ingested: null_text"),
         ],
     )
