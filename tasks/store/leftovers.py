@@ -113,7 +113,8 @@ def _telling(layout: Layout) -> Iterator[Leftover]:
 
 
 def _temporary(layout: Layout) -> Iterator[Leftover]:
-    for entry in STORAGE.entries(layout.temporary):
+    entries = () if layout.temporary.is_symlink() else STORAGE.entries(layout.temporary)
+    for entry in entries:
         path = layout.temporary / entry.name
         if path.suffix != LOCK_SUFFIX and is_stale(path):
             yield Leftover("temporary folder", path, tree_bytes(path), "its process is dead")

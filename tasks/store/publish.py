@@ -204,6 +204,8 @@ def sweep(layout: Layout) -> list[Path]:
     Returns:
         The removed directories, sorted.
     """
+    if layout.temporary.is_symlink():  # what it holds is not the store's
+        return []
     names = {entry.name.removesuffix(LOCK_SUFFIX) for entry in STORAGE.entries(layout.temporary)}
     return [layout.temporary / name for name in sorted(names) if sweep_one(layout.temporary / name)]
 
