@@ -21,6 +21,7 @@ from tokmill.tasks.store.layout import PREFIX_CHARS, Layout
 from tokmill.tasks.store.leases import live_leases
 from tokmill.tasks.store.publish import LOCK_SUFFIX, is_stale, sweep_one
 from tokmill.tasks.store.record import read_record
+from tokmill.tasks.store.regular import is_link
 from tokmill.tasks.store.storage import STORAGE
 
 _RESULT = re.compile(r"[a-z_]+-(?P<fingerprint>[0-9a-f]{64})")
@@ -113,7 +114,7 @@ def _telling(layout: Layout) -> Iterator[Leftover]:
 
 
 def _temporary(layout: Layout) -> Iterator[Leftover]:
-    entries = () if layout.temporary.is_symlink() else STORAGE.entries(layout.temporary)
+    entries = () if is_link(layout.temporary) else STORAGE.entries(layout.temporary)
     for entry in entries:
         path = layout.temporary / entry.name
         if path.suffix != LOCK_SUFFIX and is_stale(path):

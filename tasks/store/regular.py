@@ -65,3 +65,8 @@ def _check(state: os.stat_result, path: Path) -> None:
 def _kind(mode: int) -> str:
     kinds = ((stat.S_ISLNK, "link"), (stat.S_ISDIR, "folder"), (stat.S_ISFIFO, "FIFO"))
     return next((name for is_kind, name in kinds if is_kind(mode)), "device or socket")
+
+
+def is_link(path: Path) -> bool:
+    """Whether a path is a link, wherever it leads."""
+    return path.is_symlink()

@@ -22,6 +22,7 @@ ALLOWED = {
     "locks": "the local implementation: locks",
     "connection": "the catalog's DuckDB file, which is local whatever the store is",
     "digest": "digests source files, and what a stage wrote before it is published",
+    "integrity": "compares files that readers open by their local paths with the record beside them",
     "files": "looks at source files, and keeps its cache in a local SQLite file",
     "liveness": "asks the system for processes, in /proc",
     "environment": "asks the system for its cores and the distributions that are installed",
