@@ -382,7 +382,7 @@ def test_what_always_becomes_its_token_has_no_other_segmentation() -> None:
     assert "fo" not in ours.special_tokens
     with pytest.raises(TokenizerError, match="cannot be drawn"):
         char_bpe_samples(ours.definition, ["fox"], dropout=0.5)
-    with pytest.raises(VocabularyError, match="'<fox>' is added, but is no token"):
+    with pytest.raises(VocabularyError, match="'<fox>' is added, but is not a token"):
         replace_parts(ours.definition, added_tokens=("<fox>",))
 
 
