@@ -99,8 +99,8 @@ def check_files(directory: Path, files: Iterable[Path]) -> None:
     entries = _entries(directory, record.stat().st_mtime_ns)
     for file in files:
         entry = entries.get(file.relative_to(directory).as_posix())
-        state = (file, *_state(file)) if entry is not None else None
-        if entry is None or state in _sound or state is None:
+        state = (file, *_state(file))
+        if entry is None or state in _sound:
             continue
         damage = _file_damage(file, entry, full=True)
         if damage:

@@ -21,6 +21,18 @@ UP_SECONDS = 180
 RUN_SECONDS = 180
 ANSWER_SECONDS = 90  # more than the 60 for which the server's database may be locked
 POLL = threading.Event()  # never set: what is waited for is asked for again and again, at a decent pace
+LONG = """
+name = "long"
+[sources.one]
+files = ["long/*.txt"]
+[ingest]
+shard_bytes = 65536
+[train]
+vocab_size = 1000
+[execution]
+workers = 1  # it only has to go on
+"""
+"""A profile of a run that is to be interrupted."""
 
 
 class RefusedError(Exception):

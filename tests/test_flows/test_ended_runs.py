@@ -16,23 +16,12 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tests.test_flows.corpora import words
 from tests.test_flows.processes import processes_with
-from tests.test_flows.served import POLL, Service
+from tests.test_flows.served import LONG, POLL, Service
 from tokmill.flows.run.ending import cancel_tasks
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 WAIT_SECONDS = 120
-PROFILE = """
-name = "long"
-[sources.one]
-files = ["long/*.txt"]
-[ingest]
-shard_bytes = 65536
-[train]
-vocab_size = 1000
-[execution]
-workers = 1  # it only has to go on
-"""
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +32,7 @@ def long_run(service: Service) -> str:
     generator = random.Random(1)
     for number in range(240):
         (folder / f"{number}.txt").write_text(words(generator, 10_000), encoding="utf-8")
-    (service.tokmill.folder / "long.toml").write_text(PROFILE, encoding="utf-8")
+    (service.tokmill.folder / "long.toml").write_text(LONG, encoding="utf-8")
     return "long.toml"
 
 

@@ -17,7 +17,7 @@ import pytest
 from tests.test_flows.commands import Tokmill
 from tests.test_flows.corpora import words
 from tests.test_flows.processes import processes_with
-from tests.test_flows.served import POLL
+from tests.test_flows.served import LONG, POLL
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -88,19 +88,6 @@ def test_work_without_a_server_or_a_pool_says_what_to_do(tokmill: Tokmill) -> No
     assert (unregistered.code, alone.code) == (1, 1)
     assert "register this folder with `tokmill deploy`" in unregistered.err
     assert "no Prefect server is configured" in alone.err
-
-
-LONG = """
-name = "long"
-[sources.one]
-files = ["long/*.txt"]
-[ingest]
-shard_bytes = 65536
-[train]
-vocab_size = 1000
-[execution]
-workers = 1  # it only has to go on
-"""
 
 
 def test_a_worker_that_is_stopped_or_killed_leaves_no_run_as_running(tokmill: Tokmill) -> None:
