@@ -7,9 +7,10 @@ in other processes need only their arguments: a request, which can be pickled, a
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stdout
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, TypeAlias
@@ -66,7 +67,8 @@ def _elsewhere(made: Callable[[Machine], TaskRunner[Any]]) -> Open:
     def opened(machine: Machine, run_id: str) -> Iterator[PrefectTasks]:
         runner, layout = made(machine), machine.open_store().layout
         folder = telling_folder(layout, run_id, far=machine.address is not None)
-        with listening(layout, folder) as heard, ExitStack() as until_done:
+        # what a cluster prints of itself (Ray: a lost node) is no part of a run's result
+        with redirect_stdout(sys.stderr), listening(layout, folder) as heard, ExitStack() as until_done:
             with _own_signals():
                 until_done.enter_context(runner)
             try:
