@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.run.progress import Silent
+from tokmill.flows.run.progress import Reporter
 
 if TYPE_CHECKING:
     from tokmill.tasks.core.stage import ArtifactRef
@@ -86,7 +86,7 @@ def visible(text: str) -> str:
     )
 
 
-class Notes(Silent):
+class Notes(Reporter):
     """Prints a run's notes, but no progress."""
 
     def note(self, text: str) -> None:

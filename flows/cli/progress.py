@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -24,7 +24,6 @@ from rich.text import Text
 from tokmill.flows.cli.output import OneLine, visible
 from tokmill.flows.figures import counted, key_figures, outcome_words, span
 from tokmill.flows.pace import Pace
-from tokmill.flows.run.dag import Step
 from tokmill.flows.run.progress import Reporter, group_of
 from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
@@ -33,24 +32,6 @@ _SIGN_OF_LIFE_SECONDS = 10.0
 _NAMES_SHOWN = 3
 _NAME, _COUNT, _BAR, _CLOCK = len("merge_counts[*]"), 7, 18, 8
 """Columns of a group's name (more if it is longer), of its counts, its outcome or its bar, and its time."""
-
-
-class Display(Reporter, Protocol):
-    """A reporter that takes up part of the screen between `__enter__` and `__exit__`."""
-
-    def __enter__(self) -> Self:
-        """Start the display."""
-        ...
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop the display."""
-        ...
-
-    def kept(self, store: str) -> str:
-        """Describe the work that stays in the store if the run ends now."""
-        ...
 
 
 @dataclass
@@ -120,8 +101,8 @@ class TaskGroup:
         return key_figures(self.kind, self.metrics)
 
 
-class Groups(ABC):
-    """Keeps the groups in the order of their first report; the base of both displays."""
+class Display(Reporter, ABC):
+    """Takes up a part of the screen; keeps the groups in the order of their first report."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
@@ -136,8 +117,15 @@ class Groups(ABC):
             self.groups[group].num_tasks += num_tasks
             self.groups[group].ended = None
 
-    def on_submit(self, step: Step) -> None:  # noqa: B027 - there is nothing to show
-        """A task is about to be submitted; its group is known already."""
+    @abstractmethod
+    def __enter__(self) -> Self:
+        """Start the display."""
+
+    @abstractmethod
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop the display."""
 
     def on_start(self, task_name: str) -> None:
         """A task begins to work."""
@@ -216,7 +204,7 @@ class Groups(ABC):
         return self.groups.setdefault(name, TaskGroup(name))
 
 
-class PlainProgress(Groups):
+class PlainProgress(Display):
     """Prints one line per finished group, and fewer and fewer lines for long ones."""
 
     def __enter__(self) -> Self:
@@ -242,7 +230,7 @@ class PlainProgress(Groups):
         self.write(Text(line.rstrip()))
 
 
-class LiveProgress(Groups):
+class LiveProgress(Display):
     """Shows every group as a line with a mark, a bar and a clock.
 
     The lines are cleared after a successful run, whose summary follows; after a failure they stay.

@@ -20,8 +20,7 @@ from tokmill.flows.cli.app import FAILED, USAGE, app
 from tokmill.flows.cli.interruption import InterruptedCommandError
 from tokmill.flows.cli.output import visible
 from tokmill.flows.errors import FlowError, ProfileError, UsageError
-from tokmill.flows.run.caller import from_a_command
-from tokmill.flows.run.exception_frames import clear_frames
+from tokmill.flows.run.process import clear_frames, from_a_command
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tokenizer.core.errors import TokenizerError
 

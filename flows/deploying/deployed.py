@@ -6,7 +6,6 @@ per folder, whose form has a choice of profiles, and empty fields for values to 
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from inspect import signature
 from typing import Any
 
 from prefect import Flow
@@ -17,9 +16,7 @@ from tokmill.flows.errors import ProfileError, ServeError
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.schedule import Schedule
 from tokmill.flows.profile.served import ServedProfile, served_profiles
-from tokmill.flows.run.flow import build_corpus
-from tokmill.flows.run.partial_flows import audit_tokenizer, repack, train_tokenizer
-from tokmill.flows.run.sweep_flow import sweep_tokenizers
+from tokmill.flows.run.flow import audit_tokenizer, build_corpus, repack, sweep, train_tokenizer
 from tokmill.flows.run.sweeping import Grid
 from tokmill.flows.run.upkeep_flows import collect_garbage, verify_store
 from tokmill.flows.server.served_folder import ServedFolder
@@ -35,26 +32,33 @@ class Deployed:
 
     Attributes:
         flow: the flow.
-        description: what it is for.
+        attribute: its name in its module.
         sections: the profile's tables in its form.
         fields: further fields of its form, after the profile.
+        without: fields of the machine that it has not.
         per_profile: whether every profile has a deployment of its own.
         of_store: whether it is about the whole store, so that its form has no profile.
         schedule: when it starts runs by itself, unless its profile says that.
     """
 
     flow: Flow[..., Any]
-    description: str
+    attribute: str
     sections: Sequence[str]
     fields: Mapping[str, Schema] = field(default_factory=dict)
+    without: Sequence[str] = ("until",)
     per_profile: bool = False
     of_store: bool = False
     schedule: Schedule | None = None
 
     @property
+    def description(self) -> str:
+        """What it is for."""
+        return self.flow.description or ""
+
+    @property
     def entrypoint(self) -> str:
         """The import path of the flow."""
-        return f"{self.flow.fn.__module__}.{self.flow.fn.__name__}"
+        return f"{self.flow.fn.__module__}.{self.attribute}"
 
     def form(self, profile: Profile | None, choices: Sequence[str]) -> Schema:
         """Return its form, with the flow's own fields after the profile.
@@ -63,8 +67,8 @@ class Deployed:
             profile: whose values are shown; None for empty fields.
             choices: the profiles to choose from.
         """
-        taken = signature(self.flow.fn).parameters
-        schema = form_of(profile, self.sections, choices, [name for name in MACHINE if name in taken])
+        taken = [] if self.of_store else [name for name in MACHINE if name not in self.without]
+        schema = form_of(profile, self.sections, choices, ["store"] if self.of_store else taken)
         chosen, *others = schema["properties"].items()
         if self.of_store:
             return schema | {"properties": in_order(dict([*self.fields.items(), *others])), "required": []}
@@ -83,37 +87,31 @@ def _table(title: str, model: type[Any]) -> Schema:
 
 BUILD = Deployed(
     build_corpus,
-    "Raw text to packed token shards: every stage cached by its fingerprint.",
+    "build_corpus",
     ("train", "balance", "tokenizer", "mix", "pack", "holdout", "audit", "experiment"),
+    without=(),
     per_profile=True,
 )
 SWEEP = Deployed(
-    sweep_tokenizers,
-    "Tokenizers of several families, temperatures and sizes, measured side by side, and which to take.",
+    sweep,
+    "sweep",
     ("train", "balance", "holdout", "experiment"),
     {"grid": _table("What is tried, all with all", Grid), "model": _table("The model", SweepParams)},
+    without=("until", "refresh"),
 )
 TRAIN = Deployed(
     train_tokenizer,
-    "The tokenizer of a profile, with its audit and card; nothing is mixed or packed.",
+    "train_tokenizer",
     ("train", "balance", "holdout", "audit", "experiment"),
-    {
-        "card": {
-            "title": "Card",
-            "type": "boolean",
-            "default": True,
-            "description": "Write the tokenizer's card, for which all text is encoded.",
-        }
-    },
 )
 AUDIT = Deployed(
     audit_tokenizer,
-    "An existing tokenizer, judged on the text of a profile.",
+    "audit_tokenizer",
     ("tokenizer", "holdout", "audit", "experiment"),
 )
 REPACK = Deployed(
     repack,
-    "A mixture that is in the store, packed anew with other parameters.",
+    "repack",
     ("pack", "experiment"),
     {
         "mixture": {
@@ -122,10 +120,11 @@ REPACK = Deployed(
             "description": "The mixture, e.g. mixture/books@v3; empty for the profile's latest.",
         }
     },
+    without=("until", "rehash"),
 )
 VERIFY = Deployed(
     verify_store,
-    "Every artifact's files compared with the digests in its record.",
+    "verify_store",
     (),
     {
         "deep": {
@@ -140,7 +139,7 @@ VERIFY = Deployed(
 )
 GARBAGE = Deployed(
     collect_garbage,
-    "What no name, run or dependent keeps is removed from the store.",
+    "collect_garbage",
     (),
     {
         "older_than_days": {

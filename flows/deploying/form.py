@@ -23,7 +23,7 @@ from typing import Any, TypeAlias, get_args
 from tokmill.flows.profile import Profile
 from tokmill.flows.profile.model import SIZE
 from tokmill.flows.profile.stages import Kind, StageName
-from tokmill.flows.run.filled import KEPT, SHOWN
+from tokmill.flows.run.flow_run import KEPT, SHOWN
 
 Schema: TypeAlias = dict[str, Any]
 

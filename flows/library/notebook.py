@@ -10,8 +10,8 @@ from typing import Any, Self
 from rich.text import Text
 
 from tokmill.flows.cli.output import messages
-from tokmill.flows.cli.progress import Groups, TaskGroup
-from tokmill.flows.run.progress import Reporter, Silent
+from tokmill.flows.cli.progress import Display, TaskGroup
+from tokmill.flows.run.progress import Reporter
 from tokmill.tokenizer.core import markup
 
 _REDRAWN_SECONDS = 0.25
@@ -24,7 +24,7 @@ def in_notebook() -> bool:
     return shell is not None and hasattr(shell, "kernel")
 
 
-class NotebookProgress(Groups):
+class NotebookProgress(Display):
     """Draws every group of tasks as a row of a table, a few times a second."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ def shown(progress: bool | None) -> Iterator[Reporter]:
         progress: False to show nothing; True for lines on standard error outside of notebooks, too.
     """
     if progress is False:
-        yield Silent()
+        yield Reporter()
     elif in_notebook():
         with NotebookProgress() as drawing:
             yield drawing
@@ -110,4 +110,4 @@ def shown(progress: bool | None) -> Iterator[Reporter]:
         with display(messages()) as lines:
             yield lines
     else:
-        yield Silent()
+        yield Reporter()

@@ -206,6 +206,5 @@ class RunOptions(Settings, total=False):
     experiment: Mapping[str, Any] | None
     schedule: Mapping[str, Any] | None
     execution: Mapping[str, Any] | None
-    notify: Mapping[str, Any] | None
     openlineage: Mapping[str, Any] | None
     mlflow: Mapping[str, Any] | None

@@ -2,8 +2,8 @@
 
 Each stage has a section, whose model is the stage's parameters; a missing section has the stage's defaults.
 `[experiment]` says what a run belongs to, `[execution]` has the machine settings, `[schedule]` the times of
-a deployment's runs; `[notify]` says who is told of a run's end, `[openlineage]` and `[mlflow]` which systems
-follow it. None of them changes a fingerprint. `[train]` and `[tokenizer]` exclude each other: a run either
+a deployment's runs; `[openlineage]` and `[mlflow]` say which systems follow a run. None of them changes a
+fingerprint. `[train]` and `[tokenizer]` exclude each other: a run either
 trains a tokenizer or uses an existing one.
 """
 
@@ -14,7 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator,
 
 from tokmill.flows.profile.changes import Change
 from tokmill.flows.profile.experiment import Experiment
-from tokmill.flows.profile.notify import Notify
 from tokmill.flows.profile.schedule import Schedule
 from tokmill.flows.profile.stages import StageName
 from tokmill.flows.profile.tracking import MLflow, OpenLineage
@@ -43,7 +42,7 @@ DURATION = r"^[0-9]+(?:\.[0-9]+)?[smhd]$"
 Duration = Annotated[str, Field(pattern=DURATION)]
 
 
-NOT_RECORDED = ("notify", "openlineage", "mlflow")
+NOT_RECORDED = ("openlineage", "mlflow")
 """Sections that say whom a run tells of itself."""
 
 
@@ -196,7 +195,6 @@ class Profile(BaseModel):
     experiment: Experiment = Experiment()
     schedule: Schedule | None = None
     execution: Execution = Execution()
-    notify: Notify = Notify()
     openlineage: OpenLineage = OpenLineage()
     mlflow: MLflow = MLflow()
 

@@ -1,18 +1,38 @@
 """The sections `[openlineage]` and `[mlflow]`: other systems that are told what a run does.
 
-Both are off unless a profile asks for them. Secrets are named by where they are kept, never written down
-(as in `notify`), and neither section is part of a fingerprint or of a run's record.
+Both are off unless a profile asks for them. A secret is named by where it is kept, and never written down: an
+environment variable of the process that executes the run, or a secret block of the Prefect server. Neither
+section is part of a fingerprint or of a run's record.
 """
 
+import re
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from tokmill.flows.profile.notify import check_reference
-
 _WAYS = ("file:", "http://", "https://")
 ENVIRONMENT = "environment"
 """The client of OpenLineage is configured by its own variables and its `openlineage.yml`."""
+_REFERENCE = re.compile(r"env:[A-Za-z_][A-Za-z0-9_]*|block:[a-z0-9][a-z0-9-]*")
+
+
+def check_reference(reference: str | None, what: str, example: str) -> str | None:
+    """Return a reference to a secret, if it is one.
+
+    Args:
+        reference: as it is written in a profile; None if there is none.
+        what: it refers to, e.g. `the URL`.
+        example: name of a variable, for the message.
+
+    Raises:
+        ValueError: it is not a reference. The message does not repeat it, since it may be the secret itself.
+    """
+    if reference is not None and not _REFERENCE.fullmatch(reference):
+        raise ValueError(
+            f"it must say where {what} is kept, and not be {what}: env:VARIABLE for an environment variable, "
+            f"or block:NAME for a secret block of the Prefect server; use e.g. env:{example}"
+        )
+    return reference
 
 
 class OpenLineage(BaseModel):

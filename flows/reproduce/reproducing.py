@@ -21,7 +21,8 @@ from tokmill.flows.reproduce.known import Subject, as_json
 from tokmill.flows.reproduce.remaking import Remaking
 from tokmill.flows.run.direct import DirectTasks, pool_of
 from tokmill.flows.run.execution import Executor
-from tokmill.flows.run.progress import Reporter, Silent, noting_warnings
+from tokmill.flows.run.progress import Reporter, noting_warnings
+from tokmill.flows.run.tasks import TaskSettings
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.remote.location import Location
 from tokmill.tasks.store import FileDigests, Provenance, Store
@@ -88,7 +89,7 @@ class Request:
     explain: Callable[[Wanted, Location], str] = lambda one, file: f"{file} is another one"
     workers: int = 1
     memory_bytes: int | None = None
-    reporter: Reporter = field(default_factory=Silent)
+    reporter: Reporter = field(default_factory=Reporter)
 
     def with_files(self, given: Mapping[str, Path]) -> "Request":
         """Return the request with files of inputs, by their digest."""
@@ -121,10 +122,8 @@ def reproduce(subject: Subject, into: Path | None, request: Request) -> Reproduc
         failure = ""
         with store.at_work("reproduce"), pool_of(request.workers) as pool, noting_warnings(request.reporter):
             share = None if request.memory_bytes is None else request.memory_bytes // request.workers
-            provenance = Provenance.collect()
-            executor = Executor(
-                store, DirectTasks(pool), request.reporter, memory_bytes=share, provenance=provenance
-            )
+            settings = TaskSettings(memory_bytes=share, provenance=Provenance.collect())
+            executor = Executor(store, DirectTasks(pool), request.reporter, settings)
             try:
                 executor.run(jobs)
             except (RunError, TaskError) as error:

@@ -7,16 +7,13 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from tokmill.flows.profile import Profile, load_profile
-from tokmill.flows.run.announcing import announcing
-from tokmill.flows.run.called import named
-from tokmill.flows.run.composition import compose
 from tokmill.flows.run.direct import Compose, Shown, reused, run_directly
 from tokmill.flows.run.machine import Machine, store_url, writable_store
-from tokmill.flows.run.planning import PlanRow, plan_dag, plan_profile
-from tokmill.flows.run.progress import Reporter, Silent, noting_warnings
+from tokmill.flows.run.planning import PlanRow, plan_target
+from tokmill.flows.run.progress import Reporter, noting_warnings
 from tokmill.flows.run.results import RunResult
-from tokmill.flows.run.sources import resolve_sources
-from tokmill.flows.run.sweeping import compose_sweep, curves_of, grid_of, tried
+from tokmill.flows.run.sweeping import curves_of, grid_of
+from tokmill.flows.run.target import WHOLE, Target
 from tokmill.flows.server.settings import may_have_a_server, prepare_terminal_run
 from tokmill.tasks.store import Store, Verify
 from tokmill.tasks.sweep.params import SweepParams
@@ -73,18 +70,7 @@ def run(
         ServeError: no Prefect server answers, and none could be embedded.
         RunError: a task failed; artifacts that were published before stay published.
     """
-    loaded = _loaded(profile, overrides)
-    location, told = store_url(_text(store), loaded.execution), reporter or Silent()
-    with announcing(loaded, location, told.note):
-        machine = _opened(loaded, location, told, settings)
-        composed = partial(compose, loaded, until=until)
-        found = _without_prefect(loaded, machine, told, composed, prefect, not until)
-        if found is not None:
-            return found
-        with _server(machine.open_store(), told):
-            from tokmill.flows.run.flow import run_profile  # noqa: PLC0415 - see `_server`
-
-            return run_profile(loaded, location, until=until, reporter=told, **settings)
+    return _run(_loaded(profile, overrides), Target(until), store, prefect, reporter, settings)
 
 
 def sweep(  # noqa: PLR0913 - the grid and the model are given by their parts
@@ -118,55 +104,49 @@ def sweep(  # noqa: PLR0913 - the grid and the model are given by their parts
         ProfileError: the profile is invalid, or the grid contradicts it.
         UsageError, SourceError, ServeError, RunError: as `run`.
     """
-    loaded = _loaded(profile, overrides)
-    grid, model = grid_of(vocab_sizes, temperatures, families), model or SweepParams()
+    loaded, grid = _loaded(profile, overrides), grid_of(vocab_sizes, temperatures, families)
     curves_of(loaded, grid)
-    location, told = store_url(_text(store), loaded.execution), reporter or Silent()
-    with announcing(loaded, location, told.note):
-        machine = _opened(loaded, location, told, settings)
-        composed = partial(compose_sweep, loaded, grid, model)
-        name = named(loaded, ["sweep", *tried(grid)])
-        found = _without_prefect(loaded, machine, told, composed, prefect, False, name)
-        if found is not None:
-            return found
-        with _server(machine.open_store(), told):
-            from tokmill.flows.run.sweep_flow import run_sweep  # noqa: PLC0415 - see `_server`
-
-            return run_sweep(loaded, grid, model, location, reporter=told, **settings)
+    target = Target(grid=grid, model=model or SweepParams(), word="sweep")
+    return _run(loaded, target, store, prefect, reporter, settings)
 
 
-def _opened(profile: Profile, location: str, reporter: Reporter, settings: Settings) -> Machine:
-    """Return the machine settings, with a store that can be written to; the reporter is told the notes."""
-    writable_store(location)
-    _report_notes(profile, reporter)
-    return Machine.of(profile.execution, store=location, **settings)
-
-
-def _without_prefect(
+def _run(
     profile: Profile,
-    machine: Machine,
-    reporter: Reporter,
-    composed: Compose,
+    target: Target,
+    store: str | Path | None,
     prefect: bool,
-    shows: bool,
-    name: str | None = None,
-) -> RunResult | None:
-    """Run in this process, if that is wanted or all is in the store already; else return None.
-
-    Where people may look at a server, a run that finds everything is shown there, too: by its client alone if
-    `shows`, else by Prefect.
-    """
+    reporter: Reporter | None,
+    settings: Settings,
+) -> RunResult:
+    location, told = store_url(_text(store), profile.execution), reporter or Reporter()
+    opened = writable_store(location)
+    _report_notes(profile, told)
+    machine = Machine.of(profile.execution, store=location, **settings)
+    composed, name = partial(target.compose, profile, opened), target.named(profile)
     if not prefect:
-        return run_directly(profile, machine, reporter, composed, name)
-    if machine.refresh:
-        return None
+        return run_directly(profile, machine, told, composed, name)
+    result = None if machine.refresh else _reused(profile, target, machine, told, composed, name)
+    if result is not None:
+        return result
+    with _server(opened, told):
+        from tokmill.flows.run.flow import run_here  # noqa: PLC0415 - see `_server`
+
+        return run_here(profile, target, location, told, settings)
+
+
+def _reused(
+    profile: Profile, target: Target, machine: Machine, reporter: Reporter, composed: Compose, name: str
+) -> RunResult | None:
+    """Return the result of a run for which the store has everything; else None.
+
+    Where people may look at a server, such a run is shown there, too: by its client alone if it makes all of
+    a profile, else by Prefect.
+    """
     if not may_have_a_server():
         return reused(profile, machine, reporter, composed, name=name)
-    return (
-        reused(profile, machine, reporter, composed, lambda: _shown(profile, machine, reporter))
-        if shows
-        else None
-    )
+    if target != WHOLE:
+        return None
+    return reused(profile, machine, reporter, composed, lambda: _shown(profile, machine, reporter), name)
 
 
 @contextmanager
@@ -221,12 +201,7 @@ def plan(
         ProfileError: the profile or an override is invalid.
         SourceError: a source matches no file, or one file twice.
     """
-    loaded = _loaded(profile, overrides)
-    reporter = reporter or Silent()
-    _report_notes(loaded, reporter)
-    machine = Machine.of(loaded.execution, store=_text(store), rehash=rehash)
-    with noting_warnings(reporter):
-        return plan_profile(loaded, machine.open_store(), rehash=machine.rehash, until=until)
+    return _plan(_loaded(profile, overrides), Target(until), store, reporter, rehash)
 
 
 def plan_sweep(
@@ -245,14 +220,24 @@ def plan_sweep(
     Raises:
         ProfileError, SourceError: as `sweep`.
     """
-    loaded = _loaded(profile, overrides)
-    reporter = reporter or Silent()
-    _report_notes(loaded, reporter)
-    opened = Machine.of(loaded.execution, store=_text(store)).open_store()
     grid = grid_of(vocab_sizes, temperatures, families)
+    return _plan(
+        _loaded(profile, overrides), Target(grid=grid, model=model or SweepParams()), store, reporter
+    )
+
+
+def _plan(
+    profile: Profile,
+    target: Target,
+    store: str | Path | None,
+    reporter: Reporter | None,
+    rehash: bool = False,
+) -> list[PlanRow]:
+    reporter = reporter or Reporter()
+    _report_notes(profile, reporter)
+    machine = Machine.of(profile.execution, store=_text(store), rehash=rehash)
     with noting_warnings(reporter):
-        sources = resolve_sources(loaded, opened)
-        return plan_dag(compose_sweep(loaded, grid, model or SweepParams(), sources, opened.path), opened)
+        return plan_target(profile, target, machine.open_store(), rehash=machine.rehash)
 
 
 def _loaded(profile: str | Path | Profile, overrides: Iterable[str] | Mapping[str, Any]) -> Profile:

@@ -1,22 +1,91 @@
 """What the DAGs of a profile and of a sweep are composed of: jobs over the corpus, or over its shards."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from tokmill.flows.profile import Profile
-from tokmill.flows.run.dag import Done, Job, JobInput, MappedJob, Part
-from tokmill.flows.run.merging import Level, MergingJob
+from tokmill.flows.run.dag import Done, Job, JobInput, MappedJob, Node, Part, Pending, Step, StepInput
 from tokmill.flows.run.sources import Sources
 from tokmill.tasks.core.stage import ArtifactRef, External, Params, Stage
 from tokmill.tasks.count.merge_stage import MERGE_COUNTS, MergeParams
 from tokmill.tasks.count.stage import COUNT, COUNT_SHARD, CountParams
-from tokmill.tasks.count.tree import MOST_LEVELS
+from tokmill.tasks.count.tree import MOST_LEVELS, joined, level_of
 from tokmill.tasks.formats.corpus import Corpus, Shard
 from tokmill.tasks.holdout.stage import HASH_DOCUMENTS, HOLDOUT, PARTS, NoParams
 
 Locate: TypeAlias = Callable[[ArtifactRef], Path]
 """Returns the folder of a published artifact."""
+
+
+NumShards: TypeAlias = Callable[[ArtifactRef], Mapping[str, int]]
+"""Returns how many shards each source of a corpus has, in order."""
+
+
+@dataclass(frozen=True, eq=False)
+class Level:
+    """One level of the trees of all sources.
+
+    Attributes:
+        below: makes the parts of the level below, or the counted shards.
+        level: 0 merges shards.
+        num_shards: see `NumShards`.
+    """
+
+    below: Job
+    level: int
+    num_shards: NumShards
+
+    def merges(self, corpus: ArtifactRef, done: Done) -> list[Part]:
+        """Return one part per merge."""
+        return [
+            Part(f"{source}/{span.start}-{span.stop - 1}", MergeParams(), {"shards": nodes})
+            for source, span, nodes in self._groups(corpus, done)
+            if len(nodes) > 1
+        ]
+
+    def results(self, corpus: ArtifactRef, done: Done, merged: Sequence[Node]) -> list[Node]:
+        """Return all parts in order, given those that were merged."""
+        left = iter(merged)
+        groups = self._groups(corpus, done)
+        return [next(left) if len(nodes) > 1 else nodes[0] for _, _, nodes in groups]
+
+    def _groups(self, corpus: ArtifactRef, done: Done) -> Iterator[tuple[str, range, list[Node]]]:
+        """Yield source and shards of each group, and the artifacts that it is made of."""
+        left = iter(_nodes(self.below.given(done)))
+        for source, number in self.num_shards(corpus).items():
+            for group in level_of(number, self.level):
+                yield source, joined(group), [next(left) for _ in group]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MergingJob(MappedJob):
+    """The merges of one level; its `parts` are those of `tree`."""
+
+    tree: Level
+
+    @property
+    def dependencies(self) -> Sequence[Job]:
+        """The jobs that must be done before this one."""
+        return [*super().dependencies, self.tree.below]
+
+    def steps(self, done: Done) -> list[Step]:
+        """Return one step per merge; none while the corpus is unknown."""
+        return [] if isinstance(done[self.of][0], Pending) else super().steps(done)
+
+    def given(self, done: Done) -> StepInput:
+        """Return all parts of this level, merged or not."""
+        (corpus,) = done[self.of]
+        if isinstance(corpus, Pending):
+            return self.tree.below.given(done)
+        return self.tree.results(corpus, done, done[self])
+
+
+def _nodes(given: StepInput) -> list[Node]:
+    """Return the artifacts that a job gives."""
+    several = given if isinstance(given, Sequence) else [given]
+    return [node for node in several if not isinstance(node, External)]
 
 
 class Composer:

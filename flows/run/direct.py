@@ -15,28 +15,23 @@ from typing import Any, Protocol, TypeAlias
 from uuid import uuid4
 
 from tokmill.flows.profile import Profile
-from tokmill.flows.run.announcing import announcer_of
-from tokmill.flows.run.beginning import begun
-from tokmill.flows.run.composer import Locate
 from tokmill.flows.run.dag import Dag, Done, Job, Node, Step, walk
-from tokmill.flows.run.execution import Executor
+from tokmill.flows.run.execution import Executor, result_of
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.observing import attempt_of, followed
-from tokmill.flows.run.performing import perform
 from tokmill.flows.run.progress import Reporter, noting_warnings
-from tokmill.flows.run.recording import recorded
+from tokmill.flows.run.record import SoFar, begun, recorded
 from tokmill.flows.run.results import RunResult, RunRow
-from tokmill.flows.run.so_far import SoFar
 from tokmill.flows.run.sources import Sources, resolve_sources
-from tokmill.flows.run.tasks import Asked, Ended, TaskSpec
+from tokmill.flows.run.tasks import Asked, Ended, TaskSettings, TaskSpec, perform
 from tokmill.tasks.core.errors import StoreError, TaskError
-from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Provenance, Store, Verify
 from tokmill.tasks.store.leases import hold, leased
 from tokmill.tasks.store.runs import State
 from tokmill.tokenizer.core.stopping import allow_work, request_stop
 
-Compose: TypeAlias = Callable[[Sources, Locate], Dag]
+Compose: TypeAlias = Callable[[Sources], Dag]
+"""Returns the DAG, given the resolved sources."""
 
 
 def run_directly(
@@ -48,7 +43,7 @@ def run_directly(
         profile: the resolved profile.
         machine: the machine settings; with one worker all work is done in the calling thread.
         reporter: called with the progress.
-        compose: returns the DAG, given the resolved sources and where artifacts are.
+        compose: see `Compose`.
         name: what the run is called; by default after its profile and overrides.
 
     Raises:
@@ -58,22 +53,19 @@ def run_directly(
     store, run_id, so_far = machine.open_store(), str(uuid4()), SoFar()
     provenance = Provenance.collect(run_id=run_id)
     store.catalog.settle()
-    note_end, announcer = partial(_note_end, store, run_id, so_far), announcer_of(profile, store)
-    begins = begun(profile, machine, provenance, name=name)
+    note_end, begins = (
+        partial(_note_end, store, run_id, so_far),
+        begun(profile, machine, provenance, name=name),
+    )
     with (
-        recorded(store, run_id, begins, so_far, note_end, announcer) as completed,
+        recorded(store, run_id, begins, so_far, note_end) as completed,
         followed(profile, attempt_of(run_id, begins, store), reporter, reporter.note) as told,
     ):
         with pool_of(machine.workers) as pool, noting_warnings(reporter):
             so_far.sources = resolve_sources(profile, store, rehash=machine.rehash)
-            dag = compose(so_far.sources, store.arriving)
-            share = machine.memory_bytes // machine.workers
-            tasks, limits = DirectTasks(pool), machine.limits
-            settings = (machine.verify, share, provenance, limits, machine.refresh)
-            executor = Executor(store, tasks, told, *settings)
+            executor = Executor(store, DirectTasks(pool), told, TaskSettings.of(machine, provenance))
             so_far.rows, so_far.steps = executor.rows_so_far, executor.steps_so_far
-            done = executor.run(dag.jobs)
-        result = _result(run_id, dag, executor.rows, done)
+            result = executor.result(run_id, compose(so_far.sources))
         completed(result)
     return result
 
@@ -117,7 +109,7 @@ def reused(
         found = _Found(store, machine.verify)
         try:
             sources = resolve_sources(profile, store, rehash=machine.rehash)
-            dag = compose(sources, store.arriving)
+            dag = compose(sources)
             done = walk(dag.jobs, found.look_up)
         except (_MissingError, TaskError):
             return None
@@ -140,12 +132,12 @@ def _recorded_as_found(
 ) -> RunResult:
     run_id, link = (str(uuid4()), None) if shown is None else (shown.run_id, shown.link)
     store, rows = machine.open_store(), so_far.rows()
-    result = _result(run_id, dag, rows, done)
+    result = result_of(run_id, dag, done, rows)
     provenance = Provenance.collect(flow_run_id=None if shown is None else run_id, run_id=run_id)
-    note_end, announcer = partial(_note_end, store, run_id, so_far), announcer_of(profile, store, link=link)
+    note_end = partial(_note_end, store, run_id, so_far)
     begins = begun(profile, machine, provenance, name=name, url=link)
     with (
-        recorded(store, run_id, begins, so_far, note_end, announcer) as completed,
+        recorded(store, run_id, begins, so_far, note_end) as completed,
         followed(profile, attempt_of(run_id, begins, store), reporter, reporter.note) as told,
     ):
         for step, row in zip(so_far.steps(), rows, strict=True):
@@ -192,11 +184,6 @@ class _Found:
         return ref
 
 
-def _result(run_id: str, dag: Dag, rows: Sequence[RunRow], done: Done) -> RunResult:
-    made = dag.artifacts(done)
-    return RunResult(run_id, rows, {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)})
-
-
 def _note_end(store: Store, run_id: str, so_far: SoFar, error: BaseException) -> None:
     """Record why a run ended; if that fails (a full disk), the run's own error is still reported."""
     message = str(error) or type(error).__name__
@@ -230,12 +217,8 @@ class DirectTasks:
 
 
 def _ended(spec: TaskSpec, title: str) -> Ended:
-    store = Store.open(spec.store)
-    ref = None if spec.refresh else store.lookup(spec.request, verify=spec.verify)
-    if ref is None:
-        return Ended(perform(spec, title, _unheard).ref)
-    store.label(ref, spec.request.name)
-    return Ended(ref, cached=True)
+    ref = spec.lookup()
+    return Ended(perform(spec, title, _unheard).ref) if ref is None else Ended(ref, cached=True)
 
 
 def _unheard(message: str) -> None:

@@ -10,23 +10,24 @@ published. Then the first failure, in the order of the DAG, is raised. A rerun o
 and what depends on it. A run that is paused ends in the same way, so that no work is lost.
 """
 
+import re
 import time
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import NamedTuple
 
 from tokmill.flows.errors import RunError
-from tokmill.flows.run.dag import Done, Job, Node, Step, references
-from tokmill.flows.run.exception_frames import clear_frames
-from tokmill.flows.run.limits import Limits
+from tokmill.flows.run.dag import Dag, Done, Job, Node, Step, references
+from tokmill.flows.run.process import clear_frames
 from tokmill.flows.run.progress import Reporter, group_of
-from tokmill.flows.run.results import RunRow
-from tokmill.flows.run.started import Started, titled
-from tokmill.flows.run.tasks import Asked, Ended, Submitted, TaskCallbacks, Tasks, TaskSpec
+from tokmill.flows.run.results import RunResult, RunRow
+from tokmill.flows.run.tasks import Asked, Ended, Submitted, TaskCallbacks, Tasks, TaskSettings, TaskSpec
 from tokmill.tasks.core.stage import ArtifactRef, How
-from tokmill.tasks.store import Provenance, Store, Verify
+from tokmill.tasks.store import Store
 from tokmill.tasks.store.leases import hold
+from tokmill.tasks.store.record import Record
 
 
 class _End(NamedTuple):
@@ -57,11 +58,6 @@ class Executor:
 
     Attributes:
         rows: the outcome of each task, in the order of the DAG; complete after `run` has returned.
-        memory_bytes: memory limit of one task; see `tasks.core.context`.
-        provenance: the run's provenance, for the artifacts that it makes.
-        limits: how long a task may take, and how often it is tried.
-        refresh: stages whose artifacts are made although the store has them.
-        credentials: the block of those for object storage, for tasks of other processes; None, or set it.
     """
 
     def __init__(
@@ -69,21 +65,12 @@ class Executor:
         store: Store,
         tasks: Tasks,
         reporter: Reporter,
-        verify: Verify = "sizes",
-        memory_bytes: int | None = None,
-        provenance: Provenance | None = None,
-        limits: Limits = Limits(),  # noqa: B008 - frozen
-        refresh: Collection[str] = (),
+        settings: TaskSettings = TaskSettings(),  # noqa: B008 - frozen
     ) -> None:
         self.store = store
         self.tasks = tasks
         self.reporter = reporter
-        self.verify = verify
-        self.memory_bytes = memory_bytes
-        self.provenance = provenance
-        self.limits = limits
-        self.refresh = refresh
-        self.credentials: str | None = None
+        self.settings = settings
         self.rows: list[RunRow] = []
         self._jobs: Sequence[Job] = ()
         self._began: dict[str, float] = {}
@@ -117,6 +104,10 @@ class Executor:
         self._raise_first()
         self.rows = [row for job in jobs for row in self._started[job].in_order]
         return self._done
+
+    def result(self, run_id: str, dag: Dag) -> RunResult:
+        """Run all jobs of a DAG and return the run's result; raises as `run`."""
+        return result_of(run_id, dag, self.run(dag.jobs), self.rows)
 
     def rows_so_far(self) -> Sequence[RunRow]:
         """Return the outcome of each task that has ended by now, also of a run that failed."""
@@ -180,11 +171,7 @@ class Executor:
             future.add_done_callback(self._completed.put)
 
     def _asked(self, step: Step) -> Asked:
-        machine = (self.verify, self.memory_bytes, self.provenance, self.limits)
-        refresh = step.stage.task in self.refresh
-        spec = TaskSpec(
-            step.request(), self.store.location, *machine, refresh=refresh, credentials=self.credentials
-        )
+        spec = TaskSpec(step.request(), self.store.location, self.settings)
         parents = {ref: self._futures[ref] for ref in references(step) if ref in self._futures}
         return Asked(spec, step.title, list(parents.values()))
 
@@ -229,22 +216,26 @@ class Executor:
         if isinstance(outcome, BaseException):
             self.reporter.on_fail(step.title, str(outcome))
             return outcome
-        how, began, seconds = self._times(step.title, ended)
         record = self.store.record(outcome)
+        how, began, seconds = self._times(step.title, ended, record)
         row = RunRow(step.title, outcome, how, seconds, record.metrics, began, record.timings.peak_bytes)
         self.reporter.on_finish(step.title, how, seconds, outcome, row.metrics)
         return row
 
-    def _times(self, title: str, ended: Ended) -> tuple[How, float, float]:
+    def _times(self, title: str, ended: Ended, record: Record) -> tuple[How, float, float]:
         """Return how a task got its artifact, when it began, and how many seconds it took."""
         now = time.monotonic()
         if ended.cached:
             return "cached", now, 0.0
-        if ended.how is not None:
-            return ended.how, now - ended.seconds, ended.seconds
-        how, at = self._ended.get(title, _End("made", now))
-        began = self._began.get(title, at)
-        return how, began, at - began
+        if title in self._ended:
+            how, at = self._ended[title]
+            began = self._began.get(title, at)
+            return how, began, at - began
+        # it ran in another process, where no callback reaches
+        own, its = self.settings.provenance, record.provenance
+        if own is None or own.run_id == its.run_id:
+            return "made", now - record.timings.seconds, record.timings.seconds
+        return "cached", now, 0.0
 
     def _on_start(self, title: str) -> None:
         self._began[title] = time.monotonic()
@@ -260,3 +251,40 @@ class Executor:
             clear_frames(failure)
         if failures:
             raise failures[0]
+
+
+_SOURCE = re.compile(r"\[(.+)/\d+\]$")  # a task over shards: `encode[english/3]`
+
+
+@dataclass
+class Started:
+    """A started job: its rows and its failures by index of the step; -1 is the job itself."""
+
+    steps: Sequence[Step] = ()
+    rows: dict[int, RunRow] = field(default_factory=dict)
+    failures: dict[int, Exception] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every step has its artifact."""
+        return len(self.rows) == len(self.steps)
+
+    @property
+    def in_order(self) -> list[RunRow]:
+        """The rows in the order of the steps."""
+        return [self.rows[index] for index in sorted(self.rows)]
+
+
+def titled(step: Step, message: str) -> str:
+    """Put the task's title before a message, in place of the message's own stage and source."""
+    rest = message.removeprefix(f"{step.stage.task}: ")
+    source = _SOURCE.search(step.title)
+    if source is not None:
+        rest = rest.removeprefix(f"source '{source[1]}': ")
+    return f"{step.title}: {rest}"
+
+
+def result_of(run_id: str, dag: Dag, done: Done, rows: Sequence[RunRow]) -> RunResult:
+    """Return the result of a run whose jobs are done."""
+    made = dag.artifacts(done)
+    return RunResult(run_id, rows, {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)})

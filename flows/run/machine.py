@@ -6,13 +6,12 @@ If a setting is given in several places, the first of these wins: an option, the
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias, get_args
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.run.limits import Limits
 from tokmill.tasks.core.context import quarter_of_the_ram
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store, Verify
@@ -25,6 +24,41 @@ if TYPE_CHECKING:
 
 RunnerName: TypeAlias = Literal["threads", "processes", "dask", "ray"]
 """A key of `flows.run.runners.RUNNERS`."""
+
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def num_seconds(duration: str) -> float:
+    """Return the seconds of a duration such as `90s`, `30m`, `1.5h` or `2d`."""
+    return float(duration[:-1]) * _UNITS[duration[-1]]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of every task of a run.
+
+    Attributes:
+        retries: further attempts after a fault that may pass (`tasks.core.faults.may_pass`).
+        pause: seconds before the first of them; each further one waits twice as long.
+        timeout: how long a stage may run, e.g. `2h`; None for ever.
+        timeouts: the same for single stages, by the name in their tasks' titles; `timeout` for all others.
+    """
+
+    retries: int = 2
+    pause: float = 5.0
+    timeout: str | None = None
+    timeouts: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, execution: "Execution") -> Self:
+        """Return the limits of a profile's `[execution]`."""
+        timeouts = {str(stage): limit for stage, limit in execution.timeouts.items()}
+        return cls(execution.retries, execution.retry_pause, execution.timeout, timeouts)
+
+    def of_stage(self, name: str) -> str | None:
+        """Return how long a stage may run."""
+        return self.timeouts.get(name, self.timeout)
 
 
 @dataclass(frozen=True)
@@ -181,5 +215,5 @@ def _stages(names: Iterable[str]) -> frozenset[str]:
 
     chosen, known = frozenset(names), get_args(StageName)
     for name in sorted(chosen.difference(known)):
-        raise UsageError(f"refresh={name!r} is no stage{suggestion(name, known, known_as='stages')}")
+        raise UsageError(f"refresh={name!r} is not a stage{suggestion(name, known, known_as='stages')}")
     return chosen

@@ -7,7 +7,7 @@ from typing import Protocol
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.profile import Profile
 from tokmill.flows.run.dag import Step, references
-from tokmill.flows.run.progress import Both, Reporter, Silent
+from tokmill.flows.run.progress import Both, Reporter
 from tokmill.flows.tracking.attempt import Asked, Attempt, End, Got
 from tokmill.tasks.core.stage import ArtifactRef, External, How, Scalar
 from tokmill.tasks.store import Store
@@ -37,7 +37,7 @@ class Follower(Protocol):
         """The attempt has ended."""
 
 
-class Following(Silent):
+class Following(Reporter):
     """Passes a run's progress on to a follower; see `Reporter`."""
 
     def __init__(self, follower: Follower) -> None:

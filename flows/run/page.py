@@ -31,8 +31,7 @@ from tokmill.flows.figures import key_figures, span
 from tokmill.flows.page.artifact import Shown, producers
 from tokmill.flows.page.links import Links, key_of
 from tokmill.flows.page.progress import GroupProgress
-from tokmill.flows.run.dag import Step
-from tokmill.flows.run.progress import group_of
+from tokmill.flows.run.progress import Reporter, group_of
 from tokmill.flows.run.shown import Piece, pieces, shards_table
 from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
@@ -52,7 +51,7 @@ Send = Callable[[SyncPrefectClient], None]
 _HOW: dict[How, str] = {"made": "made", "cached": "cached", "waited": "made by another run"}
 
 
-class Page:
+class Page(Reporter):
     """Reports a run to the Prefect server; see the module."""
 
     def __init__(
@@ -83,9 +82,6 @@ class Page:
         """See `Reporter`."""
         with self._lock:
             self._groups.setdefault(group, GroupProgress(num_tasks=0)).num_tasks += num_tasks
-
-    def on_submit(self, step: Step) -> None:
-        """See `Reporter`; Prefect shows it."""
 
     def on_start(self, task_name: str) -> None:
         """See `Reporter`."""

@@ -9,15 +9,20 @@ Prefect's result files (artifact references of a few hundred bytes) are in `<sto
 move with the store.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path, PosixPath
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 from prefect import Task, get_run_logger, task
 from prefect.cache_policies import CachePolicy
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import RunInput, State, TaskRunResult
 from prefect.context import FlowRunContext, TaskRunContext
 from prefect.exceptions import Pause
@@ -29,23 +34,28 @@ from prefect.states import Cancelled
 from prefect.task_runners import TaskRunner
 from prefect.transactions import get_transaction
 
-from tokmill.flows.errors import RunError
-from tokmill.flows.run.elsewhere import Listening, asked_of_tasks, hold_here, telling
-from tokmill.flows.run.groups import GroupError, divided, group_title
+from tokmill.flows.errors import FlowError, RunError
 from tokmill.flows.run.machine import supply_credentials
-from tokmill.flows.run.performing import perform
-from tokmill.flows.run.plain_logs import keep_logs_plain
-from tokmill.flows.run.tasks import Asked, Ended, TaskSpec
+from tokmill.flows.run.tasks import CALLBACKS, Asked, Ended, TaskSpec, perform
+from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.digest import digest_bytes
 from tokmill.tasks.store.layout import Layout
+from tokmill.tokenizer.core.errors import LawError, TokenizerError
 from tokmill.tokenizer.core.stopping import StopRequested, request_stop
 
+_FEW = 16
+_GROUPS_PER_WORKER = 4
+_ASK_SECONDS = 10.0
+_OF_FLOWS, _OF_TASKS = "prefect.flow_runs", "prefect.task_runs"
+_MISTAKES = (FlowError, TaskError, TokenizerError)
 _PAUSED = "the run was paused before this was begun"
 _STOPPED = "the run was stopped before this was done; whatever was published before is kept"
 
-keep_logs_plain()  # also in a process of a pool, which imports this for its first task
+T = TypeVar("T")
+held = threading.Event()
+"""Set while a paused run begins nothing more in this process."""
 
 
 class ResultsFolder(PosixPath):
@@ -96,29 +106,16 @@ class FingerprintPolicy(CachePolicy):
         A group's fingerprint is the digest of those of its steps.
         """
         specs = inputs["sealed"].specs
-        supply_credentials(specs[0].credentials)
+        supply_credentials(specs[0].settings.credentials)
         store, verb = Store.open(specs[0].store), specs[0].request.stage.verb
         owners = [store.fingerprint(spec.request) for spec in specs]
         key = f"{verb}-{owners[0] if len(owners) == 1 else digest_bytes(' '.join(owners).encode())}"
-        refs = _found(store, specs)
-        if refs is None:
+        refs = list(takewhile(lambda ref: ref is not None, (spec.lookup() for spec in specs)))
+        if len(refs) < len(specs):
             (results_folder(store.location) / key).unlink(missing_ok=True)
         else:
-            for spec, ref in zip(specs, refs, strict=True):
-                store.label(ref, spec.request.name)
             _remember(store, key, refs)
         return key
-
-
-def _found(store: Store, specs: Sequence[TaskSpec]) -> list[ArtifactRef] | None:
-    """Return the artifacts of all specs; None if the store lacks one, or one is to be made again."""
-    refs = []
-    for spec in specs:
-        ref = None if spec.refresh else store.lookup(spec.request, verify=spec.verify)
-        if ref is None:
-            return None
-        refs.append(ref)
-    return refs
 
 
 def _remember(store: Store, key: str, refs: list[ArtifactRef]) -> None:
@@ -140,16 +137,13 @@ def realize(sealed: Sealed) -> Any:
         GroupError: one of several failed.
         Exception: otherwise as `performing.perform`.
     """
-    logger = get_run_logger()
-    folder = _telling_folder(sealed.specs[0])
+    logger, run = get_run_logger(), _RunElsewhere(sealed.specs[0])
     refs: list[ArtifactRef] = []
     for spec, title in zip(sealed.specs, sealed.titles, strict=True):
-        asked = asked_of_tasks(folder)
-        if asked != "go":
-            return _cancelled(_PAUSED if asked == "hold" else _STOPPED)
+        if is_held() or run.is_over():
+            return _cancelled(_PAUSED if is_held() else _STOPPED)
         try:
-            with telling(folder, title):
-                refs.append(perform(spec, title, logger.info).ref)
+            refs.append(perform(spec, title, logger.info).ref)
         except StopRequested:
             return _cancelled(_STOPPED)
         except Exception as error:
@@ -159,17 +153,39 @@ def realize(sealed: Sealed) -> Any:
     return refs
 
 
+def is_held() -> bool:
+    """Whether tasks of this process are not to begin (Prefect pickles what `realize` names)."""
+    return held.is_set()
+
+
+class _RunElsewhere:
+    """The run of a task that another process or machine executes: the server knows whether it is over."""
+
+    def __init__(self, spec: TaskSpec) -> None:
+        provenance = spec.settings.provenance
+        here = CALLBACKS.get() is not None
+        self._run_id = None if here or provenance is None else provenance.flow_run_id
+        self._asked = time.monotonic()
+
+    def is_over(self) -> bool:
+        """Whether the run is being cancelled, or has ended; asks now and then."""
+        if self._run_id is None or time.monotonic() - self._asked < _ASK_SECONDS:
+            return False
+        self._asked = time.monotonic()
+        try:
+            with get_client(sync_client=True) as client:
+                state = client.read_flow_run(UUID(self._run_id)).state
+        except Exception:  # a server that does not answer has asked for nothing
+            return False
+        return state is not None and (state.is_final() or state.is_cancelling())
+
+
 def _cancelled(message: str) -> State[Any]:
     """Return the state of a task that was not done, and have Prefect keep no result of it as one to reuse."""
     transaction = get_transaction()
     if transaction is not None:
         transaction.write_on_commit = False
     return Cancelled(message=message)
-
-
-def _telling_folder(spec: TaskSpec) -> Path | None:
-    """Return where a task tells of itself, in this machine's view of the store; None in the run's process."""
-    return None if spec.telling is None else Store.open(spec.store).root / spec.telling
 
 
 def _title(parameters: dict[str, Any]) -> str:
@@ -214,25 +230,21 @@ class PrefectTasks:
     Attributes:
         runner: the task runner.
         workers: how many task runs it executes at a time.
-        heard: what tasks in other processes tell; None if they run in threads of this one.
+        here: whether they run in threads of this process.
         task_runs: title of each submitted step → the task run of its group.
     """
 
     runner: TaskRunner[Any]
     workers: int
-    heard: Listening | None = None
+    here: bool
     task_runs: dict[str, UUID] = field(default_factory=dict)
 
     def submit(self, asked: Sequence[Asked]) -> Sequence[Member]:
         """See `tasks.Tasks`."""
-        if self.heard is not None:
-            self.heard.take_callbacks()
         return [member for group in divided(asked, self.workers) for member in self._submit(group)]
 
     def _submit(self, asked: Sequence[Asked]) -> list[Member]:
-        folder = None if self.heard is None else self.heard.below_the_store
-        specs = [replace(each.spec, telling=folder) for each in asked]
-        titles = [each.title for each in asked]
+        specs, titles = [each.spec for each in asked], [each.title for each in asked]
         # all of them have ended, so the page is told of them, and nobody has to wait, or to be sent them
         before = {member.group.task_run_id for each in asked for member in each.after}
         edges: set[RunInput] = {TaskRunResult(id=task_run_id) for task_run_id in before}
@@ -242,6 +254,8 @@ class PrefectTasks:
             dependencies={"sealed": edges},
         )
         self.task_runs.update(dict.fromkeys(titles, future.task_run_id))
+        if not self.here and (callbacks := CALLBACKS.get()) is not None:
+            callbacks.on_start(titles[0])  # nothing is heard of it until it ends
         return [Member(future, index, title) for index, title in enumerate(titles)]
 
     def ended(self, submitted: Member) -> Ended:
@@ -254,33 +268,106 @@ class PrefectTasks:
         outcome = submitted.group.result(raise_on_failure=False)
         if state.name == "Cached":
             return Ended(outcome[submitted.index], cached=True)
-        told = self.heard.last(submitted.title) if self.heard is not None else None
-        how, seconds = (None, 0.0) if told is None else (told.how, told.seconds)
         if state.is_completed():
-            return Ended(outcome[submitted.index], False, how, seconds)
+            return Ended(outcome[submitted.index])
         if state.is_cancelled():  # held back by `paused`; else its process was told to stop, for another run
             return Ended(None if state.message == _PAUSED else RunError(_STOPPED))
         if isinstance(outcome, GroupError):
             done = submitted.index < len(outcome.refs)
             failed = outcome.error if submitted.index == len(outcome.refs) else None
-            return Ended(outcome.refs[submitted.index], False, how, seconds) if done else Ended(failed)
+            return Ended(outcome.refs[submitted.index] if done else failed)
         return Ended(outcome if isinstance(outcome, BaseException) else RunError(str(state.message)))
 
     def stop(self) -> None:
-        """Have the tasks that are at work stop soon, wherever they are."""
-        if self.heard is None:
+        """Have the tasks of this process stop soon; others ask the server, or end with their processes."""
+        if self.here:
             request_stop()
-        else:
-            self.heard.ask("stop")
 
     def paused(self) -> Pause | None:
-        """See `tasks.Tasks`; what was submitted and has not begun is held back."""
+        """See `tasks.Tasks`; in this process, what was submitted and has not begun is held back."""
         context = FlowRunContext.get()
         asked = context.flow_run_suspension_request.get_state() if context else None
         if asked is None:
             return None
-        if self.heard is None:
-            hold_here()
-        else:
-            self.heard.ask("hold")
+        held.set()
         return Pause(state=asked)
+
+
+class GroupError(Exception):
+    """A step of a group failed; those before it are done, and those after it were not begun.
+
+    Attributes:
+        title: of the step.
+        refs: the artifacts of the steps before it.
+        error: why it failed.
+    """
+
+    def __init__(self, title: str, refs: Sequence[ArtifactRef], error: Exception) -> None:
+        super().__init__(title, refs, error)  # so that it can be pickled
+        self.title = title
+        self.refs = refs
+        self.error = error
+
+    def __str__(self) -> str:
+        """Return what Prefect shows: which step failed, and why."""
+        return f"{self.title}: {self.error}"
+
+
+def divided(items: Sequence[T], workers: int) -> Iterator[Sequence[T]]:
+    """Yield items in groups of neighbours, each by itself if there are few.
+
+    There are at least four groups per worker, so that at the end of a job a worker is idle for a quarter of
+    its time at most.
+
+    Args:
+        items: in order.
+        workers: how many groups are worked on at a time.
+    """
+    most = max(_FEW, _GROUPS_PER_WORKER * workers)
+    size = -(-len(items) // most) or 1
+    for first in range(0, len(items), size):
+        yield items[first : first + size]
+
+
+def group_title(titles: Sequence[str]) -> str:
+    """Return the title of a group: `encode[english/0-31]`; across sources `encode[english/90 … code/3]`."""
+    first, last = titles[0], titles[-1]
+    if len(titles) == 1:
+        return first
+    stage, _, start = first.rstrip("]").partition("[")
+    stop = last.rstrip("]").partition("[")[2]
+    other, _, until = stop.rpartition("/")
+    alike = start.rpartition("/")[0] == other
+    return f"{stage}[{start}-{until}]" if alike else f"{stage}[{start} … {stop}]"
+
+
+def keep_logs_plain() -> None:
+    """Filter the messages of this process's runs; may be called again."""
+    logging.getLogger(_OF_FLOWS).addFilter(_without_mistakes_tracebacks)
+    logging.getLogger(_OF_TASKS).addFilter(_without_mistakes_tracebacks)
+    logging.getLogger(_OF_TASKS).addFilter(_says_more)
+
+
+def _says_more(record: logging.LogRecord) -> bool:
+    """Whether a message says more than that a task has ended well."""
+    return record.levelno > logging.INFO or not record.getMessage().startswith("Finished in state ")
+
+
+def _without_mistakes_tracebacks(record: logging.LogRecord) -> bool:
+    """Replace the traceback of a mistake by its message; every record passes."""
+    error = record.exc_info[1] if record.exc_info else None
+    if error is not None and is_mistake(error):
+        record.msg, record.args, record.exc_info, record.exc_text = str(error), None, None, None
+    return True
+
+
+def is_mistake(error: BaseException) -> bool:
+    """Whether a person can mend what an error is about: it, and what it was raised for, are ours."""
+    if isinstance(error, GroupError):
+        return is_mistake(error.error)
+    if isinstance(error, RunError) and error.__cause__ is not None:
+        return is_mistake(error.__cause__)
+    return isinstance(error, _MISTAKES) and not isinstance(error, LawError)
+
+
+keep_logs_plain()  # also in a process of a pool, which imports this for its first task

@@ -5,15 +5,16 @@ Most tasks of a run are shards of a stage: `encode[code/3]` is shard 3 of source
 task starts and ends. A reporter shows one line per group. The executor announces the number of tasks before
 it submits them (`expect`); a group that was not announced has one task.
 
-`Silent` shows nothing. `flows.cli.progress` has two displays: live on a terminal, plain lines elsewhere.
+A `Reporter` itself shows nothing; `flows.cli.progress` has a live display, and plain lines.
 Reporters are called from several threads and must never make a run fail.
 """
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Protocol
+from functools import partial
+from typing import Any
 
 from tokmill.flows.run.dag import Step
 from tokmill.tasks.core.context import StageProgress
@@ -22,8 +23,8 @@ from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
 _SHARD = re.compile(r"(?P<step>[^\[]+)\[(.*/)?\d+(-\d+)?\]")
 
 
-class Reporter(Protocol):
-    """Receives a run's progress; its methods are called from any thread."""
+class Reporter:
+    """Receives a run's progress; its methods are called from any thread, and do nothing here."""
 
     def expect(self, group: str, num_tasks: int) -> None:
         """`num_tasks` more tasks of `group` (`encode[*]`) are about to be submitted."""
@@ -32,10 +33,10 @@ class Reporter(Protocol):
         """A task, whose inputs are published, is about to be submitted."""
 
     def on_start(self, task_name: str) -> None:
-        """A task (`encode[code/3]`, `ingest`) starts; not called for a cached task."""
+        """A task (`encode[code/3]`, `ingest`) starts; not called for a cached task, or in another process."""
 
     def on_progress(self, task_name: str, progress: StageProgress) -> None:
-        """A long task reports how much of its work is done, at any rate it likes."""
+        """A long task of this process reports how much of its work is done, at any rate it likes."""
 
     def on_finish(
         self, task_name: str, how: How, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
@@ -52,83 +53,18 @@ class Reporter(Protocol):
         """A message for the user: a kernel is compiled, a damaged artifact was set aside."""
 
 
-class Silent:
-    """A reporter that shows nothing."""
-
-    def expect(self, group: str, num_tasks: int) -> None:
-        """Ignore it."""
-
-    def on_submit(self, step: Step) -> None:
-        """Ignore it."""
-
-    def on_start(self, task_name: str) -> None:
-        """Ignore it."""
-
-    def on_progress(self, task_name: str, progress: StageProgress) -> None:
-        """Ignore it."""
-
-    def on_finish(
-        self, task_name: str, how: How, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
-    ) -> None:
-        """Ignore it."""
-
-    def on_fail(self, task_name: str, message: str) -> None:
-        """Ignore it."""
-
-    def on_refuse(self, task_name: str, message: str) -> None:
-        """Ignore it."""
-
-    def note(self, text: str) -> None:
-        """Ignore it."""
-
-
-class Both:
+class Both(Reporter):
     """Passes everything on to two reporters."""
 
     def __init__(self, first: Reporter, second: Reporter) -> None:
-        self._both = (first, second)
+        for name in vars(Reporter):
+            if not name.startswith("_"):
+                setattr(self, name, partial(_tell, getattr(first, name), getattr(second, name)))
 
-    def expect(self, group: str, num_tasks: int) -> None:
-        """Tell both."""
-        for each in self._both:
-            each.expect(group, num_tasks)
 
-    def on_submit(self, step: Step) -> None:
-        """Tell both."""
-        for each in self._both:
-            each.on_submit(step)
-
-    def on_start(self, task_name: str) -> None:
-        """Tell both."""
-        for each in self._both:
-            each.on_start(task_name)
-
-    def on_progress(self, task_name: str, progress: StageProgress) -> None:
-        """Tell both."""
-        for each in self._both:
-            each.on_progress(task_name, progress)
-
-    def on_finish(
-        self, task_name: str, how: How, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
-    ) -> None:
-        """Tell both."""
-        for each in self._both:
-            each.on_finish(task_name, how, seconds, ref, metrics)
-
-    def on_fail(self, task_name: str, message: str) -> None:
-        """Tell both."""
-        for each in self._both:
-            each.on_fail(task_name, message)
-
-    def on_refuse(self, task_name: str, message: str) -> None:
-        """Tell both."""
-        for each in self._both:
-            each.on_refuse(task_name, message)
-
-    def note(self, text: str) -> None:
-        """Tell both."""
-        for each in self._both:
-            each.note(text)
+def _tell(first: Callable[..., None], second: Callable[..., None], *said: Any) -> None:
+    first(*said)
+    second(*said)
 
 
 def group_of(task_name: str) -> str:

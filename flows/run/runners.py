@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stdout
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Final, TypeAlias
 
@@ -19,40 +18,26 @@ from prefect.exceptions import Pause, TerminationSignal
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.run.elsewhere import hold_here, listening, telling_folder
 from tokmill.flows.run.machine import Machine, RunnerName
-from tokmill.flows.run.prefect_task import PrefectTasks
+from tokmill.flows.run.prefect_task import PrefectTasks, held
 from tokmill.flows.server.children import end_descendants
 from tokmill.tokenizer.core.stopping import allow_work, request_stop
 
-Open: TypeAlias = Callable[[Machine, str], AbstractContextManager[PrefectTasks]]
-
-
-@dataclass(frozen=True)
-class Runner:
-    """A way to execute tasks.
-
-    Attributes:
-        name: as in `Machine.runner`.
-        opened: opens one of Prefect's task runners, for a machine and the id of a run. The end of the block
-            waits for the submitted tasks, unless an exception that is not an `Exception` (KeyboardInterrupt,
-            a signal) ends it; then the tasks are stopped. After a signal nothing is closed, because the
-            process ends soon, with all that it started (`flows.run.deadline`).
-    """
-
-    name: RunnerName
-    opened: Open
+Open: TypeAlias = Callable[[Machine], AbstractContextManager[PrefectTasks]]
+"""Opens one of Prefect's task runners. The end of the block waits for the submitted tasks, unless a signal or
+Ctrl-C ends it; then those of this process are stopped. After a signal nothing is closed, because the process
+ends soon, with all that it started (`flows.run.process`)."""
 
 
 @contextmanager
-def _threads(machine: Machine, run_id: str) -> Iterator[PrefectTasks]:
+def _threads(machine: Machine) -> Iterator[PrefectTasks]:
     runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=machine.workers)
     allow_work()
-    hold_here(False)
+    held.clear()
     with ExitStack() as until_done:
         until_done.enter_context(runner)
         try:
-            yield PrefectTasks(runner, machine.workers)
+            yield PrefectTasks(runner, machine.workers, here=True)
         except BaseException as error:
             if not isinstance(error, Exception | Pause):  # stop the tasks instead of waiting for them
                 request_stop()
@@ -64,21 +49,17 @@ def _elsewhere(made: Callable[[Machine], TaskRunner[Any]]) -> Open:
     """Return how to open a runner whose tasks are in other processes."""
 
     @contextmanager
-    def opened(machine: Machine, run_id: str) -> Iterator[PrefectTasks]:
-        runner, layout = made(machine), machine.open_store().layout
-        folder = telling_folder(layout, run_id, far=machine.address is not None)
+    def opened(machine: Machine) -> Iterator[PrefectTasks]:
+        runner = made(machine)
         # what a cluster prints of itself (Ray: a lost node) is no part of a run's result
-        with redirect_stdout(sys.stderr), listening(layout, folder) as heard, ExitStack() as until_done:
+        with redirect_stdout(sys.stderr), ExitStack() as until_done:
             with _own_signals():
                 until_done.enter_context(runner)
             try:
-                yield PrefectTasks(runner, machine.workers, heard)
-            except BaseException as error:
-                if not isinstance(error, Exception | Pause):
-                    heard.ask("stop")
-                if isinstance(error, TerminationSignal):
-                    end_descendants()
-                    until_done.pop_all()
+                yield PrefectTasks(runner, machine.workers, here=False)
+            except TerminationSignal:
+                end_descendants()
+                until_done.pop_all()
                 raise
 
     return opened
@@ -129,9 +110,9 @@ def _imported(extra: RunnerName, module: str) -> Any:
         ) from error
 
 
-RUNNERS: Final[Mapping[RunnerName, Runner]] = {
-    "threads": Runner("threads", _threads),
-    "processes": Runner("processes", _elsewhere(_processes)),
-    "dask": Runner("dask", _elsewhere(_dask)),
-    "ray": Runner("ray", _elsewhere(_ray)),
+RUNNERS: Final[Mapping[RunnerName, Open]] = {
+    "threads": _threads,
+    "processes": _elsewhere(_processes),
+    "dask": _elsewhere(_dask),
+    "ray": _elsewhere(_ray),
 }

@@ -44,7 +44,7 @@ _STAGES = ("stage", "tasks", "result", "time", "key figures")
 _SHARES: Mapping[str, str] = {"balance": "training text", "mixture": "training tokens"}
 _DETAILS, _LOOKED_AT = 4, 20
 _SHARE = "share."
-_NO_PARAMETERS = {"name", "description", "execution", "notify", "openlineage", "mlflow"}
+_NO_PARAMETERS = {"name", "description", "execution", "openlineage", "mlflow"}
 
 
 def run_summary(profile: Profile, store: Store, machine: Machine, result: RunResult, links: Links) -> str:

@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.profile import Profile
+from tokmill.flows.profile.changes import value_in_words
 from tokmill.flows.profile.problems import first_problem
-from tokmill.flows.run.called import listed
 from tokmill.flows.run.composer import Composer, Locate
 from tokmill.flows.run.dag import Dag, Job, JobInput
 from tokmill.flows.run.sources import Sources
@@ -62,11 +62,13 @@ class Grid(BaseModel):
         return values
 
 
-def tried(grid: Mapping[str, Any] | Grid) -> list[str]:
+def tried(grid: Grid) -> list[str]:
     """Return what a grid tries, in words, for the name of a run: `vocab size 4,000 / 8,000`."""
-    values = grid.model_dump() if isinstance(grid, Grid) else grid
-    said = (listed(words, values.get(key) or ()) for key, words in _WORDS.items())
-    return [words for words in said if words]
+    return [
+        f"{words} {' / '.join(value_in_words(value) for value in values)}"
+        for key, words in _WORDS.items()
+        if (values := getattr(grid, key))
+    ]
 
 
 def grid_of(vocab_sizes: Iterable[int], temperatures: Iterable[float], families: Iterable[str]) -> Grid:

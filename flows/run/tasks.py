@@ -1,43 +1,88 @@
-"""What the executor asks of those who execute tasks: Prefect's task runners, or threads of this process."""
+"""A task, whoever executes it: Prefect's task runners, or threads of this process.
 
+A fault that may pass (a network share, a device, a service) is tried again after a pause; any other is not,
+because it would come again. Prefect's own retries are not used: they wait where nothing can interrupt them,
+and there are none without Prefect. A stage that runs longer than it may is stopped at the next place where
+it looks (`tokenizer.core.stopping`), between two slices of its kernels.
+"""
+
+import logging
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import Any, NamedTuple, Protocol, Self
 
-from tokmill.flows.run.limits import Limits
-from tokmill.tasks.core.context import StageProgress, context_value
+from tokmill.flows.run.machine import Limits, Machine, num_seconds, supply_credentials
+from tokmill.tasks.core.context import (
+    StageProgress,
+    context_value,
+    memory_limited_to,
+    progress_reported_to,
+    remarks_reported_to,
+    time_limited_to,
+)
+from tokmill.tasks.core.errors import TimeLimitError
+from tokmill.tasks.core.faults import may_pass
 from tokmill.tasks.core.stage import ArtifactRef, How, Request
-from tokmill.tasks.store import Provenance, Verify
+from tokmill.tasks.store import Provenance, Store, Verify
+from tokmill.tasks.store.realizing import Realized
+from tokmill.tokenizer.core.stopping import TimeLimitReached, raise_if_stopped
 
 
 @dataclass(frozen=True)
-class TaskSpec:
-    """The argument of a task: a request, the store to publish its artifact in, and the machine's limits.
+class TaskSettings:
+    """The machine's settings for every task of a run.
 
     Attributes:
-        request: for the artifact.
-        store: the folder or URL of artifacts; by it, a worker of another machine opens the same store.
         verify: how thoroughly an existing artifact is checked.
-        memory_bytes: memory limit of the stage; see `tasks.core.context`.
+        memory_bytes: memory limit of one task; see `tasks.core.context`.
         provenance: the run's provenance. Tasks do not ask the server for the deployment themselves, because
             one client per task costs more CPU time than the rest of its orchestration.
-        limits: how long the stage may take, and how often it is tried.
-        telling: where a task of another process tells of itself, below the store; None in this process.
-        refresh: whether the artifact is made although the store has it.
+        limits: how long a stage may take, and how often it is tried.
+        refresh: stages whose artifacts are made although the store has them.
         credentials: the block that has those for object storage; see `flows.run.credentials`.
     """
 
-    request: Request
-    store: str
     verify: Verify = "sizes"
     memory_bytes: int | None = None
     provenance: Provenance | None = None
     limits: Limits = field(default_factory=Limits)
-    telling: str | None = None
-    refresh: bool = False
+    refresh: frozenset[str] = frozenset()
     credentials: str | None = None
+
+    @classmethod
+    def of(cls, machine: Machine, provenance: Provenance) -> Self:
+        """Return the settings of a run on a machine."""
+        share = machine.memory_bytes // machine.workers
+        return cls(machine.verify, share, provenance, machine.limits, machine.refresh, machine.credentials)
+
+
+@dataclass(frozen=True)
+class TaskSpec:
+    """The argument of a task.
+
+    Attributes:
+        request: for the artifact.
+        store: the folder or URL of artifacts; by it, a worker of another machine opens the same store.
+        settings: of the run.
+    """
+
+    request: Request
+    store: str
+    settings: TaskSettings
+
+    def lookup(self) -> ArtifactRef | None:
+        """Return the artifact if the store has it, under the name of this request; else None."""
+        if self.request.stage.task in self.settings.refresh:
+            return None
+        store = Store.open(self.store)
+        ref = store.lookup(self.request, verify=self.settings.verify)
+        if ref is not None:
+            store.label(ref, self.request.name)
+        return ref
 
 
 # None in a task that runs in another process.
@@ -66,13 +111,10 @@ class Ended(NamedTuple):
     Attributes:
         outcome: its artifact, or why there is none; None if it was not begun, since one before it failed.
         cached: whether nothing was done.
-        how, seconds: how it got the artifact, and in what time, if it ran where no callback reaches.
     """
 
     outcome: ArtifactRef | BaseException | None
     cached: bool = False
-    how: How | None = None
-    seconds: float = 0.0
 
 
 class Submitted(Protocol):
@@ -107,3 +149,91 @@ class Tasks(Protocol):
 
     def paused(self) -> BaseException | None:
         """Return what to raise, once the running tasks have ended, if a person has paused the run."""
+
+
+_LOG = logging.getLogger("tokmill.tasks")  # whose warnings a run shows
+_LOOK_SECONDS = 0.1
+_never = threading.Event()
+
+
+def perform(spec: TaskSpec, title: str, report: Callable[[str], None]) -> Realized:
+    """Publish a task's artifact, unless the store has it.
+
+    Args:
+        spec: what is requested, and where it goes.
+        title: of the task; the callbacks are told of it.
+        report: called with messages, and with the stage's remarks.
+
+    Raises:
+        TaskError, TokenizerError: the stage's parameters or inputs are invalid.
+        TimeLimitError: the stage ran for longer than it may.
+        StopRequested: the run is being stopped (`tokenizer.core.stopping`).
+    """
+    raise_if_stopped()
+    supply_credentials(spec.settings.credentials)
+    callbacks = CALLBACKS.get()
+    if callbacks:
+        callbacks.on_start(title)
+    watcher = partial(callbacks.on_progress, title) if callbacks else None
+    remarks = remarks_reported_to(report)
+    with memory_limited_to(spec.settings.memory_bytes), progress_reported_to(watcher), remarks:
+        limits = spec.settings.limits
+        realized = _tried_again(partial(_once, spec, report), title, limits.retries, limits.pause)
+    if callbacks:
+        callbacks.on_end(title, realized.how)
+    return realized
+
+
+def _tried_again(work: Callable[[], Realized], title: str, retries: int, pause: float) -> Realized:
+    """Return what `work` returns, in the first attempt that succeeds; log the others as warnings.
+
+    Args:
+        work: does the work; after a failure it leaves nothing behind.
+        title: its name in the warnings.
+        retries: further attempts.
+        pause: seconds before the first of these; before each further one it is twice as long.
+
+    Raises:
+        Exception: that of the last attempt, or one that would come again.
+        StopRequested: a stop was requested during a pause.
+    """
+    for number in range(retries):
+        try:
+            return work()
+        except Exception as error:
+            if not may_pass(error):
+                raise
+            attempt = f"attempt {number + 1} of {retries + 1}"
+            _LOG.warning("%s: %s failed (%s); the next is in %g s", title, attempt, error, pause * 2**number)
+        _wait(pause * 2**number)
+    return work()
+
+
+def _wait(seconds: float) -> None:
+    while seconds > 0:
+        raise_if_stopped()
+        _never.wait(min(seconds, _LOOK_SECONDS))
+        seconds -= _LOOK_SECONDS
+    raise_if_stopped()
+
+
+def _once(spec: TaskSpec, report: Callable[[str], None]) -> Realized:
+    stage = spec.request.stage.task
+    limit = spec.settings.limits.of_stage(stage)
+    try:
+        with time_limited_to(None if limit is None else num_seconds(limit)):
+            return Store.open(spec.store).realize(
+                spec.request,
+                provenance=spec.settings.provenance,
+                report=report,
+                verify=spec.settings.verify,
+                refresh=stage in spec.settings.refresh,
+            )
+    except Exception:
+        raise_if_stopped()  # a query that was interrupted is no failure
+        raise
+    except TimeLimitReached as reached:
+        raise TimeLimitError(
+            f"{stage}: it was stopped after {limit}, its time limit; raise execution.timeouts.{stage} (or "
+            "execution.timeout), or give it less text or more cores"
+        ) from reached

@@ -20,13 +20,13 @@ from prefect.utilities.urls import url_for
 
 from tokmill.flows.page.links import Links
 from tokmill.flows.profile import Profile
-from tokmill.flows.run.called import named, tags_of
 from tokmill.flows.run.dag import Job
-from tokmill.flows.run.groups import group_title
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.page import Page, shown_to
+from tokmill.flows.run.prefect_task import group_title
 from tokmill.flows.run.results import RunResult, RunRow
 from tokmill.flows.run.summary import summed_up
+from tokmill.flows.run.target import name_of, tags_of
 from tokmill.flows.server.pages import PAGES
 
 _LOG = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ class ShownRun:
 
     def _show(self, result: RunResult, jobs: Mapping[Job, Sequence[RunRow]]) -> None:
         store = self._machine.open_store()
-        names = {self.run_id: named(self._profile)}
+        names = {self.run_id: name_of(self._profile)}
         links = Links(store.location, os.environ.get(PAGES), names, {self.run_id})
         page = Page(store, self.run_id, self._profile.name, links, self._task_runs(jobs))
         with shown_to(page):
@@ -121,7 +121,7 @@ def _created(client: SyncPrefectClient, profile: Profile, machine: Machine) -> s
     flow = client.request("POST", "/flows/", json={"name": _FLOW}).json()
     wanted = {
         "flow_id": flow["id"],
-        "name": named(profile),
+        "name": name_of(profile),
         "parameters": {"profile": profile.name, "store": machine.store},
         "tags": sorted(tags_of(profile)),
         "state": {"type": "RUNNING", "name": "Running"},

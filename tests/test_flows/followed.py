@@ -21,7 +21,7 @@ import tokmill
 _ROOT = os.path.realpath(Path(tokmill.__file__).parent.parent) + os.sep
 _NOT_OURS = (f"tests{os.sep}", ".")  # `.venv` is where the README makes an environment
 _TITLE = "encode["
-_TASK = "flows/run/performing.py", "perform"
+_TASK = "flows/run/tasks.py", "perform"
 _KERNEL = "tokenizer/jit/kernel.py", "__call__"
 _OPENING = "tasks/formats/tokenizer.py"
 _FIRST = "flows/commands/run.py"

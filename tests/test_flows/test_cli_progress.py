@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tokmill.flows.cli.progress import LiveProgress, PlainProgress, display
 from tokmill.flows.pace import Pace
-from tokmill.flows.run.progress import Silent, group_of
+from tokmill.flows.run.progress import Reporter, group_of
 from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.core.stage import ArtifactRef
 
@@ -278,7 +278,7 @@ def test_a_run_that_ends_well_clears_the_terminal_for_its_summary():
 
 
 def test_silence_takes_everything():
-    silent = Silent()
+    silent = Reporter()
     silent.expect("a", 1)
     silent.on_start("a")
     silent.on_progress("a", StageProgress(1, 2, "merges"))

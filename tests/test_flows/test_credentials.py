@@ -43,7 +43,7 @@ import os, sys
 from uuid import UUID
 from prefect.client.orchestration import get_client
 from prefect.states import Cancelling
-from tokmill.flows.run.cancelled import note_cancelled
+from tokmill.flows.run.ending import note_cancelled
 from tokmill.flows.run.flow import build_corpus
 with get_client(sync_client=True) as client:
     flow_run = client.read_flow_run(UUID(sys.argv[1]))

@@ -17,7 +17,7 @@ from tokmill.flows.run.composition import compose
 from tokmill.flows.run.dag import Dag, Done, Job, MappedJob, Part
 from tokmill.flows.run.execution import Executor
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.progress import Silent
+from tokmill.flows.run.progress import Reporter
 from tokmill.flows.run.runners import RUNNERS
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.tasks.core.errors import GateError
@@ -78,8 +78,8 @@ def run(
 
     @flow(name="test-execution")
     def running() -> None:
-        with RUNNERS["threads"].opened(machine, "run") as tasks:
-            executor = Executor(executor_of, tasks, Silent())
+        with RUNNERS["threads"](machine) as tasks:
+            executor = Executor(executor_of, tasks, Reporter())
             if seen is not None:
                 seen.append(executor)
             made.append((executor, executor.run(jobs)))

@@ -16,7 +16,7 @@ from tokmill.flows.deploying.form import SECTIONS, form_of, keeping, kept_in, sh
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.profile import Profile, load_profile, shipped_names
 from tokmill.flows.profile.served import served_profiles
-from tokmill.flows.run.filled import SHOWN, overrides_of
+from tokmill.flows.run.flow_run import SHOWN, overrides_of
 
 PLAIN = {"integer", "number", "string", "boolean"}
 

@@ -19,9 +19,9 @@ from tokmill.flows.errors import RunError
 from tokmill.flows.profile import load_profile
 from tokmill.flows.run.dag import Done, Job, MappedJob, Part
 from tokmill.flows.run.execution import Executor
-from tokmill.flows.run.groups import GroupError, divided, group_title
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.progress import Silent
+from tokmill.flows.run.prefect_task import GroupError, divided, group_title
+from tokmill.flows.run.progress import Reporter
 from tokmill.flows.run.runners import RUNNERS
 from tokmill.tasks.core.stage import ArtifactRef, Outcome, Params
 from tokmill.tasks.store import Store
@@ -89,9 +89,9 @@ def run_on_prefect(store: Path, jobs: list[Job], runner: Any = "threads") -> tup
     @flow(name="test-groups")
     def running() -> None:
         ids.append(get_run_context().flow_run.id)  # type: ignore[union-attr]
-        with RUNNERS[runner].opened(machine, "run") as tasks:
+        with RUNNERS[runner](machine) as tasks:
             submitted.append(tasks.task_runs)
-            executor = Executor(opened, tasks, Silent())
+            executor = Executor(opened, tasks, Reporter())
             executor.run(jobs)
             rows.extend(executor.rows)
 

@@ -10,15 +10,14 @@ import pytest
 
 from tests.test_flows.commands import Tokmill
 from tests.test_flows.corpora import write_project
+from tests.test_flows.in_process import Noting
 from tests.test_flows.test_direct import of_one, run_states
-from tests.test_flows.test_notify import Noting
 from tokmill.flows.errors import ProfileError, RunError
 from tokmill.flows.profile import load_profile
 from tokmill.flows.profile.stages import StageName
 from tokmill.flows.run.composition import compose
 from tokmill.flows.run.direct import run_directly
-from tokmill.flows.run.limits import num_seconds
-from tokmill.flows.run.machine import Machine
+from tokmill.flows.run.machine import Machine, num_seconds
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.flows.run.sweeping import Grid, compose_sweep
 from tokmill.tasks.core.errors import GateError, StoreError

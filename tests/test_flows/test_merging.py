@@ -14,11 +14,10 @@ from tokmill.flows.run.composer import Composer
 from tokmill.flows.run.dag import Dag
 from tokmill.flows.run.direct import DirectTasks
 from tokmill.flows.run.execution import Executor
-from tokmill.flows.run.performing import perform
 from tokmill.flows.run.planning import plan_dag
-from tokmill.flows.run.progress import Silent
+from tokmill.flows.run.progress import Reporter
 from tokmill.flows.run.sources import resolve_sources
-from tokmill.flows.run.tasks import Asked, Ended, TaskSpec
+from tokmill.flows.run.tasks import Asked, Ended, TaskSpec, perform
 from tokmill.tasks.core.stage import ArtifactRef, Request
 from tokmill.tasks.count.stage import COUNT, CountParams
 from tokmill.tasks.count.tree import FAN_IN
@@ -76,7 +75,7 @@ def _made(spec: TaskSpec, title: str) -> ArtifactRef:
 
 def run(dag: Dag, store: Store, tasks: Any) -> tuple[dict[str, ArtifactRef], Mapping[str, Any]]:
     """Execute a DAG; return its artifacts, and how each task got its own."""
-    executor = Executor(store, tasks, Silent())
+    executor = Executor(store, tasks, Reporter())
     made = dag.artifacts(executor.run(dag.jobs))
     refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}
     return refs, {row.task: row for row in executor.rows}

@@ -13,9 +13,9 @@ import pytest
 import tokmill
 from tests.test_flows.commands import clean_environment, free_port
 from tests.test_flows.corpora import write_project
+from tests.test_flows.in_process import Noting
 from tests.test_flows.served import POLL
 from tests.test_flows.test_direct import of_one, run_states
-from tests.test_flows.test_notify import Noting
 from tests.test_flows.test_openlineage import fails, interrupts
 from tokmill.flows.errors import RunError
 from tokmill.flows.profile import load_profile

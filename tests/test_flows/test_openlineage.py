@@ -13,10 +13,10 @@ import pytest
 
 from tests.test_flows.commands import Tokmill, clean_environment
 from tests.test_flows.corpora import write_project
+from tests.test_flows.in_process import Noting
 from tests.test_flows.published_events import SCHEMAS, check_event, schema_errors
 from tests.test_flows.receiver import Receiver, receiving
 from tests.test_flows.test_direct import of_one, run_states
-from tests.test_flows.test_notify import Noting
 from tokmill.flows.errors import ProfileError, RunError
 from tokmill.flows.profile import load_profile
 from tokmill.flows.run import api

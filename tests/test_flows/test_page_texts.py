@@ -14,7 +14,7 @@ from tokmill.flows.page.progress import GroupProgress
 from tokmill.flows.page.reasons import known_before, why_made
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.changes import in_words
-from tokmill.flows.run.called import named
+from tokmill.flows.run.target import name_of as named
 from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.store import Provenance, RunArtifact, Store
 

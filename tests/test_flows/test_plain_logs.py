@@ -5,8 +5,7 @@ import logging
 import pytest
 
 from tokmill.flows.errors import ProfileError, RunError
-from tokmill.flows.run.groups import GroupError
-from tokmill.flows.run.plain_logs import keep_logs_plain
+from tokmill.flows.run.prefect_task import GroupError, keep_logs_plain
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tokenizer.core.errors import LawError, TrainingError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tokmill.flows.profile import load_profile
-from tokmill.flows.run.remarks import remarks_on
+from tokmill.flows.run.planning import remarks_on
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.tasks.store import Store
 

@@ -1,19 +1,73 @@
-"""What a run has by now, in the form of its record: complete when it has ended, whatever ended it."""
+"""The record of a run in the store's catalog, from its start to its end, however it ends."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from tokmill.flows.profile import Profile
+from tokmill.flows.profile.model import NOT_RECORDED
 from tokmill.flows.run.dag import Step
-from tokmill.flows.run.results import RunRow
+from tokmill.flows.run.machine import Machine
+from tokmill.flows.run.process import is_a_command
+from tokmill.flows.run.results import RunResult, RunRow
 from tokmill.flows.run.sources import Sources
+from tokmill.flows.run.target import name_of
 from tokmill.tasks.core.stage import ArtifactRef, External, Scalar
-from tokmill.tasks.store import digest_bytes
-from tokmill.tasks.store.runs import Found, RunArtifact, RunInput
+from tokmill.tasks.store import Provenance, Store, digest_bytes
+from tokmill.tasks.store.environment import Machine as Here
+from tokmill.tasks.store.environment import installed_packages
+from tokmill.tasks.store.runs import Begun, Found, Override, RunArtifact, RunInput, StartedBy
 
 _SHARD = "_shard"
+
+
+def started_here() -> StartedBy:
+    """Return who starts runs in this process: a person at a command line, or a program."""
+    provenance = Provenance.collect()
+    how = "command" if is_a_command() else "library"
+    return StartedBy(how=how, user=provenance.user, detail=provenance.command)
+
+
+def begun(
+    profile: Profile,
+    machine: Machine,
+    provenance: Provenance,
+    *,
+    name: str | None = None,
+    started_by: StartedBy | None = None,
+    url: str | None = None,
+) -> Begun:
+    """Return what is recorded of a run at its start.
+
+    Args:
+        profile: the resolved profile.
+        machine: the machine settings.
+        provenance: of the code and the process.
+        name: what the run is called; by default after its profile and overrides.
+        started_by: who started it; by default this process's user.
+        url: of its page.
+    """
+    return Begun(
+        name=name or name_of(profile),
+        profile=profile.name,
+        parameters=profile.for_record(),
+        overrides=[
+            Override(field=change.field, before=change.before, after=change.after)
+            for change in profile.changed
+            if change.path[0] not in NOT_RECORDED
+        ],
+        experiment=profile.experiment.name or "",
+        tags=profile.experiment.tags,
+        notes=profile.experiment.notes,
+        url=url,
+        provenance=provenance,
+        started_by=started_by or started_here(),
+        machine=Here.here(machine.runner, machine.workers),
+        packages=installed_packages(),
+    )
 
 
 def _nothing() -> Sequence[Any]:
@@ -55,6 +109,43 @@ class SoFar:
             for kind, ref in named.items()
             for name, value in of_ref.get(ref, {}).items()
         }
+
+
+@contextmanager
+def recorded(
+    store: Store,
+    run_id: str,
+    begun: Begun,
+    so_far: SoFar,
+    note_end: Callable[[BaseException], None],
+) -> Iterator[Callable[[RunResult], None]]:
+    """Record the start and the end of the run that is executed in this block.
+
+    Yields:
+        what is to be called with the result, once there is one.
+
+    Args:
+        store: whose catalog has the run.
+        run_id: the run's key there.
+        begun: what is known of it at its start.
+        so_far: what it has at its end.
+        note_end: records the end of a run that does not complete.
+
+    Raises:
+        BaseException: any that the block raises.
+    """
+
+    def completed(result: RunResult) -> None:
+        so_far.rows, so_far.refs = lambda: result.rows, result.refs
+        store.catalog.finish_run(run_id, state="completed", found=so_far.found())
+
+    with store.catalog.alive(run_id, begun.profile):
+        try:
+            store.catalog.add_run(run_id, begun=begun)
+            yield completed
+        except BaseException as error:
+            note_end(error)
+            raise
 
 
 def _artifact(row: RunRow) -> RunArtifact:
