@@ -2,7 +2,7 @@
 
 The work is fixed: made-up words from a seed, so that it needs no file and never changes. Each part is
 repeated for a second and a half; the fastest round counts, which other work on the machine disturbs least.
-The figures of the log (docs/performance.md, "What `tokmill doctor` compares with") are for one thread.
+The figures of `benchmarks/log/measurements.md` (2026-11-24) are for one thread.
 """
 
 import random
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from tokmill.tokenizer import EncodedBatch, PretokenCounts, Tokenizer
 
 LOGGED: Final[Mapping[str, float]] = {"train": 245_000.0, "encode": 397.0, "pack": 78.0}
-"""Of the machine in docs/performance.md: merges per second, megabytes of text per second, and millions of
-tokens per second."""
+"""Of the machine in the log: merges per second, megabytes of text and millions of tokens per second."""
 UNITS: Final[Mapping[str, str]] = {"train": "merges/s", "encode": "MB/s", "pack": "million tokens/s"}
 
 _SECONDS = 1.5

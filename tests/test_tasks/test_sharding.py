@@ -301,7 +301,7 @@ SIZES = [
 ]
 
 
-# Measured (docs/performance.md), in CPU seconds: the overhead of artifacts, and the work itself.
+# Measured (benchmarks/log/measurements.md), in CPU seconds: the overhead of artifacts, and the work itself.
 def seconds_of_artifacts(number: float) -> float:
     return 0.0013 * number + 0.0003 * number**2
 
