@@ -401,9 +401,15 @@ def _refused(capsys, tmp_path: Path, bundle: Path) -> str:
     assert "a bug in tokmill" not in said
     assert victim.read_text() == "mine"
     assert not victim.is_symlink()
-    assert {path.name for path in tmp_path.iterdir()} <= {"victim", "deep", bundle.name}
-    assert {path.name for path in (tmp_path / "deep" / "er").glob("*")} <= {"again"}
+    again = tmp_path / "deep" / "er" / "again"
+    outside = {path for path in tmp_path.rglob("*") if not path.is_relative_to(again)}
+    assert outside <= {victim, bundle, *again.parents}
     return said
+
+
+def _aimed(name: str, tmp_path: Path) -> str:
+    """Return a hostile name, one that is absolute below the test's own folder."""
+    return name.replace("/tmp", str(tmp_path), 1) if name.startswith("/") else name
 
 
 @pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE.keys())
@@ -414,11 +420,10 @@ def test_a_bundle_writes_nothing_elsewhere(
     def change(parts: dict[str, bytes]) -> dict[str, bytes]:
         about = json.loads(parts["bundle.json"])
         digest = about["inputs"][0]["digest"]
-        if door == "member":
-            data = parts.pop(f"inputs/{digest}")
-            return parts | {f"inputs/{digest}/x": data, f"inputs/{digest}/{name}": b"bad"}
         data = parts.pop(f"inputs/{digest}")
-        about["inputs"][0][door] = name
+        if door == "member":
+            return parts | {f"inputs/{digest}/x": data, f"inputs/{digest}/{name}": b"bad"}
+        about["inputs"][0][door] = _aimed(name, tmp_path)
         member = f"inputs/{about['inputs'][0]['digest']}"
         return parts | {"bundle.json": json.dumps(about).encode(), member: data}
 
@@ -434,9 +439,9 @@ def test_a_record_in_a_bundle_links_nothing_elsewhere(
     def change(parts: dict[str, bytes]) -> dict[str, bytes]:
         (key,) = (each for each in parts if each.startswith("records/"))
         record = json.loads(parts[key])
-        record["inputs"][0]["about"][door] = name
         for entry in record["inputs"]:
             entry["origin"] = "/nowhere"
+            entry["about"][door] = _aimed(name, tmp_path)
         del record["record_digest"]
         return parts | {key: sealed("record_digest", json.dumps(record, indent=1).encode() + b"\n")}
 
