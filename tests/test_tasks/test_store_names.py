@@ -203,19 +203,19 @@ def test_a_hostile_name_is_refused_wherever_a_path_is_made_of_it(tmp_path, name)
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE.keys())
 @pytest.mark.parametrize("field", ["kind", "name", "label", "fingerprint", "digest"])
-def test_a_record_with_a_hostile_name_is_refused_when_it_is_read(tmp_path, name, field):
+def test_a_record_with_a_hostile_name_is_refused_when_it_is_read(tmp_path, field):
     store = Store.open(tmp_path / "store")
     place = store.path(store.realize(ask("n", text="a")).ref)
     record = json.loads((place / "record.json").read_bytes())
-    for holder in (record, record["files"][0]):
-        if field in holder:
-            holder[field] = name
     del record["record_digest"]
-    data = sealed("record_digest", json.dumps(record, indent=1).encode() + b"\n")
-    with pytest.raises(StoreError, match=rf"{field} cannot be read"):
-        parse_record(place / "record.json", data)
+    for name in HOSTILE.values():
+        for holder in (record, record["files"][0]):
+            if field in holder:
+                holder[field] = name
+        data = sealed("record_digest", json.dumps(record, indent=1).encode() + b"\n")
+        with pytest.raises(StoreError, match=rf"{field} cannot be read"):
+            parse_record(place / "record.json", data)
 
 
 @pytest.mark.parametrize("name", HOSTILE.values(), ids=HOSTILE.keys())
