@@ -113,8 +113,7 @@ def compare_runs(
         UsageError: there are fewer than two, there is no such run, or the file exists.
     """
     from tokmill.flows.cli.comparison import print_comparison
-    from tokmill.flows.cli.lookup import existing_store
-    from tokmill.flows.cli.run_lookup import distinct, find_run
+    from tokmill.flows.cli.lookup import distinct, existing_store, find_run
     from tokmill.tasks.comparing.runs import Comparison
 
     if len(references) < 2:

@@ -33,10 +33,8 @@ def doctor(
     as_json: JsonOption = False,
 ) -> None:
     """Examine versions, machine, speed, store and Prefect server; exit code 1 if something does not work."""
-    from tokmill.flows.doctor.installation import look_at_installation
-    from tokmill.flows.doctor.machine import look_at_machine
-    from tokmill.flows.doctor.servers import look_at_server
-    from tokmill.flows.doctor.stores import look_at_store
+    from tokmill.flows.doctor.report import look_at_installation, look_at_server
+    from tokmill.flows.doctor.stores import look_at_machine, look_at_store
     from tokmill.flows.run.machine import store_url
 
     location = store_url(store)

@@ -76,7 +76,7 @@ def _other(location: str) -> "Store":
 
 
 def _move(source: "Store", target: "Store", subjects: list[str], *, dry_run: bool, as_json: bool) -> None:
-    from tokmill.flows.reproduce.cargo import cargo_of
+    from tokmill.flows.reproduce.known import cargo_of
     from tokmill.tasks.store.moving import move
 
     source.refresh()

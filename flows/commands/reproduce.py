@@ -94,7 +94,7 @@ def _in_store(
 ) -> "tuple[Subject, Path | None, Request]":
     """The subject in a store, which also knows in which row a changed file differs."""
     from tokmill.flows.cli.lookup import existing_store
-    from tokmill.flows.reproduce.changed import find_change
+    from tokmill.flows.reproduce.comparing import find_change
     from tokmill.flows.reproduce.known import subject_in
 
     try:

@@ -86,8 +86,7 @@ def list_runs(
     """List the runs of the store, the latest first; failed ones, too."""
     if context.invoked_subcommand is not None:
         return
-    from tokmill.flows.cli.lookup import existing_store
-    from tokmill.flows.cli.run_lookup import columns_named, moment_since, order_by
+    from tokmill.flows.cli.lookup import columns_named, existing_store, moment_since, order_by
     from tokmill.flows.cli.run_sheet import runs_table
     from tokmill.tasks.store.run_listing import RunFilter
     from tokmill.tasks.store.run_listing import list_runs as listed
@@ -191,8 +190,7 @@ def note_run(
 
 
 def _found(run: str, store: str | None) -> "tuple[Store, Run]":
-    from tokmill.flows.cli.lookup import existing_store
-    from tokmill.flows.cli.run_lookup import find_run
+    from tokmill.flows.cli.lookup import existing_store, find_run
 
     opened = existing_store(store)
     return opened, find_run(opened, run)

@@ -14,8 +14,8 @@ from tokmill.flows.cli.output import draw, messages, print_json, say, table
 from tokmill.flows.figures import counted, size
 
 if TYPE_CHECKING:
+    from tokmill.flows.upkeep.checking import Usage
     from tokmill.flows.upkeep.collecting import Collected
-    from tokmill.flows.upkeep.usage import Usage
     from tokmill.tasks.store import Record, Store
 
 _LEAST_WHY = 20
@@ -32,6 +32,8 @@ KeepOption = Annotated[
         help="Keep the last N versions of each name, and the last N completed runs of each profile.",
     ),
 ]
+_Part: TypeAlias = tuple[str, Sequence[Sequence[str]], Sequence[str]]
+"""A part of what is shown: its heading, its rows, and the headings of their further columns."""
 
 
 @app.command(
@@ -154,7 +156,7 @@ def du(
 ) -> None:
     """Show what takes the space in the store, and how much of it `tokmill gc` would free."""
     from tokmill.flows.cli.lookup import existing_store
-    from tokmill.flows.upkeep.usage import usage_of
+    from tokmill.flows.upkeep.checking import usage_of
     from tokmill.tasks.store.keeping import Policy
 
     usage = usage_of(existing_store(store), by, Policy(older_than, keep))
@@ -192,10 +194,6 @@ def _show(done: "Collected", *, each: bool) -> None:
         messages().print(f"[dim]{unused_means(done.policy)}[/dim]")
     if done.removed and not done.applied:
         _say_how()
-
-
-_Part: TypeAlias = tuple[str, Sequence[Sequence[str]], Sequence[str]]
-"""A part of what is shown: its heading, its rows, and the headings of their further columns."""
 
 
 def _summed(done: "Collected") -> "Iterator[_Part]":

@@ -33,6 +33,67 @@ _RULES = (
     *("type", "enum", "pattern", "minLength", "maxLength", "minItems", "maxItems"),
     *("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum", "multipleOf"),
 )
+MACHINE: Mapping[str, Schema] = {
+    "more": {
+        "title": "More",
+        "type": "array",
+        "items": {"type": "string", "pattern": r"^[^=]+=.*"},
+        "description": "Any other value of the profile, as section.key=value, e.g. encode.min_tokens=16.",
+    },
+    "until": {
+        "title": "Until",
+        "type": "array",
+        "items": {"type": "string", "enum": list(get_args(Kind))},
+        "description": "Make these artifacts and what they are made from, but nothing else; empty for all.",
+    },
+    "refresh": {
+        "title": "Refresh",
+        "type": "array",
+        "items": {"type": "string", "enum": list(get_args(StageName))},
+        "description": "Stages whose artifacts are made again although the store has them. What comes out "
+        "equal leaves what follows as it is.",
+    },
+    "verify": {
+        "title": "Verify",
+        "type": "string",
+        "enum": ["sizes", "full"],
+        "description": "How artifacts are checked before they are reused: by the sizes of their files, or by "
+        "their digests as well.",
+    },
+    "rehash": {
+        "title": "Read sources again",
+        "type": "boolean",
+        "description": "Read every source file again instead of trusting its size and time.",
+    },
+    "workers": {
+        "title": "Workers",
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 1 << 12,
+        "description": "Parallel tasks; empty for one per core. Changes no result.",
+    },
+    "memory": {
+        "title": "Memory",
+        "type": "string",
+        "pattern": f"^$|{SIZE}",
+        "description": "Memory for counts, e.g. 4GB; empty for a quarter of the RAM. Changes no result.",
+    },
+    "store": {
+        "title": "Store",
+        "type": "string",
+        "description": "Folder or URL of the artifacts; empty for the deployment's own.",
+    },
+}
+_MODELS = {
+    "train": "TrainParams",
+    "balance": "BalanceParams",
+    "tokenizer": "ExistingTokenizer",
+    "mix": "MixParams",
+    "pack": "PackParams",
+    "holdout": "HoldoutParams",
+    "audit": "Auditing",
+    "experiment": "Experiment",
+}
 
 
 @dataclass(frozen=True)
@@ -107,58 +168,6 @@ SECTIONS: Mapping[str, Section] = {
         },
     ),
     "experiment": Section("Experiment", {"name": "Experiment", "tags": "Tags", "notes": "Notes"}),
-}
-
-MACHINE: Mapping[str, Schema] = {
-    "more": {
-        "title": "More",
-        "type": "array",
-        "items": {"type": "string", "pattern": r"^[^=]+=.*"},
-        "description": "Any other value of the profile, as section.key=value, e.g. encode.min_tokens=16.",
-    },
-    "until": {
-        "title": "Until",
-        "type": "array",
-        "items": {"type": "string", "enum": list(get_args(Kind))},
-        "description": "Make these artifacts and what they are made from, but nothing else; empty for all.",
-    },
-    "refresh": {
-        "title": "Refresh",
-        "type": "array",
-        "items": {"type": "string", "enum": list(get_args(StageName))},
-        "description": "Stages whose artifacts are made again although the store has them. What comes out "
-        "equal leaves what follows as it is.",
-    },
-    "verify": {
-        "title": "Verify",
-        "type": "string",
-        "enum": ["sizes", "full"],
-        "description": "How artifacts are checked before they are reused: by the sizes of their files, or by "
-        "their digests as well.",
-    },
-    "rehash": {
-        "title": "Read sources again",
-        "type": "boolean",
-        "description": "Read every source file again instead of trusting its size and time.",
-    },
-    "workers": {
-        "title": "Workers",
-        "type": "integer",
-        "minimum": 1,
-        "maximum": 1 << 12,
-        "description": "Parallel tasks; empty for one per core. Changes no result.",
-    },
-    "memory": {
-        "title": "Memory",
-        "type": "string",
-        "pattern": f"^$|{SIZE}",
-        "description": "Memory for counts, e.g. 4GB; empty for a quarter of the RAM. Changes no result.",
-    },
-    "store": {
-        "title": "Store",
-        "type": "string",
-        "description": "Folder or URL of the artifacts; empty for the deployment's own.",
-    },
 }
 
 
@@ -260,18 +269,6 @@ def _fields(profile: Profile | None, name: str) -> dict[str, Schema]:
             about = {"title": label, "description": f"{name}.{key}: {described[key]['description']}"}
             fields[key] = about | given
     return in_order(fields)
-
-
-_MODELS = {
-    "train": "TrainParams",
-    "balance": "BalanceParams",
-    "tokenizer": "ExistingTokenizer",
-    "mix": "MixParams",
-    "pack": "PackParams",
-    "holdout": "HoldoutParams",
-    "audit": "Auditing",
-    "experiment": "Experiment",
-}
 
 
 @cache  # it takes as long as all else of a form, and a form asks for it once per section

@@ -13,7 +13,7 @@ from tokmill.tasks.core.stage import ArtifactRef, Scalar
 from tokmill.tokenizer.core import markup
 
 if TYPE_CHECKING:
-    from tokmill.flows.library.lineage import Lineage
+    from tokmill.flows.library.runs import Lineage
     from tokmill.tasks.store import Record, Store
     from tokmill.tasks.store.graph import Direction
 
@@ -93,7 +93,7 @@ class Artifact:
 
     def lineage(self, direction: "Direction" = "up") -> "Lineage":
         """Return what it was made from (`up`), what was made from it (`down`), or `both`."""
-        from tokmill.flows.library.lineage import Lineage  # noqa: PLC0415 - imports the catalog
+        from tokmill.flows.library.runs import Lineage  # noqa: PLC0415 - imports the catalog
 
         return Lineage.of(self.store, self.ref, direction)
 

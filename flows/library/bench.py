@@ -5,6 +5,11 @@ What it is made from is found in the store, since the calls before have made it,
 work only.
 """
 
+import atexit
+import os
+import shutil
+import tempfile
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,7 +19,6 @@ from tokmill.flows.errors import UsageError
 from tokmill.flows.library.artifact import Artifact
 from tokmill.flows.library.options import HoldoutOptions
 from tokmill.flows.library.running import FinishedRun, run
-from tokmill.flows.library.scratch import scratch_store
 from tokmill.flows.library.store import Store, opened
 from tokmill.flows.nearest import suggestion
 from tokmill.tasks.core.stage import Params
@@ -22,6 +26,8 @@ from tokmill.tasks.encode.stage import EncodeParams
 from tokmill.tasks.store import Store as ArtifactStore
 
 _END = EncodeParams().end_of_document
+_LOCK = threading.Lock()
+_FOLDERS: list[Path] = []
 
 
 @dataclass(frozen=True)
@@ -89,3 +95,27 @@ def parted(what: str, given: Mapping[str, Any], *models: type[Params]) -> list[d
         taken |= own.keys()
         found.append(own)
     return found
+
+
+def scratch_store() -> Store:
+    """Return the temporary store of this process."""
+    with _LOCK:
+        if not _FOLDERS or not _FOLDERS[0].is_dir():
+            folder = Path(tempfile.mkdtemp(prefix="tokmill-"))
+            _FOLDERS[:] = [folder]
+            atexit.register(_remove, folder, os.getpid())
+        return Store(_FOLDERS[0] / "store")
+
+
+def _remove(folder: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _renew_lock() -> None:
+    """Replace the lock in a forked child: another thread may have held it."""
+    global _LOCK  # noqa: PLW0603 - there is one per process
+    _LOCK = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_lock)

@@ -16,7 +16,7 @@ from tokmill.tasks.store.layout import DEFAULT_STORE
 from tokmill.tokenizer.core import markup
 
 if TYPE_CHECKING:
-    from tokmill.flows.library.lineage import Lineage
+    from tokmill.flows.library.runs import Lineage
     from tokmill.tasks.store.graph import Direction
 
 _ARTIFACTS = """

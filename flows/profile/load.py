@@ -19,9 +19,8 @@ from tokmill.flows.profile.files import (
     read_layers,
     with_absolute_paths,
 )
-from tokmill.flows.profile.given import as_toml
 from tokmill.flows.profile.model import Profile
-from tokmill.flows.profile.overrides import overrides_table
+from tokmill.flows.profile.overrides import as_toml, overrides_table
 from tokmill.flows.profile.problems import place, problems_of, profile_error
 from tokmill.flows.profile.shape import KeyPath, may_be_unset, models_at
 from tokmill.tasks.core.stage import Params

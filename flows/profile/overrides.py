@@ -5,13 +5,13 @@ The key is a TOML dotted key (`sources."zh.hans".on_error`), the value a TOML va
 overrides are applied in the given order.
 """
 
+import os
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Set
 from typing import Any
 
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.profile.files import MAX_DEPTH, Table, beyond_limits, limit_problem, parse_toml
-from tokmill.flows.profile.given import as_toml
 
 
 def overrides_table(overrides: Iterable[str] | Mapping[str, Any]) -> Table:
@@ -82,3 +82,28 @@ def _put(table: Table, path: list[str], value: object, shown: str) -> None:
         if not isinstance(table, dict):
             raise ProfileError(f"--set {shown}: {key} is also set to a value; set either {key} or keys in it")
     table[last] = value
+
+
+def as_toml(given: Any, where: str = "") -> Any:
+    """Return a value, with all in it, as `tomllib` returns it; what has no such form is left as it is.
+
+    Args:
+        given: the value.
+        where: its dotted key, for errors.
+
+    Raises:
+        ProfileError: it is a set, whose order would differ from one process to the next, or an integer of
+            more than 64 bits.
+    """
+    if isinstance(given, Mapping):
+        return {key: as_toml(value, f"{where}.{key}" if where else str(key)) for key, value in given.items()}
+    if isinstance(given, list | tuple):
+        return [as_toml(value, where) for value in given]
+    if isinstance(given, Set):
+        raise ProfileError(f"{where} is a set, which has no order; write a list")
+    if isinstance(given, int) and not -(1 << 63) <= given < 1 << 64:
+        raise ProfileError(f"{where}: the number has {given.bit_length()} bits; use one of at most 64")
+    if isinstance(given, os.PathLike):
+        return os.fspath(given)
+    to_list = getattr(given, "tolist", None)  # of numpy's scalars and arrays, Arrow's arrays, pandas' Series
+    return given if to_list is None else to_list()

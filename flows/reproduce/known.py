@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,9 +11,11 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.layout import PREFIX_CHARS
-from tokmill.tasks.store.record import InputEntry, Record
+from tokmill.tasks.store.moving import Cargo, Named
+from tokmill.tasks.store.record import InputEntry, Record, read_record
 from tokmill.tasks.store.run_references import find_run
 from tokmill.tasks.store.runs import Run
+from tokmill.tasks.store.storage import STORAGE
 
 CORPUS = "corpus"
 TEXT_ROLES = frozenset({"shard", "text"})
@@ -179,3 +181,51 @@ def _of_run(store: Store, ref: ArtifactRef) -> Record:
 def as_json(value: Any) -> bytes:
     """Return a value as JSON of one form: sorted keys, a line per item."""
     return json.dumps(value, ensure_ascii=False, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def cargo_of(store: Store, references: Sequence[str]) -> Cargo:
+    """Return artifacts and runs with all that they were made from; everything if nothing is named.
+
+    Raises:
+        UsageError: there is no artifact or run of a name.
+        StoreError: a record is missing or damaged.
+    """
+    subjects = [subject_in(store, reference) for reference in references] if references else [_all(store)]
+    records: dict[str, Record] = {}
+    for subject in subjects:
+        records |= {
+            record.fingerprint: record for record in subject.lineage() if record.fingerprint not in records
+        }
+    runs = [subject.run.run_id for subject in subjects if subject.run is not None]
+    asked = {reference.partition("@")[::2] for reference in references if "@" in reference}
+    aliases, labels = _names(store, records, asked)
+    return Cargo(list(records.values()), runs if references else list(_run_ids(store)), aliases, labels)
+
+
+def _all(store: Store) -> Subject:
+    return Subject(
+        "the store", StoreRecords(store), [read_record(place) for place in store.layout.artifacts()]
+    )
+
+
+def _run_ids(store: Store) -> Iterable[str]:
+    names = sorted(entry.name for entry in STORAGE.entries(store.layout.runs))
+    return (
+        name.removesuffix(".json") for name in names if name.endswith(".json") and not name.startswith(".")
+    )
+
+
+def _names(
+    store: Store, records: dict[str, Record], asked: set[tuple[str, str]]
+) -> tuple[list[Named], list[Named]]:
+    """Return the aliases of artifacts, and their labels under other names than their own."""
+    aliases, labels = list[Named](), list[Named]()
+    for reference in store.names.references():
+        kind, _, name = reference.partition("/")
+        for alias, owner in store.names.aliases(kind, name).items():
+            if owner in records:
+                aliases.append(Named(kind, name, alias, owner, (reference, alias) in asked))
+        for label, owner in store.names.labels(kind, name).items():
+            if owner in records and records[owner].name != name:
+                labels.append(Named(kind, name, label, owner))
+    return aliases, labels

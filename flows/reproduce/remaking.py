@@ -9,16 +9,16 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from tokmill.flows.reproduce.inputs import Wanted, value_of
 from tokmill.flows.reproduce.known import CORPUS, inputs_of, is_text
-from tokmill.flows.reproduce.stages import stage_of
 from tokmill.flows.run.composer import text_of
 from tokmill.flows.run.dag import Done, Job, Node, Step, StepInput
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.stage import ArtifactRef, External
+from tokmill.tasks.core.stage import ArtifactRef, External, Stage
 from tokmill.tasks.formats.corpus import Corpus, Shard
 from tokmill.tasks.remote.location import Location
 from tokmill.tasks.store import Store
@@ -27,6 +27,41 @@ from tokmill.tasks.store.record import InputEntry, Record, contradictions
 INGEST = "ingest"
 _Files: TypeAlias = Mapping[tuple[str, str], str]
 _Listed: TypeAlias = dict[Any, tuple[Shard, _Files | None]]
+_MODULES = {
+    "adopt": "train.adopt",
+    "audit": "audit.stage",
+    "audit_shard": "audit.text",
+    "balance": "balance.stage",
+    "card": "card.stage",
+    "consume": "mixing.consume",
+    "count": "count.stage",
+    "count_shard": "count.stage",
+    "encode": "encode.stage",
+    "encode_shard": "encode.stage",
+    "exclude": "takedown.exclude",
+    "export": "export.stage",
+    "export_shard": "export.stage",
+    "extend": "vocabulary.stage",
+    "fit_trigrams": "score.stage",
+    "hash_documents": "holdout.stage",
+    "holdout": "holdout.stage",
+    "ingest": "ingest.stage",
+    "merge_counts": "count.merge_stage",
+    "mix": "mixing.stage",
+    "pack": "packing.stage",
+    "pack_plan": "packing.stage",
+    "pack_shard": "packing.stage",
+    "score_column": "score.stage",
+    "score_noise": "score.stage",
+    "score_perplexity": "score.stage",
+    "sweep": "sweep.stage",
+    "sweep_cell": "sweep.cell",
+    "takedown": "takedown.stage",
+    "tokenizer_card": "tokenizer_card.stage",
+    "train": "train.stage",
+    "trim": "vocabulary.stage",
+    "usage": "usage.stage",
+}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -196,3 +231,22 @@ def _params(record: Record) -> Any:
             f"{record.reference}: its parameters are no longer those of the stage {stage.verb} ({error}); "
             "use the version that it was made with (`packages` in its record)"
         ) from error
+
+
+def verbs() -> list[str]:
+    """Return the verbs of all stages, sorted."""
+    return sorted(_MODULES)
+
+
+def stage_of(verb: str) -> Stage[Any]:
+    """Return a stage.
+
+    Raises:
+        StoreError: this tokmill has none of that verb.
+    """
+    if verb not in _MODULES:
+        raise StoreError(
+            f"this tokmill has no stage {verb!r}; use the version that the artifact was made with"
+        )
+    module = import_module(f"tokmill.tasks.{_MODULES[verb]}")
+    return next(value for value in vars(module).values() if isinstance(value, Stage) and value.verb == verb)

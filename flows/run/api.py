@@ -169,7 +169,7 @@ def _server(store: Store, reporter: Reporter) -> Iterator[None]:
     Importing Prefect takes seconds; the caller's display is shown before that.
     """
     prepare_terminal_run()
-    from tokmill.flows.server.dead_runs import reconcile  # noqa: PLC0415
+    from tokmill.flows.server.orphans import reconcile  # noqa: PLC0415
     from tokmill.flows.server.prefect_server import prefect_server  # noqa: PLC0415
 
     with prefect_server(reporter.note) as client:

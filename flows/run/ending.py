@@ -46,7 +46,7 @@ from tokmill.flows.run.flow_run import ONLY_IN_FILES, overrides_of
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.process import SECONDS, end_soon
 from tokmill.flows.run.record import SoFar
-from tokmill.flows.server.registration import run_module
+from tokmill.flows.server.served_folder import run_module
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.runs import State, read_run, run_path, write_run

@@ -10,8 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from tokmill.flows.figures import counted, key_figures, labelled, number, percentage, span
-from tokmill.flows.page.links import Links, key_of, to_key
-from tokmill.flows.page.reasons import known_before, why_made
+from tokmill.flows.page.links import Links, key_of, known_before, to_key, why_made
 from tokmill.flows.profile import Profile
 from tokmill.flows.profile.changes import value_in_words
 from tokmill.flows.run.machine import Machine

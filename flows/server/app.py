@@ -1,22 +1,19 @@
-"""Prefect's application with access control and monitoring, for `tokmill up` and the embedded server.
+"""Prefect's application with access control, for `tokmill up` and the embedded server.
 
-Started by `uvicorn --factory tokmill.flows.server.app:create_app`; configured by the environment variables
-`HOSTS` and `FAULTS`.
+Started by `uvicorn --factory tokmill.flows.server.app:create_app`; configured by the environment variable
+`HOSTS`.
 """
 
 import gc
 import os
+import threading
 from collections.abc import Sequence
-from pathlib import Path
 
 from tokmill.flows.server.askers import Askers
-from tokmill.flows.server.collecting import collect_elsewhere
 from tokmill.flows.server.guard import Application, Guard, origins
-from tokmill.flows.server.loops import Loops, write_faults
 from tokmill.flows.server.pages import Pages
 
 HOSTS = "TOKMILL_SERVER_HOSTS"  # names of the server with ports, separated by commas
-FAULTS = "TOKMILL_SERVER_FAULTS"  # the file for the server's errors; none if not set
 
 
 def protection(names: Sequence[str]) -> dict[str, str]:
@@ -38,10 +35,31 @@ def create_app() -> Application:
     from prefect.server.api.server import create_app as prefect_app  # noqa: PLC0415 - takes seconds
 
     application: Application = prefect_app(final=True)
-    faults = os.environ.get(FAULTS)
-    if faults:
-        write_faults(Path(faults))
     collect_elsewhere()
     # Requests of the server to itself (automations) go to Prefect's application and bypass the guard.
-    pages = Pages(Loops(Askers(application)), os.environ.get("TOKMILL_STORE"))
+    pages = Pages(Askers(application), os.environ.get("TOKMILL_STORE"))
     return Guard(pages, os.environ.get(HOSTS, "").split(","))
+
+
+_PAUSE_SECONDS = 0.5
+
+
+def collect_elsewhere() -> None:
+    """From now on, collect this process's garbage in a thread; what there is by now stays."""
+    gc.disable()
+    gc.freeze()  # the modules: they are never garbage, and need not be looked through
+    threading.Thread(target=_collect_for_ever, name="collecting", daemon=True).start()
+
+
+def _collect_for_ever() -> None:
+    never = threading.Event()
+    while not never.wait(_PAUSE_SECONDS):
+        due = _oldest_due()
+        if due is not None:
+            gc.collect(due)
+
+
+def _oldest_due() -> int | None:
+    """Return the oldest generation that Python would collect by now; None if it is none."""
+    counts, thresholds = gc.get_count(), gc.get_threshold()
+    return max((number for number in range(3) if counts[number] > thresholds[number] > 0), default=None)

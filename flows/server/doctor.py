@@ -26,8 +26,8 @@ from prefect.client.schemas.schedules import RRuleSchedule
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from tokmill.flows.server.dead_runs import UNANSWERED, dead_runs, dead_workers, forget_worker
 from tokmill.flows.server.findings import Finding
+from tokmill.flows.server.orphans import UNANSWERED, dead_runs, dead_workers, forget_worker
 from tokmill.flows.server.prefect_server import no_answer
 from tokmill.tasks.store import Store
 

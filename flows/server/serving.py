@@ -16,15 +16,12 @@ from pathlib import Path
 
 from tokmill.flows.errors import ServeError
 from tokmill.flows.profile.served import SERVED
-from tokmill.flows.server.app import FAULTS, protection
+from tokmill.flows.server.app import protection
 from tokmill.flows.server.children import Child, child, interruptible
-from tokmill.flows.server.names import host_in_url, own_names, reachable
+from tokmill.flows.server.findings import Watch
 from tokmill.flows.server.pages import PAGES, PREFIX
-from tokmill.flows.server.registration import Registration
-from tokmill.flows.server.served_folder import ServedFolder
-from tokmill.flows.server.settings import PRIVATE, SERVER
-from tokmill.flows.server.store_lock import lock_store
-from tokmill.flows.server.watching import Watch
+from tokmill.flows.server.served_folder import Registration, ServedFolder, lock_store
+from tokmill.flows.server.settings import PRIVATE, SERVER, host_in_url, own_names, reachable
 from tokmill.tasks.store.mirrors import url_of
 
 SERVER_START_SECONDS = 120
@@ -98,7 +95,7 @@ def up(store: Path, address: Address, *, any_profile: bool = False, announce: An
             f"up: {address.seen_url}/v2/deployments · deployments {served.name} · "
             f"store {url_of(store) or store} · Ctrl-C stops it"
         )
-        watch = Watch(f"{address.url}/api", logs, announce)
+        watch = Watch(f"{address.url}/api", announce)
         _serve([server, worker], (watch.look, registration.look), stopped)
         announce("stopping …")
 
@@ -124,7 +121,6 @@ def _environment(address: Address, served: ServedFolder, logs: Path, any_profile
         _SCHEDULER: os.environ.get(_SCHEDULER, "10"),
         "TOKMILL_STORE": str(served.store),
         SERVED: "" if any_profile else str(served.folder),
-        FAULTS: str(logs / "faults.log"),
         PAGES: f"{address.seen_url}{PREFIX}",
     }
 

@@ -1,7 +1,7 @@
 """Prefect's worker, which has our flows imported before it takes a run, and ends the runs of dead workers.
 
 It is called with a store and the arguments of Prefect's command line. It is named after its process
-(`flows.server.dead_runs`), so that others find out that it has died; when it is stopped, it ends its own
+(`flows.server.orphans`), so that others find out that it has died; when it is stopped, it ends its own
 runs at the server. It also checks each cancel at the server (`flows.server.attempt`).
 
 Prefect's worker looks for hooks of a cancelled run in its own process, and so must import the flow. At the
@@ -14,7 +14,7 @@ import sys
 from importlib import import_module
 
 from tokmill.flows.server.attempt import check_cancels
-from tokmill.flows.server.dead_runs import reconciling, worker_name
+from tokmill.flows.server.orphans import reconciling, worker_name
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.liveness import Process
 

@@ -16,13 +16,11 @@ from prefect.client.schemas.objects import FlowRun, State, StateType
 import tokmill
 from tests.object_server import Bucket
 from tests.test_flows.commands import clean_environment
-from tokmill.flows.doctor.installation import look_at_installation, required
-from tokmill.flows.doctor.machine import look_at_machine
-from tokmill.flows.doctor.report import Part
+from tokmill.flows.doctor.report import Part, look_at_installation, required
 from tokmill.flows.doctor.speed import LOGGED, Measured, documents, look_at_speed, measure
-from tokmill.flows.doctor.stores import look_at_store
-from tokmill.flows.server.dead_runs import dead_runs, worker_name
+from tokmill.flows.doctor.stores import look_at_machine, look_at_store
 from tokmill.flows.server.findings import out_of_bounds
+from tokmill.flows.server.orphans import dead_runs, worker_name
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.liveness import Process
 from tokmill.tasks.store.storage import STORAGE

@@ -12,7 +12,7 @@ from tests.test_flows.forking import run_forked
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
-MOST_FILES = 35
+MOST_FILES = 36
 
 
 def test_a_run_reaches_an_encoded_shard_through_few_files(tokmill: Tokmill, checkout: Path) -> None:

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 from tests.test_tasks.store_stages import ask, ask_joined
 from tokmill.flows.figures import labelled
 from tokmill.flows.page.artifact import Shown, producers, sheet
-from tokmill.flows.page.links import Links, key_of
+from tokmill.flows.page.links import Links, key_of, known_before, why_made
 from tokmill.flows.page.progress import GroupProgress
-from tokmill.flows.page.reasons import known_before, why_made
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.changes import in_words
 from tokmill.flows.run.target import name_of as named

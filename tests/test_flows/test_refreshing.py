@@ -50,7 +50,7 @@ def test_the_record_of_what_comes_out_equal_stays(project: Path) -> None:
 
 
 def test_no_stage_of_that_name(project: Path) -> None:
-    with pytest.raises(UsageError, match=r"refresh='trian' is no stage; did you mean train\?"):
+    with pytest.raises(UsageError, match=r"refresh='trian' is not a stage; did you mean train\?"):
         again(project, refresh=["trian"])
 
 

@@ -18,7 +18,7 @@ from tests.hostile_names import HOSTILE
 from tests.small_disk import on_small_disk
 from tests.test_tasks.golden import all_stages
 from tokmill.flows.commands.main import main
-from tokmill.flows.reproduce.stages import stage_of, verbs
+from tokmill.flows.reproduce.remaking import stage_of, verbs
 from tokmill.tasks.balance import stage as balance
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.digest import content_digest

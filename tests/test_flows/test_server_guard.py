@@ -7,7 +7,7 @@ import pytest
 
 from tokmill.flows.errors import UsageError
 from tokmill.flows.server.guard import Guard
-from tokmill.flows.server.names import own_names, reachable
+from tokmill.flows.server.settings import own_names, reachable
 
 HOST = "127.0.0.1:4200"
 

@@ -1,101 +1,15 @@
-"""Faults that are noticed in a server (its tasks, its log, its packages), and the folder that it serves."""
+"""The packages of a server, and the folder that it serves."""
 
-import asyncio
 import json
-import logging
 import os
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tokmill.flows.errors import ProfileError, ServeError
 from tokmill.flows.profile.served import SERVED, require_served
-from tokmill.flows.server.findings import look_at_faults, look_at_packages, out_of_bounds
-from tokmill.flows.server.loops import Loops, write_faults
-from tokmill.flows.server.served_folder import ServedFolder
-from tokmill.flows.server.store_lock import last_served, lock_store
-from tokmill.flows.server.watching import Watch
-
-
-@pytest.fixture
-def faults(tmp_path: Path) -> Iterator[Path]:
-    """The file of errors, during a test."""
-    before = {logger: list(logger.handlers) for logger in _loggers()}
-    file = tmp_path / "faults.log"
-    write_faults(file)
-    yield file
-    for logger in _loggers():
-        logger.handlers[:] = before.get(logger, [])
-
-
-def _loggers() -> list[logging.Logger]:
-    known = logging.getLogger().manager.loggerDict.values()
-    return [logging.getLogger(), *(each for each in known if isinstance(each, logging.Logger))]
-
-
-def test_a_task_of_the_server_that_dies_is_written_down(faults: Path) -> None:
-    async def dies() -> None:
-        raise RuntimeError("the scheduler is gone")
-
-    async def ends_well() -> None:
-        return
-
-    asyncio.run(_serve_with(dies(), ends_well()))
-
-    (line,) = faults.read_text("utf-8").splitlines()
-    assert line.endswith("dies of the server has ended: RuntimeError: the scheduler is gone")
-
-
-def test_what_the_stop_of_the_server_ends_is_no_fault(faults: Path) -> None:
-    async def runs_on() -> None:
-        try:
-            await asyncio.Event().wait()
-        finally:
-            raise RuntimeError("interrupted")
-
-    asyncio.run(_serve_with(runs_on(), cancel=True))
-
-    assert faults.read_text("utf-8") == ""
-
-
-async def _serve_with(*background: Any, cancel: bool = False) -> None:
-    """Start an application with background tasks, let them run, and stop it."""
-
-    async def application(scope: Any, receive: Any, send: Any) -> None:
-        tasks = [asyncio.create_task(each) for each in background]
-        await send({"type": "lifespan.startup.complete"})
-        while (await receive())["type"] != "lifespan.shutdown":
-            await asyncio.sleep(0)
-        for task in tasks if cancel else ():
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    messages = iter([*(["turn"] * 5), "lifespan.shutdown"])
-
-    async def receive() -> Any:
-        return {"type": next(messages)}
-
-    async def send(message: Any) -> None:
-        assert message["type"] == "lifespan.startup.complete"
-
-    await Loops(application)({"type": "lifespan"}, receive, send)
-
-
-def test_a_loop_that_fails_every_minute_is_told_once(faults: Path, tmp_path: Path) -> None:
-    told: list[str] = []
-    watch = Watch("http://127.0.0.1:9/api", tmp_path, told.append)
-    for milliseconds in (68, 7, 112):
-        error = ValueError("Can't evaluate bulk DML statement")
-        said = f"↩ [{milliseconds:6d}ms] schedule_deployments()"
-        logging.getLogger("docket.dependencies").error(said, exc_info=error)
-        watch.look()
-
-    (text,) = told
-    assert "schedule_deployments(): ValueError: Can't evaluate bulk DML statement" in text
-    assert str(tmp_path / "server.log") in text
-    assert len(look_at_faults(tmp_path)) == 1
+from tokmill.flows.server.findings import look_at_packages, out_of_bounds
+from tokmill.flows.server.served_folder import ServedFolder, last_served, lock_store
 
 
 def test_packages_that_pip_passed_the_bounds_of_are_named() -> None:

@@ -19,7 +19,7 @@ def stages(service: Service, run: dict[str, str], last: str) -> dict[str, str]:
 def test_a_tokenizer_is_trained_audited_and_the_mixture_packed_by_flows_of_their_own(
     service: Service,
 ) -> None:
-    trained = service.run_flow("train-tokenizer", profile="tiny.toml", card=False, train={"vocab_size": 640})
+    trained = service.run_flow("train-tokenizer", profile="tiny.toml", train={"vocab_size": 640})
     built = service.run(profile="tiny.toml", train={"vocab_size": 640})
     named = {"use": "tokenizer/tiny@latest"}
     audited = service.run_flow(
@@ -31,8 +31,8 @@ def test_a_tokenizer_is_trained_audited_and_the_mixture_packed_by_flows_of_their
     assert ended == ["Completed"] * 4, [run["state"]["message"] for run in (trained, built, audited, packed)]
     assert (
         {"train", "audit"}
-        <= stages(service, trained, "audit").keys()
-        <= {"ingest", "count", "balance", "train", "audit"}
+        <= stages(service, trained, "tokenizer_card").keys()
+        <= {"ingest", "count", "balance", "train", "audit", "encode", "usage", "tokenizer_card"}
     )
     assert stages(service, built, "card")["train"] == "Cached"
     assert stages(service, audited, "audit").keys() == {"ingest", "audit"}

@@ -14,9 +14,8 @@ import pytest
 
 from tests.test_flows.commands import clean_environment
 from tests.test_flows.corpora import write_project
-from tokmill.flows.upkeep.checking import check_store
+from tokmill.flows.upkeep.checking import check_store, usage_of
 from tokmill.flows.upkeep.collecting import collect_garbage
-from tokmill.flows.upkeep.usage import usage_of
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.keeping import Policy

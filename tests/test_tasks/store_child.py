@@ -24,7 +24,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tests.test_tasks.store_stages import WriteParams, ask, left_over, stage_of
-from tokmill.flows.reproduce.cargo import cargo_of
+from tokmill.flows.reproduce.known import cargo_of
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import Store

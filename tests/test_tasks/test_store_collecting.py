@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.test_tasks.store_stages import WriteParams, ask, ask_joined, catalog_rows, stage_of
-from tokmill.flows.upkeep.usage import usage_of
+from tokmill.flows.upkeep.checking import usage_of
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, Outcome, Request
 from tokmill.tasks.store import RunArtifact, Store
