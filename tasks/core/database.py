@@ -5,6 +5,8 @@ database or a query contains a URL. Here it cannot: automatic installation and l
 directory can exist, and the configuration is locked. All code opens DuckDB through `connect`; the linter
 rejects any other way.
 
+Where a database comes from elsewhere, as a store's catalog may, `within` bounds what its views can read.
+
 DuckDB takes longer to start than to answer most questions, so a process keeps one that has nothing open
 (`scratch_database`), and closes it before it forks, since DuckDB's threads are not in the fork. That helps
 from DuckDB 2 on; DuckDB 1 ends a fork that opens it if its parent has ever done so.
@@ -31,7 +33,7 @@ _NO_EXTENSIONS: Final[dict[str, str | bool]] = {
     "extension_directory": f"{os.devnull}/no-extensions",  # below a file, so there can be no such folder
 }
 _MAGIC: Final = slice(8, 12), b"DUCK"
-_idle: list["DuckDBPyConnection"] = []  # each without any database but its own, empty one
+_idle: list[tuple[Path, "DuckDBPyConnection"]] = []  # by its folder; without a database but its own, empty one
 _MOST_IDLE: Final = 1
 
 
@@ -50,11 +52,14 @@ def require_duckdb() -> None:
         ) from error
 
 
-def connect(path: Path | None = None, **limits: str | int) -> "DuckDBPyConnection":
+def connect(
+    path: Path | None = None, *, within: Path | None = None, **limits: str | int
+) -> "DuckDBPyConnection":
     """Open a database file, or an empty database in memory if `path` is None.
 
     Args:
         path: a DuckDB file, or where to make one.
+        within: no statement, and no view or macro of an attached database, reaches a file outside this folder.
         limits: further settings: `threads`, `memory_limit`, `temp_directory`.
 
     Raises:
@@ -65,6 +70,10 @@ def connect(path: Path | None = None, **limits: str | int) -> "DuckDBPyConnectio
 
     place = ":memory:" if path is None else str(path)
     connection = duckdb.connect(place, config={**_NO_EXTENSIONS, **limits})  # noqa: TID251 - the one place
+    if within is not None:
+        quoted = str(within).replace("'", "''")
+        connection.execute(f"SET allowed_directories = ['{quoted}']")
+        connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection
 
@@ -77,15 +86,12 @@ def database_of_a_stage(**limits: str | int) -> "Iterator[DuckDBPyConnection]":
 
 
 @contextmanager
-def scratch_database() -> "Iterator[DuckDBPyConnection]":
+def scratch_database(within: Path) -> "Iterator[DuckDBPyConnection]":
     """Open an empty database in memory, `scratch`, which is the default of statements.
 
-    A block may attach others, but detaches them itself. After an error, nothing of it is kept.
+    Files are read below the folder `within` alone. A block may attach others, but detaches them itself. After an error, nothing of it is kept.
     """
-    try:
-        connection = _idle.pop()
-    except IndexError:
-        connection = connect()
+    connection = _started(within)
     try:
         connection.execute("ATTACH ':memory:' AS scratch")
         connection.execute("USE scratch")
@@ -95,15 +101,27 @@ def scratch_database() -> "Iterator[DuckDBPyConnection]":
     except BaseException:
         connection.close()
         raise
-    _idle.append(connection)
+    _idle.append((within, connection))
     _close_idle(_MOST_IDLE)
+
+
+def _started(within: Path) -> "DuckDBPyConnection":
+    """Return an idle connection, or a new one if there is none for this folder."""
+    try:
+        folder, connection = _idle.pop()
+    except IndexError:
+        return connect(within=within)
+    if folder == within:
+        return connection
+    connection.close()
+    return connect(within=within)
 
 
 def _close_idle(most: int = 0) -> None:
     """Close idle connections until there are so few."""
     while len(_idle) > most:
         try:
-            _idle.pop().close()
+            _idle.pop()[1].close()
         except IndexError:  # another thread took it
             return
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tokmill.tasks.core.database import require_duckdb
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store.connection import answering
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -21,15 +22,11 @@ def ask(connection: "DuckDBPyConnection", sql: str) -> Answer:
     """Answer a query that was checked (`check_question`).
 
     Raises:
-        StoreError: DuckDB rejects the query.
+        BrokenCatalogError, StoreError: as `answering`.
     """
-    import duckdb
-
-    try:
+    with answering(connection):
         found = connection.execute(sql)
         return Answer([column[0] for column in found.description or ()], found.fetchall())
-    except duckdb.Error as error:
-        raise StoreError(f"DuckDB rejects the query: {error}") from error
 
 
 def check_question(sql: str) -> None:

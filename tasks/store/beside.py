@@ -65,7 +65,7 @@ def show_beside(
     if lineage:
         make_views(connection)
     if not every:
-        connection.execute(f"SET search_path = 'scratch.main,{_BASE}'")
+        connection.execute(f"SET search_path = 'system.main,scratch.main,{_BASE}'")
     _show_extra_tables(connection, layout, say)
 
 
@@ -86,7 +86,7 @@ def _show(connection: "DuckDBPyConnection", name: str, rows: Sequence[Row], *, a
 def _show_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Report) -> None:
     stale = {table: (parts, had) for table, parts, had in stale_tables(connection, layout)}
     for table in held_tables(connection) - stale.keys():
-        connection.execute(f"CREATE VIEW {table} AS FROM {_BASE}.{table}")
+        connection.execute(f"CREATE VIEW scratch.main.{table} AS FROM {_BASE}.{table}")
     for table, (parts, had) in stale.items():
         new = [part for part in parts if (part.fingerprint, part.digest) not in had]
         base = f"{_BASE}.{table}"
@@ -96,4 +96,4 @@ def _show_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Re
         else:
             selects = [part.select for part in readable_parts(connection, parts, say)]
         if selects:
-            connection.execute(f"CREATE VIEW {table} AS {' UNION ALL BY NAME '.join(selects)}")
+            connection.execute(f"CREATE VIEW scratch.main.{table} AS {' UNION ALL BY NAME '.join(selects)}")

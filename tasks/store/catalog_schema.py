@@ -8,7 +8,7 @@ one of a newer version is left alone, and its user is told to use the newer tokm
 from typing import TYPE_CHECKING, Final
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.store.lineage_views import make_views
+from tokmill.tasks.store.lineage_views import VIEWS, make_views
 from tokmill.tasks.store.tables import TABLES
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def make_tables(connection: "DuckDBPyConnection", *, lineage: bool = True) -> No
 
 
 def check_tables(connection: "DuckDBPyConnection") -> None:
-    """Raise BrokenCatalogError unless every table of the catalog has its columns."""
+    """Raise BrokenCatalogError unless every table of the catalog has its columns, and no other view is there."""
     connection.execute("ROLLBACK")
     found = connection.execute(
         "SELECT table_name, column_name, data_type FROM duckdb_columns() "
@@ -86,3 +86,8 @@ def check_tables(connection: "DuckDBPyConnection") -> None:
     wanted = {(table, *column) for table, columns in ALL_TABLES.items() for column in columns.items()}
     if lacking := sorted(wanted.difference(found)):
         raise BrokenCatalogError(f"it lacks {lacking[0]}")
+    views = connection.execute(
+        "SELECT view_name FROM duckdb_views() WHERE NOT internal AND database_name = 'snapshot'"
+    ).fetchall()
+    if foreign := sorted({name for (name,) in views} - VIEWS.keys()):
+        raise BrokenCatalogError(f"it has the view {foreign[0]}")

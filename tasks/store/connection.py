@@ -16,7 +16,6 @@ import errno
 import math
 import os
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -104,22 +103,23 @@ def reading(path: Path) -> Iterator["DuckDBPyConnection"]:
         BrokenCatalogError: the file has to be made again; the block may raise it, too.
         StoreError: DuckDB rejects a statement of the block.
     """
-    with _in_memory(path) as connection, attached(connection, path):
+    with _in_memory(path.parent) as connection, attached(connection, path):
         check_version(connection)
         yield connection
 
 
 @contextmanager
-def private(*, lineage: bool = True) -> Iterator["DuckDBPyConnection"]:
+def private(root: Path, *, lineage: bool = True) -> Iterator["DuckDBPyConnection"]:
     """Yield a connection to an empty catalog in memory.
 
     Args:
+        root: the store.
         lineage: with the views of lineage.
 
     Raises:
         StoreError: DuckDB rejects a statement of the block.
     """
-    with _in_memory(None) as connection:
+    with _in_memory(root) as connection:
         prepare(connection, lineage=lineage)
         yield connection
 
@@ -140,7 +140,7 @@ def replacing(layout: Layout, *, anew: bool) -> Iterator["DuckDBPyConnection"]:
         copy = folder / path.name
         if not anew:
             _copy(path, copy)
-        with _translated(path), scratch_database() as connection, _opened(connection, copy):
+        with _in_memory(layout.root) as connection, _opened(connection, copy):
             prepare(connection)
             yield connection
             connection.execute("CHECKPOINT")  # detaching would do this too, but not report a full disk
@@ -157,7 +157,7 @@ def answer(
         BrokenCatalogError: a table is missing or lacks a column.
         StoreError: DuckDB rejects the query.
     """
-    with _answering(connection):
+    with answering(connection):
         found = connection.execute(sql, parameters or None)
         columns = [column[0] for column in found.description or ()]
         return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
@@ -171,14 +171,19 @@ def arrow_answer(
     Raises:
         BrokenCatalogError, StoreError: as `answer`.
     """
-    with _answering(connection):
+    with answering(connection):
         table: pa.Table = connection.sql(sql, params=parameters or None).to_arrow_table()
         return table
 
 
 @contextmanager
-def _answering(connection: "DuckDBPyConnection") -> Iterator[None]:
-    """Let a query of this block change nothing, and translate what DuckDB says against it."""
+def answering(connection: "DuckDBPyConnection") -> Iterator[None]:
+    """Let a query of this block change nothing, and translate what DuckDB says against it.
+
+    Raises:
+        BrokenCatalogError: a table is missing or lacks a column, or there is a view that is not ours.
+        StoreError: DuckDB rejects the query.
+    """
     import duckdb
 
     connection.execute("BEGIN TRANSACTION READ ONLY")  # a sync would not repair what is changed here
@@ -186,7 +191,8 @@ def _answering(connection: "DuckDBPyConnection") -> Iterator[None]:
         yield
     except _wrong_question() as error:
         check_tables(connection)
-        raise StoreError(f"DuckDB rejects the query: {error}") from error
+        rule = "a query reads the catalog, no other file: " if "file system" in str(error) else ""
+        raise StoreError(f"DuckDB rejects the query: {rule}{error}") from error
     finally:
         with suppress(duckdb.TransactionException):  # a query may have ended it
             connection.execute("ROLLBACK")
@@ -196,12 +202,18 @@ def _wrong_question() -> tuple[type[Exception], ...]:
     """Return the exceptions by which DuckDB blames the query, and not the catalog."""
     import duckdb
 
-    return duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError, duckdb.TransactionException
+    return (
+        duckdb.ProgrammingError,
+        duckdb.DataError,
+        duckdb.NotSupportedError,
+        duckdb.TransactionException,
+        duckdb.PermissionException,
+    )
 
 
 @contextmanager
-def _in_memory(path: Path | None) -> Iterator["DuckDBPyConnection"]:
-    with _translated(path), scratch_database() as connection:
+def _in_memory(root: Path) -> Iterator["DuckDBPyConnection"]:
+    with _translated(root), scratch_database(root) as connection:
         yield connection
 
 
@@ -224,11 +236,10 @@ def attached(connection: "DuckDBPyConnection", path: Path) -> Iterator[None]:
         except (duckdb.OperationalError, duckdb.BinderException) as error:  # DuckDB 1.4.0 raises the latter
             if not any(sign in str(error) for sign in _TAKEN):
                 raise
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="tokmill-catalog-"))
-            copy = Path(folder) / path.name
+            copy = stack.enter_context(workspace(Layout(path.parent))) / path.name
             _copy(path, copy)
             _attach(connection, copy, "(READ_ONLY, TYPE DUCKDB)")
-        with _in_use(connection):
+        with _in_use(connection, "system.main,snapshot.main"):  # no macro of the file hides a function
             yield
 
 
@@ -236,14 +247,14 @@ def attached(connection: "DuckDBPyConnection", path: Path) -> Iterator[None]:
 def _opened(connection: "DuckDBPyConnection", copy: Path) -> Iterator[None]:
     """As `attached`, a file that is written, and made if it is not there."""
     _attach(connection, copy, "(TYPE DUCKDB)")
-    with _in_use(connection):
+    with _in_use(connection, "snapshot.main"):
         yield
 
 
 @contextmanager
-def _in_use(connection: "DuckDBPyConnection") -> Iterator[None]:
+def _in_use(connection: "DuckDBPyConnection", search_path: str) -> Iterator[None]:
     """Make the database `snapshot` the default of statements; it is detached unless the block fails."""
-    connection.execute("USE snapshot")
+    connection.execute(f"SET search_path = '{search_path}'")
     yield
     connection.execute("USE scratch")
     connection.execute("DETACH snapshot")
@@ -277,7 +288,7 @@ def _check_kind(path: Path) -> None:
 
 
 @contextmanager
-def _translated(path: Path | None) -> Iterator[None]:
+def _translated(root: Path) -> Iterator[None]:
     """Raise DuckDB's errors of the block as StoreError."""
     require_duckdb()
     import duckdb
@@ -287,7 +298,7 @@ def _translated(path: Path | None) -> Iterator[None]:
     except duckdb.Error as error:
         if _is_broken(error):
             raise BrokenCatalogError(str(error)) from error
-        raise StoreError(f"catalog {path}: {error}") from error
+        raise StoreError(f"the catalog of {root}: {error}") from error
 
 
 def _is_broken(error: Exception) -> bool:

@@ -181,7 +181,7 @@ class Snapshot:
         if not has_snapshot(self._path):
             if look_over(self._layout, {}).stamps:
                 return self._ask_again(partial(self.replace, self._question_wait, self._sync), ask)
-            with private(lineage=lineage) as connection:  # a query must not create a store
+            with private(self._layout.root, lineage=lineage) as connection:  # a query must not create a store
                 return ask(connection)
         unread = list[str]()
         with reading(self._path) as connection:
@@ -218,7 +218,7 @@ class Snapshot:
         try:
             repair()
         except StoreError:  # busy, or not writable
-            with private() as connection:
+            with private(self._layout.root) as connection:
                 self.take_in(connection)
                 return ask(connection)
         with reading(self._path) as connection:

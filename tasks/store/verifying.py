@@ -68,7 +68,7 @@ def _wrong_catalog(layout: Layout) -> Iterator[Problem]:
     if not has_snapshot(layout.catalog):
         return
     try:
-        with private(lineage=False) as connection:
+        with private(layout.root, lineage=False) as connection:
             sync_files(connection, layout, lambda line: None, adopt=False)  # unreadable ones are known
             with attached(connection, layout.catalog):
                 check_version(connection)

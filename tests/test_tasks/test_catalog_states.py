@@ -103,10 +103,11 @@ def sql(statement):
         sql("DROP TABLE catalog_version"),
         sql("UPDATE catalog_version SET version = 0"),
         sql("ALTER TABLE files DROP COLUMN digest"),
+        sql("ALTER TABLE labels RENAME TO real; CREATE VIEW labels AS FROM real, read_text('/etc/hosts')"),
     ],
     ids=[
         *("lost", "garbage", "empty", "sqlite", "fifo", "half", "scrambled"),
-        *("no labels", "no version", "old", "other columns"),
+        *("no labels", "no version", "old", "other columns", "a view of a file"),
     ],
 )
 def test_an_unusable_catalog_is_made_again_and_that_is_told(filled, told, harm):
@@ -141,6 +142,16 @@ def test_a_wrong_question_is_an_error_and_harms_nothing(filled, told, question):
         filled.catalog.query(question)
     assert len(filled.list()) == 3
     assert told == []
+
+
+def test_what_a_catalog_defines_reads_no_file_and_hides_no_function(filled, tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    read = f"SELECT content FROM read_text('{tmp_path / 'secret'}')"
+    sql(f"CREATE MACRO upper(text) AS 'hidden'; CREATE VIEW other AS {read}")(filled.catalog.path)
+    assert filled.catalog.ask("SELECT upper(name) FROM artifacts WHERE name = 'all'").rows == [("ALL",)]
+    for question in ("FROM other", read):
+        with pytest.raises(StoreError, match="DuckDB rejects"):
+            filled.catalog.ask(question)
 
 
 def test_questions_take_parameters(filled):

@@ -80,10 +80,11 @@ def test_built_in_formats_work(connection, tmp_path):
 OPEN = "SELECT database_name FROM duckdb_databases() WHERE NOT internal ORDER BY ALL"
 FORKING = """
 import os, sys
+from pathlib import Path
 from tokmill.tasks.core.database import scratch_database
 
 def answer():
-    with scratch_database() as connection:
+    with scratch_database(Path.cwd()) as connection:
         return connection.execute("SELECT count(*) FROM range(1000000) AS r(n) GROUP BY n % 2").fetchall()
 
 asked = answer()
@@ -102,29 +103,29 @@ def filled_with_a_table(connection, tmp_path):
 
 class TestScratch:
     def test_nothing_of_a_block_is_left_for_the_next(self, tmp_path):
-        with scratch_database() as connection:
+        with scratch_database(tmp_path) as connection:
             filled_with_a_table(connection, tmp_path)
             connection.execute("DETACH other")
-        with scratch_database() as connection:
+        with scratch_database(tmp_path) as connection:
             assert connection.execute("SELECT table_name FROM duckdb_tables()").fetchall() == []
             assert connection.execute(OPEN).fetchall() == [("memory",), ("scratch",)]
 
     def test_nothing_of_a_block_that_fails_is_left(self, tmp_path):
         def failing():
-            with scratch_database() as connection:
+            with scratch_database(tmp_path) as connection:
                 filled_with_a_table(connection, tmp_path)
                 connection.execute("BEGIN")
                 connection.execute("FROM nothing")
 
         with pytest.raises(duckdb.CatalogException):
             failing()
-        with scratch_database() as connection:
+        with scratch_database(tmp_path) as connection:
             assert connection.execute("SELECT table_name FROM duckdb_tables()").fetchall() == []
             assert connection.execute(OPEN).fetchall() == [("memory",), ("scratch",)]
 
-    def test_threads_do_not_see_each_other_s(self):
+    def test_threads_do_not_see_each_other_s(self, tmp_path):
         def counted(number):
-            with scratch_database() as connection:
+            with scratch_database(tmp_path) as connection:
                 connection.execute(f"CREATE TABLE mine AS SELECT {number} AS n")
                 return connection.execute("FROM mine").fetchall()
 
