@@ -33,7 +33,7 @@ _NO_EXTENSIONS: Final[dict[str, str | bool]] = {
     "extension_directory": f"{os.devnull}/no-extensions",  # below a file, so there can be no such folder
 }
 _MAGIC: Final = slice(8, 12), b"DUCK"
-_idle: list[tuple[Path, "DuckDBPyConnection"]] = []  # by its folder; without a database but its own, empty one
+_idle: list[tuple[Path, "DuckDBPyConnection"]] = []  # by folder; each has no database but its own, empty one
 _MOST_IDLE: Final = 1
 
 
@@ -59,7 +59,7 @@ def connect(
 
     Args:
         path: a DuckDB file, or where to make one.
-        within: no statement, and no view or macro of an attached database, reaches a file outside this folder.
+        within: no statement, nor a view or macro of an attached database, reaches a file outside this folder.
         limits: further settings: `threads`, `memory_limit`, `temp_directory`.
 
     Raises:
@@ -89,7 +89,8 @@ def database_of_a_stage(**limits: str | int) -> "Iterator[DuckDBPyConnection]":
 def scratch_database(within: Path) -> "Iterator[DuckDBPyConnection]":
     """Open an empty database in memory, `scratch`, which is the default of statements.
 
-    Files are read below the folder `within` alone. A block may attach others, but detaches them itself. After an error, nothing of it is kept.
+    Files are read below the folder `within` alone. A block may attach databases, but detaches them itself.
+    After an error, nothing of it is kept.
     """
     connection = _started(within)
     try:

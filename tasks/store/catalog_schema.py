@@ -77,7 +77,7 @@ def make_tables(connection: "DuckDBPyConnection", *, lineage: bool = True) -> No
 
 
 def check_tables(connection: "DuckDBPyConnection") -> None:
-    """Raise BrokenCatalogError unless every table of the catalog has its columns, and no other view is there."""
+    """Raise BrokenCatalogError unless every table of the catalog has its columns, and each view is ours."""
     connection.execute("ROLLBACK")
     found = connection.execute(
         "SELECT table_name, column_name, data_type FROM duckdb_columns() "

@@ -11,6 +11,7 @@
     <store>/removed/<kind>/<prefix>.json       a tombstone: what was removed when, by whom, and why
     <store>/catalog.duckdb                     the index over all of these
     <store>/.tmp/  .locks/  .cache/            work in progress, process locks, the file digest cache
+    <store>/.prefect/  .up/                    Prefect's results; logs of `up`
     <store>/.texts/                            columns of text and tokenizers that were given in memory
 
 Names may contain `/` (a shard is `encoded_shard/quickstart.english/3`), so a label's file starts with `@`,
@@ -24,7 +25,8 @@ from pathlib import Path
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store.mirrors import url_of
-from tokmill.tasks.store.names import check_kind, check_name, is_fingerprint, is_kind
+from tokmill.tasks.store.names import RESERVED_KINDS, check_kind, check_name, is_fingerprint, is_kind
+from tokmill.tasks.store.regular import is_link, links_in
 from tokmill.tasks.store.storage import STORAGE
 
 PREFIX_CHARS = 16
@@ -119,6 +121,25 @@ class Layout:
     def catalog_lock(self) -> Path:
         """The file whose lock a process holds while it has the catalog open."""
         return self.locks / "catalog.lock"
+
+    def check_folders(self) -> None:
+        """Refuse a link in place of a folder of the store: what is written there lands elsewhere.
+
+        The root may be one. Folders of labels, artifacts and runs are not looked at: there may be many.
+
+        Raises:
+            StoreError: there is one, maybe because the store comes from somebody else.
+        """
+        trees = {*("labels", "aliases", "removed", "damaged", "telling", ".up", ".cache", ".locks")}
+        own = trees | RESERVED_KINDS | {".tmp", ".texts", ".prefect"}
+        links = [path for path in links_in(self.root) if path.name in own or is_kind(path.name)]
+        links += [path for tree in sorted(trees) for path in links_in(self.root / tree)]
+        links += [self.telling_nearby] if is_link(self.telling_nearby) else []
+        if links:
+            raise StoreError(
+                f"store {self.root}: {printable(links[0])} is a link, and what is written there would lie "
+                "elsewhere; put a folder in its place (the whole store may be behind a link)"
+            )
 
     def names(self, tree: str, kind: str, name: str) -> Path:
         """The folder of the labels or aliases (`tree`) of one (kind, name).

@@ -21,7 +21,6 @@ from tokmill.tasks.store.layout import PREFIX_CHARS, Layout
 from tokmill.tasks.store.leases import live_leases
 from tokmill.tasks.store.publish import LOCK_SUFFIX, is_stale, sweep_one
 from tokmill.tasks.store.record import read_record
-from tokmill.tasks.store.regular import is_link
 from tokmill.tasks.store.storage import STORAGE
 
 _RESULT = re.compile(r"[a-z_]+-(?P<fingerprint>[0-9a-f]{64})")
@@ -114,8 +113,7 @@ def _telling(layout: Layout) -> Iterator[Leftover]:
 
 
 def _temporary(layout: Layout) -> Iterator[Leftover]:
-    entries = () if is_link(layout.temporary) else STORAGE.entries(layout.temporary)
-    for entry in entries:
+    for entry in STORAGE.entries(layout.temporary):
         path = layout.temporary / entry.name
         if path.suffix != LOCK_SUFFIX and is_stale(path):
             yield Leftover("temporary folder", path, tree_bytes(path), "its process is dead")

@@ -50,7 +50,7 @@ class ProcessLock:
         with reported_as(f"lock {self.path} cannot be taken"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             while True:
-                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
                 try:
                     fcntl.flock(descriptor, operation)
                 except BaseException as error:

@@ -35,7 +35,6 @@ from tokmill.tasks.store.labels import ALIASES, LABELS, Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout
 from tokmill.tasks.store.provenance import Provenance, utc_now
 from tokmill.tasks.store.record import Record, Timings, encode_record, input_entries, read_record
-from tokmill.tasks.store.regular import is_link
 from tokmill.tasks.store.storage import STORAGE
 from tokmill.tasks.store.values import values_digest
 from tokmill.tokenizer.core.stopping import raise_if_stopped, stop_after
@@ -205,8 +204,6 @@ def sweep(layout: Layout) -> list[Path]:
     Returns:
         The removed directories, sorted.
     """
-    if is_link(layout.temporary):  # what it holds is not the store's
-        return []
     names = {entry.name.removesuffix(LOCK_SUFFIX) for entry in STORAGE.entries(layout.temporary)}
     return [layout.temporary / name for name in sorted(names) if sweep_one(layout.temporary / name)]
 

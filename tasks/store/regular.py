@@ -10,7 +10,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
 
@@ -70,3 +70,10 @@ def _kind(mode: int) -> str:
 def is_link(path: Path) -> bool:
     """Whether a path is a link, wherever it leads."""
     return path.is_symlink()
+
+
+def links_in(folder: Path) -> list[Path]:
+    """Return the links in a folder, wherever they lead; none if it is missing or may not be read."""
+    with suppress(OSError), os.scandir(folder) as entries:
+        return [Path(entry.path) for entry in entries if entry.is_symlink()]
+    return []

@@ -85,12 +85,15 @@ class Store:
         """Open the store at a path or URL.
 
         Raises:
-            StoreError: a URL with a password or a query in it, or a path that is not a folder.
+            StoreError: a URL with a password or a query in it, a path that is no folder, or one with links
+                in place of folders.
         """
         root = local_root(location) if isinstance(location, str) else location
         if STORAGE.exists(root) and not STORAGE.is_folder(root):
             raise StoreError(f"store {root} is a file; a store is a folder")
-        return cls(root)
+        store = cls(root)
+        store.layout.check_folders()
+        return store
 
     def refresh(self) -> None:
         """See what other machines have written by now; a folder always shows it.

@@ -262,16 +262,3 @@ def test_wherever_the_disk_is_full_an_artifact_is_whole_or_absent(tmp_path):
     outcomes = ran_on_a_small_disk(tmp_path / "disk", "with-little-room", tmp_path / "disk")
     assert set(outcomes[:-1]) == {"published", "refused"}
     assert outcomes[-1] == f"listed {outcomes.count('published')}, problems 0"
-
-
-def test_what_a_link_holds_is_not_swept(tmp_path):
-    """A store from elsewhere may have one in the place of its temporary folders."""
-    store = Store.open(tmp_path / "store")
-    foreign = tmp_path / "foreign" / "sub" / "file"
-    foreign.parent.mkdir(parents=True)
-    foreign.touch()
-    store.root.mkdir()
-    store.layout.temporary.symlink_to(tmp_path / "foreign", target_is_directory=True)
-
-    assert store.sweep() == []
-    assert foreign.exists()

@@ -5,7 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.test_tasks.store_stages import ask
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store import Store
 from tokmill.tasks.store.local import LocalStorage
+from tokmill.tasks.store.locks import ProcessLock
 from tokmill.tasks.store.mirrored import MirroredStorage
 from tokmill.tasks.store.storage import STORAGE, Storage
 
@@ -162,3 +166,29 @@ def test_states_tell_links_from_what_they_lead_to(tmp_path: Path) -> None:
 def test_a_missing_folder_has_no_entries(tmp_path: Path) -> None:
     assert STORAGE.entries(tmp_path / "missing") == []
     assert list(STORAGE.tree(tmp_path / "missing")) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["text", ".tmp", ".locks", ".prefect/telling", "labels/text", ".up/server.log"]
+)
+def test_a_link_in_place_of_a_folder_of_the_store_is_refused(tmp_path, name):
+    """What is written or swept there would be elsewhere. The store itself may be behind a link."""
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "store").symlink_to(tmp_path / "disk")
+    store = Store.open(tmp_path / "store")
+    store.realize(ask("web/0", text="ab"))
+    place = store.root / name
+    place.parent.mkdir(exist_ok=True)
+    if place.exists():
+        place.rename(tmp_path / "away")
+    place.symlink_to(tmp_path / "away")
+    with pytest.raises(StoreError, match=f"{name} is a link"):
+        Store.open(tmp_path / "store")
+
+
+def test_the_place_of_a_lock_is_never_a_link(tmp_path):
+    (tmp_path / "victim").write_text("kept")
+    (tmp_path / "lock").symlink_to(tmp_path / "victim")
+    with pytest.raises(StoreError, match="cannot be taken"):
+        ProcessLock(tmp_path / "lock").try_acquire()
+    assert (tmp_path / "victim").read_text() == "kept"
