@@ -16,6 +16,7 @@ from tokmill.flows.cli.options import JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, messages, table
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted
+from tokmill.tasks.core.faults import read_named
 
 if TYPE_CHECKING:
     from tokmill.tasks.store.asking import Answer
@@ -63,10 +64,12 @@ def _question(query: str | None, file: Path | None) -> str:
     """
     if (query is None) == (file is None):
         raise UsageError("sql: give a query or --file FILE, one of the two; - reads standard input")
+    from tokmill.tasks.store.asking import MOST_CHARS
+
     if query is not None:
-        return sys.stdin.read() if query == "-" else query
+        return sys.stdin.read(MOST_CHARS + 1) if query == "-" else query
     try:
-        return Path(str(file)).read_text("utf-8-sig")
+        return read_named(Path(str(file))).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"sql: {file} cannot be read: {error}") from error
 

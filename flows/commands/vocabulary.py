@@ -13,6 +13,7 @@ from tokmill.flows.cli.options import JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, pairs, print_json, say, shown, shown_address, table
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted, key_figures
+from tokmill.tasks.core.faults import read_named
 from tokmill.tasks.core.markdown import percent
 from tokmill.tokenizer.core.lines import split_lines
 
@@ -171,7 +172,7 @@ def _terms(file: Path | None) -> tuple[str, ...]:
     if file is None:
         return ()
     try:
-        lines = split_lines(file.read_bytes())
+        lines = split_lines(read_named(file))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"extend: {file} cannot be read as UTF-8: {error}") from error
     return tuple(dict.fromkeys(line for line in lines if line.strip() and not line.startswith("#")))
@@ -257,7 +258,7 @@ def _plan(reference: str, store: str | None) -> Any:
         opened = existing_store(store)
         file = opened.path(find_artifact(opened, reference)) / PLAN_FILE
     try:
-        spec = orjson.loads(file.read_bytes())
+        spec = orjson.loads(read_named(file))
     except (OSError, orjson.JSONDecodeError) as error:
         raise UsageError(
             f"resize-embeddings: {file} is no embedding plan ({error}); give that of `tokmill extend` or "

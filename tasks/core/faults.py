@@ -19,6 +19,9 @@ from tokmill.tasks.core.errors import MachineError, SourceError, StoreError, Tas
 
 T = TypeVar("T")
 
+MOST_NAMED_BYTES = 256 << 20
+"""The most bytes of a file that a person names and that is read whole."""
+
 # Damage to a file can cause these: positions and sizes that are read from it are out of range.
 _OF_DATA = frozenset({errno.EINVAL, errno.ERANGE, errno.EOVERFLOW})
 # These pass, in time: a device or network share that fails, a name server that is down, what is busy.
@@ -131,6 +134,23 @@ def refuse_irregular(path: Path, status: os.stat_result | None = None) -> None:
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         kind = next((word for test, word in _KINDS if test(mode)), "not a regular file")
         raise SourceError(f"{path} is {kind}; save its output in a file and name that file")
+
+
+def read_named(path: Path) -> bytes:
+    """Return the bytes of a file that a person named, such as a list.
+
+    Raises:
+        SourceError: it is not a regular file, or has more than `MOST_NAMED_BYTES`.
+        OSError: it cannot be read.
+    """
+    status = path.stat()
+    refuse_irregular(path, status)
+    if status.st_size > MOST_NAMED_BYTES:
+        most = MOST_NAMED_BYTES >> 20
+        raise SourceError(
+            f"{path} has {status.st_size:,} bytes, and such a file at most {most} MiB; split it"
+        )
+    return path.read_bytes()
 
 
 def broken(file: Path, problem: str, error: Exception) -> TaskError:

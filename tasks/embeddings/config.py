@@ -13,6 +13,7 @@ import numpy as np
 import orjson
 
 from tokmill.tasks.core.errors import EmbeddingError
+from tokmill.tasks.core.faults import read_named
 from tokmill.tokenizer.adapting.plan import EmbeddingPlan
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
@@ -27,7 +28,7 @@ def read_json(file: Path) -> dict[str, Any]:
         EmbeddingError: the file cannot be read, or holds something else.
     """
     try:
-        value = orjson.loads(file.read_bytes())
+        value = orjson.loads(read_named(file))
         orjson.dumps(value)  # which refuses what is nested so deeply that it could not be written again
     except (OSError, orjson.JSONDecodeError, orjson.JSONEncodeError) as error:
         raise EmbeddingError(f"{file}: cannot be read as JSON: {error}; get it again") from error

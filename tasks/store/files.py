@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.core.faults import unreadable
+from tokmill.tasks.core.faults import refuse_irregular, unreadable
 from tokmill.tasks.remote.location import Location
 from tokmill.tasks.remote.objects import stat
 from tokmill.tasks.remote.services import Info
@@ -74,6 +74,7 @@ class FileDigests:
         absolute = Path(path).absolute()
         try:
             before = absolute.stat()
+            refuse_irregular(absolute, before)
             known = None if self._rehash else self._recall(absolute, before)
             if known is not None:
                 return known

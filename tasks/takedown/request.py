@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tokmill.tasks.card.stage import CARD
 from tokmill.tasks.core.errors import StoreError, TracingError
+from tokmill.tasks.core.faults import read_named
 from tokmill.tasks.core.stage import Account, ArtifactRef, External, Input, Inputs, Request
 from tokmill.tasks.formats.packed.plan import PackingPlan
 from tokmill.tasks.formats.packed.takedown import TakedownManifest, TakenDocument
@@ -70,7 +71,7 @@ def read_names(file: Path) -> list[str]:
         TracingError: the file cannot be read as UTF-8, or has no name.
     """
     try:
-        lines = split_lines(file.read_bytes())
+        lines = split_lines(read_named(file))
     except (OSError, UnicodeDecodeError) as error:
         raise TracingError(
             f"{file}: cannot be read ({error}); give a UTF-8 file with one document per line"

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from tokmill.tasks.core.errors import TracingError
 from tokmill.tasks.formats.corpus import Corpus, FileSegment, Shard, read_shard
 from tokmill.tasks.formats.text.sources import nearest
+from tokmill.tasks.store.names import shortened
 from tokmill.tasks.tracing.origins import Origins
 
 _READERS = 4
@@ -160,14 +161,18 @@ def _document(corpus: Corpus, shard: Shard, ordinal: int, name: str) -> FoundDoc
 
 def _no_source(corpus: Corpus, name: str) -> str:
     sources = ", ".join(nearest(name.partition(":")[0], corpus.sources))
-    return f"{name!r} names no document: write SOURCE:ID or SOURCE:FILE:ROW, where SOURCE is one of {sources}"
+    return (
+        f"{shortened(name)} names no document: write SOURCE:ID or SOURCE:FILE:ROW, where SOURCE is one of "
+        f"{sources}"
+    )
 
 
 def _unknown(corpus: Corpus, names: list[str]) -> str:
     source, _, rest = names[0].partition(":")
-    others = f" (and {len(names) - 1} more: {', '.join(names[1 : _SHOWN + 1])}, …)" if len(names) > 1 else ""
+    more = ", ".join(map(shortened, names[1 : _SHOWN + 1]))
+    others = f" (and {len(names) - 1} more: {more}, …)" if more else ""
     if reason := _quarantined(corpus, source, rest):
-        return f"{names[0]!r} was quarantined when the text was ingested: {reason}{others}"
+        return f"{shortened(names[0])} was quarantined when the text was ingested: {reason}{others}"
     column = corpus.shards(source)[0].options.id_column if corpus.shards(source) else None
     ids = f"no document has this {column}, and" if column else "the source names no id column, and"
     file = rest.rpartition(":")[0] or rest
@@ -178,8 +183,9 @@ def _unknown(corpus: Corpus, names: list[str]) -> str:
     if file in rows:
         place = f"{file} has the rows 0 to {rows[file] - 1}"
     else:
-        place = f"there is no file {file}; nearest are {', '.join(nearest(file, sorted(rows))[:_SHOWN])}"
-    return f"{names[0]!r} is not a document of the corpus: {ids} {place}{others}"
+        like = ", ".join(nearest(file, sorted(rows))[:_SHOWN])
+        place = f"there is no file {shortened(file)}; nearest are {like}"
+    return f"{shortened(names[0])} is not a document of the corpus: {ids} {place}{others}"
 
 
 def _quarantined(corpus: Corpus, source: str, rest: str) -> str | None:

@@ -539,6 +539,7 @@ class TestSql:
             ("SELECT 1; SELECT 2", "2 statements were given"),
             ("", "0 statements were given"),
             ("SELEC 1", "syntax error"),
+            (f"SELECT {'(' * 100_000}", "brackets 200 deep"),
             ("FROM nothing", "Table with name nothing does not exist"),
             ("SELECT 'a'::INTEGER", "rejects the query"),
         ],
@@ -554,6 +555,7 @@ class TestSql:
         assert tokmill("sql")[0] == 2
         assert tokmill("sql", "SELECT 1", "--file", "x.sql")[0] == 2
         assert tokmill("sql", "--file", tmp_path / "missing.sql")[0] == 2
+        assert "is a device" in tokmill("sql", "--file", "/dev/zero")[2]
         assert tokmill("sql", "SELECT 1", "--csv", "--json")[0] == 2
         code, _, err = tokmill("sql", "SELECT '\udcff'")
         assert (code, "is not UTF-8" in err) == (2, True)

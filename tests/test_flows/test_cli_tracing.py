@@ -207,9 +207,11 @@ class TestTakedown:
     def test_wrong_usage(self, tokmill, copied):
         for names, message in (
             (["web:nobody"], "not a document of the corpus"),
+            ([f"web:{'x' * 5_000_000}"], "xxx'… is not a document of the corpus"),
             ([], "it lists no document"),
         ):
             code, _, err = tokmill("takedown", "packed/line", "-d", copied(*names))
             assert code == 2
             assert message in err
+            assert len(err) < 1000
         assert tokmill("takedown", "packed/line", "-d", "missing.txt")[0] == 2

@@ -1,7 +1,9 @@
 """Takedowns: nothing of the documents is left, nothing else changes, and it all adds up."""
 
 import hashlib
+import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -14,13 +16,15 @@ from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, number
 from tests.test_tasks.packings import published
 from tests.test_tasks.test_packed import joined_by_hand
 from tests.test_tasks.traced_line import traced_line
-from tokmill.tasks.core.errors import MixingError, StoreError, TracingError
+from tokmill.tasks.core.errors import MixingError, SourceError, StoreError, TracingError
+from tokmill.tasks.embeddings.config import read_json
 from tokmill.tasks.export.stage import EXPORT_SHARD, ExportShardParams
 from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.formats.packed.takedown import TakedownManifest
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.store import Store
+from tokmill.tasks.store.files import FileDigests
 from tokmill.tasks.takedown.request import read_names, repack, take_down
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
 from tokmill.tasks.tracing import Origins, find_documents, trace_document
@@ -364,7 +368,18 @@ def drawn_tokens(origins):
     )
 
 
+def digest(file):
+    return FileDigests(Path("unused")).digest_at(file)
+
+
 class TestLists:
+    @pytest.mark.parametrize("read", [read_names, read_json, digest])
+    def test_a_file_that_a_person_names_is_a_regular_one(self, tmp_path, read):
+        os.mkfifo(tmp_path / "fifo")  # who reads it waits for ever
+        for file in (tmp_path / "fifo", Path("/dev/zero")):
+            with pytest.raises(SourceError, match="name that file"):
+                read(file)
+
     def test_a_line_is_a_name_as_it_is_but_for_blank_lines_and_comments(self, tmp_path):
         (tmp_path / "list.txt").write_bytes("\ufeffweb:a\u2028b\n\n# why\n \nweb:12 \r\n".encode())
         assert read_names(tmp_path / "list.txt") == ["web:a\u2028b", "web:12 "]

@@ -151,7 +151,7 @@ class TestDocument:
             ("first", "write SOURCE:ID or SOURCE:FILE:ROW"),
             ("web:third", "'web:third' is not a document of the corpus: no document has this id"),
             ("notes:notes.txt:4", "the source names no id column, and notes.txt has the rows 0 to 3"),
-            ("notes:other.txt:0", "there is no file other.txt; nearest are notes.txt"),
+            ("notes:other.txt:0", "there is no file 'other.txt'; nearest are notes.txt"),
             ("notes:notes.txt", "notes.txt has the rows 0 to 3"),
             ("notes:notes.txt:-1", "is not a document"),
             ("web:pages.jsonl:²", "is not a document"),
