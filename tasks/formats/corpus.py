@@ -41,6 +41,7 @@ from tokmill.tasks.formats.text.documents import DocumentBatch, Ints
 from tokmill.tasks.formats.text.selection import CorpusPart, Selection
 from tokmill.tasks.formats.text.shard import FileSegment, Shard, read_shard
 from tokmill.tasks.formats.text.sources import ReadOptions, SourceName, nearest
+from tokmill.tasks.store.integrity import check_files
 
 __all__ = [
     "Corpus",
@@ -192,7 +193,9 @@ class Corpus:
 
     def table(self, name: str) -> Any:
         """Return one of the tables (files, shards, segments, quarantine, held_out) as a pyarrow table."""
-        return read_parquet(self.path / f"{name}.parquet")
+        file = self.path / f"{name}.parquet"
+        check_files(self.path, [file])
+        return read_parquet(file)
 
     def locate(self, source: str, shard: int, ordinals: Ints) -> tuple[list[str], Ints, Ints]:
         """Find documents in their files.

@@ -148,7 +148,6 @@ class EncodedShard:
             StoreError: its statistics are missing or broken; the arrays raise it likewise on first use, or
                 because they do not agree with the statistics.
         """
-        check_files(path, [path / STATISTICS_FILE])
         what = "statistics of an encoded shard"
         return cls(path, read_model(path / STATISTICS_FILE, EncodedStatistics, what))
 

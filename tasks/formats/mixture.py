@@ -366,6 +366,7 @@ class Mixture:
         file = self.path / REQUEST_FILE
         if not file.exists():
             return None
+        check_files(self.path, [file])
         with readable(file, "table of the request"):
             table = pq.read_table(file, schema=REQUEST_SCHEMA)
         shape = (-1, len(self.sources))
@@ -380,6 +381,7 @@ class Mixture:
             StoreError: the file is missing, or is not Parquet.
         """
         file = self.path / SHARES_FILE
+        check_files(self.path, [file])
         with readable(file, "table of shares"):
             table = pq.read_table(file, schema=SHARES_SCHEMA)
         shape = (-1, len(self.sources))

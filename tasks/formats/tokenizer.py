@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tokmill.tasks.core.faults import broken
+from tokmill.tasks.store.integrity import check_files
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.pipeline.families import find_family
 
@@ -143,6 +144,7 @@ def _opened(path: Path, state: tuple[tuple[int, int], ...]) -> "Tokenizer":
 def _checked(path: Path) -> "Tokenizer":
     from tokmill.tokenizer import attestation, load
 
+    check_files(path, [path / TOKENIZER_FILE, path / ATTESTATION_FILE])
     tokenizer = load(path / TOKENIZER_FILE)
     attestation.check(tokenizer, _read_json(path / ATTESTATION_FILE))
     return tokenizer

@@ -161,6 +161,9 @@ def test_no_flipped_bit_of_a_packed_shard_passes(published_packing, kind):
                 with pytest.raises(StoreError, match="was published with"):
                     rows.tokens(np.array([row]), rows.dtype)
     everything_of(PackedReader(published_packing, manifest), row)
+    for _ in flipped(published_packing / "packed.json", 10, dice):
+        with pytest.raises(StoreError, match="was published with"):
+            PackedManifest.open(published_packing)
 
 
 def test_no_flipped_bit_of_an_encoded_shard_passes(tmp_path):
@@ -184,6 +187,10 @@ def test_no_flipped_bit_of_a_plan_passes(tmp_path):
     plan = published(tmp_path / "plan", tmp_path / "store", "pack_plan")
     for file, read in (
         (mixture / "plan.parquet", lambda: list(Mixture.open(mixture).batches())),
+        (mixture / "mixture.json", lambda: Mixture.open(mixture)),
+        (mixture / "request.parquet", lambda: Mixture.open(mixture).request()),
+        (mixture / "shares.parquet", lambda: Mixture.open(mixture).shares()),
+        (plan / "packing.json", lambda: PackingPlan.open(plan)),
         (plan / "pieces.parquet", lambda: PackingPlan.open(plan).pieces(0)),
     ):
         read()

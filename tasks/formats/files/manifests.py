@@ -9,12 +9,13 @@ import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
 from tokmill.tasks.core.faults import broken
+from tokmill.tasks.store.integrity import check_files
 
 M = TypeVar("M", bound=BaseModel)
 
 
 def read_model(file: Path, model: type[M], what: str) -> M:
-    """Read `file` as a `model`.
+    """Read `file` as a `model`; in an artifact, it must be the one that was published.
 
     Args:
         file: JSON.
@@ -22,9 +23,10 @@ def read_model(file: Path, model: type[M], what: str) -> M:
         what: name of the content for messages, e.g. "balance".
 
     Raises:
-        StoreError: the file is missing or broken.
+        StoreError: the file is missing, broken, or another than the record beside it says.
         MachineError: it cannot be read because of the machine.
     """
+    check_files(file.parent, [file] if file.exists() else [])
     with readable(file, what):
         return model.model_validate_json(file.read_bytes())
 
