@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
 
 _BATCH = 1024
+_MOST_BYTES = 1 << 30  # of one document: a device, or a pipe without newlines, would never end
 
 TokenizerOption = Annotated[
     str,
@@ -144,7 +145,8 @@ def _documents(texts: list[str] | None, file: Path | None, *, whole: bool) -> It
         return iter(texts)
     if whole:
         with _opened(file) as stream:
-            return iter([_decoded("encode: the input", stream.read().removeprefix(BOM))])
+            data = _bounded("encode: the input", stream.read(_MOST_BYTES + 1))
+            return iter([_decoded("encode: the input", data.removeprefix(BOM))])
     return (line for _, line in _numbered_lines("encode", file))
 
 
@@ -153,7 +155,8 @@ def _numbered_lines(command: str, file: Path | None) -> Iterator[tuple[int, str]
     if file is None and sys.stdin.isatty():
         typer.echo("reading lines from the terminal; Ctrl-D ends", err=True)
     with _opened(file) as stream:
-        for number, line in enumerate(stream, start=1):
+        for number, line in enumerate(iter(lambda: stream.readline(_MOST_BYTES + 1), b""), start=1):
+            _bounded(f"{command}: line {number}", line)
             inside = line.removeprefix(BOM if number == 1 else b"")
             inside = inside.removesuffix(b"\r\n" if inside.endswith(b"\r\n") else b"\n")
             yield number, _decoded(f"{command}: line {number}", inside)
@@ -163,6 +166,12 @@ def _opened(file: Path | None) -> IO[bytes]:
     if file is None:
         return open(sys.stdin.fileno(), "rb", closefd=False)
     return file.open("rb")
+
+
+def _bounded(what: str, data: bytes) -> bytes:
+    if len(data) > _MOST_BYTES:
+        raise UsageError(f"{what} has more than {_MOST_BYTES:,} bytes; end lines with a newline, or split it")
+    return data
 
 
 def _decoded(what: str, data: bytes) -> str:

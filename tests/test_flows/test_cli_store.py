@@ -381,6 +381,12 @@ class TestText:
         assert code == 2
         assert says in err
 
+    @pytest.mark.parametrize("whole", [(), ("--whole",)])
+    def test_input_without_an_end_is_refused(self, tokmill, monkeypatch, whole):
+        monkeypatch.setattr("tokmill.flows.commands.text._MOST_BYTES", 1000)
+        code, _, err = tokmill("encode", "-t", "smoke", *whole, "--file", "/dev/zero")
+        assert (code, "has more than 1,000 bytes" in err) == (2, True)
+
     def test_texts_and_a_file_exclude_each_other(self, tokmill, tmp_path):
         assert tokmill("encode", "-t", "smoke", "--file", tmp_path / "x", "text")[0] == 2
 
