@@ -33,8 +33,14 @@ from tokmill.tasks.store.record import InputEntry, Record
 PRODUCER: Final = f"pkg:pypi/tokmill@{metadata.version('tokmill')}"
 """The URI by which events and facets say who made them: a package URL, which needs no server."""
 
-_ROWS = ("num_sequences", "num_documents", "num_distinct", "vocab_size")
-"""Metrics that count what an artifact consists of; the first that a record has counts its rows."""
+_ROWS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("corpus", "hashes_shard", "encoded_shard", "encoded", "mixture"), "num_documents"),
+    **dict.fromkeys(("pack_plan", "packed_shard", "packed"), "num_sequences"),
+    "counts_shard": "num_distinct",
+    "counts": "num_distinct_by_source",
+    "tokenizer": "vocab_size",
+}
+"""By kind, the metric that counts what an artifact consists of; other kinds have no rows."""
 
 
 def named(location: str) -> tuple[str, str]:
@@ -162,4 +168,5 @@ def _field(field: Field) -> schema_dataset.SchemaDatasetFacetFields:
 
 def _num_rows(record: Record) -> int | None:
     metrics: Mapping[str, Any] = record.metrics
-    return next((int(metrics[name]) for name in _ROWS if name in metrics), None)
+    number = metrics.get(_ROWS.get(record.kind, ""))
+    return None if number is None else int(number)

@@ -1,9 +1,10 @@
 """An attempt of a run as a run of MLflow: parameters, figures, the data card and the audit's report.
 
 The run is in MLflow from its start. Parameters are the resolved profile by dotted names
-(`pack.sequence_length`), metrics the figures of each stage's artifact (`packed.padding_share`); shards have
-none of their own. A character that MLflow takes in no name, as a rule of normalization may have in its own,
-is written by its number (`train.normalization_rules.u00AD`).
+(`pack.sequence_length`), metrics the figures of each stage's artifact under the names that the run's record
+has (`packed.padding_share`, `validation.num_tokens`); shards have none of their own. A character that MLflow
+takes in no name, as a rule of normalization may have in its own, is written by its number
+(`train.normalization_rules.u00AD`).
 """
 
 import json
@@ -22,6 +23,7 @@ from tokmill.flows.profile.tracking import MLflow
 from tokmill.flows.tracking.attempt import Asked, Attempt, End, Got, flat
 from tokmill.flows.tracking.outbox import Outbox
 from tokmill.tasks.core.stage import ArtifactRef, Scalar
+from tokmill.tasks.holdout.stage import TRAINING, VALIDATION
 
 _STATUS: Final[Mapping[End, str]] = {"completed": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}
 _PARAMS_AT_ONCE: Final = 100
@@ -66,9 +68,20 @@ class MLflowRun:
     def finished(self, title: str, got: Got) -> None:
         """Log the figures of an artifact, unless it is a shard's."""
         self._how[got.how] += 1
-        if "[" not in title:
-            self._refs[got.ref.kind] = got.ref
-            self._outbox.put(lambda: self._figures(got.ref))
+        kind = self._named_kind(title, got.ref.kind)
+        if kind is not None:
+            self._refs[kind] = got.ref
+            self._outbox.put(lambda: self._figures(kind, got.ref))
+
+    def _named_kind(self, title: str, kind: str) -> str | None:
+        """Return what the run's record calls a task's artifact; None if it has no figures of it there."""
+        if "[" in title:
+            return None
+        stage, _, part = title.partition(".")
+        if stage == "ingest" and self._attempt.begun.parameters.get("holdout"):
+            return "ingested"
+        named = {("pack", VALIDATION): "validation", ("holdout", TRAINING): kind}
+        return named.get((stage, part)) if part else kind
 
     def end(self, end: End, message: str = "") -> None:
         """Upload what was asked for, and set the run's state."""
@@ -108,11 +121,11 @@ class MLflowRun:
         for first in range(0, len(params), _PARAMS_AT_ONCE):
             client.log_batch(self._id, params=params[first : first + _PARAMS_AT_ONCE])
 
-    def _figures(self, ref: ArtifactRef) -> None:
+    def _figures(self, kind: str, ref: ArtifactRef) -> None:
         record = self._attempt.store.record(ref)
         now = round(self._attempt.began.timestamp() * 1000)
-        metrics = [Metric(name, value, now, 0) for name, value in _numbers(ref.kind, record.metrics)]
-        tags = [RunTag(f"tokmill.artifact.{ref.kind}", record.reference)]
+        metrics = [Metric(name, value, now, 0) for name, value in _numbers(kind, record.metrics)]
+        tags = [RunTag(f"tokmill.artifact.{kind}", record.reference)]
         self._opened.log_batch(self._id, metrics=metrics[:_METRICS_AT_ONCE], tags=tags)
         for first in range(_METRICS_AT_ONCE, len(metrics), _METRICS_AT_ONCE):
             self._opened.log_batch(self._id, metrics=metrics[first : first + _METRICS_AT_ONCE])

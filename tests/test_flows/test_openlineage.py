@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyarrow import parquet
 
 from tests.test_flows.commands import Tokmill, clean_environment
 from tests.test_flows.corpora import write_project
@@ -139,6 +140,9 @@ def test_versions_and_figures_are_those_of_the_records(runs: tuple[Path, Events,
         given = {entry["digest"] for entry in record["inputs"] if entry["kind"] or entry["origin"]}
         assert given <= {each["facets"]["version"]["datasetVersion"] for each in event["inputs"]}
     (counts,) = [e["outputs"][0] for e in ends if e["outputs"][0]["name"].endswith("/counts/tiny")]
+    tables = list((store / "counts").glob("*/*.parquet"))
+    rows = sum(parquet.read_metadata(table).num_rows for table in tables)
+    assert counts["outputFacets"]["outputStatistics"]["rowCount"] == rows
     first = counts["facets"]["schema"]["fields"][0]
     assert (first["name"], first["type"]) == ("pretoken", "large_binary")
 
