@@ -5,7 +5,7 @@ A metric's name has its unit (`num_documents`, `text_bytes`, `bytes_per_token`),
 
 from collections.abc import Mapping
 
-from tokmill.tasks.core.markdown import percent
+from tokmill.tasks.core.markdown import number, percent
 from tokmill.tasks.core.stage import Scalar
 
 _BINARY_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -60,15 +60,6 @@ def span(seconds: float) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def number(value: Scalar) -> str:
-    """Return a value: whole numbers with separators, others with four significant digits, text as it is."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:.4g}" if isinstance(value, float) else value
-
-
 def percentage(share: float, digits: int = 2) -> str:
     """Return a share in percent, with a space before the sign: `2.10 %`."""
     return percent(share, digits).replace("%", " %")
@@ -106,7 +97,7 @@ def key_figures(kind: str, metrics: Mapping[str, Scalar]) -> str:
     """Return the most important metrics of an artifact of this kind, on one line; empty ones are left out."""
     names = [name for name in _KEY_METRICS.get(kind, ()) if metrics.get(name, "") != ""]
     names = names or list(metrics)[:_SHOWN]
-    names[1:1] = [name for name in _NEVER_ZERO.get(kind, ()) if metrics.get(name)]
+    names[1:1] = [name for name in _NEVER_ZERO.get(kind, ()) if metrics.get(name) and name not in names]
     shown = " · ".join(figure(name, metrics[name]) for name in names)
     return f"{shown} · on held-out text" if kind == "audit" and metrics.get("text") == "held_out" else shown
 

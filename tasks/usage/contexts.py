@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.core.context import report_progress
+from tokmill.tasks.core.markdown import on_one_line
 from tokmill.tasks.formats.encoded import EncodedShard
 
 if TYPE_CHECKING:
@@ -121,4 +122,4 @@ def _context(tokenizer: "Tokenizer", shard: EncodedShard, first: int, number: in
     )
     before, shown, behind = (tokenizer.decode(part, "backslashreplace") for part in parts)
     before, behind = _CUT_BEFORE.sub("", before), _CUT_BEHIND.sub("", behind)
-    return " ".join(f"{before}{MARKS[0]}{shown}{MARKS[1]}{behind}".split("\n")).strip()
+    return on_one_line(f"{before}{MARKS[0]}{shown}{MARKS[1]}{behind}").strip()

@@ -136,4 +136,4 @@ def _metrics(summary: "Summary") -> dict[str, Scalar]:
     }
 
 
-USAGE = Stage(verb="usage", task="usage", kind="usage", version=7, params=UsageParams, run=run)
+USAGE = Stage(verb="usage", task="usage", kind="usage", version=8, params=UsageParams, run=run)

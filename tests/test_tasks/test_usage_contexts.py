@@ -8,8 +8,8 @@ from tokmill.tasks.usage.contexts import find_contexts, sequences_of
 def test_the_first_place_of_each_by_hand(tmp_path):
     tok = tokenizer.train(["ab ab ab"], vocab_size=257)
     (ab,) = tok.encode("ab")
-    ids = {name: tok.vocab[name.encode()] for name in "xyz\n"}
-    documents = [[ids["x"]], [ids["y"], ids["\n"], ab, ids["z"], ab]], [[ab, ids["z"]]]
+    ids = {name: tok.vocab[name.encode()] for name in "xyz\r\n"}
+    documents = [[ids["x"]], [ids["y"], ids["\r"], ids["\n"], ab, ids["z"], ab]], [[ab, ids["z"]]]
     corpus = encoded_corpus(tmp_path, {"one": documents}, vocab_size=tok.vocab_size)
     wanted = {token: [token] for token in (ab, ids["z"], ids["x"], tok.vocab[b"q"])}
     found = find_contexts(tok, wanted, corpus.shards)

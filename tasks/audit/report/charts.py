@@ -6,7 +6,6 @@ A chart is drawn by `svg` for the page and by `drawing` as PNG. Values that are 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from tokmill.tasks.audit.report.reading import Row, Tables
 from tokmill.tasks.audit.sources import ALL
@@ -131,14 +130,3 @@ def _curves(tables: Tables, table: str, name: str, column: str, across: str) -> 
 
 def _first_of(shown: int, number_of: int) -> str:
     return f" (the first {shown} of {number_of})" if shown < number_of else ""
-
-
-def number(value: Any) -> str:
-    """Write a number for people: up to three decimals, thousands apart, 0 only for 0; – for None."""
-    if value is None:
-        return "–"
-    if isinstance(value, float) and 0 < abs(value) < 0.0005:
-        return f"{value:.1g}"
-    if isinstance(value, float):
-        return f"{value:,.3f}".rstrip("0").rstrip(".") if abs(value) < 1e6 else f"{value:,.0f}"
-    return f"{value:,}"

@@ -3,8 +3,9 @@
 import importlib.util
 from pathlib import Path
 
-from tokmill.tasks.audit.report.charts import Bars, Chart, number
+from tokmill.tasks.audit.report.charts import Bars, Chart
 from tokmill.tasks.audit.report.svg import COLOURS
+from tokmill.tasks.core.markdown import number
 
 _DASHES = ("-", "--", ":", "-.")
 

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from tokmill.tasks.audit.report.charts import number
 from tokmill.tasks.audit.report.reading import Row
+from tokmill.tasks.core.markdown import number
 
 
 def section(name: str, title: str, *parts: str) -> str:

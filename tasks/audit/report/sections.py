@@ -6,9 +6,10 @@ from html import escape
 from itertools import groupby
 
 from tokmill.tasks.audit.gates import not_passed
-from tokmill.tasks.audit.report.charts import number, source_name
+from tokmill.tasks.audit.report.charts import source_name
 from tokmill.tasks.audit.report.markup import gap, note, pieces, section, table
 from tokmill.tasks.audit.report.reading import AGREEMENT, LEAST, Row, Tables
+from tokmill.tasks.core.markdown import number
 
 MAX_SUSPECTS = 200
 _SOURCES = {

@@ -8,7 +8,8 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from tokmill.tasks.audit.report.charts import Bars, Chart, Curves, number
+from tokmill.tasks.audit.report.charts import Bars, Chart, Curves
+from tokmill.tasks.core.markdown import number
 
 WIDTH = 460
 """The least width; a chart is wider where a text needs more."""

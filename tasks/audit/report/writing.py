@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tokmill.tasks.audit.learned import Learned
 from tokmill.tasks.audit.report import sections
-from tokmill.tasks.audit.report.charts import Chart, charts_of, number
+from tokmill.tasks.audit.report.charts import Chart, charts_of
 from tokmill.tasks.audit.report.comparison import comparison
 from tokmill.tasks.audit.report.drawing import can_draw, write_png
 from tokmill.tasks.audit.report.encoding import encoder_of
@@ -18,6 +18,7 @@ from tokmill.tasks.audit.report.page import document, static
 from tokmill.tasks.audit.report.payload import columns_of
 from tokmill.tasks.audit.report.reading import Tables
 from tokmill.tasks.audit.report.svg import svg_of
+from tokmill.tasks.core.markdown import number
 from tokmill.tokenizer import Tokenizer
 
 OWN = "this tokenizer"

@@ -3,7 +3,8 @@
 
 const isNumber = (value) => typeof value === "number";
 const shown = (value) => value === null || value === undefined ? "–"
-  : isNumber(value) ? value.toLocaleString("en", {maximumSignificantDigits: Number.isInteger(value) ? 17 : 4}) : String(value);
+  : !isNumber(value) ? String(value)
+    : value.toLocaleString("en", Math.abs(value) >= 999.95 ? {maximumFractionDigits: 0} : {maximumSignificantDigits: 4});
 // The value of a run: integers beyond what a number of JavaScript holds come with all their digits.
 const shownOf = (column, place) => column.exact?.[place] ?? shown(column.values[place]);
 const CHARACTER = 6.2, LINE = 14;
