@@ -195,6 +195,9 @@ def _show_taken(origins: "Origins", taken: "TakenDown") -> None:
         if account.became.get("taken_down") and account.source != NO_SOURCE
     ]
     draw(table(["source", "unit", "taken down", "left"], rows, ["taken down", "left"]))
+    read = sum(each.became.get("taken_down", 0) for each in taken.accounts if each.unit == "documents")
+    if read > len(taken.documents):
+        say("a document counts here as often as the mixture reads it: once per epoch")
     say("")
     say(f"packed shards  {shown_address(origins.store, record.ref)}")
     if taken.card is not None:

@@ -261,15 +261,6 @@ def ledgers(upstream: Upstream) -> list[AccountTable]:
     return [documents, tokens]
 
 
-_HANDS_ON = {
-    "ingest": "read",
-    "holdout": "for training",
-    "encode": "encoded",
-    "mix": "mixed",
-    "pack": "packed",
-}
-
-
 def _stage(upstream: Upstream, kind: str, stage: str, *passes: str) -> StageAccounts:
     hands_on = {
         "ingest": "read",

@@ -116,4 +116,4 @@ def run(
     )
 
 
-CARD = Stage(verb="card", task="card", kind="card", version=8, params=CardParams, run=run)
+CARD = Stage(verb="card", task="card", kind="card", version=9, params=CardParams, run=run)

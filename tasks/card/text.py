@@ -295,7 +295,15 @@ def _shares(packed: PackedFacts) -> list[str]:
         "in the planned order, so long ones take it off the request."
     ) * asked
     block = number_of(packed.share_block_sequences or 0, "sequence")
-    return ["", f"Shares of the tokens, measured in blocks of {block}:", "", *table(head, rows), "", note]
+    when = " before documents were taken down" * ("taken_down" in packed.documents)
+    return [
+        "",
+        f"Shares of the tokens{when}, measured in blocks of {block}:",
+        "",
+        *table(head, rows),
+        "",
+        note,
+    ]
 
 
 def _farthest(block: FarthestBlock | None) -> list[str]:
@@ -310,7 +318,12 @@ def _points(share: float) -> str:
 
 
 def _ends(documents: Mapping[str, int]) -> str:
-    """What became of the documents, most telling first; ends that none came to are left out."""
+    """What became of the documents, most telling first; ends that none came to are left out.
+
+    What a takedown leaves has one end, whole in one sequence or not.
+    """
+    if "taken_down" in documents:
+        return f"{documents['packed']:,} are left, {documents['taken_down']:,} taken down"
     words = {"packed": "are whole in one sequence", "split": "whole over several", "truncated": "cut off"}
     told = [f"{documents[end]:,} {word}" for end, word in words.items() if documents.get(end)]
     lost = sum(number for end, number in documents.items() if end not in words)

@@ -127,6 +127,11 @@ class TestTakedown:
         assert {"  packed/line@v1", "  mixture/line@v1"} <= set(still)
         assert "  packed/line@v2" not in still
         assert any(line.split() == ["data", "card", "card/line@v2"] for line in lines)
+        read = next(int(words[2]) for words in map(str.split, lines) if words[:2] == ["web", "documents"])
+        assert ("a document counts here as often as the mixture reads it" in out) == (read > 2)
+        card = tokmill("show", "card/line@v2", "--read")[1]
+        assert f" are left, {read} taken down" in card
+        assert "Shares of the tokens before documents were taken down, measured in blocks" in card
         assert "packed/line@v2" in tokmill("ls", "packed")[1]
         assert "packed/line@v1" in tokmill("lineage", "packed/line")[1]
         assert "it was taken down in packed/line@v2" in tokmill("trace", "packed/line", "-d", "web:twin")[1]
