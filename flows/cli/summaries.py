@@ -98,7 +98,8 @@ def print_plan(store: Store, rows: Sequence[PlanRow]) -> None:
         return
     num_waiting = sum(row.action == "run" and row.reason.startswith("waits") for row in rows)
     num_sure = len(rows) - num_cached - num_waiting
-    waiting = f", and so may {num_waiting} that wait for {_them(num_sure)}" if num_waiting else ""
+    more = " or more" if any(row.task.endswith("[…]") for row in rows) else ""
+    waiting = f", and so may {num_waiting}{more} that wait for {_them(num_sure)}" if num_waiting else ""
     say(f"\n{num_sure} would run{waiting}; {num_cached} cached in {shown_store(store)}")
 
 

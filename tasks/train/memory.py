@@ -3,8 +3,8 @@
 Model. Training holds the distinct pre-tokens of the corpus and what its family knows of their places; it
 cannot work from the disk. The need is linear in the number of pre-tokens, their bytes and characters, and the
 tokens that are learned; `_NEEDS` has each family's rates, which were measured
-(benchmarks/log/measurements.md, "memory of training"): the peak of the process is between 0.7 and 1.5 times
-the estimate.
+(benchmarks/log/measurements.md, "memory of training"): the peak of a process that does nothing else is between
+0.7 and 1.5 times the estimate. That of a run holds up to `_RUN` besides.
 
 A training that this machine cannot hold is refused, before the operating system would kill it. That says
 nothing about the text.
@@ -55,6 +55,9 @@ _NEEDS: Final[Mapping[str, _Need]] = {
     "character_level": _Need(least=220 << 20, per_byte=7, per_char=48),
 }
 
+_RUN: Final = 200 << 20
+"""What the process of a run holds besides: Prefect, the store's catalog, the libraries of other stages."""
+
 
 def needed_memory(params: "TrainParams", size: TextSize) -> int:
     """Return the bytes of memory that a process needs to train on so much text, about."""
@@ -63,7 +66,7 @@ def needed_memory(params: "TrainParams", size: TextSize) -> int:
 
 
 def memory_of(params: "TrainParams", known: Mapping[str, Path]) -> int | None:
-    """Return the bytes of memory that the stage `train` needs, at most, about; None without counts.
+    """Return the bytes of memory that a run holds in `train`, at most, about; None without counts.
 
     It is less if sources have pre-tokens in common, or rare ones are left out: only a training counts that.
 
@@ -77,7 +80,7 @@ def memory_of(params: "TrainParams", known: Mapping[str, Path]) -> int | None:
     if "counts" not in known:
         return None
     balance = Balance.open(known["balance"]) if "balance" in known else None
-    return needed_memory(params, largest_size(Counts.open(known["counts"]), balance))
+    return needed_memory(params, largest_size(Counts.open(known["counts"]), balance)) + _RUN
 
 
 def fitting_size(params: "TrainParams", weighted: Weighted, largest: TextSize) -> TextSize:

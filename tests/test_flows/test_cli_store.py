@@ -63,7 +63,7 @@ class TestPlan:
     def test_a_change_names_the_field_and_what_waits(self, tokmill):
         _, out, _ = tokmill("plan", "smoke", "--set", "pack.sequence_length=32")
         assert "params.sequence_length: 64 → 32" in out
-        assert "1 would run, and so may" in out
+        assert "1 would run, and so may 3 or more that wait for it" in out  # how many shards is not known
         assert all(len(line) <= 100 for line in out.splitlines()[:-1])
 
     def test_shards_are_one_line(self, tokmill):

@@ -36,11 +36,14 @@ PEAK = """
 import json, sys
 from pathlib import Path
 from tests.peak import peak_bytes
+from tokmill.tasks.formats.balance import Balance
+from tokmill.tasks.formats.counts import Counts
 from tokmill.tasks.train.learning import learn
-from tokmill.tasks.train.memory import memory_of
+from tokmill.tasks.train.memory import needed_memory
+from tokmill.tasks.train.reading import largest_size
 from tokmill.tasks.train.stage import TrainParams
 params, folder = TrainParams.model_validate_json(sys.argv[1]), Path(sys.argv[2])
-said = memory_of(params, {"counts": folder, "balance": folder})
+said = needed_memory(params, largest_size(Counts.open(folder), Balance.open(folder)))
 learn(params, folder, folder, [params.vocab_size])
 print(json.dumps([said, peak_bytes()]))
 """
