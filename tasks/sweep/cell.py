@@ -76,6 +76,8 @@ class Cell(BaseModel):
         sources: by source.
         num_bytes, num_tokens, bytes_per_token, unknown_share: of all sources together.
         num_used: tokens that occur in the text.
+        keeps_text: whether text comes back as it was, unknown tokens aside: nothing normalizes it, and its
+            tokens have all of it, spaces too.
         languages: by language of parallel text; empty if there is none.
         reference: the language of premiums.
         gini: of the languages' tokens.
@@ -93,6 +95,7 @@ class Cell(BaseModel):
     bytes_per_token: float | None
     unknown_share: float | None
     num_used: int
+    keeps_text: bool
     languages: list[CellLanguage]
     reference: str | None
     gini: float | None
@@ -113,8 +116,8 @@ class Cell(BaseModel):
 
     @property
     def lossy(self) -> bool:
-        """Whether some of the text becomes unknown tokens, and is lost."""
-        return bool(self.unknown_share)
+        """Whether some of the text becomes unknown tokens, or may come back changed."""
+        return bool(self.unknown_share) or not self.keeps_text
 
     @property
     def max_premium(self) -> float | None:
@@ -187,6 +190,7 @@ def run(
         vocab_size=params.vocab_size,
         num_ids=tok.vocab_size,
         **_of_text(tok, Counts.open(text)),
+        keeps_text=tok.definition.normalizer.name is None and tok.definition.decoder.name == "fuse",
         languages=_languages(tokens, reference),
         reference=reference,
         gini=gini(np.array(list(tokens.values()), np.int64)) if tokens else None,
@@ -282,7 +286,7 @@ def _buffer(lines: Sequence[str]) -> "tuple[np.ndarray, np.ndarray]":
     return np.frombuffer(b"".join(data), np.uint8), ends
 
 
-SWEEP_CELL = Stage(verb="sweep_cell", task="cell", kind="sweep_cell", version=3, params=CellParams, run=run)
+SWEEP_CELL = Stage(verb="sweep_cell", task="cell", kind="sweep_cell", version=4, params=CellParams, run=run)
 
 
 def cell_among(sizes: Sequence[int]) -> Stage[CellParams]:

@@ -58,3 +58,8 @@ def cost_of(params: SweepParams, num_ids: int, bytes_per_token: float | None) ->
         operations_per_byte=round(operations / bytes_per_token, 1) if bytes_per_token else None,
         context_bytes=round(params.context * bytes_per_token, 1) if bytes_per_token else None,
     )
+
+
+def operations_text(operations: float) -> str:
+    """Return a number of operations for people: `0.715 G`, or `0.459 M` of a small model."""
+    return f"{operations / 1e9:.3f} G" if operations >= 1e8 else f"{operations / 1e6:.3f} M"

@@ -15,7 +15,7 @@ from typing import Any
 
 from tokmill.tasks.core.markdown import percent
 from tokmill.tasks.sweep.cell import Cell, curve_of
-from tokmill.tasks.sweep.costs import cost_of
+from tokmill.tasks.sweep.costs import cost_of, operations_text
 from tokmill.tasks.sweep.params import SweepParams
 
 
@@ -86,9 +86,13 @@ def _choose(params: SweepParams, cells: Sequence[Cell]) -> Cell | None:
 
 
 def _able(params: SweepParams, cells: Sequence[Cell]) -> list[Cell]:
-    """Return the cells whose compression can be compared: those that lose next to nothing of the text."""
+    """Return the cells whose compression can be compared: those that lose next to nothing of the text.
+
+    If none keeps it unchanged, as under a normalizer for all, they are alike in that.
+    """
     most = params.max_unknown_share
-    return [cell for cell in cells if cell.bytes_per_token and (cell.unknown_share or 0) <= most]
+    known = [cell for cell in cells if cell.bytes_per_token and (cell.unknown_share or 0) <= most]
+    return [cell for cell in known if cell.keeps_text] or known
 
 
 def _operations(params: SweepParams, cell: Cell) -> float:
@@ -109,7 +113,7 @@ def _reason(params: SweepParams, cells: Sequence[Cell], chosen: Cell) -> str:
     operations = _operations(params, chosen)
     more = operations / _operations(params, cheapest) - 1
     about = (
-        f"{chosen.bytes_per_token:.3f} bytes per token, {operations / 1e9:.3f} G operations per byte "
+        f"{chosen.bytes_per_token:.3f} bytes per token, {operations_text(operations)} operations per byte "
         f"(d_model {params.d_model:,}, {params.num_layers} layers, context {params.context:,})"
     )
     dearer = f"{percent(more)} more than the cheapest, {cheapest.label}"
@@ -129,9 +133,12 @@ def _edge(cells: Sequence[Cell], chosen: Cell) -> str:
 
 
 def _left_out(params: SweepParams, cells: Sequence[Cell]) -> str:
-    number = sum(1 for cell in cells if (cell.unknown_share or 0) > params.max_unknown_share)
+    unknown = sum(1 for cell in cells if (cell.unknown_share or 0) > params.max_unknown_share)
+    changed = sum(1 for cell in cells if cell.bytes_per_token) - unknown - len(_able(params, cells))
     most = f"{params.max_unknown_share:.2%}"
-    return f"Left out: {number} with more than {most} unknown tokens, which lose text." if number else ""
+    reasons = [f"{unknown} with more than {most} unknown tokens"] * bool(unknown)
+    reasons += [f"{changed} whose text may come back changed"] * bool(changed)
+    return f"Left out: {' and '.join(reasons)}, which lose text." if reasons else ""
 
 
 def _fairest(chosen: Cell) -> str:

@@ -20,7 +20,7 @@ from tokmill.tasks.core.markdown import percent, table
 from tokmill.tasks.core.stage import Outcome, Scalar, Stage
 from tokmill.tasks.formats.files.manifests import read_model, write_model
 from tokmill.tasks.sweep.cell import Cell
-from tokmill.tasks.sweep.costs import cost_of
+from tokmill.tasks.sweep.costs import cost_of, operations_text
 from tokmill.tasks.sweep.params import SweepParams
 from tokmill.tasks.sweep.recommending import knees, recommend
 
@@ -135,7 +135,10 @@ def to_markdown(summary: SweepSummary) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-LOSSY = "Lossy: a part of the text is unknown to the tokenizer, and lost; what is lost costs no tokens."
+LOSSY = (
+    "Lossy: a part of the text is unknown to the tokenizer, or may come back changed: normalized, or with "
+    "other spaces. What is lost costs no tokens."
+)
 SHOWN = {
     "cell": "tokenizer",
     "bytes_per_token": "bytes/token",
@@ -186,9 +189,9 @@ def _text_of(name: str, row: Mapping[str, Any]) -> str:
     if name == "max_premium":
         return f"{value:.2f} ({row['dearest']})"
     if name == "embedding_parameters":
-        return f"{value / 1e6:,.1f} M"
+        return f"{value / 1e6:,.1f} M" if value >= 1e7 else f"{value / 1e6:.3f} M"
     if name == "operations_per_byte":
-        return f"{value / 1e9:.3f} G"
+        return operations_text(value)
     return f"{value:.3f}" if isinstance(value, float) else str(value)
 
 
@@ -198,7 +201,7 @@ def _order(cell: Cell) -> tuple[bool, str, float, int]:
 
 
 def _row(params: SweepParams, cell: Cell, knees: set[str], recommended: str | None) -> dict[str, Any]:
-    columns = cell.model_dump(exclude={"sources", "languages", "reference"})
+    columns = cell.model_dump(exclude={"sources", "languages", "reference", "keeps_text"})
     return {
         "cell": cell.label,
         **columns,
@@ -237,4 +240,4 @@ def _metrics(summary: SweepSummary) -> dict[str, Scalar]:
     return {name: value for name, value in found.items() if value is not None}
 
 
-SWEEP = Stage(verb="sweep", task="sweep", kind="sweep", version=3, params=SweepStageParams, run=run)
+SWEEP = Stage(verb="sweep", task="sweep", kind="sweep", version=4, params=SweepStageParams, run=run)

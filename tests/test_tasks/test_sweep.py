@@ -43,6 +43,7 @@ def cell(
         bytes_per_token=bytes_per_token,
         unknown_share=unknown,
         num_used=1,
+        keeps_text=True,
         languages=languages,
         reference=None,
         gini=None,
@@ -99,9 +100,11 @@ def test_without_parallel_text_the_least_compressed_source_decides() -> None:
 
 
 def test_a_tokenizer_that_loses_text_is_left_out() -> None:
-    found = recommend(SweepParams(), [cell(100, 4.0), cell(200, 9.0, unknown=0.2)])
+    changes = cell(300, 9.0).model_copy(update={"keeps_text": False})
+    found = recommend(SweepParams(), [cell(100, 4.0), cell(200, 9.0, unknown=0.2), changes])
     assert found.cell == "byte_bpe-100"
-    assert "Left out: 1 with more than 0.10% unknown tokens" in found.reason
+    assert "Left out: 1 with more than 0.10% unknown tokens and 1 whose text may come back" in found.reason
+    assert recommend(SweepParams(), [changes]).cell == "byte_bpe-300"
     none = recommend(SweepParams(), [cell(100, 4.0, unknown=0.2)])
     assert none.cell is None
     assert none.changes == ()
@@ -132,6 +135,8 @@ def test_a_larger_model_affords_a_larger_vocabulary() -> None:
         for width, layers in ((64, 2), (1024, 24), (8192, 80))
     ]
     assert sizes == ["byte_bpe-8000", "byte_bpe-64000", "byte_bpe-256000"]
+    small = recommend(SweepParams(d_model=64, num_layers=2, tolerance=0), cells)
+    assert "3.500 bytes per token, 0.650 M operations per byte" in small.reason
 
 
 def test_a_model_may_need_less_than_a_tenth_of_an_operation_per_byte() -> None:
