@@ -7,11 +7,12 @@ from typing import Any, Final
 from rich.text import Text
 
 from tokmill.flows.cli.output import PlainTable, draw, results, say, table
-from tokmill.flows.figures import counted, number
+from tokmill.flows.figures import counted
 from tokmill.tasks.comparing.causes import Cause, value_text
 from tokmill.tasks.comparing.environments import Changed
 from tokmill.tasks.comparing.explaining import Explanation
 from tokmill.tasks.comparing.runs import Comparison, Line, change_text
+from tokmill.tasks.core.markdown import number
 
 _SHOWN: Final = 12
 _WIDE: Final = 100  # columns, from which on words are shown whole beside numbers,

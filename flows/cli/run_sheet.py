@@ -9,8 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tokmill.flows.cli.output import draw, pairs, table
-from tokmill.flows.figures import counted, number, outcome_words, size, span
+from tokmill.flows.figures import counted, outcome_words, size, span
 from tokmill.flows.run.progress import group_of
+from tokmill.tasks.core.markdown import number
 from tokmill.tasks.store import RunArtifact, Store
 from tokmill.tasks.store.annotations import Remark, read_remark, remark_paths
 from tokmill.tasks.store.run_listing import Column

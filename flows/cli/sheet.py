@@ -9,8 +9,9 @@ from rich.text import Text
 
 from tokmill.flows.cli.output import draw, pairs, results, say, shown_address, table
 from tokmill.flows.errors import UsageError
-from tokmill.flows.figures import number, size, span
+from tokmill.flows.figures import size, span
 from tokmill.tasks.card.words import published, without_front_matter
+from tokmill.tasks.core.markdown import number
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import InputEntry, Record, Store
 

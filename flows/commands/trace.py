@@ -9,8 +9,9 @@ from tokmill.flows.cli.app import app, examples
 from tokmill.flows.cli.options import JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, print_json, say, shown_address, table
 from tokmill.flows.errors import UsageError
-from tokmill.flows.figures import counted, number
+from tokmill.flows.figures import counted
 from tokmill.tasks.core.errors import StoreError, TracingError
+from tokmill.tasks.core.markdown import number
 from tokmill.tasks.core.stage import NO_SOURCE
 
 if TYPE_CHECKING:

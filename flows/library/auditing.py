@@ -4,7 +4,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from tokmill.flows.figures import labelled, number
+from tokmill.flows.figures import labelled
 from tokmill.flows.library.artifact import Artifact
 from tokmill.flows.library.bench import parted
 from tokmill.flows.library.columns import OnError
@@ -12,6 +12,7 @@ from tokmill.flows.library.options import AuditOptions, HoldoutOptions
 from tokmill.flows.library.table import Table
 from tokmill.flows.library.using import bench_for
 from tokmill.flows.profile.model import Auditing
+from tokmill.tasks.core.markdown import number
 from tokmill.tasks.store import Store as ArtifactStore
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core import markup

@@ -5,12 +5,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.figures import number
 from tokmill.flows.library.artifact import Artifact
 from tokmill.flows.library.bench import Bench, parted
 from tokmill.flows.library.encoding import EncodedColumn
 from tokmill.flows.library.options import MixOptions
 from tokmill.flows.library.table import Table
+from tokmill.tasks.core.markdown import number
 from tokmill.tasks.mixing.params import MixParams
 from tokmill.tokenizer.core import markup
 

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.figures import labelled, number
+from tokmill.flows.figures import labelled
 from tokmill.flows.library.artifact import Artifact
 from tokmill.flows.library.bench import Bench, parted
 from tokmill.flows.library.mixing import EncodedColumns, Mixed, together
 from tokmill.flows.library.options import DatasetOptions, PackOptions
+from tokmill.tasks.core.markdown import number
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.packing.params import PackParams
 from tokmill.tokenizer.core import markup

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.figures import number
+from tokmill.tasks.core.markdown import number
 from tokmill.tokenizer.core import markup
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import BaseModel
 
-from tokmill.flows.figures import number
 from tokmill.flows.profile.shape import keys_of, models_at
+from tokmill.tasks.core.markdown import number
 
 _MACHINE: Final = "execution"
 _MEANT: Final = ("balance", "train", "pack")

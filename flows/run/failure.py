@@ -15,7 +15,7 @@ from uuid import UUID
 from prefect.artifacts import create_markdown_artifact
 
 from tokmill.flows.errors import FlowError, RunError
-from tokmill.flows.figures import counted, number, span
+from tokmill.flows.figures import counted, span
 from tokmill.flows.page.links import Links, key_of, to_key, to_task_run
 from tokmill.flows.profile import Profile
 from tokmill.flows.run.execution import Standing
@@ -24,7 +24,7 @@ from tokmill.flows.run.results import wall_seconds
 from tokmill.flows.run.shown import Piece
 from tokmill.tasks.core.errors import GateError, MachineError, TaskError
 from tokmill.tasks.core.faults import may_pass
-from tokmill.tasks.core.markdown import table
+from tokmill.tasks.core.markdown import number, table
 
 _LOG = logging.getLogger(__name__)
 _LIMITS = ("limit", "subject", "value", "threshold", "passed", "missing")

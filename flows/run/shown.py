@@ -5,12 +5,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from tokmill.flows.figures import counted, key_figures, labelled, number, outcome_words, span
+from tokmill.flows.figures import counted, key_figures, labelled, outcome_words, span
 from tokmill.flows.page.artifact import Shown, sheet
 from tokmill.flows.page.links import Links, key_of
 from tokmill.tasks.audit.sources import ALL
 from tokmill.tasks.audit.summary import read_summary
 from tokmill.tasks.card.words import without_front_matter
+from tokmill.tasks.core.markdown import number
 from tokmill.tasks.core.stage import ArtifactRef, Scalar
 from tokmill.tasks.store import Store
 from tokmill.tasks.sweep.stage import SweepSummary, to_markdown

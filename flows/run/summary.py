@@ -9,7 +9,7 @@ figure comes from a record.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from tokmill.flows.figures import counted, key_figures, labelled, number, percentage, span
+from tokmill.flows.figures import counted, key_figures, labelled, percentage, span
 from tokmill.flows.page.links import Links, key_of, known_before, to_key, why_made
 from tokmill.flows.profile import Profile
 from tokmill.flows.profile.changes import value_in_words
@@ -17,7 +17,7 @@ from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.progress import group_of
 from tokmill.flows.run.results import RunResult, RunRow, wall_seconds
 from tokmill.flows.run.shown import Piece
-from tokmill.tasks.core.markdown import table
+from tokmill.tasks.core.markdown import number, table
 from tokmill.tasks.core.stage import How, Scalar
 from tokmill.tasks.store import Store, lineage
 

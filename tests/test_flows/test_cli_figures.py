@@ -2,8 +2,9 @@
 
 import pytest
 
-from tokmill.flows.figures import figure, key_figures, number, outcome_words, percentage, size, span
+from tokmill.flows.figures import figure, key_figures, outcome_words, percentage, size, span
 from tokmill.tasks.audit.report.markup import table
+from tokmill.tasks.core.markdown import number
 
 
 @pytest.mark.parametrize(
