@@ -80,7 +80,10 @@ class MLflowRun:
         stage, _, part = title.partition(".")
         if stage == "ingest" and self._attempt.begun.parameters.get("holdout"):
             return "ingested"
-        named = {("pack", VALIDATION): "validation", ("holdout", TRAINING): kind}
+        named: dict[tuple[str, str], str] = {
+            ("pack", VALIDATION): "validation",
+            ("holdout", TRAINING): kind,
+        }
         return named.get((stage, part)) if part else kind
 
     def end(self, end: End, message: str = "") -> None:

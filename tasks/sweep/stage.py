@@ -189,7 +189,7 @@ def _text_of(name: str, row: Mapping[str, Any]) -> str:
     if name == "max_premium":
         return f"{value:.2f} ({row['dearest']})"
     if name == "embedding_parameters":
-        return f"{value / 1e6:,.1f} M" if value >= 1e7 else f"{value / 1e6:.3f} M"
+        return f"{value / 1e6:,.1f} M" if value >= 1e6 else f"{value / 1e6:.3f} M"
     if name == "operations_per_byte":
         return operations_text(value)
     return f"{value:.3f}" if isinstance(value, float) else str(value)
