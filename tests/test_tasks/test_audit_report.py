@@ -18,10 +18,11 @@ from tests.test_flows.page import browser_found, open_browser
 from tests.test_tasks.audited import write_audit
 from tokmill import tokenizer
 from tokmill.tasks.audit.report import write_report
-from tokmill.tasks.audit.report.charts import Bar, Bars, Curves, charts_of, number
+from tokmill.tasks.audit.report.charts import Bar, Bars, Curves, charts_of
 from tokmill.tasks.audit.report.reading import NEEDED, Tables
 from tokmill.tasks.audit.report.svg import NUM_STYLES, svg_of
 from tokmill.tasks.core.errors import AuditError
+from tokmill.tasks.core.markdown import number
 
 ENGLISH = ["the cat sat on the mat", "a <b>bold</b> cat & the hat", "the cats sat"]
 GERMAN = ["die Katze saß auf der Matte", "eine Katze & der Hut", "die Katzen saßen"]
