@@ -49,6 +49,8 @@ _LOWER: Final = (
     ),
     *("num_unmet_probes", "num_unreachable", "dropped_share", "num_quarantined"),
 )
+_OF_COMPRESSION: Final = ("bytes_per_token", "chars_per_token", "fertility", "premium")
+"""Of tokenizers that lose text these do not compare: what is lost costs no tokens."""
 _HIGHER: Final = ("bytes_per_token", "renyi_efficiency", "whole_share", "chars_per_token", "words_per_token")
 
 
@@ -160,6 +162,8 @@ def moment_since(text: str | None) -> str | None:
 def order_by(column: Column, *, lowest: bool | None, best: bool) -> Order:
     """Return how a list is sorted by a column: the best first where it is known what is better.
 
+    Of the best by compression, runs whose tokenizer loses text come last.
+
     Args:
         column: the column.
         lowest: whether the lowest value comes first; None where nobody says.
@@ -168,16 +172,18 @@ def order_by(column: Column, *, lowest: bool | None, best: bool) -> Order:
     Raises:
         UsageError: the best are asked for, and it is not known what is better.
     """
+    kind, _, name = column.name.rpartition(".")
+    compares = best and column.of == "metric" and any(word in name for word in _OF_COMPRESSION)
+    lost = Column("metric", f"{kind}.unknown_share") if compares else None
     if lowest is not None:
-        return Order(column, descending=not lowest)
-    name = column.name.rpartition(".")[2]
+        return Order(column, not lowest, lost)
     if any(word in name for word in _LOWER):
-        return Order(column, descending=not best)
+        return Order(column, not best, lost)
     if best and not any(word in name for word in _HIGHER):
         raise UsageError(
             f"--best: whether a high or a low {column.name} is better is not known; add --highest or --lowest"
         )
-    return Order(column, descending=column.name not in {"name", "profile", "state"})
+    return Order(column, column.name not in {"name", "profile", "state"}, lost)
 
 
 def distinct(runs: Sequence[Run]) -> Sequence[Run]:

@@ -102,6 +102,8 @@ def list_runs(
     if as_json:
         print_json(found)
         return
+    if order.lost and order.lost not in shown and any(row["values"][order.lost.label] for row in found):
+        shown.append(order.lost)
     draw(runs_table(opened, found, [by, *shown], attempts=attempts))
     if not found:
         _say_why_none(listed(opened.catalog), experiment=experiment, tag=tag, profile=profile)

@@ -80,10 +80,11 @@ class RunFilter:
 
 
 class Order(NamedTuple):
-    """How a list is sorted; runs without a value come last."""
+    """How a list is sorted; runs without a value come last, those with some of `lost` behind all others."""
 
     by: Column
     descending: bool
+    lost: Column | None = None
 
 
 NEWEST: Final = Order(Column("field", "started"), descending=True)
@@ -141,13 +142,15 @@ def list_runs(
         limit: the most rows; None for all.
         complete: leave out runs that have no value to be sorted by.
     """
-    shown = [*dict.fromkeys(column for column in (*columns, order.by) if column.of != "field")]
+    sorting = [order.by, *([order.lost] if order.lost else [])]
+    shown = [*dict.fromkeys(column for column in (*columns, *sorting) if column.of != "field")]
     picked = "".join(f", {_picked(place)}" for place in range(len(shown)))
     by = f"r.{order.by.name}" if order.by.of == "field" else f"v{shown.index(order.by)}.value"
     by = _SECONDS if by == "r.seconds" else by
     texts = [] if order.by.of == "field" else [f"v{shown.index(order.by)}.text"]
     way = "DESC" if order.descending else "ASC"
-    keys = [f"{key} {way} NULLS LAST" for key in (by, *texts)]
+    keys = [f"coalesce(v{shown.index(order.lost)}.value, 0) > 0"] if order.lost else []
+    keys += [f"{key} {way} NULLS LAST" for key in (by, *texts)]
     sql = _RUNS.format(
         columns=picked,
         seconds=_SECONDS,

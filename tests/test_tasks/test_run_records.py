@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.test_tasks.store_stages import ask
+from tokmill.flows.cli.run_lookup import order_by
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.peak_memory import held_bytes, peak_memory
 from tokmill.tasks.core.stage import ArtifactRef
@@ -199,6 +200,17 @@ def test_lists_are_filtered_and_sorted(store: Store) -> None:
     assert ids("seconds", descending=False)[-1] == "three"  # which has not ended
     (row,) = list_runs(store.catalog, RunFilter(profile="q"), [best, measured, allowed])
     assert row["values"] == {"audit.bytes_per_token": 4.5, "t": None, "parameter:t": 10}
+
+
+def test_of_the_best_those_that_lose_text_come_last(store: Store) -> None:
+    for run_id, (compression, unknown) in {"a": (2.5, {}), "b": (9.5, {"audit.unknown_share": 0.2})}.items():
+        begin(store, run_id)
+        end(store, run_id, **{"audit.bytes_per_token": compression, "audit.fertility": 1.0, **unknown})
+
+    for name in ("audit.bytes_per_token", "audit.fertility"):
+        order = order_by(Column("metric", name), lowest=None, best=True)
+        assert [row["run_id"] for row in list_runs(store.catalog, order=order, complete=True)] == ["a", "b"]
+    assert order_by(Column("metric", "packed.padding_share"), lowest=None, best=True).lost is None
 
 
 def test_values_are_listed_as_they_were_recorded(store: Store) -> None:
