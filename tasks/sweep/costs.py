@@ -14,6 +14,7 @@ each of which costs more.
 
 from dataclasses import dataclass
 
+from tokmill.tasks.core.markdown import number
 from tokmill.tasks.sweep.params import SweepParams
 
 _PARAMETERS_A_LAYER = 12  # times d²: four matrices of attention, and two of four times the width
@@ -61,5 +62,7 @@ def cost_of(params: SweepParams, num_ids: int, bytes_per_token: float | None) ->
 
 
 def operations_text(operations: float) -> str:
-    """Return a number of operations for people: `0.715 G`, or `0.459 M` of a small model."""
+    """Return a number of operations for people: `0.715 G`, of a small model `0.459 M`, of a tiny one all."""
+    if operations < 1e5:
+        return number(operations)
     return f"{operations / 1e9:.3f} G" if operations >= 1e8 else f"{operations / 1e6:.3f} M"
