@@ -136,8 +136,8 @@ def to_markdown(summary: SweepSummary) -> str:
 
 
 LOSSY = (
-    "Lossy: a part of the text is unknown to the tokenizer, or may come back changed: normalized, or with "
-    "other spaces. What is lost costs no tokens."
+    "Lossy: a part of the text is unknown to the tokenizer, or may come back changed (normalized, or with "
+    "other spaces); what is lost costs no tokens."
 )
 SHOWN = {
     "cell": "tokenizer",
