@@ -2,7 +2,7 @@
 
 The store decides which tasks are cached, and Prefect shows it. The cache key is the request's fingerprint.
 Before the key is returned, the store is asked for an intact artifact. If it has none, Prefect's result file
-for that key is deleted; if it has one and Prefect has no such file, the file is written. So a task run is
+for that key is deleted; if it has one and Prefect has no file of it, the file is written. So a task run is
 `Cached` in the UI exactly when the store has its artifact, no matter which run made it.
 
 Prefect's result files (artifact references of a few hundred bytes) are in `<store>/.prefect`, so that they
@@ -10,6 +10,7 @@ move with the store.
 """
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -119,14 +120,19 @@ class FingerprintPolicy(CachePolicy):
 
 
 def _remember(store: Store, key: str, refs: list[ArtifactRef]) -> None:
-    """Write `refs` as Prefect's result for `key`, unless they already are.
+    """Write `refs` as Prefect's result for `key`, unless its file has exactly these bytes.
 
-    Another profile may have made an artifact under another name; `refs` have this run's names.
+    Any other file, which may have names of another profile, is replaced unread: it may have come with the
+    store from elsewhere, and Prefect would unpickle it if it says so.
     """
-    folder = LocalFileSystem(basepath=str(results_folder(store.location)))
-    results = ResultStore(result_storage=folder, serializer=JSONSerializer())
-    if not results.exists(key) or results.read(key).result != refs:
-        results.write(obj=refs, key=key)
+    folder = results_folder(store.location)
+    results = ResultStore(result_storage=LocalFileSystem(basepath=str(folder)), serializer=JSONSerializer())
+    path, data = folder / key, results.create_result_record(obj=refs, key=key).serialize()
+    if path.is_symlink() or not path.is_file() or path.read_bytes() != data:
+        folder.mkdir(parents=True, exist_ok=True)
+        new = path.with_name(f"{key}.{os.getpid()}-{threading.get_ident()}")
+        new.write_bytes(data)
+        new.replace(path)
 
 
 @task(cache_policy=FingerprintPolicy(), persist_result=True, result_serializer="json")

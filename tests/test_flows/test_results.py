@@ -1,13 +1,20 @@
 """The totals of a run, and where Prefect's results are."""
 
+import base64
+import json
+import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tokmill.flows.run.prefect_task import results_folder
+from tests.test_tasks.store_stages import ask
+from tokmill.flows.run.prefect_task import FingerprintPolicy, Sealed, results_folder
 from tokmill.flows.run.results import RunRow, wall_seconds
+from tokmill.flows.run.tasks import TaskSpec
 from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.store import Store
 
 REF = ArtifactRef(kind="counts_shard", name="x", fingerprint="0" * 64, content_digest="1" * 64)
 
@@ -33,3 +40,34 @@ def test_a_task_that_is_sent_looks_for_results_in_the_mirror_of_the_machine_it_a
     assert in_the_mirror.is_relative_to(tmp_path / "there")
     assert in_the_mirror == results_folder("s3://team/store")
     assert in_the_folder == results_folder(str(tmp_path / "store"))
+
+
+class Harm:
+    """What makes a folder once it is unpickled."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self.folder),)
+
+
+def test_a_result_that_came_with_the_store_is_replaced_unread(tmp_path: Path) -> None:
+    store, victim = Store.open(tmp_path / "store"), tmp_path / "victim"
+    store.realize(ask())
+    inputs = {"sealed": Sealed([TaskSpec(ask(), str(store.root))], ["write"])}
+    key = FingerprintPolicy().compute_key(None, inputs, {})  # type: ignore[arg-type]
+    file = store.layout.results / str(key)
+    written = file.read_bytes()
+    harmful = json.loads(written)
+    harmful["metadata"]["serializer"] = {"type": "pickle", "picklelib": "pickle"}
+    harmful["result"] = base64.encodebytes(pickle.dumps(Harm(tmp_path / "harm"))).decode()
+    victim.write_text(json.dumps(harmful))
+    file.unlink()
+    file.symlink_to(victim)
+
+    FingerprintPolicy().compute_key(None, inputs, {})  # type: ignore[arg-type]
+
+    assert not (tmp_path / "harm").exists()
+    assert file.read_bytes() == written
+    assert json.loads(victim.read_text()) == harmful
