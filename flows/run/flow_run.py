@@ -104,8 +104,9 @@ Section: TypeAlias = dict[str, Any] | None
 TABLES = ("train", "balance", "tokenizer", "mix", "pack", "holdout", "audit", "experiment")
 """The tables of the profile that a run's parameters have values of."""
 
-ONLY_IN_FILES = frozenset({"openlineage", "mlflow", "execution.credentials"})
-"""What the form cannot change: who writes to the API must not name others' secrets, or where results go."""
+ONLY_IN_FILES = frozenset({"openlineage", "mlflow", "execution.credentials", "execution.address"})
+"""What the form cannot change: who writes to the API must not name others' secrets, or where results go; a
+cluster at another address would be sent programs, and believed what it sends back."""
 
 KEPT = "tokmill"
 """The key of the schema's `definitions` with what the registration keeps there."""

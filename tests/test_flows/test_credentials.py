@@ -13,6 +13,7 @@ from tests.test_flows.corpora import write_project
 from tokmill.flows.errors import ProfileError, UsageError
 from tokmill.flows.profile import load_profile
 from tokmill.flows.run.credentials import checked
+from tokmill.flows.run.filled import ONLY_IN_FILES
 
 KEY, SECRET = "key-of-the-block", "hunter2-of-the-block"
 SAVE = """
@@ -115,11 +116,10 @@ def test_a_block_is_enough_for_a_run_and_its_secret_is_nowhere(
     assert noted["state"] == "cancelled"
 
 
-def test_a_run_of_one_page_cannot_name_the_secrets_of_another(tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", ['credentials="block:others"', 'address="tcp://10.0.0.7:8786"'])
+def test_a_run_of_one_page_cannot_name_the_secrets_of_another_or_a_cluster(value: str) -> None:
     with pytest.raises(ProfileError, match="cannot be set for one run"):
-        load_profile(
-            "smoke", ['execution.credentials="block:others"'], fixed=frozenset({"execution.credentials"})
-        )
+        load_profile("smoke", [f"execution.{value}"], fixed=ONLY_IN_FILES)
 
 
 @pytest.mark.parametrize("given", ["AKIA/secret", "env:AWS_SECRET_ACCESS_KEY", "block:", "block:a/b"])
