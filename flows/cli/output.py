@@ -31,6 +31,9 @@ _UNBOUNDED_COLUMNS = 10_000
 _BETWEEN = " · "
 _GAP = " " * 3
 _LEAST_COLUMNS = 8  # of a column of text, in a terminal that is too narrow
+_TURNING = frozenset(
+    {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+)  # embeddings, overrides, isolates
 
 
 def results() -> Console:
@@ -76,14 +79,17 @@ def say(text: str) -> None:
 def visible(text: str) -> str:
     """Return a text whose control characters are shown: a name in a store must not steer the terminal.
 
-    Line feeds and tabs are left as they are.
+    So are those that turn the direction of what follows. Line feeds and tabs are left as they are.
     """
     if text.isprintable():
         return text
-    return "".join(
-        repr(char)[1:-1] if unicodedata.category(char) == "Cc" and char not in "\n\t" else char
-        for char in text
-    )
+    return "".join(repr(char)[1:-1] if _steers(char) else char for char in text)
+
+
+def _steers(char: str) -> bool:
+    if unicodedata.category(char) == "Cc":
+        return char not in "\n\t"
+    return unicodedata.bidirectional(char) in _TURNING
 
 
 class Notes(Reporter):

@@ -49,5 +49,6 @@ def _number(value: float) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a basic string: JSON's escapes are TOML's, but for DEL, which TOML wants escaped."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+    """Return a basic string: JSON's escapes are TOML's, and so is this one of what cannot be printed."""
+    quoted = json.dumps(text, ensure_ascii=False)
+    return "".join(char if char.isprintable() else f"\\U{ord(char):08X}" for char in quoted)

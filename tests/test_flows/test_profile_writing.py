@@ -23,7 +23,9 @@ VALUES = st.recursive(
 
 @given(st.dictionaries(TEXTS, VALUES, max_size=4))
 def test_what_is_written_is_read_again(table: dict[str, Any]) -> None:
-    assert tomllib.loads(to_toml(table)) == table
+    written = to_toml(table)
+    assert tomllib.loads(written) == table
+    assert written.replace("\n", "").isprintable()
 
 
 def test_what_has_no_value_is_left_out() -> None:

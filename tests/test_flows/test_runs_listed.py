@@ -161,7 +161,7 @@ def test_a_name_that_no_run_has_is_said_with_those_that_runs_have(tokmill: Comma
 
 
 def test_a_name_does_not_steer_the_terminal(made: Made, tokmill: Command) -> None:
-    name = "red \x1b[31m\x07\x9b2J"
+    name = "red \x1b[31m\x07\x9b2J\u202edeb"
     api.run(made.profile, store=made.store.root, prefect=False, overrides={"experiment.name": name})
     for command in (
         ("runs",),
@@ -170,7 +170,7 @@ def test_a_name_does_not_steer_the_terminal(made: Made, tokmill: Command) -> Non
         ("runs", "--experiment", "x"),
     ):
         _, out, err = tokmill(*command)
-        assert r"red \x1b[31m\x07\x9b2J" in out + err
+        assert r"red \x1b[31m\x07\x9b2J\u202edeb" in out + err
         assert not set(out + err) & set("\x1b\x07\x9b")
 
 
