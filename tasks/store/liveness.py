@@ -89,6 +89,9 @@ def silent(path: Path) -> tuple[Process, float] | None:
     """Return the process of a file and the time of its last heartbeat, if it has died; otherwise None."""
     try:
         heard = STORAGE.state(path).mtime_ns / 1e9
+    except OSError:  # it has just ended, or nobody can tell
+        return None
+    try:
         process = Process.model_validate_json(STORAGE.read(path, _MOST_BYTES))
     except FileNotFoundError:  # it has just ended
         return None

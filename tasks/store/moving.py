@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store.annotations import is_remark, read_remark
 from tokmill.tasks.store.digest import FileEntry, digest_file
 from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.integrity import Problem, examine
@@ -311,14 +312,15 @@ def _goes_on(copied: Run, run: Run) -> bool:
 def _remarks(store: Store, run_id: str) -> list[Path]:
     folder = store.layout.annotations
     names = (entry.name for entry in STORAGE.entries(folder))
-    return [folder / name for name in sorted(names) if name.startswith(f"{run_id}.")]
+    return [folder / name for name in sorted(names) if is_remark(name) and name.startswith(f"{run_id}.")]
 
 
 def _new_files(files: Iterable[Path], source: Store, target: Store) -> Iterable[Path]:
-    """Copy small files that the other store does not have; yield the copies."""
+    """Copy remarks that the other store does not have; yield the copies."""
     for file in files:
         copy = target.root / file.relative_to(source.root)
         if not STORAGE.is_file(copy):
+            read_remark(file)
             with reported_as(f"{file.name} cannot be copied"):
                 STORAGE.replace(copy, STORAGE.read(file, _MOST_BYTES))
             yield copy

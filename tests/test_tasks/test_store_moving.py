@@ -40,8 +40,8 @@ def _called(name: str) -> str:
 
 
 def test_a_store_that_can_only_be_read_is_copied(here, there):
-    """Not even root may write into /sys; so no lease can be written there, as in a read-only folder."""
-    here.layout.leases.symlink_to("/sys/kernel")
+    """Not even root can write into a file as a folder; so no lease can be written, as where nobody may."""
+    here.layout.leases.write_text("")
     with pytest.raises(StoreError, match=r"the lease of .* cannot be written"), here.at_work("export"):
         pass
     moved = pushed(here, there, "joined/made")
@@ -125,6 +125,10 @@ def test_runs_come_with_their_remarks_and_running_ones_stay(here, there):
     pushed(here, there)
     assert [row["run_id"] for row in there.catalog.query("SELECT run_id FROM runs")] == ["ended"]
     assert len(list(there.layout.annotations.iterdir())) == 2
+    (here.layout.annotations / "ended.1-a.json").write_text("[" * 100_000)
+    with pytest.raises(StoreError, match="cannot be read as a remark"):
+        pushed(here, there)
+    assert there.verify() == []
 
 
 def test_a_run_that_was_tried_again_replaces_its_copy_and_no_later_one(here, there):
