@@ -102,9 +102,8 @@ def find_profile(name_or_path: str, beside: Path | None = None) -> Path:
             return path.resolve()
         meant = _meant_file(path) or f"; `tokmill init {name_or_path}` writes one"
         raise ProfileError(f"profile '{name_or_path}': no file at {path}{meant}")
-    path = shipped_folder() / f"{name_or_path}.toml"
-    if path.is_file():
-        return path
+    if name_or_path in shipped_names():
+        return shipped_folder() / f"{name_or_path}.toml"
     raise ProfileError(_unknown_name(name_or_path, beside or Path.cwd()))
 
 
@@ -346,7 +345,7 @@ def _meant_file(path: Path) -> str:
 
 
 def _unknown_name(name: str, folder: Path) -> str:
-    if (folder / f"{name}.toml").is_file():
+    if _path(f"{name}.toml", folder).is_file():
         return f"profile '{name}': no profile of that name ships with tokmill; for the file write {name}.toml"
     hint = suggestion(name, shipped_names(), known_as="shipped profiles")
     return f"profile '{name}': no such profile ships with tokmill{hint}; a file is given as path/to/own.toml"

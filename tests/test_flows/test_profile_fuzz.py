@@ -134,6 +134,7 @@ SOURCE = '[sources.s]\nfiles = ["a.txt"]\n'
         ('extends = "~nouser/x.toml"\n' + SOURCE, "extends: .*write the path in full"),
         (f'extends = "{"x" * 300}.toml"\n' + SOURCE, "extends: .*File name too long"),
         (f'extends = "{"d/" * 3000}x.toml"\n' + SOURCE, "extends: .*File name too long"),
+        (f'extends = "{"x" * 300}"\n' + SOURCE, "extends: .*File name too long"),  # as a shipped one
         ('extends = "/dev/zero"\n' + SOURCE, "extends: .*no file at /dev/zero"),
         (SOURCE + f'[tokenizer]\nuse = "{"x" * 300}"\n', "File name too long"),
         (SOURCE + '[tokenizer]\nuse = "~nouser/tokenizer"\n', "write the path in full"),
