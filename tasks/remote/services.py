@@ -133,7 +133,7 @@ def reconnect() -> None:
 def _opened(scheme: str, connect: Any) -> Any:
     try:
         return connect()
-    except (ImportError, ValueError) as error:  # ValueError: fsspec does not know the scheme
+    except (ImportError, TypeError, ValueError) as error:  # fsspec does not know the scheme, or needs a host
         raise RemoteError(_missing(scheme, error)) from error
 
 

@@ -53,6 +53,10 @@ class Entry(Protocol):
         """Whether it is a folder, or a link to one."""
         ...
 
+    def is_symlink(self) -> bool:
+        """Whether it is a link."""
+        ...
+
 
 class Lock(Protocol):
     """An exclusive lock between processes; it ends with the process that holds it."""

@@ -123,7 +123,7 @@ class Layout:
         return self.locks / "catalog.lock"
 
     def check_folders(self) -> None:
-        """Refuse a link in place of a folder of the store: what is written there lands elsewhere.
+        """Refuse a link in place of a folder of the store, or of its catalog: what is written there lands elsewhere.
 
         The root may be one. Folders of labels, artifacts and runs are not looked at: there may be many.
 
@@ -131,14 +131,14 @@ class Layout:
             StoreError: there is one, maybe because the store comes from somebody else.
         """
         trees = {*("labels", "aliases", "removed", "damaged", "telling", ".up", ".cache", ".locks")}
-        own = trees | RESERVED_KINDS | {".tmp", ".texts", ".prefect"}
+        own = trees | RESERVED_KINDS | {".tmp", ".texts", ".prefect", self.catalog.name}
         links = [path for path in links_in(self.root) if path.name in own or is_kind(path.name)]
         links += [path for tree in sorted(trees) for path in links_in(self.root / tree)]
         links += [self.telling_nearby] if is_link(self.telling_nearby) else []
         if links:
             raise StoreError(
                 f"store {self.root}: {printable(links[0])} is a link, and what is written there would lie "
-                "elsewhere; put a folder in its place (the whole store may be behind a link)"
+                "elsewhere; put what it leads to in its place (the whole store may be behind a link)"
             )
 
     def names(self, tree: str, kind: str, name: str) -> Path:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from tokmill.tasks.store.keeping import days
 from tokmill.tasks.store.layout import PREFIX_CHARS, Layout
 from tokmill.tasks.store.leases import live_leases
-from tokmill.tasks.store.publish import LOCK_SUFFIX, is_stale, sweep_one
+from tokmill.tasks.store.publish import is_stale, sweep_one, workspaces
 from tokmill.tasks.store.record import read_record
 from tokmill.tasks.store.storage import STORAGE
 
@@ -113,9 +113,8 @@ def _telling(layout: Layout) -> Iterator[Leftover]:
 
 
 def _temporary(layout: Layout) -> Iterator[Leftover]:
-    for entry in STORAGE.entries(layout.temporary):
-        path = layout.temporary / entry.name
-        if path.suffix != LOCK_SUFFIX and is_stale(path):
+    for path in workspaces(layout):
+        if STORAGE.is_taken(path) and is_stale(path):
             yield Leftover("temporary folder", path, tree_bytes(path), "its process is dead")
 
 

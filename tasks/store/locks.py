@@ -16,6 +16,8 @@ from pathlib import Path
 
 from tokmill.tasks.store.durable import reported_as
 
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW  # who holds a lock writes into its file
+
 
 class ProcessLock:
     """An exclusive lock on `path`, owned by this object until it is released or its process ends."""
@@ -50,7 +52,7 @@ class ProcessLock:
         with reported_as(f"lock {self.path} cannot be taken"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             while True:
-                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+                descriptor = os.open(self.path, _FLAGS, 0o644)
                 try:
                     fcntl.flock(descriptor, operation)
                 except BaseException as error:

@@ -37,6 +37,9 @@ class _Name:
     def is_dir(self) -> bool:
         return self.folder
 
+    def is_symlink(self) -> bool:
+        return False
+
 
 class MirrorNames:
     """The part of `tasks.store.mirrored.MirroredStorage` that asks and changes nothing.

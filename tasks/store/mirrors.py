@@ -62,11 +62,14 @@ def local_root(location: str) -> Path:
     """Return the folder of the store at a path or URL: the path itself, or the URL's mirror.
 
     Raises:
-        StoreError: as `mirror_of`, or the URL of a file names a host.
+        StoreError: as `mirror_of`; the URL of a file names a host; or a path is of an unknown user.
     """
     scheme = _SCHEME.match(location)
     if scheme is None:
-        return Path(location).expanduser()
+        try:
+            return Path(location).expanduser()
+        except RuntimeError as error:
+            raise StoreError(f"store {location}: {error} Write the path in full") from error
     try:
         url = urlsplit(location)
     except ValueError as error:

@@ -12,6 +12,7 @@ that gets that lock knows that the owner is dead, and may sweep.
 """
 
 import os
+import re
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,6 +41,7 @@ from tokmill.tasks.store.values import values_digest
 from tokmill.tokenizer.core.stopping import raise_if_stopped, stop_after
 
 LOCK_SUFFIX = ".lock"
+_WORKSPACE = re.compile("[0-9]+-[0-9a-f]+")  # process and uuid
 
 
 class Made(NamedTuple):
@@ -204,8 +206,16 @@ def sweep(layout: Layout) -> list[Path]:
     Returns:
         The removed directories, sorted.
     """
+    return [place for place in workspaces(layout) if sweep_one(place)]
+
+
+def workspaces(layout: Layout) -> list[Path]:
+    """Return the temporary directories, also those of which there is only the lock, sorted.
+
+    Anything else there is left alone: the store may be a folder that has a `.tmp` of its own.
+    """
     names = {entry.name.removesuffix(LOCK_SUFFIX) for entry in STORAGE.entries(layout.temporary)}
-    return [layout.temporary / name for name in sorted(names) if sweep_one(layout.temporary / name)]
+    return [layout.temporary / name for name in sorted(filter(_WORKSPACE.fullmatch, names))]
 
 
 def sweep_one(place: Path) -> bool:

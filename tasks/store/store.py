@@ -31,7 +31,7 @@ from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout
 from tokmill.tasks.store.leases import Lease, at_work, hold
 from tokmill.tasks.store.mirrors import local_root, url_of
-from tokmill.tasks.store.names import check_kind, check_name
+from tokmill.tasks.store.names import check_kind, check_name, shortened
 from tokmill.tasks.store.provenance import Provenance
 from tokmill.tasks.store.publish import tidy
 from tokmill.tasks.store.realizing import Maker, Realized
@@ -85,14 +85,17 @@ class Store:
         """Open the store at a path or URL.
 
         Raises:
-            StoreError: a URL with a password or a query in it, a path that is no folder, or one with links
-                in place of folders.
+            StoreError: a URL with a password or a query in it, or a path that is not a folder, or that has
+                links in the place of a store's own folders and files.
         """
         root = local_root(location) if isinstance(location, str) else location
-        if STORAGE.exists(root) and not STORAGE.is_folder(root):
-            raise StoreError(f"store {root} is a file; a store is a folder")
         store = cls(root)
-        store.layout.check_folders()
+        try:
+            if STORAGE.exists(root) and not STORAGE.is_folder(root):
+                raise StoreError(f"store {root} is a file; a store is a folder")
+            store.layout.check_folders()
+        except (OSError, ValueError) as error:  # a name that is too long, or has a NUL
+            raise StoreError(f"store {shortened(str(location))} cannot be a folder: {error}"[:400]) from error
         return store
 
     def refresh(self) -> None:

@@ -3,8 +3,8 @@
 Model. Training holds the distinct pre-tokens of the corpus and what its family knows of their places; it
 cannot work from the disk. The need is linear in the number of pre-tokens, their bytes and characters, and the
 tokens that are learned; `_NEEDS` has each family's rates, which were measured
-(benchmarks/log/measurements.md, "memory of training"): the peak of a process that does nothing else is between
-0.7 and 1.5 times the estimate. That of a run holds up to `_RUN` besides.
+(benchmarks/log/measurements.md, "memory of training"): the peak of a process that does nothing else is
+between 0.7 and 1.5 times the estimate. That of a run holds up to `_RUN` besides.
 
 A training that this machine cannot hold is refused, before the operating system would kill it. That says
 nothing about the text.

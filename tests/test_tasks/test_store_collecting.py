@@ -316,6 +316,7 @@ def test_leftovers_go_and_what_is_of_use_stays(store):
     damaged.mkdir(parents=True)
     (damaged / "text.txt").write_text("1234567")
     stale = store.root / ".tmp" / "1-2" / "out"
+    (store.root / ".tmp" / "of-somebody-else").mkdir(parents=True)
 
     assert [each.path for each in store.find_garbage(Policy()).leftovers if each.path == damaged] == []
     with leased(store.layout, "r"):
@@ -335,4 +336,4 @@ def test_leftovers_go_and_what_is_of_use_stays(store):
     ]
     assert [path.name for path in store.layout.telling.iterdir()] == ["r"]
     assert not damaged.exists()
-    assert not stale.parent.exists()
+    assert [path.name for path in store.layout.temporary.iterdir()] == ["of-somebody-else"]

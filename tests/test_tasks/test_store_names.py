@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 import shutil
 
 import pytest
@@ -15,6 +16,7 @@ from tokmill.tasks.store.names import inside
 from tokmill.tasks.store.record import encode_record, parse_record
 from tokmill.tasks.store.runs import read_run, run_path
 from tokmill.tasks.store.sealing import sealed
+from tokmill.tasks.store.storage import STORAGE
 
 
 @pytest.fixture(params=PLACES)
@@ -142,6 +144,10 @@ def test_places_that_a_store_can_be_opened_at(tmp_path, monkeypatch):
         ("s3://", "names no bucket"),
         ("file://host/x", "names no host"),
         ("odd://b/x", "cannot be used"),
+        ("github://b/x", "cannot be used"),
+        ("~nobody-of-this-name/x", "Write the path in full"),
+        ("x" * 5000, "cannot be a folder: .*too long"),
+        ("a\0b", "cannot be a folder: .*null"),
     ],
 )
 def test_places_that_are_no_store(location, rule):
@@ -249,3 +255,42 @@ def test_a_link_in_an_artifact_is_not_followed(tmp_path, link):
     for follow in (store.path, store.place, store.arriving):
         with pytest.raises(StoreError, match="is a link"):
             follow(ref)
+
+
+OWN_PLACES = [
+    "runs",
+    ".tmp",
+    "leases",
+    "text",
+    "damaged/text",
+    "labels/text",
+    "removed/text",
+    "telling/a",
+    ".texts",
+]
+OWN_FILES = [".locks/a.lock", ".cache/digests.sqlite", "catalog.duckdb"]
+
+
+@pytest.mark.parametrize("place", [*OWN_PLACES, ".prefect", ".prefect/telling", *OWN_FILES])
+def test_a_store_with_links_to_elsewhere_is_not_opened(tmp_path, place):
+    """What is written, swept or collected through one would be written and removed there."""
+    link = tmp_path / "store" / place
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StoreError, match=f"{re.escape(place)} is a link"):
+        Store.open(tmp_path / "store")
+
+
+def test_a_store_may_be_reached_by_a_link(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    made = Store.open(tmp_path / "store").realize(ask()).ref
+    assert Store.open(tmp_path / "link").read("text", made.fingerprint).ref == made
+
+
+def test_a_lock_is_not_written_through_a_link(tmp_path):
+    victim, link = tmp_path / "victim", tmp_path / "a.lock"
+    victim.write_text("precious")
+    link.symlink_to(victim)
+    with pytest.raises(StoreError, match="cannot be taken"):
+        STORAGE.lock(link).try_acquire()
+    assert victim.read_text() == "precious"
