@@ -109,7 +109,7 @@ def last_served(logs: Path) -> Serving | None:
     """Return the current or last `tokmill up`, or None if there is no readable file."""
     try:
         return Serving(**json.loads((logs / _FILE).read_text("utf-8")))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 

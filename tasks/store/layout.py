@@ -123,7 +123,7 @@ class Layout:
         return self.locks / "catalog.lock"
 
     def check_folders(self) -> None:
-        """Refuse a link in place of a folder of the store, or of its catalog: what is written there lands elsewhere.
+        """Refuse a link in place of the store's folders or catalog: what is written there lands elsewhere.
 
         The root may be one. Folders of labels, artifacts and runs are not looked at: there may be many.
 

@@ -7,7 +7,6 @@ bring    missing files under a temporary name, compared with the record, then re
 
 import errno
 import hashlib
-import json
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Self
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tokmill.tasks import remote
 from tokmill.tasks.remote import ChangedError
@@ -29,7 +28,12 @@ FILES_AT_ONCE = 8
 LARGE_BYTES = 4 << 20
 """From this size on, asking whether a file is there costs little beside sending it."""
 _DIGEST_BYTES = 8 << 20
-_ENTRIES = TypeAdapter(list[FileEntry])
+
+
+class _Files(BaseModel):
+    """The part of a record that says where its files are."""
+
+    files: list[FileEntry]
 
 
 @dataclass(frozen=True)
@@ -43,11 +47,10 @@ class Held:
     def of(cls, record: bytes) -> Self:
         """Read a record's bytes; raises DamagedError if they are none."""
         try:
-            found = json.loads(record)
-            files = _ENTRIES.validate_python(found["files"])
-            return cls(stored_digest(files)[:CONTENT_CHARS], files)
-        except (ValueError, KeyError, TypeError, ValidationError) as error:
+            files = _Files.model_validate_json(record).files
+        except ValidationError as error:
             raise DamagedError(errno.EINVAL, "the record is damaged") from error
+        return cls(stored_digest(files)[:CONTENT_CHARS], files)
 
     @cached_property
     def by_path(self) -> Mapping[str, FileEntry]:

@@ -279,18 +279,3 @@ def test_a_store_with_links_to_elsewhere_is_not_opened(tmp_path, place):
     link.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StoreError, match=f"{re.escape(place)} is a link"):
         Store.open(tmp_path / "store")
-
-
-def test_a_store_may_be_reached_by_a_link(tmp_path):
-    (tmp_path / "link").symlink_to(tmp_path / "store")
-    made = Store.open(tmp_path / "store").realize(ask()).ref
-    assert Store.open(tmp_path / "link").read("text", made.fingerprint).ref == made
-
-
-def test_a_lock_is_not_written_through_a_link(tmp_path):
-    victim, link = tmp_path / "victim", tmp_path / "a.lock"
-    victim.write_text("precious")
-    link.symlink_to(victim)
-    with pytest.raises(StoreError, match="cannot be taken"):
-        STORAGE.lock(link).try_acquire()
-    assert victim.read_text() == "precious"

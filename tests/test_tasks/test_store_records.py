@@ -12,7 +12,9 @@ from tests.test_tasks.store_stages import WRITE, ask, ask_joined, catalog_rows
 from tokmill.tasks.store import Store, digest_bytes, read_record
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.digest import FileEntry, content_digest
+from tokmill.tasks.store.interface import DamagedError
 from tokmill.tasks.store.record import encode_record
+from tokmill.tasks.store.transfers import Held
 
 REQUEST = ask(text="abcd")
 
@@ -371,3 +373,9 @@ def test_a_bad_run_is_one_line_and_stops_nothing(store, place, text):
     assert sorted(problem.path for problem in store.verify()) == ["pipe.json", "r.json"]
     store.catalog.add_run("good")
     assert store.catalog.query("SELECT run_id FROM runs") == [{"run_id": "good"}]
+
+
+@pytest.mark.parametrize("record", [b"[" * 100_000, b'{"a":' * 100_000, b"{}", b'{"files": 1}', b"\xff"])
+def test_a_record_in_a_bucket_that_cannot_be_read_is_damaged(record):
+    with pytest.raises(DamagedError):
+        Held.of(record)
