@@ -10,6 +10,7 @@ import pytest
 from tests.test_tasks.store_stages import ask, ask_joined
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.leases import announce, hold, leased, live_leases, withdraw
+from tokmill.tasks.store.liveness import silent
 
 HOLDING = """
 import sys
@@ -110,3 +111,9 @@ def test_a_run_does_not_wait_for_a_collector_that_died(store):
 
     with leased(store.layout, "r"):
         hold(["a" * 64])
+
+
+def test_a_file_in_the_place_of_the_leases_is_no_dead_process(tmp_path):
+    (tmp_path / "leases").write_text("")
+    assert silent(tmp_path / "leases" / "collector") is None
+    assert live_leases(Store.open(tmp_path).layout) == {}

@@ -40,8 +40,8 @@ def _called(name: str) -> str:
 
 
 def test_a_store_that_can_only_be_read_is_copied(here, there):
-    """Not even root can write into a file as a folder; so no lease can be written, as where nobody may."""
-    here.layout.leases.write_text("")
+    """Not even root may write into /sys; so no lease can be written there, as in a read-only folder."""
+    here.layout.leases.symlink_to("/sys/kernel")
     with pytest.raises(StoreError, match=r"the lease of .* cannot be written"), here.at_work("export"):
         pass
     moved = pushed(here, there, "joined/made")
