@@ -16,7 +16,6 @@ from tokmill.tasks.store.names import inside
 from tokmill.tasks.store.record import encode_record, parse_record
 from tokmill.tasks.store.runs import read_run, run_path
 from tokmill.tasks.store.sealing import sealed
-from tokmill.tasks.store.storage import STORAGE
 
 
 @pytest.fixture(params=PLACES)
