@@ -22,6 +22,7 @@ CHECKS = {
         "-c",
         "from importlinter.cli import lint_imports_command; lint_imports_command()",
     ],
+    "weight": [sys.executable, "benchmarks/house.py", "--check"],
 }
 
 
