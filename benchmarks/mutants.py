@@ -1,0 +1,327 @@
+"""Seed small faults, and see which of them the tests find.
+
+    python benchmarks/mutants.py --out faults.jsonl            # 80 faults; continues an incomplete file
+    python benchmarks/mutants.py --out faults.jsonl --table    # the results so far
+
+A fault changes one place of one module: an operator, a comparison, a number by one, a branch that is taken
+the other way, a check that is left out. `--seed` and the committed code decide which. Areas take turns, so
+that the first faults cover all of them, too. Each fault is made in a copy of the last commit, where the tests
+of its folder (`AREAS`) run until one fails: first those that name the module, then in the order of the table,
+without those that are slow or need a server. A fault is killed if a test fails, or if they take too long.
+In the end, the tests that failed are run without a fault, and must pass.
+"""
+
+import argparse
+import ast
+import contextlib
+import json
+import os
+import random
+import re
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+QUICK = "not slow and not server and not browser and not objects and not clusters"
+
+NO_TESTS = 5  # pytest's exit code
+MEMORY = 16 << 30  # bytes of address space, because a fault may ask for any number
+
+# Area → folder → test files: folders of tests/ and the names of files there, as patterns.
+TOKENIZER, TASKS, FLOWS = "test_tokenizer/test_{}.py", "test_tasks/test_{}.py", "test_flows/test_{}.py"
+AREAS: dict[str, dict[str, tuple[str, str]]] = {
+    "kernels": {
+        "tokenizer/kernels": (
+            TOKENIZER,
+            "kernels counting words encoding split_tables split_patterns training first_seen decoders "
+            "normalizers bert_normalizer word_bpe sentence_training short_texts specials dropout",
+        ),
+        "tokenizer/byte_bpe/kernels": (
+            TOKENIZER,
+            "encoding training first_seen long_pretokens dropout short_texts streaming",
+        ),
+        "tokenizer/char_bpe/kernels": (TOKENIZER, "char_bpe sentence_training dropout"),
+        "tokenizer/longest_match/kernels": (TOKENIZER, "longest_match wordpiece_raw"),
+        "tokenizer/unigram/kernels": (TOKENIZER, "unigram* sentence_training"),
+        "tokenizer/word_bpe/kernels": (TOKENIZER, "word_bpe dropout"),
+        "tokenizer/wordpiece/kernels": (TOKENIZER, "wordpiece*"),
+        "tasks/kernels": (
+            TASKS,
+            "document_kernels measures mix* scoring sampling count* encode packing* usage_* audit_words "
+            "sharding packed*",
+        ),
+    },
+    "stages": {
+        "tasks/audit": (TASKS, "audit_*"),
+        "tasks/balance": (TASKS, "balance sampling golden"),
+        "tasks/card": (TASKS, "card golden"),
+        "tasks/count": (TASKS, "count* sampling golden"),
+        "tasks/embeddings": (TASKS, "embeddings golden"),
+        "tasks/encode": (TASKS, "encod* rearranging golden"),
+        "tasks/fim": (TASKS, "packing_fim rearranging golden"),
+        "tasks/formats": (
+            TASKS,
+            "readers_* compression parquet npy packed* sharding sources encoded_format ingest",
+        ),
+        "tasks/holdout": (FLOWS, "holdout"),
+        "tasks/ingest": (TASKS, "ingest sources sharding golden"),
+        "tasks/mixing": (TASKS, "mix* replanning golden"),
+        "tasks/packing": (TASKS, "packing* packed* replanning golden"),
+        "tasks/score": (TASKS, "scoring golden"),
+        "tasks/takedown": (TASKS, "takedown impact replanning golden"),
+        "tasks/tokenizer_card": (TASKS, "tokenizer_card golden"),
+        "tasks/train": (TASKS, "train train_memory adopted_models golden"),
+        "tasks/usage": (TASKS, "usage_* golden"),
+    },
+    "store": {
+        "tasks/store": (
+            TASKS,
+            "store_[!cmn]* store_canonical catalog catalog_[stv]* store_moving store_collecting lineage "
+            "run_records",
+        )
+    },
+    "run": {
+        "flows/run": (
+            FLOWS,
+            "direct execution groups limits merging failure_texts results telling remarks notify sweep "
+            "cli_progress runners refreshing runs_listed first_causes page_texts form ended_runs machine "
+            "credentials plain_logs cli_failure bad_input",
+        ),
+    },
+}
+
+SWAPS: dict[type[ast.AST], type[ast.AST]] = {
+    ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Add, ast.FloorDiv: ast.Mult, ast.Mod: ast.FloorDiv,
+    ast.BitAnd: ast.BitOr, ast.LShift: ast.RShift, ast.RShift: ast.LShift, ast.And: ast.Or, ast.Or: ast.And,
+    ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
+    ast.In: ast.NotIn, ast.NotIn: ast.In, ast.Is: ast.IsNot, ast.IsNot: ast.Is,
+}  # fmt: skip
+CHECK = re.compile(r"_?(check|refuse|require|verify|ensure|validate)")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """`before` in a file is replaced by `after`; `start` counts bytes from the file's beginning."""
+
+    area: str
+    folder: str
+    file: str
+    line: int
+    kind: str
+    before: str
+    after: str
+    start: int
+
+
+def faults_of(root: Path, area: str, folder: str) -> Iterator[Fault]:
+    """Every fault that can be made in a folder."""
+    for path in sorted((root / folder).rglob("*.py")):
+        source = path.read_bytes()
+        starts = [0]
+        for line in source.splitlines(keepends=True):
+            starts.append(starts[-1] + len(line))
+        for kind, node, after in _changes(ast.parse(source)):
+            start = starts[node.lineno - 1] + node.col_offset
+            end = starts[node.end_lineno - 1] + node.end_col_offset
+            before = source[start:end].decode()
+            name = path.relative_to(root).as_posix()
+            yield Fault(area, folder, name, node.lineno, kind, before, after, start)
+
+
+def _changes(tree: ast.AST) -> Iterator[tuple[str, Any, str]]:
+    """The kind of each change, the node that it replaces, and by what."""
+    for node in _executed(tree):
+        match node:
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in SWAPS and not _has_text(left, right):
+                yield "operator", node, f"({ast.unparse(ast.BinOp(left, SWAPS[type(op)](), right))})"
+            case ast.BoolOp(op=op, values=values):
+                yield "operator", node, f"({ast.unparse(ast.BoolOp(SWAPS[type(op)](), values))})"
+            case ast.AugAssign(target=target, op=op, value=value) if type(op) in SWAPS and not _has_text(
+                value
+            ):
+                yield "operator", node, ast.unparse(ast.AugAssign(target, SWAPS[type(op)](), value))
+            case ast.Compare(left=left, ops=[op], comparators=others) if type(op) in SWAPS:
+                yield "comparison", node, f"({ast.unparse(ast.Compare(left, [SWAPS[type(op)]()], others))})"
+            case ast.Constant(value=int(value)) if not isinstance(value, bool):
+                yield "constant", node, f"{value + 1}"
+                yield "constant", node, f"({value - 1})"
+            case ast.If(test=test, body=[ast.Raise()]):
+                yield "check", test, "False"
+            case ast.Raise():
+                yield "check", node, "pass"
+            case ast.Expr(value=ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name))) if CHECK.match(
+                name
+            ):
+                yield "check", node, "pass"
+            case ast.If(test=test) | ast.IfExp(test=test):
+                yield "branch", test, f"(not ({ast.unparse(test)}))"
+
+
+def _has_text(*nodes: ast.AST) -> bool:
+    return any(
+        isinstance(node, ast.JoinedStr) or isinstance(getattr(node, "value", None), str | bytes)
+        for node in nodes
+    )
+
+
+def _executed(node: ast.AST) -> Iterator[ast.AST]:
+    """The nodes of a tree but annotations, decorators, imports for types, and f-strings (no positions)."""
+    yield node
+    for field, value in ast.iter_fields(node):
+        if field in {"annotation", "returns", "decorator_list"} or isinstance(node, ast.JoinedStr):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield from _executed(child)
+
+
+def choose(root: Path, number: int, seed: int) -> list[Fault]:
+    """Choose faults: areas take turns, kinds are equally likely, and so are the faults of a kind."""
+    pools: dict[str, dict[str, list[Fault]]] = {area: defaultdict(list) for area in AREAS}
+    for area, folders in AREAS.items():
+        for folder in folders:
+            for fault in faults_of(root, area, folder):
+                pools[area][fault.kind].append(fault)
+    source = random.Random(seed)
+    chosen: dict[Fault, None] = {}
+    while len(chosen) < number:
+        pool = pools[list(AREAS)[len(chosen) % len(AREAS)]]
+        chosen[source.choice(pool[source.choice(sorted(pool))])] = None
+    return list(chosen)
+
+
+class Copy:
+    """A copy of the last commit with machine code of its own, and its tests."""
+
+    def __init__(self, folder: Path, timeout: float) -> None:
+        self.root = folder / "checkout"
+        self.root.mkdir()
+        self._timeout = timeout
+        archive = subprocess.run(["git", "archive", "HEAD"], cwd=CHECKOUT, capture_output=True, check=True)
+        subprocess.run(["tar", "-x"], cwd=self.root, input=archive.stdout, check=True)
+        kernels = Path(os.environ.get("TOKMILL_KERNEL_CACHE", "~/.cache/tokmill/kernels")).expanduser()
+        if kernels.is_dir():
+            shutil.copytree(kernels, folder / "kernels")
+        self._environment = os.environ | {
+            "CI": "true",
+            "PYTHONPATH": str(self.root),
+            "TOKMILL_KERNEL_CACHE": str(folder / "kernels"),
+            "TOKMILL_SHARED_DATA": os.environ.get("TOKMILL_SHARED_DATA", f"{CHECKOUT.parent}/shared/data"),
+        }
+
+    def run(self, fault: Fault) -> dict[str, Any]:
+        """Run the tests of a fault's folder with it; return what came of it."""
+        path = self.root / fault.file
+        source = path.read_bytes()
+        end = fault.start + len(fault.before.encode())
+        path.write_bytes(source[: fault.start] + fault.after.encode() + source[end:])
+        start = time.monotonic()
+        try:
+            code, failed = self._pytest(self._tests(fault))
+        finally:
+            path.write_bytes(source)
+        seconds = round(time.monotonic() - start)
+        if code == NO_TESTS:
+            sys.exit(f"no tests for {fault.folder}")
+        result = {None: "timed out", 0: "survived"}.get(code, "killed")
+        return {"result": result, "by": failed.removeprefix("tests/"), "seconds": seconds}
+
+    def expect_to_pass(self, tests: list[str]) -> None:
+        """Exit if a test fails without a fault."""
+        failed = self._pytest(tests)[1] if tests else ""
+        if failed:
+            sys.exit(f"fails without a fault, too: {failed}")
+
+    def _tests(self, fault: Fault) -> list[str]:
+        group, names = AREAS[fault.area][fault.folder]
+        tests = self.root / "tests"
+        files = [path for name in names.split() for path in sorted(tests.glob(group.format(name)))]
+        package, stem = Path(fault.file).parent.as_posix().replace("/", "."), Path(fault.file).stem
+        naming = re.compile(rf"tokmill\.{package}(\.{stem}\b| import .*\b{stem}\b)")
+        files.sort(key=lambda path: naming.search(path.read_text(encoding="utf-8")) is None)
+        return list(dict.fromkeys(path.relative_to(self.root).as_posix() for path in files))
+
+    def _pytest(self, tests: list[str]) -> tuple[int | None, str]:
+        """Return pytest's exit code, None if it took too long, and the test that failed."""
+        options = ["-n0", "-x", "-q", "-p", "no:cacheprovider", "-m", QUICK]
+        with tempfile.TemporaryFile("w+") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "pytest", *options, *tests],
+                cwd=self.root,
+                env=self._environment,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+            resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
+            try:
+                code = process.wait(self._timeout)
+            except subprocess.TimeoutExpired:
+                code = None
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            output.seek(0)
+            failed = re.search(r"^(?:FAILED|ERROR) (tests/.+?)(?: - |$)", output.read(), re.MULTILINE)
+        return code, failed[1] if failed else ""
+
+
+def table(lines: list[dict[str, Any]]) -> str:
+    """The results by area, and the faults that no test found."""
+    results = Counter((line["area"], line["result"]) for line in lines)
+    outcomes = ("killed", "timed out", "survived")
+    rows = [f"{'':<10}" + "".join(f"{outcome:>11}" for outcome in outcomes)]
+    rows += (f"{area:<10}" + "".join(f"{results[area, o]:>11}" for o in outcomes) for area in AREAS)
+    for line in lines:
+        if line["result"] == "survived":
+            rows.append("{file}:{line}: {kind}: {before} -> {after}".format_map(line))
+    return "\n".join(rows)
+
+
+def main() -> None:
+    """Do what the command line says."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--out", type=Path, required=True, help="file of results, JSON lines")
+    parser.add_argument("--number", type=int, default=80, help="faults (default 80)")
+    parser.add_argument("--seed", type=int, default=28, help="decides which (default 28)")
+    parser.add_argument("--timeout", type=float, default=900, help="most seconds per fault (default 900)")
+    parser.add_argument("--table", action="store_true", help="only show the results so far")
+    options = parser.parse_args()
+    text = options.out.read_text(encoding="utf-8") if options.out.exists() else ""
+    lines = [json.loads(line) for line in text.splitlines()]
+    if not options.table:
+        complete(lines, options)
+    print(table(lines))
+
+
+def complete(lines: list[dict[str, Any]], options: argparse.Namespace) -> None:
+    """Make the faults that have no line yet, and append theirs to the list and the file."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Copy(Path(folder), options.timeout)
+        chosen = choose(copy.root, options.number, options.seed)
+        done = {(line["file"], line["start"], line["after"]) for line in lines}
+        for fault in chosen:
+            if (fault.file, fault.start, fault.after) not in done:
+                lines.append(asdict(fault) | copy.run(fault))
+                with options.out.open("a", encoding="utf-8") as out:
+                    out.write(json.dumps(lines[-1]) + "\n")
+                print(
+                    "{result:<10}{file}:{line}: {kind}: {before} -> {after}".format_map(lines[-1]), flush=True
+                )
+        copy.expect_to_pass(sorted({f"tests/{line['by']}" for line in lines if line["by"]}))
+
+
+if __name__ == "__main__":
+    main()
