@@ -5,10 +5,10 @@
 
 A fault changes one place of one module: an operator, a comparison, a number by one, a branch that is taken
 the other way, a check that is left out. `--seed` and the committed code decide which. Areas take turns, so
-that the first faults cover all of them, too. Each fault is made in a copy of the last commit, where the tests
-of its folder (`AREAS`) run until one fails: first those that name the module, then in the order of the table,
-without those that are slow or need a server. A fault is killed if a test fails, or if they take too long.
-In the end, the tests that failed are run without a fault, and must pass.
+that the first faults cover all of them, too. Each fault is made in a copy of the last commit, where tests run
+until one fails: all that name the module, and those of its folder (`AREAS`), without what is slow or needs a
+server. A fault is killed if a test fails, or if they take too long. In the end, the tests that failed are run
+without a fault, and must pass.
 """
 
 import argparse
@@ -37,28 +37,20 @@ QUICK = "not slow and not server and not browser and not objects and not cluster
 NO_TESTS = 5  # pytest's exit code
 MEMORY = 16 << 30  # bytes of address space, because a fault may ask for any number
 
-# Area → folder → test files: folders of tests/ and the names of files there, as patterns.
+# Area → folder → test files, of a folder of tests/ and by patterns of names. Subfolders follow their parents.
 TOKENIZER, TASKS, FLOWS = "test_tokenizer/test_{}.py", "test_tasks/test_{}.py", "test_flows/test_{}.py"
 AREAS: dict[str, dict[str, tuple[str, str]]] = {
     "kernels": {
-        "tokenizer/kernels": (
-            TOKENIZER,
-            "kernels counting words encoding split_tables split_patterns training first_seen decoders "
-            "normalizers bert_normalizer word_bpe sentence_training short_texts specials dropout",
-        ),
-        "tokenizer/byte_bpe/kernels": (
-            TOKENIZER,
-            "encoding training first_seen long_pretokens dropout short_texts streaming",
-        ),
+        "tokenizer/kernels": (TOKENIZER, "kernels encoding training split_tables decoders word_bpe"),
+        "tokenizer/byte_bpe/kernels": (TOKENIZER, "encoding training first_seen dropout long_pretokens"),
         "tokenizer/char_bpe/kernels": (TOKENIZER, "char_bpe sentence_training dropout"),
-        "tokenizer/longest_match/kernels": (TOKENIZER, "longest_match wordpiece_raw"),
-        "tokenizer/unigram/kernels": (TOKENIZER, "unigram* sentence_training"),
+        "tokenizer/longest_match/kernels": (TOKENIZER, "longest_match"),
+        "tokenizer/unigram/kernels": (TOKENIZER, "unigram*"),
         "tokenizer/word_bpe/kernels": (TOKENIZER, "word_bpe dropout"),
-        "tokenizer/wordpiece/kernels": (TOKENIZER, "wordpiece*"),
+        "tokenizer/wordpiece/kernels": (TOKENIZER, "wordpiece wordpiece_raw"),
         "tasks/kernels": (
             TASKS,
-            "document_kernels measures mix* scoring sampling count* encode packing* usage_* audit_words "
-            "sharding packed*",
+            "document_kernels measures mix* sampling scoring count encode packing* sharding",
         ),
     },
     "stages": {
@@ -69,33 +61,25 @@ AREAS: dict[str, dict[str, tuple[str, str]]] = {
         "tasks/embeddings": (TASKS, "embeddings golden"),
         "tasks/encode": (TASKS, "encod* rearranging golden"),
         "tasks/fim": (TASKS, "packing_fim rearranging golden"),
-        "tasks/formats": (
-            TASKS,
-            "readers_* compression parquet npy packed* sharding sources encoded_format ingest",
-        ),
+        "tasks/formats": (TASKS, "encoded_format count encode embeddings ingest golden"),
+        "tasks/formats/files": (TASKS, "npy parquet encoded_format golden"),
+        "tasks/formats/packed": (TASKS, "packed* golden"),
+        "tasks/formats/text": (TASKS, "readers_* compression sources sharding"),
         "tasks/holdout": (FLOWS, "holdout"),
         "tasks/ingest": (TASKS, "ingest sources sharding golden"),
         "tasks/mixing": (TASKS, "mix* replanning golden"),
         "tasks/packing": (TASKS, "packing* packed* replanning golden"),
         "tasks/score": (TASKS, "scoring golden"),
-        "tasks/takedown": (TASKS, "takedown impact replanning golden"),
+        "tasks/takedown": (TASKS, "takedown replanning golden"),
         "tasks/tokenizer_card": (TASKS, "tokenizer_card golden"),
         "tasks/train": (TASKS, "train train_memory adopted_models golden"),
         "tasks/usage": (TASKS, "usage_* golden"),
     },
-    "store": {
-        "tasks/store": (
-            TASKS,
-            "store_[!cmn]* store_canonical catalog catalog_[stv]* store_moving store_collecting lineage "
-            "run_records",
-        )
-    },
+    "store": {"tasks/store": (TASKS, "store_[dlprs]* store_canonical catalog catalog_[st]* damaged")},
     "run": {
         "flows/run": (
             FLOWS,
-            "direct execution groups limits merging failure_texts results telling remarks notify sweep "
-            "cli_progress runners refreshing runs_listed first_causes page_texts form ended_runs machine "
-            "credentials plain_logs cli_failure bad_input",
+            "direct execution groups merging limits results failure_texts telling remarks plain_logs",
         ),
     },
 }
@@ -188,17 +172,19 @@ def _executed(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def choose(root: Path, number: int, seed: int) -> list[Fault]:
-    """Choose faults: areas take turns, kinds are equally likely, and so are the faults of a kind."""
-    pools: dict[str, dict[str, list[Fault]]] = {area: defaultdict(list) for area in AREAS}
+    """Choose faults: areas take turns; a kind is drawn, then a file with such faults, then one of them."""
+    pools: dict[str, dict[str, dict[str, list[Fault]]]] = {}
     for area, folders in AREAS.items():
-        for folder in folders:
-            for fault in faults_of(root, area, folder):
-                pools[area][fault.kind].append(fault)
+        faults = {(f.file, f.start, f.after): f for folder in folders for f in faults_of(root, area, folder)}
+        pool = pools[area] = defaultdict(lambda: defaultdict(list))
+        for _, fault in sorted(faults.items()):
+            pool[fault.kind][fault.file].append(fault)
     source = random.Random(seed)
     chosen: dict[Fault, None] = {}
     while len(chosen) < number:
         pool = pools[list(AREAS)[len(chosen) % len(AREAS)]]
-        chosen[source.choice(pool[source.choice(sorted(pool))])] = None
+        files = pool[source.choice(sorted(pool))]
+        chosen[source.choice(files[source.choice(sorted(files))])] = None
     return list(chosen)
 
 
@@ -247,10 +233,10 @@ class Copy:
     def _tests(self, fault: Fault) -> list[str]:
         group, names = AREAS[fault.area][fault.folder]
         tests = self.root / "tests"
-        files = [path for name in names.split() for path in sorted(tests.glob(group.format(name)))]
         package, stem = Path(fault.file).parent.as_posix().replace("/", "."), Path(fault.file).stem
         naming = re.compile(rf"tokmill\.{package}(\.{stem}\b| import .*\b{stem}\b)")
-        files.sort(key=lambda path: naming.search(path.read_text(encoding="utf-8")) is None)
+        files = [path for path in sorted(tests.rglob("test_*.py")) if naming.search(path.read_text("utf-8"))]
+        files += [path for name in names.split() for path in sorted(tests.glob(group.format(name)))]
         return list(dict.fromkeys(path.relative_to(self.root).as_posix() for path in files))
 
     def _pytest(self, tests: list[str]) -> tuple[int | None, str]:
