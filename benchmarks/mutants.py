@@ -5,7 +5,7 @@
 
 A fault changes one place of one module: an operator, a comparison, a number by one, a branch that is taken
 the other way, a check that is left out. `--seed` and the committed code decide which. Areas take turns, so
-that the first faults cover all of them, too. Each fault is made in a copy of the last commit, where tests run
+that the first faults cover all of them, too. Each fault is made in a copy of a commit, where tests run
 until one fails: all that name the module, and those of its folder (`AREAS`), without what is slow or needs a
 server. A fault is killed if a test fails, or if they take too much time. In the end, what failed is run
 without a fault, and must pass.
@@ -190,13 +190,13 @@ def choose(root: Path, number: int, seed: int) -> list[Fault]:
 
 
 class Copy:
-    """A copy of the last commit with machine code of its own, and its tests."""
+    """A copy of a commit with machine code of its own, and its tests."""
 
-    def __init__(self, folder: Path, cpu_seconds: int) -> None:
+    def __init__(self, folder: Path, commit: str, cpu_seconds: int) -> None:
         self.root = folder / "checkout"
         self.root.mkdir()
         self._cpu_seconds = cpu_seconds
-        archive = subprocess.run(["git", "archive", "HEAD"], cwd=CHECKOUT, capture_output=True, check=True)
+        archive = subprocess.run(["git", "archive", commit], cwd=CHECKOUT, capture_output=True, check=True)
         subprocess.run(["tar", "-x"], cwd=self.root, input=archive.stdout, check=True)
         kernels = Path(os.environ.get("TOKMILL_KERNEL_CACHE", "~/.cache/tokmill/kernels")).expanduser()
         if kernels.is_dir():
@@ -282,6 +282,7 @@ def main() -> None:
     """Do what the command line says."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--out", type=Path, required=True, help="file of results, JSON lines")
+    parser.add_argument("--commit", default="HEAD", help="whose code and tests (default HEAD)")
     parser.add_argument("--number", type=int, default=80, help="faults (default 80)")
     parser.add_argument("--seed", type=int, default=28, help="decides which (default 28)")
     parser.add_argument("--areas", nargs="+", choices=AREAS, default=list(AREAS), help="default: all of them")
@@ -298,7 +299,7 @@ def main() -> None:
 def complete(lines: list[dict[str, Any]], options: argparse.Namespace) -> None:
     """Make the faults that have no line yet, and append theirs to the list and the file."""
     with tempfile.TemporaryDirectory() as folder:
-        copy = Copy(Path(folder), options.cpu_seconds)
+        copy = Copy(Path(folder), options.commit, options.cpu_seconds)
         chosen = choose(copy.root, options.number, options.seed)
         done = {(line["file"], line["start"], line["after"]) for line in lines}
         for fault in chosen:
