@@ -258,9 +258,10 @@ class Copy:
                 code: int | None = process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 code = None
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
             output.seek(0)
             failed = re.search(r"^(?:FAILED|ERROR) (tests/.+?)(?: - |$)", output.read(), re.MULTILINE)
         return None if code == -signal.SIGKILL else code, failed[1] if failed else ""
