@@ -1,16 +1,10 @@
-"""Problems of a server or of installed packages, and who looks for them while `tokmill up` runs."""
+"""Problems of a server, its log, or installed packages."""
 
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 
 from packaging.requirements import Requirement
-
-from tokmill.flows.server.settings import prepare_terminal_run
-
-DOCTOR_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -55,41 +49,3 @@ def out_of_bounds(requirements: list[str]) -> Iterator[Finding]:
                 f"{requirement.name} {installed} is installed; tokmill works with {requirement.specifier}",
                 f"python -m pip install '{requirement.name}{requirement.specifier}'",
             )
-
-
-class Watch:
-    """Prints each problem once."""
-
-    def __init__(self, api: str, announce: Callable[[str], None]) -> None:
-        """Start monitoring.
-
-        Args:
-            api: URL of the server's API.
-            announce: called with each line, from several threads.
-        """
-        self._api = api
-        self._announce = announce
-        self._next_doctor = time.monotonic() + DOCTOR_SECONDS
-        self._doctor = threading.Thread()
-        self._known: set[str] = set()
-        self._report(look_at_packages())
-
-    def look(self) -> None:
-        """Diagnose the server once per minute."""
-        if time.monotonic() >= self._next_doctor and not self._doctor.is_alive():
-            self._next_doctor = time.monotonic() + DOCTOR_SECONDS
-            # In a thread, because requests to a busy server are retried, and Ctrl-C must not wait for that.
-            self._doctor = threading.Thread(target=self._look_at_runs, name="doctor", daemon=True)
-            self._doctor.start()
-
-    def _look_at_runs(self) -> None:
-        prepare_terminal_run()
-        from tokmill.flows.server.doctor import look_at_runs  # noqa: PLC0415 - imports Prefect, which takes seconds
-
-        self._report(look_at_runs(self._api))
-
-    def _report(self, findings: Iterable[Finding]) -> None:
-        for finding in findings:
-            if finding.key not in self._known:
-                self._known.add(finding.key)
-                self._announce(finding.text)

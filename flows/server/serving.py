@@ -3,13 +3,14 @@
 When interrupted, it stops the worker and its runs, then the server. The server's history is in Prefect's home
 (`PREFECT_HOME`), artifacts are in the store, and logs of server and worker in `<store>/.up`. The server
 listens on one address, by default 127.0.0.1, and answers no web page but its own (`flows.server.guard`). Its
-failures are printed (`flows.server.watching`).
+failures are printed.
 """
 
 import os
 import socket
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +19,22 @@ from tokmill.flows.errors import ServeError
 from tokmill.flows.profile.served import SERVED
 from tokmill.flows.server.app import protection
 from tokmill.flows.server.children import Child, child, interruptible
-from tokmill.flows.server.findings import Watch
+from tokmill.flows.server.findings import Finding, look_at_packages
 from tokmill.flows.server.pages import PAGES, PREFIX
 from tokmill.flows.server.served_folder import Registration, ServedFolder, lock_store
-from tokmill.flows.server.settings import PRIVATE, SERVER, host_in_url, own_names, reachable
+from tokmill.flows.server.settings import (
+    PRIVATE,
+    SERVER,
+    host_in_url,
+    own_names,
+    prepare_terminal_run,
+    reachable,
+)
 from tokmill.tasks.store.mirrors import url_of
 
 SERVER_START_SECONDS = 120
 LOOK_SECONDS = 0.5
+DOCTOR_SECONDS = 60
 _SCHEDULER = "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS"
 
 Announce = Callable[[str], None]
@@ -161,3 +170,41 @@ def _serve(children: Sequence[Child], looks: Sequence[Callable[[], None]], stopp
             running.require_running()
         for look in looks:
             look()
+
+
+class Watch:
+    """Prints each problem once."""
+
+    def __init__(self, api: str, announce: Callable[[str], None]) -> None:
+        """Start monitoring.
+
+        Args:
+            api: URL of the server's API.
+            announce: called with each line, from several threads.
+        """
+        self._api = api
+        self._announce = announce
+        self._next_doctor = time.monotonic() + DOCTOR_SECONDS
+        self._doctor = threading.Thread()
+        self._known: set[str] = set()
+        self._report(look_at_packages())
+
+    def look(self) -> None:
+        """Diagnose the server once per minute."""
+        if time.monotonic() >= self._next_doctor and not self._doctor.is_alive():
+            self._next_doctor = time.monotonic() + DOCTOR_SECONDS
+            # In a thread, because requests to a busy server are retried, and Ctrl-C must not wait for that.
+            self._doctor = threading.Thread(target=self._look_at_runs, name="doctor", daemon=True)
+            self._doctor.start()
+
+    def _look_at_runs(self) -> None:
+        prepare_terminal_run()
+        from tokmill.flows.server.doctor import look_at_runs  # noqa: PLC0415 - imports Prefect, which takes seconds
+
+        self._report(look_at_runs(self._api))
+
+    def _report(self, findings: Iterable[Finding]) -> None:
+        for finding in findings:
+            if finding.key not in self._known:
+                self._known.add(finding.key)
+                self._announce(finding.text)
