@@ -9,7 +9,7 @@ free keys) becomes a toggle or a JSON editor. So:
 - a value by source is one number field per source of the profile;
 - bounds, choices and descriptions are those of the profile's models.
 
-A default is what the field shows, not what the run uses: see `flows.run.filled`.
+A default is what the field shows, not what the run uses: see `flows.run.flow_run`.
 """
 
 import hashlib

@@ -231,7 +231,7 @@ class Member:
 
 @dataclass(frozen=True)
 class PrefectTasks:
-    """Executes tasks on one of Prefect's task runners, in groups (`flows.run.groups`).
+    """Executes tasks on one of Prefect's task runners, in groups (`divided`).
 
     Attributes:
         runner: the task runner.

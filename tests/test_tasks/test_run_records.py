@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.test_tasks.store_stages import ask
-from tokmill.flows.cli.run_lookup import order_by
+from tokmill.flows.cli.lookup import order_by
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.peak_memory import held_bytes, peak_memory
 from tokmill.tasks.core.stage import ArtifactRef
