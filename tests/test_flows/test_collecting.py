@@ -4,8 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 import sqlite3, sys, threading
+import pytest
+
 from tokmill.flows.server.collecting import collect_elsewhere
 
 def connect():
@@ -39,6 +43,7 @@ print(ends)
 """
 
 
+@pytest.mark.slow
 def test_the_main_thread_goes_on_while_a_cursor_cannot_be_freed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "database")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
