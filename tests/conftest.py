@@ -34,8 +34,9 @@ os.environ.setdefault(
 settings.register_profile("home", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", settings.get_profile("home"), derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "home")
-# The inner loop leaves out slow tests and tries a quarter of the examples; the whole suite tries them all.
-settings.register_profile("quick", settings(), max_examples=25)
+
+OF_FIXTURES = {"migrated_home": "server", "object_server": "objects", "other_services": "objects"}
+"""Fixtures that start a server, and the mark of tests that use one, so that none does without it."""
 
 
 def shared_data_folder() -> Path:
@@ -56,15 +57,14 @@ def shared_data() -> Path:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Have SIGINT interrupt, and try fewer examples where slow tests are left out, unless a profile is named.
+    """Have SIGINT interrupt, and files written without waiting for the disk.
 
     A shell has what it starts in the background, as `nohup` does, ignore SIGINT; so would all processes that
     tests start, and those that wait to be interrupted would wait for ever.
     """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    if "not slow" in config.getoption("markexpr") and not config.getoption("hypothesis_profile", None):
-        settings.load_profile("quick")
+    os.fsync = lambda descriptor: None  # no test cuts the power, and each run would wait for a disk 400 times
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -79,8 +79,12 @@ def pytest_sessionstart(session: pytest.Session) -> None:
             make_ready([module])
 
 
+@pytest.hookimpl(tryfirst=True)  # before marks select
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip, visibly, what needs data that is not there."""
+    """Mark what needs a server, and skip, visibly, what needs data that is not there."""
+    for item in items:
+        for fixture in OF_FIXTURES.keys() & set(getattr(item, "fixturenames", ())):
+            item.add_marker(OF_FIXTURES[fixture])
     folder = shared_data_folder()
     if folder.is_dir():
         return

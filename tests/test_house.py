@@ -26,9 +26,7 @@ CHECKS = {
 }
 
 
-@pytest.mark.parametrize(
-    "check", [pytest.param(name, marks=[pytest.mark.slow] if name == "types" else []) for name in CHECKS]
-)
+@pytest.mark.parametrize("check", CHECKS)
 def test_the_house_is_in_order(check: str, checkout: Path) -> None:
     done = subprocess.run(CHECKS[check], cwd=checkout, capture_output=True, text=True, check=False)
 

@@ -170,7 +170,8 @@ def _no_source(corpus: Corpus, name: str) -> str:
 def _unknown(corpus: Corpus, names: list[str]) -> str:
     source, _, rest = names[0].partition(":")
     more = ", ".join(map(shortened, names[1 : _SHOWN + 1]))
-    others = f" (and {len(names) - 1} more: {more}, …)" if more else ""
+    more += ", …" if len(names) > _SHOWN + 1 else ""
+    others = f" (and {len(names) - 1} more: {more})" if more else ""
     if reason := _quarantined(corpus, source, rest):
         return f"{shortened(names[0])} was quarantined when the text was ingested: {reason}{others}"
     column = corpus.shards(source)[0].options.id_column if corpus.shards(source) else None

@@ -4,7 +4,6 @@
 TOKMILL_EVERYTHING a hundred thousand with a million. What the commands cost is measured there, not here.
 """
 
-import os
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from large_store import LargeStore
 
+from tests.effort import EVERYTHING
 from tokmill.flows.cli.listing import listed, listing_table
 from tokmill.flows.figures import key_figures
 from tokmill.tasks.store import Record, Store, lineage
@@ -21,7 +21,7 @@ from tokmill.tasks.takedown.impact import Impact, impact_of
 
 pytestmark = pytest.mark.slow
 
-NUM_ARTIFACTS = 100_000 if "TOKMILL_EVERYTHING" in os.environ else 1_000
+NUM_ARTIFACTS = 100_000 if EVERYTHING else 1_000
 CORPUS = "corpus-0001"  # the last one of the small store, which has fewer than ten runs of it
 ROWS_OF_A_SHARD = 100
 

@@ -24,6 +24,7 @@ def few_documents(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.mark.shared_data
+@pytest.mark.slow
 def test_every_part_without_peers_runs(few_documents: Path, checkout: Path) -> None:
     script = str(checkout / "benchmarks" / "packing.py")
     parts = [word for part in ("strategies", "disk", "memory") for word in ("--only", part)]

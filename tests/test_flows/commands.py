@@ -1,17 +1,22 @@
-"""Runs commands of `tokmill` in a working directory with a store and a server."""
+"""Runs commands of `tokmill` in a folder with a store: in this process, or with a server of Prefect."""
 
+import io
 import json
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.conftest import KERNEL_CACHE
 from tests.test_flows.forking import run_forked
+from tokmill.flows.commands.main import main
 
 RUN_SECONDS = 240
 
@@ -97,6 +102,23 @@ class Tokmill:
     def at(self, folder: Path) -> "Tokmill":
         """Return a copy with another working directory and its store."""
         return replace(self, folder=folder)
+
+
+class InThisProcess(Tokmill):
+    """The command line without processes of its own, and runs without Prefect: a tenth of the work."""
+
+    def __call__(self, *arguments: str, **changes: str) -> Outcome:
+        """Run a command to its end; `changes` are environment variables."""
+        if arguments[0] in {"run", "sweep"} and "--no-prefect" not in arguments:
+            arguments = (*arguments, "--no-prefect")
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.chdir(self.folder)
+            patch.delenv("COLUMNS", raising=False)
+            for name, value in {"TOKMILL_STORE": str(self.store), **changes}.items():
+                patch.setenv(name, value)
+            code = main(arguments)
+        return Outcome(code, out.getvalue(), err.getvalue())
 
 
 def finished(process: "subprocess.Popen[str]") -> Outcome:

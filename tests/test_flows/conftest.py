@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from tests.test_flows.commands import Tokmill, clean_environment, free_port
+from tests.test_flows.commands import InThisProcess, Tokmill, clean_environment, free_port
 from tests.test_flows.corpora import write_project
 from tests.test_flows.forking import start_fork_server
 from tests.test_flows.served import Service, wait_for_line
@@ -80,8 +80,29 @@ def wait_until_healthy(url: str, server: "subprocess.Popen[bytes]", log: Path) -
 
 
 @pytest.fixture
-def tokmill(prefect_server: dict[str, str], tmp_path: Path) -> Tokmill:
-    """The command line in an empty folder."""
+def tokmill(tmp_path: Path) -> Tokmill:
+    """The command line in an empty folder, in this process and without Prefect."""
+    return InThisProcess(tmp_path, clean_environment())
+
+
+@pytest.fixture(scope="session")
+def finished_project(tmp_path_factory: pytest.TempPathFactory) -> Tokmill:
+    """A project after one run; made once for a session, and not to be changed."""
+    tokmill = InThisProcess(tmp_path_factory.mktemp("project"), clean_environment())
+    tokmill.run(write_project(tokmill.folder))
+    return tokmill
+
+
+@pytest.fixture
+def project(finished_project: Tokmill, tmp_path: Path) -> Tokmill:
+    """A copy of the finished project, with modification times."""
+    shutil.copytree(finished_project.folder, tmp_path / "project", symlinks=True)
+    return finished_project.at(tmp_path / "project")
+
+
+@pytest.fixture
+def on_prefect(prefect_server: dict[str, str], tmp_path: Path) -> Tokmill:
+    """The command line in an empty folder, with the session's server."""
     return Tokmill(tmp_path, prefect_server, forks=True)
 
 

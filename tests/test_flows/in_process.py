@@ -1,6 +1,6 @@
 """Runs profiles without Prefect: makes the artifacts in this process, one after the other."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,10 +36,10 @@ class InProcess:
         """Return runs on a store in a folder."""
         return cls(Store.open(folder))
 
-    def run(self, profile: str | Path, *overrides: str) -> Mapping[str, Node]:
-        """Make all artifacts of a profile; return them by kind."""
+    def run(self, profile: str | Path, *overrides: str, until: Collection[str] = ()) -> Mapping[str, Node]:
+        """Make all artifacts of a profile, or those of some kinds and what they need; return them by kind."""
         loaded = load_profile(profile, overrides)
-        return self._made(compose(loaded, resolve_sources(loaded, self.store), self.store.path))
+        return self._made(compose(loaded, resolve_sources(loaded, self.store), self.store.path, until))
 
     def sweep(
         self, profile: str | Path, grid: Grid, *overrides: str, model: SweepParams | None = None

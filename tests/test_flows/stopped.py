@@ -6,7 +6,6 @@ there is little of it.
 
 import bz2
 import json
-import os
 import random
 import shutil
 import sysconfig
@@ -19,6 +18,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from tests.effort import EVERYTHING
 from tests.test_flows.commands import Tokmill, clean_environment, free_port
 from tests.test_flows.processes import processes_with
 from tests.test_flows.seen_stores import SeenStore
@@ -26,7 +26,7 @@ from tests.test_flows.served import POLL, Service, wait_for_line
 
 WAIT_SECONDS = 600  # how long anything may take before the test gives up; no measure of speed
 # on an idle machine eight files are encoded in a second, too soon to be interrupted in that twice
-FILES, FILE_BYTES = 24 if "TOKMILL_EVERYTHING" in os.environ else 8, 1_000_000
+FILES, FILE_BYTES = 24 if EVERYTHING else 8, 1_000_000
 _LOOKS_PER_QUESTION = 40
 FINAL = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
 KIND_OF = {

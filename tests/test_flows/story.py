@@ -7,7 +7,6 @@ runs, which knows fewer letters: those of Beria Erfe, new in Unicode 17, were no
 """
 
 import json
-import os
 import random
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import EVERYTHING
 from tests.test_flows.commands import clean_environment
 from tests.test_flows.corpora import words
 from tokmill.flows.commands.main import main
@@ -46,7 +46,6 @@ name = "story"
 """
 UPGRADED = "9999.1"
 EARLIER = "2024.11.6"
-EVERYTHING = "TOKMILL_EVERYTHING" in os.environ
 
 
 @dataclass

@@ -52,6 +52,7 @@ def questions(page: str) -> Iterator[str]:
     yield from re.findall(r"```sql\n(.*?)```", page, re.DOTALL)
 
 
+@pytest.mark.slow
 def test_every_question_has_an_answer(page: str, audited: InProcess) -> None:
     asked = list(questions(page))
     assert len(asked) == 4

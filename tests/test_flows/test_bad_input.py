@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,9 +21,6 @@ from tests.test_flows.commands import Outcome, Tokmill
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.store import Store
 
-pytestmark = pytest.mark.server
-
-AT_ONCE = 2
 GOOD = "".join(f'{{"text": "the {word} is {word} and {word}"}}\n' for word in ("cat", "dog", "sun", "sea"))
 END = "<|endoftext|>"
 SOURCE = '[sources.s]\nfiles = ["s/*"]\n'
@@ -160,22 +156,6 @@ def project(folder: Path, files: Mapping[str, str | bytes], profile: str) -> Pat
     return folder
 
 
-@pytest.fixture(scope="module")
-def told(
-    prefect_server: dict[str, str], tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, tuple[Outcome, Path]]:
-    """The output and the store of each case's command; several run in parallel, each in its own folder."""
-
-    def meet(case: Case) -> tuple[Outcome, Path]:
-        tokmill = Tokmill(
-            project(tmp_path_factory.mktemp("bad"), case.files, case.profile), prefect_server, True
-        )
-        return tokmill(case.command, "p.toml"), tokmill.store
-
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        return dict(zip(CASES, pool.map(meet, CASES.values()), strict=True))
-
-
 def message_of(outcome: Outcome) -> str:
     """Return the error message, from the end of standard error."""
     progress, found, message = outcome.err.partition("tokmill: ")
@@ -194,18 +174,18 @@ def assert_sound(store: Path) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_it_is_told_once_and_nothing_half_made_stays(
-    told: dict[str, tuple[Outcome, Path]], name: str
-) -> None:
-    case, (outcome, store) = CASES[name], told[name]
+def test_it_is_told_once_and_nothing_half_made_stays(tokmill: Tokmill, name: str) -> None:
+    case = CASES[name]
+    project(tokmill.folder, case.files, case.profile)
 
+    outcome = tokmill(case.command, "p.toml")
     message = message_of(outcome)
 
     assert outcome.code == case.code
     places = [message.find(part) for part in case.says]
     assert places == [0, *sorted(places[1:])], message
     assert [message.count(part) for part in case.says] == [1] * len(case.says), message
-    assert_sound(store)
+    assert_sound(tokmill.store)
 
 
 QUARANTINED = {
@@ -264,14 +244,15 @@ def test_a_source_that_says_so_goes_on_without_its_bad_documents_and_lists_them(
 
 ON_SMALL_DISK = """
 tokmill() { "$PYTHON" -m tokmill "$@"; echo $?; }
-tokmill run p.toml >run.out 2>run.err
+tokmill run p.toml --no-prefect >run.out 2>run.err
 ls -A store/.tmp >left.out
 tokmill verify >verify.out 2>&1
 mount -o remount,size=64m "$0"
-tokmill run p.toml --json >again.out 2>again.err
+tokmill run p.toml --no-prefect --json >again.out 2>again.err
 """
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_told_and_the_run_goes_on_once_there_is_room(tokmill: Tokmill) -> None:
     """Only the tokens do not fit on the disk."""
     project(tokmill.folder, {"s/a.txt": GOOD * 12_000}, SOURCE + STAGES)

@@ -1,26 +1,19 @@
 """`tokmill report` and `tokmill suspects`: what was encoded since, and what a model has learned."""
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
 from tests.test_flows.commands import Tokmill
-from tests.test_flows.corpora import write_project
-from tests.test_flows.in_process import InProcess
 from tokmill import tokenizer
+from tokmill.tasks.store import Store
 
 
 @pytest.fixture
-def made(tokmill: Tokmill, tmp_path: Path) -> Tokmill:
+def made(project: Tokmill) -> Tokmill:
     """A store with an audit, and a tokenizer in a folder."""
-    folder = tmp_path / "project"
-    folder.mkdir()
-    write_project(folder, num_documents=20)
-    InProcess.at(tokmill.store).run(folder / "tiny.toml")
-    tokenizer.train(["some other text"], vocab_size=260).save(tokmill.folder / "other")
-    return tokmill
+    tokenizer.train(["some other text"], vocab_size=260).save(project.folder / "other")
+    return project
 
 
 def test_the_page_has_suspects_and_other_tokenizers(made: Tokmill) -> None:
@@ -39,10 +32,10 @@ def test_the_page_has_suspects_and_other_tokenizers(made: Tokmill) -> None:
 
 
 def test_an_earlier_version_has_its_own_suspects(made: Tokmill) -> None:
-    InProcess.at(made.store).run(made.folder / "project" / "tiny.toml", "train.vocab_size=500")
-    InProcess.at(made.store).run(made.folder / "project" / "tiny.toml", "name=again")  # all of it is cached
-    first = InProcess.at(made.store).store.resolve("audit/tiny@v1").fingerprint
-    for number, named in enumerate(("audit/tiny@v1", first, f"audit/{first[:12]}", "audit/again")):
+    made.run("tiny.toml", "--set", "train.vocab_size=500")
+    made.run("tiny.toml", "--set", "name=again")  # all of it is cached
+    first = Store.open(made.store).resolve("audit/tiny@v1").fingerprint
+    for number, named in enumerate((first[:12], "audit/again")):
         done = made("report", named, "--out", f"report{number}")
         assert done.code == 0, done.err
         page = (made.folder / f"report{number}" / "report.html").read_text("utf-8")

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCRIPT = """
 import sqlite3, sys, threading
 from tokmill.flows.server.app import collect_elsewhere
@@ -39,6 +41,7 @@ print(ends)
 """
 
 
+@pytest.mark.slow
 def test_the_main_thread_goes_on_while_a_cursor_cannot_be_freed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "database")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)

@@ -62,47 +62,38 @@ def without_prefect(folder: Path, *arguments: str) -> dict[str, Any]:
     return json.loads(done.stdout)  # type: ignore[no-any-return]
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project that was run without Prefect."""
-    folder = tmp_path_factory.mktemp("project")
-    document = without_prefect(folder, "run", write_project(folder), "--no-prefect")
-    assert document["num_made"] == document["num_tasks"] > 20
-    return folder
-
-
 @pytest.mark.server
-def test_artifacts_are_those_of_a_run_on_prefect(project: Path, tokmill: Tokmill) -> None:
-    tokmill.run(write_project(tokmill.folder), "--workers", "1")
+def test_artifacts_are_those_of_a_run_on_prefect(finished_project: Tokmill, on_prefect: Tokmill) -> None:
+    on_prefect.run(write_project(on_prefect.folder), "--workers", "1")
 
-    assert digests(tokmill.store) == digests(project / "store")
+    assert digests(on_prefect.store) == digests(finished_project.store)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_any_number_of_workers_gives_the_same_artifacts(
-    project: Path, tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
+    finished_project: Tokmill, tmp_path: Path, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(project)
+    monkeypatch.chdir(finished_project.folder)
     result = api.run("tiny.toml", store=tmp_path, workers=workers, prefect=False)
 
     assert result.num_made == len(result.rows) > 20
-    assert digests(tmp_path) == digests(project / "store")
+    assert digests(tmp_path) == digests(finished_project.store)
 
 
-def test_an_unchanged_run_starts_no_server_and_is_recorded(project: Path) -> None:
-    before = len(run_states(project / "store"))
-    document = without_prefect(project, "run", "tiny.toml")
+def test_an_unchanged_run_starts_no_server_and_is_recorded(project: Tokmill) -> None:
+    before = len(run_states(project.store))
+    document = without_prefect(project.folder, "run", "tiny.toml")
 
     assert document["num_cached"] == document["num_tasks"] > 20
-    states = run_states(project / "store")
+    states = run_states(project.store)
     assert len(states) == before + 1
     assert set(states) == {("completed", "")}
 
 
 def test_a_run_is_not_unchanged_if_one_artifact_is_missing_or_damaged(
-    project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished_project: Tokmill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(project)
+    monkeypatch.chdir(finished_project.folder)
     profile, store = load_profile("tiny.toml"), tmp_path / "store"
     result = api.run(profile, store=store, prefect=False)
     composed = partial(WHOLE.compose, profile, Store.open(store))
@@ -117,7 +108,7 @@ def test_a_run_is_not_unchanged_if_one_artifact_is_missing_or_damaged(
     again = api.run(profile, store=store, prefect=False)
     made = [row.task for row in again.rows if row.how == "made"]
     assert made == ["pack[shard/1]", "pack"]  # they share the file, by a hard link
-    assert digests(store) == digests(project / "store")
+    assert digests(store) == digests(finished_project.store)
 
 
 def of_one(run: Any) -> Any:

@@ -26,6 +26,12 @@ print(json.dumps([finding.text for finding in found]))
 
 
 @pytest.fixture
+def tokmill(on_prefect: Tokmill) -> Tokmill:
+    """The command line with the session's server."""
+    return on_prefect
+
+
+@pytest.fixture
 def api(prefect_server: dict[str, str]) -> Iterator[httpx.Client]:
     """The API of a server with Prefect's defaults."""
     with httpx.Client(base_url=prefect_server["PREFECT_API_URL"], timeout=30) as client:

@@ -7,7 +7,6 @@ limit of its own, goes on beside them. There are four runs of the deployments, w
 """
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from tests.effort import EVERYTHING
 from tests.object_server import Bucket
 from tests.test_flows.commands import Tokmill, clean_environment, free_port
 from tests.test_flows.corpora import write_project
@@ -26,7 +26,7 @@ from tokmill.flows.server.served_folder import ServedFolder
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.objects]
 
-AT_ONCE = 4 if "TOKMILL_EVERYTHING" in os.environ else 2  # of each deployment: each queue has a run
+AT_ONCE = 4 if EVERYTHING else 2  # of each deployment: each queue has a run
 ALL_RUNS_SECONDS = 900  # many runs on few cores; no measure of speed
 ELSEWHERE = ("second", "third")
 SETTINGS = f"\n[schedule]\nruns_at_once = {AT_ONCE}\n[execution]\nworkers = 1\n"

@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
+from tests.effort import EVERYTHING
 from tests.test_flows.commands import clean_environment
 
-EVERYTHING = "TOKMILL_EVERYTHING" in os.environ
 OTHERS = [path for path in os.environ.get("TOKMILL_PYTHONS", "").split(os.pathsep) if path and EVERYTHING]
 PROGRAM = Path(__file__).parents[1] / "every_artifact.py"
 Held = dict[str, dict[str, str]]

@@ -20,6 +20,8 @@ from tokmill.flows.commands.main import main
 from tokmill.tasks.comparing.runs import Comparison
 from tokmill.tasks.store import Store
 
+pytestmark = pytest.mark.slow
+
 EXPERIMENT = ("--experiment", "story")
 METRIC = "audit.bytes_per_token"
 PYTHONS = [sys.executable, *filter(None, os.environ.get("TOKMILL_PYTHONS", "").split(os.pathsep))]

@@ -63,9 +63,9 @@ def why(folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
         before: tuple[str, ...] = (),
         between: Callable[[], object] = lambda: None,
         code: int = 0,
-        until: str | None = None,
+        until: str | None = "tokenizer",
     ) -> list[str]:
-        first = run(before, 0)
+        first = run(before, 0, "tokenizer" if until == "tokenizer" else None)
         between()
         second = run(settings, code, until)
         assert main(["compare", first, second]) == 0
@@ -85,7 +85,7 @@ def test_one_setting_of_two_sources_is_two_causes(why: Why) -> None:
 
 def test_settings_of_one_name_in_two_stages_are_two_causes(why: Why) -> None:
     weights = "{web = 1, news = 2, notes = 2}"
-    lines = why(f"balance.weights={weights}", f"mix.weights={weights}")
+    lines = why(f"balance.weights={weights}", f"mix.weights={weights}", until="mixture")
 
     for name in ("balance.method", "balance.weights.news", "mix.method", "mix.weights.news"):
         assert sum(line.startswith(f"  {name} ") for line in lines) == 1
@@ -128,6 +128,7 @@ def test_a_holdout_is_named_beside_files_that_changed_and_not_what_follows(why: 
     ]
 
 
+@pytest.mark.slow
 def test_a_holdout_that_is_gone_is_named_without_the_files_of_both(why: Why) -> None:
     assert why("train.vocab_size=310", before=("holdout.share=0.2",))[:-2] == [
         "  made by ingest, not by holdout (corpus/causes)",
@@ -135,10 +136,11 @@ def test_a_holdout_that_is_gone_is_named_without_the_files_of_both(why: Why) -> 
     ]
 
 
+@pytest.mark.slow
 def test_an_adopted_tokenizer_is_named_with_its_file(why: Why, folder: Path) -> None:
     why()
     found = next((folder / "tokmill-store" / "tokenizer").glob("*/exports/huggingface/tokenizer.json"))
-    lines = why(f"tokenizer.use={found}")
+    lines = why(f"tokenizer.use={found}", until="encoded")
 
     assert lines[0] == "  made by adopt, not by train (tokenizer/causes)"
     assert f"    file {found}" in lines
@@ -157,6 +159,7 @@ def test_a_renamed_file_is_no_other_order(why: Why, folder: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_run_that_found_all_cached_is_judged_by_its_own_files(why: Why, folder: Path) -> None:
     """The corpora of both runs have the text in other lines, and all that follows is that of a third one."""
     news = folder / "news.jsonl"
@@ -176,7 +179,7 @@ def test_a_run_that_found_all_cached_is_judged_by_its_own_files(why: Why, folder
 
 
 def test_a_run_that_failed_says_of_what_and_what_it_lacks(why: Why) -> None:
-    lines = why("train.vocab_size=200000", code=1)
+    lines = why("train.vocab_size=200000", code=1, until=None)
 
     assert lines[0] == "  no artifact that both have differs"
     assert " failed: train: " in lines[1]
@@ -190,6 +193,7 @@ def test_a_run_of_some_stages_says_what_it_lacks(why: Why) -> None:
     assert " is without balance, train, " in lines[1]
 
 
+@pytest.mark.slow
 def test_another_family_is_no_other_version_of_the_stage(why: Why) -> None:
     lines = why("train.family=wordpiece", "train.vocab_size=400")
 

@@ -15,6 +15,12 @@ pytestmark = [pytest.mark.server, pytest.mark.slow]
 MOST_FILES = 36
 
 
+@pytest.fixture
+def tokmill(on_prefect: Tokmill) -> Tokmill:
+    """The command line with the session's server."""
+    return on_prefect
+
+
 def test_a_run_reaches_an_encoded_shard_through_few_files(tokmill: Tokmill, checkout: Path) -> None:
     result = tokmill.folder / "files.json"
     environment = {**tokmill.environment, "TOKMILL_STORE": str(tokmill.store)}

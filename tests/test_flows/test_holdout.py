@@ -4,7 +4,7 @@ import gzip
 import json
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -99,12 +99,12 @@ def held(tmp_path_factory: pytest.TempPathFactory) -> "Held":
 class Held:
     """A run of a profile with `[holdout]`, and what became of its documents."""
 
-    def __init__(self, folder: Path, holdout: str) -> None:
+    def __init__(self, folder: Path, holdout: str, until: Collection[str] = ()) -> None:
         self.folder = folder
         profile = folder / "held.toml"
         profile.write_text(PROFILE + holdout, encoding="utf-8")
         self.runs = InProcess.at(folder / "store")
-        self.made = self.runs.run(profile)
+        self.made = self.runs.run(profile, until=until)
 
     def path(self, kind: str) -> Path:
         return self.runs.store.path(self.made[kind])
@@ -179,7 +179,7 @@ def test_every_document_is_on_one_side(held: Held) -> None:
 
 
 def test_copies_are_on_one_side_whatever_the_shares(project: Path) -> None:
-    held = Held(project, "share = {big = 0.05, small = 0.6}")
+    held = Held(project, "share = {big = 0.05, small = 0.6}", ["corpus"])
     out = held.held_out()
     both = set(out["big"]) | set(out["small"])
 
@@ -192,10 +192,10 @@ def test_copies_are_on_one_side_whatever_the_shares(project: Path) -> None:
 
 
 def test_a_grown_source_keeps_its_choice(project: Path) -> None:
-    before = Held(project, "share = 0.2").held_out()
+    before = Held(project, "share = 0.2", ["corpus"]).held_out()
     write_texts(project / "big/aa.jsonl", made_up(400, 3))
     write_texts(project / "small/c.jsonl", [*made_up(30, 4), *jsonl(project, "small")])
-    after = Held(project, "share = 0.2").held_out()
+    after = Held(project, "share = 0.2", ["corpus"]).held_out()
 
     for source in ("big", "small"):
         grown = Counter(after[source])
@@ -207,7 +207,7 @@ def test_a_grown_source_keeps_its_choice(project: Path) -> None:
 
 def test_what_is_held_out_stays_so_whatever_copies_come(project: Path) -> None:
     shares = "share = {big = 0.05, small = 0.6}"
-    before = Held(project, shares)
+    before = Held(project, shares, ["corpus"])
     out, small = before.held_out(), set(jsonl(project, "small"))
     write_texts(project / "big/copies.jsonl", sorted(small))
     write_texts(project / "small/copies.jsonl", jsonl(project, "big")[:300])
@@ -225,16 +225,20 @@ def test_what_is_held_out_stays_so_whatever_copies_come(project: Path) -> None:
 
 @pytest.mark.parametrize(
     ("first", "then"),
-    [("", "[holdout]\nshare = 0.2"), ("[holdout]\nshare = 0.2", "[holdout]\nshare = 0.3"), ("[holdout]", "")],
+    [
+        ("[holdout]\nshare = 0.2", "[holdout]\nshare = 0.3"),
+        pytest.param("", "[holdout]\nshare = 0.2", marks=pytest.mark.slow),
+        pytest.param("[holdout]", "", marks=pytest.mark.slow),
+    ],
 )
 def test_a_run_that_goes_on_cannot_hold_out_what_it_has_read(project: Path, first: str, then: str) -> None:
     plain, runs = PROFILE.removesuffix("[holdout]\n"), InProcess.at(project / "store")
     profile = project / "held.toml"
     profile.write_text(plain + first, encoding="utf-8")
-    runs.run(profile)
+    runs.run(profile, until=["packed"])
     goes_on = '\n[replan]\npacked = "packed/held@v1"\nconsumed_tokens = 3000\n'
     profile.write_text(plain + first + goes_on, encoding="utf-8")
-    assert runs.run(profile)["mixture"].name == "held"
+    assert runs.run(profile, until=["mixture"])["mixture"].name == "held"
     profile.write_text(plain + then + goes_on, encoding="utf-8")
     with pytest.raises(MixingError, match="were consumed from shard"):
         runs.run(profile)
@@ -274,13 +278,13 @@ def read_part(runs: InProcess, profile: Path, name: str) -> list[str]:
 
 
 def test_a_number_of_documents(project: Path) -> None:
-    out = Held(project, "share = 0\nnum_documents = {big = 60}").held_out()
+    out = Held(project, "share = 0\nnum_documents = {big = 60}", ["corpus"]).held_out()
     number = len(out["big"])
     assert 60 <= number < 65  # copies are held out together
     assert number - max(Counter(out["big"]).values()) < 60
     assert set(out["small"]) <= set(out["big"])
 
-    other = Held(project, "share = 0\nseed = 7\nnum_documents = {big = 60}").held_out()
+    other = Held(project, "share = 0\nseed = 7\nnum_documents = {big = 60}", ["corpus"]).held_out()
     assert set(other["big"]) != set(out["big"])
 
 
@@ -362,7 +366,7 @@ def test_a_holdout_that_leaves_nothing_is_refused(project: Path, holdout: str, m
 
 
 def test_a_source_of_copies_of_what_another_holds_out_is_refused(project: Path) -> None:
-    out = Held(project, "share = {big = 0.2}").held_out()["big"]
+    out = Held(project, "share = {big = 0.2}", ["corpus"]).held_out()["big"]
     write_texts(project / "small/c.jsonl", out[:2])
     with pytest.raises(
         HoldoutError, match=r"all 2 documents of source 'small'.*other sources hold out copies"
@@ -382,11 +386,11 @@ def test_values_out_of_range_are_refused(project: Path, holdout: str) -> None:
 def test_a_source_of_which_nothing_is_held_out_is_named(
     project: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    Held(project, "share = {small = 0.3, big = 0.0000001}")
+    Held(project, "share = {small = 0.3, big = 0.0000001}", ["corpus"])
     assert "none of the 990 documents of source 'big'" not in caplog.text  # some are, for small's sake
-    Held(project, "share = {big = 0.3, small = 0.0000001}\nseed = 3")
+    Held(project, "share = {big = 0.3, small = 0.0000001}\nseed = 3", ["corpus"])
     write_texts(project / "small/c.jsonl", made_up(50, 9))
-    Held(project, "share = {big = 0.3, small = 0.0000001}")
+    Held(project, "share = {big = 0.3, small = 0.0000001}", ["corpus"])
     assert "none of the 50 documents of source 'small' is held out" in caplog.text
 
 

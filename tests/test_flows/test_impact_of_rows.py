@@ -17,6 +17,8 @@ from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.takedown.impact import Affected, impact_of
 from tokmill.tasks.tracing import Origins, trace_document
 
+pytestmark = pytest.mark.slow
+
 PROFILE = """
 name = "rows"
 [sources.web]

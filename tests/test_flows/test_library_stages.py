@@ -280,6 +280,7 @@ def test_a_running_event_loop_and_threads_are_no_obstacle(tok: TrainedTokenizer)
     assert [ids[0].tolist()[:-1] for ids in found] == [tok.encode(f"thread {n}") for n in range(4)]
 
 
+@pytest.mark.slow
 def test_the_temporary_store_goes_with_its_process_but_not_with_its_children(tmp_path: Path) -> None:
     code = """
 import os, sys
@@ -319,6 +320,7 @@ except tokmill.tasks.core.errors.StoreError as error:
 """
 
 
+@pytest.mark.slow
 def test_without_duckdb_everything_is_made_with_one_warning_and_only_questions_fail() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_DUCKDB], capture_output=True, text=True, check=False)
 
@@ -328,6 +330,7 @@ def test_without_duckdb_everything_is_made_with_one_warning_and_only_questions_f
     assert done.stderr.count("DuckDB is not installed") == 1
 
 
+@pytest.mark.slow
 def test_without_special_tokens_documents_are_only_bounded_all_the_way() -> None:
     tok = tokmill.train(TEXTS["web"], vocab_size=260, special_tokens=[])
     encoded = tokmill.encode(tok)

@@ -125,29 +125,26 @@ def test_a_stop_ends_the_wait_for_the_next_attempt(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_stage_that_takes_too_long_is_stopped(workers: str, tmp_path: Path) -> None:
-    tokmill = Tokmill(tmp_path, {**os.environ, "HOME": str(tmp_path)})
-    profile = write_project(tmp_path, num_documents=60)
+def test_a_stage_that_takes_too_long_is_stopped(workers: str, tokmill: Tokmill) -> None:
+    profile = write_project(tokmill.folder, num_documents=60)
 
-    failed = tokmill(
-        "run", profile, "--no-prefect", "--workers", workers, "--set", "execution.timeouts.train=0.001s"
-    )
+    failed = tokmill("run", profile, "--workers", workers, "--set", "execution.timeouts.train=0.001s")
 
     assert failed.code == 1
     assert "train: it was stopped after 0.001s" in failed.err
-    assert list((tmp_path / "store" / "counts").iterdir())
-    assert not (tmp_path / "store" / "tokenizer").exists()
-    document = tokmill.run(profile, "--no-prefect", "--set", "execution.timeouts.train=1h")
+    assert list((tokmill.store / "counts").iterdir())
+    assert not (tokmill.store / "tokenizer").exists()
+    document = tokmill.run(profile, "--set", "execution.timeouts.train=1h")
     assert document["num_cached"] > 0
 
 
 @pytest.mark.server
 @pytest.mark.slow
 @pytest.mark.parametrize("runner", ["threads", "processes"])
-def test_a_task_of_prefect_is_stopped_too(runner: str, tokmill: Tokmill) -> None:
-    profile = write_project(tokmill.folder, num_documents=60)
+def test_a_task_of_prefect_is_stopped_too(runner: str, on_prefect: Tokmill) -> None:
+    profile = write_project(on_prefect.folder, num_documents=60)
 
-    failed = tokmill(
+    failed = on_prefect(
         *("run", profile, "--workers", "2", "--set", f"execution.runner={runner}"),
         *("--set", "execution.timeout=1h", "--set", "execution.timeouts.train=0.001s"),
     )

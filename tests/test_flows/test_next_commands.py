@@ -30,8 +30,20 @@ def printed(out: str) -> list[list[str]]:
     return [shlex.split(line.partition("  ")[0]) for line in lines if line.startswith("tokmill ")]
 
 
-@pytest.mark.parametrize("until", ["corpus", "counts", "balance", "tokenizer", "encoded", ""])
-@pytest.mark.parametrize("settings", [WHOLE, ("--set", "holdout.share=0.2")], ids=["whole", "held-out"])
+@pytest.mark.parametrize(
+    "until",
+    [
+        "corpus",
+        "tokenizer",
+        "",
+        *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("counts", "balance", "encoded")),
+    ],
+)
+@pytest.mark.parametrize(
+    "settings",
+    [WHOLE, pytest.param(("--set", "holdout.share=0.2"), marks=pytest.mark.slow)],
+    ids=["whole", "held-out"],
+)
 def test_each_command_after_a_run_works(
     project: Path,
     until: str,

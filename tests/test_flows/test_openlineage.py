@@ -298,6 +298,7 @@ def test_places_have_the_names_that_other_producers_give_them(location: str, pla
     assert named(location) == place
 
 
+@pytest.mark.slow
 def test_who_does_not_ask_for_it_imports_nothing_of_it(tmp_path: Path) -> None:
     code = (
         "import sys; from tokmill.flows.run import api; api.run('smoke', store=sys.argv[1], prefect=False);"
@@ -307,6 +308,7 @@ def test_who_does_not_ask_for_it_imports_nothing_of_it(tmp_path: Path) -> None:
     subprocess.run(command, check=True, env=clean_environment())
 
 
+@pytest.mark.slow
 def test_who_asks_without_the_extra_is_told_how_to_get_it(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['openlineage'] = None\n"
@@ -321,10 +323,10 @@ def test_who_asks_without_the_extra_is_told_how_to_get_it(tmp_path: Path) -> Non
 
 
 @pytest.mark.server
-def test_a_run_of_prefect_has_its_id_and_its_page(tokmill: Tokmill) -> None:
-    write_project(tokmill.folder)
-    tokmill.run("tiny.toml", "--set", 'openlineage.to="file:events.jsonl"', "--until", "balance")
+def test_a_run_of_prefect_has_its_id_and_its_page(on_prefect: Tokmill) -> None:
+    write_project(on_prefect.folder)
+    on_prefect.run("tiny.toml", "--set", 'openlineage.to="file:events.jsonl"', "--until", "balance")
 
-    events = read(tokmill.folder / "events.jsonl")
+    events = read(on_prefect.folder / "events.jsonl")
     check_order(events)
     assert tags(events[0])["run"] == events[0]["run"]["runId"]

@@ -91,6 +91,7 @@ def changed(dice: random.Random) -> str:
     return "\n".join(lines)
 
 
+@pytest.mark.slow
 def test_any_profile(tmp_path: Path) -> None:
     path = tmp_path / "own.toml"
     deadline, seed = time.monotonic() + SECONDS, FIRST_SEED

@@ -114,7 +114,13 @@ def emptied(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["tokenizer/own", "tokenizer/own@v1", "tokenizer/own@winner"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tokenizer/own@winner",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("tokenizer/own", "tokenizer/own@v1")),
+    ],
+)
 def test_a_removed_artifact_is_named_as_any_other(emptied: Path, capsys, name: str) -> None:
     code, said = _verdicts(capsys, emptied, name, "--store", "store")
     assert (code, said["equal"]) == (0, True)
@@ -132,6 +138,7 @@ def test_a_removed_artifact_is_named_by_its_fingerprint_and_bundled(
     assert said["artifacts"][-1]["content_digest"] == ref.content_digest
 
 
+@pytest.mark.slow
 def test_what_gc_took_of_a_run_is_made_again(moved: Path, capsys) -> None:
     assert _at(moved, "gc", "--older-than", "0", "--keep", "0", "--apply", "--store", "store") == 0
     store = Store.open(moved / "store")

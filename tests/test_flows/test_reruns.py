@@ -25,6 +25,7 @@ from typing import TypeAlias
 
 import pytest
 
+from tests.effort import EVERYTHING
 from tests.object_server import ObjectServer
 from tests.test_flows.commands import Tokmill, finished
 from tests.test_flows.seen_stores import Artifact, BucketSeen, FolderSeen, SeenStore
@@ -47,7 +48,6 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.objects]
 Interruption: TypeAlias = str
 """How, and in which stage: `cancel train`, `pause encode`, `fail`."""
 
-EVERYTHING = "TOKMILL_EVERYTHING" in os.environ
 ALL = [
     "cancel ingest",
     "cancel count",

@@ -18,11 +18,7 @@ from typing import Any
 import pytest
 
 from tests.test_flows.commands import Tokmill, finished
-from tests.test_flows.corpora import words, write_jsonl, write_project
-
-pytestmark = pytest.mark.server
-
-DIRECT = "--no-prefect"  # where Prefect has no part in what a test shows: it would be half of the work
+from tests.test_flows.corpora import words, write_jsonl
 
 
 def made(document: dict[str, Any]) -> set[str]:
@@ -57,23 +53,6 @@ def run_states(tokmill: Tokmill) -> dict[str, str]:
     return states
 
 
-@pytest.fixture(scope="module")
-def finished_project(prefect_server: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Tokmill:
-    """A project after one run; tests work on copies of it."""
-    folder = tmp_path_factory.mktemp("project")
-    tokmill = Tokmill(folder, prefect_server, forks=True)
-    tokmill.run(write_project(folder))
-    return tokmill
-
-
-@pytest.fixture
-def project(finished_project: Tokmill, tmp_path: Path) -> Tokmill:
-    """A copy of the finished project, with modification times."""
-    folder = tmp_path / "project"
-    shutil.copytree(finished_project.folder, folder, symlinks=True)
-    return finished_project.at(folder)
-
-
 def test_a_second_run_finds_everything_cached(project: Tokmill) -> None:
     again = project.run("tiny.toml")
 
@@ -95,7 +74,7 @@ def test_another_sequence_length_packs_and_writes_the_card_again(project: Tokmil
 
 
 def test_another_temperature_reads_no_text_for_counts(project: Tokmill) -> None:
-    changed = project.run("tiny.toml", DIRECT, "--set", "balance.temperature=5.0")
+    changed = project.run("tiny.toml", "--set", "balance.temperature=5.0")
 
     assert stages(made(changed)).isdisjoint({"ingest", "count"})
     assert {"balance", "train"} <= stages(made(changed))
@@ -112,15 +91,15 @@ def to_run(tokmill: Tokmill, *arguments: str) -> set[str]:
     [
         ("word_level", "Word-level"),
         ("character_level", "Character-level"),
-        ("unigram", "Unigram"),
-        ("wordpiece", "WordPiece"),
-        ("word_bpe", "BPE over words"),
-        ("char_bpe", "BPE over characters"),
+        pytest.param("unigram", "Unigram", marks=pytest.mark.slow),
+        pytest.param("wordpiece", "WordPiece", marks=pytest.mark.slow),
+        pytest.param("word_bpe", "BPE over words", marks=pytest.mark.slow),
+        pytest.param("char_bpe", "BPE over characters", marks=pytest.mark.slow),
     ],
 )
 def test_a_profile_trains_a_tokenizer_of_another_family(project: Tokmill, family: str, title: str) -> None:
     chosen = ["--set", f"train.family={family}", "--set", 'mix.curriculum.difficulty=["noise"]']
-    done = project.run("smoke", DIRECT, *chosen)
+    done = project.run("smoke", *chosen)
 
     found = {
         record["kind"]: record for record in records(project.store).values() if record["name"] == "smoke"
@@ -137,8 +116,9 @@ def test_a_profile_trains_a_tokenizer_of_another_family(project: Tokmill, family
     assert project("verify").code == 0
 
 
+@pytest.mark.slow
 def test_a_profile_trains_a_tokenizer_that_knows_every_byte(project: Tokmill) -> None:
-    done = project.run("smoke", DIRECT, "--set", "train.family=longest_match")
+    done = project.run("smoke", "--set", "train.family=longest_match")
 
     assert {"train", "encode", "audit", "pack", "card"} <= stages(made(done))
     cards = [path.read_text() for path in project.store.glob("card/*/card.md")]
@@ -157,7 +137,7 @@ def test_another_family_runs_what_depends_on_it_alone(project: Tokmill) -> None:
         assert stages(tasks) == trained
 
 
-@pytest.mark.parametrize("family", ["char_bpe", "unigram"])
+@pytest.mark.parametrize("family", [pytest.param("char_bpe", marks=pytest.mark.slow), "unigram"])
 def test_a_sentencepiece_model_is_trained_of_the_same_corpus(project: Tokmill, family: str) -> None:
     chosen = ["--set", f"train.family={family}", "--set", "train.mode=sentencepiece"]
     small = ["--set", "train.vocab_size=300", "--set", "train.allow_smaller=true"]
@@ -165,7 +145,7 @@ def test_a_sentencepiece_model_is_trained_of_the_same_corpus(project: Tokmill, f
     assert stages(tasks).isdisjoint({"ingest", "balance"})
     assert {"count", "train", "encode", "audit", "card"} <= stages(tasks)
 
-    project.run("tiny.toml", DIRECT, *chosen, *small)
+    project.run("tiny.toml", *chosen, *small)
     found = (record for record in records(project.store).values() if record["kind"] == "tokenizer")
     assert any("sentencepiece" in record["metrics"]["exports"] for record in found)
     cards = [path.read_text() for path in project.store.glob("tokenizer_card/*/card.md")]
@@ -176,7 +156,7 @@ def test_a_sentencepiece_model_is_trained_of_the_same_corpus(project: Tokmill, f
 
 def test_another_schedule_scores_no_document_again(project: Tokmill) -> None:
     curriculum = ["--set", 'mix.curriculum.difficulty=["noise", "perplexity"]']
-    changed = project.run("tiny.toml", DIRECT, *curriculum)
+    changed = project.run("tiny.toml", *curriculum)
 
     assert stages(made(changed)) == {"score", "fit", "mix", "pack", "card"}
     another = to_run(project, *curriculum, "--set", "mix.warmup={few = {stop = 0.5}}")
@@ -186,7 +166,7 @@ def test_another_schedule_scores_no_document_again(project: Tokmill) -> None:
 def test_a_run_goes_on_from_what_was_consumed(project: Tokmill) -> None:
     consumed = ["--set", "replan.consumed_tokens=50000", "--set", "mix.weights.few=2.0"]
     again = ["--set", "replan.packed=packed/tiny@v1", *consumed]
-    changed = project.run("tiny.toml", DIRECT, *again)
+    changed = project.run("tiny.toml", *again)
 
     assert stages(made(changed)) == {"consume", "mix", "pack", "card"}
     assert to_run(project, *again) == set()
@@ -212,7 +192,7 @@ def test_one_more_document_runs_its_shard_and_what_follows(project: Tokmill) -> 
     with path.open("a", encoding="utf-8") as file:
         file.write(json.dumps({"id": "new", "text": words(random.Random(9), 50)}) + "\n")
 
-    tasks = made(project.run("tiny.toml", DIRECT))
+    tasks = made(project.run("tiny.toml"))
 
     counted = {task for task in tasks if task.startswith("count[")}
     assert 1 <= len(counted) <= 2  # a new document may open a shard of its own
@@ -220,16 +200,9 @@ def test_one_more_document_runs_its_shard_and_what_follows(project: Tokmill) -> 
     assert "ingest" in tasks
 
 
-def test_workers_memory_and_hash_seed_change_no_digest(project: Tokmill) -> None:
-    before = digests(project.store)
-    shutil.rmtree(project.store)
-
-    project.run("tiny.toml", DIRECT, "--workers", "1", "--memory", "1KB", PYTHONHASHSEED="0")
-
-    assert digests(project.store) == before
-
-
-def test_a_killed_run_costs_the_shards_in_flight(project: Tokmill) -> None:
+@pytest.mark.slow
+def test_a_killed_run_costs_the_shards_in_flight(project: Tokmill, prefect_server: dict[str, str]) -> None:
+    project = Tokmill(project.folder, prefect_server, forks=True)
     undisturbed = digests(project.store)
     total = sum(kind == "encoded_shard" for kind, _ in undisturbed)
     shutil.rmtree(project.store)
@@ -252,10 +225,12 @@ def test_a_killed_run_costs_the_shards_in_flight(project: Tokmill) -> None:
     assert run_states(project) == {"crashed": "CRASHED", "completed": "COMPLETED"}
 
 
+@pytest.mark.slow
 def test_two_runs_at_once_on_one_store_both_finish(project: Tokmill) -> None:
     shutil.rmtree(project.store)
-    first = project.start("run", "tiny.toml", "--json")
-    second = project.start("run", "tiny.toml", "--json", "--set", "pack.sequence_length=64")
+    command = ("run", "tiny.toml", "--no-prefect", "--json")
+    first = project.start(*command)
+    second = project.start(*command, "--set", "pack.sequence_length=64")
 
     documents = [finished(process).document for process in (first, second)]
 
@@ -286,20 +261,14 @@ def test_a_damaged_artifact_is_set_aside_and_made_again(project: Tokmill) -> Non
     tokens = next(iter(sorted(project.store.glob("encoded_shard/*/tokens.npy"))))
     tokens.write_bytes(tokens.read_bytes()[:-2])
 
-    assert stages(made(project.run("tiny.toml", DIRECT))) == {"encode"}
+    assert stages(made(project.run("tiny.toml"))) == {"encode"}
     assert digests(project.store) == before
     assert list(project.store.glob("damaged/encoded_shard/*"))
-
-
-def test_a_store_that_another_home_filled_shows_as_cached(project: Tokmill) -> None:
-    shutil.rmtree(project.store / ".prefect")
-
-    assert made(project.run("tiny.toml")) == set()
 
 
 def test_a_source_that_grows_by_a_file_keeps_the_shards_of_the_others(project: Tokmill) -> None:
     write_jsonl(project.folder / "many" / "part-9.jsonl", 20, seed=9)
 
-    counted = {task for task in made(project.run("tiny.toml", DIRECT)) if task.startswith("count[")}
+    counted = {task for task in made(project.run("tiny.toml")) if task.startswith("count[")}
 
     assert 1 <= len(counted) <= 2

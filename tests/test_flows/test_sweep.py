@@ -43,13 +43,18 @@ def newest(run: InProcess, kind: str, name: str) -> ArtifactRef:
     [
         ("byte_bpe", ()),
         ("unigram", ()),
-        ("char_bpe", ()),
-        ("wordpiece", ()),
-        ("word_bpe", ()),
-        ("longest_match", ()),
-        ("word_level", ("train.allow_smaller=true",)),
-        ("unigram", ("train.mode='sentencepiece'", "train.normalizer='nfkc'")),
-        ("char_bpe", ("train.mode='sentencepiece'", "train.split_by_whitespace=false")),
+        *(
+            pytest.param(family, settings, marks=pytest.mark.slow)
+            for family, *settings in (
+                ("char_bpe",),
+                ("wordpiece",),
+                ("word_bpe",),
+                ("longest_match",),
+                ("word_level", "train.allow_smaller=true"),
+                ("unigram", "train.mode='sentencepiece'", "train.normalizer='nfkc'"),
+                ("char_bpe", "train.mode='sentencepiece'", "train.split_by_whitespace=false"),
+            )
+        ),
     ],
 )
 def test_a_cell_has_the_tokens_of_the_encoded_text(
@@ -69,6 +74,7 @@ def test_a_cell_has_the_tokens_of_the_encoded_text(
     assert (cell.unknown_share or 0) == audit.get("unknown_share", 0)
 
 
+@pytest.mark.slow
 def test_a_cell_s_tokenizer_is_that_of_a_run_with_its_settings(run: InProcess, project: Path) -> None:
     settings = ("train.allow_smaller=true", "train.special_tokens=['[UNK]', '<|endoftext|>']")
     grid = Grid(vocab_sizes=[300, 400, 350], temperatures=[1, 4], families=["byte_bpe", "unigram"])

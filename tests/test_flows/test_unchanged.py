@@ -4,6 +4,7 @@ docs/cli.md shows the artifacts of the same run; its digests are compared here, 
 """
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -46,9 +47,9 @@ def loaded_by(folder: Path, names: tuple[str, ...], *arguments: str) -> Any:
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project that was run without Prefect."""
+    """A project that was run without Prefect, which was not even imported."""
     folder = tmp_path_factory.mktemp("project")
-    loaded_by(folder, (), "run", "smoke", "--no-prefect")
+    assert loaded_by(folder, ("prefect",), "run", "smoke", "--no-prefect") == []
     assert list((folder / "store" / "card").iterdir())
     return folder
 
@@ -84,14 +85,15 @@ def runs_at(client: SyncPrefectClient) -> dict[str, Any]:
 
 
 @pytest.mark.server
-def test_a_server_shows_a_run_without_work_like_any_other(tokmill: Tokmill) -> None:
-    profile = write_project(tokmill.folder, num_documents=60)
-    made = tokmill.run(profile)
+def test_a_server_shows_a_run_without_work_like_any_other(on_prefect: Tokmill) -> None:
+    profile = write_project(on_prefect.folder, num_documents=60)
+    made = on_prefect.run(profile)
     with (
-        temporary_settings({PREFECT_API_URL: tokmill.environment["PREFECT_API_URL"]}),
+        temporary_settings({PREFECT_API_URL: on_prefect.environment["PREFECT_API_URL"]}),
         get_client(sync_client=True) as client,
     ):
-        found = tokmill.run(profile)
+        shutil.rmtree(on_prefect.store / ".prefect")  # as from another home
+        found = on_prefect.run(profile)
 
         first, again = (runs_at(client)[document["run_id"]] for document in (made, found))
         assert found["num_cached"] == found["num_tasks"] == made["num_tasks"]

@@ -69,6 +69,12 @@ asyncio.run(main())
 """
 
 
+@pytest.fixture
+def tokmill(on_prefect: Tokmill) -> Tokmill:
+    """The command line with the session's server."""
+    return on_prefect
+
+
 def test_a_run_is_stopped_when_that_was_asked_for_and_not_for_an_earlier_cancel(
     prefect_server: dict[str, str],
 ) -> None:

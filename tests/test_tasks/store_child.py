@@ -23,6 +23,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.effort import EVERYTHING
 from tests.test_tasks.store_stages import WriteParams, ask, left_over, stage_of
 from tokmill.flows.reproduce.known import cargo_of
 from tokmill.tasks.core.errors import StoreError
@@ -33,7 +34,6 @@ from tokmill.tasks.store.moving import move
 
 # Removals are killed at every eleventh step, a push at every fifteenth, with TOKMILL_EVERYTHING at all and at
 # every third: each step costs a second of work. The test checks that some die between two removals.
-EVERYTHING = "TOKMILL_EVERYTHING" in os.environ
 REMOVAL_STRIDE, PUSH_STRIDE = (1, 3) if EVERYTHING else (11, 15)
 _STEPS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate"}
 

@@ -1,15 +1,15 @@
 """Small real stages that the store's tests make artifacts with."""
 
-import os
 from pathlib import Path
 
 import duckdb
 
+from tests.effort import EVERYTHING
 from tokmill.tasks.core.stage import Account, External, Outcome, Params, Request, Stage
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.tables import TABLES, content_id
 
-PLACES = ["folder", *(["bucket"] if os.environ.get("TOKMILL_EVERYTHING") else [])]
+PLACES = ["folder", *(["bucket"] if EVERYTHING else [])]
 """Where the laws of stores are tested; in a bucket, with TOKMILL_EVERYTHING."""
 
 

@@ -157,6 +157,7 @@ def first_suspects(tok: Tokenizer, shared_data: Path) -> list[int]:
 
 
 @pytest.mark.shared_data
+@pytest.mark.slow
 def test_gpt2s_glitch_tokens_are_among_the_first(shared_data) -> None:
     tok = tokenizer.load(shared_data / "vocabs" / "gpt2_vocab.json")
     published = {tok.vocab[name.encode()] for name in PUBLISHED}
@@ -166,6 +167,7 @@ def test_gpt2s_glitch_tokens_are_among_the_first(shared_data) -> None:
     assert all(hit >= least for hit, least in zip(hits, (17, 37, 55, 63), strict=True)), hits
 
 
+@pytest.mark.slow
 @pytest.mark.shared_data
 def test_what_models_with_cl100ks_tokens_never_learned_is_found(shared_data) -> None:
     tok = tokenizer.load(shared_data / "vocabs" / "cl100k_base.tiktoken", split_pattern="cl100k")

@@ -98,7 +98,9 @@ def write_shard(folder: Path, words: dict[bytes, int]) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("number", [1, 2, FAN_IN - 1, FAN_IN, FAN_IN + 1, FAN_IN**2 + 1])
+@pytest.mark.parametrize(
+    "number", [1, 2, FAN_IN - 1, FAN_IN, FAN_IN + 1, pytest.param(FAN_IN**2 + 1, marks=pytest.mark.slow)]
+)
 def test_files_add_up_to_the_same_bytes_whatever_the_memory(tmp_path: Path, number: int) -> None:
     words = [
         {f"{index * 37 % 5000}".encode(): 1, bytes([index % 251]) * 9: 3, b"": index + 1}

@@ -1,6 +1,5 @@
 """The catalog's views of lineage agree with `lineage`, in every state of the catalog."""
 
-import os
 from contextlib import nullcontext
 
 import duckdb
@@ -8,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.effort import EVERYTHING
 from tests.test_tasks.store_stages import ask, ask_joined, give_one_number
 from tokmill.tasks.store import Direction, Store, lineage
 from tokmill.tasks.store.catalog import Catalog
@@ -179,7 +179,14 @@ def test_the_way_leads_on_through_what_was_removed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "pair", [("alone", "a"), ("a", "alone"), ("b", "alone"), ("both", "alone"), ("away", "both")]
+    "pair",
+    [
+        ("alone", "a"),
+        *(
+            pytest.param(pair, marks=pytest.mark.slow)
+            for pair in (("a", "alone"), ("b", "alone"), ("both", "alone"), ("away", "both"))
+        ),
+    ],
 )
 def test_contents_that_share_a_number_by_chance_are_told_apart(tmp_path, pair):
     """Of a million contents two may; these two have users of their own, and one of them was removed."""
@@ -217,10 +224,11 @@ def test_contents_that_share_a_number_by_chance_are_told_apart(tmp_path, pair):
             assert seen == drawn
 
 
-@settings(deadline=None, max_examples=15 if "TOKMILL_EVERYTHING" in os.environ else 5)
+@settings(deadline=None, max_examples=15 if EVERYTHING else 5)
 @given(
     steps=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.sampled_from(["", "-"])), max_size=6)
 )
+@pytest.mark.slow
 def test_the_views_agree_with_the_command(tmp_path_factory, steps):
     """Texts joined at random; texts `aa` and `a` twice have equal bytes, and so one set of users."""
     store = Store.open(tmp_path_factory.mktemp("store"))

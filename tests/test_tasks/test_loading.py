@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.test_tasks.fabricated import numbered
 from tests.test_tasks.packings import FIELDS, LENGTHS, packed_folder, published, sequences
 from tokmill.tasks.core.errors import LoadingError, StoreError
@@ -236,7 +235,7 @@ def test_machine_code_and_plain_python_give_the_same(packed):
 
 
 class TestEpochs:
-    @settings(max_examples=examples(25))
+    @settings(max_examples=25)
     @given(splits, st.booleans(), st.integers(0, 2), st.none() | st.integers(1, 9))
     def test_any_world_covers_an_epoch_once(self, packed, split, shuffle, num_threads, prefetch):
         options = {
@@ -321,7 +320,7 @@ def in_turn(parts):
 
 
 class TestState:
-    @settings(max_examples=examples(25))
+    @settings(max_examples=25)
     @given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 30), st.integers(0, 2))
     def test_going_on_gives_what_would_have_come(self, packed, batch_size, world_size, stop, num_threads):
         options = {
@@ -342,7 +341,7 @@ class TestState:
                 rest += [batch["sequence"].tolist() for batch in second]
             assert first + rest == expected
 
-    @settings(max_examples=examples(25))
+    @settings(max_examples=25)
     @given(splits, splits, st.integers(0, 6), st.booleans())
     def test_another_world_gets_exactly_what_is_left(self, packed, before, after, num_steps, shuffle):
         seen, states = [], []

@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.test_tasks.packings import FIELDS, packed_folder
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.formats.packed.reader import PackedReader
@@ -100,7 +99,7 @@ def test_the_lengths_go_on_from_epoch_to_epoch(packed):
     assert second == [(2, 8)] * 2 + [(1, 16)] * (size - 2)
 
 
-@settings(max_examples=examples(25))
+@settings(max_examples=25)
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 6), st.integers(0, 30), st.integers(1, 3))
 def test_another_world_goes_on_with_the_same_rows(packed, world, other, steps, change, batch_size):
     points = [(0, 8), (change + 1, 16)]

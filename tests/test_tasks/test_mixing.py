@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.test_tasks.planned import Planned, rows
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.mixing.draw import Draw, Stop
@@ -42,7 +41,7 @@ def test_every_index_occurs_once(size):
 
 
 @given(st.integers(1, 200_000), st.integers(0, 99))
-@settings(max_examples=examples(25))
+@settings(max_examples=25)
 def test_every_index_occurs_once_whatever_the_size(size, seed):
     assert np.array_equal(np.sort(permutation(size, permutation_key("any", seed))), np.arange(size))
 

@@ -13,7 +13,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tests.effort import examples
 from tests.test_tasks.planned import Planned, assert_shares_hold, rows
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.kernels.drawing import logarithm
@@ -153,7 +152,7 @@ def parts_of(lengths, difficulties):
     return before[firsts] / sum(lengths)
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=60)
 @given(
     st.lists(st.integers(1, 30), min_size=1, max_size=50),
     KINDS,

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tests.effort import examples
 from tests.test_tasks.planned import Planned, assert_shares_hold
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.mixing.quotas import asked
@@ -191,7 +190,7 @@ def by_fractions(starts, weights, change, total):
     return lambda position: [np.interp(float(position), places * total, sums[:, k]) for k in range(3)]
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=40)
 @given(POINTS, st.sampled_from(["hold", "linear", "cosine"]), st.integers(1, 60), st.integers(0, 9))
 def test_shares_hold_at_every_point_of_every_schedule(points, change, longest, seed):
     starts, weights = [0, *(start / 1000 for start in points[0])], points[1]
@@ -206,7 +205,7 @@ def test_shares_hold_at_every_point_of_every_schedule(points, change, longest, s
     assert all(account.balanced for account in found.accounts)
 
 
-@settings(max_examples=examples(25))
+@settings(max_examples=25)
 @given(POINTS, st.sampled_from(["hold", "linear", "cosine"]))
 def test_what_is_asked_for_adds_up_and_never_falls(points, change):
     starts, weights = [0, *points[0]], points[1]

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
 from tokmill.tasks.core.errors import PackingError, StoreError
 from tokmill.tasks.formats.packed.layout import PackedFormat, PackedManifest, ShardFiles
@@ -88,7 +87,7 @@ def test_wide_vocabularies_keep_their_ids(tmp_path, formats):
     assert_equals_the_source(corpus, reader)
 
 
-@settings(max_examples=examples(15))
+@settings(max_examples=15)
 @given(
     lengths=st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(any),
     sequence_length=st.integers(8, 30),

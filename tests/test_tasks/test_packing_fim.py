@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture
 from tokmill.tasks.core.errors import PackingError
 from tokmill.tasks.fim.tokens import PSM, SPM, DocumentKeys, choose_cuts, choose_forms
@@ -66,7 +65,7 @@ def test_every_token_is_there(tmp_path, spm_rate, strategy):
     assert forms == {0.0: {0, PSM}, 1.0: {0, SPM}, 0.5: {0, PSM, SPM}}[spm_rate]
 
 
-@settings(max_examples=examples(15))
+@settings(max_examples=15)
 @given(
     lengths=st.lists(st.integers(1, 90), min_size=1, max_size=8),
     sequence_length=st.integers(8, 40),

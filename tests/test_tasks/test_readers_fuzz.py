@@ -14,6 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from tests.effort import fuzz_seconds
 from tests.test_tasks.reading import COMPRESSORS, Read, ingested, read
@@ -121,6 +122,7 @@ def check(folder: Path, path: Path, options: dict[str, Any]) -> None:
     assert [text for batch in shards for text in batch.documents()] == found.texts
 
 
+@pytest.mark.slow
 def test_damaged_files(tmp_path: Path) -> None:
     deadline, seed = time.monotonic() + SECONDS, FIRST_SEED
     while time.monotonic() < deadline or seed < FIRST_SEED + 2 * len(KINDS):

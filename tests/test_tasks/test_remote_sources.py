@@ -9,7 +9,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.object_server import Bucket
 from tokmill.tasks.core.errors import MachineError, RemoteError, SourceError
 from tokmill.tasks.formats.text.resolving import resolve_files
@@ -148,7 +147,7 @@ def test_odd_keys_are_found_and_read(bucket: Bucket, tmp_path: Path) -> None:
         st.sampled_from(["*", "**", "a", "?", "[ab]*", ".*", "*.txt"]), min_size=1, max_size=4
     ).map("/".join),
 )
-@settings(max_examples=examples(40), suppress_health_check=ANY_FIXTURE)
+@settings(max_examples=40, suppress_health_check=ANY_FIXTURE)
 def test_any_pattern_matches_what_it_matches_in_a_folder(
     bucket: Bucket, tmp_path_factory: pytest.TempPathFactory, keys: set[str], pattern: str
 ) -> None:

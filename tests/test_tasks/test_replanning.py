@@ -7,7 +7,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.test_tasks.fabricated import encoded_corpus, made, numbered, pack_mixture
 from tests.test_tasks.packings import published
 from tests.test_tasks.planned import rows
@@ -152,7 +151,7 @@ RULES = st.sampled_from(
 )
 
 
-@settings(max_examples=examples(15))
+@settings(max_examples=15)
 @given(LENGTHS, LENGTHS, RULES, st.floats(0, 1), st.integers(0, 9))
 @example([[1]], [[1, 1]], UNIMAX, 1.0, 0)
 def test_resumed_equals_undisturbed(tmp_path_factory, a, b, rule, part, seed):
@@ -173,7 +172,7 @@ def test_resumed_equals_undisturbed(tmp_path_factory, a, b, rule, part, seed):
     assert rows(again)[:-12] == expected[:-12]  # where sources run out the last documents may change places
 
 
-@settings(max_examples=examples(15))
+@settings(max_examples=15)
 @given(LENGTHS, LENGTHS, LENGTHS, st.floats(0, 1), st.floats(0, 1), st.integers(0, 9))
 def test_nothing_is_repeated_or_dropped_with_other_weights_and_sources(
     tmp_path_factory, a, b, c, part, other, seed
@@ -206,7 +205,7 @@ def test_nothing_is_repeated_or_dropped_with_other_weights_and_sources(
     assert all(account.balanced for account in run.outcome.accounts)
 
 
-@settings(max_examples=examples(20))
+@settings(max_examples=20)
 @given(LENGTHS, LENGTHS, RULES, RULES, st.floats(0, 1), st.integers(0, 9))
 def test_under_other_rules_nothing_comes_again_before_its_turn(
     tmp_path_factory, a, b, first, second, part, seed

@@ -14,7 +14,7 @@ from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.pipeline.families import FAMILIES as ALL_FAMILIES
 from tokmill.tokenizer.splitting.patterns import SPLIT_CHAINS, SPLIT_PATTERNS
 
-pytestmark = needs_node
+pytestmark = [needs_node, pytest.mark.browser]
 
 CORPUS = [
     *(

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.test_tasks.fabricated import encoded_corpus, made, write_documents
 from tests.test_tasks.planned import Planned
 from tests.test_tasks.reading import ingested
@@ -159,7 +158,7 @@ def surprisal(model, documents):
     return out.tolist()
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=40)
 @given(DOCUMENTS, DOCUMENTS)
 def test_the_model_equals_the_slow_one(seen, unseen):
     chance = slow_model(seen, 5)

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.hostile_names import HOSTILE
 from tests.test_tasks.reading import COMPRESSORS, ingested
 from tokmill.tasks.core.errors import SourceError
@@ -139,7 +138,7 @@ def test_a_changed_document_changes_only_the_shards_around_it(tmp_path: Path) ->
     assert max(changed) <= 5
 
 
-@settings(max_examples=examples(25))
+@settings(max_examples=25)
 @given(st.integers(0, 400), st.lists(st.binary(max_size=900).map(lambda b: b.hex().encode()), max_size=3))
 def test_shards_before_a_change_stay(scratch: Path, at: int, new: list[bytes]) -> None:
     limits = Limits(2048)

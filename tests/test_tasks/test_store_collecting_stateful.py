@@ -10,7 +10,6 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.effort import examples
 from tests.test_tasks.store_stages import ask, ask_joined
 from tokmill.tasks.store import RunArtifact, Store
 from tokmill.tasks.store.keeping import Policy
@@ -109,4 +108,4 @@ class Collecting(RuleBasedStateMachine):
 
 
 TestCollecting = pytest.mark.slow(Collecting.TestCase)
-TestCollecting.settings = settings(max_examples=examples(8), stateful_step_count=16)
+TestCollecting.settings = settings(max_examples=8, stateful_step_count=16)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import EVERYTHING
 from tests.hostile_names import HOSTILE
 from tests.object_server import Bucket
 from tests.small_disk import on_small_disk
@@ -298,7 +299,7 @@ def test_a_process_killed_in_an_upload_leaves_nothing_and_costs_nobody_a_wait(bu
 @pytest.mark.slow
 def test_a_process_may_be_killed_at_any_write(bucket, tmp_path, monkeypatch):
     """Before its first write to the bucket, before the next, and so on; by default before every third."""
-    step = 1 if os.environ.get("TOKMILL_EVERYTHING") else 3
+    step = 1 if EVERYTHING else 3
     refs, number, killed = set(), 0, True
     while killed:
         url = f"{bucket.url}/killed{number}"

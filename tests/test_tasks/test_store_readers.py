@@ -3,19 +3,18 @@
 With TOKMILL_EVERYTHING there are fifty readers, as in issue 14, and two hundred artifacts.
 """
 
-import os
 import subprocess
 import sys
 
 import pytest
 
+from tests.effort import EVERYTHING
 from tests.test_tasks.store_readers import READERS, SEES_EVERY
 from tests.test_tasks.store_stages import catalog_rows
 from tokmill.tasks.store import Store
 
 pytestmark = pytest.mark.slow
 
-EVERYTHING = "TOKMILL_EVERYTHING" in os.environ
 NUM_OF_EACH, NUM_WRITTEN = (10, 200) if EVERYTHING else (1, 30)
 BUSY = "the catalog is busy"  # a publication reports that its rows are left to the next query
 

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.effort import examples
+from tests.effort import EVERYTHING
 from tests.object_server import Bucket
 from tests.test_tasks.store_stages import ask, catalog_rows, left_over
 from tokmill.tasks.store import Store
@@ -169,7 +169,7 @@ class StoreMachine(RuleBasedStateMachine):
 
 
 TestStore = pytest.mark.slow(StoreMachine.TestCase)
-TestStore.settings = settings(max_examples=examples(8), stateful_step_count=16)
+TestStore.settings = settings(max_examples=8, stateful_step_count=16)
 
 
 class BucketMachine(StoreMachine):
@@ -221,6 +221,6 @@ class BucketMachine(StoreMachine):
 def test_a_store_in_a_bucket_keeps_the_laws_of_a_folder(bucket, monkeypatch):
     monkeypatch.setenv("TOKMILL_CACHE", "set by the machine, and restored afterwards")
     machine = type("InBucket", (BucketMachine,), {"bucket": bucket})
-    many, steps = (30, 16) if os.environ.get("TOKMILL_EVERYTHING") else (3, 8)
+    many, steps = (30, 16) if EVERYTHING else (3, 8)
     few = settings(max_examples=many, stateful_step_count=steps, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(machine, settings=few)

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
 from tests.test_tasks.packings import published
 from tests.test_tasks.test_packed import joined_by_hand
@@ -82,7 +81,7 @@ PLACES = [
 ]
 
 
-@settings(max_examples=examples(12))
+@settings(max_examples=12)
 @given(places=st.sets(st.sampled_from(PLACES), min_size=1))
 def test_what_is_left_is_all_but_the_documents(packed, tmp_path_factory, places):
     out = tmp_path_factory.mktemp("takedown") / "out"
@@ -145,7 +144,7 @@ def test_a_sequence_of_nothing_else_is_all_padding(packed, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("times", [2, 3])
 @given(places=st.sets(st.sampled_from(PLACES)))
-@settings(max_examples=examples(20), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_what_is_left_can_be_read_at_multiples_of_its_length(packed, tmp_path, times, places):
     out = tmp_path / f"{times}-{'-'.join(f'{s}{a}{k}' for s, a, k in sorted(places))}"
     if not out.exists():
@@ -249,7 +248,7 @@ class TestThroughTheStore:
         assert trace_document(last, "web:first")[0].absent == "it was taken down in packed/line@v2"
 
     def test_one_unknown_name_stops_everything(self, copied):
-        with pytest.raises(TracingError, match=r"'web:nobody' is not a document .* \(and 1 more: web:none"):
+        with pytest.raises(TracingError, match=r"'web:nobody' is not a document .* \(and 1 more: .web:none"):
             take_down(copied, ["web:first", "web:nobody", "web:none"])
         assert copied.store.newest("packed", "line").label == "v1"
 

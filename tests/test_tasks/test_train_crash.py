@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.test_tasks.whole_line import Line, LineParams
 from tokmill.tasks.store import Store
 from tokmill.tasks.train.stage import TrainParams
@@ -38,6 +40,7 @@ def made(store: Path, kind: str) -> dict[Path, int]:
     return {path: path.stat().st_mtime_ns for path in store.glob(f"{kind}/*/record.json")}
 
 
+@pytest.mark.slow
 def test_a_killed_training_restarts_from_the_counts(tmp_path: Path) -> None:
     (tmp_path / "texts" / "en").mkdir(parents=True)
     shuffler = random.Random(3)

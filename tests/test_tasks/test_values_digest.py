@@ -11,7 +11,6 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tokmill.tasks.core.database import connect
 from tokmill.tasks.store.digest import FileEntry, content_digest, stored_digest
 from tokmill.tasks.store.values import values_digest
@@ -34,7 +33,7 @@ def _written(path: Path, table: pa.Table, **how) -> str | None:
     return values_digest(path)
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=40)
 @given(_ROWS, st.integers(1, 50), st.sampled_from(["zstd", "snappy", "none"]), st.booleans())
 def test_how_a_table_is_written_does_not_matter(tmp_path_factory, rows, group, codec, dictionary) -> None:
     folder, table = tmp_path_factory.mktemp("values"), _table(rows)
@@ -45,7 +44,7 @@ def test_how_a_table_is_written_does_not_matter(tmp_path_factory, rows, group, c
     assert _written(folder / "c.parquet", large) == before
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=40)
 @given(_ROWS, _ROWS)
 def test_other_values_have_another_digest(tmp_path_factory, rows, others) -> None:
     folder = tmp_path_factory.mktemp("values")

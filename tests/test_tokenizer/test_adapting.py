@@ -319,6 +319,7 @@ def test_other_libraries_merge_as_we_do(trained: Tokenizer, tmp_path: Path) -> N
 
 
 @pytest.mark.shared_data
+@pytest.mark.slow
 def test_published_vocabularies_grow_and_shrink(shared_data: Path) -> None:
     tok = tokenizer.load(shared_data / "vocabs" / "gpt2_vocab.json", split_pattern="gpt2")
     lines = {

@@ -140,6 +140,7 @@ def test_segmentations_are_drawn_around_added_tokens(name: str, texts: list[str]
         assert dropout or ids.tolist() == expected.tolist()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*NORMALIZERS, *MARKED])
 def test_text_across_chunks_and_blocks(name: str) -> None:
     theirs, ours = both(name)

@@ -11,7 +11,6 @@ import tiktoken
 import tokenizers
 from hypothesis import given, settings
 
-from tests.effort import examples
 from tests.test_tokenizer.conftest import (
     BYTE_FORMATS,
     SPECIALS,
@@ -72,7 +71,7 @@ def exported(
     return tok, tokenizers.Tokenizer.from_file(str(file))
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=60)
 @given(any_text())
 def test_the_tokenizers_library_encodes_an_export_alike(
     exported: tuple[Tokenizer, tokenizers.Tokenizer], text: str

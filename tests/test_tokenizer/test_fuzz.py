@@ -126,6 +126,7 @@ def rounds() -> Iterator[int]:
         seed += 1
 
 
+@pytest.mark.slow
 def test_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in rounds():
         dice = random.Random(seed)
@@ -191,6 +192,7 @@ def one_by_one(tok: Tokenizer, documents: list[str]) -> list[list[int]]:
     return [[i for piece in pieces for i in ids[piece]] for pieces in cut]
 
 
+@pytest.mark.slow
 def test_nothing_is_found_in_long_pretokens(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in rounds():
         dice = random.Random(seed)
@@ -237,6 +239,7 @@ def always(number: int) -> Callable[[int], int]:
     return lambda _asked: number
 
 
+@pytest.mark.slow
 def test_training_makes_the_merges_of_the_reference(monkeypatch: pytest.MonkeyPatch) -> None:
     usual = trainer._num_buckets
     for seed in rounds():

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +11,7 @@ import tiktoken
 import tokenizers
 from tiktoken_ext import openai_public
 
+from tests.effort import EVERYTHING
 from tests.test_tokenizer import incremental
 from tests.test_tokenizer.conftest import corpus, ntrex
 from tokmill import tokenizer
@@ -23,7 +23,6 @@ from tokmill.tokenizer.splitting import compile_pattern
 
 pytestmark = pytest.mark.shared_data
 
-EVERYTHING = "TOKMILL_EVERYTHING" in os.environ
 
 SPECIALS = {
     "gpt2": {"<|endoftext|>": 50256},

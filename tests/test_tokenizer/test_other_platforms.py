@@ -11,7 +11,9 @@ import sys
 
 import pytest
 
-_DRAWS = 20 if "TOKMILL_EVERYTHING" in os.environ else 2
+from tests.effort import EVERYTHING
+
+_DRAWS = 20 if EVERYTHING else 2
 _CHILD = """
 import json, math, sys, types
 import numpy as np

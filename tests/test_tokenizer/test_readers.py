@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.effort import EVERYTHING
 from tests.test_tokenizer.conftest import SPECIALS, TRAINING_TEXTS, corpus, in_tekken_order, ntrex
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer
@@ -29,7 +30,6 @@ WORKER = Path(__file__).with_name("read_with.py")
 # These are those of words without their spaces, which no byte-level reader knows.
 OF_WORDS = {"bert", "clip", "whitespace", "whitespace_split", "punctuation", "unicode_scripts"}
 PATTERNS = [name for name in (*SPLIT_PATTERNS, *SPLIT_CHAINS) if name not in OF_WORDS]
-EVERYTHING = "TOKMILL_EVERYTHING" in os.environ
 BYTES_A_CORPUS = 1 << 40 if EVERYTHING else 50_000
 FAMILIES = {
     "byte_bpe": {"vocab_size": 330},

@@ -9,7 +9,6 @@ import sentencepiece
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.test_tokenizer.conftest import TRAINING_TEXTS, trained_by_sentencepiece
 from tokmill import tokenizer
 from tokmill.tokenizer import PretokenCounts, Tokenizer, TrainingError, attestation
@@ -200,7 +199,7 @@ def test_the_tables_of_named_rules_are_those_of_sentencepiece(name: str) -> None
         st.text("abé今🙂\u0301", min_size=1, max_size=4), st.text("abc \u0301", max_size=3), min_size=1
     )
 )
-@settings(max_examples=examples(40))
+@settings(max_examples=40)
 def test_own_rules_are_compiled_as_sentencepiece_does(
     tmp_path_factory: pytest.TempPathFactory, rules: dict[str, str]
 ) -> None:
@@ -210,6 +209,7 @@ def test_own_rules_are_compiled_as_sentencepiece_does(
     assert read_model(model, "theirs").normalizer["precompiled_charsmap"] == compile_rules(rules)
 
 
+@pytest.mark.slow
 def test_a_named_table_is_what_its_rules_compile_to() -> None:
     table = named_charsmap("nmt_nfkc_cf")
     rules = rules_in(table)

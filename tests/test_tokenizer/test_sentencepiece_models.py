@@ -9,7 +9,6 @@ import sentencepiece
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.test_tokenizer.conftest import TRAINING_TEXTS, like_sentencepiece, trained_by_sentencepiece
 from tokmill import tokenizer
 from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError, attestation
@@ -114,7 +113,7 @@ def test_ids_of_any_text(name: str, tmp_path_factory: pytest.TempPathFactory, te
     texts=st.lists(st.text("abc éèb今\u0301▁"), min_size=1, max_size=5),
 )
 @example(rules={" a": "c", "a\u0301": "b"}, kept=[], flags=(False, False), texts=["b a", "aa\u0301"])
-@settings(max_examples=examples(60))
+@settings(max_examples=60)
 def test_text_normalized_by_own_rules(
     tmp_path_factory: pytest.TempPathFactory,
     rules: dict[str, str],
@@ -289,6 +288,7 @@ def test_a_model_is_known_by_its_first_piece_and_text_is_none(tmp_path: Path) ->
     assert tokenizer.load(spread).family == "byte_bpe"
 
 
+@pytest.mark.slow
 def test_a_file_that_is_cut_off_is_refused_or_lacks_pieces(tmp_path: Path) -> None:
     whole = trained_by_sentencepiece(vocab_size=90)
     read = []

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.test_tokenizer.conftest import SPECIALS, TRAINING_TEXTS, any_text, ntrex
 from tokmill import tokenizer
 from tokmill.tokenizer import SpecialTokenError, Tokenizer, short_texts
@@ -25,7 +24,7 @@ def made(pattern: str, *names: str) -> Tokenizer:
 def test_ids_and_counts_are_those_of_a_batch(pattern: str, names: tuple[str, ...]) -> None:
     tok = made(pattern, *names)
 
-    @settings(max_examples=examples(30))  # of each of the combinations, more than a thousand in all
+    @settings(max_examples=30)  # of each of the combinations, more than a thousand in all
     @given(any_text() | st.text("a<>[]sb\ud800 ", max_size=20), st.sampled_from([{}, {"as_text": True}]))
     def check(text: str, how: dict) -> None:
         how = how or {"allowed_special": "all"}

@@ -16,7 +16,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from subword_nmt import apply_bpe, learn_bpe
 
-from tests.effort import examples
 from tests.test_tokenizer.conftest import TRAINING_TEXTS, ntrex
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer, TokenizerError, TrainingError, VocabularyError, attestation
@@ -82,7 +81,7 @@ def expected(tok: Tokenizer, text: str) -> list[bytes]:
 @pytest.mark.parametrize("segmentation", ["merges", "longest_first"])
 @pytest.mark.parametrize("end_of_word", ["attached", "apart"])
 @given(data=st.data(), fuse=st.booleans())
-@settings(max_examples=examples(150))
+@settings(max_examples=150)
 def test_pieces_are_those_of_the_slow_model(
     segmentation: str, end_of_word: str, data: st.DataObject, fuse: bool
 ) -> None:
@@ -106,7 +105,7 @@ def test_pieces_are_those_of_the_slow_model(
     ),
     number=st.integers(1, 12),
 )
-@settings(max_examples=examples(60))
+@settings(max_examples=60)
 def test_training_is_that_of_the_slow_model(
     rule: str, end_of_word: str, words: dict[str, int], number: int
 ) -> None:
@@ -196,7 +195,7 @@ def as_subword_nmt(tok: Tokenizer, text: str) -> str:
 
 
 @pytest.mark.shared_data
-@pytest.mark.parametrize("number", [50, 1500])
+@pytest.mark.parametrize("number", [50, pytest.param(1500, marks=pytest.mark.slow)])
 def test_merges_and_pieces_are_those_of_subword_nmt(shared_data: Path, number: int) -> None:
     texts = [text for name, text in ntrex(shared_data).items() if name[:3] in {"eng", "deu", "rus", "jpn"}]
     lines = [" ".join(line.split()) for text in texts for line in text.splitlines()[:400]]
@@ -271,7 +270,7 @@ def trained(request: pytest.FixtureRequest) -> Tokenizer:
 
 # characters of Unicode 8, whose tables the library has
 @given(text=st.text(st.sampled_from("the fox. </w>ÀGröße今天'🙂ن\u0301\xa0\u3000\t\n9٣"), max_size=30))
-@settings(max_examples=examples(100))
+@settings(max_examples=100)
 def test_ids_are_those_of_the_library(
     trained: Tokenizer, text: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

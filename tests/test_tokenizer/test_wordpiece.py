@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import decoders, models, pre_tokenizers
 
-from tests.effort import examples
 from tests.test_tokenizer.conftest import TRAINING_TEXTS, corpus, ntrex
 from tokmill import tokenizer
 from tokmill.tokenizer import FormatError, Tokenizer, TrainingError, VocabularyError, attestation
@@ -71,7 +70,7 @@ def pieces_of(tok: Tokenizer, text: str) -> list[str]:
 
 @pytest.mark.parametrize("by_part", [False, True])
 @given(text=texts, most=st.sampled_from([1, 3, 100]))
-@settings(max_examples=examples(300))
+@settings(max_examples=300)
 def test_pieces_are_those_of_the_reference(by_part: bool, text: str, most: int) -> None:
     tok = made(unknown="part" if by_part else "word", max_input_chars_per_word=most)
     text = text.encode("utf-8", "replace").decode()
@@ -85,7 +84,7 @@ def test_pieces_are_those_of_the_reference(by_part: bool, text: str, most: int) 
 
 
 @given(text=texts, most=st.sampled_from([1, 3, 100]))
-@settings(max_examples=examples(300))
+@settings(max_examples=300)
 def test_ids_are_those_of_the_library(text: str, most: int) -> None:
     vocab = {piece: i for i, piece in enumerate(PIECES, 1)} | {"[UNK]": 0}
     other = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token="[UNK]", max_input_chars_per_word=most))

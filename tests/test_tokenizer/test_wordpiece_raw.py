@@ -13,7 +13,6 @@ import unicodedata2 as unicodedata
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tests.test_tokenizer.conftest import any_text, corpus, ntrex
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.buffers import pack_bytes
@@ -75,7 +74,7 @@ TOKENIZERS = {
         st.one_of(any_text(), st.text(NASTY, max_size=90), st.text("aB1, ", max_size=200)), max_size=6
     )
 )
-@settings(max_examples=examples(150))
+@settings(max_examples=150)
 def test_ids_are_those_of_the_parts(name: str, by_part: bool, texts: list[str]) -> None:
     documents = [text.encode("utf-8", "replace") for text in texts]
     tok = TOKENIZERS[name, by_part]
@@ -83,7 +82,7 @@ def test_ids_are_those_of_the_parts(name: str, by_part: bool, texts: list[str]) 
 
 
 @given(documents=st.lists(st.one_of(st.binary(max_size=80), st.just("é the, 猫".encode())), max_size=6))
-@settings(max_examples=examples(150))
+@settings(max_examples=150)
 def test_bytes_that_are_no_text_are_encoded_by_the_parts(documents: list[bytes]) -> None:
     tok = TOKENIZERS[BERT, False]
     assert quickly(tok, documents) == by_parts(tok, documents)

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.effort import examples
 from tokmill import tokenizer
 from tokmill.tokenizer import PretokenCounts, TrainingError
 from tokmill.tokenizer.merging.rules import JoinRules, Marks
@@ -39,7 +38,7 @@ def learned(words: dict[str, int], number: int, **options: object) -> list[str]:
 @given(
     words=st.one_of(words_of_few_letters, words_of_any), number=st.integers(1, 60), least=st.integers(1, 4)
 )
-@settings(max_examples=examples(200))
+@settings(max_examples=200)
 def test_pieces_are_those_of_the_reference(
     score: str, words: dict[str, int], number: int, least: int
 ) -> None:
