@@ -126,9 +126,13 @@ def _remember(store: Store, key: str, refs: list[ArtifactRef]) -> None:
     store from elsewhere, and Prefect would unpickle it if it says so.
     """
     folder = results_folder(store.location)
-    results = ResultStore(result_storage=LocalFileSystem(basepath=str(folder)), serializer=JSONSerializer())
-    path, data = folder / key, results.create_result_record(obj=refs, key=key).serialize()
-    if path.is_symlink() or not path.is_file() or path.read_bytes() != data:
+    path = folder / key
+    if path.is_symlink():
+        path.unlink()
+    local = LocalFileSystem(basepath=str(folder))
+    results = ResultStore(result_storage=local, serializer=JSONSerializer())
+    data = results.create_result_record(obj=refs, key=key).serialize()
+    if not path.is_file() or path.read_bytes() != data:
         folder.mkdir(parents=True, exist_ok=True)
         new = path.with_name(f"{key}.{os.getpid()}-{threading.get_ident()}")
         new.write_bytes(data)
