@@ -19,12 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 from tokmill.tokenizer.components import normalizers
 from tokmill.tokenizer.components.specials import chunks, cut, whole
 from tokmill.tokenizer.core import buffers
-from tokmill.tokenizer.core.arrow import is_arrow
-from tokmill.tokenizer.core.buffers import Text, Texts
+from tokmill.tokenizer.core.buffers import Text, Texts, is_arrow
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.stopping import raise_if_stopped, slices, within_limit
-from tokmill.tokenizer.jit.huge_pages import zero_pages
+from tokmill.tokenizer.jit.arrays import zero_pages
 from tokmill.tokenizer.kernels.counting import (
     ARENA,
     LONG,

@@ -35,8 +35,7 @@ from tokmill.tokenizer.components.specials import (
     whole,
 )
 from tokmill.tokenizer.core import buffers
-from tokmill.tokenizer.core.arrow import ArrowStrings, read_strings
-from tokmill.tokenizer.core.buffers import EncodedBatch, LocatedBatch, Text, Texts
+from tokmill.tokenizer.core.buffers import ArrowStrings, EncodedBatch, LocatedBatch, Text, Texts, read_strings
 from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import TextNormalizer

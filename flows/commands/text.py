@@ -18,7 +18,7 @@ from tokmill.flows.cli.app import app, examples
 from tokmill.flows.cli.options import StoreOption
 from tokmill.flows.errors import UsageError
 from tokmill.tokenizer.core.errors import SpecialTokenError
-from tokmill.tokenizer.core.lines import BOM
+from tokmill.tokenizer.core.text import BOM
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer

@@ -14,7 +14,7 @@ from tokmill.flows.cli.output import draw, pairs, print_json, say, shown, shown_
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted, key_figures
 from tokmill.tasks.core.markdown import percent
-from tokmill.tokenizer.core.lines import split_lines
+from tokmill.tokenizer.core.text import split_lines
 
 if TYPE_CHECKING:
     from tokmill.tasks.core.stage import ArtifactRef, Params, Stage

@@ -22,8 +22,7 @@ from tokmill.tasks.vocabulary.report import ChangedToken, Report
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
-    from tokmill.tokenizer.adapting.extend import Changed
-    from tokmill.tokenizer.adapting.terms import Term
+    from tokmill.tokenizer.adapting.extend import Changed, Term
     from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 
 PLAN_FILE = "embedding-plan.json"
@@ -118,8 +117,7 @@ def _grown(
         The change; the terms that are not added, with the reason; the term that each new id is a form of.
     """
     from tokmill.tokenizer.adapting.continued import continued
-    from tokmill.tokenizer.adapting.extend import Changed, extended
-    from tokmill.tokenizer.adapting.terms import check_terms
+    from tokmill.tokenizer.adapting.extend import Changed, check_terms, extended
 
     searched = bool(params.num_mined or params.num_merges)
     counts = _pretokens(tok, params, texts) if searched else None
@@ -158,7 +156,7 @@ def _mined(
     tok: "Tokenizer", params: ExtendParams, counts: "PretokenCounts", known: set[bytes]
 ) -> "list[Term]":
     """Return the pre-tokens that save most tokens, without those that are known."""
-    from tokmill.tokenizer.adapting.terms import mine
+    from tokmill.tokenizer.adapting.extend import mine
 
     found = mine(tok, counts, params.num_mined + len(known), least=params.min_count)
     return [term for term in found if term.token not in known][: params.num_mined]

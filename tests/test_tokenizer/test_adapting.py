@@ -15,9 +15,8 @@ from tests.test_tokenizer.conftest import TRAINING_TEXTS
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.adapting.continued import continued
-from tokmill.tokenizer.adapting.extend import Changed, extended
+from tokmill.tokenizer.adapting.extend import Changed, check_terms, extended, mine
 from tokmill.tokenizer.adapting.plan import EmbeddingPlan
-from tokmill.tokenizer.adapting.terms import check_terms, mine
 from tokmill.tokenizer.adapting.trim import trimmed
 from tokmill.tokenizer.core.errors import FormatError, VocabularyError
 

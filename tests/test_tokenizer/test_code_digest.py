@@ -12,7 +12,7 @@ from types import FunctionType, SimpleNamespace
 import numpy as np
 import pytest
 
-from tokmill.tokenizer.jit.code_digest import digest_of_constants
+from tokmill.tokenizer.jit.numba_cache import digest_of_constants
 
 READ_ALL = """
 import json

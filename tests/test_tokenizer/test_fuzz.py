@@ -19,10 +19,10 @@ from tests.effort import fuzz_seconds
 from tokmill import tokenizer
 from tokmill.tokenizer import PretokenCounts, Tokenizer, chunked_encoding
 from tokmill.tokenizer.byte_bpe import encoder, tables, trainer
-from tokmill.tokenizer.byte_bpe.formats.tiktoken import definition_of
 from tokmill.tokenizer.byte_bpe.kernels.encoding import BLOCK
 from tokmill.tokenizer.byte_bpe.kernels.training_state import MAX_NARROW
 from tokmill.tokenizer.byte_bpe.model import define
+from tokmill.tokenizer.byte_bpe.tiktoken import definition_of
 from tokmill.tokenizer.byte_bpe.trainer import BpeTrainer, MergeRules
 from tokmill.tokenizer.components import specials
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer

@@ -16,11 +16,11 @@ from tests.test_tokenizer.test_fuzz_files import use, with_other_bytes
 from tests.test_tokenizer.test_readers import PYTHON, ids_of_each, version
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer
-from tokmill.tokenizer.byte_bpe.formats.gguf import PRE_TOKENIZERS
+from tokmill.tokenizer.byte_bpe.gguf import PRE_TOKENIZERS
 from tokmill.tokenizer.core.alphabet import to_text
 from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.formats import gguf_file
-from tokmill.tokenizer.formats.gguf_file import read_metadata
+from tokmill.tokenizer.formats import gguf
+from tokmill.tokenizer.formats.gguf import read_metadata
 from tokmill.tokenizer.formats.model_file import read_model
 
 NASTY = [
@@ -323,7 +323,7 @@ def test_hostile_headers_cost_nothing(content: bytes, says: str, tmp_path: Path)
 
 def test_metadata_beyond_the_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_gguf(tmp_path / "model.gguf", small_file("gpt2"))
-    monkeypatch.setattr(gguf_file, "MAX_BYTES", 4000)
+    monkeypatch.setattr(gguf, "MAX_BYTES", 4000)
     with pytest.raises(FormatError, match="has more than 4000 bytes of metadata"):
         tokenizer.load(path)
     with pytest.raises(FormatError, match="not a regular file"):

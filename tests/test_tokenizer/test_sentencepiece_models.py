@@ -15,8 +15,14 @@ from tokmill import tokenizer
 from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError, attestation
 from tokmill.tokenizer.components.charsmap import compile_rules
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
-from tokmill.tokenizer.formats.model_file import ModelFile, Piece, PieceKind, read_model, write_model
-from tokmill.tokenizer.formats.wire import field_of
+from tokmill.tokenizer.formats.model_file import (
+    ModelFile,
+    Piece,
+    PieceKind,
+    field_of,
+    read_model,
+    write_model,
+)
 from tokmill.tokenizer.unigram.sampling import n_best, sample_batch
 
 MODELS: dict[str, dict[str, Any]] = {

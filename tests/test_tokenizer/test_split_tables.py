@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tokmill.tokenizer.kernels.split import write_cuts, write_pair_cuts
-from tokmill.tokenizer.splitting import SPLIT_PATTERNS, charsets, compile_pattern, utf8
+from tokmill.tokenizer.splitting import SPLIT_PATTERNS, automaton, charsets, compile_pattern
 from tokmill.tokenizer.splitting.automaton import atoms_of, build_tables
 from tokmill.tokenizer.splitting.charsets import partition
 from tokmill.tokenizer.splitting.fallback import compile_regex, isolate
@@ -23,12 +23,12 @@ EVERYTHING = np.arange(charsets.NUM_CODE_POINTS)
 
 
 @pytest.fixture(scope="module")
-def decoder() -> utf8.Decoder:
+def decoder() -> automaton.Decoder:
     """A decoder that tells planes and remainders apart, so that a wrong turn shows."""
-    return utf8.build_decoder((EVERYTHING % 251 + 1).astype(np.uint8), ILL_FORMED)
+    return automaton.build_decoder((EVERYTHING % 251 + 1).astype(np.uint8), ILL_FORMED)
 
 
-def _columns(decoder: utf8.Decoder, data: bytes) -> list[int]:
+def _columns(decoder: automaton.Decoder, data: bytes) -> list[int]:
     """Walk the decoder as the kernel does: of bytes that do not belong together, the first stands alone."""
     columns = []
     at, position, node = 0, 0, 0
@@ -42,7 +42,7 @@ def _columns(decoder: utf8.Decoder, data: bytes) -> list[int]:
             node = 0
             continue
         position, node = position + 1, int(decoder.next_node[k])
-        if column != utf8.INSIDE:
+        if column != automaton.INSIDE:
             columns.append(column)
             at = position
     return columns
@@ -55,7 +55,7 @@ def _expected(data: bytes) -> list[int]:
 
 
 @pytest.mark.slow
-def test_the_decoder_knows_every_character(decoder: utf8.Decoder) -> None:
+def test_the_decoder_knows_every_character(decoder: automaton.Decoder) -> None:
     text = np.delete(EVERYTHING, np.s_[0xD800:0xE000]).astype("<u4").tobytes().decode("utf-32-le")
     data = np.frombuffer(text.encode(), np.uint8).tolist()
     node, columns = 0, []
@@ -71,7 +71,7 @@ def test_the_decoder_knows_every_character(decoder: utf8.Decoder) -> None:
     b"\xc0\x80 \xc1\xbf \xe0\x9f\xbf \xed\xa0\x80 \xed\xbf\xbf \xf0\x8f\xbf\xbf \xf4\x90\x80\x80 \xf5\xff"
 )
 @example(b"\xe4\xb8\xad\xe4\xb8\xe4\xb8\xad\xf0\x9f\x98\x80\xf0\x9f\x98")
-def test_the_decoder_reads_damaged_bytes_as_python_does(decoder: utf8.Decoder, data: bytes) -> None:
+def test_the_decoder_reads_damaged_bytes_as_python_does(decoder: automaton.Decoder, data: bytes) -> None:
     assert _columns(decoder, data) == _expected(data)
 
 

@@ -6,8 +6,7 @@ from hypothesis import strategies as st
 
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.kernels.accounting import add_up
-from tokmill.tokenizer.splitting.splitter import Pretokens
-from tokmill.tokenizer.splitting.words import words_of
+from tokmill.tokenizer.splitting.splitter import Pretokens, words_of
 
 
 @given(

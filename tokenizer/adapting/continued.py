@@ -2,7 +2,7 @@
 
 The pre-tokens of the corpus are cut into tokens as the tokenizer does now. Then the most frequent pair of
 neighbouring tokens is merged, everywhere, and again; of equally frequent pairs the one of the lower ids comes
-first. Pairs are counted as in `byte_bpe.training`, so going on with a training of tie rule `lowest_ids` on
+first. Pairs are counted as in `byte_bpe.family`, so going on with a training of tie rule `lowest_ids` on
 its own counts gives the merges that a longer training gives.
 
 Old ids and merges stay, and new merges come last: a new token replaces neighbours that the old tokenizer

@@ -11,8 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.core.malformed import refuse_malformed
+from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.vocabulary import MAX_IDS
 
 FORMAT, VERSION = "tokmill-embedding-plan", 1

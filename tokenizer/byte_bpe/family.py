@@ -1,12 +1,90 @@
-"""The family of byte-level BPE, for `pipeline.families`."""
+"""Byte-level BPE, trained from counts of pre-tokens.
+
+Laws: the most frequent pair of neighbouring tokens is merged next; a pair counts once for every place where
+    it occurs (overlapping places count: `aaa` has the pair a a twice), times the count of its pre-token;
+    the same counts give the same merges in any order (but with `first_seen`, which goes by it); a shorter
+    training is a prefix of a longer one; no merge makes a special token's bytes.
+Ids: byte b has its rank in GPT-2's byte alphabet, then come merges in order, special and reserved tokens.
+
+`tie_break` decides between equal counts: `lexicographic_max` takes the greater pair of byte strings,
+`lowest_ids` the pair of the lower ids, as Hugging Face's `BpeTrainer`, and `first_seen` the pair that occurs
+first, as minbpe: in the earliest pre-token in the order of the counts (those of count 0 are left out), and
+there farthest to the left, with all earlier merges made.
+"""
 
 from collections.abc import Sequence
 
 from tokmill.tokenizer.byte_bpe.model import NAME, BytePairModel
-from tokmill.tokenizer.byte_bpe.training import BytePairTraining
+from tokmill.tokenizer.byte_bpe.trainer import BpeTrainer, MergeRules
+from tokmill.tokenizer.core.alphabet import BYTE_ORDER
+from tokmill.tokenizer.core.errors import TrainingError
+from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
+from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.families import Family
+from tokmill.tokenizer.pipeline.model import Model, Progress
+from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller
 
-_FORMATS = "tokmill.tokenizer.byte_bpe.formats"
+
+class BytePairTraining:
+    """Trains one or more vocabulary sizes in the time of the largest; see `pipeline.model.Trainer`."""
+
+    def __init__(self, counts: PretokenCounts, options: ModelOptions, vocab_sizes: Sequence[int]) -> None:
+        """Copy the counts for training; they are not needed afterwards.
+
+        Raises:
+            TrainingError: a size is too small, or there is more text than can be numbered.
+        """
+        self._options, self._sizes = options, vocab_sizes
+        self._numbers = [_num_merges(size, options) for size in vocab_sizes]
+        self._trainer = BpeTrainer(counts, _rules(options), max(self._numbers))
+
+    def models(self, progress: Progress | None = None) -> list[Model]:
+        """Make the merges of the largest vocabulary, and each model from a prefix of them.
+
+        Raises:
+            TrainingError: there are too few pairs, and `allow_smaller` is not set; the message has their
+                number.
+        """
+        wanted = max(self._numbers)
+        made = self._trainer.run(wanted, progress)
+        if made < wanted:
+            accept_smaller(self._options, self._too_few(made))
+        merges = self._trainer.merges()
+        return [_model(merges[:number], self._options) for number in self._numbers]
+
+    def _too_few(self, made: int) -> TrainingError:
+        least, largest, wanted = self._options.min_frequency, max(self._sizes), max(self._numbers)
+        rarer = f" that occur {least} times or more" if least > 1 else ""
+        pairs = f"{self._trainer.num_distinct_bytes} distinct bytes and {made} mergeable pairs{rarer}"
+        return TrainingError(
+            f"train: the corpus has {pairs}, but vocab_size={largest} needs {wanted} merges; "
+            f"lower vocab_size to {largest - wanted + made}, "
+            f"{'lower min_frequency, ' if rarer else ''}or add text"
+        )
+
+
+def _rules(options: ModelOptions) -> MergeRules:
+    """Return the rules of merging."""
+    forbidden = [name.encode() for name in options.names]
+    return MergeRules(options.tie_break, options.min_frequency, options.max_token_bytes, forbidden)
+
+
+def _num_merges(vocab_size: int, options: ModelOptions) -> int:
+    """Return the number of tokens left for merges after 256 bytes and the special and reserved tokens."""
+    num_merges = vocab_size - 256 - len(options.names)
+    if num_merges < 0:
+        raise TrainingError(
+            f"train: vocab_size={vocab_size} is too small for 256 bytes and {len(options.names)} special "
+            f"and reserved tokens; use at least {256 + len(options.names)}"
+        )
+    return num_merges
+
+
+def _model(merges: Sequence[tuple[bytes, bytes]], options: ModelOptions) -> BytePairModel:
+    tokens = {i: bytes([byte]) for i, byte in enumerate(BYTE_ORDER)}
+    tokens |= {256 + i: left + right for i, (left, right) in enumerate(merges)}
+    specials = {name: 256 + len(merges) + i for i, name in enumerate(options.names)}
+    return BytePairModel.build(Vocabulary.build(tokens, specials, options.num_reserved), merges)
 
 
 def _least_vocab_size(special_tokens: Sequence[str], num_reserved: int) -> int:
@@ -21,5 +99,8 @@ FAMILY = Family(
     BytePairModel.from_spec,
     BytePairTraining,
     _least_vocab_size,
-    {name: f"{_FORMATS}.{name}" for name in ("huggingface", "gpt2", "tiktoken", "tekken", "gguf")},
+    {
+        name: f"tokmill.tokenizer.byte_bpe.{name}"
+        for name in ("huggingface", "gpt2", "tiktoken", "tekken", "gguf")
+    },
 )

@@ -24,7 +24,7 @@ from tokmill.tokenizer.core.alphabet import BYTE_ORDER
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.stopping import slices
-from tokmill.tokenizer.jit.huge_pages import zero_pages
+from tokmill.tokenizer.jit.arrays import zero_pages
 
 Number = TypeVar("Number", bound=np.generic)
 AnyWords: TypeAlias = Words | WideWords

@@ -19,7 +19,7 @@ from tokmill.tokenizer.byte_bpe.encoder import BytePairEncoder
 from tokmill.tokenizer.byte_bpe.kernels.model import Model
 from tokmill.tokenizer.byte_bpe.tables import lay_out
 from tokmill.tokenizer.core.errors import VocabularyError
-from tokmill.tokenizer.core.readable import readable
+from tokmill.tokenizer.core.text import readable
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.pairs import MAX_IDS, MAX_MERGES
 from tokmill.tokenizer.pipeline.definition import Definition

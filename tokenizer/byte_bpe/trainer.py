@@ -48,7 +48,7 @@ from tokmill.tokenizer.core.alphabet import BYTE_ORDER
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.stopping import raise_if_stopped, slices
-from tokmill.tokenizer.jit.huge_pages import zero_pages
+from tokmill.tokenizer.jit.arrays import zero_pages
 from tokmill.tokenizer.pipeline.model import Progress
 
 _TIES = {"lexicographic_max": LEXICOGRAPHIC_MAX, "lowest_ids": LOWEST_IDS, "first_seen": FIRST_SEEN}

@@ -23,9 +23,8 @@ from tokmill.tokenizer.components.steps import MARK
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
 from tokmill.tokenizer.formats import metaspace
-from tokmill.tokenizer.formats.byte_tokens import byte_name, read_byte_ids
-from tokmill.tokenizer.formats.joining import write_joining
-from tokmill.tokenizer.formats.sentence_steps import sentence_steps
+from tokmill.tokenizer.formats.metaspace import byte_name, read_byte_ids, write_joining
+from tokmill.tokenizer.formats.normalizers import sentence_steps
 from tokmill.tokenizer.formats.split_steps import refusal
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model

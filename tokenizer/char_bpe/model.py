@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tokmill.tokenizer.char_bpe.encoder import CharacterPairEncoder
 from tokmill.tokenizer.core.errors import VocabularyError
-from tokmill.tokenizer.core.readable import readable
+from tokmill.tokenizer.core.text import readable
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.pairs import MAX_IDS, MAX_MERGES
 from tokmill.tokenizer.reference.char_bpe import encode, encode_by_merges

@@ -1,4 +1,4 @@
-"""BPE models in SentencePiece's `.model`; `formats.sentencepiece` has what all its models share.
+"""BPE models in SentencePiece's `.model`, and in GGUF, as those of Llama 2 and Mistral.
 
 sentencepiece merges in the whole text. Where no piece has a `▁` after another character, no merge lies across
 the place before a `▁`, so the text is cut there first, and short pre-tokens are remembered.
@@ -8,9 +8,30 @@ import numpy as np
 
 from tokmill.tokenizer.char_bpe.model import CharacterPairModel
 from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.formats.gguf_section import Reading, Section, read_pieces
 from tokmill.tokenizer.formats.model_file import ModelFile, PieceKind
 from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.sentences.options import WHOLE_TEXT
+
+GGUF_MODEL = "llama"
+
+
+def read_section(section: Section) -> Reading:
+    """Read the vocabulary.
+
+    Raises:
+        FormatError: a feature is not supported: rules of normalization, and the removal of extra white space,
+            which llama.cpp does not do for these models.
+        VocabularyError: the vocabulary breaks a law.
+    """
+    for name in ("precompiled_charsmap", "remove_extra_whitespaces"):
+        value = section.metadata.get(f"tokenizer.ggml.{name}", False)
+        if value is not False and len(getattr(value, "shape", (1,))):
+            raise section.trouble(
+                f"tokenizer.ggml.{name} is set, which llama.cpp passes over for {GGUF_MODEL!r} models"
+            )
+    return read_pieces(section, MODEL_TYPE, {"bos": 1, "eos": 2, "unk": 0}, {"bos": True, "eos": False})
+
 
 MODEL_TYPE = 2
 WORDS, WORDS_AND_BLANKS = "▁*[^▁]+|▁+", "[^▁]+▁*|▁+"

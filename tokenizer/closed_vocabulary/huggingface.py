@@ -10,13 +10,13 @@ from typing import Any
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
-from tokmill.tokenizer.formats.spellings import split_steps
 from tokmill.tokenizer.formats.split_steps import (
     check_chain,
     in_sequence,
     named,
     read_split,
     refusal,
+    split_steps,
     steps_of,
 )
 from tokmill.tokenizer.pipeline.definition import Definition
@@ -25,7 +25,7 @@ from tokmill.tokenizer.pipeline.model import Model
 EVERY_CHARACTER = r"[\s\S]"
 _STEPS = ""
 
-Step = dict[str, Any]
+Json = dict[str, Any]
 
 
 def ends_in_characters(content: Mapping[str, Any]) -> bool:
@@ -82,7 +82,7 @@ def read(
     num_reserved: int,
     where: str,
     *,
-    steps: Sequence[Step],
+    steps: Sequence[Json],
 ) -> tuple[Model, PreTokenizer]:
     """Read the model and the pre-tokenizer.
 

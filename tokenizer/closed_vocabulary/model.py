@@ -18,7 +18,7 @@ import numpy as np
 from tokmill.tokenizer.closed_vocabulary.encoder import ClosedEncoder, Cut
 from tokmill.tokenizer.core.buffers import pack_bytes, unpack
 from tokmill.tokenizer.core.errors import VocabularyError
-from tokmill.tokenizer.core.readable import readable
+from tokmill.tokenizer.core.text import readable
 from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
 from tokmill.tokenizer.splitting import Pretokens
 

@@ -20,7 +20,7 @@ import numpy as np
 import unicodedata2 as unicodedata
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.jit.huge_pages import zero_pages
+from tokmill.tokenizer.jit.arrays import zero_pages
 from tokmill.tokenizer.kernels import forms
 from tokmill.tokenizer.kernels.forms import FormTables, apply_form, find_slot
 from tokmill.tokenizer.kernels.mapping import (

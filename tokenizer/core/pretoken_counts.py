@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.core.stopping import raise_if_stopped
-from tokmill.tokenizer.jit.huge_pages import zero_pages
+from tokmill.tokenizer.jit.arrays import zero_pages
 from tokmill.tokenizer.kernels.sorting import gather_strings, merge_neighbours, read_prefixes, sum_equal
 from tokmill.tokenizer.kernels.string_sort import MAX_PARTS, sort_strings
 

@@ -1,13 +1,18 @@
-"""Read and write files: whole or not at all, JSON in one canonical form, errors that name the file."""
+"""Read and write files: whole or not at all, JSON in one canonical form, errors that name the file.
+
+`merges.txt` has one merge per line, two tokens with a space between them, in order of rank.
+"""
 
 import json
 import os
 import stat
 import uuid
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.text import split_lines
 
 
 def write_file(path: Path, content: bytes) -> Path:
@@ -84,3 +89,43 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise FormatError(f"{path}: holds a JSON {type(value).__name__}, but should hold an object")
     return value
+
+
+HEADER = "#version: 0.2"
+
+
+def write_merges(path: Path, pairs: Sequence[tuple[str, str]]) -> Path:
+    """Write merges with the header of subword-nmt, which says that `</w>` is attached to the last letter."""
+    lines = [HEADER, *(f"{left} {right}" for left, right in pairs), ""]
+    return write_file(path, "\n".join(lines).encode())
+
+
+def read_merges(
+    path: Path,
+    check: Callable[[str, str], object] | None = None,
+    errors: Literal["strict", "replace"] = "replace",
+) -> list[tuple[str, str]]:
+    """Read merges; a first line that begins with `#version` is left out.
+
+    Args:
+        path: of the file.
+        check: called with the text of each merge and its place; raises if it cannot be.
+        errors: what becomes of bytes that are not UTF-8, as in `bytes.decode`.
+
+    Raises:
+        FormatError: a line is not two tokens.
+        UnicodeDecodeError: the file is not UTF-8, and `errors` is "strict".
+    """
+    pairs = []
+    for number, line in enumerate(split_lines(read_file(path), errors), 1):
+        if not line or (number == 1 and line.startswith("#version")):
+            continue
+        left, space, right = line.partition(" ")
+        if not (left and space and right) or " " in right:
+            raise FormatError(
+                f"{path}: line {number}: {line!r:.200} must be two tokens with one space between them"
+            )
+        if check is not None:
+            check(left + right, f"{path}: line {number}")
+        pairs.append((left, right))
+    return pairs

@@ -15,12 +15,12 @@ from typing import Any
 from tokmill.tokenizer.components.absorbing import Side
 from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
-from tokmill.tokenizer.core.malformed import refuse_malformed
+from tokmill.tokenizer.core.errors import refuse_malformed
 from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved
-from tokmill.tokenizer.formats import metaspace, post_processors, text_steps, transformers
+from tokmill.tokenizer.formats import metaspace, normalizers, post_processors, transformers
 from tokmill.tokenizer.formats.files import write_json
-from tokmill.tokenizer.formats.joining import read_joining
-from tokmill.tokenizer.formats.names import HUGGINGFACE
+from tokmill.tokenizer.formats.metaspace import read_joining
+from tokmill.tokenizer.formats.recognition import HUGGINGFACE
 from tokmill.tokenizer.formats.split_steps import refusal
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
@@ -32,7 +32,7 @@ def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[
     Args:
         definition: the tokenizer.
         folder: the folder to write into.
-        exact: whether to write the exact split instead of its published spelling; see `spellings`.
+        exact: whether to write the exact split instead of its published spelling; see `split_steps`.
 
     Raises:
         FormatError: `tokenizers` would read the split pattern differently, or a token cannot be written.
@@ -44,7 +44,7 @@ def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[
         "truncation": None,
         "padding": None,
         "added_tokens": _write_added_tokens(definition),
-        "normalizer": text_steps.write(definition.normalizer),
+        "normalizer": normalizers.write(definition.normalizer),
         "post_processor": post_processors.write(definition.post_processor, definition.named_tokens),
         **part.write(_with_names(definition), exact=exact),
     }
@@ -108,11 +108,11 @@ def read_content(content: dict[str, Any], where: str) -> Definition:
 def _read(content: dict[str, Any], where: str) -> Definition:
     part = _part_for(content, where)
     loses_spaces = bool(content["model"].get("end_of_word_suffix"))
-    steps, marks = text_steps.read(content.get("normalizer"), where, loses_spaces=loses_spaces), None
+    steps, marks = normalizers.read(content.get("normalizer"), where, loses_spaces=loses_spaces), None
     marked = hasattr(part, "read_marked") and metaspace.has(content.get("pre_tokenizer"))
     if marked:
         marks, pattern = metaspace.read(content.get("pre_tokenizer"), steps, where)
-    normalizer = text_steps.normalizer_of(steps, marks)
+    normalizer = normalizers.normalizer_of(steps, marks)
     tokens = content.get("added_tokens") or []
     added = tuple(token["content"] for token in tokens if not token.get("special"))
     known = _of_model(added, content["model"])

@@ -20,8 +20,7 @@ from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.post_processors import Template
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
-from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.core.malformed import refuse_malformed
+from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved
 from tokmill.tokenizer.formats import transformers
 from tokmill.tokenizer.formats.files import read_file, read_json, write_file
@@ -34,7 +33,7 @@ from tokmill.tokenizer.formats.model_file import (
     read_model,
     write_model,
 )
-from tokmill.tokenizer.formats.names import SENTENCEPIECE, SENTENCEPIECE_VOCAB
+from tokmill.tokenizer.formats.recognition import SENTENCEPIECE, SENTENCEPIECE_VOCAB
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import FAMILIES, find_family

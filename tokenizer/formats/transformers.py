@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.tokenizer.components.roles import DEFAULT_TEMPLATE, MAX_TEMPLATES, NAMES
-from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.core.malformed import refuse_malformed
+from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.formats.files import read_file, read_json, write_file, write_json
 from tokmill.tokenizer.pipeline.definition import Definition
 

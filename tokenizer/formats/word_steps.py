@@ -8,11 +8,10 @@ Unicode 8, so it cuts newer punctuation otherwise.
 from collections.abc import Sequence
 from typing import Any
 
-from tokmill.tokenizer.formats.spellings import split_steps
-from tokmill.tokenizer.formats.split_steps import check_chain, read_split, refusal
+from tokmill.tokenizer.formats.split_steps import check_chain, read_split, refusal, split_steps
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS
 
-Step = dict[str, Any]
+Json = dict[str, Any]
 
 BERT = (SPLIT_PATTERNS["bert"],)
 WORDS = SPLIT_PATTERNS["whitespace_split"]
@@ -33,12 +32,12 @@ _RUST_WORDS = r"\w+|[^\w\s]+"
 _STEPS = ", UnicodeScripts, BertPreTokenizer, Whitespace and WhitespaceSplit"
 
 
-def write_steps(chain: tuple[str, ...], *, exact: bool) -> list[Step]:
+def write_steps(chain: tuple[str, ...], *, exact: bool) -> list[Json]:
     """Spell a chain of expressions as steps, the last of which leaves white space out.
 
     Args:
         chain: the expressions.
-        exact: see `formats.spellings.write_chain`.
+        exact: see `formats.split_steps.write_chain`.
 
     Raises:
         FormatError: `tokenizers` would read the split pattern differently.
@@ -50,14 +49,14 @@ def write_steps(chain: tuple[str, ...], *, exact: bool) -> list[Step]:
     return [*steps, {"type": "WhitespaceSplit"}]
 
 
-def _step(expression: str, *, exact: bool) -> Step:
+def _step(expression: str, *, exact: bool) -> Json:
     if expression == _SCRIPTS:
         return {"type": "UnicodeScripts"}
     (step,) = split_steps([expression], exact=exact)
     return step
 
 
-def read_steps(steps: Sequence[Step], family: str, where: str) -> tuple[str, ...]:
+def read_steps(steps: Sequence[Json], family: str, where: str) -> tuple[str, ...]:
     """Return the chain of expressions of steps; white space is left out by the model.
 
     Args:
@@ -85,7 +84,7 @@ def read_steps(steps: Sequence[Step], family: str, where: str) -> tuple[str, ...
     return tuple(chain[:-1] if len(chain) > 1 and chain[-1] == WORDS else chain)
 
 
-def _without_spaces(step: Step) -> str:
+def _without_spaces(step: Json) -> str:
     """Return which step that leaves white space, and nothing else, out a step is; "" if it is none."""
     if step["type"] != "Split" or step["behavior"] != "Removed":
         return str(step["type"])

@@ -1,15 +1,35 @@
-"""The array types that kernels take, as annotations, and the machine signature that follows from them.
+"""The array types that kernels take, as annotations, their machine signature, and memory for large arrays.
 
 `...In` may be read only (Arrow buffers, memory maps, `bytes`); the others are written by the kernel.
 All are contiguous. A NamedTuple of such fields bundles several arrays that belong together.
 """
 
+import contextlib
+import math
+import mmap
 import typing
 from collections.abc import Callable
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+Number = TypeVar("Number", bound=np.generic)
+
+_LEAST_BYTES = 1 << 18
+
+
+def zero_pages(shape: int | tuple[int, ...], kind: type[Number]) -> NDArray[Number]:
+    """Return an array of zeros; memory is allocated only when it is written to."""
+    shape = (shape,) if isinstance(shape, int) else shape
+    size = math.prod(shape) * np.dtype(kind).itemsize
+    if size < _LEAST_BYTES or not hasattr(mmap, "MAP_ANONYMOUS"):
+        return np.zeros(shape, kind)
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(AttributeError, OSError):
+        pages.madvise(mmap.MADV_HUGEPAGE)  # random accesses need fewer page table look-ups
+    return np.frombuffer(pages, kind).reshape(shape)
+
 
 READ_ONLY = "read only"
 TWO_DIMENSIONS = "two dimensions"

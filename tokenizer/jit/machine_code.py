@@ -1,7 +1,7 @@
 """The cache of machine code.
 
 The folder is `$TOKMILL_KERNEL_CACHE`, else `$XDG_CACHE_HOME/tokmill/kernels`, else the same in `~/.cache`,
-and below it a digest of everything that machine code depends on (`code_digest`). Reading machine code means
+and below it a digest of everything that machine code depends on (`numba_cache`). Reading machine code means
 running it, so the last resort, a folder under the system's temporary one, is used only if nobody else can
 write to it.
 If several processes need the same kernel at once, one compiles it, and the others wait and read the result.

@@ -12,8 +12,16 @@ from typing import NamedTuple
 import numpy as np
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, UInt64, UInt64In, UInt64Table
-from tokmill.tokenizer.jit.huge_pages import zero_pages
+from tokmill.tokenizer.jit.arrays import (
+    Bytes,
+    BytesIn,
+    Int64,
+    Int64In,
+    UInt64,
+    UInt64In,
+    UInt64Table,
+    zero_pages,
+)
 from tokmill.tokenizer.jit.intrinsics import load_u64, prefetch
 from tokmill.tokenizer.kernels.words import MAX_SHORT, hash_long, hash_short, load_short
 

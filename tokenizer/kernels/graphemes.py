@@ -1,7 +1,7 @@
 """Grapheme clusters: what a reader takes for one character, such as a letter with its marks.
 
 Rules GB3 to GB13 of Unicode Standard Annex 29, with those for conjuncts (GB9c), by a table of what each
-character does; `components.graphemes` makes it.
+character does; `components.steps` makes it.
 """
 
 import numpy as np

@@ -5,25 +5,51 @@ r"""RWKV's text vocabulary: a line for each token, with its id, a literal of Pyt
 
 A literal is a text, which is taken as UTF-8, or bytes. It is parsed here and never evaluated. The file has no
 special tokens (RWKV takes id 0, which has no line, for the end of a text), and text is not cut. A sidecar
-says otherwise for other tokenizers of this family.
-Source: BlinkDL/ChatRWKV `rwkv_tokenizer.py`.
+says otherwise for other tokenizers of this family. In GGUF, tokens are the inside of literals of bytes.
+Sources: BlinkDL/ChatRWKV `rwkv_tokenizer.py`; ggml-org/llama.cpp, `conversion/rwkv.py`.
 """
 
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.core.lines import split_lines
-from tokmill.tokenizer.core.malformed import refuse_malformed
-from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
+from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
+from tokmill.tokenizer.core.text import split_lines
+from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary, count_reserved
 from tokmill.tokenizer.formats import sidecar
 from tokmill.tokenizer.formats.files import read_file, write_file
-from tokmill.tokenizer.formats.names import RWKV
+from tokmill.tokenizer.formats.gguf_section import Reading, Section
+from tokmill.tokenizer.formats.model_file import PieceKind
+from tokmill.tokenizer.formats.recognition import RWKV
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.longest_match.model import LongestMatchModel
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.sentences.options import WHOLE_TEXT
+
+GGUF_MODEL = "rwkv"
+
+
+def read_section(section: Section) -> Reading:
+    """Read the vocabulary; all tokens but normal ones are special.
+
+    Raises:
+        FormatError: a token is spelled otherwise, or its type is not known.
+        VocabularyError: the vocabulary breaks a law.
+    """
+    normal = [kind == PieceKind.NORMAL for kind in section.kinds]
+    tokens = {
+        i: literal_bytes(text, is_bytes=True, where=f"{section.where}: tokens[{i}]")
+        for i, text in enumerate(section.tokens)
+        if normal[i]
+    }
+    names = {text: i for i, text in enumerate(section.tokens) if not normal[i]}
+    model = LongestMatchModel(Vocabulary.build(tokens, names, count_reserved(names)))
+    before, after = (
+        ["bos"] * section.adds("bos", default=False),
+        ["eos"] * section.adds("eos", default=False),
+    )
+    return Reading(Definition.compose(model, split_pattern=WHOLE_TEXT), {}, before, after)
+
 
 _LINE = re.compile(r"([0-9]{1,7}) (b?)('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\") ([0-9]{1,7})")
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)

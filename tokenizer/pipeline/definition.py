@@ -25,11 +25,9 @@ from tokmill.tokenizer.components.roles import (
 )
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.components.specials import Wanted
-from tokmill.tokenizer.components.step_normalizer import StepNormalizer
-from tokmill.tokenizer.components.steps import Marks
+from tokmill.tokenizer.components.steps import Marks, StepNormalizer
 from tokmill.tokenizer.core.alphabet import to_bytes, to_text
-from tokmill.tokenizer.core.errors import FormatError, VocabularyError
-from tokmill.tokenizer.core.malformed import refuse_malformed
+from tokmill.tokenizer.core.errors import FormatError, VocabularyError, refuse_malformed
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
 from tokmill.tokenizer.pipeline.model import Model, TextNormalizer

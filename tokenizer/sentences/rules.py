@@ -2,13 +2,50 @@
 
 The rules are those of sentencepiece's trainer, options included; `PieceRules.allows` is their plain form. No
 piece lies across certain places (`parts`), whatever stands around them, so words are cut there first.
+Scripts are sentencepiece's: Hiragana, Katakana and the long vowel mark count as Han, and characters without a
+script are Common; the tables are those of `regex`, which know newer characters.
 
 Source: `TrainerInterface::IsValidSentencePiece`.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
-from tokmill.tokenizer.sentences.scripts import INHERITED, script_of
+import regex
+
+from tokmill.tokenizer.splitting.patterns import SCRIPTS
+
+COMMON, INHERITED, HAN = "Zyyy", "Zinh", "Hani"
+
+_MERGED = {"Hira": HAN, "Kana": HAN}
+_LONG_VOWEL_MARK = "ー"
+
+
+@lru_cache(maxsize=1)
+def _known() -> "tuple[list[str], regex.Pattern[str]]":
+    """Return the names that the `regex` package knows, and an expression with a group for each."""
+    names = [name for name in SCRIPTS if _is_known(name)]
+    return names, regex.compile("|".join(rf"(\p{{Script={name}}})" for name in names))
+
+
+def _is_known(name: str) -> bool:
+    try:
+        regex.compile(rf"\p{{Script={name}}}")
+    except regex.error:  # of an older version
+        return False
+    return True
+
+
+@lru_cache(maxsize=1 << 16)
+def script_of(character: str) -> str:
+    """Return the script of a character, by its ISO 15924 name."""
+    if character == _LONG_VOWEL_MARK:
+        return HAN
+    names, expression = _known()
+    found = expression.match(character)
+    name = names[found.lastindex - 1] if found else COMMON
+    return _MERGED.get(name, name)
+
 
 MARK = "▁"
 NEVER = frozenset("\0 \u2585")

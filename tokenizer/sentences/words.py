@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.buffers import pack_bytes
-from tokmill.tokenizer.core.characters import code_points, utf8_alone
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
+from tokmill.tokenizer.core.text import code_points, utf8_alone
 from tokmill.tokenizer.sentences.rules import MARK, NEVER, PieceRules
 
 _NUM_CODE_POINTS = 0x110000

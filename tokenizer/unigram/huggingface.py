@@ -4,9 +4,14 @@ Files of models that SentencePiece made have `Metaspace` and its decoders instea
 The vocabulary is a list of pieces and scores by id, the special tokens among them; an added token after its
 end has the score 0 here, and is in the list when it is written. Pieces that are not UTF-8, and ids without a
 token, cannot be written.
+
+Scores are read as Hugging Face's reader (serde_json) reads them, which takes a number's digits for an integer
+and divides it by a power of ten: both steps round, and a difference in the last place decides between equal
+sums of scores. So one is written that they read as the number we mean.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,23 +21,52 @@ from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.core.errors import FormatError, VocabularyError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.formats import metaspace
-from tokmill.tokenizer.formats.byte_tokens import byte_name, read_byte_ids
-from tokmill.tokenizer.formats.joining import write_joining
-from tokmill.tokenizer.formats.scores import as_read, as_written
-from tokmill.tokenizer.formats.sentence_steps import sentence_steps
-from tokmill.tokenizer.formats.spellings import split_steps
+from tokmill.tokenizer.formats.metaspace import byte_name, read_byte_ids, write_joining
+from tokmill.tokenizer.formats.normalizers import sentence_steps
 from tokmill.tokenizer.formats.split_steps import (
     check_chain,
     in_sequence,
     named,
     read_split,
     refusal,
+    split_steps,
     steps_of,
 )
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.sentences.options import WHOLE_TEXT
 from tokmill.tokenizer.unigram.model import UnigramModel, scores_of
+
+_MOST = 308  # the greatest power of ten
+_FAR = 4  # neighbours that are tried; reading moves a number by one at most
+
+
+def as_read(score: float) -> float:
+    """Return what tokenizers read where a file has this score in its shortest form; NaN and ∞ stay."""
+    if not math.isfinite(score):
+        return score
+    digits, _, exponent = repr(float(score)).lower().partition("e")
+    whole, _, fraction = digits.lstrip("-").partition(".")
+    power, significand = int(exponent or 0) - len(fraction), float(int(whole + fraction))
+    while power < -_MOST:
+        significand, power = significand / float(f"1e{_MOST}"), power + _MOST
+    found = significand / float(f"1e{-power}") if power < 0 else significand * float(f"1e{power}")
+    return math.copysign(found, score)
+
+
+def as_written(score: float) -> float | None:
+    """Return the score to write so that tokenizers read this one; None if there is none."""
+    return next((found for found in _neighbours(score) if as_read(found) == score), None)
+
+
+def _neighbours(score: float) -> Iterator[float]:
+    """Yield a number and those around it, the nearest first."""
+    below = above = score
+    yield score
+    for _ in range(_FAR):
+        below, above = math.nextafter(below, -math.inf), math.nextafter(above, math.inf)
+        yield from (below, above)
+
 
 _STEPS = ""
 _BYTES_DECODER = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]}

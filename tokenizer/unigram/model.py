@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.errors import VocabularyError
-from tokmill.tokenizer.core.readable import readable
+from tokmill.tokenizer.core.text import readable
 from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
 from tokmill.tokenizer.reference.unigram import best, characters
 from tokmill.tokenizer.unigram.encoder import UnigramEncoder

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.buffers import pack_bytes, unpack
-from tokmill.tokenizer.core.characters import code_points
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
+from tokmill.tokenizer.core.text import code_points
 from tokmill.tokenizer.reference.unigram import characters
 
 _SURROGATES = 0xD800, 0x800

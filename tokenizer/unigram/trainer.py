@@ -77,7 +77,7 @@ class UnigramTrainer:
         """Return all characters and the pieces of the greatest scores, up to `number`, the greatest first.
 
         Scores have 15 digits: every reader of a decimal number, however it rounds, reads these alike
-        (`formats.scores`), so that equal sums are decided alike.
+        (`unigram.huggingface`), so that equal sums are decided alike.
         """
         order = np.lexsort((np.arange(self.scores.shape[0]), -self.scores))
         left = order[: self.size]

@@ -27,13 +27,13 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.components.decoders import ENDS
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.errors import VocabularyError
-from tokmill.tokenizer.core.readable import readable
+from tokmill.tokenizer.core.text import readable
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.pairs import MAX_IDS, MAX_MERGES
 from tokmill.tokenizer.pipeline.options import EndOfWord, Letters, Segmentation
 from tokmill.tokenizer.reference.word_bpe import encode_longest_first, letters_of
 from tokmill.tokenizer.splitting import Pretokens
-from tokmill.tokenizer.splitting.words import words_of
+from tokmill.tokenizer.splitting.splitter import words_of
 from tokmill.tokenizer.word_bpe.encoder import WordPairEncoder
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tokmill.tokenizer.core.buffers import EncodedBatch, Texts
 from tokmill.tokenizer.core.errors import LawError, TokenizerError
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.drawing import check_seed, check_strength, cut_texts
-from tokmill.tokenizer.splitting.words import words_of
+from tokmill.tokenizer.splitting.splitter import words_of
 from tokmill.tokenizer.word_bpe.encoder import id_room, scratch_for
 from tokmill.tokenizer.word_bpe.kernels.dropout import sample_words
 from tokmill.tokenizer.word_bpe.model import NAME, model_of

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.closed_vocabulary.encoder import lay_out_tokens
-from tokmill.tokenizer.closed_vocabulary.laws import Accounting
+from tokmill.tokenizer.closed_vocabulary.encoder import Accounting, lay_out_tokens
 from tokmill.tokenizer.components.decoders import CONTINUES
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.stopping import raise_if_stopped
@@ -16,7 +15,7 @@ from tokmill.tokenizer.core.tries import lay_out_trie
 from tokmill.tokenizer.kernels.token_trie import TokenTrie
 from tokmill.tokenizer.pipeline.model import Encoding, Law, TextNormalizer
 from tokmill.tokenizer.splitting import Pretokens, Splitter
-from tokmill.tokenizer.splitting.words import edges_of, words_of
+from tokmill.tokenizer.splitting.splitter import edges_of, words_of
 from tokmill.tokenizer.wordpiece.kernels.encoding import Pieces, encode_words
 from tokmill.tokenizer.wordpiece.raw_words import RawWords, raw_words
 

@@ -23,11 +23,11 @@ import numpy as np
 from tokmill.tokenizer.components.decoders import CONTINUES
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.errors import VocabularyError
-from tokmill.tokenizer.core.readable import readable
+from tokmill.tokenizer.core.text import readable
 from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
 from tokmill.tokenizer.pipeline.options import Unknown
 from tokmill.tokenizer.splitting import Pretokens
-from tokmill.tokenizer.splitting.words import words_of
+from tokmill.tokenizer.splitting.splitter import words_of
 from tokmill.tokenizer.wordpiece.encoder import WordPieceEncoder
 
 NAME = "wordpiece"

@@ -18,11 +18,11 @@ from tokmill.tokenizer.components.character_maps import PAGE, CharacterMap
 from tokmill.tokenizer.components.normalizers import Normalizer
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.stopping import raise_if_stopped
-from tokmill.tokenizer.jit.huge_pages import zero_pages
+from tokmill.tokenizer.jit.arrays import zero_pages
 from tokmill.tokenizer.kernels.cache import EncodingCache, copy_cache, empty_cache
 from tokmill.tokenizer.pipeline.model import Encoding, TextNormalizer
 from tokmill.tokenizer.splitting import Splitter, compile_pattern, resolve
-from tokmill.tokenizer.splitting.words import words_of
+from tokmill.tokenizer.splitting.splitter import words_of
 from tokmill.tokenizer.wordpiece.kernels.encoding import Pieces
 from tokmill.tokenizer.wordpiece.kernels.raw_words import (
     ALONE,

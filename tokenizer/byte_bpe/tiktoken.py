@@ -18,13 +18,12 @@ import numpy as np
 from tokmill.tokenizer.byte_bpe.model import define, model_of
 from tokmill.tokenizer.byte_bpe.tables import merges_from_ranks
 from tokmill.tokenizer.core.buffers import pack_bytes
-from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.core.lines import split_lines
-from tokmill.tokenizer.core.malformed import refuse_malformed
+from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
+from tokmill.tokenizer.core.text import split_lines
 from tokmill.tokenizer.core.vocabulary import MAX_IDS
 from tokmill.tokenizer.formats import sidecar
 from tokmill.tokenizer.formats.files import read_file, write_file
-from tokmill.tokenizer.formats.names import TIKTOKEN
+from tokmill.tokenizer.formats.recognition import TIKTOKEN
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
 

@@ -7,20 +7,21 @@ nothing becomes.
 from collections.abc import Mapping
 from typing import Any
 
-from tokmill.tokenizer.byte_bpe.formats.gpt2 import alphabet_vocab
+from tokmill.tokenizer.byte_bpe.gpt2 import alphabet_vocab
 from tokmill.tokenizer.byte_bpe.model import BytePairModel, model_of
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.alphabet import to_bytes, to_text
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
 from tokmill.tokenizer.formats import metaspace
-from tokmill.tokenizer.formats.spellings import byte_level, write_chain
 from tokmill.tokenizer.formats.split_steps import (
+    byte_level,
     check_chain,
     in_sequence,
     named,
     read_split,
     refusal,
     steps_of,
+    write_chain,
 )
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS

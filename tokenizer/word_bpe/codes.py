@@ -11,12 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tokmill.tokenizer.components.decoders import ENDS
-from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.core.malformed import refuse_malformed
+from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.formats.foreign import head_of
-from tokmill.tokenizer.formats.merges_file import read_merges
-from tokmill.tokenizer.formats.names import is_codes
+from tokmill.tokenizer.formats.files import read_merges
+from tokmill.tokenizer.formats.recognition import head_of, is_codes
 from tokmill.tokenizer.formats.sidecar import SpecialTokens, Usage
 from tokmill.tokenizer.formats.word_steps import WORDS
 from tokmill.tokenizer.pipeline.definition import Definition

@@ -1,11 +1,15 @@
-"""BERT's `vocab.txt`: one token per line, whose number is its id, with `tokenizer_config.json` beside it.
+"""BERT's `vocab.txt`: one token per line, whose number is its id; and BERT in GGUF.
 
 Special tokens are those of BERT that the file has, and text is split by the pattern `bert`. The normalizer is
 BERT's; which of its steps there are, and whether decoding cleans spaces up, is in `tokenizer_config.json`.
 Without that, text is lowercased and loses its accents if no token has a capital letter. One text becomes
 `[CLS] A [SEP]`. Not written: the Unicode tables of training, and that a tokenizer has no template although it
 has these two tokens.
-Source: google-research/bert `tokenization.py`; `BertTokenizer` of transformers.
+In GGUF, pieces that begin words have a `▁`, those that continue them nothing, and special tokens (in older
+files all in brackets) are spelled as they are; text is lowercased without accents unless the file says
+otherwise, and words of more than 100 characters are unknown, which they are not to llama.cpp.
+Sources: google-research/bert `tokenization.py`; `BertTokenizer` of transformers; ggml-org/llama.cpp,
+`conversion/bert.py` and `src/llama-vocab.cpp`.
 """
 
 from collections import Counter
@@ -14,20 +18,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokmill.tokenizer.components.decoders import Decoder
+from tokmill.tokenizer.components.decoders import CONTINUES, Decoder
 from tokmill.tokenizer.components.normalizers import Normalizer, steps_of
 from tokmill.tokenizer.components.post_processors import Part, Template
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
-from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.core.lines import split_lines
-from tokmill.tokenizer.core.malformed import refuse_malformed
-from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
+from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
+from tokmill.tokenizer.core.text import split_lines
+from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary, count_reserved
 from tokmill.tokenizer.formats import transformers
 from tokmill.tokenizer.formats.files import read_file, read_json, write_file, write_json
-from tokmill.tokenizer.formats.names import BERT
+from tokmill.tokenizer.formats.gguf_section import SPECIAL_KINDS, Reading, Section
+from tokmill.tokenizer.formats.model_file import PieceKind
+from tokmill.tokenizer.formats.recognition import BERT
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.wordpiece.formats.huggingface import text_of
+from tokmill.tokenizer.wordpiece.huggingface import text_of
 from tokmill.tokenizer.wordpiece.model import UNKNOWN, WordPieceModel
 
 _SPECIAL = {
@@ -162,3 +167,63 @@ def _template(specials: Collection[str]) -> Template | None:
         return None
     single = Part("special", "[CLS]"), Part("sequence", "A"), Part("special", "[SEP]")
     return Template(single, (*single, Part("sequence", "B", 1), Part("special", "[SEP]", 1)))
+
+
+GGUF_MODEL = "bert"
+_MARK = "▁"
+_IDS = {"cls": 101, "unk": 100, "sep": 102, "pad": 0, "mask": 103}
+
+
+def read_section(section: Section) -> Reading:
+    """Read the vocabulary.
+
+    Raises:
+        FormatError: it has no unknown token, or a type of a token is not known.
+        VocabularyError: the vocabulary breaks a law.
+    """
+    ids = _ids(section)
+    special = {*ids.values()} | {
+        i for i, kind in enumerate(section.kinds) if kind in (*SPECIAL_KINDS, PieceKind.UNUSED)
+    }
+    if "unk" not in ids:
+        raise section.trouble("tokenizer.ggml.unknown_token_id is no id of a token; there must be one")
+    names = {_special_name(section, i): i for i in sorted(special)}
+    tokens = {i: _piece(text) for i, text in enumerate(section.tokens) if i not in special}
+    vocabulary = Vocabulary.build(tokens, names, count_reserved(names))
+    definition = Definition.compose(
+        WordPieceModel(vocabulary, _special_name(section, ids["unk"])),
+        split_pattern="bert",
+        normalizer=_gguf_normalizer(section),
+        decoder="wordpiece_cleanup",
+    )
+    before, after = ["cls"] * section.adds("bos", default=True), ["sep"] * section.adds("sep", default=True)
+    return Reading(definition, ids, before, after, type_ids=True)
+
+
+def _ids(section: Section) -> dict[str, int]:
+    """Return the ids of roles; the first token of a text is bos, or else cls."""
+    defaults = dict(_IDS)
+    bos = section.id_of("bos")
+    if bos is not None:
+        defaults["cls"] = bos
+    found = section.roles(defaults)
+    return {role: token for role, token in found.items() if role in _IDS}
+
+
+def _special_name(section: Section, token: int) -> str:
+    text = section.tokens[token]
+    return text if section.kinds[token] == PieceKind.CONTROL else text.removeprefix(_MARK) or text
+
+
+def _piece(text: str) -> bytes:
+    """Return a piece as BERT spells it; `▁` alone is one that continues words, since none is empty."""
+    if text.startswith(_MARK) and text != _MARK:
+        return text.removeprefix(_MARK).encode()
+    in_brackets = len(text) > len("[]") and text.startswith("[") and text.endswith("]")
+    return text.encode() if in_brackets else CONTINUES + text.encode()
+
+
+def _gguf_normalizer(section: Section) -> str:
+    lower: bool = section.get("normalizer.lowercase", bool, default=True)
+    strip: bool = section.get("normalizer.strip_accents", bool, default=lower)
+    return "bert_clean+cjk_spaces" + "+strip_nonspacing" * strip + "+lowercase" * lower

@@ -18,7 +18,7 @@ from tokmill.tokenizer.kernels.pairs import MAX_MERGES
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS, PatternLike
 
-MODEL = "gpt2"
+GGUF_MODEL = "gpt2"
 
 _CONTRACTIONS = "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -68,7 +68,7 @@ _WHOLE_AND_BOS = frozenset(
 _WHOLE = _WHOLE_AND_BOS | {"minicpm5"}
 
 
-def read(section: Section) -> Reading:
+def read_section(section: Section) -> Reading:
     """Read the vocabulary.
 
     Raises:

@@ -17,17 +17,15 @@ from typing import Any
 from tokmill.tokenizer.components.decoders import ENDS
 from tokmill.tokenizer.components.post_processors import Part, Template
 from tokmill.tokenizer.core.alphabet import CHARACTERS
-from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.core.malformed import refuse_malformed
+from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
-from tokmill.tokenizer.formats import foreign, sidecar
-from tokmill.tokenizer.formats.files import read_json, write_file
-from tokmill.tokenizer.formats.merges_file import read_merges, write_merges
-from tokmill.tokenizer.formats.names import GPT2_MERGES, GPT2_VOCAB
+from tokmill.tokenizer.formats import sidecar
+from tokmill.tokenizer.formats.files import read_json, read_merges, write_file, write_merges
+from tokmill.tokenizer.formats.recognition import GPT2_MERGES, GPT2_VOCAB, refuse_json
 from tokmill.tokenizer.formats.sidecar import SpecialTokens, Usage
 from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.word_bpe.huggingface import read_piece, spelled_pairs, spelled_vocab
 from tokmill.tokenizer.word_bpe.model import WordPairModel, model_of
-from tokmill.tokenizer.word_bpe.spelling import read_piece, spelled_pairs, spelled_vocab
 
 _SIDECAR = "vocab.sidecar.json"
 _SUFFIX = ENDS.decode()
@@ -88,7 +86,7 @@ def read(path: Path, usage: Usage) -> Definition:
     vocab_path, merges_path, beside = _places(path)
     usage = usage.over(Usage.read(beside))
     vocab = read_json(vocab_path)
-    foreign.refuse_json(vocab_path, vocab, whole=False)
+    refuse_json(vocab_path, vocab, whole=False)
     with refuse_malformed(str(merges_path)):
         pairs = read_merges(merges_path, errors="strict")
     with refuse_malformed(str(vocab_path)):

@@ -13,13 +13,11 @@ from pathlib import Path
 
 from tokmill.tokenizer.byte_bpe.model import define, model_of
 from tokmill.tokenizer.core.alphabet import to_bytes, to_text
-from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.core.malformed import refuse_malformed
+from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.vocabulary import texts_by_id
-from tokmill.tokenizer.formats import foreign, sidecar
-from tokmill.tokenizer.formats.files import read_json, write_file
-from tokmill.tokenizer.formats.merges_file import read_merges, write_merges
-from tokmill.tokenizer.formats.names import GPT2_MERGES, GPT2_VOCAB
+from tokmill.tokenizer.formats import sidecar
+from tokmill.tokenizer.formats.files import read_json, read_merges, write_file, write_merges
+from tokmill.tokenizer.formats.recognition import GPT2_MERGES, GPT2_VOCAB, refuse_json
 from tokmill.tokenizer.formats.sidecar import SpecialTokens, Usage
 from tokmill.tokenizer.pipeline.definition import Definition
 
@@ -77,7 +75,7 @@ def read(path: Path, usage: Usage) -> Definition:
     )
     usage = usage.over(Usage.read(beside))
     vocab = read_json(vocab_path)
-    foreign.refuse_json(vocab_path, vocab, whole=False)
+    refuse_json(vocab_path, vocab, whole=False)
     pairs = read_merges(merges_path, to_bytes)
     with refuse_malformed(str(vocab_path)):
         return _definition(vocab, pairs, usage, str(vocab_path))
