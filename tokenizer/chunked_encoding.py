@@ -66,21 +66,7 @@ class ChunkedEncoder:
     def run(
         self, data: NDArray[np.uint8], segments: Segments, kind: type[Integer], num_threads: int = 1
     ) -> tuple[NDArray[Integer], NDArray[np.int64]]:
-        """Encode segments.
-
-        Args:
-            data: uint8, the text.
-            segments: text and special tokens.
-            kind: the type of the ids.
-            num_threads: how many threads to use at most.
-
-        Returns:
-            The ids, and int64 offsets of shape (num_segments + 1,).
-
-        Raises:
-            TokenizerError: `num_threads` is less than one.
-            LawError: an encoding broke its model's law (`pipeline.model.Law`).
-        """
+        """Encode segments; return the ids, and int64 offsets of shape (num_segments + 1,)."""
         if num_threads < 1:
             raise TokenizerError(f"encode: num_threads={num_threads} must be at least 1; use e.g. 1")
         parts = _parts(segments.bounds, num_threads)
@@ -114,14 +100,7 @@ class ChunkedEncoder:
     def pretokens(
         self, data: NDArray[np.uint8], offsets: NDArray[np.int64]
     ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
-        """Encode pre-tokens that lie in one buffer, without normalizer and split pattern.
-
-        Returns:
-            The ids, and int64 offsets of shape (num_pretokens + 1,).
-
-        Raises:
-            LawError: see `run`.
-        """
+        """Encode pre-tokens in one buffer, without normalizer and split pattern; return ids and offsets."""
         ids, lengths = (
             _Growing(np.uint32, int(offsets[-1]) // _BYTES_A_TOKEN + 1),
             np.empty(len(offsets) - 1, np.int64),

@@ -75,18 +75,7 @@ def count_texts_in_order(
     *,
     num_threads: int = 1,
 ) -> FirstSeenCounter:
-    """Count the pre-tokens of texts, and remember the order in which they first occur.
-
-    Args:
-        texts: documents, which are not held in memory as a whole.
-        splitter: see `counting.count_buffers`, as for the other arguments.
-        specials: the same.
-        normalizer: the same.
-        num_threads: number of threads; it changes neither the counts nor their order.
-
-    Raises:
-        TokenizerError: `num_threads` is less than one, or one of the texts is not a text.
-    """
+    """Count the pre-tokens of texts, and remember the order in which they first occur."""
 
     def count(counter: PretokenCounter, batch: Buffers) -> None:
         counter.add_documents(*batch, splitter, specials, normalizer)
@@ -97,11 +86,7 @@ def count_texts_in_order(
 def count_parts_in_order(
     parts: Iterable[Part], count: Callable[[PretokenCounter, Part], None], num_threads: int
 ) -> FirstSeenCounter:
-    """Count parts by threads, each part by itself, and add the counts up in the order of the parts.
-
-    Raises:
-        TokenizerError: `num_threads` is less than one.
-    """
+    """Count parts by threads, each part by itself, and add the counts up in the order of the parts."""
     if num_threads < 1:
         raise TokenizerError(f"count: num_threads={num_threads} must be at least 1; use e.g. 1")
     total = FirstSeenCounter()

@@ -95,18 +95,7 @@ class TextStream:
 
 
 def encode_parts(parts: Iterable[Text], stream: TextStream, wanted: Wanted) -> Iterator[int]:
-    """Encode the text that the parts make up together.
-
-    Args:
-        parts: str, or bytes of UTF-8; a character may be spread over several.
-        stream: a new one.
-        wanted: the tokens to look for.
-
-    Raises:
-        SpecialTokenError: it contains one that is refused; the message has its name and byte in the joined
-            text.
-        TokenizerError: a part is not a text.
-    """
+    """Encode the text that the parts make up together."""
     held, waiting, consumed, room = b"", list[bytes](), 0, _ROOM
     for data in as_bytes(parts):
         waiting.append(data)

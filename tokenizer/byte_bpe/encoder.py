@@ -93,11 +93,7 @@ class Workspace:
         self._ids = np.empty(_USUAL_IDS, np.uint32)
 
     def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
-        """Encode the pre-tokens of segments; see `pipeline.model.Workspace`.
-
-        Raises:
-            TokenizerError: a pre-token is longer than positions can number.
-        """
+        """Encode the pre-tokens of segments; see `pipeline.model.Workspace`."""
         offsets = np.zeros(kinds.shape[0] + 1, np.int64)
         if not pretokens.starts.shape[0]:
             return Encoding(self._ids[:0], offsets)

@@ -29,22 +29,13 @@ class BytePairTraining:
     """Trains one or more vocabulary sizes in the time of the largest; see `pipeline.model.Trainer`."""
 
     def __init__(self, counts: PretokenCounts, options: ModelOptions, vocab_sizes: Sequence[int]) -> None:
-        """Copy the counts for training; they are not needed afterwards.
-
-        Raises:
-            TrainingError: a size is too small, or there is more text than can be numbered.
-        """
+        """Copy the counts for training; they are not needed afterwards."""
         self._options, self._sizes = options, vocab_sizes
         self._numbers = [_num_merges(size, options) for size in vocab_sizes]
         self._trainer = BpeTrainer(counts, _rules(options), max(self._numbers))
 
     def models(self, progress: Progress | None = None) -> list[Model]:
-        """Make the merges of the largest vocabulary, and each model from a prefix of them.
-
-        Raises:
-            TrainingError: there are too few pairs, and `allow_smaller` is not set; the message has their
-                number.
-        """
+        """Make the merges of the largest vocabulary, and each model from a prefix of them."""
         wanted = max(self._numbers)
         made = self._trainer.run(wanted, progress)
         if made < wanted:

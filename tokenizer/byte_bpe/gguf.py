@@ -69,12 +69,7 @@ _WHOLE = _WHOLE_AND_BOS | {"minicpm5"}
 
 
 def read_section(section: Section) -> Reading:
-    """Read the vocabulary.
-
-    Raises:
-        FormatError: the pattern or the type of a token is not known, or a token is spelled otherwise.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the vocabulary."""
     pre = section.get("pre", str, "default")
     if pre not in PRE_TOKENIZERS:
         raise section.trouble(
@@ -112,11 +107,7 @@ def _merges(section: Section) -> list[tuple[str, str]]:
 
 
 def _specials(section: Section, made: set[str]) -> set[int]:
-    """Return the ids of the tokens that the model does not make: special ones, and those of users.
-
-    Raises:
-        FormatError: a token stands for a byte.
-    """
+    """Return the ids of the tokens that the model does not make: special ones, and those of users."""
     found = set()
     for i, (text, kind) in enumerate(zip(section.tokens, section.kinds, strict=True)):
         if kind == PieceKind.BYTE:

@@ -25,11 +25,7 @@ _SIDECAR = "vocab.sidecar.json"
 
 
 def write(definition: Definition, folder: Path) -> list[Path]:
-    """Write the two files and the sidecar into a folder.
-
-    Raises:
-        FormatError: a special token's text is another token's in the byte alphabet.
-    """
+    """Write the two files and the sidecar into a folder."""
     model = model_of(definition)
     vocab = json.dumps(alphabet_vocab(definition, "gpt2"), ensure_ascii=False, separators=(",", ":"))
     return [
@@ -40,11 +36,7 @@ def write(definition: Definition, folder: Path) -> list[Path]:
 
 
 def alphabet_vocab(definition: Definition, format_name: str) -> dict[str, int]:
-    """Return ids by token as text: ordinary tokens in the byte alphabet, special tokens as they are.
-
-    Raises:
-        FormatError: a special token's text is another token's in the byte alphabet.
-    """
+    """Return ids by token as text: ordinary tokens in the byte alphabet, special tokens as they are."""
     special = {token: name for name, token in definition.named_tokens.items()}
     vocab: dict[str, int] = {}
     for i, token in enumerate(definition.tokens):
@@ -59,16 +51,7 @@ def alphabet_vocab(definition: Definition, format_name: str) -> dict[str, int]:
 
 
 def read(path: Path, usage: Usage) -> Definition:
-    """Read the two files.
-
-    Args:
-        path: either of them; the other one lies beside it.
-        usage: what the files do not say; the sidecar, and then GPT-2's, where it says nothing.
-
-    Raises:
-        FormatError: a file cannot be read, or a line of it.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the two files."""
     stem = path.name.removesuffix(GPT2_VOCAB).removesuffix(GPT2_MERGES)
     vocab_path, merges_path, beside = (
         path.with_name(stem + name) for name in (GPT2_VOCAB, GPT2_MERGES, _SIDECAR)

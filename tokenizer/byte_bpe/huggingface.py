@@ -45,12 +45,7 @@ def reads(content: Mapping[str, Any]) -> bool:
 
 
 def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
-    """Return the pre-tokenizer, the decoder and the model.
-
-    Raises:
-        FormatError: the split pattern means something else to `tokenizers`, or a special token's text is
-            another token's in the byte alphabet.
-    """
+    """Return the pre-tokenizer, the decoder and the model."""
     model, chain = model_of(definition), definition.pre_tokenizer.chain
     check_chain(chain)
     return {
@@ -86,18 +81,7 @@ def _without_holes(vocab: dict[str, int], vocab_size: int) -> dict[str, int]:
 def read(
     content: Mapping[str, Any], special_tokens: Mapping[str, int], num_reserved: int, where: str
 ) -> tuple[BytePairModel, PreTokenizer]:
-    """Read the model and the pre-tokenizer.
-
-    Args:
-        content: the file's JSON.
-        special_tokens: its added tokens.
-        num_reserved: how many of them are reserved.
-        where: the file's path, for messages.
-
-    Raises:
-        FormatError: it says something that byte-level BPE here cannot do.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the model and the pre-tokenizer."""
     model = content["model"]
     _check_decoder(content.get("decoder"), where)
     for key, values in _MODEL_MUST_BE.items():

@@ -74,17 +74,7 @@ class BytePairModel:
         *,
         ignore_merges: bool = False,
     ) -> Self:
-        """Build a model from merges as pairs of byte strings.
-
-        Args:
-            vocabulary: the bytes of every id.
-            merges: in order; pairs of byte strings, or int32 rows of left, right and resulting id that are
-                known to be right.
-            ignore_merges: see the class.
-
-        Raises:
-            VocabularyError: a law is broken; the message names it and the place.
-        """
+        """Build a model from merges as pairs of byte strings."""
         rows = merges if isinstance(merges, np.ndarray) else _resolve_merges(vocabulary.ids, merges)
         return cls(vocabulary, rows, ignore_merges)
 
@@ -118,11 +108,7 @@ class BytePairModel:
 
     @cached_property
     def tables(self) -> Model:
-        """The tables for the kernels that encode; made once, and only read.
-
-        Raises:
-            VocabularyError: a pair has two merges.
-        """
+        """The tables for the kernels that encode; made once, and only read."""
         return lay_out(self)
 
     def with_vocabulary(self, vocabulary: Vocabulary) -> Self:
@@ -168,19 +154,7 @@ def define(
     ignore_merges: bool = False,
     **how: Any,
 ) -> Definition:
-    """Define a byte-level BPE tokenizer.
-
-    Args:
-        tokens: bytes of each id, special tokens left out.
-        merges: see `BytePairModel.build`.
-        special_tokens: ids by name.
-        num_reserved: number of reserved special tokens.
-        ignore_merges: see `BytePairModel`.
-        **how: the rest of the pipeline; see `Definition.compose`.
-
-    Raises:
-        TokenizerError: a law is broken; the message names it and the place.
-    """
+    """Define a byte-level BPE tokenizer."""
     vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved)
     for name, token in special_tokens.items():
         other = vocabulary.ids[name.encode()]

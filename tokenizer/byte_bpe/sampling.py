@@ -9,7 +9,7 @@ Source: Provilkov, Emelianenko and Voita 2020, "BPE-Dropout: Simple and Effectiv
 import numpy as np
 
 from tokmill.tokenizer.byte_bpe.encoder import Tiling
-from tokmill.tokenizer.byte_bpe.kernels.dropout import sample_merges
+from tokmill.tokenizer.byte_bpe.kernels.encoding import sample_merges
 from tokmill.tokenizer.byte_bpe.model import NAME, model_of
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.buffers import EncodedBatch, Texts
@@ -31,17 +31,6 @@ def sample_batch(definition: Definition, texts: Texts, *, dropout: float, seed: 
     seed for every epoch. With `ignore_merges`, a pre-token that is a token is taken whole with the dropout 0
     alone. A step tries 1 / (1 - dropout) places on average, so that a dropout near 1 takes long for
     pre-tokens of very many bytes.
-
-    Args:
-        definition: of a byte-level BPE tokenizer (`Tokenizer.definition`).
-        texts: documents; special tokens in them are encoded as text.
-        dropout: 0 leaves nothing out, which is the encoding; 1 leaves single bytes. Provilkov et al. use 0.1,
-            and 0.6 for Chinese and Japanese.
-        seed: from 0 to 2**64 - 1.
-
-    Raises:
-        TokenizerError: it is no byte-level BPE tokenizer, or `dropout` or `seed` is out of range.
-        LawError: the tokens do not add up to the text, which is a fault of this package or of the memory.
     """
     check_strength("dropout", dropout, 1)
     check_seed(seed)

@@ -109,19 +109,10 @@ def _whole_tokens(bpe: "BytePairModel", ids: NDArray[np.int64]) -> WholeTokens:
 def merges_from_ranks(
     token_data: NDArray[np.uint8], token_offsets: NDArray[np.int64], special_ids: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Derive the merges of a vocabulary that only ranks byte strings by id, as tiktoken's files do.
+    """Derive merges from byte strings ranked by id, as tiktoken's files have them.
 
-    Args:
-        token_data: uint8, the bytes of all tokens, by id.
-        token_offsets: int64, shape (vocab_size + 1,).
-        special_ids: ids to ignore.
-
-    Returns:
-        The merges as int64 rows of left, right and resulting id, in order of rank (which is the order of
-        their results' ids); and the ids of tokens that no merging gives.
-
-    Raises:
-        VocabularyError: a byte is not a token.
+    Returns int64 rows of left, right and resulting id, in order of rank (that of their results' ids); and the
+    ids of tokens that no merging gives.
     """
     lengths = np.diff(token_offsets)
     lengths[special_ids] = 0

@@ -35,16 +35,7 @@ _VERSION = "v3"
 
 
 def read_content(content: Mapping[str, Any], where: str) -> Definition:
-    """Read the content of a file.
-
-    Args:
-        content: its JSON.
-        where: its path, for messages.
-
-    Raises:
-        FormatError: it is broken.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the content of a file."""
     with refuse_malformed(where):
         return _definition(content, where)
 
@@ -115,13 +106,7 @@ def _tokens(rows: Sequence[Mapping[str, Any]], number: int, where: str) -> list[
 
 
 def write(definition: Definition, folder: Path) -> list[Path]:
-    """Write the file into a folder.
-
-    Raises:
-        FormatError: the special tokens do not have the first ids, the bytes not those after them in their
-            order, or there is a hole; the pre-tokenizer is a chain, or there is a normalizer or a template;
-            or the merges do not follow from the order of the tokens.
-    """
+    """Write the file into a folder."""
     check_ranks(definition, "tekken")
     number = len(definition.special_tokens)
     _check(definition, number)

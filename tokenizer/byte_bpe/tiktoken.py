@@ -31,12 +31,7 @@ SIDECAR_SUFFIX = ".sidecar.json"
 
 
 def write(definition: Definition, folder: Path) -> list[Path]:
-    """Write the file and its sidecar into a folder.
-
-    Raises:
-        FormatError: the merges do not follow from the order of the tokens, or tiktoken would take
-            pre-tokens whole that merging does not lead to.
-    """
+    """Write the file and its sidecar into a folder."""
     check_ranks(definition, "tiktoken")
     lines = [base64.b64encode(token) + f" {i}\n".encode() for i, token in definition.vocabulary.ordinary()]
     file = write_file(folder / TIKTOKEN, b"".join(lines))
@@ -45,11 +40,7 @@ def write(definition: Definition, folder: Path) -> list[Path]:
 
 
 def check_ranks(definition: Definition, format_name: str) -> None:
-    """Check that ranks alone give a tokenizer's merges.
-
-    Raises:
-        FormatError: the merges are others, or pre-tokens would be taken whole that merging does not lead to.
-    """
+    """Check that ranks alone give a tokenizer's merges."""
     model, vocabulary = model_of(definition), definition.vocabulary
     special = np.array(list(definition.special_tokens.values()), np.int64)
     merges, unreached = merges_from_ranks(vocabulary.data, vocabulary.offsets, special)
@@ -66,16 +57,7 @@ def check_ranks(definition: Definition, format_name: str) -> None:
 
 
 def read(path: Path, usage: Usage) -> Definition:
-    """Read the file.
-
-    Args:
-        path: of the ranks.
-        usage: what the file does not say; the sidecar where it says nothing.
-
-    Raises:
-        FormatError: a line cannot be read, or nobody says the split pattern.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the file."""
     usage = usage.over(Usage.read(path.with_name(path.name + SIDECAR_SUFFIX)))
     if usage.split_pattern is None:
         raise FormatError(
@@ -104,18 +86,7 @@ def definition_of(
     ignore_merges: bool | None,
     **how: Any,
 ) -> Definition:
-    """Build a definition from byte strings by rank.
-
-    Args:
-        ranks: the tokens by id; special tokens left out.
-        special_tokens: ids by name.
-        ignore_merges: whether a pre-token that is a token is taken whole; None where only that gives what
-            tiktoken gives.
-        how: the other arguments of `define`.
-
-    Raises:
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Build a definition from byte strings by rank."""
     data, offsets = pack_bytes([ranks.get(i, b"") for i in range(max(ranks) + 1)])
     rows, unreached = merges_from_ranks(data, offsets, np.zeros(0, np.int64))
     return define(

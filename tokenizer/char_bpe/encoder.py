@@ -157,11 +157,7 @@ class Workspace:
         self._memory = Memory(empty_cache(*_CACHE_BITS), self._usual, empty_block())
 
     def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
-        """Encode the pre-tokens of segments; see `pipeline.model.Workspace`.
-
-        Raises:
-            TokenizerError: a pre-token is longer than positions can number.
-        """
+        """Encode the pre-tokens of segments; see `pipeline.model.Workspace`."""
         offsets, unknown = np.zeros(kinds.shape[0] + 1, np.int64), np.zeros(kinds.shape[0], np.int64)
         if not pretokens.starts.shape[0]:
             return Encoding(np.empty(0, np.uint32), offsets, unknown)

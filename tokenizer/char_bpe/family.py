@@ -34,11 +34,7 @@ class SentencePairTraining:
     """Trains one or more vocabulary sizes in the time of the largest; see `pipeline.model.Trainer`."""
 
     def __init__(self, counts: PretokenCounts, options: ModelOptions, vocab_sizes: Sequence[int]) -> None:
-        """Cut the words, and choose the characters.
-
-        Raises:
-            TrainingError: a size is too small for the symbols and characters, or there is no text.
-        """
+        """Cut the words, and choose the characters."""
         self._options, self._symbols, self._rules = options, Symbols(options), piece_rules(options)
         self._words = cut_words(counts, self._rules, options.character_coverage, self._symbols.names)
         self._fixed = len(self._symbols) + len(self._words.alphabet)
@@ -50,11 +46,7 @@ class SentencePairTraining:
         self._numbers = [size - self._fixed for size in vocab_sizes]
 
     def models(self, progress: Progress | None = None) -> list[Model]:
-        """Learn the pieces of the largest vocabulary, and make each model of a prefix of them.
-
-        Raises:
-            TrainingError: there are too few pieces, and `allow_smaller` is not set.
-        """
+        """Learn the pieces of the largest vocabulary, and make each model of a prefix of them."""
         wanted, alphabet = max(self._numbers), self._words.alphabet
         rules = join_rules(
             self._options,
@@ -88,11 +80,7 @@ class CharacterPairTraining:
     """Trains one or more vocabulary sizes in the time of the largest; see `pipeline.model.Trainer`."""
 
     def __init__(self, counts: PretokenCounts, options: ModelOptions, vocab_sizes: Sequence[int]) -> None:
-        """Take the counts of text that is UTF-8.
-
-        Raises:
-            TrainingError: a size is too small, or an option is not for this family.
-        """
+        """Take the counts of text that is UTF-8."""
         self._options, self._counts = options, utf8_alone(counts)
         self._names = list(dict.fromkeys([UNKNOWN, *options.names]))
         self._num_bytes = 256 if options.byte_fallback else 0
@@ -107,11 +95,7 @@ class CharacterPairTraining:
         self._numbers = [size - least + 1 for size in vocab_sizes]
 
     def models(self, progress: Progress | None = None) -> list[Model]:
-        """Learn the pieces of the largest vocabulary, and make each model of a prefix of them.
-
-        Raises:
-            TrainingError: there are too few pieces; the message has a feasible size.
-        """
+        """Learn the pieces of the largest vocabulary, and make each model of a prefix of them."""
         wanted, fixed = max(self._numbers), len(self._names) + self._num_bytes
         rules = join_rules(self._options, self._names, score="frequency")
         pieces = learn_pieces(self._counts, wanted, rules, progress)
@@ -131,22 +115,14 @@ class CharacterPairTraining:
 
 
 def make_trainer(counts: PretokenCounts, options: ModelOptions, vocab_sizes: Sequence[int]) -> Trainer:
-    """Return the trainer for the options' mode.
-
-    Raises:
-        TrainingError: see the trainers.
-    """
+    """Return the trainer for the options' mode."""
     check_options(options)
     kind = SentencePairTraining if options.on_sentences else CharacterPairTraining
     return kind(counts, options, vocab_sizes)
 
 
 def check_options(options: ModelOptions) -> None:
-    """Refuse the tie rules of byte-level BPE.
-
-    Raises:
-        TrainingError: one is set.
-    """
+    """Refuse the tie rules of byte-level BPE."""
     if options.tie_break != "lexicographic_max":
         raise TrainingError(
             f"train: tie_break={options.tie_break!r} is for byte-level BPE; of equally frequent pairs "

@@ -48,11 +48,7 @@ def reads(content: Mapping[str, Any]) -> bool:
 def read(
     content: Mapping[str, Any], _special_tokens: Mapping[str, int], _num_reserved: int, where: str
 ) -> tuple[Model, Any]:
-    """Refuse a file whose text is cut in another way; `read_marked` reads the others.
-
-    Raises:
-        FormatError: always.
-    """
+    """Refuse a file whose text is cut in another way; `read_marked` reads the others."""
     raise refusal(where, "pre_tokenizer", content.get("pre_tokenizer"), f"{NAME} has Metaspace, or none")
 
 
@@ -63,19 +59,7 @@ def read_marked(
     where: str,
     pattern: str,
 ) -> tuple[Model, str]:
-    """Read the model of a file; return the pattern that cuts its text, too.
-
-    Args:
-        content: the file's JSON.
-        special_tokens: its added tokens.
-        num_reserved: number of reserved ones among them.
-        where: the file's path, for messages.
-        pattern: that of the pre-tokenizer.
-
-    Raises:
-        FormatError: it has a feature that is not supported.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the model of a file; return the pattern that cuts its text, too."""
     model = content["model"]
     for key, values in _MUST_BE.items():
         if model.get(key, values[0]) not in values:
@@ -116,9 +100,6 @@ def prepared(definition: Definition) -> Definition:
     """Return a tokenizer with the same ids that a file can hold, for one that was read from a `.model`.
 
     White space is treated by replacements, and pieces are joined by a list of merges (`merge_list`).
-
-    Raises:
-        FormatError: there is none; the message has the reason.
     """
     model, normalizer = definition.model, definition.normalizer
     if not isinstance(model, CharacterPairModel) or model.merges is not None:
@@ -143,12 +124,7 @@ def prepared(definition: Definition) -> Definition:
 
 
 def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
-    """Return the pre-tokenizer, the decoder and the model.
-
-    Raises:
-        FormatError: pieces are joined by score, some are kept from it, text is cut in another way, or tokens
-            are joined in another way.
-    """
+    """Return the pre-tokenizer, the decoder and the model."""
     model, chain = definition.model, definition.pre_tokenizer.chain
     if not isinstance(model, CharacterPairModel) or model.pairs is None:
         raise FormatError(

@@ -28,12 +28,7 @@ _MORE = 12  # repetitions beyond twice those of the longest piece
 
 
 def with_merges(model: CharacterPairModel) -> CharacterPairModel:
-    """Return the model with a list of merges that gives the same ids.
-
-    Raises:
-        FormatError: there is none: pieces have equal scores, characters that are no pieces, or repeat
-            themselves so that no order of merges is right.
-    """
+    """Return the model with a list of merges that gives the same ids."""
     pieces = {
         token.decode(): i for i, token in model.vocabulary.ordinary() if i not in model.vocabulary.byte_ids
     }

@@ -77,11 +77,7 @@ class CharacterPairModel:
 
     @classmethod
     def from_spec(cls, vocabulary: Vocabulary, spec: Mapping[str, Any]) -> Self:
-        """Build a model from a vocabulary and the result of `spec`.
-
-        Raises:
-            VocabularyError: see `CharacterPairModel`.
-        """
+        """Build a model from a vocabulary and the result of `spec`."""
         frozen = tuple(int(i) for i in spec.get("frozen", ()))
         merges = np.array(spec["merges"], np.int32).reshape(-1, 2) if "merges" in spec else None
         scores = np.array(spec["scores"], np.float64) if merges is None else np.zeros(vocabulary.size)

@@ -8,7 +8,7 @@ Source: Provilkov, Emelianenko and Voita 2020, "BPE-Dropout: Simple and Effectiv
 
 import numpy as np
 
-from tokmill.tokenizer.char_bpe.kernels.dropout import sample_characters
+from tokmill.tokenizer.char_bpe.kernels.encoding import sample_characters
 from tokmill.tokenizer.char_bpe.model import NAME, CharacterPairModel
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.buffers import EncodedBatch, Texts
@@ -24,16 +24,6 @@ def sample_batch(definition: Definition, texts: Texts, *, dropout: float, seed: 
     At each step every place where two pieces can be joined is left out with the probability `dropout`, and of
     the others the one whose joined piece has the greatest score is joined, the leftmost first. A pre-token is
     done when all places are left out. The draw depends on the seed, the pre-token and its number in its text.
-
-    Args:
-        definition: of a tokenizer of this family (`Tokenizer.definition`).
-        texts: documents; special tokens in them are encoded as text.
-        dropout: 0 leaves nothing out, which is the encoding; 1 leaves single characters.
-        seed: from 0 to 2**64 - 1.
-
-    Raises:
-        TokenizerError: it is a tokenizer of another family, or `dropout` or `seed` is out of range.
-        LawError: the tokens do not add up to the text, which is a fault of this package or of the memory.
     """
     check_strength("dropout", dropout, 1)
     check_seed(seed)

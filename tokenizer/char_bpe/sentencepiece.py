@@ -17,13 +17,7 @@ GGUF_MODEL = "llama"
 
 
 def read_section(section: Section) -> Reading:
-    """Read the vocabulary.
-
-    Raises:
-        FormatError: a feature is not supported: rules of normalization, and the removal of extra white space,
-            which llama.cpp does not do for these models.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the vocabulary."""
     for name in ("precompiled_charsmap", "remove_extra_whitespaces"):
         value = section.metadata.get(f"tokenizer.ggml.{name}", False)
         if value is not False and len(getattr(value, "shape", (1,))):
@@ -38,11 +32,7 @@ WORDS, WORDS_AND_BLANKS = "▁*[^▁]+|▁+", "[^▁]+▁*|▁+"
 
 
 def model_of(file: ModelFile, vocabulary: Vocabulary, unknown: str) -> Model:
-    """Return the model of a file.
-
-    Raises:
-        VocabularyError: a score is not a finite number.
-    """
+    """Return the model of a file."""
     kinds = [piece.kind for piece in file.pieces]
     scores = np.array([piece.score for piece in file.pieces], np.float64)
     scores[[kind != PieceKind.NORMAL for kind in kinds]] = 0.0

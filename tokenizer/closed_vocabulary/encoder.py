@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.kernels.accounting import add_up
 from tokmill.tokenizer.kernels.counting import CountTables, count_strings, empty_tables
+from tokmill.tokenizer.kernels.decoding import add_up
 from tokmill.tokenizer.kernels.lookup import look_up
 from tokmill.tokenizer.kernels.words import MAX_SHORT
 from tokmill.tokenizer.pipeline.model import Breach, Encoding, Law

@@ -38,18 +38,7 @@ class ClosedTraining:
         options: ModelOptions,
         vocab_sizes: Sequence[int],
     ) -> None:
-        """Count strings.
-
-        Args:
-            make: makes a model from a vocabulary.
-            cut: see `ClosedModel`.
-            counts: how often each pre-token occurs, in any order.
-            options: see `ModelOptions`.
-            vocab_sizes: one for each model.
-
-        Raises:
-            TrainingError: a size is too small, or an option is not for this family.
-        """
+        """Count strings."""
         check_options(options)
         names = list(dict.fromkeys([UNKNOWN, *options.names]))
         self._make, self._names, self._num_reserved = make, names, options.num_reserved
@@ -72,11 +61,7 @@ class ClosedTraining:
 
 
 def check_options(options: ModelOptions) -> None:
-    """Refuse the options of merges.
-
-    Raises:
-        TrainingError: one is set.
-    """
+    """Refuse the options of merges."""
     if options.tie_break != "lexicographic_max":
         raise TrainingError(
             f"train: tie_break={options.tie_break!r} is for merges, which this family does not make: of "
@@ -125,15 +110,7 @@ def _most_frequent(
 
 
 def closed_family(name: str, title: str, kind: str, cut: Cut, formats: Mapping[str, str]) -> Family:
-    """Make the family.
-
-    Args:
-        name: see `Family`.
-        title: see `Family`.
-        kind: what its tokens are called, one of them: `word`.
-        cut: cuts pre-tokens into the strings that are looked up.
-        formats: see `Family`.
-    """
+    """Make the family."""
 
     def model_of(vocabulary: Vocabulary, unknown_token: str = UNKNOWN) -> ClosedModel:
         return ClosedModel(name, kind, cut, vocabulary, unknown_token)

@@ -41,16 +41,7 @@ def is_word_level(content: Mapping[str, Any]) -> bool:
 
 
 def write(definition: Definition, *, exact: bool, last: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the pre-tokenizer, the decoder and the model.
-
-    Args:
-        definition: the tokenizer.
-        exact: see `formats.huggingface.write`.
-        last: expressions that follow the pre-tokenizer's own.
-
-    Raises:
-        FormatError: `tokenizers` would read the split pattern differently, or a token is not UTF-8.
-    """
+    """Return the pre-tokenizer, the decoder and the model."""
     chain = definition.pre_tokenizer.chain
     check_chain(chain)
     steps = split_steps((*chain, *last), exact=exact)
@@ -84,20 +75,7 @@ def read(
     *,
     steps: Sequence[Json],
 ) -> tuple[Model, PreTokenizer]:
-    """Read the model and the pre-tokenizer.
-
-    Args:
-        make: makes a model from a vocabulary and the result of `ClosedModel.spec`.
-        content: the file's JSON.
-        special_tokens: its added tokens.
-        num_reserved: number of reserved ones among them.
-        where: the file's path, for messages.
-        steps: the steps that cut text into pre-tokens.
-
-    Raises:
-        FormatError: it has a feature that is not supported.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the model and the pre-tokenizer."""
     model, decoder = content["model"], content.get("decoder")
     if decoder is None or decoder.get("type") != "Fuse":
         raise refusal(where, "decoder", decoder, "only Fuse can join the tokens of a WordLevel model here")

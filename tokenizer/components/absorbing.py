@@ -18,11 +18,7 @@ Side: TypeAlias = Literal["left", "right", "both"]
 
 
 def check_sides(sides: Mapping[str, Side], tokens: Mapping[str, int]) -> None:
-    """Check which tokens take white space, and on which sides.
-
-    Raises:
-        VocabularyError: a name is not a special or added token, or a side is not a `Side`.
-    """
+    """Check which tokens take white space, and on which sides."""
     for name, side in sides.items():
         if name not in tokens or side not in get_args(Side):
             raise VocabularyError(
@@ -34,16 +30,7 @@ def check_sides(sides: Mapping[str, Side], tokens: Mapping[str, int]) -> None:
 def absorb(
     data: NDArray[np.uint8], segments: Segments, sides: Mapping[int, Side]
 ) -> tuple[NDArray[np.uint8], Segments]:
-    """Leave out the white space that tokens take.
-
-    Args:
-        data: uint8, the text.
-        segments: its segments.
-        sides: by id.
-
-    Returns:
-        The text without it, and its segments; some may be empty.
-    """
+    """Leave out the white space that tokens take; segments may become empty."""
     kinds, bounds = segments.kinds, segments.bounds
     taking = np.flatnonzero(np.isin(kinds, [*sides])).tolist() if sides else []
     if not taking:

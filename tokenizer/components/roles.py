@@ -61,14 +61,7 @@ def roles_of_sets(sets: Sequence[str]) -> dict[str, str]:
 def conventional(
     special_tokens: Mapping[str, int], template: Template | None, unknown: str | None
 ) -> dict[str, str]:
-    """Return the roles that follow from the template, the model and the names of special tokens.
-
-    Args:
-        special_tokens: ids by name.
-        template: the tokenizer's template; its first token begins texts, its last one ends them.
-        unknown: the model's unknown token. The roles of BERT's names follow for a model that has one;
-            a byte-level tokenizer may use these names for anything.
-    """
+    """Return the roles that follow from the template, the model and the names of special tokens."""
     found = {role: next((name for name in names if name in special_tokens), None) for role, names in _named()}
     before, behind = template.around() if template is not None else ([], [])
     found["bos"] = next(iter(before), found["bos"])
@@ -89,11 +82,7 @@ def given_beside(found: Roles, following: Mapping[str, str]) -> dict[str, str | 
 
 
 def check_roles(roles: object, special_tokens: Mapping[str, int]) -> None:
-    """Check that roles are known ones, of special tokens.
-
-    Raises:
-        VocabularyError: names the role, and its token if that is missing.
-    """
+    """Check that roles are known ones, of special tokens."""
     if not isinstance(roles, Mapping):
         raise VocabularyError(f"roles: {roles!r:.200} must be special tokens by role")
     for role, name in roles.items():
@@ -107,11 +96,7 @@ def check_roles(roles: object, special_tokens: Mapping[str, int]) -> None:
 
 
 def check_templates(templates: object) -> None:
-    """Check that chat templates are texts by name, and not too many or too long.
-
-    Raises:
-        VocabularyError: names the template and the limit.
-    """
+    """Check that chat templates are texts by name, and not too many or too long."""
     if not isinstance(templates, Mapping) or len(templates) > MAX_TEMPLATES:
         raise VocabularyError(f"chat templates: there must be at most {MAX_TEMPLATES}, texts by name")
     for name, text in templates.items():

@@ -50,11 +50,7 @@ class Segments:
 
 
 def check_names(names: Iterable[str], where: str) -> list[str]:
-    """Return special tokens as a list.
-
-    Raises:
-        SpecialTokenError: one is empty, a single byte, not text, or given twice.
-    """
+    """Return special tokens as a list."""
     if isinstance(names, str):
         raise SpecialTokenError(f"{where}={names!r} must be a list of texts; use [{names!r}]")
     checked: dict[str, None] = {}
@@ -88,11 +84,7 @@ class Wanted:
 
 
 def wanted_specials(specials: Mapping[str, int], allowed_special: AllowedSpecial, as_text: AsText) -> Wanted:
-    """Decide which special tokens to look for, and which of them are errors.
-
-    Raises:
-        SpecialTokenError: a name is not a special token, or is both allowed and text.
-    """
+    """Decide which special tokens to look for, and which of them are errors."""
     allowed = (
         set(specials) if allowed_special == "all" else _known(specials, allowed_special, "allowed_special")
     )
@@ -135,19 +127,7 @@ def cut(
     refused: Mapping[int, str] = MappingProxyType({}),
     hiding: Collection[int] = (),
 ) -> Segments:
-    """Cut the text segments of documents into text and tokens.
-
-    Args:
-        data: uint8, shape (num_bytes,).
-        segments: the documents, `whole` or cut at other tokens.
-        tokens: the tokens to look for, with their ids.
-        refused: see `Wanted`.
-        hiding: see `Wanted`.
-
-    Raises:
-        SpecialTokenError: a document contains one that is refused; the message names it, the document and the
-            byte.
-    """
+    """Cut the text segments of documents into text and tokens."""
     bounds, kinds = segments.bounds, segments.kinds
     starts, ends, ids = find(data, bounds, tokens, hiding)
     if ids.shape[0] and (kinds >= 0).any():
@@ -184,14 +164,7 @@ def find(
     tokens: Mapping[str, int],
     hiding: Collection[int] = (),
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Find tokens in documents: where each starts and ends, and its id, in order.
-
-    Args:
-        data: uint8, shape (num_bytes,).
-        offsets: int64, shape (num_documents + 1,).
-        tokens: those to look for, ids by text.
-        hiding: ids of those that hide others and are left out.
-    """
+    """Find tokens in documents: where each starts and ends, and its id, in order."""
     if not tokens or not data.shape[0]:
         return tuple(np.zeros(0, np.int64) for _ in range(3))  # type: ignore[return-value]
     trie = make_trie(tuple(tokens.items()))
@@ -208,11 +181,7 @@ def find(
 
 @lru_cache(maxsize=32)
 def make_trie(specials: tuple[tuple[str, int], ...]) -> Trie:
-    """Lay special tokens, each a name and an id, out for the kernels.
-
-    Raises:
-        SpecialTokenError: they would take too much memory.
-    """
+    """Lay special tokens, each a name and an id, out for the kernels."""
     classes = np.zeros(256, np.uint8)
     letters = sorted({byte for name, _ in specials for byte in name.encode()})
     classes[letters] = np.arange(1, len(letters) + 1)
@@ -246,17 +215,7 @@ def refuse(
     refused: Mapping[int, str],
     before: int = 0,
 ) -> None:
-    """Reject special tokens that were found.
-
-    Args:
-        offsets: int64, shape (num_documents + 1,).
-        found: where tokens begin, and their ids.
-        refused: see `Wanted`.
-        before: bytes of the first document before the text.
-
-    Raises:
-        SpecialTokenError: one was found; the message names it, the document and the byte.
-    """
+    """Reject special tokens that were found."""
     if not refused:
         return
     for start, token in zip(*(part.tolist() for part in found), strict=True):

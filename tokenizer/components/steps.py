@@ -24,7 +24,7 @@ from tokmill.tokenizer.components.sentences import split_charsmap
 from tokmill.tokenizer.core.buffers import pack_bytes, unpack
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.kernels import graphemes
-from tokmill.tokenizer.kernels.clusters import ClusterRules, normalize_clusters
+from tokmill.tokenizer.kernels.graphemes import ClusterRules, normalize_clusters
 
 _POINTS = 0x110000
 _CLASSES = {
@@ -130,7 +130,7 @@ class Plain:
 
 @dataclass(frozen=True)
 class Charsmap:
-    """Rules that SentencePiece compiled, applied by clusters; see `kernels.clusters`.
+    """Rules that SentencePiece compiled, applied by clusters; see `kernels.graphemes`.
 
     Raises:
         FormatError: the rules are damaged.
@@ -216,11 +216,7 @@ class Marks:
 
 
 def step_from_spec(spec: Mapping[str, Any]) -> TextStep:
-    """Build a step from the result of `spec`.
-
-    Raises:
-        FormatError, KeyError, TypeError, ValueError: it is not of this form.
-    """
+    """Build a step from the result of `spec`."""
     match spec["kind"]:
         case "plain":
             return Plain(spec["name"])
@@ -263,11 +259,7 @@ class StepNormalizer:
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:
-        """Build it from the result of `spec`.
-
-        Raises:
-            TokenizerError, KeyError, TypeError, ValueError: it is not of this form.
-        """
+        """Build it from the result of `spec`."""
         return cls(tuple(step_from_spec(step) for step in spec["steps"]))
 
     def text(self, text: str, *, first: bool = True) -> str:

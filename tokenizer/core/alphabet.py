@@ -31,11 +31,7 @@ def to_text(token: bytes) -> str:
 
 
 def to_bytes(text: str, where: str = "token") -> bytes:
-    """Read a byte string that is written in the alphabet.
-
-    Raises:
-        FormatError: a character is not in the alphabet; the message begins with `where`.
-    """
+    """Read a byte string that is written in the alphabet."""
     try:
         return text.translate(_READ).encode("latin-1")
     except UnicodeEncodeError as error:

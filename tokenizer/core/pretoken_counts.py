@@ -11,8 +11,14 @@ from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 from tokmill.tokenizer.jit.arrays import zero_pages
-from tokmill.tokenizer.kernels.sorting import gather_strings, merge_neighbours, read_prefixes, sum_equal
-from tokmill.tokenizer.kernels.string_sort import MAX_PARTS, sort_strings
+from tokmill.tokenizer.kernels.sorting import (
+    MAX_PARTS,
+    gather_strings,
+    merge_neighbours,
+    read_prefixes,
+    sort_strings,
+    sum_equal,
+)
 
 _BYTES_AT_A_TIME = 1 << 18
 _STRINGS_A_SLICE = 1 << 22

@@ -16,11 +16,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 def split_lines(data: bytes, errors: Literal["strict", "replace"] = "strict") -> list[str]:
-    """Return the lines of UTF-8, without their ends; none of an empty file.
-
-    Raises:
-        UnicodeDecodeError: `data` is not UTF-8, and `errors` is "strict".
-    """
+    """Return the lines of UTF-8, without their ends; none of an empty file."""
     text = data.removeprefix(BOM).decode("utf-8", errors).replace("\r\n", "\n")
     return text.removesuffix("\n").split("\n") if text else []
 

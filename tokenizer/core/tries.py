@@ -13,14 +13,7 @@ def lay_out_trie(
     tokens: NDArray[np.int64],
     byte_ids: NDArray[np.int32],
 ) -> tuple[TokenTrie, NDArray[np.int32]]:
-    """Return the trie of tokens of two bytes or more, and the longest other token that each begins with.
-
-    Args:
-        data: uint8, the bytes of all tokens, by id.
-        offsets: int64, shape (num_ids + 1,).
-        tokens: int64, the ids of the tokens of two bytes or more that the trie has.
-        byte_ids: int32, shape (256,), the token of each byte, -1 if there is none.
-    """
+    """Return the trie of tokens of two bytes or more, and the longest other token that each begins with."""
     prefixes = np.full(offsets.shape[0] - 1, -1, np.int32)
     room = int((offsets[tokens + 1] - offsets[tokens]).sum())
     trie = TokenTrie(

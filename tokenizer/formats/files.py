@@ -19,9 +19,6 @@ def write_file(path: Path, content: bytes) -> Path:
     """Write a file under another name beside its place, flush it, and rename it.
 
     Its folder is made if need be.
-
-    Raises:
-        FormatError: it cannot be written; no part of it is left.
     """
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")
     try:
@@ -44,11 +41,7 @@ MAX_FILE_BYTES = 1 << 30
 
 
 def read_file(path: Path) -> bytes:
-    """Read a file.
-
-    Raises:
-        FormatError: it cannot be read, is not a regular file, or is too large for a tokenizer's.
-    """
+    """Read a file."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -75,11 +68,7 @@ def dump_json(value: dict[str, Any]) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        FormatError: it is not a JSON object.
-    """
+    """Read a JSON object."""
     try:
         value = json.loads(read_file(path).decode("utf-8", "surrogatepass"))
     except RecursionError:
@@ -105,17 +94,7 @@ def read_merges(
     check: Callable[[str, str], object] | None = None,
     errors: Literal["strict", "replace"] = "replace",
 ) -> list[tuple[str, str]]:
-    """Read merges; a first line that begins with `#version` is left out.
-
-    Args:
-        path: of the file.
-        check: called with the text of each merge and its place; raises if it cannot be.
-        errors: what becomes of bytes that are not UTF-8, as in `bytes.decode`.
-
-    Raises:
-        FormatError: a line is not two tokens.
-        UnicodeDecodeError: the file is not UTF-8, and `errors` is "strict".
-    """
+    """Read merges; a first line that begins with `#version` is left out."""
     pairs = []
     for number, line in enumerate(split_lines(read_file(path), errors), 1):
         if not line or (number == 1 and line.startswith("#version")):

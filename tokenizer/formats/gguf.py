@@ -33,12 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 def read(path: Path, usage: Usage) -> Definition:
-    """Read the tokenizer of a model; its tensors are not touched.
-
-    Raises:
-        FormatError: it is damaged, has no tokenizer or one that is not supported, or settings were given.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the tokenizer of a model; its tensors are not touched."""
     if not usage.is_empty:
         raise FormatError(
             f"{path}: says itself how text is split, normalized and what is special; pass the path alone"
@@ -126,14 +121,7 @@ _STRING, _ARRAY = 8, 9
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """Read the metadata of a file that concern the tokenizer.
-
-    Returns:
-        Values by key: numbers, truth values, bytes (texts), lists of bytes, and numpy arrays of numbers.
-
-    Raises:
-        FormatError: it cannot be read, is cut off, or is no such file; or it has more than a limit allows.
-    """
+    """Read a file's metadata on its tokenizer: numbers, bytes, lists of bytes and arrays by key."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):

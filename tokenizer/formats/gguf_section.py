@@ -63,11 +63,7 @@ class Section:
     metadata: Mapping[str, Any]
 
     def get(self, name: str, kind: type, default: Any = None) -> Any:
-        """Return the value of a key of `tokenizer.ggml`.
-
-        Raises:
-            FormatError: it is of another type.
-        """
+        """Return the value of a key of `tokenizer.ggml`."""
         value = self.metadata.get(_PREFIX + name)
         if value is None:
             return default
@@ -84,11 +80,7 @@ class Section:
 
     @cached_property
     def kinds(self) -> list[PieceKind]:
-        """What each token is.
-
-        Raises:
-            FormatError: there are none, or too few, or one is not known.
-        """
+        """What each token is."""
         values = self.numbers("token_type")
         known = {*map(int, PieceKind)}
         for token, value in enumerate(values.tolist()):
@@ -102,22 +94,14 @@ class Section:
         return [float(score) for score in self.numbers("scores")]
 
     def texts(self, name: str, most: int) -> list[str]:
-        """Return an array of texts.
-
-        Raises:
-            FormatError: it is missing, too long, or holds anything else.
-        """
+        """Return an array of texts."""
         values = self.metadata.get(_PREFIX + name)
         if not isinstance(values, list) or not 0 < len(values) <= most:
             raise self.trouble(f"{_PREFIX}{name} must be an array of 1 to {most} texts")
         return [self._text(value, f"{name}[{i}]") for i, value in enumerate(values)]
 
     def numbers(self, name: str) -> NDArray[Any]:
-        """Return an array of numbers, one for each token.
-
-        Raises:
-            FormatError: it is missing, or has another length.
-        """
+        """Return an array of numbers, one for each token."""
         values = self.metadata.get(_PREFIX + name)
         if not isinstance(values, np.ndarray) or values.shape != (len(self.tokens),):
             raise self.trouble(
@@ -194,18 +178,7 @@ _TEXTS = (PieceKind.NORMAL, PieceKind.USER_DEFINED, PieceKind.UNUSED)
 def read_pieces(
     section: Section, model_type: int, roles: Mapping[str, int], adds: Mapping[str, bool]
 ) -> Reading:
-    """Read the vocabulary.
-
-    Args:
-        section: of the file.
-        model_type: what kind of model it is, as in a `.model`.
-        roles: the ids that roles have if the file does not say it.
-        adds: whether bos and eos are put around texts if the file does not say it.
-
-    Raises:
-        FormatError: a feature is not supported.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the vocabulary."""
     pieces = _pieces(section, model_type, section.roles(roles).get("unk"))
     names = {
         f"{role}_piece": section.tokens[token]

@@ -27,16 +27,7 @@ from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
 
 
 def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[Path]:
-    """Write the file into a folder, with `tokenizer_config.json` for `transformers`.
-
-    Args:
-        definition: the tokenizer.
-        folder: the folder to write into.
-        exact: whether to write the exact split instead of its published spelling; see `split_steps`.
-
-    Raises:
-        FormatError: `tokenizers` would read the split pattern differently, or a token cannot be written.
-    """
+    """Write the file into a folder, with `tokenizer_config.json` for `transformers`."""
     part = find_family(definition.family).format_module("huggingface")
     definition = part.prepared(definition) if hasattr(part, "prepared") else definition
     content = {
@@ -91,16 +82,7 @@ def _with_names(definition: Definition) -> Definition:
 
 
 def read_content(content: dict[str, Any], where: str) -> Definition:
-    """Read the content of a file.
-
-    Args:
-        content: its JSON.
-        where: its path, for messages.
-
-    Raises:
-        FormatError: it is broken, or has a feature that is not supported; the message names it.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the content of a file."""
     with refuse_malformed(where):
         return _read(content, where)
 
@@ -190,9 +172,6 @@ def _normalized_tokens(tokens: list[dict[str, Any]], where: str, *, normalizes: 
     """Return the tokens that are looked for after the others, in normalized text.
 
     Where no text is normalized, all are looked for at once, unless one could be cut by another.
-
-    Raises:
-        FormatError: a flag cannot be done here.
     """
     for token in tokens:
         if token.get("single_word"):

@@ -26,16 +26,7 @@ _FIRST: Json = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
 
 
 def read_joining(value: Json | None, model: Model, where: str) -> str:
-    """Return the name of the decoder of a model whose tokens hold `▁`.
-
-    Args:
-        value: the value of `decoder`.
-        model: the model; unknown characters may become bytes there.
-        where: the file, for messages.
-
-    Raises:
-        FormatError: it is another one, or does nothing about bytes where there are some, or the other way.
-    """
+    """Return the name of the decoder of a model whose tokens hold `▁`."""
     steps, by_bytes = (value or {}).get("decoders", [value]), bool(model.vocabulary.byte_ids)
     if steps == [_FUSE] and not by_bytes:
         return "fuse"
@@ -55,11 +46,7 @@ def read_joining(value: Json | None, model: Model, where: str) -> str:
 
 
 def write_joining(name: str, model: Model) -> Json:
-    """Write the decoder of a model whose tokens hold `▁`.
-
-    Raises:
-        FormatError: a file cannot hold it.
-    """
+    """Write the decoder of a model whose tokens hold `▁`."""
     by_bytes = bool(model.vocabulary.byte_ids)
     bytes_step = [_BYTES] if by_bytes else []
     known: Mapping[str, list[Json]] = {
@@ -89,14 +76,6 @@ def read_byte_ids(ids: Mapping[str, int], model: Mapping[str, Any], where: str) 
     """Return the bytes that stand in for unknown characters, by id; none without `byte_fallback`.
 
     One whose character is a piece may be missing, as that of the tab is in Gemma's files: it is never needed.
-
-    Args:
-        ids: ids by text.
-        model: the value of `model` in a `tokenizer.json`.
-        where: the file, for messages.
-
-    Raises:
-        FormatError: the vocabulary has some of them and not the others.
     """
     if not model.get("byte_fallback"):
         return {}
@@ -121,19 +100,7 @@ def has(value: dict[str, Any] | None) -> bool:
 
 
 def read(value: dict[str, Any] | None, before: list[TextStep], where: str) -> tuple[Marks | None, str]:
-    """Read a pre-tokenizer.
-
-    Args:
-        value: the value of `pre_tokenizer`.
-        before: the steps of the normalizer.
-        where: the file, for messages.
-
-    Returns:
-        What it does to the text, if anything, and the pattern of its cuts.
-
-    Raises:
-        FormatError: it cannot be done here; the message names it.
-    """
+    """Read a pre-tokenizer; return what it does to the text, if anything, and the pattern of its cuts."""
     steps = steps_of(value)
     if not any(step.get("type") == "Metaspace" for step in steps):
         if steps and not (len(steps) == 1 and _leaves_no_space(before)):
@@ -179,12 +146,7 @@ def _leaves_no_space(steps: list[TextStep]) -> bool:
 
 
 def write(normalizer: TextNormalizer, pattern: str) -> dict[str, Any] | None:
-    """Return the pre-tokenizer of a normalizer whose last step is `Marks`; None for another one.
-
-    Args:
-        normalizer: the tokenizer's.
-        pattern: where it cuts; anything but `WORDS` is not written.
-    """
+    """Return the pre-tokenizer of a normalizer whose last step is `Marks`; None for another one."""
     marks = marks_of(normalizer)
     if marks is None:
         return None

@@ -121,11 +121,7 @@ _PIECE_FIELDS: Mapping[int, tuple[str, _Read, Any]] = MappingProxyType(
 
 
 def read_model(data: bytes, where: str) -> ModelFile:
-    """Read the content of a file.
-
-    Raises:
-        FormatError: it is cut off, is no SentencePiece model, or changes decoded text by rules of its own.
-    """
+    """Read the content of a file."""
     pieces, parts = list[Piece](), {TRAINER: b"", NORMALIZER: b"", DENORMALIZER: b""}
     for number, value in read_fields(data, where):
         if number == PIECES:
@@ -215,11 +211,7 @@ class WireField(NamedTuple):
 
 
 def read_varint(data: bytes, at: int, where: str) -> tuple[int, int]:
-    """Return an integer, and where the next byte is.
-
-    Raises:
-        FormatError: the data ends before the integer, or the integer is too long.
-    """
+    """Return an integer, and where the next byte is."""
     value = 0
     for shift in range(0, _VARINT_BITS, 7):
         if at >= len(data):
@@ -232,11 +224,7 @@ def read_varint(data: bytes, at: int, where: str) -> tuple[int, int]:
 
 
 def read_fields(data: bytes, where: str) -> Iterator[WireField]:
-    """Yield the fields of a message.
-
-    Raises:
-        FormatError: it is cut off, or no message.
-    """
+    """Yield the fields of a message."""
     at = 0
     while at < len(data):
         begin = at

@@ -35,11 +35,7 @@ _ONE_SPACE = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
 
 
 def write_named(name: str | None) -> dict[str, Any] | None:
-    """Return the normalizer of a name.
-
-    Raises:
-        FormatError: `tokenizers` reads an expression in another way.
-    """
+    """Return the normalizer of a name."""
     steps = [_write_run(run) for run in _runs(steps_of(name))]
     if len(steps) > 1:
         return {"type": "Sequence", "normalizers": steps}
@@ -91,9 +87,6 @@ def read_named(value: dict[str, Any] | None, where: str, loses_spaces: bool) -> 
 
     A step that makes a space of white space, as in CLIP's files, is left out where the model has no use for
     white space (`loses_spaces`).
-
-    Raises:
-        FormatError: a step is not supported, or means something else to `tokenizers`.
     """
     steps = flat(value)
     if loses_spaces:
@@ -153,11 +146,7 @@ _RULES = "Precompiled"
 
 
 def read(value: Json | None, where: str, *, loses_spaces: bool) -> list[TextStep]:
-    """Read a normalizer; see `formats.normalizers.read`.
-
-    Raises:
-        FormatError: a step cannot be done here, or is damaged; the message names it.
-    """
+    """Read a normalizer; see `formats.normalizers.read`."""
     steps = list[TextStep]()
     for kind, given in groupby(flat(value), key=lambda step: step["type"] == _RULES):
         if kind:
@@ -180,11 +169,7 @@ def _read_charsmap(encoded: str, where: str) -> Charsmap:
 
 
 def normalizer_of(steps: Sequence[TextStep], marks: Marks | None = None) -> TextNormalizer:
-    """Put steps together, with what a `Metaspace` does after them.
-
-    Raises:
-        FormatError: there are too many.
-    """
+    """Put steps together, with what a `Metaspace` does after them."""
     every = (*steps, *([marks] if marks else []))
     if not every:
         return Normalizer()
@@ -193,11 +178,7 @@ def normalizer_of(steps: Sequence[TextStep], marks: Marks | None = None) -> Text
 
 
 def write(normalizer: TextNormalizer) -> Json | None:
-    """Write a normalizer; `Marks` is left to `metaspace.write`.
-
-    Raises:
-        FormatError: it treats white space as SentencePiece does, or `tokenizers` reads a step otherwise.
-    """
+    """Write a normalizer; `Marks` is left to `metaspace.write`."""
     if isinstance(normalizer, Normalizer):
         return write_named(normalizer.name)
     if not isinstance(normalizer, StepNormalizer):
@@ -222,11 +203,7 @@ _AT_THE_BEGINNING, _AT_THE_END = r"(?<![\s\S]) +", rf"[ {MARK}]+(?![\s\S])"
 
 
 def sentence_steps(normalizer: SentenceNormalizer) -> str | None:
-    """Return the name of a normalizer (`components.normalizers`) that does the same.
-
-    Raises:
-        FormatError: the model has rules, symbols that users defined, or a space after the text.
-    """
+    """Return the name of a normalizer (`components.normalizers`) that does the same."""
     for reason in _reasons(normalizer):
         raise FormatError(
             f"format='huggingface' cannot express normalizer={normalizer.name!r}: {reason}; use "

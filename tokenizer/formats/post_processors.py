@@ -14,17 +14,7 @@ Json = dict[str, Any]
 
 
 def read(value: Json | None, special_tokens: Mapping[str, int], where: str) -> Template | None:
-    """Read a post-processor.
-
-    Args:
-        value: the value of `post_processor`.
-        special_tokens: the tokenizer's, ids by name.
-        where: the file, for messages.
-
-    Raises:
-        FormatError: it has a feature that templates lack; the message names it.
-        VocabularyError: the template breaks a law.
-    """
+    """Read a post-processor."""
     adding = [step for step in _steps(value, where) if step["type"] != "ByteLevel"]
     if not adding:
         return None

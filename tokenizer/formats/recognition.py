@@ -97,11 +97,7 @@ _BY_HEAD: tuple[tuple[bytes, str], ...] = (
 
 
 def refuse_file(path: Path) -> None:
-    """Reject a file whose name or first bytes show that it has another format.
-
-    Raises:
-        FormatError: it has; the message names the format and the file to pass.
-    """
+    """Reject a file whose name or first bytes show that it has another format."""
     what = _BY_NAME.get(path.name)
     if what is None:
         head = head_of(path)
@@ -111,11 +107,7 @@ def refuse_file(path: Path) -> None:
 
 
 def head_of(path: Path) -> bytes:
-    """Return the first bytes of a file, without a byte order mark; empty unless it is a regular file.
-
-    Raises:
-        FormatError: it cannot be read.
-    """
+    """Return the first bytes of a file, without a byte order mark; empty unless it is a regular file."""
     if not path.is_file():
         return b""
     try:
@@ -126,16 +118,7 @@ def head_of(path: Path) -> bytes:
 
 
 def refuse_json(path: Path, content: Mapping[str, Any], *, whole: bool = True) -> None:
-    """Reject a JSON object that is not a tokenizer, or not one that we read.
-
-    Args:
-        path: of the file that holds it.
-        content: the object.
-        whole: whether it should be a whole tokenizer, and not a vocabulary.
-
-    Raises:
-        FormatError: it has; the message names the format and the file to pass.
-    """
+    """Reject a JSON object that is not a tokenizer, or not one that we read."""
     is_vocabulary = bool(content) and all(isinstance(token, int) for token in content.values())
     for keys, what in _BY_KEYS:
         if keys <= content.keys() and not is_vocabulary:  # whose tokens may be any words

@@ -46,12 +46,7 @@ _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
 def read(path: Path, usage: Usage) -> Definition:
-    """Read a file.
-
-    Raises:
-        FormatError: it is damaged, has a feature that is not supported, or settings were given that it has.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read a file."""
     if not usage.is_empty:
         raise FormatError(f"{path}: says itself how text is split and normalized; pass the path alone")
     with refuse_malformed(str(path)):
@@ -81,12 +76,7 @@ def _part_of(definition: Definition) -> Any:
 
 
 def file_definition(file: ModelFile, where: str) -> Definition:
-    """Make a tokenizer of the content of a file.
-
-    Raises:
-        FormatError: it has a feature that is not supported; the message begins with `where`.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Make a tokenizer of the content of a file."""
     part = _part_for(file.trainer["model_type"], where)
     _check(file, where)
     of = {kind: [i for i, piece in enumerate(file.pieces) if piece.kind == kind] for kind in PieceKind}
@@ -169,11 +159,7 @@ def _troubles(file: ModelFile) -> Iterator[str]:
 
 
 def write(definition: Definition, folder: Path) -> list[Path]:
-    """Write `tokenizer.model`, and the pieces as text beside it, into a folder.
-
-    Raises:
-        FormatError: `sentencepiece` would read it differently.
-    """
+    """Write `tokenizer.model`, and the pieces as text beside it, into a folder."""
     file = _model_file(definition)
     lines = (f"{piece.text}\t{piece.score:g}\n" for piece in file.pieces)
     settings = _written_settings(definition)
@@ -199,11 +185,7 @@ def _model_file(definition: Definition) -> ModelFile:
 
 
 def _written_settings(definition: Definition) -> dict[str, bool]:
-    """Return the settings that a reader needs to put the same tokens around texts; none for the usual ones.
-
-    Raises:
-        FormatError: no settings give this template.
-    """
+    """Return the settings from which a reader puts the same tokens around texts; none for the usual ones."""
     for flags in ({}, *({"bos": bos, "eos": eos} for bos in (False, True) for eos in (False, True))):
         settings = {f"add_{role}_token": adds for role, adds in flags.items()}
         if _template(definition, settings) == definition.post_processor:

@@ -63,11 +63,7 @@ class Usage:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a sidecar; without a file all settings are unknown.
-
-        Raises:
-            FormatError: the file exists, but is not a sidecar.
-        """
+        """Read a sidecar; without a file all settings are unknown."""
         if not path.exists():
             return cls()
         content = read_json(path)

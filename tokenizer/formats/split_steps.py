@@ -43,12 +43,7 @@ def difference(chain: Sequence[str]) -> str | None:
 
 
 def write_chain(chain: Sequence[str], *, exact: bool) -> list[Json]:
-    """Spell a chain of expressions as pre-tokenizer steps, `ByteLevel` last.
-
-    Args:
-        chain: the expressions.
-        exact: whether to write the exact split instead of its published spelling.
-    """
+    """Spell a chain of expressions as pre-tokenizer steps, `ByteLevel` last."""
     by_bytes = chain[-1] == SPLIT_PATTERNS["gpt2"]
     steps = split_steps(chain[: len(chain) - by_bytes], exact=exact)
     return [*steps, byte_level(use_regex=by_bytes)]
@@ -100,11 +95,7 @@ def refusal(where: str, key: str, value: object, rule: str) -> FormatError:
 
 
 def check_chain(chain: Sequence[str]) -> None:
-    """Check that `tokenizers` reads a chain of expressions as we do.
-
-    Raises:
-        FormatError: it reads one differently; the message names the part.
-    """
+    """Check that `tokenizers` reads a chain of expressions as we do."""
     for expression in chain:
         otherwise = read_otherwise(expression)
         if otherwise:
@@ -136,16 +127,7 @@ def steps_of(value: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def read_split(step: dict[str, Any], where: str, allowed: str) -> str:
-    """Read the expression of one step.
-
-    Args:
-        step: a `Split`, `Punctuation` or `Digits`.
-        where: the file's path, for messages.
-        allowed: which other steps can be read, for messages.
-
-    Raises:
-        FormatError: it is another step, leaves text out, or has an expression that we read differently.
-    """
+    """Read the expression of one step."""
     if step["type"] == "Digits":
         return SINGLE_DIGITS if step["individual_digits"] else r"\p{N}+"
     if step["type"] == "Punctuation":

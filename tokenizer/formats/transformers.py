@@ -67,10 +67,6 @@ def with_settings(definition: Definition, folder: Path) -> Definition:
 
     A role whose token is no special token of the vocabulary is left out with a warning; `transformers` would
     add the token.
-
-    Raises:
-        FormatError: a file cannot be read, or is not of this form; the message names it.
-        VocabularyError: there are too many chat templates, or one is too long.
     """
     config, named = (_read_if_there(folder / name) for name in (FILE_NAME, MAP_FILE_NAME))
     with refuse_malformed(str(folder / FILE_NAME)):
@@ -107,11 +103,7 @@ def _read_roles(settings: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _read_others(settings: object) -> dict[str, str | None]:
-    """Return the roles that have no key of their own.
-
-    Raises:
-        TypeError: they are no names by role.
-    """
+    """Return the roles that have no key of their own."""
     if settings is None:
         return {}
     if not isinstance(settings, Mapping) or not all(

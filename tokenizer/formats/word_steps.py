@@ -33,15 +33,7 @@ _STEPS = ", UnicodeScripts, BertPreTokenizer, Whitespace and WhitespaceSplit"
 
 
 def write_steps(chain: tuple[str, ...], *, exact: bool) -> list[Json]:
-    """Spell a chain of expressions as steps, the last of which leaves white space out.
-
-    Args:
-        chain: the expressions.
-        exact: see `formats.split_steps.write_chain`.
-
-    Raises:
-        FormatError: `tokenizers` would read the split pattern differently.
-    """
+    """Spell a chain of expressions as steps, the last of which leaves white space out."""
     if chain in WHOLE_STEPS:
         return [WHOLE_STEPS[chain]]
     check_chain([expression for expression in chain if expression != _SCRIPTS])
@@ -57,16 +49,7 @@ def _step(expression: str, *, exact: bool) -> Json:
 
 
 def read_steps(steps: Sequence[Json], family: str, where: str) -> tuple[str, ...]:
-    """Return the chain of expressions of steps; white space is left out by the model.
-
-    Args:
-        steps: the pre-tokenizer.
-        family: for messages.
-        where: the file's path, for messages.
-
-    Raises:
-        FormatError: there is no step that leaves white space out, or one that is not supported.
-    """
+    """Return the chain of expressions of steps; white space is left out by the model."""
     if not steps:
         raise refusal(where, "pre_tokenizer", None, f"a {family} model needs one that leaves white space out")
     chain = list[str]()

@@ -58,11 +58,7 @@ UInt64Table: TypeAlias = Annotated[NDArray[np.uint64], TWO_DIMENSIONS]
 
 
 def signature_of(function: Callable[..., Any]) -> tuple[Any, ...]:
-    """Translate a kernel's annotations into numba's argument types.
-
-    Raises:
-        TypeError: an annotation is none of the types above.
-    """
+    """Translate a kernel's annotations into numba's argument types."""
     hints = typing.get_type_hints(function, include_extras=True)
     hints.pop("return", None)
     return tuple(_numba_type(hint, f"{function.__name__}({name})") for name, hint in hints.items())

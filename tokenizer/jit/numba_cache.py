@@ -36,11 +36,7 @@ def digest_of_sources(functions: Iterable[Callable[..., Any]]) -> str:
 
 
 def digest_of_constants(functions: Iterable[Callable[..., Any]]) -> str:
-    """Digest the values that these functions take from their modules and that become part of machine code.
-
-    Raises:
-        TypeError: a value that has no form from which equality could be told.
-    """
+    """Digest the values that these functions take from their modules and that become part of machine code."""
     found = sorted(line for function in functions for line in _constants(function))
     return hashlib.blake2b(repr(found).encode(), digest_size=8).hexdigest()
 
@@ -113,11 +109,6 @@ _SETTINGS = ("CACHE_DIR", "CACHE_LOCATOR_CLASSES")
 
 def keep_code(dispatcher: Any, folder: Path, constants: str) -> None:
     """Have numba keep a function's machine code in a folder.
-
-    Args:
-        dispatcher: what `numba.njit` made of the function, without a cache.
-        folder: named after all sources.
-        constants: digest of what the function takes from other modules.
 
     A numba whose cache is built otherwise than we know looks it up by the path of the source file.
     """

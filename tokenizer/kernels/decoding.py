@@ -1,7 +1,19 @@
-"""From ids to bytes."""
+"""From ids to bytes: where tokens lie, and how long they are together."""
+
+import numpy as np
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In
+from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, UInt32In
+
+
+@kernel
+def add_up(ids: UInt32In, ends: Int64In, lengths: Int64In, sums: Int64) -> None:
+    """Add up the lengths of each segment's tokens."""
+    for segment in range(ends.shape[0] - 1):
+        total = np.int64(0)
+        for i in range(ends[segment], ends[segment + 1]):
+            total += lengths[np.uint64(ids[np.uint64(i)])]
+        sums[segment] = total
 
 
 @kernel
@@ -18,19 +30,7 @@ def gather_tokens(ids: Int64In, token_data: BytesIn, token_offsets: Int64In, out
 def locate_tokens(
     ids: Int64In, token_offsets: Int64In, bounds: Int64In, kinds: Int64In, starts: Int64, ends: Int64
 ) -> int:
-    """Find where in the text each token lies, given that tokens tile the segments that they were made from.
-
-    Args:
-        ids: shape (num_tokens,).
-        token_offsets: shape (num_ids + 1,), the length of each token.
-        bounds: shape (num_segments + 1,), the segments of text and special tokens.
-        kinds: shape (num_segments,), the id of a special token, or -1 for text.
-        starts: shape (num_tokens,); receives where each token begins.
-        ends: shape (num_tokens,); receives where it ends.
-
-    Returns:
-        The number of tokens that were located.
-    """
+    """Write where each token lies in the text that tokens tile, segment by segment; return their number."""
     token = 0
     for segment in range(kinds.shape[0]):
         position, end = bounds[segment], bounds[segment + 1]

@@ -136,22 +136,9 @@ def apply_form(
 ) -> int:
     """Normalize documents as far as the tables say how; bytes that are not UTF-8 stay as they are.
 
-    Text that stays is not copied until something after it changes, so that text in the form costs one look.
-
-    Args:
-        data: shape (num_bytes,).
-        offsets: shape (num_documents + 1,).
-        keep: shape (num_documents,); 1 where a document stays as it is.
-        tables: the form.
-        out: written, the new text up to `state[SIZE]`; what follows is `data` from `state[COPIED]` on.
-        bounds: written, shape (num_documents + 1,): where each document begins in the new text.
-        state: shape (9,), read and written: where to go on, and the code point (and `LAST`) asked for. The
-            character at `SAFE_AT` begins anew, and had `SAFE_SIZE` bytes of new text before it; `CLASS` is
-            the class of the last character, `LAST` the last one that begins anew.
-
-    Returns:
-        `DONE`, `FULL` (of the room wanted, `out` is short), `ASKS`, `ASKS_PAIR`, or `LEAVES`: from `SAFE_AT`
-        on the text has to be done otherwise.
+    Text that stays is not copied until something after it changes. Returns `DONE`, `FULL` (`out` is too
+    short), `ASKS` and `ASKS_PAIR` for the character `LAST` in `state`, or `LEAVES`: from `SAFE_AT` on, where
+    a character begins anew, the text has to be done otherwise. `state` says where a call goes on.
     """
     document, at, size, copied = state[DOCUMENT], state[AT], state[SIZE], state[COPIED]
     safe_at, safe_size, before, last = state[SAFE_AT], state[SAFE_SIZE], state[CLASS], state[LAST]

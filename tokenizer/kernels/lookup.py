@@ -33,23 +33,7 @@ def look_up(
     id_ends: Int64,
     unknown_bytes: Int64,
 ) -> int:
-    """Write the id of each string of some segments.
-
-    Args:
-        data: holds the strings.
-        starts: shape (num_strings,); string k is `data[starts[k]:ends[k]]`.
-        ends: shape (num_strings,).
-        bounds: shape (num_segments + 1,); segment s has the strings from `bounds[s]` to `bounds[s + 1]`.
-        kinds: shape (num_segments,); -1 for text, or the id that stands for the whole segment.
-        tables: the vocabulary; its scratch is written.
-        unknown: the id of strings that are not in the vocabulary.
-        ids: shape (num_strings + num_segments,); written.
-        id_ends: shape (num_segments + 1,); written: where the ids of each segment end.
-        unknown_bytes: shape (num_segments,); written: the bytes of each segment's unknown strings.
-
-    Returns:
-        How many ids were written.
-    """
+    """Write the id of each string of some segments; return how many ids were written."""
     number = np.int64(0)
     id_ends[0] = 0
     for segment in range(kinds.shape[0]):

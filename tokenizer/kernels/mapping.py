@@ -59,20 +59,9 @@ def map_characters(
     bounds: Int64,
     state: Int64,
 ) -> int:
-    """Map the characters of documents; bytes that are not UTF-8 stay as they are.
+    """Map the characters of documents, from the place in `state` on; bytes that are not UTF-8 stay.
 
-    Args:
-        data: shape (num_bytes,).
-        offsets: shape (num_documents + 1,).
-        keep: shape (num_documents,); 1 where a document stays as it is.
-        tables: what becomes of characters.
-        out: written, the new text.
-        bounds: written, shape (num_documents + 1,): where each document begins in it, and the last one ends.
-        state: shape (4,), read and written: the document, the place in `data`, that in `out`, and the code
-            point that is asked for. A call goes on where it says.
-
-    Returns:
-        `DONE`, `FULL`, `ASKS` or `LEAVES`.
+    Returns `DONE`, `FULL` (`out` is too short), `ASKS` for the code point in `state`, or `LEAVES`.
     """
     document, at, size = state[0], state[1], state[2]
     room = len(out) - LENGTH_MASK

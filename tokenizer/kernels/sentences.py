@@ -227,16 +227,7 @@ def normalize_sentence(data: BytesIn, at: int, end: int, rules: Rules, out: Byte
 def normalize_sentences(
     data: BytesIn, offsets: Int64In, keep: BytesIn, rules: Rules, out: Bytes, out_offsets: Int64
 ) -> int:
-    """Normalize texts; return how many bytes they have then.
-
-    Args:
-        data: the texts.
-        offsets: shape (n + 1,).
-        keep: shape (n,); not 0 where a text stays as it is.
-        rules: how they are normalized.
-        out: receives the texts; if it is too short, what it holds is of no use.
-        out_offsets: shape (n + 1,); receives where each text begins.
-    """
+    """Normalize texts; return how many bytes they have then."""
     to = 0
     for i in range(offsets.shape[0] - 1):
         out_offsets[i] = to

@@ -63,19 +63,7 @@ def longest_at(data: BytesIn, position: int, end: int, trie: Trie) -> tuple[int,
 
 @kernel
 def find_specials(data: BytesIn, offsets: Int64In, trie: Trie, starts: Int64, ends: Int64, ids: Int64) -> int:
-    """Find special tokens in documents, none across a document's bounds.
-
-    Args:
-        data: shape (num_bytes,).
-        offsets: shape (num_documents + 1,).
-        trie: of the special tokens.
-        starts: shape (capacity,); receives where each begins.
-        ends: shape (capacity,); receives where each ends.
-        ids: shape (capacity,); receives the ids.
-
-    Returns:
-        Their number; only the first `capacity` are written.
-    """
+    """Find special tokens within documents; return their number, of which as many are written as fit."""
     found = 0
     for document in range(offsets.shape[0] - 1):
         position, end = offsets[document], offsets[document + 1]

@@ -99,19 +99,7 @@ def build_trie(
     prefixes: Int32,
     room: TrieRoom,
 ) -> int:
-    """Build a trie.
-
-    Args:
-        trie: with room for as many nodes as the tokens have bytes; filled, but for `byte_ids`.
-        token_data: the tokens' bytes, by id.
-        token_offsets: shape (num_ids + 1,).
-        order: ids of tokens of two bytes or more, sorted by their bytes.
-        prefixes: shape (num_ids,); receives the longest other token that each of them begins with.
-        room: working memory.
-
-    Returns:
-        The number of nodes.
-    """
+    """Build a trie; return the number of nodes."""
     number, lead = 0, -1
     for k in range(order.shape[0]):
         start = token_offsets[order[k]]

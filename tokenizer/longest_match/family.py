@@ -26,11 +26,7 @@ class LongestMatchTraining:
     """Trains one or more vocabulary sizes in the time of the largest; see `pipeline.model.Trainer`."""
 
     def __init__(self, counts: PretokenCounts, options: ModelOptions, vocab_sizes: Sequence[int]) -> None:
-        """Take the counts.
-
-        Raises:
-            TrainingError: a size is too small, or an option is not for this family.
-        """
+        """Take the counts."""
         check_options(options)
         self._counts, self._options = counts, options
         least = least_vocab_size(options.special_tokens, options.num_reserved)
@@ -43,11 +39,7 @@ class LongestMatchTraining:
         self._numbers = [size - len(options.names) for size in vocab_sizes]
 
     def models(self, progress: Progress | None = None) -> list[Model]:
-        """Learn the pieces of the largest vocabulary, and make each model of a prefix of them.
-
-        Raises:
-            TrainingError: there are too few pieces; the message has a feasible size.
-        """
+        """Learn the pieces of the largest vocabulary, and make each model of a prefix of them."""
         wanted, fixed = max(self._numbers), len(self._options.names)
         chosen = {"score": "frequency", "marks": Marks(by_bytes=True), "tie_break": self._options.tie_break}
         rules = join_rules(self._options, self._options.names, **chosen)
@@ -62,11 +54,7 @@ class LongestMatchTraining:
 
 
 def check_options(options: ModelOptions) -> None:
-    """Refuse bytes for unknown characters: every byte is a token anyway.
-
-    Raises:
-        TrainingError: they are asked for.
-    """
+    """Refuse bytes for unknown characters: every byte is a token anyway."""
     if options.byte_fallback:
         raise TrainingError(
             "train: byte_fallback=True is for char_bpe and unigram; longest_match has every byte anyway"

@@ -30,12 +30,7 @@ GGUF_MODEL = "rwkv"
 
 
 def read_section(section: Section) -> Reading:
-    """Read the vocabulary; all tokens but normal ones are special.
-
-    Raises:
-        FormatError: a token is spelled otherwise, or its type is not known.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the vocabulary; all tokens but normal ones are special."""
     normal = [kind == PieceKind.NORMAL for kind in section.kinds]
     tokens = {
         i: literal_bytes(text, is_bytes=True, where=f"{section.where}: tokens[{i}]")
@@ -60,16 +55,7 @@ _UNSEEN = re.compile("[\x00-\x1f\x7f-\xa0\xad\u2028\u2029\\\\]")
 
 
 def read(path: Path, usage: Usage) -> Definition:
-    """Read a file.
-
-    Args:
-        path: of the file.
-        usage: what the file does not say; the sidecar where it says nothing.
-
-    Raises:
-        FormatError: a line cannot be read.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read a file."""
     usage = usage.over(Usage.read(path.with_name(path.name + _SIDECAR_SUFFIX)))
     tokens = _tokens(path)
     with refuse_malformed(str(path)):
@@ -119,11 +105,7 @@ def _read_line(line: str, where: str) -> tuple[int, bytes]:
 
 
 def literal_bytes(body: str, *, is_bytes: bool, where: str) -> bytes:
-    """Return what the inside of a literal stands for.
-
-    Raises:
-        FormatError: it has an escape that is not known, or, for bytes, a character that is no byte.
-    """
+    """Return what the inside of a literal stands for."""
 
     def unescaped(found: re.Match[str]) -> str:
         short, four, eight, named = found.groups()

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-from tokmill.tokenizer.kernels.pair_order import FREQUENCY, GREATEST_PAIR, LIKELIHOOD, LOWEST_SYMBOLS
+from tokmill.tokenizer.kernels.joining import FREQUENCY, GREATEST_PAIR, LIKELIHOOD, LOWEST_SYMBOLS
 from tokmill.tokenizer.kernels.pair_table import Cells
 from tokmill.tokenizer.pipeline.options import TieBreak
 
@@ -64,7 +64,7 @@ class JoinRules:
 
     @property
     def order(self) -> int:
-        """The rule of `kernels.pair_order` for which pair comes first."""
+        """The rule of `kernels.joining` for which pair comes first."""
         if self.tie_break is not None:
             return _TIES[self.tie_break]
         return LIKELIHOOD if self.score == "likelihood" else FREQUENCY
@@ -112,18 +112,7 @@ class Alphabet:
         marks: Marks,
         always: Sequence[bytes] = (),
     ) -> Self:
-        """Find the characters of words.
-
-        Args:
-            words: how often each word occurs.
-            number: the most characters; rarer ones, and words that contain them, are left out.
-            forbidden: bytes that no piece may have.
-            marks: see `Marks`; without them, a character is the same piece wherever it stands.
-            always: pieces that come first in any case, in this order.
-
-        Raises:
-            TrainingError: the sum of counts exceeds int64.
-        """
+        """Find the characters of words."""
         if marks.apart:
             words = _with_room(words)
         starts, word = _characters(words, marks.by_bytes)

@@ -41,12 +41,7 @@ from tokmill.tokenizer.splitting.splitter import words_of
 
 
 def count_words(counts: PretokenCounts, *, as_met: bool = False) -> PretokenCounts:
-    """Count the words of pre-tokens; a word counts as often as the pre-tokens that contain it.
-
-    Args:
-        counts: of pre-tokens.
-        as_met: whether the words are in the order in which they are first met; else they are sorted by bytes.
-    """
+    """Count the words of pre-tokens; a word counts as often as the pre-tokens that contain it."""
     starts, ends = counts.offsets[:-1], counts.offsets[1:]
     words = words_of(counts.data, Pretokens(starts, ends, np.arange(starts.shape[0] + 1)))
     weights = np.repeat(counts.counts, np.diff(words.offsets))
@@ -77,17 +72,7 @@ _MAX_CELLS: Final = (1 << 31) // 4
 def learn_pieces(
     words: PretokenCounts, number: int, rules: JoinRules, progress: Progress | None = None
 ) -> list[bytes]:
-    """Return pieces: the characters, the most frequent first, then joined ones in the order of their making.
-
-    Args:
-        words: how often each word occurs, in any order.
-        number: the most pieces.
-        rules: what decides which pairs are joined.
-        progress: called now and then with the number of pieces made and wanted.
-
-    Raises:
-        TrainingError: there is more text than places can number, or the sum of counts exceeds int64.
-    """
+    """Return pieces: characters, the most frequent first, then joined ones in the order of their making."""
     return learn_merges(words, number, rules, (), progress)[0]
 
 
@@ -101,16 +86,6 @@ def learn_merges(
     """Return pieces as `learn_pieces` does, and the merges, as pairs of pieces by number.
 
     A pair may be joined whose piece is known from another pair: that is a merge, and no new piece.
-
-    Args:
-        words: see `learn_pieces`; the tie rule `first_seen` goes by their order.
-        number: see `learn_pieces`.
-        rules: see `learn_pieces`; the lowest ids are those of the pieces in their order.
-        always: the first pieces, whether they occur or not.
-        progress: see `learn_pieces`.
-
-    Raises:
-        TrainingError: see `learn_pieces`.
     """
     alphabet = Alphabet.of(words, number, frozenset(rules.forbidden), rules.marks, always)
     if len(alphabet.pieces) >= number:
@@ -141,11 +116,7 @@ def join_rules(options: ModelOptions, names: Iterable[str], **chosen: Any) -> Jo
 
 
 def check_learned(num_pieces: int, wanted: int, num_fixed: int, options: ModelOptions) -> None:
-    """Warn of fewer pieces than wanted, beside `num_fixed` other tokens, if smaller vocabularies are allowed.
-
-    Raises:
-        TrainingError: there are none, or too few; the message has a feasible size.
-    """
+    """Warn of fewer pieces than wanted, beside `num_fixed` other tokens, if that is allowed."""
     if not num_pieces:
         raise TrainingError("train: the text is empty, so there is nothing to learn; add text")
     if num_pieces < wanted:

@@ -11,21 +11,13 @@ from tokmill.tokenizer.splitting import Pretokens
 
 
 def check_strength(name: str, value: object, most: float) -> None:
-    """Refuse a strength that is not a number from 0 to the greatest one.
-
-    Raises:
-        TokenizerError: names the strength, its value and the range.
-    """
+    """Refuse a strength that is not a number from 0 to the greatest one."""
     if isinstance(value, bool) or not (isinstance(value, int | float) and 0 <= value <= most):
         raise TokenizerError(f"sample: {name}={value!r} must be a number from 0 to {most:g}; use e.g. 0.1")
 
 
 def check_seed(seed: object) -> None:
-    """Refuse a seed that is not an integer of 64 bits.
-
-    Raises:
-        TokenizerError: names the seed and the range.
-    """
+    """Refuse a seed that is not an integer of 64 bits."""
     if type(seed) is not int or not 0 <= seed < 1 << 64:
         raise TokenizerError(f"sample: seed={seed!r} must be an integer from 0 to 2**64 - 1")
 

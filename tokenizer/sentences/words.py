@@ -39,15 +39,7 @@ class Words:
 def cut_words(
     counts: PretokenCounts, rules: PieceRules, coverage: float, forbidden: Collection[str]
 ) -> Words:
-    """Choose the alphabet of words, and cut them.
-
-    Args:
-        counts: how often each word occurs, in any order; words that are not UTF-8 are left out.
-        rules: which strings may be pieces.
-        coverage: the part of all characters, by frequency, that have pieces; compared as 32-bit numbers, as
-            sentencepiece does.
-        forbidden: strings that are no pieces.
-    """
+    """Choose the alphabet of words, and cut them."""
     counts = utf8_alone(counts)
     frequencies = np.zeros(_NUM_CODE_POINTS)
     for chunk in _chunks(counts):

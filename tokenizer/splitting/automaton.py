@@ -48,13 +48,7 @@ class Decoder:
 
 
 def build_decoder(column_of: NDArray[np.uint8], ill_formed: int) -> Decoder:
-    """Build the decoder.
-
-    Args:
-        column_of: uint8, shape (0x110000,), the column of each code point. Bytes that cannot begin a
-            character get that of the surrogates, of which they are one as `surrogateescape` has it.
-        ill_formed: the column for bytes that do not belong together.
-    """
+    """Build the decoder."""
     columns = column_of.copy()
     columns[SURROGATES] = ill_formed
     # the first row stands for whatever is no character
@@ -91,15 +85,7 @@ def _distinct(table: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.i
 
 
 def build_tables(pattern: str) -> SplitTables:
-    """Compile one expression to tables.
-
-    Args:
-        pattern: an expression that the `regex` package accepts.
-
-    Raises:
-        UnsupportedError: the automaton cannot do it exactly.
-        PatternError: the expression can match the empty string.
-    """
+    """Compile one expression to tables."""
     flags = dialect_flags(pattern)
     if flags and pattern.startswith("(?i"):
         raise UnsupportedError("full case-folding, which the dialect with class operations turns on")
@@ -161,9 +147,6 @@ def _lay_out(matcher: Matcher, machine: Transducer, alphabet: charsets.Alphabet)
 
     Columns: `INSIDE`, the classes, the end of the text, ill-formed bytes. A state's row is as wide as
     the square of the number of ASCII's columns, so that the same number finds its row of pairs.
-
-    Raises:
-        UnsupportedError: the tables would be too large.
     """
     columns = alphabet.num_classes + 3
     column_of = alphabet.class_of + np.uint8(1)
@@ -212,12 +195,7 @@ def _pair_numbers(rank: NDArray[np.int64], num_ranks: int) -> NDArray[np.uint16]
 def _paired(
     next_state: NDArray[np.int64], flags: NDArray[np.int64], ascii_columns: NDArray[np.uint8]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Take two ASCII characters in one step.
-
-    Returns:
-        `next_state`, and what the two do together, as `kernels.split.write_pair_cuts` reads it; both of shape
-        (num_states, num_ascii_columns ** 2). Where either is slow, both are.
-    """
+    """Take two ASCII characters in one step: the state, and what both do together; slow if either is."""
     middle = next_state[:, ascii_columns]
     first = flags[:, ascii_columns][:, :, None]
     after = next_state[middle][:, :, ascii_columns]

@@ -73,19 +73,7 @@ def _every_character() -> str:
 
 @lru_cache(maxsize=256)
 def code_points(atom: str, flags: int) -> NDArray[np.int64]:
-    r"""Find the characters that an atom matches.
-
-    Args:
-        atom: an expression for one character.
-        flags: flags for the `regex` package that choose its dialect.
-
-    Returns:
-        int64, shape (num_ranges, 2): half-open ranges of code points, ascending, with gaps between them.
-
-    Raises:
-        UnsupportedError: `regex` does not read it alone as it does in an expression: a `]` need not end a
-            class, and `(?i:\p{Lu})` beside another single character forgets to ignore case.
-    """
+    r"""Find an atom's characters: int64, shape (num_ranges, 2), half-open, ascending, with gaps."""
     if len(atom) == 1 and atom != ".":
         return np.array([[ord(atom), ord(atom) + 1]], dtype=np.int64)
     if _ASCII_OF_ANY_CASE.fullmatch(atom):
@@ -119,11 +107,7 @@ def _runs(atom: str, flags: int, first: int) -> list[tuple[int, int]]:
 
 
 def partition(atoms: set[str], flags: int) -> Alphabet:
-    """Find the classes of characters that all atoms treat alike.
-
-    Raises:
-        UnsupportedError: there are too many, or the atoms do not treat all surrogates alike.
-    """
+    """Find the classes of characters that all atoms treat alike."""
     ordered = sorted(atoms)
     num_sets = sum(len(atom) > 1 and not _ASCII_OF_ANY_CASE.fullmatch(atom) for atom in ordered)
     if num_sets > MAX_SETS or len(ordered) - num_sets > MAX_CLASSES:

@@ -64,11 +64,7 @@ class Outline:
 
 
 def outline(pattern: str) -> Outline:
-    """Read an expression without parsing it fully.
-
-    Args:
-        pattern: an expression; the outline of an invalid one is meaningless.
-    """
+    """Read an expression without parsing it fully."""
     verbose = _VERBOSE.search(pattern) is not None
     groups = [_Group(aside=r"\K" in pattern)]
     position = 0
@@ -180,11 +176,7 @@ def dialect_flags(pattern: str) -> int:
 
 @lru_cache(maxsize=128)
 def compile_regex(pattern: str) -> regex.Pattern[str]:
-    """Compile one expression with the `regex` package.
-
-    Raises:
-        PatternError: the expression does not parse, or it matches the empty string at the start of a text.
-    """
+    """Compile one expression with the `regex` package."""
     seen = outline(pattern)
     if seen.size > MAX_PARTS or seen.depth > MAX_DEPTH:
         raise PatternError(
@@ -212,11 +204,7 @@ def empty_match(pattern: str) -> PatternError:
 
 
 def isolate(compiled: regex.Pattern[str], text: str) -> list[str]:
-    """Cut a text into the matches of one expression and the stretches between them; nothing is lost.
-
-    Raises:
-        PatternError: the expression matched the empty string, or took too long for that much text.
-    """
+    """Cut a text into the matches of one expression and the stretches between them; nothing is lost."""
     cuts = [0]
     seconds = SECONDS_AT_LEAST + len(text) * SECONDS_A_CHARACTER
     try:
@@ -241,18 +229,7 @@ def split_segments(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Cut segments of a buffer by one expression; the plain twin of the automaton's scan.
 
-    Args:
-        expression: an expression that `compile_regex` accepts.
-        data: shape (num_bytes,).
-        starts: shape (num_segments,), where each segment begins in `data`.
-        ends: shape (num_segments,), where it ends.
-
-    Returns:
-        Where pre-tokens start and end, both of shape (num_pretokens,), and offsets of shape
-        (num_segments + 1,): the pre-tokens `offsets[s]:offsets[s + 1]` tile segment s.
-
-    Raises:
-        PatternError: the expression matched the empty string.
+    Returns starts and ends, shape (num_pretokens,), and offsets, shape (num_segments + 1,).
     """
     compiled = compile_regex(expression)
     spans: list[tuple[int, int]] = []

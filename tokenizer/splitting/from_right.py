@@ -12,8 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.kernels.grouping import count_groups, write_groups
-from tokmill.tokenizer.kernels.split import SplitTables
+from tokmill.tokenizer.kernels.split import SplitTables, count_groups, write_groups
 
 _FORM = re.compile(
     r"(?P<one>\\[pP]\{\w+\}|\\d|\[[^\[\]\\^&~|-]-[^\[\]\\^&~|-]\])"
@@ -34,12 +33,7 @@ class Groups(NamedTuple):
 
 
 def from_right(one: str, size: int) -> str:
-    """Return the expression that cuts runs of characters into groups from the right.
-
-    Args:
-        one: the expression of one character.
-        size: characters per group.
-    """
+    """Return the expression that cuts runs of characters into groups from the right."""
     return f"{one}{{1,{size}}}(?=(?:{one}{{{size}}})*(?!{one}))"
 
 
@@ -56,19 +50,7 @@ def cut_groups(
     tables: SplitTables,
     size: int,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Cut the runs among parts of a text into groups.
-
-    Args:
-        data: uint8, shape (num_bytes,); UTF-8.
-        starts: int64, shape (num_parts,): runs, and the stretches between them.
-        ends: int64, shape (num_parts,).
-        tables: of the expression of the runs.
-        size: characters per group.
-
-    Returns:
-        Where pre-tokens start and end, both of shape (num_pretokens,), and offsets of shape (num_parts + 1,):
-        the pre-tokens `offsets[p]:offsets[p + 1]` tile part p.
-    """
+    """Cut the runs among parts of a text into groups; return starts, ends, and each part's offsets."""
     offsets = np.zeros(len(starts) + 1, np.int64)
     count_groups(data, starts, ends, tables, size, offsets[1:])
     np.cumsum(offsets, out=offsets)

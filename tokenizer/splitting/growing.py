@@ -18,15 +18,7 @@ Spans = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def certain_pretokens(splitter: Splitter, data: NDArray[np.uint8]) -> Spans:
-    """Return the bounds of the leading pre-tokens that no further text can change.
-
-    Args:
-        splitter: a compiled split pattern.
-        data: uint8, shape (num_bytes,); UTF-8 that ends between characters.
-
-    Returns:
-        Two int64 arrays of shape (num_pretokens,), which tile `data` from its beginning to the last end.
-    """
+    """Return the bounds of the leading pre-tokens that no further text can change."""
     starts, ends = zip(*_certain(splitter, data, 0, 0, len(data)), strict=True)
     return np.concatenate(starts), np.concatenate(ends)
 

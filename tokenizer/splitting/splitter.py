@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.errors import TokenizerError
+from tokmill.tokenizer.kernels.characters import find_words
 from tokmill.tokenizer.kernels.split import SplitTables, scan_segments
-from tokmill.tokenizer.kernels.white_space import find_words
 from tokmill.tokenizer.splitting import fallback
 from tokmill.tokenizer.splitting.automaton import build_tables, tables_digest
 from tokmill.tokenizer.splitting.charsets import unicode_version

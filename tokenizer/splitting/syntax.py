@@ -96,10 +96,6 @@ def repeat(item: Node, least: int, most: int | None, mode: Literal["greedy", "la
 
     A possessive repetition of one character never gives characters back, which is the same as taking
     as many as there are and then looking that no further one follows.
-
-    Raises:
-        UnsupportedError: a repeated item that can be empty (engines differ on it), or a possessive repetition
-            of more than one character.
     """
     if is_nullable(item):
         raise UnsupportedError("a repetition of something that can be empty")

@@ -102,11 +102,7 @@ class Transducer:
 
 
 def build_transducer(matcher: Matcher) -> Transducer:
-    """Build the smallest transducer of a matcher that never matches the empty string.
-
-    Raises:
-        UnsupportedError: it would have too many states.
-    """
+    """Build the smallest transducer of a matcher that never matches the empty string."""
     machine = _Machine(matcher)
     numbers: dict[_State, int] = {_Fresh(): START, _Gap(): GAP, _Lost(): START}
     todo: list[_State] = [_Fresh(), _Gap()]

@@ -14,8 +14,6 @@ from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.cache import empty_block, empty_cache
 from tokmill.tokenizer.pipeline.model import Encoding, Law
 from tokmill.tokenizer.splitting import Pretokens
-from tokmill.tokenizer.unigram.kernels.best_path import make_paths
-from tokmill.tokenizer.unigram.kernels.cuts import NUM_BITS, mark_neighbours
 from tokmill.tokenizer.unigram.kernels.encoding import (
     DONE,
     NUM_IDS,
@@ -25,8 +23,8 @@ from tokmill.tokenizer.unigram.kernels.encoding import (
     encode_pretokens,
     locate_pieces,
 )
-from tokmill.tokenizer.unigram.kernels.lattice import Pieces
-from tokmill.tokenizer.unigram.kernels.rounded import make_room
+from tokmill.tokenizer.unigram.kernels.lattice import Pieces, make_paths
+from tokmill.tokenizer.unigram.kernels.rounded import NUM_BITS, make_room, mark_neighbours
 
 _USUAL_BYTES = 1 << 12
 _KEPT_BYTES = 1 << 21  # scratch for longer pre-tokens is freed after use
@@ -41,14 +39,7 @@ def lay_out(
     pieces: NDArray[np.int64],
     scores: NDArray[np.float64],
 ) -> Pieces:
-    """Make the kernels' tables of pieces; no id is the unknown token's.
-
-    Args:
-        data: uint8, the bytes of all ids.
-        offsets: int64, shape (num_ids + 1,).
-        pieces: int64, the ids that are pieces.
-        scores: float64, shape (num_ids,).
-    """
+    """Make the kernels' tables of pieces; no id is the unknown token's."""
     lengths = np.diff(offsets)
     byte_ids = np.full(256, -1, np.int32)
     single = pieces[lengths[pieces] == 1]
@@ -131,11 +122,7 @@ class Workspace:
         self._memory = Memory(empty_cache(*_CACHE_BITS), self._usual, empty_block(), make_room())
 
     def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
-        """Encode the pre-tokens of segments; see `pipeline.model.Workspace`.
-
-        Raises:
-            TokenizerError: a pre-token is longer than positions can number.
-        """
+        """Encode the pre-tokens of segments; see `pipeline.model.Workspace`."""
         offsets, unknown = np.zeros(kinds.shape[0] + 1, np.int64), np.zeros(kinds.shape[0], np.int64)
         if not pretokens.starts.shape[0]:
             return Encoding(np.empty(0, np.uint32), offsets, unknown)

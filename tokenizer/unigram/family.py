@@ -37,17 +37,7 @@ class UnigramTraining:
     """Trains one or more vocabulary sizes, each alone; see `pipeline.model.Trainer`."""
 
     def __init__(self, counts: PretokenCounts, options: ModelOptions, vocab_sizes: Sequence[int]) -> None:
-        """Prepare the text, and find the seeds.
-
-        Args:
-            counts: how often each pre-token occurs, in any order.
-            options: see `ModelOptions`.
-            vocab_sizes: one for each model.
-
-        Raises:
-            TrainingError: a size is too small for the alphabet, there is no text, or an option is not for
-                this family.
-        """
+        """Prepare the text, and find the seeds."""
         check_options(options)
         self._options, self._sizes = options, vocab_sizes
         self._ids = SentenceIds(options) if options.on_sentences else PretokenIds(options)
@@ -62,12 +52,7 @@ class UnigramTraining:
         self._seeds = find_seeds(self._text, _rules(options, self._ids))
 
     def models(self, progress: Progress | None = None) -> list[Model]:
-        """Make a model of each size, in order.
-
-        Raises:
-            TrainingError: the text has fewer pieces, and `allow_smaller` is not set; the message has their
-                number.
-        """
+        """Make a model of each size, in order."""
         return [self._model(size, progress) for size in self._sizes]
 
     def _model(self, vocab_size: int, progress: Progress | None) -> UnigramModel:
@@ -92,11 +77,7 @@ def least_vocab_size(special_tokens: Sequence[str], num_reserved: int) -> int:
 
 
 def check_options(options: ModelOptions) -> None:
-    """Refuse the options of merges.
-
-    Raises:
-        TrainingError: one is set.
-    """
+    """Refuse the options of merges."""
     if options.tie_break != "lexicographic_max":
         raise TrainingError(
             f"train: tie_break={options.tie_break!r} is for merges, which this family does not make: of "
@@ -156,11 +137,7 @@ class SentenceIds:
     """The ids of a model that is trained on whole sentences; see `PretokenIds`."""
 
     def __init__(self, options: ModelOptions) -> None:
-        """Give ids to the symbols.
-
-        Raises:
-            TrainingError: two symbols have one id or one name.
-        """
+        """Give ids to the symbols."""
         self._options, self._symbols, self._rules = options, Symbols(options), piece_rules(options)
         self.number, self.allows = len(self._symbols), self._rules.allows
         self.forbidden = {name.encode() for name in self._symbols.names}

@@ -78,11 +78,7 @@ def reads(content: Mapping[str, Any]) -> bool:
 
 
 def prepared(definition: Definition) -> Definition:
-    """Return a tokenizer as it is; refuse one that was read from a `.model`, which no file can hold.
-
-    Raises:
-        FormatError: its sums of scores are rounded, or its text is normalized, as sentencepiece does it.
-    """
+    """Return a tokenizer as it is; refuse one that was read from a `.model`, which no file can hold."""
     model, normalizer = definition.model, definition.normalizer
     if isinstance(normalizer, SentenceNormalizer):
         sentence_steps(normalizer)
@@ -95,16 +91,7 @@ def prepared(definition: Definition) -> Definition:
 
 
 def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
-    """Return the pre-tokenizer, the decoder and the model.
-
-    Args:
-        definition: the tokenizer.
-        exact: see `formats.huggingface.write`.
-
-    Raises:
-        FormatError: `tokenizers` would read the split pattern differently, add scores with other precision,
-            or join pieces in another way; a piece is not UTF-8, or an id has no token.
-    """
+    """Return the pre-tokenizer, the decoder and the model."""
     model, chain = definition.model, definition.pre_tokenizer.chain
     if not isinstance(model, UnigramModel):
         raise FormatError(f"format='huggingface' cannot write a {model.family} tokenizer as Unigram")
@@ -142,11 +129,7 @@ def _around(definition: Definition, chain: tuple[str, ...], *, exact: bool) -> d
 
 
 def _check_names_are_cut(definition: Definition) -> None:
-    """Refuse patterns that leave the text `<0x41>` whole, which tokenizers would take for the byte.
-
-    Raises:
-        FormatError: it does.
-    """
+    """Refuse patterns that leave the text `<0x41>` whole, which tokenizers would take for the byte."""
     splitter, name = definition.pre_tokenizer.compile(), byte_name(0x41)
     if any(name in part for text in (name, f" {name}", f"a{name}b") for part in splitter.split_text(text)):
         raise FormatError(
@@ -156,11 +139,7 @@ def _check_names_are_cut(definition: Definition) -> None:
 
 
 def _as_written(model: UnigramModel) -> list[float]:
-    """Return scores of which tokenizers read the model's.
-
-    Raises:
-        FormatError: there is none for one of them.
-    """
+    """Return scores of which tokenizers read the model's."""
     written = [as_written(score) for score in model.scores.tolist()]
     if None in written:
         i = written.index(None)
@@ -187,18 +166,7 @@ def _text(token: bytes, i: int, model: UnigramModel) -> str:
 def read(
     content: Mapping[str, Any], special_tokens: Mapping[str, int], num_reserved: int, where: str
 ) -> tuple[Model, PreTokenizer]:
-    """Read the model and the pre-tokenizer.
-
-    Args:
-        content: the file's JSON.
-        special_tokens: its added tokens.
-        num_reserved: number of reserved ones among them.
-        where: the file's path, for messages.
-
-    Raises:
-        FormatError: it has a feature that is not supported.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the model and the pre-tokenizer."""
     decoder, by_bytes = content.get("decoder"), content["model"].get("byte_fallback")
     if by_bytes and decoder != _BYTES_DECODER:
         raise refusal(where, "model.byte_fallback", True, "with a Split it needs ByteFallback and Fuse")

@@ -1,7 +1,7 @@
 """A unigram language model: every piece has a log probability, and text is cut into the most probable pieces.
 
 Laws: a pre-token becomes the pieces whose scores have the greatest sum, whatever its neighbours are; equal
-    sums are decided by a fixed rule (`kernels.best_path`); a character that is no piece may become the
+    sums are decided by a fixed rule (`kernels.lattice`); a character that is no piece may become the
     unknown token, at the cost of the least score minus 10; neighbouring unknown characters are one unknown
     token. The bytes of the pieces and of the unknown characters add up to the normalized text. Decoding
     gives the pieces back, and the unknown token's name (`[UNK]`) for unknown text, which is lost.
@@ -78,11 +78,7 @@ class UnigramModel:
 
     @classmethod
     def from_spec(cls, vocabulary: Vocabulary, spec: Mapping[str, Any]) -> Self:
-        """Build a model from a vocabulary and the result of `spec`.
-
-        Raises:
-            VocabularyError: see `UnigramModel`.
-        """
+        """Build a model from a vocabulary and the result of `spec`."""
         scores, precision = scores_of(spec["scores"]), spec.get("precision", "double")
         return cls(vocabulary, scores, spec["unknown_token"], precision)
 
@@ -168,11 +164,7 @@ class UnigramModel:
 
 
 def scores_of(values: object) -> NDArray[np.float64]:
-    """Return scores as an array.
-
-    Raises:
-        VocabularyError: one of them is not a number.
-    """
+    """Return scores as an array."""
     listed = list(values) if isinstance(values, Sequence | np.ndarray) else [values]
     for place, value in enumerate(listed):
         if isinstance(value, bool) or not isinstance(value, int | float):

@@ -17,12 +17,7 @@ GGUF_MODEL = "t5"
 
 
 def read_section(section: Section) -> Reading:
-    """Read the vocabulary.
-
-    Raises:
-        FormatError: a feature is not supported.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the vocabulary."""
     return read_pieces(section, MODEL_TYPE, {"eos": 1, "unk": 2, "pad": 0}, {"bos": False, "eos": True})
 
 
@@ -30,11 +25,7 @@ MODEL_TYPE = 1
 
 
 def model_of(file: ModelFile, vocabulary: Vocabulary, unknown: str) -> Model:
-    """Return the model of a file.
-
-    Raises:
-        VocabularyError: a score is not a logarithm of a probability.
-    """
+    """Return the model of a file."""
     scores = np.array([piece.score for piece in file.pieces], np.float64)
     for i, piece in enumerate(file.pieces):
         if piece.kind != PieceKind.NORMAL:

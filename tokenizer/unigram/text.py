@@ -45,15 +45,7 @@ class TrainingText:
 
 
 def prepare(counts: PretokenCounts, unit: int, coverage: float, forbidden: Collection[bytes]) -> TrainingText:
-    """Prepare counts for training.
-
-    Args:
-        counts: how often each pre-token occurs, in any order.
-        unit: what one occurrence counts.
-        coverage: the part of all characters, by frequency, that have pieces: the most frequent ones that are
-            needed for it, the least code points of equally frequent ones.
-        forbidden: characters that get no piece.
-    """
+    """Prepare counts for training."""
     some = np.flatnonzero((counts.counts > 0) & (np.diff(counts.offsets) > 0))
     strings = unpack(counts.data, counts.offsets) if some.shape[0] < len(counts) else None
     if strings is not None:

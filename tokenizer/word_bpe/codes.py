@@ -31,16 +31,7 @@ def recognizes(path: Path) -> bool:
 
 
 def read(path: Path, usage: Usage) -> Definition:
-    """Read codes.
-
-    Args:
-        path: of the file.
-        usage: how text is split and normalized, and special tokens; names get the ids after the last one.
-
-    Raises:
-        FormatError: a line is no merge, or the version is unknown.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read codes."""
     version = head_of(path).split(b"\n", 1)[0].strip()
     if version not in (_APART, _ATTACHED):
         raise FormatError(

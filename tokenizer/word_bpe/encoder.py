@@ -30,11 +30,7 @@ _POINTS = 0x110000
 
 
 def lay_out(model: "WordPairModel") -> Pieces:
-    """Make the kernels' tables of a model.
-
-    Raises:
-        VocabularyError: a pair has two merges.
-    """
+    """Make the kernels' tables of a model."""
     vocabulary, by_bytes, by_length = model.vocabulary, model.by_bytes, model.by_length
     inner = {i: token for i, token in vocabulary.ordinary() if not token.endswith(ENDS)}
     final = {i: token[: -len(ENDS)] for i, token in vocabulary.ordinary() if token.endswith(ENDS)}
@@ -158,11 +154,7 @@ class Workspace:
         self._nowhere = np.empty((0, 2), np.int64)
 
     def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
-        """Encode the pre-tokens of segments; see `pipeline.model.Workspace`.
-
-        Raises:
-            TokenizerError: a word is longer than positions can number.
-        """
+        """Encode the pre-tokens of segments; see `pipeline.model.Workspace`."""
         raise_if_stopped()
         words, number = words_of(data, pretokens), kinds.shape[0]
         memory = Memory(self._cache, scratch_for(words, self._scratch), self._block, self._nowhere)
@@ -179,11 +171,7 @@ def id_room(words: Pretokens, num_segments: int) -> int:
 
 
 def scratch_for(words: Pretokens, usual: Scratch | None = None) -> Scratch:
-    """Return the usual scratch, or a larger one if a word needs it.
-
-    Raises:
-        TokenizerError: a word is longer than positions can number.
-    """
+    """Return the usual scratch, or a larger one if a word needs it."""
     longest = int((words.ends - words.starts).max(initial=0))
     if longest > _MAX_BYTES:
         raise TokenizerError(

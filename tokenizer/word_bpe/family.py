@@ -31,11 +31,7 @@ class WordPairTraining:
     """Trains one or more vocabulary sizes in the time of the largest; see `pipeline.model.Trainer`."""
 
     def __init__(self, counts: PretokenCounts, options: ModelOptions, vocab_sizes: Sequence[int]) -> None:
-        """Find the words of the pre-tokens; those that are not UTF-8 are left out if letters are characters.
-
-        Raises:
-            TrainingError: a size is too small, or an option is not for this family.
-        """
+        """Find the words of the pre-tokens; without letters that are bytes, only those that are UTF-8."""
         check_options(options)
         self._options, by_bytes, apart = options, options.letters == "bytes", options.end_of_word == "apart"
         self._marks = Marks(ends=ENDS, apart=apart, by_bytes=by_bytes)
@@ -54,11 +50,7 @@ class WordPairTraining:
         self._words = words if by_bytes else utf8_alone(words)
 
     def models(self, progress: Progress | None = None) -> list[Model]:
-        """Learn the merges of the largest vocabulary, and make each model of a prefix of them.
-
-        Raises:
-            TrainingError: there are too few pieces; the message has a feasible size.
-        """
+        """Learn the merges of the largest vocabulary, and make each model of a prefix of them."""
         wanted, fixed = max(self._numbers), len(self._names)
         chosen = {"score": "frequency", "marks": self._marks, "tie_break": self._options.tie_break}
         rules = join_rules(self._options, self._names, **chosen)
@@ -97,11 +89,7 @@ def _always(marks: Marks) -> list[bytes]:
 
 
 def check_options(options: ModelOptions) -> None:
-    """Refuse bytes for unknown characters, for which there are letters that are bytes.
-
-    Raises:
-        TrainingError: they are asked for.
-    """
+    """Refuse bytes for unknown characters, for which there are letters that are bytes."""
     if options.byte_fallback:
         raise TrainingError(
             "train: byte_fallback=True is for char_bpe and unigram; word_bpe has letters='bytes' instead"

@@ -50,11 +50,7 @@ def _places(path: Path) -> tuple[Path, Path, Path]:
 
 
 def write(definition: Definition, folder: Path) -> list[Path]:
-    """Write the two files and the sidecar into a folder.
-
-    Raises:
-        FormatError: a piece has a space or a line break, or a special token's text is another token's.
-    """
+    """Write the two files and the sidecar into a folder."""
     model, vocab = model_of(definition), spelled_vocab(definition, "gpt2")
     pairs = spelled_pairs(model)
     for text in (text for pair in pairs for text in pair):
@@ -73,16 +69,7 @@ def write(definition: Definition, folder: Path) -> list[Path]:
 
 
 def read(path: Path, usage: Usage) -> Definition:
-    """Read the two files.
-
-    Args:
-        path: either of them; the other one lies beside it.
-        usage: what the files do not say; the sidecar, and then CLIP's or GPT-1's, where it says nothing.
-
-    Raises:
-        FormatError: a file cannot be read, or a line of it, or there is no unknown token.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the two files."""
     vocab_path, merges_path, beside = _places(path)
     usage = usage.over(Usage.read(beside))
     vocab = read_json(vocab_path)
@@ -121,11 +108,7 @@ def _definition(
 
 
 def _rules(specials: Mapping[str, int], is_clip: bool, where: str) -> dict[str, Any]:
-    """Return the model's rules for files without a sidecar.
-
-    Raises:
-        FormatError: letters are characters, and there is no unknown token.
-    """
+    """Return the model's rules for files without a sidecar."""
     if is_clip:
         return {"unknown_token": None, "letters": "bytes"}
     unknown = next((name for name in _UNKNOWN if name in specials), None)

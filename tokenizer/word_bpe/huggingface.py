@@ -53,12 +53,7 @@ def reads(content: Mapping[str, Any]) -> bool:
 
 
 def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
-    """Return the pre-tokenizer, the decoder and the model.
-
-    Raises:
-        FormatError: `tokenizers` would read the split pattern differently, the mark stands apart, the longest
-            piece comes first, or a special token's text is another token's.
-    """
+    """Return the pre-tokenizer, the decoder and the model."""
     model = model_of(definition)
     for name, value in (("end_of_word", "attached"), ("segmentation", "merges")):
         if getattr(model, name) != value:
@@ -96,18 +91,7 @@ def _write_steps(chain: tuple[str, ...], model: WordPairModel, *, exact: bool) -
 def read(
     content: Mapping[str, Any], special_tokens: Mapping[str, int], num_reserved: int, where: str
 ) -> tuple[Model, PreTokenizer]:
-    """Read the model and the pre-tokenizer.
-
-    Args:
-        content: the file's JSON.
-        special_tokens: its added tokens.
-        num_reserved: number of reserved ones among them.
-        where: the file's path, for messages.
-
-    Raises:
-        FormatError: it has a feature that is not supported.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the model and the pre-tokenizer."""
     model = content["model"]
     for key, values in _MUST_BE.items():
         if model.get(key, values[0]) not in values:
@@ -176,11 +160,7 @@ def spell_piece(piece: bytes, by_bytes: bool) -> str:
 
 
 def read_piece(text: str, by_bytes: bool, where: str) -> bytes:
-    """Read a piece that `spell_piece` wrote.
-
-    Raises:
-        FormatError: a character is not in the byte alphabet.
-    """
+    """Read a piece that `spell_piece` wrote."""
     if not by_bytes:
         return text.encode()
     return to_bytes(text.removesuffix(_SUFFIX), where) + (ENDS if text.endswith(_SUFFIX) else b"")
@@ -194,11 +174,7 @@ def spelled_pairs(model: WordPairModel) -> list[tuple[str, str]]:
 
 
 def spelled_vocab(definition: Definition, format_name: str) -> dict[str, int]:
-    """Return ids by token as text; special tokens as they are.
-
-    Raises:
-        FormatError: a special token's text is another token's.
-    """
+    """Return ids by token as text; special tokens as they are."""
     special = {token: name for name, token in definition.named_tokens.items()}
     by_bytes, vocab = model_of(definition).by_bytes, dict[str, int]()
     for i, token in enumerate(definition.tokens):

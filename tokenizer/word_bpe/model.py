@@ -95,11 +95,7 @@ class WordPairModel:
 
     @classmethod
     def build(cls, vocabulary: Vocabulary, pairs: Sequence[tuple[bytes, bytes]], **how: Any) -> Self:
-        """Build a model from merges as pairs of byte strings, in order of rank.
-
-        Raises:
-            VocabularyError: a piece is missing, or see the class.
-        """
+        """Build a model from merges as pairs of byte strings, in order of rank."""
         return cls(vocabulary, _rows(vocabulary.ids, pairs), **how)
 
     @classmethod
@@ -150,11 +146,7 @@ class WordPairModel:
         return replace(self, vocabulary=vocabulary)
 
     def encoder(self) -> WordPairEncoder:
-        """Return the encoder, which is made once.
-
-        Raises:
-            VocabularyError: a pair has two merges.
-        """
+        """Return the encoder, which is made once."""
         return self._encoder
 
     @cached_property

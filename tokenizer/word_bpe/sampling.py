@@ -15,7 +15,7 @@ from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.drawing import check_seed, check_strength, cut_texts
 from tokmill.tokenizer.splitting.splitter import words_of
 from tokmill.tokenizer.word_bpe.encoder import id_room, scratch_for
-from tokmill.tokenizer.word_bpe.kernels.dropout import sample_words
+from tokmill.tokenizer.word_bpe.kernels.encoding import sample_words
 from tokmill.tokenizer.word_bpe.model import NAME, model_of
 
 
@@ -26,17 +26,6 @@ def sample_batch(definition: Definition, texts: Texts, *, dropout: float, seed: 
     `dropout`, and of the others the one of the lowest rank is joined, the leftmost first. A word is done when
     all places are left out. The draw depends on the seed, the word and its number in its text. Unknown
     letters stay unknown tokens.
-
-    Args:
-        definition: of a tokenizer of this family (`Tokenizer.definition`).
-        texts: documents; special tokens in them are encoded as text.
-        dropout: 0 leaves nothing out, which is the encoding; 1 leaves single letters.
-        seed: from 0 to 2**64 - 1.
-
-    Raises:
-        TokenizerError: it is a tokenizer of another family, or one that takes the longest pieces first, or
-            `dropout` or `seed` is out of range.
-        LawError: the tokens do not add up to the text, which is a fault of this package or of the memory.
     """
     check_strength("dropout", dropout, 1)
     check_seed(seed)

@@ -52,12 +52,7 @@ _CONFIG = "tokenizer_config.json"
 
 
 def write(definition: Definition, folder: Path) -> list[Path]:
-    """Write the files into a folder.
-
-    Raises:
-        FormatError: an id has no token, a token has a line break or is not UTF-8, or something is not as
-            `read` takes it to be.
-    """
+    """Write the files into a folder."""
     texts = [text_of(token, "bert") for token in definition.tokens]
     if "" in texts or any("\n" in text or text.endswith("\r") for text in texts):
         raise FormatError(
@@ -87,26 +82,14 @@ def _settings(definition: Definition) -> dict[str, Any]:
 
 
 def _spec(definition: Definition) -> dict[str, Any]:
-    """Return what the files must tell: all but the Unicode tables, and a template that there is not.
-
-    The roles that were given, and chat templates, are in the settings anyway.
-    """
+    """Return what the files must tell: no Unicode tables, given roles, chat templates or missing template."""
     template = definition.post_processor or _template(definition.special_tokens)
     others: dict[str, Any] = {"unicode": None, "roles": {}, "chat_templates": {}}
     return replace(definition, post_processor=template, **others).to_spec()
 
 
 def read(path: Path, usage: Usage) -> Definition:
-    """Read the file.
-
-    Args:
-        path: of the file.
-        usage: the normalizer, if it is not BERT's; nothing else may be given.
-
-    Raises:
-        FormatError: it is not a vocabulary of this kind, or a setting was given.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the file."""
     if usage != Usage(normalizer=usage.normalizer):
         raise FormatError(f"{path}: a vocab.txt is read as BERT's; pass nothing but normalizer")
     with refuse_malformed(str(path)):
@@ -175,12 +158,7 @@ _IDS = {"cls": 101, "unk": 100, "sep": 102, "pad": 0, "mask": 103}
 
 
 def read_section(section: Section) -> Reading:
-    """Read the vocabulary.
-
-    Raises:
-        FormatError: it has no unknown token, or a type of a token is not known.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the vocabulary."""
     ids = _ids(section)
     special = {*ids.values()} | {
         i for i, kind in enumerate(section.kinds) if kind in (*SPECIAL_KINDS, PieceKind.UNUSED)

@@ -26,11 +26,7 @@ class WordPieceTraining:
     """Trains one or more vocabulary sizes in the time of the largest; see `pipeline.model.Trainer`."""
 
     def __init__(self, counts: PretokenCounts, options: ModelOptions, vocab_sizes: Sequence[int]) -> None:
-        """Find the words of the pre-tokens.
-
-        Raises:
-            TrainingError: a size is too small, or an option is not for this family.
-        """
+        """Find the words of the pre-tokens."""
         check_options(options)
         self._options = options
         self._names = list(dict.fromkeys([UNKNOWN, *options.names]))
@@ -39,11 +35,7 @@ class WordPieceTraining:
         self._words = count_words(counts)
 
     def models(self, progress: Progress | None = None) -> list[Model]:
-        """Learn the pieces of the largest vocabulary, and make each model of a prefix of them.
-
-        Raises:
-            TrainingError: there are too few pieces; the message has a feasible size.
-        """
+        """Learn the pieces of the largest vocabulary, and make each model of a prefix of them."""
         wanted = max(self._numbers)
         rules = join_rules(self._options, self._names, score=self._options.score, marks=Marks(CONTINUES))
         pieces = learn_pieces(self._words, wanted, rules, progress)
@@ -59,11 +51,7 @@ class WordPieceTraining:
 
 
 def check_options(options: ModelOptions) -> None:
-    """Refuse the tie rules of byte-level BPE.
-
-    Raises:
-        TrainingError: one is set.
-    """
+    """Refuse the tie rules of byte-level BPE."""
     if options.tie_break != "lexicographic_max":
         raise TrainingError(
             f"train: tie_break={options.tie_break!r} is for byte-level BPE; of pairs with equal scores "

@@ -22,12 +22,7 @@ def reads(content: Mapping[str, Any]) -> bool:
 
 
 def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
-    """Return the pre-tokenizer, the decoder and the model.
-
-    Raises:
-        FormatError: `tokenizers` would read the split pattern differently, a token is not UTF-8, or unknown
-            parts of words are not taken with their word.
-    """
+    """Return the pre-tokenizer, the decoder and the model."""
     model = definition.model
     if model.spec()["unknown"] != "word":
         raise FormatError(
@@ -52,11 +47,7 @@ def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
 
 
 def text_of(token: bytes, format_name: str = "huggingface") -> str:
-    """Return a token as text.
-
-    Raises:
-        FormatError: it is not UTF-8.
-    """
+    """Return a token as text."""
     try:
         return token.decode()
     except UnicodeDecodeError:
@@ -69,18 +60,7 @@ def text_of(token: bytes, format_name: str = "huggingface") -> str:
 def read(
     content: Mapping[str, Any], special_tokens: Mapping[str, int], num_reserved: int, where: str
 ) -> tuple[Model, PreTokenizer]:
-    """Read the model and the pre-tokenizer.
-
-    Args:
-        content: the file's JSON.
-        special_tokens: its added tokens.
-        num_reserved: number of reserved ones among them.
-        where: the file's path, for messages.
-
-    Raises:
-        FormatError: it has a feature that is not supported.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the model and the pre-tokenizer."""
     model = content["model"]
     if model.get("continuing_subword_prefix", _PREFIX) != _PREFIX:
         raise refusal(

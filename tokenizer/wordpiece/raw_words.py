@@ -137,15 +137,7 @@ class RawWorkspace:
 def raw_words(
     normalizer: TextNormalizer, splitter: Splitter, pieces: Pieces, words: Iterable[bytes]
 ) -> RawWords | None:
-    """Return what encodes text as it is, or None if these do not allow that.
-
-    Args:
-        normalizer: that of the tokenizer.
-        splitter: the same.
-        pieces: the vocabulary.
-        words: some that are met soon; those of ASCII's letters and digits are remembered beforehand, and if
-            there is no room for all, the first ones.
-    """
+    """Return what encodes text as it is, or None if these do not allow that."""
     characters = normalizer.characters if isinstance(normalizer, Normalizer) else None
     if characters is None or splitter.chain != resolve("bert"):
         return None

@@ -151,17 +151,7 @@ def encode_characters(
     out: UInt32,
     ids: Int32Table,
 ) -> None:
-    """Encode every single character of two and three bytes.
-
-    Args:
-        pairs: the merges.
-        trie: the tokens.
-        table: their parts.
-        scratch: for three bytes or more.
-        text: shape (3,).
-        out: shape (3,).
-        ids: shape (65536, 4), by code point; receives the number of ids, and the ids.
-    """
+    """Encode every single character of two and three bytes."""
     for code in range(0x80, ids.shape[0]):
         size = np.int64(2 if code < 0x800 else 3)
         text[0] = 0xC0 | code >> 6 if size == 2 else 0xE0 | code >> 12

@@ -16,21 +16,7 @@ def encode_longest(
     ids: UInt32,
     id_ends: Int64,
 ) -> int:
-    """Encode the pre-tokens of segments.
-
-    Args:
-        data: the text.
-        starts: shape (num_pretokens,), where each pre-token begins.
-        ends: shape (num_pretokens,), where it ends.
-        offsets: shape (num_segments + 1,), the pre-tokens of each segment.
-        kinds: shape (num_segments,); -1 for text, or the id of the whole segment.
-        trie: the vocabulary, with every byte.
-        ids: with room for an id per byte, and one per segment.
-        id_ends: shape (num_segments + 1,); receives where the ids of each segment end.
-
-    Returns:
-        The number of ids.
-    """
+    """Encode the pre-tokens of segments; return the number of ids."""
     number = 0
     id_ends[0] = 0
     for segment in range(kinds.shape[0]):

@@ -10,10 +10,8 @@ import numpy as np
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In, UInt32
 from tokmill.tokenizer.kernels.cache import BLOCK, EncodingCache, Fetched, fetch_ahead
-from tokmill.tokenizer.unigram.kernels.best_path import Paths, find_best_path, write_ends, write_path
-from tokmill.tokenizer.unigram.kernels.lattice import Pieces
-from tokmill.tokenizer.unigram.kernels.remembering import recall, remember
-from tokmill.tokenizer.unigram.kernels.rounded import Room, encode_rounded
+from tokmill.tokenizer.unigram.kernels.lattice import Paths, Pieces, find_best_path, write_ends, write_path
+from tokmill.tokenizer.unigram.kernels.rounded import Room, encode_rounded, recall, remember
 
 SEGMENT, PRETOKEN, NUM_IDS = 0, 1, 2
 """Indices in `progress`: the next segment, the next pre-token, and the number of ids so far."""
@@ -27,7 +25,7 @@ class Memory(NamedTuple):
 
     Attributes:
         cache: see `kernels.cache`.
-        paths: see `best_path`.
+        paths: see `lattice`.
         fetched: where a block of pre-tokens is in the cache.
         room: for pre-tokens that are cut into parts.
     """
@@ -53,26 +51,11 @@ def encode_pretokens(
     progress: Int64,
     until: int,
 ) -> int:
-    """Encode the pre-tokens of segments, from the place in `progress` on.
+    """Encode the pre-tokens of segments, from the place in `progress` (zeros at first) on.
 
-    Args:
-        data: the text.
-        starts: shape (num_pretokens,).
-        ends: shape (num_pretokens,).
-        offsets: shape (num_segments + 1,), the pre-tokens of each segment.
-        kinds: shape (num_segments,), -1 for text, or the id that stands for the whole segment.
-        pieces: the vocabulary.
-        memory: of this thread.
-        out: room for one id per byte and eight more; receives the ids.
-        out_offsets: shape (num_segments + 1,), the first one 0; receives where each segment's ids end.
-        unknown_bytes: shape (num_segments,), zeros at first; receives the unknown bytes of each segment.
-        progress: shape (3,), zeros at first; receives the state of the work. See SEGMENT, PRETOKEN, NUM_IDS.
-        until: a place in the text; a block of pre-tokens that begins there or later is not begun.
-
-    Returns:
-        DONE; PAUSED if `until` was reached; or, if the next block holds a pre-token that is longer than the
-        scratch, the length of its longest. In each case, a further call with the same arguments, except for
-        `until` and more scratch, continues from there.
+    `out` has room for one id per byte and eight more; a block that begins at `until` or later is not begun.
+    Returns DONE; PAUSED at `until`; or the length of a pre-token that is longer than the scratch. A further
+    call, with another `until` or more scratch, goes on from there.
     """
     segment, k, position = progress[SEGMENT], progress[PRETOKEN], progress[NUM_IDS]
     block, fetched, lacking = k, k, DONE
@@ -132,20 +115,7 @@ def locate_pieces(
     ids: UInt32,
     out: Int64,
 ) -> int:
-    """Write where each token of some segments ends; return their number.
-
-    Args:
-        data: the text.
-        starts: shape (num_pretokens,).
-        ends: shape (num_pretokens,).
-        offsets: shape (num_segments + 1,), the pre-tokens of each segment.
-        bounds: shape (num_segments + 1,), the text of each segment.
-        kinds: shape (num_segments,).
-        pieces: the vocabulary.
-        paths: with room for the longest pre-token.
-        ids: shape (num_tokens,), scratch.
-        out: shape (num_tokens,); receives the ends.
-    """
+    """Write where each token of some segments ends; return their number."""
     number = 0
     for segment in range(kinds.shape[0]):
         if kinds[segment] >= 0:

@@ -4,9 +4,8 @@ import math
 
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Float64In, Int32In, Int64In
-from tokmill.tokenizer.unigram.kernels.best_path import Paths
-from tokmill.tokenizer.unigram.kernels.lattice import Pieces, find_pieces, next_character
-from tokmill.tokenizer.unigram.kernels.rounding import to_step
+from tokmill.tokenizer.unigram.kernels.expectation import to_step
+from tokmill.tokenizer.unigram.kernels.lattice import Paths, Pieces, find_pieces, next_character
 
 
 @kernel
@@ -22,20 +21,7 @@ def count_best(
     paths: Paths,
     frequencies: Float64,
 ) -> None:
-    """Add how often each piece is in the best segmentations of the pre-tokens from `first` to `after`.
-
-    Args:
-        offsets: shape (num_pretokens + 1,).
-        counts: shape (num_pretokens,).
-        first: a pre-token.
-        after: a pre-token.
-        starts: from `list_edges`.
-        edges: from `list_edges`, of pieces that are alive.
-        lengths: shape (num_pieces,), the bytes of each piece.
-        scores: shape (num_pieces,).
-        paths: scratch.
-        frequencies: shape (num_pieces,); added to.
-    """
+    """Add how often each piece is in the best segmentations of the pre-tokens from `first` to `after`."""
     for pretoken in range(first, after):
         start, size = offsets[pretoken], offsets[pretoken + 1] - offsets[pretoken]
         for i in range(1, size + 1):
@@ -85,21 +71,7 @@ def find_losses(
     paths: Paths,
     losses: Float64,
 ) -> None:
-    """Find what removing each piece loses, in nats per pre-token.
-
-    Args:
-        data: the bytes of the pieces.
-        offsets: shape (num_pieces + 1,).
-        pieces: their trie and scores; those without a score, -inf, are not there.
-        frequencies: shape (num_pieces,), from `count_best`.
-        num_pretokens: the sum of the counts.
-        first: a piece.
-        after: a piece.
-        paths: scratch.
-        losses: shape (num_pieces,); written from `first` to `after`: inf for a piece that nothing can
-            replace, -inf for one that no best segmentation has, or whose bytes other pieces make more
-            probable.
-    """
+    """Find what removing each piece loses, in nats per pre-token."""
     total = 0.0
     for k in range(frequencies.shape[0]):
         total += frequencies[k]

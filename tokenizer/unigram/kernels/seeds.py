@@ -42,15 +42,7 @@ class Substrings(NamedTuple):
 
 @kernel
 def shared_prefixes(data: BytesIn, starts: Int64In, ends: Int64In, order: Int64In, shared: Int64) -> None:
-    """Write how many bytes of whole characters each suffix shares with the one before it in the order.
-
-    Args:
-        data: UTF-8.
-        starts: shape (num_suffixes,); suffix k is `data[starts[k]:ends[k]]`.
-        ends: shape (num_suffixes,).
-        order: shape (num_suffixes,), by bytes.
-        shared: shape (num_suffixes,); written; the first is 0.
-    """
+    """Write how many bytes of whole characters each suffix shares with the one before it in the order."""
     shared[0] = 0
     for k in range(1, order.shape[0]):
         one, other = starts[order[k - 1]], starts[order[k]]
@@ -114,26 +106,7 @@ def list_substrings(
     out: Substrings,
     scores: Float64,
 ) -> int:
-    """List substrings of two characters or more with their scores: frequency times characters.
-
-    Args:
-        data: UTF-8.
-        starts: shape (num_suffixes,).
-        ends: shape (num_suffixes,).
-        order: shape (num_suffixes,), by bytes.
-        shared: from `shared_prefixes`.
-        weights: shape (num_suffixes,), how often each occurs.
-        least: the least frequency, at least 1.
-        least_bucket: substrings of lower buckets are counted, but not written.
-        stack: scratch.
-        sums: scratch, like the stack's fields.
-        histogram: shape (NUM_BUCKETS,); the number of substrings in each bucket is added.
-        out: receives the substrings.
-        scores: receives their scores.
-
-    Returns:
-        How many were written.
-    """
+    """List substrings of two characters or more, scored by frequency × characters; return their number."""
     height, count = 0, 0
     for i in range(order.shape[0] + 1):
         depth = shared[i] if i < order.shape[0] else 0

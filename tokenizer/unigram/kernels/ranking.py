@@ -61,18 +61,7 @@ def rank_paths(
     ranked: Ranked,
     counts: Int64,
 ) -> None:
-    """Find the `k` best paths to each place of a text.
-
-    Args:
-        data: the text.
-        starts: shape (num_pretokens,), which tile the text.
-        ends: shape (num_pretokens,).
-        pieces: the vocabulary.
-        found: scratch.
-        k: how many paths are kept.
-        ranked: written; see `Ranked`.
-        counts: shape (num_bytes + 1,), zeros; receives the number of paths to each place.
-    """
+    """Find the `k` best paths to each place of a text."""
     counts[0], ranked.scores[0] = 1, 0.0
     for pretoken in range(starts.shape[0]):
         at, end = starts[pretoken], ends[pretoken]
@@ -104,22 +93,6 @@ def sample_paths(
 
     The sums of what may follow each place are computed from the end, and pieces are drawn from the beginning.
     The random numbers depend on the seed, the pre-token and its number in its document, and on nothing else.
-
-    Args:
-        data: the text.
-        starts: shape (num_pretokens,).
-        ends: shape (num_pretokens,).
-        offsets: shape (num_documents + 1,), the pre-tokens of each document.
-        pieces: the vocabulary.
-        found: scratch.
-        behind: shape (the longest pre-token + 1,), scratch.
-        alpha: at least 0; 0 draws all segmentations alike.
-        seed: shape (1,), any number.
-        out: room for an id per byte; receives the ids.
-        out_offsets: shape (num_documents + 1,), the first one 0; receives where each document's ids end.
-
-    Returns:
-        The number of ids.
     """
     number = 0
     for document in range(offsets.shape[0] - 1):

@@ -1,4 +1,4 @@
-"""Gather the pairs that occur often enough, with their places, in three passes over the text.
+"""List the pairs that occur often enough, with their places, in three passes over the text.
 
 First all pairs are counted in buckets, by a hash of their symbols. A bucket's count is the sum of its pairs'
 counts, so a bucket below the threshold holds no pair that reaches it. Then the places of the other buckets
@@ -40,16 +40,7 @@ def bucket_of(left: int, right: int, mask: np.uint64, of_bytes: bool) -> np.uint
 
 @kernel
 def count_buckets(words: Words, buckets: Int64Table, of_bytes: bool, first: int, end: int) -> None:
-    """Count, by bucket, the pairs whose second symbol is in a range of cells.
-
-    Args:
-        words: moved together.
-        buckets: shape (a power of two, 2), zeros at first; receives the count of the bucket's pairs, and
-            the number of their places.
-        of_bytes: whether all symbols are bytes; there are 65,536 buckets then.
-        first: the first of these cells, at least 1.
-        end: the cell after the last.
-    """
+    """Count, by bucket, the pairs whose second symbol is in a range of cells."""
     mask, step = np.uint64(buckets.shape[0] - 1), step_of(words, first, 0)
     while step < words.step_count.shape[0] and words.step_at[step] < end:
         count, begin = words.step_count[step], max(first, words.step_at[step] + 1)
@@ -66,13 +57,7 @@ def count_buckets(words: Words, buckets: Int64Table, of_bytes: bool, first: int,
 
 @kernel
 def count_magnitudes(buckets: Int64Table, magnitudes: Int64Table) -> None:
-    """Count buckets by how often their pairs occur.
-
-    Args:
-        buckets: from `count_buckets`.
-        magnitudes: shape (64, 2), zeros; row m receives, for counts from `2**(m - 1)` to below `2**m`, the
-            number of buckets and of their places.
-    """
+    """Count buckets by how often their pairs occur."""
     for bucket in range(buckets.shape[0]):
         if buckets[bucket, 0] > 0:
             magnitude = math.frexp(float(buckets[bucket, 0]))[1]
@@ -82,15 +67,7 @@ def count_magnitudes(buckets: Int64Table, magnitudes: Int64Table) -> None:
 
 @kernel
 def lay_out_lists(buckets: Int64Table, lists: Int64Table, threshold: int, aside: int) -> None:
-    """Assign a list to the places of each bucket that reaches a threshold.
-
-    Args:
-        buckets: from `count_buckets`; receives the step by which a place moves the end of its bucket's list,
-            and that end.
-        lists: shape (number of buckets that reach it, 2); receives a bucket's count, and where its list ends.
-        threshold: at least 1.
-        aside: index at which places without a list may be written.
-    """
+    """Assign a list to the places of each bucket that reaches a threshold."""
     number, used = 0, np.int64(0)
     for bucket in range(buckets.shape[0]):
         if buckets[bucket, 0] < threshold:
@@ -106,16 +83,7 @@ def lay_out_lists(buckets: Int64Table, lists: Int64Table, threshold: int, aside:
 def list_places(
     words: Words, buckets: Int64Table, positions: UInt32, of_bytes: bool, first: int, end: int
 ) -> None:
-    """List the places of the pairs whose second symbol is in a range of cells, each in its bucket's list.
-
-    Args:
-        words: as they were counted.
-        buckets: from `lay_out_lists`; changed.
-        positions: room for the lists, and after them one element for places without a list.
-        of_bytes: as in `count_buckets`.
-        first: the first of these cells, at least 1; lists are in order if calls are.
-        end: the cell after the last.
-    """
+    """List the places of the pairs whose second symbol is in a range of cells, each in its bucket's list."""
     mask, aside = np.uint64(buckets.shape[0] - 1), np.int64(positions.shape[0] - 1)
     left = np.int64(words.cells[first - 1])
     for position in range(first, end):
@@ -130,16 +98,7 @@ def list_places(
 
 @kernel(inline=True)
 def part_list(words: Words, positions: UInt32, first: int, end: int, others: UInt32, parted: Int64) -> None:
-    """Divide a list: the places of the pair at the first place come first, the others follow.
-
-    Args:
-        words: moved together.
-        positions: all lists; changed.
-        first: where the list begins.
-        end: where it ends.
-        others: scratch, as long as the list.
-        parted: shape (2,); receives where the others begin, and how often their pairs occur.
-    """
+    """Divide a list: the places of the pair at the first place come first, the others follow."""
     cells = words.cells
     left, right = cells[np.int64(positions[first])], cells[np.int64(positions[first]) + 1]
     kept, number, count, step = first, 0, np.int64(0), np.int64(0)
@@ -187,24 +146,8 @@ def make_pairs(
 ) -> int:
     """Make the pairs that reach the threshold from the lists of their buckets; the queue is not filled.
 
-    Args:
-        words: as they were listed.
-        tokens: the symbols.
-        pairs: empty at first, with `positions` from `list_places`; filled.
-        rules: what may be merged.
-        counters: NUM_PAIRS and NUM_POSITIONS are 0 at first, and changed.
-        lists: from `list_places`.
-        others: scratch, as long as the longest list.
-        parted: scratch, shape (2,).
-        of_bytes: as in `count_buckets`.
-        progress: shape (3,), zeros at first: the list that comes next, where what is left of it begins, and
-            how often the pairs there occur; both 0 if it was not begun. A list is regrouped as its pairs are
-            made, so that nothing may be done twice.
-        until: number of lists to process.
-
-    Returns:
-        MADE_ALL if that is done, or NO_ROOM if there is too little for a pair and those that merges may
-        create; a further call, with more room, goes on from there.
+    Returns MADE_ALL if that is done, or NO_ROOM if there is too little for a pair and those that merges may
+    create; a further call, with more room, goes on from there.
     """
     room, k = pairs.left.shape[0] - 2 * counters[NUM_TOKENS] - 1, progress[0]
     first, rest, outcome = progress[1], progress[2], np.int64(MADE_ALL)
