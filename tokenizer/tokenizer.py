@@ -20,9 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokmill.tokenizer import formats
-from tokmill.tokenizer.byte_bpe.vocab import Merges, Vocab, definition_of
-from tokmill.tokenizer.chunked_encoding import ChunkedEncoder
-from tokmill.tokenizer.components.absorbing import absorb
+from tokmill.tokenizer.byte_bpe.model import Merges, Vocab, definition_of
 from tokmill.tokenizer.components.decoders import IdDecoder
 from tokmill.tokenizer.components.post_processors import Template
 from tokmill.tokenizer.components.specials import (
@@ -30,6 +28,7 @@ from tokmill.tokenizer.components.specials import (
     AsText,
     Segments,
     Wanted,
+    absorb,
     cut,
     wanted_specials,
     whole,
@@ -37,10 +36,10 @@ from tokmill.tokenizer.components.specials import (
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.buffers import ArrowStrings, EncodedBatch, LocatedBatch, Text, Texts, read_strings
 from tokmill.tokenizer.core.errors import VocabularyError
+from tokmill.tokenizer.encoding import ChunkedEncoder, ShortTexts
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import TextNormalizer
 from tokmill.tokenizer.pipeline.renaming import claimed, padded, renamed
-from tokmill.tokenizer.short_texts import ShortTexts
 from tokmill.tokenizer.splitting import Digits, PatternLike, Splitter
 from tokmill.tokenizer.streaming import as_bytes, encode_parts
 

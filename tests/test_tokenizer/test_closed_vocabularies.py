@@ -23,7 +23,7 @@ from tokmill.tokenizer import (
     VocabularyError,
     attestation,
 )
-from tokmill.tokenizer.closed_vocabulary.encoder import Accounting
+from tokmill.tokenizer.closed_vocabulary.model import Accounting
 from tokmill.tokenizer.kernels.words import MAX_SHORT
 from tokmill.tokenizer.reference import character_level, word_level
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.test_tokenizer.conftest import SPECIALS, any_text, by_kernel
 from tokmill import tokenizer
 from tokmill.tokenizer import LawError, SpecialTokenError, Tokenizer, TokenizerError, VocabularyError
-from tokmill.tokenizer.byte_bpe import tables
+from tokmill.tokenizer.byte_bpe import encoder
 from tokmill.tokenizer.byte_bpe.formats import tiktoken
 from tokmill.tokenizer.byte_bpe.model import define
 from tokmill.tokenizer.core import buffers
@@ -151,7 +151,7 @@ def test_caches_that_overflow_change_nothing(monkeypatch: pytest.MonkeyPatch) ->
     text = " ".join(words + words)
     ids = by_kernel(tok, text)
     assert tok.decode(ids) == text
-    monkeypatch.setattr(tables, "_CACHE_BITS", (3, 2, 5))
+    monkeypatch.setattr(encoder, "_CACHE_BITS", (3, 2, 5))
     assert ids == by_kernel(Tokenizer(tok.definition), text)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tokmill import tokenizer
 from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError
-from tokmill.tokenizer.core.alphabet import CHARACTERS
+from tokmill.tokenizer.core.text import CHARACTERS
 from tokmill.tokenizer.formats import files
 
 

@@ -21,7 +21,7 @@ from tests.test_tokenizer.conftest import (
 )
 from tokmill import tokenizer
 from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError, VocabularyError
-from tokmill.tokenizer.core.alphabet import BYTE_ORDER, to_bytes, to_text
+from tokmill.tokenizer.core.text import BYTE_ORDER, to_bytes, to_text
 from tokmill.tokenizer.formats import WRITERS, files
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS
 

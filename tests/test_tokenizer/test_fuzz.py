@@ -17,8 +17,8 @@ import tiktoken
 
 from tests.effort import fuzz_seconds
 from tokmill import tokenizer
-from tokmill.tokenizer import PretokenCounts, Tokenizer, chunked_encoding
-from tokmill.tokenizer.byte_bpe import encoder, tables, trainer
+from tokmill.tokenizer import PretokenCounts, Tokenizer, encoding
+from tokmill.tokenizer.byte_bpe import encoder, trainer
 from tokmill.tokenizer.byte_bpe.kernels.encoding import BLOCK
 from tokmill.tokenizer.byte_bpe.kernels.training_state import MAX_NARROW
 from tokmill.tokenizer.byte_bpe.model import define
@@ -129,7 +129,7 @@ def rounds() -> Iterator[int]:
 def test_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in rounds():
         dice = random.Random(seed)
-        monkeypatch.setattr(tables, "_CACHE_BITS", dice.choice([(2, 1, 5), (12, 8, 9)]))
+        monkeypatch.setattr(encoder, "_CACHE_BITS", dice.choice([(2, 1, 5), (12, 8, 9)]))
         monkeypatch.setattr(specials, "CHUNK_BYTES", dice.choice([1, 64, 1 << 18]))
         tok, slowly = dice.choice([trained, shuffled, ranked])(dice, dice.choice(PATTERNS))
         documents = [random_bytes(dice) for _ in range(dice.randrange(1, 8))]
@@ -199,7 +199,7 @@ def test_nothing_is_found_in_long_pretokens(monkeypatch: pytest.MonkeyPatch) -> 
         monkeypatch.setattr(encoder, "SLICE_BYTES", dice.choice([1, 1 << 10, 1 << 22]))
         monkeypatch.setattr(encoder, "_USUAL_IDS", dice.choice([1 << 12, 1 << 19]))
         monkeypatch.setattr(specials, "CHUNK_BYTES", dice.choice([1 << 10, 1 << 15, 1 << 18]))
-        monkeypatch.setattr(chunked_encoding, "_LEAST_BYTES_A_PART", dice.choice([1 << 10, 1 << 16]))
+        monkeypatch.setattr(encoding, "_LEAST_BYTES_A_PART", dice.choice([1 << 10, 1 << 16]))
         make, expected = dice.choice([(trained, of_tiktoken), (shuffled, one_by_one)])
         tok, _ = make(dice, dice.choice(["gpt2", "cl100k", "o200k"]))
         documents = [long_document(dice, dice.choice(ALPHABETS)) for _ in range(dice.randrange(1, 4))]

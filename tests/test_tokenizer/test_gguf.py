@@ -17,8 +17,8 @@ from tests.test_tokenizer.test_readers import PYTHON, ids_of_each, version
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.byte_bpe.gguf import PRE_TOKENIZERS
-from tokmill.tokenizer.core.alphabet import to_text
 from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.text import to_text
 from tokmill.tokenizer.formats import gguf
 from tokmill.tokenizer.formats.gguf import read_metadata
 from tokmill.tokenizer.formats.model_file import read_model

@@ -18,9 +18,9 @@ from tokenizers import Tokenizer as Theirs
 from tests.test_tokenizer.conftest import TRAINING_TEXTS, trained_by_sentencepiece
 from tokmill import tokenizer
 from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError, VocabularyError, attestation
-from tokmill.tokenizer.char_bpe.merge_list import with_merges
+from tokmill.tokenizer.char_bpe.family import sample_batch as char_bpe_samples
+from tokmill.tokenizer.char_bpe.huggingface import with_merges
 from tokmill.tokenizer.char_bpe.model import CharacterPairModel
-from tokmill.tokenizer.char_bpe.sampling import sample_batch as char_bpe_samples
 from tokmill.tokenizer.char_bpe.sentencepiece import pattern_of
 from tokmill.tokenizer.components.charsmap import compile_rules
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer

@@ -32,8 +32,7 @@ from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.reference import unigram as slow
 from tokmill.tokenizer.unigram.model import UnigramModel, scores_of
-from tokmill.tokenizer.unigram.seeding import SeedRules, Seeds, find_seeds
-from tokmill.tokenizer.unigram.text import TrainingText, prepare
+from tokmill.tokenizer.unigram.seeding import SeedRules, Seeds, TrainingText, find_seeds, prepare
 from tokmill.tokenizer.unigram.trainer import UnigramTrainer
 
 SPECIALS = ["<|endoftext|>", "<|end|>"]

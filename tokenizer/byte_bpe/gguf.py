@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from tokmill.tokenizer.byte_bpe.model import BytePairModel
-from tokmill.tokenizer.core.alphabet import to_bytes
+from tokmill.tokenizer.core.text import to_bytes
 from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved
 from tokmill.tokenizer.formats.gguf_section import SPECIAL_KINDS, Reading, Section
 from tokmill.tokenizer.formats.model_file import PieceKind

@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tokmill.tokenizer.byte_bpe.model import define, model_of
-from tokmill.tokenizer.core.alphabet import to_bytes, to_text
 from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
+from tokmill.tokenizer.core.text import to_bytes, to_text
 from tokmill.tokenizer.core.vocabulary import texts_by_id
 from tokmill.tokenizer.formats import sidecar
 from tokmill.tokenizer.formats.files import read_json, read_merges, write_file, write_merges

@@ -10,7 +10,7 @@ from typing import Any
 from tokmill.tokenizer.byte_bpe.gpt2 import alphabet_vocab
 from tokmill.tokenizer.byte_bpe.model import BytePairModel, model_of
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
-from tokmill.tokenizer.core.alphabet import to_bytes, to_text
+from tokmill.tokenizer.core.text import to_bytes, to_text
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
 from tokmill.tokenizer.formats import metaspace
 from tokmill.tokenizer.formats.split_steps import (

@@ -20,10 +20,10 @@ from tokmill.tokenizer.byte_bpe.kernels.training_state import (
     Words,
     lay_out,
 )
-from tokmill.tokenizer.core.alphabet import BYTE_ORDER
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.stopping import slices
+from tokmill.tokenizer.core.text import BYTE_ORDER
 from tokmill.tokenizer.jit.arrays import zero_pages
 
 Number = TypeVar("Number", bound=np.generic)

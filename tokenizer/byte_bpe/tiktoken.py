@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from tokmill.tokenizer.byte_bpe.encoder import merges_from_ranks
 from tokmill.tokenizer.byte_bpe.model import define, model_of
-from tokmill.tokenizer.byte_bpe.tables import merges_from_ranks
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.text import split_lines

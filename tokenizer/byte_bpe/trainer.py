@@ -44,10 +44,10 @@ from tokmill.tokenizer.byte_bpe.layout import (
     with_more_bytes,
     with_more_pairs,
 )
-from tokmill.tokenizer.core.alphabet import BYTE_ORDER
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.stopping import raise_if_stopped, slices
+from tokmill.tokenizer.core.text import BYTE_ORDER
 from tokmill.tokenizer.jit.arrays import zero_pages
 from tokmill.tokenizer.pipeline.model import Progress
 

@@ -18,7 +18,7 @@ from tokmill.tokenizer.char_bpe.kernels.encoding import (
     locate_pieces,
 )
 from tokmill.tokenizer.char_bpe.kernels.merging import Pieces
-from tokmill.tokenizer.closed_vocabulary.encoder import Accounting
+from tokmill.tokenizer.closed_vocabulary.model import Accounting
 from tokmill.tokenizer.components.specials import make_trie
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.core.stopping import SLICE_BYTES, raise_if_stopped

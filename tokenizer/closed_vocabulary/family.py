@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from tokmill.tokenizer.closed_vocabulary.encoder import Cut
-from tokmill.tokenizer.closed_vocabulary.model import UNKNOWN, ClosedModel
+from tokmill.tokenizer.closed_vocabulary.model import UNKNOWN, ClosedModel, Cut
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.vocabulary import Vocabulary

@@ -8,19 +8,146 @@ Laws: a string that is a token becomes that token, any other the unknown token, 
     other one: that text is lost.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tokmill.tokenizer.closed_vocabulary.encoder import ClosedEncoder, Cut
 from tokmill.tokenizer.core.buffers import pack_bytes, unpack
 from tokmill.tokenizer.core.errors import VocabularyError
+from tokmill.tokenizer.core.stopping import raise_if_stopped
 from tokmill.tokenizer.core.text import readable
 from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
+from tokmill.tokenizer.kernels.counting import CountTables, count_strings, empty_tables
+from tokmill.tokenizer.kernels.decoding import add_up
+from tokmill.tokenizer.kernels.lookup import look_up
+from tokmill.tokenizer.kernels.words import MAX_SHORT
+from tokmill.tokenizer.pipeline.model import Breach, Encoding, Law
 from tokmill.tokenizer.splitting import Pretokens
+
+
+class Accounting:
+    """The known tokens and the unknown strings together have as many bytes as the text.
+
+    Ids are below `vocab_size`, and every id belongs to a segment. A special token is as long
+    as its name, as it occurs in the text.
+    """
+
+    def __init__(self, token_offsets: NDArray[np.int64], unknown_id: int) -> None:
+        """Take the bounds of the tokens' bytes, int64 [vocab_size + 1], and the unknown token's id, or -1."""
+        self._lengths = np.diff(token_offsets)
+        if unknown_id >= 0:
+            self._lengths[unknown_id] = 0  # its text is counted separately
+
+    def breach(
+        self,
+        ids: NDArray[np.uint32],
+        ends: NDArray[np.int64],
+        bounds: NDArray[np.int64],
+        unknown_bytes: NDArray[np.int64] | None = None,
+    ) -> Breach | None:
+        """See `pipeline.model.Law`."""
+        size = self._lengths.shape[0]
+        if ends[0] != 0 or ends[-1] != ids.shape[0] or (np.diff(ends) < 0).any():
+            return Breach(0, f"its ids go from {ends[0]} to {ends[-1]} of {ids.shape[0]}")
+        if ids.shape[0] and int(ids.max()) >= size:
+            place = int(np.argmax(ids >= size))
+            segment = int(np.searchsorted(ends, place, side="right")) - 1
+            return Breach(segment, f"it has the id {ids[place]}, but ids are below {size}")
+        lost = np.zeros(ends.shape[0] - 1, np.int64) if unknown_bytes is None else unknown_bytes
+        known = np.empty(ends.shape[0] - 1, np.int64)
+        add_up(ids, ends, self._lengths, known)
+        wrong = np.flatnonzero((known + lost != np.diff(bounds)) | (lost < 0))
+        if not wrong.shape[0]:
+            return None
+        at = int(wrong[0])
+        return Breach(
+            at,
+            f"its known tokens have {known[at]} bytes and its unknown text {lost[at]}, but its text has "
+            f"{bounds[at + 1] - bounds[at]}",
+        )
+
+
+_LEAST: Final = 1 << 4
+
+Cut: TypeAlias = Callable[[NDArray[np.uint8], Pretokens], Pretokens]
+"""Cuts pre-tokens, which lie side by side and are not empty, into the strings that are looked up."""
+
+
+class ClosedEncoder:
+    """Turns pre-tokens into ids; safe to share between threads.
+
+    Attributes:
+        law: what every encoding is checked against.
+    """
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        unknown_id: int,
+        cut: Cut,
+    ) -> None:
+        self.law: Law = Accounting(vocabulary.offsets, unknown_id)
+        self._tables = lay_out_tokens(vocabulary, np.array([i for i, _ in vocabulary.ordinary()], np.int64))
+        self._unknown_id, self._cut = unknown_id, cut
+
+    @contextmanager
+    def workspace(self) -> Iterator["Workspace"]:
+        """Lend a workspace to one thread for the length of the block."""
+        own = self._tables._replace(block=np.empty_like(self._tables.block))
+        yield Workspace(own, self._unknown_id, self._cut)
+
+    def locate(
+        self,
+        ids: NDArray[np.int64],
+        data: NDArray[np.uint8],
+        bounds: NDArray[np.int64],
+        kinds: NDArray[np.int64],
+        split: Callable[[], Pretokens],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where each token begins and ends: where its string does; see `pipeline.model.Encoder`."""
+        strings = self._cut(data, split())
+        whole = np.repeat(kinds >= 0, np.diff(strings.offsets))
+        starts = np.sort(np.concatenate([strings.starts[~whole], bounds[:-1][kinds >= 0]]))
+        ends = np.sort(np.concatenate([strings.ends[~whole], bounds[1:][kinds >= 0]]))
+        return starts, ends
+
+
+class Workspace:
+    """A vocabulary's tables with scratch of its own; for one thread at a time."""
+
+    def __init__(
+        self,
+        tables: CountTables,
+        unknown_id: int,
+        cut: Cut,
+    ) -> None:
+        self._tables, self._unknown_id, self._cut = tables, unknown_id, cut
+
+    def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
+        """Encode the pre-tokens of segments; see `pipeline.model.Workspace`."""
+        raise_if_stopped()
+        strings, number = self._cut(data, pretokens), kinds.shape[0]
+        ids = np.empty(strings.starts.shape[0] + number, np.uint32)
+        ends, unknown_bytes = np.empty(number + 1, np.int64), np.empty(number, np.int64)
+        given = data, strings.starts, strings.ends, strings.offsets, kinds, self._tables, self._unknown_id
+        size = look_up(*given, ids, ends, unknown_bytes)
+        return Encoding(ids[:size], ends, unknown_bytes)
+
+
+def lay_out_tokens(vocabulary: Vocabulary, ids: NDArray[np.int64]) -> CountTables:
+    """Make the table of some tokens, with id + 1 in the place of a count."""
+    starts, ends = vocabulary.offsets[ids], vocabulary.offsets[ids + 1]
+    long = int(np.count_nonzero(ends - starts > MAX_SHORT))
+    short_room, long_room = (max(_LEAST, 1 << (2 * number).bit_length()) for number in (ids.shape[0], long))
+    tables = empty_tables(short_room, long_room, max(_LEAST, vocabulary.data.shape[0]))
+    count_strings(vocabulary.data, starts, ends, (ids + 1).astype(np.uint64), 0, tables)
+    return tables
+
 
 UNKNOWN = "[UNK]"
 _PROBES = MappingProxyType({"unknown": "\U000f0000\U000f0001 \U000f0002a"})

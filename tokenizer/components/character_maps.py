@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.jit.arrays import zero_pages
-from tokmill.tokenizer.kernels.mapping import (
+from tokmill.tokenizer.kernels.forms import (
     APART,
     ASKS,
     DONE,

@@ -12,8 +12,10 @@ Law: compiled rules are, byte for byte, what sentencepiece's trainer makes of th
 Source: Yata's darts-clone, `DawgBuilder` and `DoubleArrayBuilder`.
 """
 
+import lzma
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -279,3 +281,25 @@ def _characters(codes: str, path: Path, number: int) -> str:
         raise FormatError(
             f"{path}, line {number}: {codes!r:.80} must be hexadecimal code points, such as 'FB01' or '66 69'"
         ) from None
+
+
+# Tables of Unicode 16 in files of their own, since NFKC of `unicodedata` is that of its version.
+IDENTITY = "identity"
+RULE_NAMES = (IDENTITY, "nfkc", "nmt_nfkc", "nfkc_cf", "nmt_nfkc_cf")
+
+
+@lru_cache(maxsize=len(RULE_NAMES))
+def named_charsmap(name: str) -> bytes:
+    """Return compiled rules by their name; none for `identity`.
+
+    Raises:
+        TokenizerError: the name is none of `RULE_NAMES`.
+    """
+    if name not in RULE_NAMES:
+        raise TokenizerError(
+            f"normalizer={name!r:.200} is not known with mode='sentencepiece'; use one of "
+            f"{', '.join(RULE_NAMES)}"
+        )
+    if name == IDENTITY:
+        return b""
+    return lzma.decompress((Path(__file__).parent / "charsmaps" / f"{name}.xz").read_bytes())

@@ -4,23 +4,26 @@ Special tokens are never split, never made by merging, and never found in ordina
 call decides how the text of a special token in a document is treated, as in tiktoken: *allowed*
 ones become their id, those taken *as text* are encoded like any other text, and all others are errors,
 which is the default. *Added* tokens are ordinary ones that are always found. Of all that are looked for, the
-leftmost is taken, and the longest of those that begin there.
+leftmost is taken, and the longest of those that begin there. White space beside a token may belong to it, as
+beside the `<mask>` of RoBERTa; it is left out before anything else happens to the text.
 
-Law: a tokenizer with added tokens finds what Hugging Face's tokenizers do: there, a special token that is
+Laws: a tokenizer with added tokens finds what Hugging Face's tokenizers do: there, a special token that is
     encoded as text hides the tokens that its text holds, and tokens of `normalized` text are looked for last.
+    White space is taken as by `lstrip` and `rstrip` there.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.core.errors import SpecialTokenError
-from tokmill.tokenizer.kernels.specials import Trie, find_specials
+from tokmill.tokenizer.components.normalizer_steps import WHITE_SPACE
+from tokmill.tokenizer.core.errors import SpecialTokenError, VocabularyError
+from tokmill.tokenizer.kernels.tries import Trie, find_specials
 
 AllowedSpecial = Literal["all"] | Collection[str]
 AsText = bool | Collection[str]
@@ -226,3 +229,44 @@ def refuse(
                 f"encode: document {document} holds the special token {name!r} at byte {byte}; pass "
                 f"allowed_special={{{name!r}}} to encode it as its id, or as_text=True to encode it as text"
             )
+
+
+Side: TypeAlias = Literal["left", "right", "both"]
+
+
+def check_sides(sides: Mapping[str, Side], tokens: Mapping[str, int]) -> None:
+    """Check which tokens take white space, and on which sides."""
+    for name, side in sides.items():
+        if name not in tokens or side not in get_args(Side):
+            raise VocabularyError(
+                f"vocabulary: absorbing[{name!r:.80}]={side!r:.80} must name a special or added "
+                "token, and 'left', 'right' or 'both'"
+            )
+
+
+def absorb(
+    data: NDArray[np.uint8], segments: Segments, sides: Mapping[int, Side]
+) -> tuple[NDArray[np.uint8], Segments]:
+    """Leave out the white space that tokens take; segments may become empty."""
+    kinds, bounds = segments.kinds, segments.bounds
+    taking = np.flatnonzero(np.isin(kinds, [*sides])).tolist() if sides else []
+    if not taking:
+        return data, segments
+    stays, first = np.ones(data.shape[0], np.bool_), segments.first
+    for i in taking:
+        side = sides[int(kinds[i])]
+        if side != "right" and not first[i] and kinds[i - 1] < 0:
+            begin, end = int(bounds[i - 1]), int(bounds[i])
+            stays[end - _size(data[begin:end], right=True) : end] = False
+        if side != "left" and i + 1 < kinds.shape[0] and not first[i + 1] and kinds[i + 1] < 0:
+            begin, end = int(bounds[i + 1]), int(bounds[i + 2])
+            stays[begin : begin + _size(data[begin:end], right=False)] = False
+    left = np.concatenate([np.zeros(1, np.int64), np.cumsum(stays)])
+    return data[stays], Segments(left[bounds], kinds, segments.documents)
+
+
+def _size(data: NDArray[np.uint8], *, right: bool) -> int:
+    """Return how many bytes of white space a text ends with, or begins with."""
+    text = data.tobytes().decode("utf-8", "surrogateescape")
+    stripped = text.rstrip(WHITE_SPACE) if right else text.lstrip(WHITE_SPACE)
+    return len(data) - len(stripped.encode("utf-8", "surrogateescape"))

@@ -4,7 +4,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.kernels.sorting import merge_neighbours, read_prefixes
-from tokmill.tokenizer.kernels.token_trie import TokenTrie, TrieRoom, build_trie
+from tokmill.tokenizer.kernels.tries import TokenTrie, TrieRoom, build_trie
 
 
 def lay_out_trie(

@@ -14,7 +14,7 @@ import numpy as np
 
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, UInt32
-from tokmill.tokenizer.kernels.specials import Trie, longest_at
+from tokmill.tokenizer.kernels.tries import Trie, longest_at
 
 PREFIX, REMOVE_EXTRA, ESCAPE, SUFFIX = 1, 2, 4, 8
 """What becomes of white space, as bits of `Rules.spaces`: a space is put before the text; spaces at both

@@ -8,9 +8,9 @@ Ids: bytes in the order of byte-level BPE, joined pieces as they were made, spec
 
 from collections.abc import Sequence
 
-from tokmill.tokenizer.core.alphabet import BYTE_ORDER
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
+from tokmill.tokenizer.core.text import BYTE_ORDER
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.longest_match.model import NAME, LongestMatchModel
 from tokmill.tokenizer.merging.rules import Marks

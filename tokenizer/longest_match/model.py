@@ -18,15 +18,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.closed_vocabulary.encoder import Accounting
+from tokmill.tokenizer.closed_vocabulary.model import Accounting
 from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 from tokmill.tokenizer.core.text import readable
 from tokmill.tokenizer.core.tries import lay_out_trie
 from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
 from tokmill.tokenizer.kernels.decoding import locate_tokens
-from tokmill.tokenizer.kernels.token_trie import TokenTrie
-from tokmill.tokenizer.longest_match.kernels.encoding import encode_longest
+from tokmill.tokenizer.kernels.tries import TokenTrie, encode_longest
 from tokmill.tokenizer.pipeline.model import Encoding, Law
 from tokmill.tokenizer.splitting import Pretokens
 

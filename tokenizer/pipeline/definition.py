@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
-from tokmill.tokenizer.components.absorbing import Side, check_sides
 from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.normalizers import Normalizer
 from tokmill.tokenizer.components.post_processors import Template
@@ -24,10 +23,10 @@ from tokmill.tokenizer.components.roles import (
     given_beside,
 )
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
-from tokmill.tokenizer.components.specials import Wanted
+from tokmill.tokenizer.components.specials import Side, Wanted, check_sides
 from tokmill.tokenizer.components.steps import Marks, StepNormalizer
-from tokmill.tokenizer.core.alphabet import to_bytes, to_text
 from tokmill.tokenizer.core.errors import FormatError, VocabularyError, refuse_malformed
+from tokmill.tokenizer.core.text import to_bytes, to_text
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
 from tokmill.tokenizer.pipeline.model import Model, TextNormalizer

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.options import ModelOptions
-from tokmill.tokenizer.sentences.rules import PieceRules
+from tokmill.tokenizer.sentences.words import PieceRules
 
 UNKNOWN, BEGIN, END, PAD = "<unk>", "<s>", "</s>", "<pad>"
 ROLES = MappingProxyType({"bos": BEGIN, "eos": END, "pad": PAD})

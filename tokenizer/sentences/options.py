@@ -10,8 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.components.charsmap import compile_rules
-from tokmill.tokenizer.components.charsmaps import IDENTITY, named_charsmap
+from tokmill.tokenizer.components.charsmap import IDENTITY, compile_rules, named_charsmap
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.components.specials import cut, whole
 from tokmill.tokenizer.core.errors import TokenizerError

@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.kernels.split import SplitTables
-from tokmill.tokenizer.splitting import charsets, syntax
-from tokmill.tokenizer.splitting.charsets import SURROGATES
+from tokmill.tokenizer.splitting import syntax
 from tokmill.tokenizer.splitting.fallback import dialect_flags, empty_match
-from tokmill.tokenizer.splitting.from_right import groups_of
 from tokmill.tokenizer.splitting.matcher import MAX_ENTRIES, START, Matcher, build_matcher
 from tokmill.tokenizer.splitting.parsing import parse
-from tokmill.tokenizer.splitting.syntax import UnsupportedError
+from tokmill.tokenizer.splitting.patterns import groups_of
+from tokmill.tokenizer.splitting.syntax import SURROGATES, UnsupportedError
 from tokmill.tokenizer.splitting.transducer import (
     CUT_BEFORE,
     CUT_HERE,
@@ -91,7 +90,7 @@ def build_tables(pattern: str) -> SplitTables:
         raise UnsupportedError("full case-folding, which the dialect with class operations turns on")
     try:
         tree = parse(pattern)
-        alphabet = charsets.partition(atoms_of(tree), flags)
+        alphabet = syntax.partition(atoms_of(tree), flags)
         matcher = build_matcher(tree, alphabet)
     except RecursionError:
         raise UnsupportedError("repetitions so deep in each other") from None
@@ -120,9 +119,9 @@ def _classes(expression: str) -> NDArray[np.uint8]:
     expression = expression if groups is None else groups.runs
     try:
         atoms = atoms_of(parse(expression))
-        return charsets.partition(atoms, dialect_flags(expression)).class_of
+        return syntax.partition(atoms, dialect_flags(expression)).class_of
     except (UnsupportedError, RecursionError):
-        return charsets.partition(set(_USUAL_SETS), 0).class_of
+        return syntax.partition(set(_USUAL_SETS), 0).class_of
 
 
 _USUAL_SETS = (r"\p{L}", r"\p{Lu}", r"\p{Ll}", r"\p{M}", r"\p{N}", r"\p{P}", r"\p{S}", r"\s")
@@ -142,7 +141,7 @@ def atoms_of(tree: syntax.Node) -> set[str]:
     return {"\n"} if tree == syntax.End(or_newline=True) else set()
 
 
-def _lay_out(matcher: Matcher, machine: Transducer, alphabet: charsets.Alphabet) -> SplitTables:
+def _lay_out(matcher: Matcher, machine: Transducer, alphabet: syntax.Alphabet) -> SplitTables:
     """Put matcher, transducer and decoder into flat tables with the same columns.
 
     Columns: `INSIDE`, the classes, the end of the text, ill-formed bytes. A state's row is as wide as
@@ -164,7 +163,7 @@ def _lay_out(matcher: Matcher, machine: Transducer, alphabet: charsets.Alphabet)
     pair_next, pair_flags = _paired(next_state, flags, ascii_columns if has_pairs else ascii_columns[:0])
     rows = np.where(matcher.next_state >= 0, matcher.next_state * columns, matcher.next_state)
     return SplitTables(
-        layout=np.array([columns, column_of[charsets.SURROGATES.start], width, has_pairs], dtype=np.int64),
+        layout=np.array([columns, column_of[syntax.SURROGATES.start], width, has_pairs], dtype=np.int64),
         next_node=decoder.next_node,
         column=decoder.column,
         columns=_columns(column_of, ill_formed=columns - 1),
@@ -181,7 +180,7 @@ def _lay_out(matcher: Matcher, machine: Transducer, alphabet: charsets.Alphabet)
 def _columns(column_of: NDArray[np.uint8], ill_formed: int) -> NDArray[np.uint8]:
     """Return the columns of the characters of up to three bytes, by code point."""
     columns = column_of[: 1 << 16].copy()
-    columns[charsets.SURROGATES] = ill_formed
+    columns[syntax.SURROGATES] = ill_formed
     return columns
 
 

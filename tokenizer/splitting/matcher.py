@@ -16,8 +16,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.splitting.charsets import Alphabet
 from tokmill.tokenizer.splitting.syntax import (
+    Alphabet,
     Choice,
     End,
     Look,

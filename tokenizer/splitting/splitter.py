@@ -21,11 +21,9 @@ from tokmill.tokenizer.kernels.characters import find_words
 from tokmill.tokenizer.kernels.split import SplitTables, scan_segments
 from tokmill.tokenizer.splitting import fallback
 from tokmill.tokenizer.splitting.automaton import build_tables, tables_digest
-from tokmill.tokenizer.splitting.charsets import unicode_version
 from tokmill.tokenizer.splitting.fallback import outline
-from tokmill.tokenizer.splitting.from_right import cut_groups, groups_of
-from tokmill.tokenizer.splitting.patterns import Digits, PatternLike, resolve, shown
-from tokmill.tokenizer.splitting.syntax import UnsupportedError
+from tokmill.tokenizer.splitting.patterns import Digits, PatternLike, cut_groups, groups_of, resolve, shown
+from tokmill.tokenizer.splitting.syntax import UnsupportedError, unicode_version
 
 logger = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.closed_vocabulary.encoder import Accounting
+from tokmill.tokenizer.closed_vocabulary.model import Accounting
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.core.stopping import SLICE_BYTES, raise_if_stopped
 from tokmill.tokenizer.core.tries import lay_out_trie

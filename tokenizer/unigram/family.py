@@ -26,8 +26,8 @@ from tokmill.tokenizer.sentences import layout as sentences
 from tokmill.tokenizer.sentences.layout import Symbols, piece_rules, too_small
 from tokmill.tokenizer.sentences.words import cut_words
 from tokmill.tokenizer.unigram.model import NAME, UNKNOWN, USER_DEFINED_SCORE, UnigramModel
-from tokmill.tokenizer.unigram.seeding import SeedRules, find_seeds
-from tokmill.tokenizer.unigram.text import TrainingText, prepare
+from tokmill.tokenizer.unigram.sampling import sample_batch
+from tokmill.tokenizer.unigram.seeding import SeedRules, TrainingText, find_seeds, prepare
 from tokmill.tokenizer.unigram.trainer import UnigramTrainer
 
 _NO_LIMIT = 1 << 31
@@ -177,4 +177,6 @@ FAMILY = Family(
     },
     check_options=check_options,
     revision=3,
+    sample=sample_batch,
+    strength="alpha",
 )

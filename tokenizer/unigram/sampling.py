@@ -12,8 +12,8 @@ from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.drawing import check_seed, check_strength, cut_texts
 from tokmill.tokenizer.unigram.encoder import UnigramEncoder
+from tokmill.tokenizer.unigram.kernels.encoding import Ranked, rank_paths, sample_paths
 from tokmill.tokenizer.unigram.kernels.lattice import Pieces, make_found
-from tokmill.tokenizer.unigram.kernels.ranking import Ranked, rank_paths, sample_paths
 from tokmill.tokenizer.unigram.model import UnigramModel
 
 

@@ -25,9 +25,8 @@ from tokmill.tokenizer.unigram.kernels.expectation import (
     maximize,
 )
 from tokmill.tokenizer.unigram.kernels.lattice import make_found, make_paths
-from tokmill.tokenizer.unigram.kernels.pruning import count_best, find_losses
-from tokmill.tokenizer.unigram.seeding import Seeds
-from tokmill.tokenizer.unigram.text import TrainingText
+from tokmill.tokenizer.unigram.kernels.selection import count_best, find_losses
+from tokmill.tokenizer.unigram.seeding import Seeds, TrainingText
 
 NUM_SUB_ITERATIONS = 2
 MARGIN = 1.1

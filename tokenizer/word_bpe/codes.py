@@ -16,7 +16,7 @@ from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.formats.files import read_merges
 from tokmill.tokenizer.formats.recognition import head_of, is_codes
 from tokmill.tokenizer.formats.sidecar import SpecialTokens, Usage
-from tokmill.tokenizer.formats.word_steps import WORDS
+from tokmill.tokenizer.formats.split_steps import WORDS
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.reference.word_bpe import letters_of
 from tokmill.tokenizer.word_bpe.model import WordPairModel

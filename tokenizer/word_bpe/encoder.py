@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.closed_vocabulary.encoder import Accounting
+from tokmill.tokenizer.closed_vocabulary.model import Accounting
 from tokmill.tokenizer.components.decoders import ENDS
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.errors import TokenizerError, VocabularyError
@@ -16,7 +16,7 @@ from tokmill.tokenizer.core.tries import lay_out_trie
 from tokmill.tokenizer.kernels.cache import empty_block, empty_cache
 from tokmill.tokenizer.kernels.merges import Scratch, make_scratch
 from tokmill.tokenizer.kernels.pairs import PairTables, empty_tables, insert_merges
-from tokmill.tokenizer.kernels.token_trie import TokenTrie
+from tokmill.tokenizer.kernels.tries import TokenTrie
 from tokmill.tokenizer.pipeline.model import Encoding, Law
 from tokmill.tokenizer.splitting import Pretokens
 from tokmill.tokenizer.splitting.splitter import edges_of, words_of

@@ -14,17 +14,23 @@ from collections.abc import Sequence
 import numpy as np
 
 from tokmill.tokenizer.components.decoders import ENDS
-from tokmill.tokenizer.core.alphabet import BYTE_ORDER
-from tokmill.tokenizer.core.errors import TrainingError
+from tokmill.tokenizer.core import buffers
+from tokmill.tokenizer.core.buffers import EncodedBatch, Texts
+from tokmill.tokenizer.core.errors import LawError, TokenizerError, TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-from tokmill.tokenizer.core.text import utf8_alone
+from tokmill.tokenizer.core.text import BYTE_ORDER, utf8_alone
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.merging.rules import Marks
 from tokmill.tokenizer.merging.trainer import check_learned, count_words, join_rules, learn_merges
+from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.pipeline.drawing import check_seed, check_strength, cut_texts
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
 from tokmill.tokenizer.pipeline.options import ModelOptions
-from tokmill.tokenizer.word_bpe.model import NAME, UNKNOWN, WordPairModel
+from tokmill.tokenizer.splitting.splitter import words_of
+from tokmill.tokenizer.word_bpe.encoder import id_room, scratch_for
+from tokmill.tokenizer.word_bpe.kernels.encoding import sample_words
+from tokmill.tokenizer.word_bpe.model import NAME, UNKNOWN, WordPairModel, model_of
 
 
 class WordPairTraining:
@@ -101,6 +107,35 @@ def least_vocab_size(special_tokens: Sequence[str], num_reserved: int) -> int:
     return len({UNKNOWN, *special_tokens}) + num_reserved + 1
 
 
+def sample_batch(definition: Definition, texts: Texts, *, dropout: float, seed: int = 0) -> EncodedBatch:
+    """Encode texts with BPE-dropout.
+
+    At each step of merging a word every place that a merge could join is left out with the probability
+    `dropout`, and of the others the one of the lowest rank is joined, the leftmost first. A word is done when
+    all places are left out. The draw depends on the seed, the word and its number in its text. Unknown
+    letters stay unknown tokens.
+    """
+    check_strength("dropout", dropout, 1)
+    check_seed(seed)
+    if definition.family != NAME or model_of(definition).by_length:
+        raise TokenizerError("sample: dropout leaves merges out, and this tokenizer encodes without merges")
+    model = model_of(definition)
+    data, bounds, pretokens = cut_texts(definition, texts)
+    words, number = words_of(data, pretokens), bounds.shape[0] - 1
+    scratch, encoder = scratch_for(words), model.encoder()
+    ids, ends = np.empty(id_room(words, number), np.uint32), np.zeros(number + 1, np.int64)
+    lost, left_out = np.empty(number, np.int64), np.empty(scratch.ids.shape[0], np.uint64)
+    given = data, words.starts, words.ends, words.offsets, encoder.pieces, scratch, left_out, float(dropout)
+    nowhere = np.empty((0, 2), np.int64)
+    size = sample_words(*given, np.array([seed], np.uint64), nowhere, ids, ends, lost)
+    lengths = np.concatenate([np.zeros(1, np.int64), np.cumsum(words.ends - words.starts)])
+    white = np.diff(bounds) - np.diff(lengths[words.offsets])
+    breach = encoder.law.breach(ids[:size], ends, bounds, lost + white)
+    if breach is not None:
+        raise LawError(breach.says, breach.segment)
+    return EncodedBatch(ids[:size].astype(buffers.id_type(definition.vocab_size)), ends)
+
+
 FAMILY = Family(
     NAME,
     "BPE over words",
@@ -111,4 +146,5 @@ FAMILY = Family(
     {name: f"tokmill.tokenizer.word_bpe.{name}" for name in ("huggingface", "gpt2", "codes")},
     "end_of_word",
     check_options,
+    sample=sample_batch,
 )

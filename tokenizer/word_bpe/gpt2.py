@@ -16,8 +16,8 @@ from typing import Any
 
 from tokmill.tokenizer.components.decoders import ENDS
 from tokmill.tokenizer.components.post_processors import Part, Template
-from tokmill.tokenizer.core.alphabet import CHARACTERS
 from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
+from tokmill.tokenizer.core.text import CHARACTERS
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
 from tokmill.tokenizer.formats import sidecar
 from tokmill.tokenizer.formats.files import read_json, read_merges, write_file, write_merges

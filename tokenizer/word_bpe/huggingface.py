@@ -12,11 +12,18 @@ from typing import Any
 
 from tokmill.tokenizer.components.decoders import ENDS
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
-from tokmill.tokenizer.core.alphabet import to_bytes, to_text
 from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.text import to_bytes, to_text
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
-from tokmill.tokenizer.formats.split_steps import byte_level, in_sequence, named, refusal, steps_of
-from tokmill.tokenizer.formats.word_steps import read_steps, write_steps
+from tokmill.tokenizer.formats.split_steps import (
+    byte_level,
+    in_sequence,
+    named,
+    read_steps,
+    refusal,
+    steps_of,
+    write_steps,
+)
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS

@@ -7,8 +7,14 @@ from tokmill.tokenizer.components.decoders import CONTINUES
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.formats.split_steps import in_sequence, named, refusal, steps_of
-from tokmill.tokenizer.formats.word_steps import read_steps, write_steps
+from tokmill.tokenizer.formats.split_steps import (
+    in_sequence,
+    named,
+    read_steps,
+    refusal,
+    steps_of,
+    write_steps,
+)
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.wordpiece.model import NAME, WordPieceModel

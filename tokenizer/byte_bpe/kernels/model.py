@@ -24,7 +24,7 @@ from tokmill.tokenizer.kernels.pairs import (
     may_merge,
     pair_key,
 )
-from tokmill.tokenizer.kernels.token_trie import TokenTrie
+from tokmill.tokenizer.kernels.tries import TokenTrie
 from tokmill.tokenizer.kernels.words import MAX_SHORT, equal_bytes, hash_long, load_short, narrow
 
 MAX_SHORT_MERGE_BYTES = 16

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Float64In, Int32, Int32In, Int64, Int64In
-from tokmill.tokenizer.kernels.token_trie import TokenTrie
+from tokmill.tokenizer.kernels.tries import TokenTrie
 from tokmill.tokenizer.unigram.kernels.lattice import Found, find_pieces
 
 STEPS = 1e5

@@ -18,7 +18,7 @@ import numpy as np
 
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Int32, Int64, UInt32, UInt64
-from tokmill.tokenizer.kernels.token_trie import TokenTrie, child_of
+from tokmill.tokenizer.kernels.tries import TokenTrie, child_of
 
 _CONTINUES, _TOP_TWO = 0x80, 0xC0
 

@@ -34,7 +34,7 @@ from tokmill.tokenizer.kernels.merges import (
     sift_down,
     sift_up,
 )
-from tokmill.tokenizer.kernels.token_trie import longest_token
+from tokmill.tokenizer.kernels.tries import longest_token
 from tokmill.tokenizer.word_bpe.kernels.merging import Pieces, start_word, write_word
 
 _MOST = np.uint64(0xFFFFFFFF)

@@ -14,7 +14,7 @@ from tokmill.tokenizer.jit.arrays import BytesIn, Int32, Int64Table, UInt32
 from tokmill.tokenizer.kernels.characters import read_character
 from tokmill.tokenizer.kernels.merges import Scratch
 from tokmill.tokenizer.kernels.pairs import NO_MERGE, PairTables, find_rank
-from tokmill.tokenizer.kernels.token_trie import TokenTrie
+from tokmill.tokenizer.kernels.tries import TokenTrie
 
 
 class Pieces(NamedTuple):

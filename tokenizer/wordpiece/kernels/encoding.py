@@ -13,7 +13,7 @@ from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In, Int64Table, UInt32
 from tokmill.tokenizer.kernels.counting import CountTables, hash_block
 from tokmill.tokenizer.kernels.lookup import find_string
-from tokmill.tokenizer.kernels.token_trie import TokenTrie, longest_token
+from tokmill.tokenizer.kernels.tries import TokenTrie, longest_token
 
 _BLOCK = 32
 

@@ -36,7 +36,7 @@ from tokmill.tokenizer.kernels.cache import (
 )
 from tokmill.tokenizer.kernels.characters import white_space
 from tokmill.tokenizer.kernels.counting import hash_block
-from tokmill.tokenizer.kernels.mapping import (
+from tokmill.tokenizer.kernels.forms import (
     ASKS,
     DONE,
     FIRST,
