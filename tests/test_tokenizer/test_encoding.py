@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tests.test_tokenizer.conftest import SPECIALS, any_text, by_kernel
 from tokmill import tokenizer
 from tokmill.tokenizer import LawError, SpecialTokenError, Tokenizer, TokenizerError, VocabularyError
-from tokmill.tokenizer.byte_bpe import encoder
-from tokmill.tokenizer.byte_bpe.formats import tiktoken
+from tokmill.tokenizer.byte_bpe import encoder, tiktoken
 from tokmill.tokenizer.byte_bpe.model import define
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.reference import byte_bpe as reference

@@ -4,8 +4,7 @@ The kernels' tables are made once and only read afterwards. A thread borrows a w
 everything that is written; so threads share only tables, and the kernels run without the GIL.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,10 +12,6 @@ from numpy.typing import NDArray
 
 from tokmill.tokenizer.byte_bpe.kernels.characters import Characters, empty_characters, note_joined
 from tokmill.tokenizer.byte_bpe.kernels.encoding import (
-    DONE,
-    NUM_IDS,
-    PAUSED,
-    PRETOKEN,
     encode_pretokens,
     first_gap,
     first_gap_of_long_tokens,
@@ -31,8 +26,7 @@ from tokmill.tokenizer.byte_bpe.kernels.greedy import (
     make_greedy_scratch,
 )
 from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model, WholeTokens, index_whole_tokens
-from tokmill.tokenizer.core.errors import TokenizerError, VocabularyError
-from tokmill.tokenizer.core.stopping import SLICE_BYTES, raise_if_stopped
+from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.core.tries import lay_out_trie
 from tokmill.tokenizer.kernels.cache import (
     EncodingCache,
@@ -45,6 +39,7 @@ from tokmill.tokenizer.kernels.decoding import locate_tokens
 from tokmill.tokenizer.kernels.merges import derive_merges, find_last_merges, make_scratch
 from tokmill.tokenizer.kernels.pairs import PairTables, empty_tables, insert_merges
 from tokmill.tokenizer.pipeline.model import Breach, Encoding, Law
+from tokmill.tokenizer.pipeline.workspaces import USUAL_BYTES, Given, LendsWorkspaces, ResumableWorkspace
 from tokmill.tokenizer.splitting import Pretokens
 
 if TYPE_CHECKING:
@@ -162,18 +157,12 @@ def merges_from_ranks(
     return merges, longer[parents[longer] < 0]
 
 
-if TYPE_CHECKING:
-    from tokmill.tokenizer.byte_bpe.model import BytePairModel
-
-_USUAL_BYTES = 1 << 12
-_KEPT_BYTES = 1 << 21  # scratch for longer pre-tokens is freed after use
-_MAX_BYTES = (1 << 31) - 1
+MAX_BYTES = (1 << 31) - 1
 _USUAL_IDS = 1 << 19
 _SHORT_TOKEN = 255  # bytes; their lengths fit in single bytes
-_BEHIND = 8  # ids that are written at a time, even if there are fewer
 
 
-class BytePairEncoder:
+class BytePairEncoder(LendsWorkspaces["Workspace"]):
     """Turns pre-tokens into ids.
 
     Attributes:
@@ -182,22 +171,9 @@ class BytePairEncoder:
 
     def __init__(self, bpe: "BytePairModel") -> None:
         self.law: Law = Tiling(bpe.vocabulary.offsets)
-        self._model = bpe.tables
-        self._cache = first_cache(bpe, self._model)
-        self._free: list[Workspace] = []
+        cache = first_cache(bpe, bpe.tables)
+        super().__init__(lambda: Workspace(bpe.tables, copy_cache(cache)))
         self._offsets = bpe.vocabulary.offsets
-
-    @contextmanager
-    def workspace(self) -> Iterator["Workspace"]:
-        """Lend a workspace to one thread; its cache is kept for the next one."""
-        try:
-            lent = self._free.pop()
-        except IndexError:
-            lent = Workspace(self._model, copy_cache(self._cache))
-        try:
-            yield lent
-        finally:
-            self._free.append(lent)
 
     def locate(
         self,
@@ -213,45 +189,52 @@ class BytePairEncoder:
         return starts, ends
 
 
-class Workspace:
-    """An encoder's model, and working memory to encode with it; for one thread at a time."""
+class Workspace(ResumableWorkspace):
+    """An encoder's model, and working memory to encode with it."""
+
+    most_bytes = MAX_BYTES
 
     def __init__(self, model: Model, cache: EncodingCache) -> None:
         self._model = model
-        self._usual = make_greedy_scratch(_USUAL_BYTES), make_scratch(_USUAL_BYTES)
+        self._usual = make_greedy_scratch(USUAL_BYTES), make_scratch(USUAL_BYTES)
         self._memory = Memory(cache, *self._usual, empty_block())
         self._ids = np.empty(_USUAL_IDS, np.uint32)
 
     def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
-        """Encode the pre-tokens of segments; see `pipeline.model.Workspace`."""
-        offsets = np.zeros(kinds.shape[0] + 1, np.int64)
-        if not pretokens.starts.shape[0]:
-            return Encoding(self._ids[:0], offsets)
-        most = int(pretokens.ends[-1] - pretokens.starts[0]) + kinds.shape[0] + _BEHIND
-        ids = self._ids if most <= _USUAL_IDS else np.empty(most, np.uint32)
-        given = data, pretokens.starts, pretokens.ends, pretokens.offsets, kinds, self._model
-        progress, lacking = np.zeros(3, np.int64), PAUSED
-        while lacking != DONE:
-            raise_if_stopped()
-            until = int(pretokens.starts[progress[PRETOKEN]]) + SLICE_BYTES
-            lacking = encode_pretokens(*given, self._memory, ids, offsets, progress, until)
-            if lacking > 0:
-                self._make_room(lacking)
-        if self._memory.greedy.given_up.shape[0] > _KEPT_BYTES:
-            self._memory = self._memory._replace(greedy=self._usual[0], merging=self._usual[1])
-        return Encoding(ids[: progress[NUM_IDS]], offsets)
+        """Encode the pre-tokens of segments; no text is unknown."""
+        return super().encode(data, pretokens, kinds)._replace(unknown_bytes=None)
 
-    def _make_room(self, longest: int) -> None:
-        """Enlarge the scratch for pre-tokens of some length, at least to twice its size."""
-        if longest > _MAX_BYTES:
-            raise TokenizerError(
-                f"encode: a pre-token has {longest} bytes, but at most {_MAX_BYTES} can be encoded; "
-                "cut the document, or use a split pattern that does"
-            )
-        length = max(longest, 2 * self._memory.greedy.given_up.shape[0])
+    def ids(self, room: int) -> NDArray[np.uint32]:
+        """Return room for ids, the same as before if that is enough."""
+        return self._ids if room <= _USUAL_IDS else super().ids(room)
+
+    def resume(
+        self,
+        given: Given,
+        ids: NDArray[np.uint32],
+        offsets: NDArray[np.int64],
+        unknown: NDArray[np.int64],
+        progress: NDArray[np.int64],
+        until: int,
+    ) -> int:
+        """Call the kernel."""
+        del unknown
+        return int(encode_pretokens(*given, self._model, self._memory, ids, offsets, progress, until))
+
+    @property
+    def scratch_bytes(self) -> int:
+        """How many bytes of a pre-token the scratch is for."""
+        return int(self._memory.greedy.given_up.shape[0])
+
+    def enlarge(self, length: int) -> None:
+        """Make the scratch longer."""
         greedy = self._memory.greedy._replace(given_up=np.zeros(length + 1, np.int64))
         merging = self._memory.merging if self._model.ordered else make_scratch(length)
         self._memory = self._memory._replace(greedy=greedy, merging=merging)
+
+    def shrink(self) -> None:
+        """Put the usual scratch in place of a long one."""
+        self._memory = self._memory._replace(greedy=self._usual[0], merging=self._usual[1])
 
 
 class Tiling:

@@ -1,8 +1,11 @@
-"""Lay the tokens of a vocabulary out as a trie, for the kernels of `kernels.token_trie`."""
+"""Lay the tokens of a vocabulary out as a trie, for the kernels of `kernels.tries`."""
+
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.kernels.sorting import merge_neighbours, read_prefixes
 from tokmill.tokenizer.kernels.tries import TokenTrie, TrieRoom, build_trie
 
@@ -27,6 +30,17 @@ def lay_out_trie(
     number = build_trie(trie, data, offsets, order, prefixes, work)
     nodes, labels = trie.nodes[: number + 1].copy(), trie.labels[: number + 8].copy()
     return trie._replace(nodes=nodes, tokens=trie.tokens[:number].copy(), labels=labels), prefixes
+
+
+def trie_of(texts: Mapping[int, bytes], size: int) -> TokenTrie:
+    """Return the trie of some of `size` ids by their texts."""
+    data, offsets = pack_bytes([texts.get(i, b"") for i in range(size)])
+    byte_ids = np.full(256, -1, np.int32)
+    for i, text in texts.items():
+        if len(text) == 1:
+            byte_ids[text[0]] = i
+    longer = np.array([i for i, text in texts.items() if len(text) != 1], np.int64)
+    return lay_out_trie(data.copy(), offsets, longer, byte_ids)[0]
 
 
 def _by_bytes(

@@ -151,6 +151,13 @@ class Vocabulary:
         data, offsets = pack_bytes([spellings.get(i, token) for i, token in enumerate(self.tokens)])
         return type(self)(data.copy(), offsets, self.special_tokens, self.num_reserved, self.byte_ids)
 
+    def covered(self, length: Callable[[bytes], int]) -> NDArray[np.int64]:
+        """Return offsets of the bytes that tokens cover in a text: `length(token)`, or a special one's."""
+        lengths = np.array([length(token) for token in self.tokens], np.int64)
+        special = [*self.special_tokens.values()]
+        lengths[special] = [len(self.tokens[token]) for token in special]
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+
     def kinds(self, kind: Callable[[bytes], str]) -> list[str]:
         """Return the kind of every id: `special`, `reserved`, `hole` (no token), or `kind(token)`."""
         kinds = [kind(token) if token else "hole" for token in self.tokens]

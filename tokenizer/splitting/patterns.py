@@ -46,8 +46,8 @@ class Groups(NamedTuple):
 def from_right(one: str, size: int) -> str:
     r"""Return the expression that cuts runs of characters into groups from the right: 1|234|567.
 
-    It is `\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))` for digits by three, which engines match in quadratic time; so
-    it is recognized (`groups_of`), the automaton finds the runs, and a kernel cuts them, in linear time.
+    Engines match `\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))` in quadratic time, so the form is recognized
+    (`groups_of`), the automaton finds the runs, and a kernel cuts them, in linear time.
     """
     return f"{one}{{1,{size}}}(?=(?:{one}{{{size}}})*(?!{one}))"
 

@@ -1,24 +1,18 @@
 """The encoder of a unigram model: tables that threads share, and a workspace with a cache for each."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.closed_vocabulary.model import Accounting
-from tokmill.tokenizer.core.errors import TokenizerError
-from tokmill.tokenizer.core.stopping import SLICE_BYTES, raise_if_stopped
 from tokmill.tokenizer.core.tries import lay_out_trie
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.cache import empty_block, empty_cache
-from tokmill.tokenizer.pipeline.model import Encoding, Law
+from tokmill.tokenizer.pipeline.model import Law
+from tokmill.tokenizer.pipeline.workspaces import USUAL_BYTES, Given, LendsWorkspaces, ResumableWorkspace
 from tokmill.tokenizer.splitting import Pretokens
 from tokmill.tokenizer.unigram.kernels.encoding import (
-    DONE,
-    NUM_IDS,
-    PAUSED,
-    PRETOKEN,
     Memory,
     encode_pretokens,
     locate_pieces,
@@ -26,11 +20,7 @@ from tokmill.tokenizer.unigram.kernels.encoding import (
 from tokmill.tokenizer.unigram.kernels.lattice import Pieces, make_paths
 from tokmill.tokenizer.unigram.kernels.rounded import NUM_BITS, make_room, mark_neighbours
 
-_USUAL_BYTES = 1 << 12
-_KEPT_BYTES = 1 << 21  # scratch for longer pre-tokens is freed after use
-_MAX_BYTES = (1 << 31) - 2
 _CACHE_BITS = 16, 14, 18
-_BEHIND = 8  # ids that are written at a time, even if there are fewer
 
 
 def lay_out(
@@ -48,7 +38,7 @@ def lay_out(
     return Pieces(trie, scores, -1, np.empty(0, np.int32), False, np.zeros(0, np.uint64), 0.0)
 
 
-class UnigramEncoder:
+class UnigramEncoder(LendsWorkspaces["Workspace"]):
     """Turns pre-tokens into ids; safe to share between threads.
 
     Attributes:
@@ -80,19 +70,7 @@ class UnigramEncoder:
             worst = float(np.abs(costs[[*ordinary, unknown_id]]).max())
             self.pieces = self.pieces._replace(neighbours=neighbours, worst=worst)
         self.longest = int(np.diff(vocabulary.offsets)[ordinary].max())
-        self._free: list[Workspace] = []
-
-    @contextmanager
-    def workspace(self) -> Iterator["Workspace"]:
-        """Lend a workspace to one thread; its cache is kept for the next one."""
-        try:
-            lent = self._free.pop()
-        except IndexError:
-            lent = Workspace(self.pieces, self.longest)
-        try:
-            yield lent
-        finally:
-            self._free.append(lent)
+        super().__init__(lambda: Workspace(self.pieces, self.longest))
 
     def locate(
         self,
@@ -113,38 +91,39 @@ class UnigramEncoder:
         return np.concatenate([pretokens.starts[:1], ends[:-1]]), ends
 
 
-class Workspace:
-    """An encoder's pieces, and working memory to encode with them; for one thread at a time."""
+class Workspace(ResumableWorkspace):
+    """An encoder's pieces, and working memory to encode with them."""
+
+    most_bytes = (1 << 31) - 2
 
     def __init__(self, pieces: Pieces, longest: int) -> None:
         self._pieces, self._longest = pieces, longest
-        self._usual = make_paths(_USUAL_BYTES, longest)
+        self._usual = make_paths(USUAL_BYTES, longest)
         self._memory = Memory(empty_cache(*_CACHE_BITS), self._usual, empty_block(), make_room())
 
-    def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
-        """Encode the pre-tokens of segments; see `pipeline.model.Workspace`."""
-        offsets, unknown = np.zeros(kinds.shape[0] + 1, np.int64), np.zeros(kinds.shape[0], np.int64)
-        if not pretokens.starts.shape[0]:
-            return Encoding(np.empty(0, np.uint32), offsets, unknown)
-        most = int(pretokens.ends[-1] - pretokens.starts[0]) + kinds.shape[0] + _BEHIND
-        ids, progress, lacking = np.empty(most, np.uint32), np.zeros(3, np.int64), PAUSED
-        given = data, pretokens.starts, pretokens.ends, pretokens.offsets, kinds, self._pieces
-        while lacking != DONE:
-            raise_if_stopped()
-            until = int(pretokens.starts[progress[PRETOKEN]]) + SLICE_BYTES
-            lacking = encode_pretokens(*given, self._memory, ids, offsets, unknown, progress, until)
-            if lacking > 0:
-                self._make_room(lacking)
-        if self._memory.paths.back.shape[0] > _KEPT_BYTES:
-            self._memory = self._memory._replace(paths=self._usual)
-        return Encoding(ids[: progress[NUM_IDS]], offsets, unknown)
+    def resume(
+        self,
+        given: Given,
+        ids: NDArray[np.uint32],
+        offsets: NDArray[np.int64],
+        unknown: NDArray[np.int64],
+        progress: NDArray[np.int64],
+        until: int,
+    ) -> int:
+        """Call the kernel."""
+        return int(
+            encode_pretokens(*given, self._pieces, self._memory, ids, offsets, unknown, progress, until)
+        )
 
-    def _make_room(self, longest: int) -> None:
-        """Enlarge the scratch for pre-tokens of some length, at least to twice its size."""
-        if longest > _MAX_BYTES:
-            raise TokenizerError(
-                f"encode: a pre-token has {longest} bytes, but at most {_MAX_BYTES} can be encoded; "
-                "cut the document, or use a split pattern that does"
-            )
-        length = max(longest, 2 * self._memory.paths.back.shape[0])
+    @property
+    def scratch_bytes(self) -> int:
+        """How many bytes of a pre-token the scratch is for."""
+        return int(self._memory.paths.back.shape[0])
+
+    def enlarge(self, length: int) -> None:
+        """Make the scratch longer."""
         self._memory = self._memory._replace(paths=make_paths(length, self._longest))
+
+    def shrink(self) -> None:
+        """Put the usual scratch in place of a long one."""
+        self._memory = self._memory._replace(paths=self._usual)

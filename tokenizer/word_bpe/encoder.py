@@ -1,7 +1,6 @@
 """The encoder of BPE over words: tables that threads share, and a workspace with a cache for each."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,15 +8,14 @@ from numpy.typing import NDArray
 
 from tokmill.tokenizer.closed_vocabulary.model import Accounting
 from tokmill.tokenizer.components.decoders import ENDS
-from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.errors import TokenizerError, VocabularyError
 from tokmill.tokenizer.core.stopping import raise_if_stopped
-from tokmill.tokenizer.core.tries import lay_out_trie
+from tokmill.tokenizer.core.tries import trie_of
 from tokmill.tokenizer.kernels.cache import empty_block, empty_cache
 from tokmill.tokenizer.kernels.merges import Scratch, make_scratch
 from tokmill.tokenizer.kernels.pairs import PairTables, empty_tables, insert_merges
-from tokmill.tokenizer.kernels.tries import TokenTrie
 from tokmill.tokenizer.pipeline.model import Encoding, Law
+from tokmill.tokenizer.pipeline.workspaces import BEHIND, USUAL_BYTES, LendsWorkspaces
 from tokmill.tokenizer.splitting import Pretokens
 from tokmill.tokenizer.splitting.splitter import edges_of, words_of
 from tokmill.tokenizer.word_bpe.kernels.encoding import Memory, encode_words, locate_words
@@ -42,8 +40,8 @@ def lay_out(model: "WordPairModel") -> Pieces:
         vocabulary.ids[ENDS] if apart else -1,
         _pairs(model),
         by_length,
-        _trie(inner if by_length else {}, vocabulary.size),
-        _trie({i: text for i, text in final.items() if text} if by_length else {}, vocabulary.size),
+        trie_of(inner if by_length else {}, vocabulary.size),
+        trie_of({i: text for i, text in final.items() if text} if by_length else {}, vocabulary.size),
         max(map(len, [*inner.values(), *final.values()]), default=0),
         vocabulary.size,
         model.unknown_id,
@@ -73,34 +71,11 @@ def _pairs(model: "WordPairModel") -> PairTables:
     return tables
 
 
-def _trie(texts: dict[int, bytes], size: int) -> TokenTrie:
-    """Return the trie of some ids by their texts."""
-    data, offsets = pack_bytes([texts.get(i, b"") for i in range(size)])
-    byte_ids = np.full(256, -1, np.int32)
-    longer = []
-    for i, text in texts.items():
-        if len(text) == 1:
-            byte_ids[text[0]] = i
-        else:
-            longer.append(i)
-    return lay_out_trie(data.copy(), offsets, np.array(longer, np.int64), byte_ids)[0]
-
-
-def covered(model: "WordPairModel") -> NDArray[np.int64]:
-    """Return the offsets of as many bytes as each token covers in a text: the mark stands for none."""
-    lengths = [len(token.removesuffix(ENDS)) for token in model.vocabulary.tokens]
-    for token in model.vocabulary.special_tokens.values():
-        lengths[token] = len(model.vocabulary.tokens[token])
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array(lengths, np.int64))])
-
-
-_USUAL_BYTES = 1 << 12
 _MAX_BYTES = (1 << 31) - 3
 _CACHE_BITS = 16, 14, 18
-_BEHIND = 8  # ids that are written at a time, even if there are fewer
 
 
-class WordPairEncoder:
+class WordPairEncoder(LendsWorkspaces["Workspace"]):
     """Turns pre-tokens into ids; safe to share between threads.
 
     Attributes:
@@ -109,21 +84,11 @@ class WordPairEncoder:
     """
 
     def __init__(self, model: "WordPairModel") -> None:
-        self.law: Law = Accounting(covered(model), model.unknown_id)
+        self.law: Law = Accounting(
+            model.vocabulary.covered(lambda token: len(token.removesuffix(ENDS))), model.unknown_id
+        )
         self.pieces = lay_out(model)
-        self._free: list[Workspace] = []
-
-    @contextmanager
-    def workspace(self) -> Iterator["Workspace"]:
-        """Lend a workspace to one thread; its cache is kept for the next one."""
-        try:
-            lent = self._free.pop()
-        except IndexError:
-            lent = Workspace(self.pieces)
-        try:
-            yield lent
-        finally:
-            self._free.append(lent)
+        super().__init__(lambda: Workspace(self.pieces))
 
     def locate(
         self,
@@ -149,7 +114,7 @@ class Workspace:
     """An encoder's pieces, and working memory to encode with them; for one thread at a time."""
 
     def __init__(self, pieces: Pieces) -> None:
-        self._pieces, self._scratch = pieces, make_scratch(_USUAL_BYTES)
+        self._pieces, self._scratch = pieces, make_scratch(USUAL_BYTES)
         self._cache, self._block = empty_cache(*_CACHE_BITS), empty_block()
         self._nowhere = np.empty((0, 2), np.int64)
 
@@ -167,7 +132,7 @@ class Workspace:
 
 def id_room(words: Pretokens, num_segments: int) -> int:
     """Return how many ids there may be: one per byte, one for each mark and each segment."""
-    return int((words.ends - words.starts + 1).sum()) + num_segments + _BEHIND
+    return int((words.ends - words.starts + 1).sum()) + num_segments + BEHIND
 
 
 def scratch_for(words: Pretokens, usual: Scratch | None = None) -> Scratch:

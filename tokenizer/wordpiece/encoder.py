@@ -21,11 +21,11 @@ from tokmill.tokenizer.components.decoders import CONTINUES
 from tokmill.tokenizer.components.normalizers import Normalizer
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.stopping import raise_if_stopped
-from tokmill.tokenizer.core.tries import lay_out_trie
+from tokmill.tokenizer.core.tries import trie_of
 from tokmill.tokenizer.jit.arrays import zero_pages
 from tokmill.tokenizer.kernels.cache import EncodingCache, copy_cache, empty_cache
-from tokmill.tokenizer.kernels.tries import TokenTrie
 from tokmill.tokenizer.pipeline.model import Encoding, Law, TextNormalizer
+from tokmill.tokenizer.pipeline.workspaces import LendsWorkspaces
 from tokmill.tokenizer.splitting import Pretokens, Splitter, compile_pattern, resolve
 from tokmill.tokenizer.splitting.splitter import edges_of, words_of
 from tokmill.tokenizer.wordpiece.kernels.encoding import Pieces, encode_words
@@ -80,27 +80,15 @@ class CharacterKinds:
             self._kinds[first : first + PAGE] = kinds
 
 
-class RawWords:
+class RawWords(LendsWorkspaces["RawWorkspace"]):
     """Encodes text as it is; safe to share between threads, which borrow a workspace each."""
 
     def __init__(self, characters: CharacterKinds, pieces: Pieces, words: Sequence[bytes]) -> None:
         """Take the kinds of characters, the vocabulary, and words that are met soon."""
-        self._characters, self._pieces = characters, pieces
-        self._free, self._cache = list[RawWorkspace](), empty_cache(*_CACHE_BITS)
+        cache = empty_cache(*_CACHE_BITS)
+        super().__init__(lambda: RawWorkspace(characters, pieces, copy_cache(cache)))
         data, offsets = pack_bytes([b" ".join(words)])
-        RawWorkspace(characters, pieces, self._cache).encode(data, offsets, np.array([-1]))
-
-    @contextmanager
-    def workspace(self) -> Iterator["RawWorkspace"]:
-        """Lend a workspace to one thread; its memory of words is kept for the next one."""
-        try:
-            lent = self._free.pop()
-        except IndexError:
-            lent = RawWorkspace(self._characters, self._pieces, copy_cache(self._cache))
-        try:
-            yield lent
-        finally:
-            self._free.append(lent)
+        RawWorkspace(characters, pieces, cache).encode(data, offsets, np.array([-1]))
 
 
 class RawWorkspace:
@@ -189,7 +177,8 @@ class WordPieceEncoder:
     def __init__(self, model: "WordPieceModel") -> None:
         self._pieces = _lay_out(model)
         self._words = [token for _, token in model.vocabulary.ordinary()]
-        self.law: Law = Accounting(_covered(model), model.unknown_id)
+        covered = model.vocabulary.covered(lambda token: len(token) - len(CONTINUES) * model.continues(token))
+        self.law: Law = Accounting(covered, model.unknown_id)
 
     @contextmanager
     def workspace(self) -> Iterator["Workspace"]:
@@ -259,30 +248,9 @@ def _lay_out(model: "WordPieceModel") -> Pieces:
     ids = np.array(list(beginning), np.int64)
     return Pieces(
         lay_out_tokens(vocabulary, ids),
-        _trie(beginning, vocabulary.size),
-        _trie(continuing, vocabulary.size),
+        trie_of(beginning, vocabulary.size),
+        trie_of(continuing, vocabulary.size),
         model.unknown_id,
         model.max_input_chars_per_word,
         model.unknown == "part",
     )
-
-
-def _trie(texts: dict[int, bytes], size: int) -> TokenTrie:
-    """Return the trie of some ids by their texts."""
-    data, offsets = pack_bytes([texts.get(i, b"") for i in range(size)])
-    byte_ids = np.full(256, -1, np.int32)
-    longer = []
-    for i, text in texts.items():
-        if len(text) == 1:
-            byte_ids[text[0]] = i
-        else:
-            longer.append(i)
-    return lay_out_trie(data.copy(), offsets, np.array(longer, np.int64), byte_ids)[0]
-
-
-def _covered(model: "WordPieceModel") -> NDArray[np.int64]:
-    """Return the offsets of as many bytes as each token covers in a text."""
-    covered = [len(token) - len(CONTINUES) * model.continues(token) for token in model.vocabulary.tokens]
-    for token in model.vocabulary.special_tokens.values():
-        covered[token] = len(model.vocabulary.tokens[token])
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array(covered, np.int64))])

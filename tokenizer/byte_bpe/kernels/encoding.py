@@ -10,7 +10,12 @@ from tokmill.tokenizer.jit import Kernel, kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int32In, Int64, Int64In, UInt32, UInt32In, UInt64, UInt64In
 from tokmill.tokenizer.kernels.cache import (
     BLOCK,
+    DONE,
     MIDDLE,
+    NUM_IDS,
+    PAUSED,
+    PRETOKEN,
+    SEGMENT,
     fetch_ahead,
     recall_middle,
     recall_short,
@@ -20,12 +25,6 @@ from tokmill.tokenizer.kernels.cache import (
 from tokmill.tokenizer.kernels.draws import first_state, merge_with_dropout
 from tokmill.tokenizer.kernels.merges import Scratch, start_symbols, write_symbols
 from tokmill.tokenizer.kernels.pairs import PairTables
-
-SEGMENT, PRETOKEN, NUM_IDS = 0, 1, 2
-"""Indices in `progress`: the next segment, the next pre-token, and the number of ids so far."""
-
-DONE, PAUSED = 0, -1
-"""Why `encode_pretokens` returned, unless it lacked scratch."""
 
 
 @kernel(inline=True)

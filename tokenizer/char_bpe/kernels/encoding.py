@@ -19,7 +19,12 @@ from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In, UInt32, UInt64, UInt64In
 from tokmill.tokenizer.kernels.cache import (
     BLOCK,
+    DONE,
     MIDDLE,
+    NUM_IDS,
+    PAUSED,
+    PRETOKEN,
+    SEGMENT,
     EncodingCache,
     Fetched,
     fetch_ahead,
@@ -38,12 +43,6 @@ from tokmill.tokenizer.kernels.merges import (
     sift_up,
 )
 from tokmill.tokenizer.kernels.pairs import NO_MERGE
-
-SEGMENT, PRETOKEN, NUM_IDS = 0, 1, 2
-"""Indices in `progress`: the next segment, the next pre-token, and the number of ids so far."""
-
-DONE, PAUSED = 0, -1
-"""Why `encode_pretokens` returned, unless it lacked scratch."""
 
 
 class Memory(NamedTuple):

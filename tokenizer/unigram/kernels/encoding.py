@@ -11,7 +11,17 @@ import numpy as np
 
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Int32, Int64, Int64In, UInt32, UInt64In
-from tokmill.tokenizer.kernels.cache import BLOCK, EncodingCache, Fetched, fetch_ahead
+from tokmill.tokenizer.kernels.cache import (
+    BLOCK,
+    DONE,
+    NUM_IDS,
+    PAUSED,
+    PRETOKEN,
+    SEGMENT,
+    EncodingCache,
+    Fetched,
+    fetch_ahead,
+)
 from tokmill.tokenizer.kernels.draws import STEP, first_state, unit_of
 from tokmill.tokenizer.unigram.kernels.expectation import add_logs
 from tokmill.tokenizer.unigram.kernels.lattice import (
@@ -145,13 +155,6 @@ def sample_paths(
                 last, at = token, found.ends[chosen]
         out_offsets[document + 1] = number
     return number
-
-
-SEGMENT, PRETOKEN, NUM_IDS = 0, 1, 2
-"""Indices in `progress`: the next segment, the next pre-token, and the number of ids so far."""
-
-DONE, PAUSED = 0, -1
-"""Why `encode_pretokens` returned, unless it lacked scratch."""
 
 
 class Memory(NamedTuple):
