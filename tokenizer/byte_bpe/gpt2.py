@@ -17,6 +17,7 @@ from tokmill.tokenizer.core.text import to_bytes, to_text
 from tokmill.tokenizer.core.vocabulary import texts_by_id
 from tokmill.tokenizer.formats import sidecar
 from tokmill.tokenizer.formats.files import read_json, read_merges, write_file, write_merges
+from tokmill.tokenizer.formats.models import vocab_by_text
 from tokmill.tokenizer.formats.recognition import GPT2_MERGES, GPT2_VOCAB, refuse_json
 from tokmill.tokenizer.formats.sidecar import SpecialTokens, Usage
 from tokmill.tokenizer.pipeline.definition import Definition
@@ -27,27 +28,12 @@ _SIDECAR = "vocab.sidecar.json"
 def write(definition: Definition, folder: Path) -> list[Path]:
     """Write the two files and the sidecar into a folder."""
     model = model_of(definition)
-    vocab = json.dumps(alphabet_vocab(definition, "gpt2"), ensure_ascii=False, separators=(",", ":"))
+    vocab = json.dumps(vocab_by_text(definition, "gpt2", to_text), ensure_ascii=False, separators=(",", ":"))
     return [
         write_file(folder / GPT2_VOCAB, vocab.encode()),
         write_merges(folder / GPT2_MERGES, [(to_text(left), to_text(right)) for left, right in model.pairs]),
         sidecar.write(definition, folder / _SIDECAR, ignore_merges=model.ignore_merges),
     ]
-
-
-def alphabet_vocab(definition: Definition, format_name: str) -> dict[str, int]:
-    """Return ids by token as text: ordinary tokens in the byte alphabet, special tokens as they are."""
-    special = {token: name for name, token in definition.named_tokens.items()}
-    vocab: dict[str, int] = {}
-    for i, token in enumerate(definition.tokens):
-        if token:
-            text = special.get(i) or to_text(token)
-            if vocab.setdefault(text, i) != i:
-                raise FormatError(
-                    f"format={format_name!r} cannot express the special token {text!r}, because the token "
-                    f"{definition.tokens[vocab[text]]!r} is written the same; rename the special token"
-                )
-    return vocab
 
 
 def read(path: Path, usage: Usage) -> Definition:

@@ -7,12 +7,12 @@ nothing becomes.
 from collections.abc import Mapping
 from typing import Any
 
-from tokmill.tokenizer.byte_bpe.gpt2 import alphabet_vocab
 from tokmill.tokenizer.byte_bpe.model import BytePairModel, model_of
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.text import to_bytes, to_text
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
 from tokmill.tokenizer.formats import metaspace
+from tokmill.tokenizer.formats.models import bpe_model, check_settings, merges_of, vocab_by_text
 from tokmill.tokenizer.formats.split_steps import (
     byte_level,
     check_chain,
@@ -51,18 +51,11 @@ def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
     return {
         "pre_tokenizer": in_sequence(write_chain(chain, exact=exact)),
         "decoder": byte_level(use_regex=True),
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": None,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": False,
-            "byte_fallback": False,
-            "ignore_merges": model.ignore_merges,
-            "vocab": _without_holes(alphabet_vocab(definition, "huggingface"), definition.vocab_size),
-            "merges": [[to_text(left), to_text(right)] for left, right in model.pairs],
-        },
+        "model": bpe_model(
+            _without_holes(vocab_by_text(definition, "huggingface", to_text), definition.vocab_size),
+            [[to_text(left), to_text(right)] for left, right in model.pairs],
+            ignore_merges=model.ignore_merges,
+        ),
     }
 
 
@@ -84,17 +77,14 @@ def read(
     """Read the model and the pre-tokenizer."""
     model = content["model"]
     _check_decoder(content.get("decoder"), where)
-    for key, values in _MODEL_MUST_BE.items():
-        if model.get(key, values[0]) not in values:
-            raise refusal(where, f"model.{key}", model[key], f"byte-level BPE here has {values[0]!r}")
+    check_settings(model, _MODEL_MUST_BE, "byte-level BPE here", where)
     texts = {
         i: text
         for i, text in texts_by_id(model["vocab"], special_tokens).items()
         if text != _UNUSED.format(i)
     }
-    pairs = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in model["merges"]]
     tokens = {i: to_bytes(text, where) for i, text in texts.items()}
-    merges = [(to_bytes(left, where), to_bytes(right, where)) for left, right in pairs]
+    merges = [(to_bytes(left, where), to_bytes(right, where)) for left, right in merges_of(model)]
     vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved)
     return (
         BytePairModel.build(vocabulary, merges, ignore_merges=bool(model.get("ignore_merges"))),

@@ -33,6 +33,7 @@ from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
 from tokmill.tokenizer.formats import metaspace
 from tokmill.tokenizer.formats.metaspace import byte_name, read_byte_ids, write_joining
+from tokmill.tokenizer.formats.models import bpe_model, check_settings, merges_of, unknown_token
 from tokmill.tokenizer.formats.normalizers import sentence_steps
 from tokmill.tokenizer.formats.split_steps import refusal
 from tokmill.tokenizer.pipeline.definition import Definition
@@ -187,12 +188,8 @@ def read_marked(
 ) -> tuple[Model, str]:
     """Read the model of a file; return the pattern that cuts its text, too."""
     model = content["model"]
-    for key, values in _MUST_BE.items():
-        if model.get(key, values[0]) not in values:
-            raise refusal(where, f"model.{key}", model[key], f"{NAME} has {values[0]!r}")
-    unknown = model.get("unk_token")
-    if unknown is None or special_tokens.get(unknown) != model["vocab"].get(unknown):
-        raise refusal(where, "model.unk_token", unknown, "it must be an added token, too")
+    check_settings(model, _MUST_BE, NAME, where)
+    unknown = unknown_token(model, special_tokens, where)
     byte_ids = read_byte_ids(model["vocab"], model, where)
     texts = texts_by_id(model["vocab"], special_tokens)
     tokens = {i: byte_ids.get(i, text.encode()) for i, text in texts.items()}
@@ -207,11 +204,12 @@ def _read_merges(
     model: Mapping[str, Any], special_tokens: Mapping[str, int], where: str
 ) -> NDArray[np.int32]:
     ids, found = model["vocab"], list[tuple[int, int]]()
-    for rank, merge in enumerate(model["merges"]):
-        left, right = merge.split(" ") if isinstance(merge, str) else merge
+    for rank, (left, right) in enumerate(merges_of(model)):
         if left not in ids or right not in ids or left + right not in ids:
             names = f"{left!r:.80}, {right!r:.80} and {left + right!r:.80}"
-            raise refusal(where, f"model.merges[{rank}]", merge, f"{names} must be in the vocabulary")
+            raise refusal(
+                where, f"model.merges[{rank}]", model["merges"][rank], f"{names} must be in the vocabulary"
+            )
         if not special_tokens.keys() & {left, right, left + right}:
             found.append((ids[left], ids[right]))
     return np.array(found, np.int32).reshape(-1, 2)
@@ -264,18 +262,13 @@ def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
     return {
         "pre_tokenizer": metaspace.write(definition.normalizer, chain[0]),
         "decoder": write_joining(definition.decoder.name, model),
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": model.unknown_token,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": model.fuse_unknown,
-            "byte_fallback": bool(model.vocabulary.byte_ids),
-            "ignore_merges": False,
-            "vocab": _vocab(model),
-            "merges": [[left.decode(), right.decode()] for left, right in model.pairs],
-        },
+        "model": bpe_model(
+            _vocab(model),
+            [[left.decode(), right.decode()] for left, right in model.pairs],
+            unk_token=model.unknown_token,
+            fuse_unk=model.fuse_unknown,
+            byte_fallback=bool(model.vocabulary.byte_ids),
+        ),
     }
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
-from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
+from tokmill.tokenizer.formats.models import text_of, unknown_token
 from tokmill.tokenizer.formats.split_steps import (
     check_chain,
     in_sequence,
@@ -50,20 +50,10 @@ def write(definition: Definition, *, exact: bool, last: Sequence[str] = ()) -> d
         "decoder": {"type": "Fuse"},
         "model": {
             "type": "WordLevel",
-            "vocab": {_text(token): i for i, token in enumerate(definition.tokens) if token},
+            "vocab": {text_of(token): i for i, token in enumerate(definition.tokens) if token},
             "unk_token": definition.model.unknown_token,
         },
     }
-
-
-def _text(token: bytes) -> str:
-    try:
-        return token.decode()
-    except UnicodeDecodeError:
-        raise FormatError(
-            f"format='huggingface' cannot express the token {token!r:.200}, which is no UTF-8; use "
-            "format='tokmill'"
-        ) from None
 
 
 def read(
@@ -79,9 +69,7 @@ def read(
     model, decoder = content["model"], content.get("decoder")
     if decoder is None or decoder.get("type") != "Fuse":
         raise refusal(where, "decoder", decoder, "only Fuse can join the tokens of a WordLevel model here")
-    unknown = model["unk_token"]
-    if special_tokens.get(unknown) != model["vocab"].get(unknown):
-        raise refusal(where, "model.unk_token", unknown, "it must be an added token, too")
+    unknown = unknown_token(model, special_tokens, where)
     if not steps:
         raise refusal(where, "pre_tokenizer", None, "a WordLevel model needs a Split before it")
     tokens = {i: text.encode() for i, text in texts_by_id(model["vocab"], special_tokens).items()}

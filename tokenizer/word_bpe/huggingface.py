@@ -1,6 +1,6 @@
 """BPE over words in a `tokenizer.json`: a `BPE` model with `end_of_word_suffix`.
 
-Where letters are characters, that is as in GPT-1: `formats.word_steps`, and a `BPEDecoder`. Where they are
+Where letters are characters, that is as in GPT-1: `formats.split_steps`, and a `BPEDecoder`. Where they are
 bytes, it is as in CLIP: pieces are in GPT-2's byte alphabet, and the last step is `ByteLevel`. CLIP's own
 files have a decoder that leaves `</w>` in the text, which transformers' class for CLIP then replaces; here it
 becomes a space, and what is written says so. A step that makes a space of white space is left out when it is
@@ -15,6 +15,13 @@ from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.text import to_bytes, to_text
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
+from tokmill.tokenizer.formats.models import (
+    bpe_model,
+    check_settings,
+    merges_of,
+    unknown_token,
+    vocab_by_text,
+)
 from tokmill.tokenizer.formats.split_steps import (
     byte_level,
     in_sequence,
@@ -71,18 +78,13 @@ def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
     return {
         "pre_tokenizer": in_sequence(_write_steps(definition.pre_tokenizer.chain, model, exact=exact)),
         "decoder": _BYTES_DECODER if model.by_bytes else _DECODER,
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": model.unknown_token,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": _SUFFIX,
-            "fuse_unk": model.fuse_unknown,
-            "byte_fallback": False,
-            "ignore_merges": False,
-            "vocab": spelled_vocab(definition, "huggingface"),
-            "merges": [list(pair) for pair in spelled_pairs(model)],
-        },
+        "model": bpe_model(
+            spelled_vocab(definition, "huggingface"),
+            [list(pair) for pair in spelled_pairs(model)],
+            unk_token=model.unknown_token,
+            end_of_word_suffix=_SUFFIX,
+            fuse_unk=model.fuse_unknown,
+        ),
     }
 
 
@@ -100,31 +102,23 @@ def read(
 ) -> tuple[Model, PreTokenizer]:
     """Read the model and the pre-tokenizer."""
     model = content["model"]
-    for key, values in _MUST_BE.items():
-        if model.get(key, values[0]) not in values:
-            raise refusal(where, f"model.{key}", model[key], f"{NAME} has {values[0]!r}")
+    check_settings(model, _MUST_BE, NAME, where)
     _check_decoder(content.get("decoder"), where)
     by_bytes, pre_tokenizer = _read_pre_tokenizer(content.get("pre_tokenizer"), where)
-    unknown = None if by_bytes else _unknown(model, special_tokens, where)
+    unknown = None if by_bytes else unknown_token(model, special_tokens, where)
     texts = texts_by_id(model["vocab"], special_tokens)
     tokens = {i: read_piece(text, by_bytes, where) for i, text in texts.items()}
-    pairs = [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in model["merges"]]
     made = WordPairModel.build(
         Vocabulary.build(tokens, special_tokens, num_reserved),
-        [(read_piece(left, by_bytes, where), read_piece(right, by_bytes, where)) for left, right in pairs],
+        [
+            (read_piece(left, by_bytes, where), read_piece(right, by_bytes, where))
+            for left, right in merges_of(model)
+        ],
         unknown_token=unknown,
         fuse_unknown=False if by_bytes else bool(model.get("fuse_unk", False)),
         letters="bytes" if by_bytes else "characters",
     )
     return made, pre_tokenizer
-
-
-def _unknown(model: Mapping[str, Any], special_tokens: Mapping[str, int], where: str) -> str:
-    """Return the unknown token, which must be special: without one, unknown letters would vanish."""
-    unknown: str | None = model.get("unk_token")
-    if unknown is None or special_tokens.get(unknown) != model["vocab"].get(unknown):
-        raise refusal(where, "model.unk_token", unknown, "it must be an added token, too")
-    return unknown
 
 
 def _check_decoder(value: Mapping[str, Any] | None, where: str) -> None:
@@ -182,14 +176,5 @@ def spelled_pairs(model: WordPairModel) -> list[tuple[str, str]]:
 
 def spelled_vocab(definition: Definition, format_name: str) -> dict[str, int]:
     """Return ids by token as text; special tokens as they are."""
-    special = {token: name for name, token in definition.named_tokens.items()}
-    by_bytes, vocab = model_of(definition).by_bytes, dict[str, int]()
-    for i, token in enumerate(definition.tokens):
-        if token:
-            text = special.get(i) or spell_piece(token, by_bytes)
-            if vocab.setdefault(text, i) != i:
-                raise FormatError(
-                    f"format={format_name!r} cannot express the special token {text!r}, because the token "
-                    f"{definition.tokens[vocab[text]]!r} is written the same; rename the special token"
-                )
-    return vocab
+    by_bytes = model_of(definition).by_bytes
+    return vocab_by_text(definition, format_name, lambda token: spell_piece(token, by_bytes))

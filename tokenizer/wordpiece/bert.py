@@ -29,10 +29,10 @@ from tokmill.tokenizer.formats import transformers
 from tokmill.tokenizer.formats.files import read_file, read_json, write_file, write_json
 from tokmill.tokenizer.formats.gguf_section import SPECIAL_KINDS, Reading, Section
 from tokmill.tokenizer.formats.model_file import PieceKind
+from tokmill.tokenizer.formats.models import text_of
 from tokmill.tokenizer.formats.recognition import BERT
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.wordpiece.huggingface import text_of
 from tokmill.tokenizer.wordpiece.model import UNKNOWN, WordPieceModel
 
 _SPECIAL = {

@@ -1,4 +1,4 @@
-"""WordPiece in a `tokenizer.json`: a `WordPiece` model, its decoder, and `formats.word_steps`."""
+"""WordPiece in a `tokenizer.json`: a `WordPiece` model, its decoder, and `formats.split_steps`."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,6 +7,7 @@ from tokmill.tokenizer.components.decoders import CONTINUES
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.formats.models import text_of, unknown_token
 from tokmill.tokenizer.formats.split_steps import (
     in_sequence,
     named,
@@ -52,17 +53,6 @@ def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
     }
 
 
-def text_of(token: bytes, format_name: str = "huggingface") -> str:
-    """Return a token as text."""
-    try:
-        return token.decode()
-    except UnicodeDecodeError:
-        raise FormatError(
-            f"format={format_name!r} cannot express the token {token!r:.200}, which is not UTF-8; use "
-            "format='tokmill'"
-        ) from None
-
-
 def read(
     content: Mapping[str, Any], special_tokens: Mapping[str, int], num_reserved: int, where: str
 ) -> tuple[Model, PreTokenizer]:
@@ -72,9 +62,7 @@ def read(
         raise refusal(
             where, "continuing_subword_prefix", model["continuing_subword_prefix"], "only ## can be done"
         )
-    unknown = model["unk_token"]
-    if special_tokens.get(unknown) != model["vocab"].get(unknown):
-        raise refusal(where, "model.unk_token", unknown, "it must be an added token, too")
+    unknown = unknown_token(model, special_tokens, where)
     decoder = content.get("decoder")
     if decoder is None or decoder.get("type") != "WordPiece" or decoder.get("prefix", _PREFIX) != _PREFIX:
         raise refusal(where, "decoder", decoder, "only WordPiece can join the pieces of words")
