@@ -177,20 +177,7 @@ def count_buffers(
     *,
     num_threads: int = 1,
 ) -> PretokenCounts:
-    """Count the pre-tokens of documents.
-
-    Args:
-        data: uint8, shape (num_bytes,); UTF-8.
-        offsets: integers, shape (num_documents + 1,).
-        splitter: the compiled split pattern.
-        specials: special tokens, which are cut out first.
-        normalizer: applied to the text between them; see `normalizers`.
-        num_threads: number of threads; it does not change the counts. A document is counted by one thread,
-            and each thread has tables of its own.
-
-    Raises:
-        TokenizerError: the offsets do not fit the data, or `num_threads` is less than one.
-    """
+    """Count the pre-tokens of documents."""
     text, cuts = buffers.checked(data, offsets)
 
     def count(counter: PretokenCounter, part: Buffers) -> None:
@@ -215,11 +202,7 @@ def count_texts(
     *,
     num_threads: int = 1,
 ) -> PretokenCounter:
-    """Count the pre-tokens of texts without holding all of them in memory; see `count_buffers`.
-
-    Raises:
-        TokenizerError: as `count_buffers`, or one of the texts is not a text.
-    """
+    """Count the pre-tokens of texts without holding all of them in memory; see `count_buffers`."""
 
     def count(counter: PretokenCounter, batch: Buffers) -> None:
         counter.add_documents(*batch, splitter, specials, normalizer)
@@ -228,11 +211,7 @@ def count_texts(
 
 
 def parts_of(texts: Texts) -> Iterator[Buffers]:
-    """Divide texts into parts of about the same size, in order, which are read as they are needed.
-
-    Raises:
-        TokenizerError: one of the texts is not a text.
-    """
+    """Divide texts into parts of about the same size, in order, which are read as they are needed."""
     buffers.check_many(texts)
     return _parts(*buffers.pack(texts)) if is_arrow(texts) else _batches(cast(Iterable[Text], texts))
 
@@ -240,11 +219,7 @@ def parts_of(texts: Texts) -> Iterator[Buffers]:
 def count_parts(
     parts: Iterable[Part], count: Callable[[PretokenCounter, Part], None], num_threads: int
 ) -> PretokenCounter:
-    """Count parts by threads as they come, each with its own counter, and add the counts up.
-
-    Raises:
-        TokenizerError: `num_threads` is less than one.
-    """
+    """Count parts by threads as they come, each with its own counter, and add the counts up."""
     if num_threads < 1:
         raise TokenizerError(f"count: num_threads={num_threads} must be at least 1; use e.g. 1")
     counters = [PretokenCounter() for _ in range(num_threads)]

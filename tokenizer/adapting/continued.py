@@ -30,17 +30,7 @@ _PRETOKENS_A_STEP = 1 << 16
 
 
 def continued(tok: Tokenizer, counts: PretokenCounts, number: int, *, least: int = 2) -> Changed:
-    """Add `number` merges, or fewer if no pair occurs `least` times any more.
-
-    Args:
-        tok: a byte-level BPE tokenizer.
-        counts: pre-tokens of the corpus, cut and normalized as the tokenizer does.
-        number: merges wanted.
-        least: pairs that occur less often are not merged.
-
-    Raises:
-        VocabularyError: the tokenizer is of another family, or no pair occurs so often.
-    """
+    """Add `number` merges, or fewer if no pair occurs `least` times any more."""
     model = byte_pairs(tok, "extend")
     words = _Words(model, counts)
     rows = words.merges(number, max(least, 1))

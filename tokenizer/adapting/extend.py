@@ -47,16 +47,7 @@ class Skipped:
 
 
 def check_terms(tok: Tokenizer, terms: Iterable[str], forms: Forms) -> tuple[list[Term], list[Skipped]]:
-    """Return the forms of terms that can be added, in order, and those that need not or cannot be.
-
-    Args:
-        tok: the tokenizer.
-        terms: without the blank before them.
-        forms: `spaced` adds " term", as it stands within a text, `bare` "term", as at its beginning.
-
-    Raises:
-        VocabularyError: a term is empty or blank at an end, or two become the same by normalization.
-    """
+    """Return the forms of terms that can be added, in order, and those that need not or cannot be."""
     found: dict[bytes, Term] = {}
     skipped = []
     for given in terms:
@@ -115,12 +106,6 @@ def mine(tok: Tokenizer, counts: PretokenCounts, number: int, *, least: int = 2)
 
     A pre-token saves its count × (its tokens - 1). Equal ones are in order of their bytes. Pre-tokens
     without a letter are left out.
-
-    Args:
-        tok: the tokenizer.
-        counts: pre-tokens of the corpus, cut and normalized as the tokenizer does.
-        number: terms wanted.
-        least: pre-tokens that occur less often are left out.
     """
     lengths = _token_counts(tok, counts)
     saved = counts.counts.astype(np.int64) * (lengths - 1)
@@ -158,12 +143,7 @@ class Changed:
 
 
 def extended(tok: Tokenizer, terms: Sequence[Term]) -> Changed:
-    """Add terms that were checked (`check_terms`) or found (`mine`) as tokens, in their order.
-
-    Raises:
-        VocabularyError: the tokenizer is of another family than byte-level BPE, or has tokens that merging
-            does not lead to; or there is no term.
-    """
+    """Add terms that were checked (`check_terms`) or found (`mine`) as tokens, in their order."""
     model = byte_pairs(tok, "extend")
     if not terms:
         raise VocabularyError("extend: there is no term to add; every one is a token, or is cut in two")
@@ -177,11 +157,7 @@ def extended(tok: Tokenizer, terms: Sequence[Term]) -> Changed:
 
 
 def byte_pairs(tok: Tokenizer, what: str) -> BytePairModel:
-    """Return the model of a tokenizer whose tokens are all reached, by merging or whole.
-
-    Raises:
-        VocabularyError: it is of another family, or tokens are not reached.
-    """
+    """Return the model of a tokenizer whose tokens are all reached, by merging or whole."""
     model = tok.definition.model
     if not isinstance(model, BytePairModel):
         raise VocabularyError(

@@ -40,24 +40,13 @@ class EmbeddingPlan:
 
     @classmethod
     def of(cls, old_tokens: list[bytes], kept: Iterable[int], sources: Mapping[int, Iterable[int]]) -> Self:
-        """Make a plan.
-
-        Args:
-            old_tokens: the bytes of each old id.
-            kept: see the class.
-            sources: see the class.
-        """
+        """Make a plan."""
         by_id = {new: tuple(ids) for new, ids in sources.items()}
         weights = {new: tuple(len(old_tokens[old]) for old in ids) for new, ids in by_id.items()}
         return cls(len(old_tokens), np.fromiter(kept, dtype=np.int64), by_id, weights)
 
     def then(self, later: "EmbeddingPlan", old_tokens: list[bytes]) -> Self:
-        """Return the plan of this change and a later one together.
-
-        Args:
-            later: from the new vocabulary of this plan to another one.
-            old_tokens: the bytes of each old id of this plan.
-        """
+        """Return the plan of this change and a later one together."""
 
         def origin(between: int) -> tuple[int, ...]:
             old = int(self.kept[between])
@@ -88,11 +77,7 @@ class EmbeddingPlan:
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any], where: str) -> Self:
-        """Read the result of `to_spec`, and check every id.
-
-        Raises:
-            FormatError: it is not of this form, or an id is out of range or missing.
-        """
+        """Read the result of `to_spec`, and check every id."""
         if spec.get("format") != FORMAT or spec.get("version") != VERSION:
             raise FormatError(
                 f"{where}: format={spec.get('format')!r:.80} and version={spec.get('version')!r:.80} must be "

@@ -21,17 +21,7 @@ from tokmill.tokenizer.tokenizer import Tokenizer
 
 
 def trimmed(tok: Tokenizer, token_counts: NDArray[np.uint64], size: int) -> Changed:
-    """Take tokens away until `size` are left.
-
-    Args:
-        tok: a byte-level BPE tokenizer.
-        token_counts: how often each id occurs in the corpus, shape (vocab_size,).
-        size: ids of the new vocabulary, without holes.
-
-    Raises:
-        VocabularyError: the tokenizer is of another family, or has no more than `size` tokens, or fewer than
-            `size` can be left.
-    """
+    """Take tokens away until `size` are left."""
     model = byte_pairs(tok, "trim")
     present = [token for token, text in enumerate(model.vocabulary.tokens) if text]
     named = model.vocabulary.special_tokens.values(), tok.definition.added_ids.values()

@@ -190,12 +190,7 @@ class IdDecoder:
         return [text if token else None for token, text in zip(tokens, added, strict=True)]
 
     def decode(self, ids: ArrayLike | Iterable[int]) -> bytes:
-        """Return the bytes of ids.
-
-        Raises:
-            VocabularyError: an id has no token; the message has the id and its position.
-            TokenizerError: the ids are not a flat sequence of integers.
-        """
+        """Return the bytes of ids."""
         if type(ids) is list and len(ids) <= _FEW:
             few = self._few(ids)
             if few is not None:

@@ -46,11 +46,7 @@ def is_arrow(texts: object) -> bool:
 
 
 def read_strings(texts: ArrowStrings) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the bytes of an array's strings, and their offsets; chunks are laid into one buffer.
-
-    Raises:
-        TokenizerError: it is not a pyarrow array of strings, or has nulls.
-    """
+    """Return the bytes of an array's strings, and their offsets; chunks are laid into one buffer."""
     chunks = getattr(texts, "chunks", None)
     if chunks is None:
         return _read(texts, 0)
@@ -142,11 +138,7 @@ class LocatedBatch:
 
 
 def utf8(text: Text, where: str = "text") -> bytes:
-    """Encode a text as UTF-8; a lone surrogate, which UTF-8 cannot express, becomes U+FFFD as in tiktoken.
-
-    Raises:
-        TokenizerError: it is neither str nor bytes; the message begins with `where`.
-    """
+    """Encode a text as UTF-8; a lone surrogate, which UTF-8 cannot express, becomes U+FFFD as in tiktoken."""
     if isinstance(text, str):
         try:
             return text.encode()
@@ -160,15 +152,7 @@ def utf8(text: Text, where: str = "text") -> bytes:
 
 
 def pack(texts: Texts, first: int = 0) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Lay texts into one buffer and return it with its offsets.
-
-    Args:
-        texts: str or bytes, or a pyarrow array of strings, whose buffers are read where they are.
-        first: the number of the first one, for errors.
-
-    Raises:
-        TokenizerError: one text was given instead of several, or one of them is not a text.
-    """
+    """Lay texts into one buffer and return it with its offsets."""
     check_many(texts)
     if is_arrow(texts):
         return read_strings(cast(ArrowStrings, texts))
@@ -178,11 +162,7 @@ def pack(texts: Texts, first: int = 0) -> tuple[NDArray[np.uint8], NDArray[np.in
 
 
 def check_many(texts: Texts) -> None:
-    """Reject one text instead of several: a str is also a sequence of str, its characters.
-
-    Raises:
-        TokenizerError: it is one text, or not iterable.
-    """
+    """Reject one text instead of several: a str is also a sequence of str, its characters."""
     if isinstance(texts, str | bytes | bytearray):
         raise TokenizerError(
             f"texts={texts!r:.60} is one text, but several are asked for; put it into a list"
@@ -208,12 +188,7 @@ def unpack(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> list[bytes]:
 
 
 def checked(data: ArrayLike, offsets: ArrayLike) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return a text buffer and its offsets as contiguous arrays, copied only if they are not contiguous.
-
-    Raises:
-        TokenizerError: `data` is not one-dimensional uint8, or `offsets` are not one-dimensional integers
-            that start at 0 or above, never decrease and end within `data`.
-    """
+    """Return a text buffer and its offsets as contiguous arrays, copied only if they are not contiguous."""
     flat, cuts = np.ascontiguousarray(data), np.asarray(offsets)
     if flat.dtype != np.uint8 or flat.ndim != 1:
         raise TokenizerError(
@@ -240,12 +215,7 @@ def id_type(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
 
 
 def as_ids(ids: ArrayLike | Iterable[int]) -> NDArray[np.int64]:
-    """Return token ids as int64, from any sequence or array of integers.
-
-    Raises:
-        VocabularyError: one is beyond 64 bits; the message has its value and position.
-        TokenizerError: they are not a flat sequence of integers.
-    """
+    """Return token ids as int64, from any sequence or array of integers."""
     array = _as_array(ids)
     if array.size == 0:
         return np.zeros(0, np.int64)

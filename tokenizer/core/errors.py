@@ -16,14 +16,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def refuse_malformed(where: str) -> Iterator[None]:
-    """Turn the errors of parsing data into a `FormatError`.
-
-    Args:
-        where: the file, or another name of the data; the message begins with it.
-
-    Raises:
-        FormatError: a key was missing, or a value of another type or form.
-    """
+    """Turn the errors of parsing data into a `FormatError`."""
     try:
         yield
     except TokenizerError:

@@ -25,11 +25,7 @@ MAX_IDS = (1 << 21) - 1
 
 
 def texts_by_id(vocab: Mapping[str, int], special_tokens: Mapping[str, int]) -> dict[int, str]:
-    """Turn the vocabulary of a file, ids by text, around; its special tokens are left out.
-
-    Raises:
-        VocabularyError: two texts have one id, so that one of them would be lost.
-    """
+    """Turn the vocabulary of a file, ids by text, around; its special tokens are left out."""
     texts: dict[int, str] = {}
     for text, token in vocab.items():
         if text in special_tokens and special_tokens[text] == token:
@@ -88,17 +84,7 @@ class Vocabulary:
         num_reserved: int = 0,
         byte_ids: Iterable[int] = (),
     ) -> Self:
-        """Build a vocabulary from byte strings.
-
-        Args:
-            tokens: bytes of each id, special tokens left out.
-            special_tokens: ids by name.
-            num_reserved: number of reserved special tokens.
-            byte_ids: see `Vocabulary`.
-
-        Raises:
-            VocabularyError: a law is broken; the message names it and the place.
-        """
+        """Build a vocabulary from byte strings."""
         every = dict(tokens)
         for name, token in _checked_names(special_tokens):
             if every.setdefault(token, name.encode()) != name.encode():

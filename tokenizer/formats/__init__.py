@@ -83,15 +83,7 @@ _OTHER_NAMES = (
 
 
 def save(definition: Definition, folder: Path, format_name: str = "tokmill") -> list[Path]:
-    """Write a tokenizer into a folder, which is made if need be.
-
-    Returns:
-        The files that were written.
-
-    Raises:
-        FormatError: an unknown format, one that cannot express the tokenizer, or a file that cannot be
-            written.
-    """
+    """Write a tokenizer into a folder, which is made if need be; return the files that were written."""
     if format_name not in WRITERS:
         raise FormatError(f"format={format_name!r} is not known; use one of {', '.join(WRITERS)}")
     family = find_family(definition.family)
@@ -124,12 +116,7 @@ def _or(choices: list[str]) -> str:
 
 
 def read(path: Path, usage: Usage) -> Definition:
-    """Read a tokenizer's file, or the most complete one in a folder.
-
-    Raises:
-        FormatError: there is no file, it cannot be read, or `usage` was given for a file that is complete.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read a tokenizer's file, or the most complete one in a folder."""
     file = file_in(path) if path.is_dir() else path
     if recognition.head_of(file).startswith(MAGIC):
         return gguf.read(file, usage)
@@ -143,11 +130,7 @@ def read(path: Path, usage: Usage) -> Definition:
 
 
 def file_in(folder: Path) -> Path:
-    """Return the most complete file of a tokenizer in a folder.
-
-    Raises:
-        FormatError: there is none, or there are several of equal standing.
-    """
+    """Return the most complete file of a tokenizer in a folder."""
     for name in (recognition.TOKMILL, recognition.HUGGINGFACE):
         if (folder / name).exists():
             return folder / name

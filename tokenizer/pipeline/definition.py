@@ -115,9 +115,6 @@ class Definition:
         """Put a model together with parts that are chosen by name.
 
         See `PreTokenizer`, `Normalizer` and `Decoder`.
-
-        Raises:
-            TokenizerError: an unknown name, or parts that do not fit together.
         """
         parts = PreTokenizer(split_pattern, digits), Normalizer(normalizer)
         return cls(model, *parts, template, Decoder(decoder), unicode)
@@ -223,29 +220,17 @@ class Definition:
         return conventional(self.named_tokens, self.post_processor, self.model.unknown_token)
 
     def with_roles(self, roles: Roles) -> Self:
-        """Return the same tokenizer with some other roles; None takes a role away.
-
-        Raises:
-            VocabularyError: a role is not known, or its token is no special token.
-        """
+        """Return the same tokenizer with some other roles; None takes a role away."""
         check_roles(roles, self.named_tokens)
         return replace(self, roles=given_beside({**self.roles, **roles}, self._following))
 
     def with_template(self, single: str | None, pair: str | None = None) -> Self:
-        """Return the same tokenizer with another template, as `Template.parse` reads it; None for none.
-
-        Raises:
-            VocabularyError: it is invalid, or has a token that is no special token.
-        """
+        """Return the same tokenizer with another template, as `Template.parse` reads it; None for none."""
         made = None if single is None else Template.parse(single, pair)
         return replace(self, post_processor=made)
 
     def with_chat_templates(self, templates: Mapping[str, str]) -> Self:
-        """Return the same tokenizer with these chat templates, texts by name.
-
-        Raises:
-            VocabularyError: there are too many, or one is too long.
-        """
+        """Return the same tokenizer with these chat templates, texts by name."""
         return replace(self, chat_templates=dict(templates))
 
     def to_spec(self) -> dict[str, Any]:
@@ -288,12 +273,7 @@ class Definition:
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any], where: str = "spec") -> Self:
-        """Build a definition from the result of `to_spec`.
-
-        Raises:
-            FormatError: it is not of this form; the message begins with `where`.
-            VocabularyError: the vocabulary breaks a law.
-        """
+        """Build a definition from the result of `to_spec`."""
         if spec.get("format") != SPEC_FORMAT or spec.get("family") not in (*FAMILIES,):
             raise FormatError(
                 f"{where}: format={spec.get('format')!r} and family={spec.get('family')!r} must be "

@@ -150,21 +150,13 @@ class ModelOptions:
 
 
 def check_choice(name: str, value: object, known: Sequence[str]) -> None:
-    """Refuse an option that is none of those that are known.
-
-    Raises:
-        TrainingError: names the option and the known ones.
-    """
+    """Refuse an option that is none of those that are known."""
     if value not in known:
         raise TrainingError(f"train: {name}={value!r} is not known; use one of {', '.join(known)}")
 
 
 def accept_smaller(options: ModelOptions, error: TrainingError) -> None:
-    """Warn of a vocabulary that becomes smaller than asked for.
-
-    Raises:
-        TrainingError: smaller ones are not allowed.
-    """
+    """Warn of a vocabulary that becomes smaller than asked for."""
     if not options.allow_smaller:
         raise error
     message = str(error).removeprefix("train: ")
