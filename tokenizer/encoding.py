@@ -26,6 +26,7 @@ from tokmill.tokenizer.pipeline.model import (
     Encoder,
     Encoding,
     RawWorkspace,
+    SegmentedText,
     TakesRawText,
     TextNormalizer,
     Workspace,
@@ -95,10 +96,8 @@ class ChunkedEncoder:
         """Return the normalized text of segments, their bounds, and where each id begins and ends."""
         kinds = segments.kinds
         text, bounds = self._normalizer.buffers(data, segments.bounds, kinds >= 0, segments.first)
-        starts, ends = self._encoder.locate(
-            ids, text, bounds, kinds, lambda: self._splitter.split(text, bounds)
-        )
-        return text, bounds, starts, ends
+        located = SegmentedText(text, bounds, kinds, lambda: self._splitter.split(text, bounds))
+        return text, bounds, *self._encoder.locate(ids, located)
 
     def stream(self, normalizer: TextNormalizer, wanted: Wanted) -> TextStream:
         """Return a new stream, for a text that comes in parts."""

@@ -4,7 +4,6 @@ The kernels' tables are made once and only read afterwards. A thread borrows a w
 everything that is written; so threads share only tables, and the kernels run without the GIL.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,8 +37,14 @@ from tokmill.tokenizer.kernels.cache import (
 from tokmill.tokenizer.kernels.decoding import locate_tokens
 from tokmill.tokenizer.kernels.merges import derive_merges, find_last_merges, make_scratch
 from tokmill.tokenizer.kernels.pairs import PairTables, empty_tables, insert_merges
-from tokmill.tokenizer.pipeline.model import Breach, Encoding, Law
-from tokmill.tokenizer.pipeline.workspaces import USUAL_BYTES, Given, LendsWorkspaces, ResumableWorkspace
+from tokmill.tokenizer.pipeline.model import Breach, Encoding, Law, SegmentedText
+from tokmill.tokenizer.pipeline.workspaces import (
+    USUAL_BYTES,
+    Given,
+    LendsWorkspaces,
+    Made,
+    ResumableWorkspace,
+)
 from tokmill.tokenizer.splitting import Pretokens
 
 if TYPE_CHECKING:
@@ -176,16 +181,11 @@ class BytePairEncoder(LendsWorkspaces["Workspace"]):
         self._offsets = bpe.vocabulary.offsets
 
     def locate(
-        self,
-        ids: NDArray[np.int64],
-        data: NDArray[np.uint8],
-        bounds: NDArray[np.int64],
-        kinds: NDArray[np.int64],
-        split: Callable[[], Pretokens],
+        self, ids: NDArray[np.int64], text: SegmentedText
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where each token begins and ends, by their lengths alone; see `pipeline.model.Encoder`."""
+        """Return where each token begins and ends, by their lengths alone."""
         starts, ends = np.empty_like(ids), np.empty_like(ids)
-        locate_tokens(ids, self._offsets, bounds, kinds, starts, ends)
+        locate_tokens(ids, self._offsets, text.bounds, text.kinds, starts, ends)
         return starts, ends
 
 
@@ -208,18 +208,11 @@ class Workspace(ResumableWorkspace):
         """Return room for ids, the same as before if that is enough."""
         return self._ids if room <= _USUAL_IDS else super().ids(room)
 
-    def resume(
-        self,
-        given: Given,
-        ids: NDArray[np.uint32],
-        offsets: NDArray[np.int64],
-        unknown: NDArray[np.int64],
-        progress: NDArray[np.int64],
-        until: int,
-    ) -> int:
+    def resume(self, given: Given, made: Made, until: int) -> int:
         """Call the kernel."""
-        del unknown
-        return int(encode_pretokens(*given, self._model, self._memory, ids, offsets, progress, until))
+        return int(
+            encode_pretokens(*given, self._model, self._memory, made.ids, made.offsets, made.progress, until)
+        )
 
     @property
     def scratch_bytes(self) -> int:

@@ -1,7 +1,7 @@
 """The encoder of BPE over characters: tables that threads share, and a workspace with a cache for each."""
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,9 +18,14 @@ from tokmill.tokenizer.components.specials import make_trie
 from tokmill.tokenizer.kernels.cache import empty_block, empty_cache
 from tokmill.tokenizer.kernels.merges import make_scratch
 from tokmill.tokenizer.kernels.pairs import PairTables, empty_tables, insert, insert_merges
-from tokmill.tokenizer.pipeline.model import Law
-from tokmill.tokenizer.pipeline.workspaces import USUAL_BYTES, Given, LendsWorkspaces, ResumableWorkspace
-from tokmill.tokenizer.splitting import Pretokens
+from tokmill.tokenizer.pipeline.model import Law, SegmentedText
+from tokmill.tokenizer.pipeline.workspaces import (
+    USUAL_BYTES,
+    Given,
+    LendsWorkspaces,
+    Made,
+    ResumableWorkspace,
+)
 
 if TYPE_CHECKING:
     from tokmill.tokenizer.char_bpe.model import CharacterPairModel
@@ -109,22 +114,17 @@ class CharacterPairEncoder(LendsWorkspaces["Workspace"]):
         super().__init__(lambda: Workspace(self.pieces))
 
     def locate(
-        self,
-        ids: NDArray[np.int64],
-        data: NDArray[np.uint8],
-        bounds: NDArray[np.int64],
-        kinds: NDArray[np.int64],
-        split: Callable[[], Pretokens],
+        self, ids: NDArray[np.int64], text: SegmentedText
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where each token begins and ends, by encoding again; see `pipeline.model.Encoder`."""
-        pretokens = split()
+        """Return where each token begins and ends, by encoding again."""
+        pretokens = text.split()
         if not ids.shape[0]:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         ends = np.empty(ids.shape[0], np.int64)
         scratch = make_scratch(int((pretokens.ends - pretokens.starts).max(initial=1)))
-        given = data, pretokens.starts, pretokens.ends, pretokens.offsets, bounds, kinds
+        given = text.data, pretokens.starts, pretokens.ends, pretokens.offsets, text.bounds, text.kinds
         locate_pieces(*given, self.pieces, scratch, ends)
-        return np.concatenate([bounds[:1], ends[:-1]]), ends
+        return np.concatenate([text.bounds[:1], ends[:-1]]), ends
 
 
 class Workspace(ResumableWorkspace):
@@ -136,19 +136,9 @@ class Workspace(ResumableWorkspace):
         self._pieces, self._usual = pieces, make_scratch(USUAL_BYTES)
         self._memory = Memory(empty_cache(*_CACHE_BITS), self._usual, empty_block())
 
-    def resume(
-        self,
-        given: Given,
-        ids: NDArray[np.uint32],
-        offsets: NDArray[np.int64],
-        unknown: NDArray[np.int64],
-        progress: NDArray[np.int64],
-        until: int,
-    ) -> int:
+    def resume(self, given: Given, made: Made, until: int) -> int:
         """Call the kernel."""
-        return int(
-            encode_pretokens(*given, self._pieces, self._memory, ids, offsets, unknown, progress, until)
-        )
+        return int(encode_pretokens(*given, self._pieces, self._memory, *made, until))
 
     @property
     def scratch_bytes(self) -> int:

@@ -26,7 +26,7 @@ from tokmill.tokenizer.kernels.counting import CountTables, count_strings, empty
 from tokmill.tokenizer.kernels.decoding import add_up
 from tokmill.tokenizer.kernels.lookup import look_up
 from tokmill.tokenizer.kernels.words import MAX_SHORT
-from tokmill.tokenizer.pipeline.model import Breach, Encoding, Law
+from tokmill.tokenizer.pipeline.model import Breach, Encoding, Law, SegmentedText
 from tokmill.tokenizer.splitting import Pretokens
 
 
@@ -102,18 +102,13 @@ class ClosedEncoder:
         yield Workspace(own, self._unknown_id, self._cut)
 
     def locate(
-        self,
-        ids: NDArray[np.int64],
-        data: NDArray[np.uint8],
-        bounds: NDArray[np.int64],
-        kinds: NDArray[np.int64],
-        split: Callable[[], Pretokens],
+        self, ids: NDArray[np.int64], text: SegmentedText
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where each token begins and ends: where its string does; see `pipeline.model.Encoder`."""
-        strings = self._cut(data, split())
-        whole = np.repeat(kinds >= 0, np.diff(strings.offsets))
-        starts = np.sort(np.concatenate([strings.starts[~whole], bounds[:-1][kinds >= 0]]))
-        ends = np.sort(np.concatenate([strings.ends[~whole], bounds[1:][kinds >= 0]]))
+        """Return where each token begins and ends: where its string does."""
+        strings = self._cut(text.data, text.split())
+        whole = np.repeat(text.kinds >= 0, np.diff(strings.offsets))
+        starts = np.sort(np.concatenate([strings.starts[~whole], text.bounds[:-1][text.kinds >= 0]]))
+        ends = np.sort(np.concatenate([strings.ends[~whole], text.bounds[1:][text.kinds >= 0]]))
         return starts, ends
 
 

@@ -8,7 +8,7 @@ Laws: every byte is a token, so every text has ids; a pre-token's ids do not dep
 Source: BlinkDL/ChatRWKV `rwkv_tokenizer.py`, whose text is one pre-token.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,7 +26,7 @@ from tokmill.tokenizer.core.tries import lay_out_trie
 from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
 from tokmill.tokenizer.kernels.decoding import locate_tokens
 from tokmill.tokenizer.kernels.tries import TokenTrie, encode_longest
-from tokmill.tokenizer.pipeline.model import Encoding, Law
+from tokmill.tokenizer.pipeline.model import Encoding, Law, SegmentedText
 from tokmill.tokenizer.splitting import Pretokens
 
 _NO_UNKNOWN = -1
@@ -51,16 +51,11 @@ class LongestMatchEncoder:
         yield Workspace(self._trie)
 
     def locate(
-        self,
-        ids: NDArray[np.int64],
-        data: NDArray[np.uint8],
-        bounds: NDArray[np.int64],
-        kinds: NDArray[np.int64],
-        split: Callable[[], Pretokens],
+        self, ids: NDArray[np.int64], text: SegmentedText
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where each token begins and ends, by their lengths alone; see `pipeline.model.Encoder`."""
+        """Return where each token begins and ends, by their lengths alone."""
         starts, ends = np.empty_like(ids), np.empty_like(ids)
-        locate_tokens(ids, self._offsets, bounds, kinds, starts, ends)
+        locate_tokens(ids, self._offsets, text.bounds, text.kinds, starts, ends)
         return starts, ends
 
 

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import ClassVar, Generic, TypeAlias, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,22 @@ Lent = TypeVar("Lent")
 Ints: TypeAlias = NDArray[np.int64]
 Given: TypeAlias = tuple[NDArray[np.uint8], Ints, Ints, Ints, Ints]
 """Data, the starts, ends and offsets of pre-tokens, and kinds, as kernels take them."""
+
+
+class Made(NamedTuple):
+    """What a kernel has written so far.
+
+    Attributes:
+        ids: uint32, with room for all.
+        offsets: int64, shape (num_segments + 1,).
+        unknown: int64, shape (num_segments,), bytes of unknown text.
+        progress: int64, shape (3,).
+    """
+
+    ids: NDArray[np.uint32]
+    offsets: NDArray[np.int64]
+    unknown: NDArray[np.int64]
+    progress: NDArray[np.int64]
 
 
 class LendsWorkspaces(Generic[Lent]):
@@ -60,11 +76,11 @@ class ResumableWorkspace(ABC):
             return Encoding(np.empty(0, np.uint32), offsets, unknown)
         ids = self.ids(int(pretokens.ends[-1] - pretokens.starts[0]) + kinds.shape[0] + BEHIND)
         given = data, pretokens.starts, pretokens.ends, pretokens.offsets, kinds
-        progress, lacking = np.zeros(3, np.int64), PAUSED
+        made, lacking = Made(ids, offsets, unknown, np.zeros(3, np.int64)), PAUSED
         while lacking != DONE:
             raise_if_stopped()
-            until = int(pretokens.starts[progress[PRETOKEN]]) + SLICE_BYTES
-            lacking = self.resume(given, ids, offsets, unknown, progress, until)
+            until = int(pretokens.starts[made.progress[PRETOKEN]]) + SLICE_BYTES
+            lacking = self.resume(given, made, until)
             if lacking > self.most_bytes:
                 raise TokenizerError(
                     f"encode: a pre-token has {lacking} bytes, but at most {self.most_bytes} can be encoded; "
@@ -74,22 +90,14 @@ class ResumableWorkspace(ABC):
                 self.enlarge(max(lacking, 2 * self.scratch_bytes))
         if self.scratch_bytes > _KEPT_BYTES:
             self.shrink()
-        return Encoding(ids[: progress[NUM_IDS]], offsets, unknown)
+        return Encoding(ids[: made.progress[NUM_IDS]], offsets, unknown)
 
     def ids(self, room: int) -> NDArray[np.uint32]:
         """Return room for ids."""
         return np.empty(room, np.uint32)
 
     @abstractmethod
-    def resume(
-        self,
-        given: Given,
-        ids: NDArray[np.uint32],
-        offsets: NDArray[np.int64],
-        unknown: NDArray[np.int64],
-        progress: NDArray[np.int64],
-        until: int,
-    ) -> int:
+    def resume(self, given: Given, made: Made, until: int) -> int:
         """Call the kernel; return DONE, PAUSED, or the length of a pre-token that needs more scratch."""
 
     @property

@@ -1,7 +1,5 @@
 """The encoder of a unigram model: tables that threads share, and a workspace with a cache for each."""
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,9 +7,14 @@ from tokmill.tokenizer.closed_vocabulary.model import Accounting
 from tokmill.tokenizer.core.tries import lay_out_trie
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.cache import empty_block, empty_cache
-from tokmill.tokenizer.pipeline.model import Law
-from tokmill.tokenizer.pipeline.workspaces import USUAL_BYTES, Given, LendsWorkspaces, ResumableWorkspace
-from tokmill.tokenizer.splitting import Pretokens
+from tokmill.tokenizer.pipeline.model import Law, SegmentedText
+from tokmill.tokenizer.pipeline.workspaces import (
+    USUAL_BYTES,
+    Given,
+    LendsWorkspaces,
+    Made,
+    ResumableWorkspace,
+)
 from tokmill.tokenizer.unigram.kernels.encoding import (
     Memory,
     encode_pretokens,
@@ -73,20 +76,24 @@ class UnigramEncoder(LendsWorkspaces["Workspace"]):
         super().__init__(lambda: Workspace(self.pieces, self.longest))
 
     def locate(
-        self,
-        ids: NDArray[np.int64],
-        data: NDArray[np.uint8],
-        bounds: NDArray[np.int64],
-        kinds: NDArray[np.int64],
-        split: Callable[[], Pretokens],
+        self, ids: NDArray[np.int64], text: SegmentedText
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where each token begins and ends, by encoding again; see `pipeline.model.Encoder`."""
-        pretokens = split()
+        """Return where each token begins and ends, by encoding again."""
+        pretokens = text.split()
         if not pretokens.starts.shape[0]:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         ends = np.empty(ids.shape[0], np.int64)
         paths = make_paths(int((pretokens.ends - pretokens.starts).max()), self.longest)
-        given = data, pretokens.starts, pretokens.ends, pretokens.offsets, bounds, kinds, self.pieces, paths
+        given = (
+            text.data,
+            pretokens.starts,
+            pretokens.ends,
+            pretokens.offsets,
+            text.bounds,
+            text.kinds,
+            self.pieces,
+            paths,
+        )
         locate_pieces(*given, np.empty(ids.shape[0], np.uint32), ends)
         return np.concatenate([pretokens.starts[:1], ends[:-1]]), ends
 
@@ -101,19 +108,9 @@ class Workspace(ResumableWorkspace):
         self._usual = make_paths(USUAL_BYTES, longest)
         self._memory = Memory(empty_cache(*_CACHE_BITS), self._usual, empty_block(), make_room())
 
-    def resume(
-        self,
-        given: Given,
-        ids: NDArray[np.uint32],
-        offsets: NDArray[np.int64],
-        unknown: NDArray[np.int64],
-        progress: NDArray[np.int64],
-        until: int,
-    ) -> int:
+    def resume(self, given: Given, made: Made, until: int) -> int:
         """Call the kernel."""
-        return int(
-            encode_pretokens(*given, self._pieces, self._memory, ids, offsets, unknown, progress, until)
-        )
+        return int(encode_pretokens(*given, self._pieces, self._memory, *made, until))
 
     @property
     def scratch_bytes(self) -> int:

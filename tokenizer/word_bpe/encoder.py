@@ -1,6 +1,5 @@
 """The encoder of BPE over words: tables that threads share, and a workspace with a cache for each."""
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +13,7 @@ from tokmill.tokenizer.core.tries import trie_of
 from tokmill.tokenizer.kernels.cache import empty_block, empty_cache
 from tokmill.tokenizer.kernels.merges import Scratch, make_scratch
 from tokmill.tokenizer.kernels.pairs import PairTables, empty_tables, insert_merges
-from tokmill.tokenizer.pipeline.model import Encoding, Law
+from tokmill.tokenizer.pipeline.model import Encoding, Law, SegmentedText
 from tokmill.tokenizer.pipeline.workspaces import BEHIND, USUAL_BYTES, LendsWorkspaces
 from tokmill.tokenizer.splitting import Pretokens
 from tokmill.tokenizer.splitting.splitter import edges_of, words_of
@@ -91,21 +90,25 @@ class WordPairEncoder(LendsWorkspaces["Workspace"]):
         super().__init__(lambda: Workspace(self.pieces))
 
     def locate(
-        self,
-        ids: NDArray[np.int64],
-        data: NDArray[np.uint8],
-        bounds: NDArray[np.int64],
-        kinds: NDArray[np.int64],
-        split: Callable[[], Pretokens],
+        self, ids: NDArray[np.int64], text: SegmentedText
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where each token begins and ends, by encoding again; see `pipeline.model.Encoder`.
+        """Return where each token begins and ends, by encoding again.
 
         A mark that is a token of its own is nowhere: it begins and ends where its word ends.
         """
-        words = words_of(data, split())
-        room = id_room(words, kinds.shape[0])
+        words = words_of(text.data, text.split())
+        room = id_room(words, text.kinds.shape[0])
         spans, scratch = np.empty((room, 2), np.int64), scratch_for(words)
-        given = data, words.starts, words.ends, words.offsets, kinds, bounds, self.pieces, scratch
+        given = (
+            text.data,
+            words.starts,
+            words.ends,
+            words.offsets,
+            text.kinds,
+            text.bounds,
+            self.pieces,
+            scratch,
+        )
         number = locate_words(*given, np.empty(room, np.uint32), spans)
         return spans[:number, 0].copy(), spans[:number, 1].copy()
 

@@ -8,7 +8,7 @@ other; text with a character that these treat otherwise goes through them.
 
 import functools
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -24,7 +24,7 @@ from tokmill.tokenizer.core.stopping import raise_if_stopped
 from tokmill.tokenizer.core.tries import trie_of
 from tokmill.tokenizer.jit.arrays import zero_pages
 from tokmill.tokenizer.kernels.cache import EncodingCache, copy_cache, empty_cache
-from tokmill.tokenizer.pipeline.model import Encoding, Law, TextNormalizer
+from tokmill.tokenizer.pipeline.model import Encoding, Law, SegmentedText, TextNormalizer
 from tokmill.tokenizer.pipeline.workspaces import LendsWorkspaces
 from tokmill.tokenizer.splitting import Pretokens, Splitter, compile_pattern, resolve
 from tokmill.tokenizer.splitting.splitter import edges_of, words_of
@@ -190,17 +190,12 @@ class WordPieceEncoder:
         return raw_words(normalizer, splitter, self._pieces, self._words)
 
     def locate(
-        self,
-        ids: NDArray[np.int64],
-        data: NDArray[np.uint8],
-        bounds: NDArray[np.int64],
-        kinds: NDArray[np.int64],
-        split: Callable[[], Pretokens],
+        self, ids: NDArray[np.int64], text: SegmentedText
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where each token begins and ends: where its piece does; see `pipeline.model.Encoder`."""
+        """Return where each token begins and ends: where its piece does."""
         # a word that turns out to be unknown has had its first pieces written, so these are more than the ids
-        spans = np.empty((int(bounds[-1] - bounds[0]) + kinds.shape[0] + 1, 2), np.int64)
-        _encode(data, split(), kinds, bounds, _own(self._pieces), spans)
+        spans = np.empty((int(text.bounds[-1] - text.bounds[0]) + text.kinds.shape[0] + 1, 2), np.int64)
+        _encode(text.data, text.split(), text.kinds, text.bounds, _own(self._pieces), spans)
         found = spans[: ids.shape[0]]
         return found[:, 0].copy(), found[:, 1].copy()
 
