@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.errors import FormatError, TokenizerError
-from tokmill.tokenizer.core.text import split_lines
+from tokmill.tokenizer.core.text import has_surrogates, split_lines
 
 _BLOCK, _FREE = 256, 16 * 256
 _UPPER, _LOWER = 0xFF << 21, 0xFF
@@ -233,7 +233,12 @@ def compile_rules(rules: Mapping[str, str]) -> bytes:
 
 def _check(rules: Mapping[str, str]) -> None:
     for source, text in rules.items():
-        if not isinstance(source, str) or not isinstance(text, str) or not _is_text(source + text):
+        if (
+            not isinstance(source, str)
+            or not isinstance(text, str)
+            or "\0" in source + text
+            or has_surrogates(source + text)
+        ):
             raise TokenizerError(f"normalization_rules: {source!r:.200} → {text!r:.200} must be two texts")
         if source == text:
             raise TokenizerError(f"normalization_rules: {source!r:.200} becomes itself; leave it out")
@@ -247,10 +252,6 @@ def _check(rules: Mapping[str, str]) -> None:
                 f"normalization_rules: {source!r:.200} begins with {_MAX_NESTED} or more strings that have "
                 "rules, too, which is too many for sentencepiece"
             )
-
-
-def _is_text(text: str) -> bool:
-    return not any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text)
 
 
 def read_rules(path: Path) -> dict[str, str]:

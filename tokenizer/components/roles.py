@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from tokmill.tokenizer.components.post_processors import Template
 from tokmill.tokenizer.core.errors import VocabularyError
+from tokmill.tokenizer.core.text import has_surrogates
 
 NAMES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -62,7 +63,9 @@ def conventional(
     special_tokens: Mapping[str, int], template: Template | None, unknown: str | None
 ) -> dict[str, str]:
     """Return the roles that follow from the template, the model and the names of special tokens."""
-    found = {role: next((name for name in names if name in special_tokens), None) for role, names in _named()}
+    found = {
+        role: next((name for name in names if name in special_tokens), None) for role, names in NAMES.items()
+    }
     before, behind = template.around() if template is not None else ([], [])
     found["bos"] = next(iter(before), found["bos"])
     found["eos"] = next(iter(behind[-1:]), found["eos"])
@@ -70,10 +73,6 @@ def conventional(
     if unknown is None:
         found.update(dict.fromkeys(_ONLY_WITH_UNKNOWN))
     return {role: name for role, name in found.items() if name is not None}
-
-
-def _named() -> list[tuple[str, tuple[str, ...]]]:
-    return list(NAMES.items())
 
 
 def given_beside(found: Roles, following: Mapping[str, str]) -> dict[str, str | None]:
@@ -102,12 +101,8 @@ def check_templates(templates: object) -> None:
     for name, text in templates.items():
         if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS or not name.isprintable():
             raise VocabularyError(f"chat templates: the name {name!r:.200} must be short and printable")
-        if not isinstance(text, str) or len(text) > MAX_TEMPLATE_CHARS or _has_surrogates(text):
+        if not isinstance(text, str) or len(text) > MAX_TEMPLATE_CHARS or has_surrogates(text):
             raise VocabularyError(
                 f"chat templates: {name!r} must be a text that UTF-8 can hold, of at most "
                 f"{MAX_TEMPLATE_CHARS} characters"
             )
-
-
-def _has_surrogates(text: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in text)

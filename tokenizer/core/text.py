@@ -59,6 +59,11 @@ _INVISIBLE = frozenset(
 )
 
 
+def has_surrogates(text: str) -> bool:
+    """Whether a text has lone surrogates, which UTF-8 cannot hold."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
 def readable(token: bytes) -> str:
     r"""Return a token as one line: bytes that are not UTF-8 as `\x..`, the invisible escaped, `\` doubled."""
     text = token.decode("utf-8", "surrogateescape")

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.buffers import pack_bytes, unpack
 from tokmill.tokenizer.core.errors import VocabularyError
+from tokmill.tokenizer.core.text import has_surrogates
 
 MAX_IDS = (1 << 21) - 1
 """The most ids of a vocabulary; the tables of byte-level BPE have no room for more."""
@@ -155,16 +156,12 @@ class Vocabulary:
 
 def _checked_names(special_tokens: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     for name, token in special_tokens.items():
-        if not isinstance(name, str) or not name or _has_surrogates(name):
+        if not isinstance(name, str) or not name or has_surrogates(name):
             raise VocabularyError(
                 f"vocabulary: the special token {name!r:.200} must be a text that is not empty and that "
                 "UTF-8 can hold; use e.g. '<|endoftext|>'"
             )
         yield name, token
-
-
-def _has_surrogates(name: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def _is_id(token: object) -> bool:

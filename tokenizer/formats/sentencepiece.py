@@ -78,7 +78,8 @@ def _part_of(definition: Definition) -> Any:
 def file_definition(file: ModelFile, where: str) -> Definition:
     """Make a tokenizer of the content of a file."""
     part = _part_for(file.trainer["model_type"], where)
-    _check(file, where)
+    for trouble in _troubles(file):
+        raise FormatError(f"{where}: {trouble}")
     of = {kind: [i for i, piece in enumerate(file.pieces) if piece.kind == kind] for kind in PieceKind}
     named = [*of[PieceKind.UNKNOWN], *of[PieceKind.CONTROL]]
     specials = {file.pieces[i].text: i for i in named}
@@ -134,12 +135,6 @@ def _normalizer(file: ModelFile) -> SentenceNormalizer:
         tuple(piece.text for piece in file.pieces if piece.kind == PieceKind.USER_DEFINED),
         file.trainer["treat_whitespace_as_suffix"],
     )
-
-
-def _check(file: ModelFile, where: str) -> None:
-    """Refuse what cannot be represented, by its name."""
-    for trouble in _troubles(file):
-        raise FormatError(f"{where}: {trouble}")
 
 
 def _troubles(file: ModelFile) -> Iterator[str]:

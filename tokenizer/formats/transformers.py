@@ -68,7 +68,8 @@ def with_settings(definition: Definition, folder: Path) -> Definition:
     A role whose token is no special token of the vocabulary is left out with a warning; `transformers` would
     add the token.
     """
-    config, named = (_read_if_there(folder / name) for name in (FILE_NAME, MAP_FILE_NAME))
+    files = folder / FILE_NAME, folder / MAP_FILE_NAME
+    config, named = (read_json(file) if file.is_file() else {} for file in files)
     with refuse_malformed(str(folder / FILE_NAME)):
         found = _read_roles(named) | _read_roles(config) | _read_others(config.get(_OTHERS))
         templates = _read_templates(config.get("chat_template"))
@@ -87,10 +88,6 @@ def with_settings(definition: Definition, folder: Path) -> Definition:
             {role: name for role, name in found.items() if role in NAMES and name not in missing}
         )
     return replace(definition, chat_templates=templates) if templates else definition
-
-
-def _read_if_there(file: Path) -> dict[str, Any]:
-    return read_json(file) if file.is_file() else {}
 
 
 def _read_roles(settings: Mapping[str, Any]) -> dict[str, str | None]:

@@ -31,7 +31,10 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic)
 
 def digest_of_sources(functions: Iterable[Callable[..., Any]]) -> str:
     """Digest all sources in the folders of these functions and in this one, and what compiles them."""
-    homes = {(function.__module__.rpartition(".")[0], _folder(function)) for function in functions}
+    homes = {
+        (function.__module__.rpartition(".")[0], Path(function.__code__.co_filename).parent)
+        for function in functions
+    }
     return _digest_of_folders(frozenset(homes | {(__package__, Path(__file__).parent)}))
 
 
@@ -39,10 +42,6 @@ def digest_of_constants(functions: Iterable[Callable[..., Any]]) -> str:
     """Digest the values that these functions take from their modules and that become part of machine code."""
     found = sorted(line for function in functions for line in _constants(function))
     return hashlib.blake2b(repr(found).encode(), digest_size=8).hexdigest()
-
-
-def _folder(function: Callable[..., Any]) -> Path:
-    return Path(function.__code__.co_filename).parent
 
 
 @functools.cache
