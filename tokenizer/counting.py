@@ -40,6 +40,7 @@ from tokmill.tokenizer.splitting import Pretokens
 
 Buffers: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int64]]
 Part = TypeVar("Part")
+Result = TypeVar("Result")
 Number = TypeVar("Number", bound=np.generic)
 
 _CHARS_A_BATCH = 1 << 18
@@ -238,18 +239,24 @@ def count_parts(
         for part in parts:
             work(part)
         return counters[0]
-    with ThreadPoolExecutor(num_threads) as pool:
-        running: deque[Future[None]] = deque()
-        for part in parts:
-            running.append(pool.submit(within_limit(work), part))
-            if len(running) > num_threads:  # one part waits, so that no thread does
-                running.popleft().result()
-        for future in running:
-            future.result()
+    for _ in in_threads(work, parts, num_threads):
+        pass
     for counter in counters[1:]:
         found = counter.take(in_order=False)
         counters[0].add(found.data, found.offsets[:-1], found.offsets[1:], found.counts)
     return counters[0]
+
+
+def in_threads(work: Callable[[Part], Result], parts: Iterable[Part], num_threads: int) -> Iterator[Result]:
+    """Yield what is made of parts by threads, in their order; parts are read as they are needed."""
+    with ThreadPoolExecutor(num_threads) as pool:
+        running: deque[Future[Result]] = deque()
+        for part in parts:
+            running.append(pool.submit(within_limit(work), part))
+            if len(running) > num_threads:  # one part waits, so that no thread does
+                yield running.popleft().result()
+        for future in running:
+            yield future.result()
 
 
 def _batches(texts: Iterable[Text]) -> Iterator[Buffers]:

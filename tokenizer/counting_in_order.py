@@ -4,9 +4,7 @@ Laws: counts are those of `counting`; the order is that of the texts, however th
     divided among threads. A thread counts each part by itself, and the parts are added up in their order.
 """
 
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +12,7 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.core.buffers import Texts
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-from tokmill.tokenizer.core.stopping import within_limit
-from tokmill.tokenizer.counting import Buffers, Cuts, Part, PretokenCounter, parts_of
+from tokmill.tokenizer.counting import Buffers, Cuts, Part, PretokenCounter, in_threads, parts_of
 from tokmill.tokenizer.kernels.counting import count_and_note, read_counts
 from tokmill.tokenizer.kernels.sorting import gather_strings
 from tokmill.tokenizer.pipeline.model import TextNormalizer
@@ -100,16 +97,6 @@ def count_parts_in_order(
         count(counter, part)
         return counter.take(in_order=False)
 
-    with ThreadPoolExecutor(num_threads) as pool:
-        running: deque[Future[PretokenCounts]] = deque()
-        for part in parts:
-            running.append(pool.submit(within_limit(counted), part))
-            if len(running) > num_threads:  # one part waits, so that no thread does
-                _add(total, running.popleft().result())
-        for future in running:
-            _add(total, future.result())
+    for found in in_threads(counted, parts, num_threads):
+        total.add(found.data, found.offsets[:-1], found.offsets[1:], found.counts)
     return total
-
-
-def _add(total: FirstSeenCounter, found: PretokenCounts) -> None:
-    total.add(found.data, found.offsets[:-1], found.offsets[1:], found.counts)
