@@ -43,7 +43,7 @@ from tokmill.tokenizer.pipeline.renaming import claimed, padded, renamed
 from tokmill.tokenizer.splitting import Digits, PatternLike, Splitter
 from tokmill.tokenizer.streaming import as_bytes, encode_parts
 
-_PLAIN = Template.parse("$A", "$A $B:1")  # in the place of a template that there is not
+_PLAIN = Template.parse("$A", "$A $B:1")  # in place of a missing template
 
 
 class Tokenizer:
@@ -174,7 +174,7 @@ class Tokenizer:
         """Return the same tokenizer with some other roles, e.g. `eos="<|im_end|>"`; None takes one away.
 
         Raises:
-            VocabularyError: a role is not known, or its token is no special token.
+            VocabularyError: a role is not known, or its token is not a special token.
         """
         return type(self)(self.definition.with_roles(roles))
 
@@ -196,7 +196,7 @@ class Tokenizer:
             pair: for two, e.g. `[CLS] $A [SEP] $B:1 [SEP]:1`, which is what follows from that for one.
 
         Raises:
-            VocabularyError: it is invalid, or has a token that is no special token.
+            VocabularyError: it is invalid, or has a token that is not a special token.
         """
         return type(self)(self.definition.with_template(single, pair))
 
@@ -212,7 +212,7 @@ class Tokenizer:
         """Return the same tokenizer with other names of special tokens, new by old; no id moves.
 
         Raises:
-            TokenizerError: an old name is no special token, or a new one is a token already.
+            TokenizerError: an old name is not a special token, or a new one is a token already.
         """
         return type(self)(renamed(self.definition, names))
 

@@ -45,7 +45,7 @@ def test_terms_are_tokens_with_and_without_a_blank(trained: Tokenizer) -> None:
         size,
         *trained.encode(", then"),
     ]
-    # within a longer word it is no token
+    # within a longer word it is not a token
     assert tok.encode("premyocarditis") == trained.encode("premyocarditis")
     assert changed.plan.sources == {
         size: tuple(trained.encode(" myocarditis")),

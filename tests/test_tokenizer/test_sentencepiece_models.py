@@ -275,7 +275,7 @@ def test_what_cannot_be_done_is_named(file: ModelFile, says: str, tmp_path: Path
         (b"\x08\x01", "a message is the number 1"),
         (b"\x0a\x03\x0a\x01\xff", "text is 'utf-8' codec"),
         (b"\x0a\x02\x10\x01", "score is bytes|score is the number 1"),
-        (b"\x0a\x02\x18\x09", "type=9 is none of"),
+        (b"\x0a\x02\x18\x09", "type=9 is not one of"),
         (field_of(1, field_of(1, "a")) + field_of(5, field_of(2, b"x")), "denormalizer_spec"),
     ],
 )

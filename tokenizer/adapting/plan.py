@@ -1,7 +1,7 @@
 """An embedding plan: where the embedding of each id of a changed vocabulary comes from.
 
 A kept id has the row of its old id. A new id has the mean of the rows of the old ids that its text was
-encoded as before, weighted by their bytes if that is asked for.
+encoded as before, weighted by their bytes on request.
 """
 
 from collections.abc import Iterable, Mapping

@@ -146,7 +146,7 @@ def merges_from_ranks(
     byte_ids[token_data[token_offsets[singles]]] = singles
     if (byte_ids < 0).any():
         raise VocabularyError(
-            f"vocabulary: the byte {int(np.argmin(byte_ids)):#04x} is no token, but all 256 must be there"
+            f"vocabulary: the byte {int(np.argmin(byte_ids)):#04x} is not a token, but all 256 must be there"
         )
     longer = np.flatnonzero(lengths > 1)
     by_length = longer[np.argsort(lengths[longer], kind="stable")]

@@ -1,8 +1,8 @@
 """Byte-level BPE in GGUF: tokens and merges in GPT-2's byte alphabet, and the name of a split pattern.
 
 The name, `tokenizer.ggml.pre`, stands for the pattern that llama.cpp's converter recognized; here it is the
-published one, of which llama.cpp's own is at times an approximation. Tokens that are no text of a merge and
-are not marked as normal are special tokens, fillers of the vocabulary (type UNUSED) included.
+published one, of which llama.cpp's own is at times an approximation. Tokens that are not the text of a merge
+and are not marked as normal are special tokens, fillers of the vocabulary (type UNUSED) included.
 Source: ggml-org/llama.cpp, `src/llama-vocab.cpp`.
 """
 

@@ -63,7 +63,7 @@ class BytePairModel:
         missing = np.flatnonzero(self.byte_ids < 0)
         if missing.shape[0]:
             raise VocabularyError(
-                f"vocabulary: {missing.shape[0]} of the 256 bytes are no tokens (the first is "
+                f"vocabulary: {missing.shape[0]} of the 256 bytes are not tokens (the first is "
                 f"{int(missing[0]):#04x}), but a byte-level vocabulary must hold them all"
             )
 
@@ -175,7 +175,7 @@ def _resolve_merges(vocab: Mapping[bytes, int], pairs: Sequence[tuple[bytes, byt
             ids += vocab[left], vocab[right], vocab[left + right]
         except KeyError as error:
             raise VocabularyError(
-                f"vocabulary: merge {rank} joins {left!r} and {right!r}, but {error.args[0]!r} is no token"
+                f"vocabulary: merge {rank} joins {left!r} and {right!r}, but {error.args[0]!r} is not a token"
             ) from None
     if len(set(pairs)) < len(pairs):
         twice = next(pair for pair, number in Counter(pairs).items() if number > 1)

@@ -70,7 +70,7 @@ def _check_pieces(model: CharacterPairModel, pieces: Mapping[str, int]) -> None:
             raise _refusal(f"{names} have one score, and the leftmost of them is made first")
     lone = next((letter for piece in pieces for letter in piece if letter not in pieces), None)
     if lone is not None:
-        raise _refusal(f"the character {lone!r} is in pieces, but is none itself")
+        raise _refusal(f"the character {lone!r} is in pieces, but is not a piece itself")
 
 
 def _groups(model: CharacterPairModel, pieces: Mapping[str, int]) -> list[list[str]]:

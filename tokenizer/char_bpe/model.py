@@ -211,13 +211,13 @@ def _check_pieces(vocabulary: Vocabulary, frozen: Sequence[int]) -> None:
             ) from None
     strange = [i for i in frozen if i not in ordinary]
     if strange:
-        raise VocabularyError(f"vocabulary: id {strange[0]} is frozen, but is no piece")
+        raise VocabularyError(f"vocabulary: id {strange[0]} is frozen, but is not a piece")
     standing_in = {vocabulary.tokens[token] for token in vocabulary.byte_ids}
     known = {token for token in ordinary.values() if token.isascii()} | standing_in
     if standing_in and not known.issuperset(bytes([byte]) for byte in range(256)):
         raise VocabularyError(
             f"vocabulary: {len(standing_in)} ids stand in for bytes; there must be one for each of the 256 "
-            "that is no piece itself"
+            "that is not a piece itself"
         )
 
 

@@ -217,7 +217,7 @@ def compile_rules(rules: Mapping[str, str]) -> bytes:
 
     Raises:
         TokenizerError: a string is empty, too long, becomes itself, or begins with 31 others that have rules;
-            or a rule has a zero character or is no text.
+            or a rule has a zero character or is not a text.
     """
     _check(rules)
     if not rules:
@@ -294,7 +294,7 @@ def named_charsmap(name: str) -> bytes:
     """Return compiled rules by their name; none for `identity`.
 
     Raises:
-        TokenizerError: the name is none of `RULE_NAMES`.
+        TokenizerError: the name is not one of `RULE_NAMES`.
     """
     if name not in RULE_NAMES:
         raise TokenizerError(

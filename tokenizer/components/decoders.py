@@ -210,7 +210,7 @@ class IdDecoder:
         if not known.all():
             place = int(np.argmin(known))
             raise VocabularyError(
-                f"decode: id {int(ids[place])} at position {place} is no token of this vocabulary, "
+                f"decode: id {int(ids[place])} at position {place} is not a token of this vocabulary, "
                 f"whose ids are below {size}; was it made by another tokenizer?"
             )
 

@@ -89,7 +89,7 @@ def check_roles(roles: object, special_tokens: Mapping[str, int]) -> None:
             raise VocabularyError(f"roles: {role!r:.80} is not known; use one of {', '.join(NAMES)}")
         if name is not None and (not isinstance(name, str) or name not in special_tokens):
             raise VocabularyError(
-                f"roles: {role} is {name!r:.200}, which is no special token of this vocabulary; add it to "
+                f"roles: {role} is {name!r:.200}, which is not a special token of this vocabulary; add it to "
                 "them"
             )
 

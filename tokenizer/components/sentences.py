@@ -131,7 +131,7 @@ def split_charsmap(charsmap: bytes) -> tuple[NDArray[np.uint32], NDArray[np.uint
     if len(charsmap) < _UNIT_BYTES or size % _UNIT_BYTES or not 0 < size <= len(charsmap) - _UNIT_BYTES:
         raise FormatError(
             f"normalizer: the compiled rules claim a table of {size} bytes, which must be a multiple of "
-            f"{_UNIT_BYTES} within the {len(charsmap)} that there are; the file is damaged"
+            f"{_UNIT_BYTES} within {len(charsmap)}; the file is damaged"
         )
     texts = np.frombuffer(charsmap, np.uint8, offset=_UNIT_BYTES + size).copy()
     return np.frombuffer(charsmap, "<u4", size // _UNIT_BYTES, _UNIT_BYTES).astype(np.uint32), texts

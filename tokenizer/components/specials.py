@@ -111,7 +111,7 @@ def _known(specials: Mapping[str, int], names: str | Collection[str], where: str
     if unknown:
         has = ", ".join(list(specials)[:8]) or "none"
         raise SpecialTokenError(
-            f"encode: {where} names {unknown[0]!r}, which is no special token of this vocabulary; "
+            f"encode: {where} names {unknown[0]!r}, which is not a special token of this vocabulary; "
             f"it has {has}"
         )
     return wanted

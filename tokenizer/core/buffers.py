@@ -253,6 +253,6 @@ def _check_width(array: NDArray[Any]) -> None:
     wide = np.flatnonzero((array < limits.min) | (array > limits.max))
     if wide.size:
         raise VocabularyError(
-            f"decode: id {array[wide[0]]} at position {wide[0]} is no token of any vocabulary; was it made "
-            "by another tokenizer?"
+            f"decode: id {array[wide[0]]} at position {wide[0]} is not a token of any vocabulary; was it "
+            "made by another tokenizer?"
         )

@@ -30,7 +30,7 @@ def _problem(error: Exception) -> str:
     if isinstance(error, KeyError):
         return f"there is no {error!s:.300}"
     if isinstance(error, UnicodeDecodeError):
-        return f"it is no UTF-8 at byte {error.start}"
+        return f"it is not UTF-8 at byte {error.start}"
     what = "type" if isinstance(error, TypeError | AttributeError) else "form"
     return f"a value is of another {what} than it must be ({type(error).__name__}: {error!s:.300})"
 

@@ -58,7 +58,7 @@ class PretokenCounts:
         """Sort counts that are in any order; without `in_order` leave them in that of the mapping.
 
         Raises:
-            TokenizerError: a pre-token is not bytes, or a count is no integer from 0 to 2**64 - 1.
+            TokenizerError: a pre-token is not bytes, or a count is not an integer from 0 to 2**64 - 1.
         """
         if not isinstance(counts, Mapping):
             raise TokenizerError(

@@ -76,8 +76,8 @@ def _with_template(reading: Reading, section: Section) -> Definition:
         token = ids.get(role)
         if token is None or token not in known:
             raise section.trouble(
-                f"add_{role}_token is true, but {role} is {token}, which is no special token; convert the "
-                "model anew"
+                f"add_{role}_token is true, but {role} is {token}, which is not a special token; convert the "
+                "model again"
             )
         names[role] = known[token]
     before, after = ([names[role] for role in roles] for roles in (reading.before, reading.after))
@@ -93,7 +93,9 @@ def _with_roles(definition: Definition, reading: Reading, section: Section) -> D
         if token in names:
             found[role] = names[token]
         else:
-            logger.warning("%s: %s is id %d, which is no special token; left out", section.where, role, token)
+            logger.warning(
+                "%s: %s is id %d, which is not a special token; left out", section.where, role, token
+            )
     if definition.model.unknown_token is not None:
         found.pop("unk", None)  # the model decides it
     definition = definition.with_roles(found)
@@ -164,7 +166,7 @@ class _Reader:
         if version not in VERSIONS:
             raise self._trouble(
                 f"is of version {version}, but only {' and '.join(map(str, VERSIONS))} can be read; convert "
-                "the model anew"
+                "the model again"
             )
 
     def _key(self) -> str:
@@ -172,7 +174,7 @@ class _Reader:
         try:
             return self._take(size, "a key").decode()
         except UnicodeDecodeError:
-            raise self._trouble("has a key that is no text; it is damaged") from None
+            raise self._trouble("has a key that is not a text; it is damaged") from None
 
     def _value(self, kind: int, key: str, *, keep: bool, depth: int = 0) -> Any:
         """Read a value; one that is not kept is skipped, and None."""

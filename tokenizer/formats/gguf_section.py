@@ -85,7 +85,7 @@ class Section:
         known = {*map(int, PieceKind)}
         for token, value in enumerate(values.tolist()):
             if value not in known:
-                raise self.trouble(f"{_PREFIX}token_type[{token}]={value} is none of {sorted(known)}")
+                raise self.trouble(f"{_PREFIX}token_type[{token}]={value} is not one of {sorted(known)}")
         return [PieceKind(int(value)) for value in values]
 
     @property
@@ -115,7 +115,7 @@ class Section:
                 return value.decode()
         except UnicodeDecodeError:
             pass
-        raise self.trouble(f"{_PREFIX}{name} is no text in UTF-8")
+        raise self.trouble(f"{_PREFIX}{name} is not a text in UTF-8")
 
     def id_of(self, role: str, default: int | None = None) -> int | None:
         """Return the id of a role's token; None if no token has it, or one that does not exist."""

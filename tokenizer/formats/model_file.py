@@ -144,7 +144,7 @@ def _read_message(value: int | bytes, where: str) -> bytes:
     try:
         return _bytes(value)
     except TypeError as error:
-        raise FormatError(f"{where}: a message is {error}; it is no SentencePiece model") from None
+        raise FormatError(f"{where}: a message is {error}; it is not a SentencePiece model") from None
 
 
 def _read_piece(value: int | bytes, where: str) -> Piece:
@@ -152,7 +152,7 @@ def _read_piece(value: int | bytes, where: str) -> Piece:
     try:
         return Piece(found["text"], found["score"], PieceKind(found["kind"]))
     except ValueError:
-        raise FormatError(f"{where}: type={found['kind']} is none of {[*map(int, PieceKind)]}") from None
+        raise FormatError(f"{where}: type={found['kind']} is not one of {[*map(int, PieceKind)]}") from None
 
 
 def _settings(data: bytes, known: Mapping[int, tuple[str, _Read, Any]], where: str) -> dict[str, Any]:
@@ -220,7 +220,7 @@ def read_varint(data: bytes, at: int, where: str) -> tuple[int, int]:
         at += 1
         if data[at - 1] < 0x80:
             return value % _MOST, at
-    raise FormatError(f"{where}: holds a number of more than 10 bytes at byte {at}; it is no such file")
+    raise FormatError(f"{where}: holds a number of more than 10 bytes at byte {at}; it is not such a file")
 
 
 def read_fields(data: bytes, where: str) -> Iterator[WireField]:
@@ -238,7 +238,7 @@ def read_fields(data: bytes, where: str) -> Iterator[WireField]:
         if kind == BYTES:
             size, at = read_varint(data, at, where)
         if size is None or number == 0:
-            raise FormatError(f"{where}: holds no field of a message at byte {begin}; it is no such file")
+            raise FormatError(f"{where}: holds no field of a message at byte {begin}; it is not such a file")
         if size > len(data) - at:
             raise FormatError(
                 f"{where}: the field at byte {begin} claims {size} bytes, but {len(data) - at} are left; "

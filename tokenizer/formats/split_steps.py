@@ -80,7 +80,7 @@ _OTHERWISE = regex.compile(
 )
 _NOT_SYNTAX = regex.compile(r"\\[pP]\{[^}]*\}|\\[^dDwWbBhHRXAZzG]|\[\^?\]?(?:\\.|[^\]\\])*\]", regex.DOTALL)
 # In classes, too: escapes that mean another set or the letter itself, properties that have no braces or are
-# unknown there, and `~~` and `--`, which are no operations there.
+# unknown there, and `~~` and `--`, which are not operations there.
 _OTHERWISE_EVERYWHERE = regex.compile(
     r"\\\\(*SKIP)(*FAIL)|\\[wWhHNULMmRX]|\\[pP](?!\{)|\\[pP]\{\^?(?:Is\w+|LC|[^}]*[=:&][^}]*)\}"
     r"|\[:\^?punct:\]|\[[^\]]*?\K(?:~~|--)"

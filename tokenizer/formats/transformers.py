@@ -65,8 +65,8 @@ def _written_templates(templates: Mapping[str, str]) -> str | list[dict[str, str
 def with_settings(definition: Definition, folder: Path) -> Definition:
     """Return a tokenizer with the roles and chat templates that lie in its file's folder.
 
-    A role whose token is no special token of the vocabulary is left out with a warning; `transformers` would
-    add the token.
+    A role whose token is not a special token of the vocabulary is left out with a warning; `transformers`
+    would add the token.
     """
     files = folder / FILE_NAME, folder / MAP_FILE_NAME
     config, named = (read_json(file) if file.is_file() else {} for file in files)
@@ -77,7 +77,7 @@ def with_settings(definition: Definition, folder: Path) -> Definition:
     missing = [name for name in found.values() if name is not None and name not in definition.named_tokens]
     if missing:
         logger.warning(
-            "%s: names %.80r, which is no special token of the vocabulary; its role is left out",
+            "%s: names %.80r, which is not a special token of the vocabulary; its role is left out",
             folder / FILE_NAME,
             missing[0],
         )

@@ -103,7 +103,7 @@ class LongestMatchModel:
         missing = np.flatnonzero(self.byte_ids < 0)
         if missing.shape[0]:
             raise VocabularyError(
-                f"vocabulary: {missing.shape[0]} of the 256 bytes are no tokens (the first is "
+                f"vocabulary: {missing.shape[0]} of the 256 bytes are not tokens (the first is "
                 f"{int(missing[0]):#04x}), but longest match needs them all"
             )
 

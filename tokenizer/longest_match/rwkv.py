@@ -116,7 +116,9 @@ def literal_bytes(body: str, *, is_bytes: bool, where: str) -> bytes:
         return chr(int(short or four or eight, 16))
 
     if is_bytes and not body.isascii():
-        raise FormatError(f"{where}: {body!r:.80} holds what is no byte; write it as \\x and two digits")
+        raise FormatError(
+            f"{where}: {body!r:.80} holds a character that is not a byte; write it as \\x and two digits"
+        )
     try:
         return _ESCAPE.sub(unescaped, body).encode("latin-1" if is_bytes else "utf-8")
     except FormatError:

@@ -150,13 +150,13 @@ class ModelOptions:
 
 
 def check_choice(name: str, value: object, known: Sequence[str]) -> None:
-    """Refuse an option that is none of those that are known."""
+    """Refuse an option with an unknown value."""
     if value not in known:
         raise TrainingError(f"train: {name}={value!r} is not known; use one of {', '.join(known)}")
 
 
 def accept_smaller(options: ModelOptions, error: TrainingError) -> None:
-    """Warn of a vocabulary that becomes smaller than asked for."""
+    """Warn of a vocabulary that is smaller than requested."""
     if not options.allow_smaller:
         raise error
     message = str(error).removeprefix("train: ")

@@ -44,7 +44,7 @@ def renamed(definition: Definition, names: Mapping[str, str]) -> Definition:
     check_names(names.values(), "rename")
     for old in names:
         if old not in definition.special_tokens or old == definition.model.unknown_token:
-            what = "the unknown token" if old in definition.special_tokens else "no special token"
+            what = "the unknown token" if old in definition.special_tokens else "not a special token"
             raise VocabularyError(f"rename: {old!r:.200} is {what} of this vocabulary; it cannot be renamed")
     known = definition.vocabulary.ids
     taken = [new for new in names.values() if new.encode() in known and new not in names]

@@ -103,7 +103,7 @@ class PretokenIds:
 
     Attributes:
         number: how many are not learned.
-        forbidden: strings that are no pieces.
+        forbidden: strings that are not pieces.
         allows: whether a string may be a piece; None if all may be.
     """
 

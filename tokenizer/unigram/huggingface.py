@@ -158,7 +158,7 @@ def _text(token: bytes, i: int, model: UnigramModel) -> str:
     except UnicodeDecodeError:
         text = ""
     if not text:
-        what = f"the piece {token!r:.200}, which is no UTF-8" if token else f"the id {i}, which has no token"
+        what = f"the piece {token!r:.200}, which is not UTF-8" if token else f"the id {i}, which has no token"
         raise FormatError(f"format='huggingface' cannot express {what}; use format='tokmill'")
     return text
 

@@ -1,7 +1,7 @@
 """A unigram language model: every piece has a log probability, and text is cut into the most probable pieces.
 
 Laws: a pre-token becomes the pieces whose scores have the greatest sum, whatever its neighbours are; equal
-    sums are decided by a fixed rule (`kernels.lattice`); a character that is no piece may become the
+    sums are decided by a fixed rule (`kernels.lattice`); a character that is not a piece may become the
     unknown token, at the cost of the least score minus 10; neighbouring unknown characters are one unknown
     token. The bytes of the pieces and of the unknown characters add up to the normalized text. Decoding
     gives the pieces back, and the unknown token's name (`[UNK]`) for unknown text, which is lost.

@@ -24,7 +24,7 @@ def n_best(definition: Definition, text: Text, k: int) -> list[tuple[list[int], 
     first one is the encoding. Special tokens are encoded as text. `definition` is that of a `Tokenizer`.
 
     Raises:
-        TokenizerError: it is no unigram tokenizer, or `k` is not a positive integer.
+        TokenizerError: it is not a unigram tokenizer, or `k` is not a positive integer.
     """
     if type(k) is not int or k < 1:
         raise TokenizerError(f"n_best: k={k!r} must be a positive integer; use e.g. 5")
@@ -74,7 +74,7 @@ def sample_batch(definition: Definition, texts: Texts, *, alpha: float, seed: in
         seed: from 0 to 2**64 - 1.
 
     Raises:
-        TokenizerError: it is no unigram tokenizer, or `alpha` or `seed` is out of range.
+        TokenizerError: it is not a unigram tokenizer, or `alpha` or `seed` is out of range.
     """
     check_strength("alpha", alpha, _MAX_ALPHA)
     check_seed(seed)

@@ -122,7 +122,7 @@ def read(
 
 
 def _check_decoder(value: Mapping[str, Any] | None, where: str) -> None:
-    """Refuse a decoder that is none of those for this mark."""
+    """Refuse a decoder that does not undo this mark."""
     kind = None if value is None else value.get("type")
     if kind == "ByteLevel" or value == _BYTES_DECODER:
         return

@@ -164,7 +164,7 @@ def read_section(section: Section) -> Reading:
         i for i, kind in enumerate(section.kinds) if kind in (*SPECIAL_KINDS, PieceKind.UNUSED)
     }
     if "unk" not in ids:
-        raise section.trouble("tokenizer.ggml.unknown_token_id is no id of a token; there must be one")
+        raise section.trouble("tokenizer.ggml.unknown_token_id is not the id of a token; there must be one")
     names = {_special_name(section, i): i for i in sorted(special)}
     tokens = {i: _piece(text) for i, text in enumerate(section.tokens) if i not in special}
     vocabulary = Vocabulary.build(tokens, names, count_reserved(names))
