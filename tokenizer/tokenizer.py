@@ -66,7 +66,7 @@ class Tokenizer:
         )
 
     def _repr_html_(self) -> str:
-        from tokmill.tokenizer.showing import sheet_of  # noqa: PLC0415 - for notebooks
+        from tokmill.tokenizer.notebook import sheet_of  # noqa: PLC0415 - for notebooks
 
         return sheet_of(self)
 

@@ -14,7 +14,7 @@ from tokmill.tokenizer.core.buffers import Texts
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.counting import PretokenCounter, count_texts
-from tokmill.tokenizer.counting_in_order import count_texts_in_order
+from tokmill.tokenizer.ordered_counting import count_texts_in_order
 from tokmill.tokenizer.pipeline.families import find_family
 from tokmill.tokenizer.pipeline.model import Progress, Trainer
 from tokmill.tokenizer.tokenizer import Tokenizer

@@ -250,7 +250,7 @@ def _plan(reference: str, store: str | None) -> Any:
 
     from tokmill.flows.cli.lookup import existing_store, find_artifact
     from tokmill.tasks.vocabulary.stage import PLAN_FILE
-    from tokmill.tokenizer.adapting.plan import EmbeddingPlan
+    from tokmill.tokenizer.adaptation.plan import EmbeddingPlan
 
     file = Path(reference)
     if not file.is_file():

@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 
 from tokmill.tasks.core.errors import EmbeddingError
-from tokmill.tokenizer.adapting.plan import EmbeddingPlan
+from tokmill.tokenizer.adaptation.plan import EmbeddingPlan
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 _IDS = ("_token_id", "_token_ids", "_token_index")

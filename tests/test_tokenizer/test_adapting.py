@@ -14,10 +14,10 @@ from tiktoken.load import load_tiktoken_bpe
 from tests.test_tokenizer.conftest import TRAINING_TEXTS
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer
-from tokmill.tokenizer.adapting.continued import continued
-from tokmill.tokenizer.adapting.extend import Changed, check_terms, extended, mine
-from tokmill.tokenizer.adapting.plan import EmbeddingPlan
-from tokmill.tokenizer.adapting.trim import trimmed
+from tokmill.tokenizer.adaptation.continuation import continued
+from tokmill.tokenizer.adaptation.extend import Changed, check_terms, extended, mine
+from tokmill.tokenizer.adaptation.plan import EmbeddingPlan
+from tokmill.tokenizer.adaptation.trim import trimmed
 from tokmill.tokenizer.core.errors import FormatError, VocabularyError
 
 SPECIALS = ["<|end|>"]

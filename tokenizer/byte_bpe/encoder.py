@@ -40,7 +40,7 @@ from tokmill.tokenizer.kernels.pairs import PairTables, empty_tables, insert_mer
 from tokmill.tokenizer.pipeline.model import Breach, Encoding, Law, SegmentedText
 from tokmill.tokenizer.pipeline.workspaces import (
     USUAL_BYTES,
-    Given,
+    Arguments,
     LendsWorkspaces,
     Made,
     ResumableWorkspace,
@@ -208,10 +208,12 @@ class Workspace(ResumableWorkspace):
         """Return room for ids, the same as before if that is enough."""
         return self._ids if room <= _USUAL_IDS else super().ids(room)
 
-    def resume(self, given: Given, made: Made, until: int) -> int:
+    def resume(self, arguments: Arguments, made: Made, until: int) -> int:
         """Call the kernel."""
         return int(
-            encode_pretokens(*given, self._model, self._memory, made.ids, made.offsets, made.progress, until)
+            encode_pretokens(
+                *arguments, self._model, self._memory, made.ids, made.offsets, made.progress, until
+            )
         )
 
     @property

@@ -28,10 +28,10 @@ from tokmill.tokenizer.core.text import BYTE_ORDER
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.merges import make_scratch
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.pipeline.drawing import check_seed, check_strength, cut_texts
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
 from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller
+from tokmill.tokenizer.pipeline.segmentations import check_seed, check_strength, cut_texts
 
 
 class BytePairTraining:
@@ -119,9 +119,16 @@ def sample_batch(definition: Definition, texts: Texts, *, dropout: float, seed: 
             "cut the document, or use a split pattern that does"
         )
     ids, offsets = np.empty(data.shape[0], np.uint32), np.zeros(bounds.shape[0], np.int64)
-    given = data, pretokens.starts, pretokens.ends, pretokens.offsets, model.tables.pairs, model.tables.whole
+    arguments = (
+        data,
+        pretokens.starts,
+        pretokens.ends,
+        pretokens.offsets,
+        model.tables.pairs,
+        model.tables.whole,
+    )
     scratch = make_scratch(longest), np.empty(longest, np.uint64)
-    size = sample_merges(*given, *scratch, float(dropout), np.array([seed], np.uint64), ids, offsets)
+    size = sample_merges(*arguments, *scratch, float(dropout), np.array([seed], np.uint64), ids, offsets)
     breach = Tiling(model.vocabulary.offsets).breach(ids[:size], offsets, bounds)
     if breach is not None:
         raise LawError(breach.says, breach.segment)

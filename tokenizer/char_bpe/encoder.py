@@ -21,7 +21,7 @@ from tokmill.tokenizer.kernels.pairs import PairTables, empty_tables, insert, in
 from tokmill.tokenizer.pipeline.model import Law, SegmentedText
 from tokmill.tokenizer.pipeline.workspaces import (
     USUAL_BYTES,
-    Given,
+    Arguments,
     LendsWorkspaces,
     Made,
     ResumableWorkspace,
@@ -122,8 +122,8 @@ class CharacterPairEncoder(LendsWorkspaces["Workspace"]):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         ends = np.empty(ids.shape[0], np.int64)
         scratch = make_scratch(int((pretokens.ends - pretokens.starts).max(initial=1)))
-        given = text.data, pretokens.starts, pretokens.ends, pretokens.offsets, text.bounds, text.kinds
-        locate_pieces(*given, self.pieces, scratch, ends)
+        arguments = text.data, pretokens.starts, pretokens.ends, pretokens.offsets, text.bounds, text.kinds
+        locate_pieces(*arguments, self.pieces, scratch, ends)
         return np.concatenate([text.bounds[:1], ends[:-1]]), ends
 
 
@@ -136,9 +136,9 @@ class Workspace(ResumableWorkspace):
         self._pieces, self._usual = pieces, make_scratch(USUAL_BYTES)
         self._memory = Memory(empty_cache(*_CACHE_BITS), self._usual, empty_block())
 
-    def resume(self, given: Given, made: Made, until: int) -> int:
+    def resume(self, arguments: Arguments, made: Made, until: int) -> int:
         """Call the kernel."""
-        return int(encode_pretokens(*given, self._pieces, self._memory, *made, until))
+        return int(encode_pretokens(*arguments, self._pieces, self._memory, *made, until))
 
     @property
     def scratch_bytes(self) -> int:

@@ -27,10 +27,10 @@ from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.merges import make_scratch
 from tokmill.tokenizer.merging.trainer import check_learned, join_rules, learn_pieces
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.pipeline.drawing import check_seed, check_strength, cut_texts
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress, Trainer
 from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller
+from tokmill.tokenizer.pipeline.segmentations import check_seed, check_strength, cut_texts
 from tokmill.tokenizer.sentences.layout import UNKNOWN as SENTENCE_UNKNOWN
 from tokmill.tokenizer.sentences.layout import Symbols, piece_rules, too_small
 from tokmill.tokenizer.sentences.words import cut_words
@@ -158,8 +158,8 @@ def sample_batch(definition: Definition, texts: Texts, *, dropout: float, seed: 
     scratch, encoder = make_scratch(longest), model.encoder()
     ids, ends = np.empty(data.shape[0], np.uint32), np.zeros(number + 1, np.int64)
     lost, left_out = np.empty(number, np.int64), np.empty(scratch.ids.shape[0], np.uint64)
-    given = data, pretokens.starts, pretokens.ends, pretokens.offsets, encoder.pieces, scratch, left_out
-    size = sample_characters(*given, float(dropout), np.array([seed], np.uint64), ids, ends, lost)
+    arguments = data, pretokens.starts, pretokens.ends, pretokens.offsets, encoder.pieces, scratch, left_out
+    size = sample_characters(*arguments, float(dropout), np.array([seed], np.uint64), ids, ends, lost)
     breach = encoder.law.breach(ids[:size], ends, bounds, lost)
     if breach is not None:
         raise LawError(breach.says, breach.segment)

@@ -129,8 +129,8 @@ class Workspace:
         strings, number = self._cut(data, pretokens), kinds.shape[0]
         ids = np.empty(strings.starts.shape[0] + number, np.uint32)
         ends, unknown_bytes = np.empty(number + 1, np.int64), np.empty(number, np.int64)
-        given = data, strings.starts, strings.ends, strings.offsets, kinds, self._tables, self._unknown_id
-        size = look_up(*given, ids, ends, unknown_bytes)
+        arguments = data, strings.starts, strings.ends, strings.offsets, kinds, self._tables, self._unknown_id
+        size = look_up(*arguments, ids, ends, unknown_bytes)
         return Encoding(ids[:size], ends, unknown_bytes)
 
 

@@ -71,8 +71,8 @@ class Workspace:
         number = kinds.shape[0]
         room = int((pretokens.ends - pretokens.starts).sum()) + number
         ids, ends = np.empty(room, np.uint32), np.empty(number + 1, np.int64)
-        given = data, pretokens.starts, pretokens.ends, pretokens.offsets, kinds, self._trie
-        return Encoding(ids[: encode_longest(*given, ids, ends)], ends)
+        arguments = data, pretokens.starts, pretokens.ends, pretokens.offsets, kinds, self._trie
+        return Encoding(ids[: encode_longest(*arguments, ids, ends)], ends)
 
 
 NAME = "longest_match"

@@ -24,7 +24,7 @@ _KEPT_BYTES = 1 << 21  # scratch for longer pre-tokens is freed after use
 
 Lent = TypeVar("Lent")
 Ints: TypeAlias = NDArray[np.int64]
-Given: TypeAlias = tuple[NDArray[np.uint8], Ints, Ints, Ints, Ints]
+Arguments: TypeAlias = tuple[NDArray[np.uint8], Ints, Ints, Ints, Ints]
 """Data, the starts, ends and offsets of pre-tokens, and kinds, as kernels take them."""
 
 
@@ -75,12 +75,12 @@ class ResumableWorkspace(ABC):
         if not pretokens.starts.shape[0]:
             return Encoding(np.empty(0, np.uint32), offsets, unknown)
         ids = self.ids(int(pretokens.ends[-1] - pretokens.starts[0]) + kinds.shape[0] + BEHIND)
-        given = data, pretokens.starts, pretokens.ends, pretokens.offsets, kinds
+        arguments = data, pretokens.starts, pretokens.ends, pretokens.offsets, kinds
         made, lacking = Made(ids, offsets, unknown, np.zeros(3, np.int64)), PAUSED
         while lacking != DONE:
             raise_if_stopped()
             until = int(pretokens.starts[made.progress[PRETOKEN]]) + SLICE_BYTES
-            lacking = self.resume(given, made, until)
+            lacking = self.resume(arguments, made, until)
             if lacking > self.most_bytes:
                 raise TokenizerError(
                     f"encode: a pre-token has {lacking} bytes, but at most {self.most_bytes} can be encoded; "
@@ -97,7 +97,7 @@ class ResumableWorkspace(ABC):
         return np.empty(room, np.uint32)
 
     @abstractmethod
-    def resume(self, given: Given, made: Made, until: int) -> int:
+    def resume(self, arguments: Arguments, made: Made, until: int) -> int:
         """Call the kernel; return DONE, PAUSED, or the length of a pre-token that needs more scratch."""
 
     @property

@@ -10,7 +10,7 @@ from tokmill.tokenizer.kernels.cache import empty_block, empty_cache
 from tokmill.tokenizer.pipeline.model import Law, SegmentedText
 from tokmill.tokenizer.pipeline.workspaces import (
     USUAL_BYTES,
-    Given,
+    Arguments,
     LendsWorkspaces,
     Made,
     ResumableWorkspace,
@@ -84,7 +84,7 @@ class UnigramEncoder(LendsWorkspaces["Workspace"]):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         ends = np.empty(ids.shape[0], np.int64)
         paths = make_paths(int((pretokens.ends - pretokens.starts).max()), self.longest)
-        given = (
+        arguments = (
             text.data,
             pretokens.starts,
             pretokens.ends,
@@ -94,7 +94,7 @@ class UnigramEncoder(LendsWorkspaces["Workspace"]):
             self.pieces,
             paths,
         )
-        locate_pieces(*given, np.empty(ids.shape[0], np.uint32), ends)
+        locate_pieces(*arguments, np.empty(ids.shape[0], np.uint32), ends)
         return np.concatenate([pretokens.starts[:1], ends[:-1]]), ends
 
 
@@ -108,9 +108,9 @@ class Workspace(ResumableWorkspace):
         self._usual = make_paths(USUAL_BYTES, longest)
         self._memory = Memory(empty_cache(*_CACHE_BITS), self._usual, empty_block(), make_room())
 
-    def resume(self, given: Given, made: Made, until: int) -> int:
+    def resume(self, arguments: Arguments, made: Made, until: int) -> int:
         """Call the kernel."""
-        return int(encode_pretokens(*given, self._pieces, self._memory, *made, until))
+        return int(encode_pretokens(*arguments, self._pieces, self._memory, *made, until))
 
     @property
     def scratch_bytes(self) -> int:

@@ -99,7 +99,7 @@ class WordPairEncoder(LendsWorkspaces["Workspace"]):
         words = words_of(text.data, text.split())
         room = id_room(words, text.kinds.shape[0])
         spans, scratch = np.empty((room, 2), np.int64), scratch_for(words)
-        given = (
+        arguments = (
             text.data,
             words.starts,
             words.ends,
@@ -109,7 +109,7 @@ class WordPairEncoder(LendsWorkspaces["Workspace"]):
             self.pieces,
             scratch,
         )
-        number = locate_words(*given, np.empty(room, np.uint32), spans)
+        number = locate_words(*arguments, np.empty(room, np.uint32), spans)
         return spans[:number, 0].copy(), spans[:number, 1].copy()
 
 
@@ -128,8 +128,8 @@ class Workspace:
         memory = Memory(self._cache, scratch_for(words, self._scratch), self._block, self._nowhere)
         ids, ends = np.empty(id_room(words, number), np.uint32), np.empty(number + 1, np.int64)
         lost = np.empty(number, np.int64)
-        given = data, words.starts, words.ends, words.offsets, kinds, edges_of(pretokens, number)
-        size = encode_words(*given, self._pieces, memory, ids, ends, lost)
+        arguments = data, words.starts, words.ends, words.offsets, kinds, edges_of(pretokens, number)
+        size = encode_words(*arguments, self._pieces, memory, ids, ends, lost)
         return Encoding(ids[:size], ends, lost)
 
 

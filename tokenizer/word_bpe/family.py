@@ -23,10 +23,10 @@ from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.merging.rules import Marks
 from tokmill.tokenizer.merging.trainer import check_learned, count_words, join_rules, learn_merges
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.pipeline.drawing import check_seed, check_strength, cut_texts
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
 from tokmill.tokenizer.pipeline.options import ModelOptions
+from tokmill.tokenizer.pipeline.segmentations import check_seed, check_strength, cut_texts
 from tokmill.tokenizer.splitting.splitter import words_of
 from tokmill.tokenizer.word_bpe.encoder import id_room, scratch_for
 from tokmill.tokenizer.word_bpe.kernels.encoding import sample_words
@@ -125,9 +125,18 @@ def sample_batch(definition: Definition, texts: Texts, *, dropout: float, seed: 
     scratch, encoder = scratch_for(words), model.encoder()
     ids, ends = np.empty(id_room(words, number), np.uint32), np.zeros(number + 1, np.int64)
     lost, left_out = np.empty(number, np.int64), np.empty(scratch.ids.shape[0], np.uint64)
-    given = data, words.starts, words.ends, words.offsets, encoder.pieces, scratch, left_out, float(dropout)
+    arguments = (
+        data,
+        words.starts,
+        words.ends,
+        words.offsets,
+        encoder.pieces,
+        scratch,
+        left_out,
+        float(dropout),
+    )
     nowhere = np.empty((0, 2), np.int64)
-    size = sample_words(*given, np.array([seed], np.uint64), nowhere, ids, ends, lost)
+    size = sample_words(*arguments, np.array([seed], np.uint64), nowhere, ids, ends, lost)
     lengths = np.concatenate([np.zeros(1, np.int64), np.cumsum(words.ends - words.starts)])
     white = np.diff(bounds) - np.diff(lengths[words.offsets])
     breach = encoder.law.breach(ids[:size], ends, bounds, lost + white)

@@ -114,9 +114,9 @@ class RawWorkspace:
         number = kinds.shape[0]
         ends, (sizes, lost) = np.zeros(number + 1, np.int64), np.zeros((2, number), np.int64)
         state = np.array([0, bounds[0], 0, 0], np.int64)
-        given = data, bounds, kinds, self._characters.tables, self._pieces, self._memory
+        arguments = data, bounds, kinds, self._characters.tables, self._pieces, self._memory
         ids = self._ids
-        while (why := encode_raw(*given, ids, ends, sizes, lost, state)) != DONE:
+        while (why := encode_raw(*arguments, ids, ends, sizes, lost, state)) != DONE:
             if why == ASKS:
                 self._characters.ask(int(state[3]))
             elif why == FULL:
@@ -223,8 +223,8 @@ def _encode(
     words, number = words_of(data, pretokens), kinds.shape[0]
     room = int((words.ends - words.starts).sum()) + number
     ids, ends, lost = np.empty(room, np.uint32), np.empty(number + 1, np.int64), np.empty(number, np.int64)
-    given = data, words.starts, words.ends, words.offsets, kinds, edges, pieces
-    size = encode_words(*given, ids, ends, lost, spans)
+    arguments = data, words.starts, words.ends, words.offsets, kinds, edges, pieces
+    size = encode_words(*arguments, ids, ends, lost, spans)
     return Encoding(ids[:size], ends, lost)
 
 

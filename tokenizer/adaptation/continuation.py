@@ -16,8 +16,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tokmill.tokenizer.adapting.extend import Changed, byte_pairs
-from tokmill.tokenizer.adapting.plan import EmbeddingPlan
+from tokmill.tokenizer.adaptation.extend import Changed, byte_pairs
+from tokmill.tokenizer.adaptation.plan import EmbeddingPlan
 from tokmill.tokenizer.byte_bpe.model import BytePairModel
 from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts

@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.adapting.plan import EmbeddingPlan
+from tokmill.tokenizer.adaptation.plan import EmbeddingPlan
 from tokmill.tokenizer.byte_bpe.model import BytePairModel
 from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
