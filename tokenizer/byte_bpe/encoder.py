@@ -168,11 +168,7 @@ _SHORT_TOKEN = 255  # bytes; their lengths fit in single bytes
 
 
 class BytePairEncoder(LendsWorkspaces["Workspace"]):
-    """Turns pre-tokens into ids.
-
-    Attributes:
-        law: the law that every encoding is checked against.
-    """
+    """Turns pre-tokens into ids."""
 
     def __init__(self, bpe: "BytePairModel") -> None:
         self.law: Law = Tiling(bpe.vocabulary.offsets)

@@ -101,12 +101,7 @@ def _pieces(
 
 
 class CharacterPairEncoder(LendsWorkspaces["Workspace"]):
-    """Turns pre-tokens into ids; safe to share between threads.
-
-    Attributes:
-        law: the law that every encoding is checked against.
-        pieces: the kernels' tables; only read.
-    """
+    """Turns pre-tokens into ids; safe to share between threads."""
 
     def __init__(self, model: "CharacterPairModel") -> None:
         self.law: Law = Accounting(model.vocabulary.offsets, model.unknown_id)

@@ -79,11 +79,7 @@ Cut: TypeAlias = Callable[[NDArray[np.uint8], Pretokens], Pretokens]
 
 
 class ClosedEncoder:
-    """Turns pre-tokens into ids; safe to share between threads.
-
-    Attributes:
-        law: what every encoding is checked against.
-    """
+    """Turns pre-tokens into ids; safe to share between threads."""
 
     def __init__(
         self,

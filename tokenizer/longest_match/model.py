@@ -33,11 +33,7 @@ _NO_UNKNOWN = -1
 
 
 class LongestMatchEncoder:
-    """Turns pre-tokens into ids; safe to share between threads, which write nothing of it.
-
-    Attributes:
-        law: what every encoding is checked against: the tokens are as long as the text.
-    """
+    """Turns pre-tokens into ids; safe to share between threads, which write nothing of it."""
 
     def __init__(self, vocabulary: Vocabulary, byte_ids: NDArray[np.int32]) -> None:
         self.law: Law = Accounting(vocabulary.offsets, _NO_UNKNOWN)

@@ -42,13 +42,7 @@ def lay_out(
 
 
 class UnigramEncoder(LendsWorkspaces["Workspace"]):
-    """Turns pre-tokens into ids; safe to share between threads.
-
-    Attributes:
-        law: the law that every encoding is checked against.
-        pieces: the tables of the vocabulary, for kernels.
-        longest: bytes of the longest piece.
-    """
+    """Turns pre-tokens into ids; safe to share between threads."""
 
     def __init__(
         self,

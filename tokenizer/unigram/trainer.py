@@ -37,9 +37,8 @@ class UnigramTrainer:
     """The pieces of a training, by the order of their bytes, with their scores so far.
 
     Attributes:
-        scores: float64, shape (num_seeds,), rounded (`kernels.expectation`); -inf for pieces that were
-        removed. likelihood: the log probability of the text under the scores before the last sub-iteration,
-        in nats.
+        scores: float64, shape (num_seeds,), rounded (`kernels.expectation`); -inf for removed ones.
+        likelihood: the log probability of the text under the scores before the last sub-iteration, in nats.
     """
 
     def __init__(self, text: TrainingText, seeds: Seeds, num_threads: int = 1) -> None:

@@ -75,12 +75,7 @@ _CACHE_BITS = 16, 14, 18
 
 
 class WordPairEncoder(LendsWorkspaces["Workspace"]):
-    """Turns pre-tokens into ids; safe to share between threads.
-
-    Attributes:
-        law: the law that every encoding is checked against.
-        pieces: the kernels' tables; only read.
-    """
+    """Turns pre-tokens into ids; safe to share between threads."""
 
     def __init__(self, model: "WordPairModel") -> None:
         self.law: Law = Accounting(

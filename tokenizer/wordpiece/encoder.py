@@ -57,11 +57,7 @@ _USUAL_IDS = 1 << 18
 
 
 class CharacterKinds:
-    """What becomes of characters under a normalizer and a pre-tokenizer; safe to share between threads.
-
-    Attributes:
-        tables: for kernels.
-    """
+    """What becomes of characters under a normalizer and a pre-tokenizer; safe to share between threads."""
 
     def __init__(self, characters: CharacterMap, splitter: Splitter) -> None:
         self._characters, self._splitter, self._lock = characters, splitter, threading.Lock()
@@ -168,11 +164,7 @@ _NOWHERE = np.empty((0, 2), np.int64)
 
 
 class WordPieceEncoder:
-    """Turns pre-tokens into ids; safe to share between threads.
-
-    Attributes:
-        law: what every encoding is checked against.
-    """
+    """Turns pre-tokens into ids; safe to share between threads."""
 
     def __init__(self, model: "WordPieceModel") -> None:
         self._pieces = _lay_out(model)
