@@ -8,9 +8,8 @@ Laws: every byte is a token; a merge joins two tokens into the token of their jo
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, Self, TypeAlias, cast
 
 import numpy as np
@@ -20,17 +19,16 @@ from tokmill.tokenizer.byte_bpe.encoder import BytePairEncoder, lay_out
 from tokmill.tokenizer.byte_bpe.kernels.model import Model
 from tokmill.tokenizer.components.specials import check_names
 from tokmill.tokenizer.core.errors import VocabularyError
-from tokmill.tokenizer.core.text import readable
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.pairs import MAX_IDS, MAX_MERGES
+from tokmill.tokenizer.pipeline.base_model import BaseModel, check_bytes
 from tokmill.tokenizer.pipeline.definition import Definition
 
 NAME = "byte_bpe"
-_NO_PROBES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
-class BytePairModel:
+class BytePairModel(BaseModel):
     """A byte-level BPE model.
 
     Attributes:
@@ -42,12 +40,10 @@ class BytePairModel:
         VocabularyError: a byte is not a token, or there are too many ids or merges.
     """
 
-    vocabulary: Vocabulary
     merges: NDArray[np.int32]
     ignore_merges: bool = False
 
     family = NAME
-    unknown_token = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.ignore_merges, bool):
@@ -60,12 +56,7 @@ class BytePairModel:
                 f"vocabulary: {size} ids and {self.merges.shape[0]} merges are too many; "
                 f"at most {MAX_IDS} ids and {MAX_MERGES} merges can be used"
             )
-        missing = np.flatnonzero(self.byte_ids < 0)
-        if missing.shape[0]:
-            raise VocabularyError(
-                f"vocabulary: {missing.shape[0]} of the 256 bytes are not tokens (the first is "
-                f"{int(missing[0]):#04x}), but a byte-level vocabulary must hold them all"
-            )
+        check_bytes(self.byte_ids, "a byte-level vocabulary must hold them all")
 
     @classmethod
     def build(
@@ -112,33 +103,17 @@ class BytePairModel:
         """The tables for the kernels that encode; made once, and only read."""
         return lay_out(self)
 
-    def with_vocabulary(self, vocabulary: Vocabulary) -> Self:
-        """Return the same model with other special tokens."""
-        return replace(self, vocabulary=vocabulary)
-
     def encoder(self) -> BytePairEncoder:
         """Make an encoder."""
         return BytePairEncoder(self)
 
-    def kinds(self) -> list[str]:
-        """Return the kind of every id: `byte`, `merge`, `special`, `reserved` or `hole`."""
-        return self.vocabulary.kinds(lambda token: "byte" if len(token) == 1 else "merge")
-
-    def readable(self, token: int) -> str:
-        """Return a token as one line of text; a part of a character is written as its bytes."""
-        return readable(self.vocabulary.tokens[token])
+    def kind(self, token: bytes) -> str:
+        """Return the kind of an ordinary token."""
+        return "byte" if len(token) == 1 else "merge"
 
     def figures(self) -> dict[str, int]:
         """Return the number of merges."""
         return {"num_merges": len(self.merges)}
-
-    def recovers(self, pretokens: Sequence[bytes]) -> list[bytes]:
-        """Return the pre-tokens: nothing is lost."""
-        return list(pretokens)
-
-    def probes(self) -> Mapping[str, str]:
-        """Return none: the shared probes are enough."""
-        return _NO_PROBES
 
 
 def model_of(definition: Definition) -> BytePairModel:

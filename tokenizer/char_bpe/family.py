@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tokmill.tokenizer.char_bpe.kernels.encoding import sample_characters
-from tokmill.tokenizer.char_bpe.model import NAME, UNKNOWN, CharacterPairModel
+from tokmill.tokenizer.char_bpe.model import NAME, CharacterPairModel
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.buffers import EncodedBatch, Texts
 from tokmill.tokenizer.core.errors import LawError, TokenizerError, TrainingError
@@ -26,6 +26,7 @@ from tokmill.tokenizer.core.text import utf8_alone
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.merges import make_scratch
 from tokmill.tokenizer.merging.trainer import check_learned, join_rules, learn_pieces
+from tokmill.tokenizer.pipeline.base_model import UNKNOWN
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress, Trainer

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from tokmill.tokenizer.closed_vocabulary.model import UNKNOWN, ClosedModel, Cut
+from tokmill.tokenizer.closed_vocabulary.model import ClosedModel, Cut
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.counting import PretokenCounter
+from tokmill.tokenizer.pipeline.base_model import UNKNOWN
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
 from tokmill.tokenizer.pipeline.options import ModelOptions
@@ -112,7 +113,7 @@ def closed_family(name: str, title: str, kind: str, cut: Cut, formats: Mapping[s
     """Make the family."""
 
     def model_of(vocabulary: Vocabulary, unknown_token: str = UNKNOWN) -> ClosedModel:
-        return ClosedModel(name, kind, cut, vocabulary, unknown_token)
+        return ClosedModel(vocabulary, name, kind, cut, unknown_token)
 
     def from_spec(vocabulary: Vocabulary, spec: Mapping[str, Any]) -> ClosedModel:
         return model_of(vocabulary, spec["unknown_token"])

@@ -8,24 +8,22 @@ Laws: a string that is a token becomes that token, any other the unknown token, 
     other one: that text is lost.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Any, Final, Self, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.buffers import pack_bytes, unpack
-from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.core.stopping import raise_if_stopped
-from tokmill.tokenizer.core.text import readable
-from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
+from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.counting import CountTables, count_strings, empty_tables
 from tokmill.tokenizer.kernels.decoding import add_up
 from tokmill.tokenizer.kernels.lookup import look_up
 from tokmill.tokenizer.kernels.words import MAX_SHORT
+from tokmill.tokenizer.pipeline.base_model import UNKNOWN, BaseModel, check_size, check_unknown
 from tokmill.tokenizer.pipeline.model import Breach, Encoding, Law, SegmentedText
 from tokmill.tokenizer.splitting import Pretokens
 
@@ -140,19 +138,15 @@ def lay_out_tokens(vocabulary: Vocabulary, ids: NDArray[np.int64]) -> CountTable
     return tables
 
 
-UNKNOWN = "[UNK]"
-_PROBES = MappingProxyType({"unknown": "\U000f0000\U000f0001 \U000f0002a"})
-
-
 @dataclass(frozen=True, eq=False)
-class ClosedModel:
+class ClosedModel(BaseModel):
     """A model of a closed vocabulary.
 
     Attributes:
-        family: the family's name.
-        kind: the family's name for its tokens: `word`, `character`.
-        cut: cuts pre-tokens into strings.
         vocabulary: the bytes of every id; the unknown token is one of its special tokens.
+        family: the family's name.
+        unit: the family's name for its tokens: `word`, `character`.
+        cut: cuts pre-tokens into strings.
         unknown_token: the name of the unknown token.
 
     Raises:
@@ -160,51 +154,30 @@ class ClosedModel:
     """
 
     family: str
-    kind: str
+    unit: str
     cut: Cut
-    vocabulary: Vocabulary
     unknown_token: str = UNKNOWN
 
     def __post_init__(self) -> None:
-        if self.unknown_token not in self.vocabulary.special_tokens:
-            raise VocabularyError(
-                f"vocabulary: the unknown token {self.unknown_token!r:.200} must be one of the special tokens"
-            )
-        if self.vocabulary.size > MAX_IDS:
-            raise VocabularyError(
-                f"vocabulary: {self.vocabulary.size} ids are too many; at most {MAX_IDS} can be used"
-            )
-
-    @property
-    def unknown_id(self) -> int:
-        """The id of the unknown token."""
-        return self.vocabulary.special_tokens[self.unknown_token]
+        check_unknown(self.vocabulary, self.unknown_token)
+        check_size(self.vocabulary)
 
     def spec(self) -> dict[str, Any]:
         """Return the name of the unknown token; everything else is in the vocabulary."""
         return {"unknown_token": self.unknown_token}
 
-    def with_vocabulary(self, vocabulary: Vocabulary) -> Self:
-        """Return the same model with other special tokens."""
-        return replace(self, vocabulary=vocabulary)
-
     def encoder(self) -> ClosedEncoder:
         """Make an encoder."""
         return ClosedEncoder(self.vocabulary, self.unknown_id, self.cut)
 
-    def kinds(self) -> list[str]:
-        """Return the kind of every id: the family's own, `unknown`, `special`, `reserved` or `hole`."""
-        kinds = self.vocabulary.kinds(lambda _: self.kind)
-        kinds[self.unknown_id] = "unknown"
-        return kinds
-
-    def readable(self, token: int) -> str:
-        """Return a token as one line of text."""
-        return readable(self.vocabulary.tokens[token])
+    def kind(self, token: bytes) -> str:
+        """Return the kind of an ordinary token: the family's own."""
+        del token
+        return self.unit
 
     def figures(self) -> dict[str, int]:
         """Return the number of words, or characters, in the vocabulary."""
-        return {f"num_{self.kind}s": sum(1 for _ in self.vocabulary.ordinary())}
+        return {f"num_{self.unit}s": sum(1 for _ in self.vocabulary.ordinary())}
 
     def recovers(self, pretokens: Sequence[bytes]) -> list[bytes]:
         """Return the known strings, and the unknown token's name for each other one."""
@@ -214,7 +187,3 @@ class ClosedModel:
         ends = np.concatenate([np.zeros(1, np.int64), self.cut(data, whole).ends])
         strings = unpack(data, ends)
         return [string if string in known else self.unknown_token.encode() for string in strings]
-
-    def probes(self) -> Mapping[str, str]:
-        """Return a text that is unlikely to be in any vocabulary: private-use characters."""
-        return _PROBES

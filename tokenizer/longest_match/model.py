@@ -8,24 +8,22 @@ Laws: every byte is a token, so every text has ids; a pre-token's ids do not dep
 Source: BlinkDL/ChatRWKV `rwkv_tokenizer.py`, whose text is one pre-token.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.closed_vocabulary.model import Accounting
-from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.core.stopping import raise_if_stopped
-from tokmill.tokenizer.core.text import readable
 from tokmill.tokenizer.core.tries import lay_out_trie
-from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
+from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.decoding import locate_tokens
 from tokmill.tokenizer.kernels.tries import TokenTrie, encode_longest
+from tokmill.tokenizer.pipeline.base_model import BaseModel, check_bytes, check_size
 from tokmill.tokenizer.pipeline.model import Encoding, Law, SegmentedText
 from tokmill.tokenizer.splitting import Pretokens
 
@@ -72,11 +70,10 @@ class Workspace:
 
 
 NAME = "longest_match"
-_NO_PROBES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
-class LongestMatchModel:
+class LongestMatchModel(BaseModel):
     """A vocabulary of which the longest token is taken.
 
     Attributes:
@@ -86,22 +83,11 @@ class LongestMatchModel:
         VocabularyError: a byte is not a token, or there are too many ids.
     """
 
-    vocabulary: Vocabulary
-
     family = NAME
-    unknown_token = None
 
     def __post_init__(self) -> None:
-        if self.vocabulary.size > MAX_IDS:
-            raise VocabularyError(
-                f"vocabulary: {self.vocabulary.size} ids are too many; at most {MAX_IDS} can be used"
-            )
-        missing = np.flatnonzero(self.byte_ids < 0)
-        if missing.shape[0]:
-            raise VocabularyError(
-                f"vocabulary: {missing.shape[0]} of the 256 bytes are not tokens (the first is "
-                f"{int(missing[0]):#04x}), but longest match needs them all"
-            )
+        check_size(self.vocabulary)
+        check_bytes(self.byte_ids, "longest match needs them all")
 
     @classmethod
     def from_spec(cls, vocabulary: Vocabulary, _spec: Mapping[str, Any]) -> Self:
@@ -121,30 +107,6 @@ class LongestMatchModel:
         """Return nothing: everything is in the vocabulary."""
         return {}
 
-    def with_vocabulary(self, vocabulary: Vocabulary) -> Self:
-        """Return the same model with other special tokens."""
-        return replace(self, vocabulary=vocabulary)
-
     def encoder(self) -> LongestMatchEncoder:
         """Make an encoder."""
         return LongestMatchEncoder(self.vocabulary, self.byte_ids)
-
-    def kinds(self) -> list[str]:
-        """Return the kind of every id: `byte`, `piece`, `special`, `reserved` or `hole`."""
-        return self.vocabulary.kinds(lambda token: "byte" if len(token) == 1 else "piece")
-
-    def readable(self, token: int) -> str:
-        """Return a token as one line of text; a part of a character is written as its bytes."""
-        return readable(self.vocabulary.tokens[token])
-
-    def figures(self) -> dict[str, int]:
-        """Return the number of pieces, bytes among them."""
-        return {"num_pieces": sum(1 for _ in self.vocabulary.ordinary())}
-
-    def recovers(self, pretokens: Sequence[bytes]) -> list[bytes]:
-        """Return the pre-tokens: nothing is lost."""
-        return list(pretokens)
-
-    def probes(self) -> Mapping[str, str]:
-        """Return none: the shared probes are enough."""
-        return _NO_PROBES

@@ -19,13 +19,14 @@ import numpy as np
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.pipeline.base_model import UNKNOWN
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
 from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller
 from tokmill.tokenizer.sentences import layout as sentences
 from tokmill.tokenizer.sentences.layout import Symbols, piece_rules, too_small
 from tokmill.tokenizer.sentences.words import cut_words
-from tokmill.tokenizer.unigram.model import NAME, UNKNOWN, USER_DEFINED_SCORE, UnigramModel
+from tokmill.tokenizer.unigram.model import NAME, USER_DEFINED_SCORE, UnigramModel
 from tokmill.tokenizer.unigram.sampling import sample_batch
 from tokmill.tokenizer.unigram.seeding import SeedRules, TrainingText, find_seeds, prepare
 from tokmill.tokenizer.unigram.trainer import UnigramTrainer

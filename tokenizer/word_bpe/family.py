@@ -22,6 +22,7 @@ from tokmill.tokenizer.core.text import BYTE_ORDER, utf8_alone
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.merging.rules import Marks
 from tokmill.tokenizer.merging.trainer import check_learned, count_words, join_rules, learn_merges
+from tokmill.tokenizer.pipeline.base_model import UNKNOWN
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
@@ -30,7 +31,7 @@ from tokmill.tokenizer.pipeline.segmentations import check_seed, check_strength,
 from tokmill.tokenizer.splitting.splitter import words_of
 from tokmill.tokenizer.word_bpe.encoder import id_room, scratch_for
 from tokmill.tokenizer.word_bpe.kernels.encoding import sample_words
-from tokmill.tokenizer.word_bpe.model import NAME, UNKNOWN, WordPairModel, model_of
+from tokmill.tokenizer.word_bpe.model import NAME, WordPairModel, model_of
 
 
 class WordPairTraining:

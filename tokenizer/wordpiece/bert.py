@@ -32,8 +32,9 @@ from tokmill.tokenizer.formats.model_file import PieceKind
 from tokmill.tokenizer.formats.models import text_of
 from tokmill.tokenizer.formats.recognition import BERT
 from tokmill.tokenizer.formats.sidecar import Usage
+from tokmill.tokenizer.pipeline.base_model import UNKNOWN
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.wordpiece.model import UNKNOWN, WordPieceModel
+from tokmill.tokenizer.wordpiece.model import WordPieceModel
 
 _SPECIAL = {
     "pad_token": "[PAD]",

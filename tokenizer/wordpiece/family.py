@@ -16,10 +16,11 @@ from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.merging.rules import Marks
 from tokmill.tokenizer.merging.trainer import check_learned, count_words, join_rules, learn_pieces
+from tokmill.tokenizer.pipeline.base_model import UNKNOWN
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
 from tokmill.tokenizer.pipeline.options import ModelOptions
-from tokmill.tokenizer.wordpiece.model import NAME, UNKNOWN, WordPieceModel
+from tokmill.tokenizer.wordpiece.model import NAME, WordPieceModel
 
 
 class WordPieceTraining:
