@@ -58,13 +58,9 @@ def _definition(vocab: dict[str, int], pairs: list[tuple[str, str]], usage: Usag
         tokens,
         [(to_bytes(left), to_bytes(right)) for left, right in pairs],
         specials,
-        split_pattern=usage.split_pattern or "gpt2",
-        digits=usage.digits or "pattern",
-        normalizer=usage.normalizer,
         ignore_merges=bool(usage.ignore_merges),
         num_reserved=usage.num_reserved or 0,
-        template=usage.template,
-        unicode=usage.unicode,
+        **usage.parts("gpt2"),
     )
 
 

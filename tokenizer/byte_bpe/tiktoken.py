@@ -64,18 +64,14 @@ def read(path: Path, usage: Usage) -> Definition:
             f"{path}: a .tiktoken file does not say how text is split, and there is no sidecar; pass "
             "split_pattern='cl100k' or 'o200k', or whatever it was made with"
         )
-    ranks, specials = _read_ranks(path), _specials(usage, path)
+    ranks, specials = _read_ranks(path), usage.special_ids(path)
     with refuse_malformed(str(path)):
         return definition_of(
             ranks,
             specials,
-            split_pattern=usage.split_pattern,
-            digits=usage.digits or "pattern",
-            normalizer=usage.normalizer,
             ignore_merges=usage.ignore_merges,
             num_reserved=usage.num_reserved or 0,
-            template=usage.template,
-            unicode=usage.unicode,
+            **usage.parts(usage.split_pattern),
         )
 
 
@@ -120,12 +116,3 @@ def _read_ranks(path: Path) -> dict[int, bytes]:
     if not ranks:
         raise FormatError(f"{path}: holds no tokens; is it the right file?")
     return ranks
-
-
-def _specials(usage: Usage, path: Path) -> dict[str, int]:
-    given = usage.special_tokens
-    if given is None or isinstance(given, Mapping):
-        return dict(given or {})
-    raise FormatError(
-        f"{path}: special_tokens must say their ids, because the file does not: pass {{name: id}}"
-    )

@@ -26,11 +26,11 @@ from tokmill.tokenizer.core.text import utf8_alone
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.merges import make_scratch
 from tokmill.tokenizer.merging.trainer import check_learned, join_rules, learn_pieces
-from tokmill.tokenizer.pipeline.base_model import UNKNOWN
+from tokmill.tokenizer.pipeline.base_model import UNKNOWN, least_vocab_size
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress, Trainer
-from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller
+from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller, refuse_tie_break
 from tokmill.tokenizer.pipeline.segmentations import check_seed, check_strength, cut_texts
 from tokmill.tokenizer.sentences.layout import UNKNOWN as SENTENCE_UNKNOWN
 from tokmill.tokenizer.sentences.layout import Symbols, piece_rules, too_small
@@ -130,16 +130,11 @@ def make_trainer(counts: PretokenCounts, options: ModelOptions, vocab_sizes: Seq
 
 def check_options(options: ModelOptions) -> None:
     """Refuse the tie rules of byte-level BPE."""
-    if options.tie_break != "lexicographic_max":
-        raise TrainingError(
-            f"train: tie_break={options.tie_break!r} is for byte-level BPE; of equally frequent pairs "
-            "char_bpe joins that whose joined piece has the smaller bytes first; leave it out"
-        )
-
-
-def least_vocab_size(special_tokens: Sequence[str], num_reserved: int) -> int:
-    """Return the size of a vocabulary of `[UNK]`, the special and reserved tokens, and one character."""
-    return len({UNKNOWN, *special_tokens}) + num_reserved + 1
+    refuse_tie_break(
+        options,
+        "byte-level BPE; of equally frequent pairs "
+        "char_bpe joins that whose joined piece has the smaller bytes first",
+    )
 
 
 def sample_batch(definition: Definition, texts: Texts, *, dropout: float, seed: int = 0) -> EncodedBatch:

@@ -18,10 +18,10 @@ from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.counting import PretokenCounter
-from tokmill.tokenizer.pipeline.base_model import UNKNOWN
+from tokmill.tokenizer.pipeline.base_model import UNKNOWN, least_vocab_size
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
-from tokmill.tokenizer.pipeline.options import ModelOptions
+from tokmill.tokenizer.pipeline.options import ModelOptions, refuse_tie_break
 from tokmill.tokenizer.splitting import Pretokens
 
 _GREATEST = np.iinfo(np.uint64).max
@@ -62,16 +62,10 @@ class ClosedTraining:
 
 def check_options(options: ModelOptions) -> None:
     """Refuse the options of merges."""
-    if options.tie_break != "lexicographic_max":
-        raise TrainingError(
-            f"train: tie_break={options.tie_break!r} is for merges, which this family does not make: of "
-            "equally frequent strings the smaller one comes first; leave it out"
-        )
-
-
-def least_vocab_size(special_tokens: Sequence[str], num_reserved: int) -> int:
-    """Return the size of a vocabulary of `[UNK]`, the special and reserved tokens, and one string."""
-    return len({UNKNOWN, *special_tokens}) + num_reserved + 1
+    refuse_tie_break(
+        options,
+        "merges, which this family does not make: of equally frequent strings the smaller one comes first",
+    )
 
 
 def _num_strings(vocab_size: int, least: int) -> int:

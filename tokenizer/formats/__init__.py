@@ -33,7 +33,7 @@ from tokmill.tokenizer.formats.files import read_json, write_json
 from tokmill.tokenizer.formats.gguf import MAGIC
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
+from tokmill.tokenizer.pipeline.families import find_family, format_modules
 
 __all__ = ["WRITERS", "read", "save"]
 
@@ -202,7 +202,5 @@ def _read_as(format_name: str, file: Path, usage: Usage) -> Definition:
 
 def _module(format_name: str, file: Path | None = None) -> Any:
     """Return the module that reads a format, of the family that it belongs to or that knows the file."""
-    families = [found for found in map(find_family, FAMILIES) if format_name in found.formats]
-    modules = [family.format_module(format_name) for family in families]
-    knowing = (module for module in modules[1:] if module.recognizes(file))
-    return next(knowing, modules[0])
+    usual, *others = format_modules(format_name)
+    return next((module for module in others if module.recognizes(file)), usual)

@@ -27,7 +27,7 @@ from tokmill.tokenizer.formats.gguf_section import Reading, Section
 from tokmill.tokenizer.formats.model_file import PieceKind
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
+from tokmill.tokenizer.pipeline.families import format_modules
 
 logger = logging.getLogger(__name__)
 
@@ -46,10 +46,7 @@ def read(path: Path, usage: Usage) -> Definition:
 
 def _part_for(section: Section) -> Any:
     """Return the module of the family whose models have this name."""
-    parts = [
-        family.format_module("gguf") for family in map(find_family, FAMILIES) if "gguf" in family.formats
-    ]
-    name = section.get("model", str)
+    parts, name = [*format_modules("gguf")], section.get("model", str)
     for part in parts:
         if name == part.GGUF_MODEL:
             return part

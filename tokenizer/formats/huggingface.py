@@ -24,7 +24,7 @@ from tokmill.tokenizer.formats.metaspace import read_joining
 from tokmill.tokenizer.formats.recognition import HUGGINGFACE
 from tokmill.tokenizer.formats.split_steps import refusal
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
+from tokmill.tokenizer.pipeline.families import find_family, format_modules
 
 Json = dict[str, Any]
 
@@ -252,11 +252,9 @@ def _read_decoder(value: dict[str, Any] | None) -> str:
 
 def _part_for(content: dict[str, Any], where: str) -> Any:
     """Return the module of the first family that reads such a file."""
-    for family in map(find_family, FAMILIES):
-        if "huggingface" in family.formats:
-            part = family.format_module("huggingface")
-            if part.reads(content):
-                return part
+    for part in format_modules("huggingface"):
+        if part.reads(content):
+            return part
     raise refusal(
         where,
         "model.type",

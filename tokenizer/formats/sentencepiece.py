@@ -36,7 +36,7 @@ from tokmill.tokenizer.formats.model_file import (
 from tokmill.tokenizer.formats.recognition import SENTENCEPIECE, SENTENCEPIECE_VOCAB
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
+from tokmill.tokenizer.pipeline.families import find_family, format_modules
 from tokmill.tokenizer.pipeline.model import Model
 
 _ROLES = ("bos", "eos", "pad")
@@ -111,11 +111,7 @@ def sentence_definition(
 
 def _part_for(model_type: int, where: str) -> Any:
     """Return the module of the family whose models have a type."""
-    parts = [
-        family.format_module("sentencepiece")
-        for family in map(find_family, FAMILIES)
-        if "sentencepiece" in family.formats
-    ]
+    parts = [*format_modules("sentencepiece")]
     for part in parts:
         if model_type == part.MODEL_TYPE:
             return part

@@ -61,6 +61,24 @@ class Usage:
             }
         )
 
+    def parts(self, split_pattern: PatternLike) -> dict[str, Any]:
+        """Return what `Definition.compose` takes, with the split pattern that is usual without one."""
+        return {
+            "split_pattern": self.split_pattern or split_pattern,
+            "digits": self.digits or "pattern",
+            "normalizer": self.normalizer,
+            "template": self.template,
+            "unicode": self.unicode,
+        }
+
+    def special_ids(self, path: Path) -> dict[str, int]:
+        """Return the special tokens' ids, which a file does not say."""
+        if self.special_tokens is None or isinstance(self.special_tokens, Mapping):
+            return dict(self.special_tokens or {})
+        raise FormatError(
+            f"{path}: special_tokens must say their ids, because the file does not: pass {{name: id}}"
+        )
+
     @classmethod
     def read(cls, path: Path) -> Self:
         """Read a sidecar; without a file all settings are unknown."""

@@ -10,7 +10,6 @@ Sources: BlinkDL/ChatRWKV `rwkv_tokenizer.py`; ggml-org/llama.cpp, `conversion/r
 """
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
@@ -59,19 +58,10 @@ def read(path: Path, usage: Usage) -> Definition:
     usage = usage.over(Usage.read(path.with_name(path.name + _SIDECAR_SUFFIX)))
     tokens = _tokens(path)
     with refuse_malformed(str(path)):
-        given = usage.special_tokens
-        if given is not None and not isinstance(given, Mapping):
-            raise FormatError(
-                f"{path}: special_tokens must say their ids, because the file does not: pass {{name: id}}"
-            )
-        vocabulary = Vocabulary.build(tokens, dict(given or {}), usage.num_reserved or 0)
+        vocabulary = Vocabulary.build(tokens, usage.special_ids(path), usage.num_reserved or 0)
         return Definition.compose(
             LongestMatchModel(vocabulary),
-            split_pattern=usage.split_pattern or WHOLE_TEXT,
-            digits=usage.digits or "pattern",
-            normalizer=usage.normalizer,
-            template=usage.template,
-            unicode=usage.unicode,
+            **usage.parts(WHOLE_TEXT),
         )
 
 

@@ -69,6 +69,11 @@ class BaseModel:
         return _NO_PROBES if self.unknown_token is None else UNKNOWN_PROBES
 
 
+def least_vocab_size(special_tokens: Sequence[str], num_reserved: int) -> int:
+    """Return the size of a vocabulary of `[UNK]`, the special and reserved tokens, and one other."""
+    return len({UNKNOWN, *special_tokens}) + num_reserved + 1
+
+
 def check_unknown(vocabulary: Vocabulary, unknown_token: str | None) -> None:
     """Refuse an unknown token that is not a special token."""
     if unknown_token not in vocabulary.special_tokens:

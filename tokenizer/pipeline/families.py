@@ -5,7 +5,7 @@ first needed, and families never import each other. To add one: its folder, and 
 """
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -96,6 +96,13 @@ def find_family(name: object) -> Family:
         raise TokenizerError(f"family={name!r:.80} is not known; use one of {', '.join(FAMILIES)}")
     family: Family = importlib.import_module(FAMILIES[name]).FAMILY
     return family
+
+
+def format_modules(format_name: str) -> Iterator[Any]:
+    """Yield the modules of all families that have a format; each is imported when its turn comes."""
+    for family in map(find_family, FAMILIES):
+        if format_name in family.formats:
+            yield family.format_module(format_name)
 
 
 def check_mode(mode: str, family: str) -> None:

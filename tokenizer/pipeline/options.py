@@ -155,6 +155,12 @@ def check_choice(name: str, value: object, known: Sequence[str]) -> None:
         raise TrainingError(f"train: {name}={value!r} is not known; use one of {', '.join(known)}")
 
 
+def refuse_tie_break(options: ModelOptions, rule: str) -> None:
+    """Refuse another tie rule than the default, for families that have a rule of their own."""
+    if options.tie_break != "lexicographic_max":
+        raise TrainingError(f"train: tie_break={options.tie_break!r} is for {rule}; leave it out")
+
+
 def accept_smaller(options: ModelOptions, error: TrainingError) -> None:
     """Warn of a vocabulary that is smaller than requested."""
     if not options.allow_smaller:

@@ -19,10 +19,10 @@ import numpy as np
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.pipeline.base_model import UNKNOWN
+from tokmill.tokenizer.pipeline.base_model import UNKNOWN, least_vocab_size
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
-from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller
+from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller, refuse_tie_break
 from tokmill.tokenizer.sentences import layout as sentences
 from tokmill.tokenizer.sentences.layout import Symbols, piece_rules, too_small
 from tokmill.tokenizer.sentences.words import cut_words
@@ -72,18 +72,12 @@ class UnigramTraining:
         return self._ids.model(spelled)
 
 
-def least_vocab_size(special_tokens: Sequence[str], num_reserved: int) -> int:
-    """Return the size of a vocabulary of `[UNK]`, the special and reserved tokens, and one character."""
-    return len({UNKNOWN, *special_tokens}) + num_reserved + 1
-
-
 def check_options(options: ModelOptions) -> None:
     """Refuse the options of merges."""
-    if options.tie_break != "lexicographic_max":
-        raise TrainingError(
-            f"train: tie_break={options.tie_break!r} is for merges, which this family does not make: of "
-            "equal scores the smaller string comes first; leave it out"
-        )
+    refuse_tie_break(
+        options,
+        "merges, which this family does not make: of equal scores the smaller string comes first",
+    )
 
 
 def _rules(options: ModelOptions, ids: "PretokenIds | SentenceIds") -> SeedRules:

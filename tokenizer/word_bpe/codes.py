@@ -49,9 +49,7 @@ def read(path: Path, usage: Usage) -> Definition:
         )
         return Definition.compose(
             model,
-            split_pattern=usage.split_pattern or WORDS,
-            digits=usage.digits or "pattern",
-            normalizer=usage.normalizer,
+            **usage.parts(WORDS),
             decoder="end_of_word",
         )
 

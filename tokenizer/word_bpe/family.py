@@ -22,7 +22,7 @@ from tokmill.tokenizer.core.text import BYTE_ORDER, utf8_alone
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.merging.rules import Marks
 from tokmill.tokenizer.merging.trainer import check_learned, count_words, join_rules, learn_merges
-from tokmill.tokenizer.pipeline.base_model import UNKNOWN
+from tokmill.tokenizer.pipeline.base_model import UNKNOWN, least_vocab_size
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
@@ -101,11 +101,6 @@ def check_options(options: ModelOptions) -> None:
         raise TrainingError(
             "train: byte_fallback=True is for char_bpe and unigram; word_bpe has letters='bytes' instead"
         )
-
-
-def least_vocab_size(special_tokens: Sequence[str], num_reserved: int) -> int:
-    """Return the size of a vocabulary of `[UNK]`, the special and reserved tokens, and one character."""
-    return len({UNKNOWN, *special_tokens}) + num_reserved + 1
 
 
 def sample_batch(definition: Definition, texts: Texts, *, dropout: float, seed: int = 0) -> EncodedBatch:

@@ -98,12 +98,8 @@ def _definition(
     )
     return Definition.compose(
         model,
-        split_pattern=usage.split_pattern or "bert",
-        digits=usage.digits or "pattern",
-        normalizer=usage.normalizer,
-        template=usage.template,
+        **usage.parts("bert"),
         decoder="end_of_word",
-        unicode=usage.unicode,
     )
 
 

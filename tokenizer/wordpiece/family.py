@@ -16,10 +16,10 @@ from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.merging.rules import Marks
 from tokmill.tokenizer.merging.trainer import check_learned, count_words, join_rules, learn_pieces
-from tokmill.tokenizer.pipeline.base_model import UNKNOWN
+from tokmill.tokenizer.pipeline.base_model import UNKNOWN, least_vocab_size
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
-from tokmill.tokenizer.pipeline.options import ModelOptions
+from tokmill.tokenizer.pipeline.options import ModelOptions, refuse_tie_break
 from tokmill.tokenizer.wordpiece.model import NAME, WordPieceModel
 
 
@@ -53,16 +53,10 @@ class WordPieceTraining:
 
 def check_options(options: ModelOptions) -> None:
     """Refuse the tie rules of byte-level BPE."""
-    if options.tie_break != "lexicographic_max":
-        raise TrainingError(
-            f"train: tie_break={options.tie_break!r} is for byte-level BPE; of pairs with equal scores "
-            "wordpiece joins the more frequent one first; leave it out"
-        )
-
-
-def least_vocab_size(special_tokens: Sequence[str], num_reserved: int) -> int:
-    """Return the size of a vocabulary of `[UNK]`, the special and reserved tokens, and one piece."""
-    return len({UNKNOWN, *special_tokens}) + num_reserved + 1
+    refuse_tie_break(
+        options,
+        "byte-level BPE; of pairs with equal scores wordpiece joins the more frequent one first",
+    )
 
 
 def _num_pieces(vocab_size: int, least: int) -> int:
