@@ -23,8 +23,8 @@ from tokmill.tokenizer import (
     VocabularyError,
     attestation,
 )
-from tokmill.tokenizer.closed_vocabulary.model import Accounting
 from tokmill.tokenizer.kernels.words import MAX_SHORT
+from tokmill.tokenizer.pipeline.base_model import Accounting
 from tokmill.tokenizer.reference import character_level, word_level
 
 FAMILIES = {"word_level": word_level, "character_level": character_level}

@@ -26,7 +26,7 @@ from tokmill.tokenizer.byte_bpe.kernels.greedy import (
 )
 from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model, WholeTokens, index_whole_tokens
 from tokmill.tokenizer.core.errors import VocabularyError
-from tokmill.tokenizer.core.tries import lay_out_trie
+from tokmill.tokenizer.core.token_tables import lay_out_trie
 from tokmill.tokenizer.kernels.cache import (
     EncodingCache,
     copy_cache,

@@ -13,11 +13,11 @@ from tokmill.tokenizer.char_bpe.kernels.encoding import (
     locate_pieces,
 )
 from tokmill.tokenizer.char_bpe.kernels.merging import Pieces
-from tokmill.tokenizer.closed_vocabulary.model import Accounting
 from tokmill.tokenizer.components.specials import make_trie
 from tokmill.tokenizer.kernels.cache import empty_block, empty_cache
 from tokmill.tokenizer.kernels.merges import make_scratch
 from tokmill.tokenizer.kernels.pairs import PairTables, empty_tables, insert, insert_merges
+from tokmill.tokenizer.pipeline.base_model import Accounting
 from tokmill.tokenizer.pipeline.model import Law, SegmentedText
 from tokmill.tokenizer.pipeline.workspaces import (
     USUAL_BYTES,

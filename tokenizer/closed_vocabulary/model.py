@@ -11,66 +11,20 @@ Laws: a string that is a token becomes that token, any other the unknown token, 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.buffers import pack_bytes, unpack
 from tokmill.tokenizer.core.stopping import raise_if_stopped
+from tokmill.tokenizer.core.token_tables import lay_out_tokens
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.kernels.counting import CountTables, count_strings, empty_tables
-from tokmill.tokenizer.kernels.decoding import add_up
+from tokmill.tokenizer.kernels.counting import CountTables
 from tokmill.tokenizer.kernels.lookup import look_up
-from tokmill.tokenizer.kernels.words import MAX_SHORT
-from tokmill.tokenizer.pipeline.base_model import UNKNOWN, BaseModel, check_size, check_unknown
-from tokmill.tokenizer.pipeline.model import Breach, Encoding, Law, SegmentedText
+from tokmill.tokenizer.pipeline.base_model import UNKNOWN, Accounting, BaseModel, check_size, check_unknown
+from tokmill.tokenizer.pipeline.model import Encoding, Law, SegmentedText
 from tokmill.tokenizer.splitting import Pretokens
-
-
-class Accounting:
-    """The known tokens and the unknown strings together have as many bytes as the text.
-
-    Ids are below `vocab_size`, and every id belongs to a segment. A special token is as long
-    as its name, as it occurs in the text.
-    """
-
-    def __init__(self, token_offsets: NDArray[np.int64], unknown_id: int) -> None:
-        """Take the bounds of the tokens' bytes, int64 [vocab_size + 1], and the unknown token's id, or -1."""
-        self._lengths = np.diff(token_offsets)
-        if unknown_id >= 0:
-            self._lengths[unknown_id] = 0  # its text is counted separately
-
-    def breach(
-        self,
-        ids: NDArray[np.uint32],
-        ends: NDArray[np.int64],
-        bounds: NDArray[np.int64],
-        unknown_bytes: NDArray[np.int64] | None = None,
-    ) -> Breach | None:
-        """See `pipeline.model.Law`."""
-        size = self._lengths.shape[0]
-        if ends[0] != 0 or ends[-1] != ids.shape[0] or (np.diff(ends) < 0).any():
-            return Breach(0, f"its ids go from {ends[0]} to {ends[-1]} of {ids.shape[0]}")
-        if ids.shape[0] and int(ids.max()) >= size:
-            place = int(np.argmax(ids >= size))
-            segment = int(np.searchsorted(ends, place, side="right")) - 1
-            return Breach(segment, f"it has the id {ids[place]}, but ids are below {size}")
-        lost = np.zeros(ends.shape[0] - 1, np.int64) if unknown_bytes is None else unknown_bytes
-        known = np.empty(ends.shape[0] - 1, np.int64)
-        add_up(ids, ends, self._lengths, known)
-        wrong = np.flatnonzero((known + lost != np.diff(bounds)) | (lost < 0))
-        if not wrong.shape[0]:
-            return None
-        at = int(wrong[0])
-        return Breach(
-            at,
-            f"its known tokens have {known[at]} bytes and its unknown text {lost[at]}, but its text has "
-            f"{bounds[at + 1] - bounds[at]}",
-        )
-
-
-_LEAST: Final = 1 << 4
 
 Cut: TypeAlias = Callable[[NDArray[np.uint8], Pretokens], Pretokens]
 """Cuts pre-tokens, which lie side by side and are not empty, into the strings that are looked up."""
@@ -126,16 +80,6 @@ class Workspace:
         arguments = data, strings.starts, strings.ends, strings.offsets, kinds, self._tables, self._unknown_id
         size = look_up(*arguments, ids, ends, unknown_bytes)
         return Encoding(ids[:size], ends, unknown_bytes)
-
-
-def lay_out_tokens(vocabulary: Vocabulary, ids: NDArray[np.int64]) -> CountTables:
-    """Make the table of some tokens, with id + 1 in the place of a count."""
-    starts, ends = vocabulary.offsets[ids], vocabulary.offsets[ids + 1]
-    long = int(np.count_nonzero(ends - starts > MAX_SHORT))
-    short_room, long_room = (max(_LEAST, 1 << (2 * number).bit_length()) for number in (ids.shape[0], long))
-    tables = empty_tables(short_room, long_room, max(_LEAST, vocabulary.data.shape[0]))
-    count_strings(vocabulary.data, starts, ends, (ids + 1).astype(np.uint64), 0, tables)
-    return tables
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,10 +3,10 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.closed_vocabulary.model import Accounting
-from tokmill.tokenizer.core.tries import lay_out_trie
+from tokmill.tokenizer.core.token_tables import lay_out_trie
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.cache import empty_block, empty_cache
+from tokmill.tokenizer.pipeline.base_model import Accounting
 from tokmill.tokenizer.pipeline.model import Law, SegmentedText
 from tokmill.tokenizer.pipeline.workspaces import (
     USUAL_BYTES,

@@ -5,14 +5,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.closed_vocabulary.model import Accounting
 from tokmill.tokenizer.components.decoders import ENDS
 from tokmill.tokenizer.core.errors import TokenizerError, VocabularyError
 from tokmill.tokenizer.core.stopping import raise_if_stopped
-from tokmill.tokenizer.core.tries import trie_of
+from tokmill.tokenizer.core.token_tables import trie_of
 from tokmill.tokenizer.kernels.cache import empty_block, empty_cache
 from tokmill.tokenizer.kernels.merges import Scratch, make_scratch
 from tokmill.tokenizer.kernels.pairs import PairTables, empty_tables, insert_merges
+from tokmill.tokenizer.pipeline.base_model import Accounting
 from tokmill.tokenizer.pipeline.model import Encoding, Law, SegmentedText
 from tokmill.tokenizer.pipeline.workspaces import BEHIND, USUAL_BYTES, LendsWorkspaces
 from tokmill.tokenizer.splitting import Pretokens

@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.closed_vocabulary.model import Accounting, lay_out_tokens
 from tokmill.tokenizer.components.character_maps import PAGE, CharacterMap
 from tokmill.tokenizer.components.decoders import CONTINUES
 from tokmill.tokenizer.components.normalizers import Normalizer
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.stopping import raise_if_stopped
-from tokmill.tokenizer.core.tries import trie_of
+from tokmill.tokenizer.core.token_tables import lay_out_tokens, trie_of
 from tokmill.tokenizer.jit.arrays import zero_pages
 from tokmill.tokenizer.kernels.cache import EncodingCache, copy_cache, empty_cache
+from tokmill.tokenizer.pipeline.base_model import Accounting
 from tokmill.tokenizer.pipeline.model import Encoding, Law, SegmentedText, TextNormalizer
 from tokmill.tokenizer.pipeline.workspaces import LendsWorkspaces
 from tokmill.tokenizer.splitting import Pretokens, Splitter, compile_pattern, resolve
