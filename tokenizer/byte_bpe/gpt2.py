@@ -7,8 +7,6 @@ alphabet.
 Source: openai/gpt-2 `encoder.py`.
 """
 
-import json
-from collections.abc import Mapping
 from pathlib import Path
 
 from tokmill.tokenizer.byte_bpe.model import define, model_of
@@ -16,10 +14,10 @@ from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.text import to_bytes, to_text
 from tokmill.tokenizer.core.vocabulary import texts_by_id
 from tokmill.tokenizer.formats import sidecar
-from tokmill.tokenizer.formats.files import read_json, read_merges, write_file, write_merges
-from tokmill.tokenizer.formats.models import vocab_by_text
+from tokmill.tokenizer.formats.files import read_json, read_merges, write_merges
+from tokmill.tokenizer.formats.models import special_ids, vocab_by_text, vocab_file
 from tokmill.tokenizer.formats.recognition import GPT2_MERGES, GPT2_VOCAB, refuse_json
-from tokmill.tokenizer.formats.sidecar import SpecialTokens, Usage
+from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
 
 _SIDECAR = "vocab.sidecar.json"
@@ -28,9 +26,8 @@ _SIDECAR = "vocab.sidecar.json"
 def write(definition: Definition, folder: Path) -> list[Path]:
     """Write the two files and the sidecar into a folder."""
     model = model_of(definition)
-    vocab = json.dumps(vocab_by_text(definition, "gpt2", to_text), ensure_ascii=False, separators=(",", ":"))
     return [
-        write_file(folder / GPT2_VOCAB, vocab.encode()),
+        vocab_file(folder, vocab_by_text(definition, "gpt2", to_text)),
         write_merges(folder / GPT2_MERGES, [(to_text(left), to_text(right)) for left, right in model.pairs]),
         sidecar.write(definition, folder / _SIDECAR, ignore_merges=model.ignore_merges),
     ]
@@ -51,7 +48,7 @@ def read(path: Path, usage: Usage) -> Definition:
 
 
 def _definition(vocab: dict[str, int], pairs: list[tuple[str, str]], usage: Usage, where: str) -> Definition:
-    specials = _specials(vocab, pairs, usage.special_tokens)
+    specials = special_ids(vocab, pairs, usage.special_tokens, _may_be_special)
     ordinary = {text: i for text, i in vocab.items() if text not in specials}
     tokens = {i: to_bytes(text, where) for i, text in texts_by_id(ordinary, {}).items()}
     return define(
@@ -64,27 +61,10 @@ def _definition(vocab: dict[str, int], pairs: list[tuple[str, str]], usage: Usag
     )
 
 
-def _specials(
-    vocab: Mapping[str, int], pairs: list[tuple[str, str]], given: SpecialTokens | None
-) -> dict[str, int]:
-    if isinstance(given, Mapping):
-        return dict(given)
-    if given is not None:
-        missing = [name for name in given if name not in vocab]
-        if missing:
-            raise FormatError(
-                f"special_tokens: {missing[0]!r} is not in the vocabulary; pass {{name: id}} to add it"
-            )
-        return {name: vocab[name] for name in given}
-    made = {left + right for left, right in pairs}
-    return {
-        text: i for text, i in vocab.items() if text not in made and not (len(text) == 1 and _is_byte(text))
-    }
-
-
-def _is_byte(text: str) -> bool:
+def _may_be_special(text: str) -> bool:
+    """Whether a text is not a byte in the alphabet."""
     try:
         to_bytes(text)
     except FormatError:
-        return False
-    return True
+        return True
+    return len(text) != 1

@@ -1,9 +1,14 @@
 """What the families' models share in a `tokenizer.json`, and in files like it: settings, texts and merges."""
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.formats.files import write_file
+from tokmill.tokenizer.formats.recognition import GPT2_VOCAB
+from tokmill.tokenizer.formats.sidecar import SpecialTokens
 from tokmill.tokenizer.formats.split_steps import refusal
 from tokmill.tokenizer.pipeline.definition import Definition
 
@@ -73,3 +78,29 @@ def vocab_by_text(definition: Definition, format_name: str, spell: Callable[[byt
                     f"{definition.tokens[vocab[text]]!r} is written the same; rename the special token"
                 )
     return vocab
+
+
+def special_ids(
+    vocab: Mapping[str, int],
+    merges: Sequence[tuple[str, str]],
+    given: SpecialTokens | None,
+    may_be_special: Callable[[str], bool],
+) -> dict[str, int]:
+    """Return the ids of special tokens: the given ones, or those of texts that no merge makes."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    if given is not None:
+        missing = [name for name in given if name not in vocab]
+        if missing:
+            raise FormatError(
+                f"special_tokens: {missing[0]!r} is not in the vocabulary; pass {{name: id}} to add it"
+            )
+        return {name: vocab[name] for name in given}
+    made = {left + right for left, right in merges}
+    return {text: i for text, i in vocab.items() if text not in made and may_be_special(text)}
+
+
+def vocab_file(folder: Path, vocab: Mapping[str, int]) -> Path:
+    """Write a `vocab.json`, in the order of the vocabulary."""
+    content = json.dumps(vocab, ensure_ascii=False, separators=(",", ":"))
+    return write_file(folder / GPT2_VOCAB, content.encode())

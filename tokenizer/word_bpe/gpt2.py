@@ -8,7 +8,6 @@ those of several letters that no merge makes.
 Sources: openai/finetune-transformer-lm `text_utils.py`; openai/CLIP `simple_tokenizer.py`.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,9 +19,10 @@ from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.text import CHARACTERS
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
 from tokmill.tokenizer.formats import sidecar
-from tokmill.tokenizer.formats.files import read_json, read_merges, write_file, write_merges
+from tokmill.tokenizer.formats.files import read_json, read_merges, write_merges
+from tokmill.tokenizer.formats.models import special_ids, vocab_file
 from tokmill.tokenizer.formats.recognition import GPT2_MERGES, GPT2_VOCAB, refuse_json
-from tokmill.tokenizer.formats.sidecar import SpecialTokens, Usage
+from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.word_bpe.huggingface import read_piece, spelled_pairs, spelled_vocab
 from tokmill.tokenizer.word_bpe.model import WordPairModel, model_of
@@ -60,9 +60,8 @@ def write(definition: Definition, folder: Path) -> list[Path]:
                 "a line; use format='tokmill'"
             )
     rules = {name: value for name, value in model.spec().items() if name != "merges"}
-    content = json.dumps(vocab, ensure_ascii=False, separators=(",", ":"))
     return [
-        write_file(folder / GPT2_VOCAB, content.encode()),
+        vocab_file(folder, vocab),
         write_merges(folder / GPT2_MERGES, pairs),
         sidecar.write(definition, folder / _SIDECAR, ignore_merges=False, rules=rules),
     ]
@@ -83,7 +82,9 @@ def read(path: Path, usage: Usage) -> Definition:
 def _definition(
     vocab: dict[str, int], pairs: Sequence[tuple[str, str]], usage: Usage, where: str
 ) -> Definition:
-    specials = _specials(vocab, pairs, usage.special_tokens)
+    specials = special_ids(
+        vocab, pairs, usage.special_tokens, lambda text: len(text.removesuffix(_SUFFIX)) > 1
+    )
     is_clip = all(c in vocab and c + _SUFFIX in vocab for c in CHARACTERS.values())
     rules = usage.rules or _rules(specials, is_clip, where)
     if usage.rules is None:
@@ -113,22 +114,6 @@ def _rules(specials: Mapping[str, int], is_clip: bool, where: str) -> dict[str, 
             f"{where}: has neither {' nor '.join(_UNKNOWN)}, so that unknown letters have no token; add one"
         )
     return {"unknown_token": unknown, "letters": "characters"}
-
-
-def _specials(
-    vocab: Mapping[str, int], pairs: Sequence[tuple[str, str]], given: SpecialTokens | None
-) -> dict[str, int]:
-    if isinstance(given, Mapping):
-        return dict(given)
-    if given is not None:
-        missing = [name for name in given if name not in vocab]
-        if missing:
-            raise FormatError(
-                f"special_tokens: {missing[0]!r} is not in the vocabulary; pass {{name: id}} to add it"
-            )
-        return {name: vocab[name] for name in given}
-    made = {left + right for left, right in pairs}
-    return {text: i for text, i in vocab.items() if text not in made and len(text.removesuffix(_SUFFIX)) > 1}
 
 
 def _template(specials: Mapping[str, int]) -> Template | None:
