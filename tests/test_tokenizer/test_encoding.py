@@ -158,7 +158,7 @@ def test_what_has_many_ids_is_put_aside_once(small: Tokenizer) -> None:
     tok, text = Tokenizer(small.definition), "qzxjkv qzxjkvqzxjkv xyzzyxyzzyxyzzyxyzzy"
     ids = by_kernel(tok, text)
     with tok._encoder._encoder.workspace() as workspace:
-        cache = workspace._memory.cache
+        cache = workspace.memory.cache
     filled = cache.filled.tolist()
     assert filled[0] > 0
     assert by_kernel(tok, text) == ids == by_kernel(small, text)

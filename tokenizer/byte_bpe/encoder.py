@@ -37,15 +37,12 @@ from tokmill.tokenizer.kernels.cache import (
 from tokmill.tokenizer.kernels.decoding import locate_tokens
 from tokmill.tokenizer.kernels.merges import derive_merges, find_last_merges, make_scratch
 from tokmill.tokenizer.kernels.pairs import PairTables, empty_tables, insert_merges
-from tokmill.tokenizer.pipeline.model import Breach, Encoding, Law, SegmentedText
+from tokmill.tokenizer.pipeline.model import Breach, Law, SegmentedText
 from tokmill.tokenizer.pipeline.workspaces import (
     USUAL_BYTES,
-    Arguments,
     LendsWorkspaces,
-    Made,
     ResumableWorkspace,
 )
-from tokmill.tokenizer.splitting import Pretokens
 
 if TYPE_CHECKING:
     from tokmill.tokenizer.byte_bpe.model import BytePairModel
@@ -188,44 +185,34 @@ class BytePairEncoder(LendsWorkspaces["Workspace"]):
 class Workspace(ResumableWorkspace):
     """An encoder's model, and working memory to encode with it."""
 
+    kernel = encode_pretokens
     most_bytes = MAX_BYTES
+    counts_unknown = False  # no text is unknown
 
     def __init__(self, model: Model, cache: EncodingCache) -> None:
-        self._model = model
+        self.model = model
         self._usual = make_greedy_scratch(USUAL_BYTES), make_scratch(USUAL_BYTES)
-        self._memory = Memory(cache, *self._usual, empty_block())
+        self.memory = Memory(cache, *self._usual, empty_block())
         self._ids = np.empty(_USUAL_IDS, np.uint32)
-
-    def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
-        """Encode the pre-tokens of segments; no text is unknown."""
-        return super().encode(data, pretokens, kinds)._replace(unknown_bytes=None)
 
     def ids(self, room: int) -> NDArray[np.uint32]:
         """Return room for ids, the same as before if that is enough."""
         return self._ids if room <= _USUAL_IDS else super().ids(room)
 
-    def resume(self, arguments: Arguments, made: Made, until: int) -> int:
-        """Call the kernel."""
-        return int(
-            encode_pretokens(
-                *arguments, self._model, self._memory, made.ids, made.offsets, made.progress, until
-            )
-        )
-
     @property
     def scratch_bytes(self) -> int:
         """How many bytes of a pre-token the scratch is for."""
-        return int(self._memory.greedy.given_up.shape[0])
+        return int(self.memory.greedy.given_up.shape[0])
 
     def enlarge(self, length: int) -> None:
         """Make the scratch longer."""
-        greedy = self._memory.greedy._replace(given_up=np.zeros(length + 1, np.int64))
-        merging = self._memory.merging if self._model.ordered else make_scratch(length)
-        self._memory = self._memory._replace(greedy=greedy, merging=merging)
+        greedy = self.memory.greedy._replace(given_up=np.zeros(length + 1, np.int64))
+        merging = self.memory.merging if self.model.ordered else make_scratch(length)
+        self.memory = self.memory._replace(greedy=greedy, merging=merging)
 
     def shrink(self) -> None:
         """Put the usual scratch in place of a long one."""
-        self._memory = self._memory._replace(greedy=self._usual[0], merging=self._usual[1])
+        self.memory = self.memory._replace(greedy=self._usual[0], merging=self._usual[1])
 
 
 class Tiling:
@@ -248,7 +235,7 @@ class Tiling:
         bounds: NDArray[np.int64],
         unknown_bytes: NDArray[np.int64] | None = None,
     ) -> Breach | None:
-        """See `pipeline.model.Law`; no text is unknown here, so `unknown_bytes` is ignored."""
+        """Find where an encoding breaks the law; no text is unknown here, so `unknown_bytes` is ignored."""
         find = first_gap_of_long_tokens if self._long else first_gap
         segment, vocab_size = find(ids, ends, bounds, self._lengths), self._lengths.shape[0]
         if segment == ends.shape[0] - 1:

@@ -21,9 +21,7 @@ from tokmill.tokenizer.pipeline.base_model import Accounting
 from tokmill.tokenizer.pipeline.model import Law, SegmentedText
 from tokmill.tokenizer.pipeline.workspaces import (
     USUAL_BYTES,
-    Arguments,
     LendsWorkspaces,
-    Made,
     ResumableWorkspace,
 )
 
@@ -125,25 +123,22 @@ class CharacterPairEncoder(LendsWorkspaces["Workspace"]):
 class Workspace(ResumableWorkspace):
     """An encoder's pieces, and working memory to encode with them."""
 
+    kernel = encode_pretokens
     most_bytes = (1 << 31) - 2
 
     def __init__(self, pieces: Pieces) -> None:
-        self._pieces, self._usual = pieces, make_scratch(USUAL_BYTES)
-        self._memory = Memory(empty_cache(*_CACHE_BITS), self._usual, empty_block())
-
-    def resume(self, arguments: Arguments, made: Made, until: int) -> int:
-        """Call the kernel."""
-        return int(encode_pretokens(*arguments, self._pieces, self._memory, *made, until))
+        self.model, self._usual = pieces, make_scratch(USUAL_BYTES)
+        self.memory = Memory(empty_cache(*_CACHE_BITS), self._usual, empty_block())
 
     @property
     def scratch_bytes(self) -> int:
         """How many bytes of a pre-token the scratch is for."""
-        return int(self._memory.scratch.ids.shape[0])
+        return int(self.memory.scratch.ids.shape[0])
 
     def enlarge(self, length: int) -> None:
         """Make the scratch longer."""
-        self._memory = self._memory._replace(scratch=make_scratch(length))
+        self.memory = self.memory._replace(scratch=make_scratch(length))
 
     def shrink(self) -> None:
         """Put the usual scratch in place of a long one."""
-        self._memory = self._memory._replace(scratch=self._usual)
+        self.memory = self.memory._replace(scratch=self._usual)

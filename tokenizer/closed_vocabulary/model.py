@@ -72,7 +72,7 @@ class Workspace:
         self._tables, self._unknown_id, self._cut = tables, unknown_id, cut
 
     def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
-        """Encode the pre-tokens of segments; see `pipeline.model.Workspace`."""
+        """Encode the pre-tokens of segments."""
         raise_if_stopped()
         strings, number = self._cut(data, pretokens), kinds.shape[0]
         ids = np.empty(strings.starts.shape[0] + number, np.uint32)

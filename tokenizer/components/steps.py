@@ -120,11 +120,11 @@ class Plain:
     def buffers(
         self, data: NDArray[np.uint8], offsets: NDArray[np.int64], keep: Flags, first: Flags
     ) -> Buffers:
-        """See `TextStep`."""
+        """Change each document of a buffer by itself."""
         return normalize_buffers(self.name, data, offsets, keep)
 
     def spec(self) -> dict[str, Any]:
-        """See `TextStep`."""
+        """Return the step as JSON-able data."""
         return {"kind": "plain", "name": self.name}
 
 
@@ -144,7 +144,7 @@ class Charsmap:
     def buffers(
         self, data: NDArray[np.uint8], offsets: NDArray[np.int64], keep: Flags, first: Flags
     ) -> Buffers:
-        """See `TextStep`."""
+        """Change each document of a buffer by itself."""
         room, bounds = int(offsets[-1] - offsets[0]) * 5 // 4 + 64, np.empty(offsets.shape[0], np.int64)
         while True:
             out = np.empty(room, np.uint8)
@@ -154,7 +154,7 @@ class Charsmap:
             room = size
 
     def spec(self) -> dict[str, Any]:
-        """See `TextStep`."""
+        """Return the step as JSON-able data."""
         return {"kind": "charsmap", "charsmap": base64.b64encode(self.charsmap).decode()}
 
     @cached_property
@@ -194,14 +194,14 @@ class Marks:
     def buffers(
         self, data: NDArray[np.uint8], offsets: NDArray[np.int64], keep: Flags, first: Flags
     ) -> Buffers:
-        """See `TextStep`."""
+        """Change each document of a buffer by itself."""
         parts = unpack(data, offsets)
         for i in np.flatnonzero(~keep).tolist():
             parts[i] = self._in_words(parts[i]) if self.words else self._marked(parts[i], bool(first[i]))
         return pack_bytes(parts)
 
     def spec(self) -> dict[str, Any]:
-        """See `TextStep`."""
+        """Return the step as JSON-able data."""
         return {"kind": "marks", "prepend": self.prepend, "words": self.words}
 
     def _in_words(self, text: bytes) -> bytes:

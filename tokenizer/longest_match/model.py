@@ -59,7 +59,7 @@ class Workspace:
         self._trie = trie
 
     def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
-        """Encode the pre-tokens of segments; see `pipeline.model.Workspace`."""
+        """Encode the pre-tokens of segments."""
         raise_if_stopped()
         number = kinds.shape[0]
         room = int((pretokens.ends - pretokens.starts).sum()) + number

@@ -131,7 +131,7 @@ class Accounting:
         bounds: NDArray[np.int64],
         unknown_bytes: NDArray[np.int64] | None = None,
     ) -> Breach | None:
-        """See `pipeline.model.Law`."""
+        """Find where an encoding breaks the law."""
         size = self._lengths.shape[0]
         if ends[0] != 0 or ends[-1] != ids.shape[0] or (np.diff(ends) < 0).any():
             return Breach(0, f"its ids go from {ends[0]} to {ends[-1]} of {ids.shape[0]}")

@@ -10,9 +10,7 @@ from tokmill.tokenizer.pipeline.base_model import Accounting
 from tokmill.tokenizer.pipeline.model import Law, SegmentedText
 from tokmill.tokenizer.pipeline.workspaces import (
     USUAL_BYTES,
-    Arguments,
     LendsWorkspaces,
-    Made,
     ResumableWorkspace,
 )
 from tokmill.tokenizer.unigram.kernels.encoding import (
@@ -95,26 +93,23 @@ class UnigramEncoder(LendsWorkspaces["Workspace"]):
 class Workspace(ResumableWorkspace):
     """An encoder's pieces, and working memory to encode with them."""
 
+    kernel = encode_pretokens
     most_bytes = (1 << 31) - 2
 
     def __init__(self, pieces: Pieces, longest: int) -> None:
-        self._pieces, self._longest = pieces, longest
+        self.model, self._longest = pieces, longest
         self._usual = make_paths(USUAL_BYTES, longest)
-        self._memory = Memory(empty_cache(*_CACHE_BITS), self._usual, empty_block(), make_room())
-
-    def resume(self, arguments: Arguments, made: Made, until: int) -> int:
-        """Call the kernel."""
-        return int(encode_pretokens(*arguments, self._pieces, self._memory, *made, until))
+        self.memory = Memory(empty_cache(*_CACHE_BITS), self._usual, empty_block(), make_room())
 
     @property
     def scratch_bytes(self) -> int:
         """How many bytes of a pre-token the scratch is for."""
-        return int(self._memory.paths.back.shape[0])
+        return int(self.memory.paths.back.shape[0])
 
     def enlarge(self, length: int) -> None:
         """Make the scratch longer."""
-        self._memory = self._memory._replace(paths=make_paths(length, self._longest))
+        self.memory = self.memory._replace(paths=make_paths(length, self._longest))
 
     def shrink(self) -> None:
         """Put the usual scratch in place of a long one."""
-        self._memory = self._memory._replace(paths=self._usual)
+        self.memory = self.memory._replace(paths=self._usual)

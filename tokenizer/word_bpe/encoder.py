@@ -117,7 +117,7 @@ class Workspace:
         self._nowhere = np.empty((0, 2), np.int64)
 
     def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
-        """Encode the pre-tokens of segments; see `pipeline.model.Workspace`."""
+        """Encode the pre-tokens of segments."""
         raise_if_stopped()
         words, number = words_of(data, pretokens), kinds.shape[0]
         memory = Memory(self._cache, scratch_for(words, self._scratch), self._block, self._nowhere)

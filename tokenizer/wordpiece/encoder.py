@@ -105,7 +105,7 @@ class RawWorkspace:
     def encode(
         self, data: NDArray[np.uint8], bounds: NDArray[np.int64], kinds: NDArray[np.int64]
     ) -> tuple[Encoding, NDArray[np.int64]] | None:
-        """Encode segments of text; see `pipeline.model.RawWorkspace`."""
+        """Encode segments of text."""
         raise_if_stopped()
         number = kinds.shape[0]
         ends, (sizes, lost) = np.zeros(number + 1, np.int64), np.zeros((2, number), np.int64)
@@ -178,7 +178,7 @@ class WordPieceEncoder:
         yield Workspace(_own(self._pieces))
 
     def raw_text(self, normalizer: TextNormalizer, splitter: Splitter) -> RawWords | None:
-        """Return what encodes text as it is; see `pipeline.model.TakesRawText`."""
+        """Return what encodes text as it is."""
         return raw_words(normalizer, splitter, self._pieces, self._words)
 
     def locate(
@@ -199,7 +199,7 @@ class Workspace:
         self._pieces = pieces
 
     def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
-        """Encode the pre-tokens of segments; see `pipeline.model.Workspace`."""
+        """Encode the pre-tokens of segments."""
         raise_if_stopped()
         return _encode(data, pretokens, kinds, edges_of(pretokens, kinds.shape[0]), self._pieces, _NOWHERE)
 
