@@ -242,7 +242,7 @@ def test_a_token_that_is_no_utf8_stays_out_of_a_tokenizer_json(tmp_path: Path) -
 
     assert tok.encode(b"\xff") == [1]
     assert tokenizer.load(tok.save(tmp_path)[0]) == tok
-    with pytest.raises(FormatError, match="no UTF-8"):
+    with pytest.raises(FormatError, match="not UTF-8"):
         tok.save(tmp_path / "other", "huggingface")
 
 

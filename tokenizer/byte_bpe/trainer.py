@@ -8,6 +8,7 @@ but no lower than the requested merges need. It affects time and memory, never a
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -162,8 +163,7 @@ class BpeTrainer:
         """Begin a round: choose a threshold, and gather the pairs that reach it."""
         num_cells = self._words.cells.shape[0]
         of_bytes = bool(self._counters[NUM_TOKENS] == 256) and num_cells >= _BYTE_PAIRS
-        num_buckets = _BYTE_PAIRS if of_bytes else min(1 << max(num_cells.bit_length() - 3, 8), _MAX_BUCKETS)
-        buckets = zero_pages((num_buckets, 2), np.int64)
+        buckets = zero_pages((_BYTE_PAIRS if of_bytes else _num_buckets(num_cells), 2), np.int64)
         for part in slices(1, num_cells, _CELLS_A_SLICE):
             self._kernels.count_buckets(self._words, buckets, of_bytes, *part)
         room = self._room or max(self._cells_at_first // 2 - num_cells // 4, _LEAST_ROOM)
@@ -202,17 +202,16 @@ class BpeTrainer:
         self._pairs = empty_pairs(max_pairs, positions)
         self._counters[NUM_PAIRS] = self._counters[NUM_POSITIONS] = 0
         scratch = lists, np.empty(longest, np.uint32), np.empty(2, np.int64)
-        rest, progress = (self._rules, self._counters), np.zeros(3, np.int64)
+        progress = np.zeros(3, np.int64)
         for until in _lists_a_slice(lists[:, 1]):
             raise_if_stopped()
-            while (
-                self._kernels.make_pairs(
-                    self._words, self._tokens, self._pairs, *rest, *scratch, of_bytes, progress, until
-                )
-                == NO_ROOM
-            ):
+            while self._kernels.make_pairs(*self._state, *scratch, of_bytes, progress, until) == NO_ROOM:
                 self._pairs = with_more_pairs(self._pairs, self._counters)
         fill_queue(self._tokens, self._pairs, self._rules, self._counters)
+
+    @property
+    def _state(self) -> tuple[Any, ...]:
+        return self._words, self._tokens, self._pairs, self._rules, self._counters
 
 
 def _lists_a_slice(ends: NDArray[np.int64]) -> Iterator[int]:
@@ -222,3 +221,7 @@ def _lists_a_slice(ends: NDArray[np.int64]) -> Iterator[int]:
         wanted = ends[done] + _PLACES_A_SLICE
         done = int(np.searchsorted(ends, wanted, side="right"))
         yield done
+
+
+def _num_buckets(num_cells: int) -> int:
+    return min(1 << max(num_cells.bit_length() - 3, 8), _MAX_BUCKETS)
