@@ -149,7 +149,7 @@ def _documents(texts: list[str] | None, file: Path | None, *, whole: bool) -> It
 
 
 def _numbered_lines(command: str, file: Path | None) -> Iterator[tuple[int, str]]:
-    """Yield lines as `tokenizer.core.lines` has them, numbered from 1, as they come in."""
+    """Yield lines as `tokenizer.core.text` has them, numbered from 1, as they come in."""
     if file is None and sys.stdin.isatty():
         typer.echo("reading lines from the terminal; Ctrl-D ends", err=True)
     with _opened(file) as stream:

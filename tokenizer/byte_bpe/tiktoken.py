@@ -1,7 +1,7 @@
 """tiktoken's format: a line a token, its bytes in base64 and its rank, which is its id.
 
 The file may have any name, since its first line tells the format. Only byte strings are ranked; the merges
-follow from that (`tokenizer.byte_bpe.tables.merges_from_ranks`). A sidecar says the rest: split pattern and
+follow from that (`tokenizer.byte_bpe.encoder.merges_from_ranks`). A sidecar says the rest: split pattern and
 special tokens, as `pat_str` and `special_tokens` for `tiktoken.Encoding` as well. tiktoken takes a pre-token
 that is a token whole, so a vocabulary with tokens that merging does not lead to reads as `ignore_merges`.
 Source: openai/tiktoken `load.py`.

@@ -6,7 +6,7 @@ Laws: the most frequent pair of neighbouring pieces is joined next (`merging.tra
 Ids: `[UNK]` is 0, then (with `byte_fallback`) the 256 bytes, characters, the most frequent first, joined
 pieces as they were made, special and reserved tokens. A piece's score is minus its place among the pieces.
 
-On sentences, a pair must make an allowed piece (`sentences.rules`) that no other pair has made; of equally
+On sentences, a pair must make an allowed piece (`sentences.words`) that no other pair has made; of equally
 frequent ones that with fewer characters is joined, then the smaller string; every character (of the most
 frequent part of the text, with `character_coverage`) is a piece. Ids are those of `sentences.layout`: joined
 pieces, then characters.

@@ -63,7 +63,7 @@ class ModelOptions:
             tokens, instead of the unknown token.
         mode: char_bpe, unigram: `sentencepiece` trains on whole sentences as the library of this name does;
             all options below are for it.
-        split_by_unicode_script: see `sentences.rules.PieceRules`, as for the next five.
+        split_by_unicode_script: see `sentences.words.PieceRules`, as for the next five.
         split_by_number: the same.
         split_digits: the same.
         split_by_whitespace: the same.

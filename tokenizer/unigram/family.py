@@ -6,7 +6,7 @@ Laws: the same counts give the same pieces and scores in any order and with any 
 Ids: `[UNK]` is 0, then (with `byte_fallback`) the 256 bytes, then the pieces, the greatest score first and of
     equal ones the smaller string, then special tokens, then reserved ones. With the mode `sentencepiece`
     they are those of `sentences.layout`, scores are 32-bit numbers, and pieces are those that
-    `sentences.rules` allow.
+    `sentences.words` allow.
 
 A piece has at most `max_piece_length` characters and `max_token_bytes` bytes (a single character may have
 more), lies in a pre-token, and occurs at least twice, or `min_frequency` times.
