@@ -42,9 +42,9 @@ RUN_SCALED = """
 import sys; sys.path += {folders!r}
 import json
 import numpy as np
-from tokmill.tokenizer.jit import reports
+from tokmill.tokenizer.jit import machine_code
 told = []
-reports._reports.append(told.append)
+machine_code._reports.append(told.append)
 from scaled import total, total_of_narrow
 sums = [total(np.arange(4)), total_of_narrow(np.arange(3, dtype=np.int32))]
 print(json.dumps([sums, [report.cached for report in told if report.seconds is not None]]))

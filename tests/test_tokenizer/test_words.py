@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.tokenizer.core.buffers import pack_bytes
-from tokmill.tokenizer.kernels.decoding import add_up
+from tokmill.tokenizer.kernels.lookup import add_up
 from tokmill.tokenizer.splitting.splitter import Pretokens, words_of
 
 

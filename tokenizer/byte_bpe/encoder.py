@@ -34,7 +34,7 @@ from tokmill.tokenizer.kernels.cache import (
     empty_cache,
     remember_tokens,
 )
-from tokmill.tokenizer.kernels.decoding import locate_tokens
+from tokmill.tokenizer.kernels.lookup import locate_tokens
 from tokmill.tokenizer.kernels.merges import derive_merges, find_last_merges, make_scratch
 from tokmill.tokenizer.kernels.pairs import PairTables, empty_tables, insert_merges
 from tokmill.tokenizer.pipeline.model import Breach, Law, SegmentedText

@@ -29,7 +29,16 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 import numpy as np
 
 from tokmill.tokenizer.jit.arrays import signature_of
-from tokmill.tokenizer.jit.reports import Compilation, Report, announcing, reporting, tell
+from tokmill.tokenizer.jit.machine_code import (
+    Compilation,
+    Report,
+    alone,
+    announcing,
+    cache_folder,
+    forget,
+    reporting,
+    tell,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -165,7 +174,6 @@ def _compiled(compiling: Kernel[..., Any]) -> Any:
     function = _with_dispatchers(compiling.py_func)
     if compiling.inline:
         return numba.njit(function, forceinline=True, **_OPTIONS)
-    from tokmill.tokenizer.jit.machine_code import alone, cache_folder, forget
     from tokmill.tokenizer.jit.numba_cache import digest_of_constants, digest_of_sources, keep_code
 
     signature = signature_of(compiling.py_func)

@@ -131,7 +131,7 @@ class FormTables(NamedTuple):
 
     Attributes:
         kinds: uint8, shape (0x110000,): `UNSEEN`, `PLAIN` or `OTHER`.
-        cells: int32, same shape: `STAYS`, `MAYBE`, `APART`, or as in `kernels.mapping`.
+        cells: int32, same shape: `STAYS`, `MAYBE`, `APART`, or as in `CharacterTables`.
         first: uint8, same shape: the combining class of the first character of what it becomes.
         last: uint8, same shape: that of the last one.
         texts: uint8, UTF-8.

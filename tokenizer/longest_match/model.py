@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 from tokmill.tokenizer.core.token_tables import lay_out_trie
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.kernels.decoding import locate_tokens
+from tokmill.tokenizer.kernels.lookup import locate_tokens
 from tokmill.tokenizer.kernels.tries import TokenTrie, encode_longest
 from tokmill.tokenizer.pipeline.base_model import Accounting, BaseModel, check_bytes, check_size
 from tokmill.tokenizer.pipeline.model import Encoding, Law, SegmentedText

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.core.text import readable
 from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
-from tokmill.tokenizer.kernels.decoding import add_up
+from tokmill.tokenizer.kernels.lookup import add_up
 from tokmill.tokenizer.pipeline.model import Breach
 
 UNKNOWN = "[UNK]"
