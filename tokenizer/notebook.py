@@ -1,26 +1,23 @@
 """What a notebook shows of a tokenizer."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from tokmill.tokenizer.core import markup
-
-if TYPE_CHECKING:
-    from tokmill.tokenizer.tokenizer import Tokenizer
+from tokmill.tokenizer.pipeline.definition import Definition
 
 _SHOWN = 24
 _SPACES = str.maketrans({" ": "␣", "\n": "⏎", "\t": "⇥", "\r": "␍"})
 
 
-def sheet_of(tok: "Tokenizer") -> str:
+def sheet_of(definition: Definition) -> str:
     """Return a tokenizer's figures, special tokens and longest tokens as HTML."""
     pairs: dict[str, object] = {
-        "family": tok.family,
-        "vocabulary": f"{tok.vocab_size:,} tokens",
-        "split pattern": tok.definition.pre_tokenizer.split_pattern,
-        "special tokens": _listed(tok.special_tokens),
-        **({"added tokens": _listed(tok.added_tokens)} if tok.added_tokens else {}),
-        "longest tokens": " ".join(_longest(tok)),
+        "family": definition.family,
+        "vocabulary": f"{definition.vocab_size:,} tokens",
+        "split pattern": definition.pre_tokenizer.split_pattern,
+        "special tokens": _listed(definition.special_tokens),
+        **({"added tokens": _listed(definition.added_ids)} if definition.added_ids else {}),
+        "longest tokens": " ".join(_longest(definition)),
     }
     return markup.sheet("Tokenizer", markup.figures(pairs))
 
@@ -30,8 +27,8 @@ def _listed(names: Mapping[str, int]) -> str:
     return shown + (f", … ({len(names)} in all)" if len(names) > _SHOWN else "") or "none"
 
 
-def _longest(tok: "Tokenizer") -> list[str]:
+def _longest(definition: Definition) -> list[str]:
     """Return the longest tokens that stand for text, spaces made visible; of equal ones the first ids."""
-    ordinary = tok.definition.vocabulary.ordinary()
+    ordinary = definition.vocabulary.ordinary()
     found = sorted(ordinary, key=lambda entry: (-len(entry[1]), entry[0]))[:_SHOWN]
     return [token.decode("utf-8", "replace").translate(_SPACES) for _, token in found]

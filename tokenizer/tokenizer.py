@@ -68,7 +68,7 @@ class Tokenizer:
     def _repr_html_(self) -> str:
         from tokmill.tokenizer.notebook import sheet_of  # noqa: PLC0415 - for notebooks
 
-        return sheet_of(self)
+        return sheet_of(self.definition)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tokenizer) and self.spec() == other.spec()

@@ -10,7 +10,6 @@ import functools
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +20,7 @@ from tokmill.tokenizer.components.normalizers import Normalizer
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 from tokmill.tokenizer.core.token_tables import lay_out_tokens, trie_of
+from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.jit.arrays import zero_pages
 from tokmill.tokenizer.kernels.cache import EncodingCache, copy_cache, empty_cache
 from tokmill.tokenizer.pipeline.base_model import Accounting
@@ -157,20 +157,17 @@ def _kinds_of(texts: list[bytes], splitter: Splitter) -> NDArray[np.uint8]:
     return (kinds + (total << KIND_BITS)).astype(np.uint8)
 
 
-if TYPE_CHECKING:
-    from tokmill.tokenizer.wordpiece.model import WordPieceModel
-
 _NOWHERE = np.empty((0, 2), np.int64)
 
 
 class WordPieceEncoder:
     """Turns pre-tokens into ids; safe to share between threads."""
 
-    def __init__(self, model: "WordPieceModel") -> None:
-        self._pieces = _lay_out(model)
-        self._words = [token for _, token in model.vocabulary.ordinary()]
-        covered = model.vocabulary.covered(lambda token: len(token) - len(CONTINUES) * model.continues(token))
-        self.law: Law = Accounting(covered, model.unknown_id)
+    def __init__(self, vocabulary: Vocabulary, unknown_id: int, max_chars: int, by_part: bool) -> None:
+        self._pieces = _lay_out(vocabulary, unknown_id, max_chars, by_part)
+        self._words = [token for _, token in vocabulary.ordinary()]
+        covered = vocabulary.covered(lambda token: len(token) - len(CONTINUES) * continues(token))
+        self.law: Law = Accounting(covered, unknown_id)
 
     @contextmanager
     def workspace(self) -> Iterator["Workspace"]:
@@ -225,19 +222,23 @@ def _own(pieces: Pieces) -> Pieces:
     return pieces._replace(tables=pieces.tables._replace(block=np.empty_like(pieces.tables.block)))
 
 
-def _lay_out(model: "WordPieceModel") -> Pieces:
+def continues(token: bytes) -> bool:
+    """Whether a token is a piece that continues a word."""
+    return token.startswith(CONTINUES) and len(token) > len(CONTINUES)
+
+
+def _lay_out(vocabulary: Vocabulary, unknown_id: int, max_chars: int, by_part: bool) -> Pieces:
     """Lay a vocabulary out for the kernels."""
-    vocabulary = model.vocabulary
     beginning, continuing = dict[int, bytes](), dict[int, bytes]()
     for i, token in vocabulary.ordinary():
-        is_continuing = model.continues(token)
+        is_continuing = continues(token)
         (continuing if is_continuing else beginning)[i] = token[len(CONTINUES) :] if is_continuing else token
     ids = np.array(list(beginning), np.int64)
     return Pieces(
         lay_out_tokens(vocabulary, ids),
         trie_of(beginning, vocabulary.size),
         trie_of(continuing, vocabulary.size),
-        model.unknown_id,
-        model.max_input_chars_per_word,
-        model.unknown == "part",
+        unknown_id,
+        max_chars,
+        by_part,
     )

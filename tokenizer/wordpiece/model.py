@@ -34,7 +34,7 @@ from tokmill.tokenizer.pipeline.base_model import (
 from tokmill.tokenizer.pipeline.options import Unknown
 from tokmill.tokenizer.splitting import Pretokens
 from tokmill.tokenizer.splitting.splitter import words_of
-from tokmill.tokenizer.wordpiece.encoder import WordPieceEncoder
+from tokmill.tokenizer.wordpiece.encoder import WordPieceEncoder, continues
 
 NAME = "wordpiece"
 MAX_INPUT_CHARS = 100
@@ -78,11 +78,6 @@ class WordPieceModel(BaseModel):
         """Build a model from the result of `spec`."""
         return cls(vocabulary, spec["unknown_token"], spec["max_input_chars_per_word"], spec["unknown"])
 
-    @staticmethod
-    def continues(token: bytes) -> bool:
-        """Whether a token is a piece that continues a word."""
-        return token.startswith(CONTINUES) and len(token) > len(CONTINUES)
-
     def spec(self) -> dict[str, Any]:
         """Return the unknown token's name, and the rules of what becomes unknown."""
         return {
@@ -93,16 +88,17 @@ class WordPieceModel(BaseModel):
 
     def encoder(self) -> WordPieceEncoder:
         """Make an encoder."""
-        return WordPieceEncoder(self)
+        by_part = self.unknown == "part"
+        return WordPieceEncoder(self.vocabulary, self.unknown_id, self.max_input_chars_per_word, by_part)
 
     def kind(self, token: bytes) -> str:
         """Return the kind of an ordinary token."""
-        return "continuing" if self.continues(token) else "word"
+        return "continuing" if continues(token) else "word"
 
     def figures(self) -> dict[str, int]:
         """Return the number of pieces, and of those that continue words."""
         pieces = [token for _, token in self.vocabulary.ordinary()]
-        return {"num_pieces": len(pieces), "num_continuing": sum(map(self.continues, pieces))}
+        return {"num_pieces": len(pieces), "num_continuing": sum(map(continues, pieces))}
 
     def recovers(self, pretokens: Sequence[bytes]) -> list[bytes]:
         """Return the pieces of the words, found by trying; the unknown token's name where none fits."""
@@ -145,7 +141,7 @@ class WordPieceModel(BaseModel):
 
     def _is(self, prefix: bytes, text: bytes) -> bool:
         """Whether there is such a piece; one that begins a word must not read as a continuing one."""
-        return prefix + text in self._pieces and (bool(prefix) or not self.continues(text))
+        return prefix + text in self._pieces and (bool(prefix) or not continues(text))
 
     def probes(self) -> Mapping[str, str]:
         """Return a text that is unlikely to be in any vocabulary, and a long word."""
