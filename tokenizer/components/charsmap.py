@@ -45,13 +45,8 @@ class _State:
     offset: int = 0
 
 
-def build(keys: Sequence[bytes], values: Sequence[int]) -> NDArray[np.uint32]:
-    """Return the array of a trie.
-
-    Args:
-        keys: byte strings, increasing; none is empty or has a zero byte.
-        values: one for each, from 0 to 2^31 - 1.
-    """
+def double_array(keys: Sequence[bytes], values: Sequence[int]) -> NDArray[np.uint32]:
+    """Return the array of a trie of increasing keys, none empty or with a zero byte, and values below 2^31."""
     builder = _Builder()
     builder.lay_out(_minimal(keys, values), 0)
     builder.close()
@@ -227,7 +222,7 @@ def compile_rules(rules: Mapping[str, str]) -> bytes:
         places[text] = len(texts)
         texts += text.encode() + b"\0"
     pairs = sorted((source.encode(), places[text]) for source, text in rules.items())
-    units = build([key for key, _ in pairs], [place for _, place in pairs]).astype("<u4").tobytes()
+    units = double_array([key for key, _ in pairs], [place for _, place in pairs]).astype("<u4").tobytes()
     return len(units).to_bytes(4, "little") + units + bytes(texts)
 
 
