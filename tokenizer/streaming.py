@@ -27,7 +27,12 @@ Spans = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
 def certain_pretokens(splitter: Splitter, data: NDArray[np.uint8]) -> Spans:
-    """Return the bounds of the leading pre-tokens that no further text can change."""
+    """Return the bounds of the leading pre-tokens that no further text can change.
+
+    A match is final if the matcher looked no further than the known text. In a chain, the first expression
+    decides how far its parts reach; a stretch that it leaves unmatched is cut by the next one as far as it is
+    known to extend. The `regex` package does not report how far it looked, so nothing is certain there.
+    """
     starts, ends = zip(*_certain(splitter, data, 0, 0, len(data)), strict=True)
     return np.concatenate(starts), np.concatenate(ends)
 

@@ -46,7 +46,7 @@ class _State:
 
 
 def double_array(keys: Sequence[bytes], values: Sequence[int]) -> NDArray[np.uint32]:
-    """Return the array of a trie of increasing keys, none empty or with a zero byte, and values below 2^31."""
+    """Return the array of a trie of increasing keys, without zero bytes, and values below 2^31."""
     builder = _Builder()
     builder.lay_out(_minimal(keys, values), 0)
     builder.close()

@@ -4,7 +4,9 @@ Written here: special and added tokens, both as its added tokens, the normalizer
     family writes the model, and the pre-tokenizer and decoder that go with it (`formats/huggingface.py` in
     its folder). Beside the file is `tokenizer_config.json` (`transformers`).
 Read: the same parts, in all spellings of published files. A post-processor (which adds tokens such
-    as BOS) becomes the tokenizer's template; one that cannot is refused by name.
+    as BOS) becomes the tokenizer's template: `TemplateProcessing` (which is written, too), `BertProcessing`,
+    `RobertaProcessing`, `ByteLevel` (which changes no ids), a `Sequence` with one that adds tokens; another
+    one is refused by name.
 """
 
 from collections.abc import Mapping, Sequence

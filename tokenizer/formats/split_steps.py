@@ -8,6 +8,10 @@ V3's with line breaks that are not escaped. Every other expression is a `Split` 
 One spelling differs: `tokenizer.json` files of cl100k cut white space at the end of a text after its last
 line break, as tiktoken did at first. Today's tiktoken, and `cl100k` here, keep it whole. Only text that ends
 in a line break and then blanks differs; `exact` keeps the difference, for tokenizers 0.2x.
+
+For pieces that make up words, steps leave white space out: `bert`, `whitespace` and `whitespace_split` are
+written as the steps of these names, any other pattern with a `WhitespaceSplit` after it. The tables of
+`BertPreTokenizer` are those of Unicode 8, so it cuts newer punctuation otherwise.
 """
 
 from collections.abc import Mapping, Sequence

@@ -20,7 +20,10 @@ _LEAST_BYTES = 1 << 18
 
 
 def zero_pages(shape: int | tuple[int, ...], kind: type[Number]) -> NDArray[Number]:
-    """Return an array of zeros; memory is allocated only when it is written to."""
+    """Return an array of zeros; its memory is allocated when it is written to, and returned when freed.
+
+    `malloc` keeps freed memory, so that the peak of one step is added to that of the next.
+    """
     shape = (shape,) if isinstance(shape, int) else shape
     size = math.prod(shape) * np.dtype(kind).itemsize
     if size < _LEAST_BYTES or not hasattr(mmap, "MAP_ANONYMOUS"):
