@@ -19,7 +19,7 @@ import json
 from tokmill.tokenizer import kernels
 from tokmill.tokenizer.preparing import prepare
 told = []
-prepare(told.append, modules=["decoding", "lookup"])
+prepare(told.append, modules=["lookup"])
 print(json.dumps([kernels.__file__, [report.cached for report in told if report.seconds is not None]]))
 """
 
