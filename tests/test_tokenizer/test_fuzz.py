@@ -27,7 +27,6 @@ from tokmill.tokenizer.byte_bpe.trainer import BpeTrainer, MergeRules
 from tokmill.tokenizer.components import specials
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core import buffers
-from tokmill.tokenizer.pipeline import workspaces
 from tokmill.tokenizer.reference import byte_bpe as reference
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS, compile_pattern, fallback
 
@@ -196,8 +195,8 @@ def test_nothing_is_found_in_long_pretokens(monkeypatch: pytest.MonkeyPatch) -> 
     for seed in rounds():
         dice = random.Random(seed)
         monkeypatch.setattr(encoder, "USUAL_BYTES", dice.choice([1 << 5, 1 << 8, 1 << 12]))
-        monkeypatch.setattr(workspaces, "_KEPT_BYTES", dice.choice([1, 1 << 13, 1 << 21]))
-        monkeypatch.setattr(workspaces, "SLICE_BYTES", dice.choice([1, 1 << 10, 1 << 22]))
+        monkeypatch.setattr(encoder, "KEPT_BYTES", dice.choice([1, 1 << 13, 1 << 21]))
+        monkeypatch.setattr(encoder, "SLICE_BYTES", dice.choice([1, 1 << 10, 1 << 22]))
         monkeypatch.setattr(encoder, "_USUAL_IDS", dice.choice([1 << 12, 1 << 19]))
         monkeypatch.setattr(specials, "CHUNK_BYTES", dice.choice([1 << 10, 1 << 15, 1 << 18]))
         monkeypatch.setattr(encoding, "_LEAST_BYTES_A_PART", dice.choice([1 << 10, 1 << 16]))

@@ -11,7 +11,6 @@ from tokmill.tokenizer.byte_bpe import encoder
 from tokmill.tokenizer.byte_bpe.kernels.encoding import BLOCK
 from tokmill.tokenizer.byte_bpe.model import define
 from tokmill.tokenizer.components import specials
-from tokmill.tokenizer.pipeline import workspaces
 
 USUAL = encoder.USUAL_BYTES
 
@@ -112,7 +111,7 @@ def test_long_pretokens_at_the_edges_of_chunks_harm_no_other_document(
 
 @pytest.mark.parametrize("kept", [1, 1 << 21])
 def test_scratch_is_kept_up_to_a_size(tok: Tokenizer, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(workspaces, "_KEPT_BYTES", kept)
+    monkeypatch.setattr(encoder, "KEPT_BYTES", kept)
     fresh, text = Tokenizer(tok.definition), words(5000, *FEW, 20_000)
     assert fresh.encode(text) == fresh.encode(text) == expected(oracle(tok), tok, text)
 
@@ -123,12 +122,12 @@ def test_where_a_slice_ends_changes_nothing(
 ) -> None:
     texts = [words(*FEW, 5000, *FEW), "", words(*FEW, *FEW, seed=1), words(9000, seed=2)]
     whole = both.encode_batch(texts).to_lists()
-    monkeypatch.setattr(workspaces, "SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr(encoder, "SLICE_BYTES", slice_bytes)
     assert Tokenizer(both.definition).encode_batch(texts).to_lists() == whole
 
 
 def test_more_than_positions_can_tell_is_refused(tok: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoder.Workspace, "most_bytes", 9000)
+    monkeypatch.setattr(encoder, "MAX_BYTES", 9000)
     fresh = Tokenizer(tok.definition)
     assert fresh.decode(fresh.encode(words(9000))) == words(9000)
     with pytest.raises(TokenizerError, match="a pre-token has 9001 bytes, but at most 9000"):

@@ -26,8 +26,13 @@ from tokmill.tokenizer.byte_bpe.kernels.greedy import (
 )
 from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model, WholeTokens, index_whole_tokens
 from tokmill.tokenizer.core.errors import VocabularyError
+from tokmill.tokenizer.core.stopping import SLICE_BYTES, raise_if_stopped
 from tokmill.tokenizer.core.token_tables import lay_out_trie
 from tokmill.tokenizer.kernels.cache import (
+    DONE,
+    NUM_IDS,
+    PAUSED,
+    PRETOKEN,
     EncodingCache,
     copy_cache,
     empty_block,
@@ -37,12 +42,15 @@ from tokmill.tokenizer.kernels.cache import (
 from tokmill.tokenizer.kernels.lookup import locate_tokens
 from tokmill.tokenizer.kernels.merges import derive_merges, find_last_merges, make_scratch
 from tokmill.tokenizer.kernels.pairs import PairTables, empty_tables, insert_merges
-from tokmill.tokenizer.pipeline.model import Breach, Law, SegmentedText
+from tokmill.tokenizer.pipeline.model import Breach, Encoding, Law, SegmentedText
 from tokmill.tokenizer.pipeline.workspaces import (
+    BEHIND,
+    KEPT_BYTES,
     USUAL_BYTES,
     LendsWorkspaces,
-    ResumableWorkspace,
+    refuse_longer,
 )
+from tokmill.tokenizer.splitting import Pretokens
 
 if TYPE_CHECKING:
     from tokmill.tokenizer.byte_bpe.model import BytePairModel
@@ -182,37 +190,41 @@ class BytePairEncoder(LendsWorkspaces["Workspace"]):
         return starts, ends
 
 
-class Workspace(ResumableWorkspace):
-    """An encoder's model, and working memory to encode with it."""
-
-    kernel = encode_pretokens
-    most_bytes = MAX_BYTES
-    counts_unknown = False  # no text is unknown
+class Workspace:
+    """An encoder's model, and working memory to encode with it; for one thread at a time."""
 
     def __init__(self, model: Model, cache: EncodingCache) -> None:
-        self.model = model
+        self._model = model
         self._usual = make_greedy_scratch(USUAL_BYTES), make_scratch(USUAL_BYTES)
         self.memory = Memory(cache, *self._usual, empty_block())
         self._ids = np.empty(_USUAL_IDS, np.uint32)
 
-    def ids(self, room: int) -> NDArray[np.uint32]:
-        """Return room for ids, the same as before if that is enough."""
-        return self._ids if room <= _USUAL_IDS else super().ids(room)
+    def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
+        """Encode the pre-tokens of segments."""
+        offsets = np.zeros(kinds.shape[0] + 1, np.int64)
+        if not pretokens.starts.shape[0]:
+            return Encoding(self._ids[:0], offsets)
+        most = int(pretokens.ends[-1] - pretokens.starts[0]) + kinds.shape[0] + BEHIND
+        ids = self._ids if most <= _USUAL_IDS else np.empty(most, np.uint32)
+        arguments = data, pretokens.starts, pretokens.ends, pretokens.offsets, kinds, self._model
+        progress, lacking = np.zeros(3, np.int64), PAUSED
+        while lacking != DONE:
+            raise_if_stopped()
+            until = int(pretokens.starts[progress[PRETOKEN]]) + SLICE_BYTES
+            lacking = encode_pretokens(*arguments, self.memory, ids, offsets, progress, until)
+            if lacking > 0:
+                self._make_room(lacking)
+        if self.memory.greedy.given_up.shape[0] > KEPT_BYTES:
+            self.memory = self.memory._replace(greedy=self._usual[0], merging=self._usual[1])
+        return Encoding(ids[: progress[NUM_IDS]], offsets)
 
-    @property
-    def scratch_bytes(self) -> int:
-        """How many bytes of a pre-token the scratch is for."""
-        return int(self.memory.greedy.given_up.shape[0])
-
-    def enlarge(self, length: int) -> None:
-        """Make the scratch longer."""
+    def _make_room(self, longest: int) -> None:
+        """Enlarge the scratch for pre-tokens of some length, at least to twice its size."""
+        refuse_longer(longest, MAX_BYTES)
+        length = max(longest, 2 * self.memory.greedy.given_up.shape[0])
         greedy = self.memory.greedy._replace(given_up=np.zeros(length + 1, np.int64))
-        merging = self.memory.merging if self.model.ordered else make_scratch(length)
+        merging = self.memory.merging if self._model.ordered else make_scratch(length)
         self.memory = self.memory._replace(greedy=greedy, merging=merging)
-
-    def shrink(self) -> None:
-        """Put the usual scratch in place of a long one."""
-        self.memory = self.memory._replace(greedy=self._usual[0], merging=self._usual[1])
 
 
 class Tiling:

@@ -21,7 +21,8 @@ USUAL_BYTES = 1 << 12
 BEHIND = 8
 """Ids that kernels write at a time, even if there are fewer."""
 
-_KEPT_BYTES = 1 << 21  # scratch for longer pre-tokens is freed after use
+KEPT_BYTES = 1 << 21
+"""Scratch for longer pre-tokens is freed after use."""
 
 Lent = TypeVar("Lent")
 
@@ -45,17 +46,23 @@ class LendsWorkspaces(Generic[Lent]):
             self._free.append(lent)
 
 
+def refuse_longer(length: int, most: int, what: str = "encode") -> None:
+    """Refuse a pre-token that is longer than positions can number."""
+    if length > most:
+        raise TokenizerError(
+            f"{what}: a pre-token has {length} bytes, but at most {most} can be encoded; cut the document, "
+            "or use a split pattern that does"
+        )
+
+
 class ResumableWorkspace(ABC):
     """Encodes pre-tokens by a kernel that goes on where it stopped; for one thread at a time."""
 
     kernel: ClassVar[Kernel[..., int]]
-    """Takes text, `model`, `memory`, what it writes, and a place; see `byte_bpe.kernels.encoding`."""
+    """Takes text, `model`, `memory`, what it writes, and a place; see `unigram.kernels.encoding`."""
 
     most_bytes: ClassVar[int]
     """Bytes of the longest pre-token that can be encoded."""
-
-    counts_unknown: ClassVar[bool] = True
-    """Whether the kernel writes the bytes of unknown text, too."""
 
     model: Any
     memory: Any
@@ -64,31 +71,22 @@ class ResumableWorkspace(ABC):
         """Encode the pre-tokens of segments, a slice at a time, enlarging the scratch if need be."""
         number = kinds.shape[0]
         offsets = np.zeros(number + 1, np.int64)
-        unknown = np.zeros(number, np.int64) if self.counts_unknown else None
+        unknown = np.zeros(number, np.int64)
         if not pretokens.starts.shape[0]:
             return Encoding(np.empty(0, np.uint32), offsets, unknown)
-        ids = self.ids(int(pretokens.ends[-1] - pretokens.starts[0]) + number + BEHIND)
+        ids = np.empty(int(pretokens.ends[-1] - pretokens.starts[0]) + number + BEHIND, np.uint32)
         text = data, pretokens.starts, pretokens.ends, pretokens.offsets, kinds
         progress, lacking = np.zeros(3, np.int64), PAUSED
-        written = (ids, offsets, progress) if unknown is None else (ids, offsets, unknown, progress)
         while lacking != DONE:
             raise_if_stopped()
             until = int(pretokens.starts[progress[PRETOKEN]]) + SLICE_BYTES
-            lacking = self.kernel(*text, self.model, self.memory, *written, until)
-            if lacking > self.most_bytes:
-                raise TokenizerError(
-                    f"encode: a pre-token has {lacking} bytes, but at most {self.most_bytes} can be encoded; "
-                    "cut the document, or use a split pattern that does"
-                )
+            lacking = self.kernel(*text, self.model, self.memory, ids, offsets, unknown, progress, until)
             if lacking > 0:
+                refuse_longer(lacking, self.most_bytes)
                 self.enlarge(max(lacking, 2 * self.scratch_bytes))
-        if self.scratch_bytes > _KEPT_BYTES:
+        if self.scratch_bytes > KEPT_BYTES:
             self.shrink()
         return Encoding(ids[: progress[NUM_IDS]], offsets, unknown)
-
-    def ids(self, room: int) -> NDArray[np.uint32]:
-        """Return room for ids."""
-        return np.empty(room, np.uint32)
 
     @property
     @abstractmethod
