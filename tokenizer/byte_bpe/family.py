@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tokmill.tokenizer.byte_bpe.encoder import Tiling
+from tokmill.tokenizer.byte_bpe.encoder import MAX_BYTES, Tiling
 from tokmill.tokenizer.byte_bpe.kernels.encoding import sample_merges
 from tokmill.tokenizer.byte_bpe.model import NAME, BytePairModel, model_of
 from tokmill.tokenizer.byte_bpe.trainer import BpeTrainer, MergeRules
@@ -32,6 +32,7 @@ from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
 from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller
 from tokmill.tokenizer.pipeline.segmentations import check_seed, check_strength, cut_texts
+from tokmill.tokenizer.pipeline.workspaces import refuse_longer
 
 
 class BytePairTraining:
@@ -92,9 +93,6 @@ def _least_vocab_size(special_tokens: Sequence[str], num_reserved: int) -> int:
     return 256 + max(1, len(special_tokens) + num_reserved)
 
 
-_MAX_BYTES = (1 << 31) - 1
-
-
 def sample_batch(definition: Definition, texts: Texts, *, dropout: float, seed: int = 0) -> EncodedBatch:
     """Encode texts with BPE-dropout.
 
@@ -113,11 +111,7 @@ def sample_batch(definition: Definition, texts: Texts, *, dropout: float, seed: 
     model = model_of(definition)
     data, bounds, pretokens = cut_texts(definition, texts)
     longest = int((pretokens.ends - pretokens.starts).max(initial=0))
-    if longest > _MAX_BYTES:
-        raise TokenizerError(
-            f"sample: a pre-token has {longest} bytes, but at most {_MAX_BYTES} can be encoded; "
-            "cut the document, or use a split pattern that does"
-        )
+    refuse_longer(longest, MAX_BYTES, "sample")
     ids, offsets = np.empty(data.shape[0], np.uint32), np.zeros(bounds.shape[0], np.int64)
     arguments = (
         data,
