@@ -119,7 +119,7 @@ def check(tok: Tokenizer, attestation: Mapping[str, Any]) -> None:
     if attestation.get("version") != VERSION or "probes" not in attestation:
         raise TokenizerError(
             f"attestation: version={attestation.get('version')!r} is not known here, which reads {VERSION}; "
-            "attest the tokenizer anew"
+            "attest the tokenizer again"
         )
     if attestation["vocab_size"] != tok.vocab_size:
         raise TokenizerError(

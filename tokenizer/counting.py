@@ -19,12 +19,11 @@ from numpy.typing import ArrayLike, NDArray
 from tokmill.tokenizer.components import normalizers
 from tokmill.tokenizer.components.specials import chunks, cut, whole
 from tokmill.tokenizer.core import buffers
-from tokmill.tokenizer.core.arrow import is_arrow
-from tokmill.tokenizer.core.buffers import Text, Texts
+from tokmill.tokenizer.core.buffers import Text, Texts, is_arrow
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.stopping import raise_if_stopped, slices, within_limit
-from tokmill.tokenizer.jit.huge_pages import zero_pages
+from tokmill.tokenizer.jit.arrays import zero_pages
 from tokmill.tokenizer.kernels.counting import (
     ARENA,
     LONG,
@@ -41,6 +40,7 @@ from tokmill.tokenizer.splitting import Pretokens
 
 Buffers: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int64]]
 Part = TypeVar("Part")
+Result = TypeVar("Result")
 Number = TypeVar("Number", bound=np.generic)
 
 _CHARS_A_BATCH = 1 << 18
@@ -178,20 +178,7 @@ def count_buffers(
     *,
     num_threads: int = 1,
 ) -> PretokenCounts:
-    """Count the pre-tokens of documents.
-
-    Args:
-        data: uint8, shape (num_bytes,); UTF-8.
-        offsets: integers, shape (num_documents + 1,).
-        splitter: the compiled split pattern.
-        specials: special tokens, which are cut out first.
-        normalizer: applied to the text between them; see `normalizers`.
-        num_threads: number of threads; it does not change the counts. A document is counted by one thread,
-            and each thread has tables of its own.
-
-    Raises:
-        TokenizerError: the offsets do not fit the data, or `num_threads` is less than one.
-    """
+    """Count the pre-tokens of documents."""
     text, cuts = buffers.checked(data, offsets)
 
     def count(counter: PretokenCounter, part: Buffers) -> None:
@@ -216,11 +203,7 @@ def count_texts(
     *,
     num_threads: int = 1,
 ) -> PretokenCounter:
-    """Count the pre-tokens of texts without holding all of them in memory; see `count_buffers`.
-
-    Raises:
-        TokenizerError: as `count_buffers`, or one of the texts is not a text.
-    """
+    """Count the pre-tokens of texts without holding all of them in memory; see `count_buffers`."""
 
     def count(counter: PretokenCounter, batch: Buffers) -> None:
         counter.add_documents(*batch, splitter, specials, normalizer)
@@ -229,11 +212,7 @@ def count_texts(
 
 
 def parts_of(texts: Texts) -> Iterator[Buffers]:
-    """Divide texts into parts of about the same size, in order, which are read as they are needed.
-
-    Raises:
-        TokenizerError: one of the texts is not a text.
-    """
+    """Divide texts into parts of about the same size, in order, which are read as they are needed."""
     buffers.check_many(texts)
     return _parts(*buffers.pack(texts)) if is_arrow(texts) else _batches(cast(Iterable[Text], texts))
 
@@ -241,11 +220,7 @@ def parts_of(texts: Texts) -> Iterator[Buffers]:
 def count_parts(
     parts: Iterable[Part], count: Callable[[PretokenCounter, Part], None], num_threads: int
 ) -> PretokenCounter:
-    """Count parts by threads as they come, each with its own counter, and add the counts up.
-
-    Raises:
-        TokenizerError: `num_threads` is less than one.
-    """
+    """Count parts by threads as they come, each with its own counter, and add the counts up."""
     if num_threads < 1:
         raise TokenizerError(f"count: num_threads={num_threads} must be at least 1; use e.g. 1")
     counters = [PretokenCounter() for _ in range(num_threads)]
@@ -264,18 +239,24 @@ def count_parts(
         for part in parts:
             work(part)
         return counters[0]
-    with ThreadPoolExecutor(num_threads) as pool:
-        running: deque[Future[None]] = deque()
-        for part in parts:
-            running.append(pool.submit(within_limit(work), part))
-            if len(running) > num_threads:  # one part waits, so that no thread does
-                running.popleft().result()
-        for future in running:
-            future.result()
+    for _ in in_threads(work, parts, num_threads):
+        pass
     for counter in counters[1:]:
         found = counter.take(in_order=False)
         counters[0].add(found.data, found.offsets[:-1], found.offsets[1:], found.counts)
     return counters[0]
+
+
+def in_threads(work: Callable[[Part], Result], parts: Iterable[Part], num_threads: int) -> Iterator[Result]:
+    """Yield what is made of parts by threads, in their order; parts are read as they are needed."""
+    with ThreadPoolExecutor(num_threads) as pool:
+        running: deque[Future[Result]] = deque()
+        for part in parts:
+            running.append(pool.submit(within_limit(work), part))
+            if len(running) > num_threads:  # one part waits, so that no thread does
+                yield running.popleft().result()
+        for future in running:
+            yield future.result()
 
 
 def _batches(texts: Iterable[Text]) -> Iterator[Buffers]:

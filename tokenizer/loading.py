@@ -73,16 +73,7 @@ def _warn_of_other_tables(tok: Tokenizer, place: Path) -> None:
 
 
 def _folder_of(path: str | Path, store: str | Path | None) -> Path:
-    """Return the folder of a tokenizer that is given by name; a path is returned as it is.
-
-    Args:
-        path: an existing file or folder, or `tokenizer/name`, `tokenizer/name@v3`.
-        store: the store of the name; without it, an existing path is preferred to a name.
-
-    Raises:
-        FormatError: a name was given, and no package that keeps artifacts is installed.
-        ValueError: the store does not have the name.
-    """
+    """Return the folder of a tokenizer that is given by name; a path is returned as it is."""
     place = path if isinstance(path, Path) else Path(path)  # which may fetch its file when it is opened
     if store is None and (place.exists() or not str(path).startswith(f"{_KIND}/")):
         return place

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from importlib.util import find_spec
 
 from tokmill.tokenizer.jit import make_ready
-from tokmill.tokenizer.jit.reports import Report
+from tokmill.tokenizer.jit.machine_code import Report
 from tokmill.tokenizer.pipeline.families import FAMILIES
 
 _SHARED = "tokmill.tokenizer.kernels"

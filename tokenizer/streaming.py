@@ -19,9 +19,40 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.components.specials import Wanted, find, refuse
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.buffers import Text
+from tokmill.tokenizer.kernels.split import find_uncertain
 from tokmill.tokenizer.pipeline.model import TextNormalizer
-from tokmill.tokenizer.splitting import Splitter
-from tokmill.tokenizer.splitting.growing import certain_pretokens
+from tokmill.tokenizer.splitting.splitter import Pretokens, Splitter, scan
+
+Spans = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+def certain_pretokens(splitter: Splitter, data: NDArray[np.uint8]) -> Spans:
+    """Return the bounds of the leading pre-tokens that no further text can change.
+
+    A match is final if the matcher looked no further than the known text. In a chain, the first expression
+    decides how far its parts reach; a stretch that it leaves unmatched is cut by the next one as far as it is
+    known to extend. The `regex` package does not report how far it looked, so nothing is certain there.
+    """
+    starts, ends = zip(*_certain(splitter, data, 0, 0, len(data)), strict=True)
+    return np.concatenate(starts), np.concatenate(ends)
+
+
+def _certain(splitter: Splitter, data: NDArray[np.uint8], level: int, start: int, end: int) -> list[Spans]:
+    """Cut `data[start:end]`, the beginning of a part, by the expressions from `level` on."""
+    tables = splitter.tables[level] if level < len(splitter.tables) else None
+    if tables is None or start == end:
+        return [(np.zeros(0, np.int64), np.zeros(0, np.int64))]
+    parts = scan(tables, data, np.array([start]), np.array([end]))
+    reach = np.zeros(1, np.int64)
+    number = find_uncertain(data, parts.starts, parts.ends, tables, reach)
+    certain = Pretokens(parts.starts[:number].copy(), parts.ends[:number].copy(), np.array([0, number]))
+    certain = splitter.grouped(level, data, certain)
+    whole = splitter.cut_from(level + 1, data, certain.starts, certain.ends)
+    found = [(whole.starts, whole.ends)]
+    if number < len(parts.starts):
+        found += _certain(splitter, data, level + 1, int(parts.starts[number]), int(reach[0]))
+    return found
+
 
 _ROOM = 1 << 16  # bytes that are collected before they are processed
 
@@ -95,18 +126,7 @@ class TextStream:
 
 
 def encode_parts(parts: Iterable[Text], stream: TextStream, wanted: Wanted) -> Iterator[int]:
-    """Encode the text that the parts make up together.
-
-    Args:
-        parts: str, or bytes of UTF-8; a character may be spread over several.
-        stream: a new one.
-        wanted: the tokens to look for.
-
-    Raises:
-        SpecialTokenError: it contains one that is refused; the message has its name and byte in the joined
-            text.
-        TokenizerError: a part is not a text.
-    """
+    """Encode the text that the parts make up together."""
     held, waiting, consumed, room = b"", list[bytes](), 0, _ROOM
     for data in as_bytes(parts):
         waiting.append(data)

@@ -20,9 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from tokmill.tokenizer import formats
-from tokmill.tokenizer.byte_bpe.vocab import Merges, Vocab, definition_of
-from tokmill.tokenizer.chunked_encoding import ChunkedEncoder
-from tokmill.tokenizer.components.absorbing import absorb
+from tokmill.tokenizer.byte_bpe.model import Merges, Vocab, definition_of
 from tokmill.tokenizer.components.decoders import IdDecoder
 from tokmill.tokenizer.components.post_processors import Template
 from tokmill.tokenizer.components.specials import (
@@ -30,22 +28,22 @@ from tokmill.tokenizer.components.specials import (
     AsText,
     Segments,
     Wanted,
+    absorb,
     cut,
     wanted_specials,
     whole,
 )
 from tokmill.tokenizer.core import buffers
-from tokmill.tokenizer.core.arrow import ArrowStrings, read_strings
-from tokmill.tokenizer.core.buffers import EncodedBatch, LocatedBatch, Text, Texts
+from tokmill.tokenizer.core.buffers import ArrowStrings, EncodedBatch, LocatedBatch, Text, Texts, read_strings
 from tokmill.tokenizer.core.errors import VocabularyError
+from tokmill.tokenizer.encoding import ChunkedEncoder, ShortTexts
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import TextNormalizer
 from tokmill.tokenizer.pipeline.renaming import claimed, padded, renamed
-from tokmill.tokenizer.short_texts import ShortTexts
 from tokmill.tokenizer.splitting import Digits, PatternLike, Splitter
 from tokmill.tokenizer.streaming import as_bytes, encode_parts
 
-_PLAIN = Template.parse("$A", "$A $B:1")  # in the place of a template that there is not
+_PLAIN = Template.parse("$A", "$A $B:1")  # in place of a missing template
 
 
 class Tokenizer:
@@ -68,9 +66,9 @@ class Tokenizer:
         )
 
     def _repr_html_(self) -> str:
-        from tokmill.tokenizer.showing import sheet_of  # noqa: PLC0415 - for notebooks
+        from tokmill.tokenizer.notebook import sheet_of  # noqa: PLC0415 - for notebooks
 
-        return sheet_of(self)
+        return sheet_of(self.definition)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Tokenizer) and self.spec() == other.spec()
@@ -176,7 +174,7 @@ class Tokenizer:
         """Return the same tokenizer with some other roles, e.g. `eos="<|im_end|>"`; None takes one away.
 
         Raises:
-            VocabularyError: a role is not known, or its token is no special token.
+            VocabularyError: a role is not known, or its token is not a special token.
         """
         return type(self)(self.definition.with_roles(roles))
 
@@ -198,7 +196,7 @@ class Tokenizer:
             pair: for two, e.g. `[CLS] $A [SEP] $B:1 [SEP]:1`, which is what follows from that for one.
 
         Raises:
-            VocabularyError: it is invalid, or has a token that is no special token.
+            VocabularyError: it is invalid, or has a token that is not a special token.
         """
         return type(self)(self.definition.with_template(single, pair))
 
@@ -214,7 +212,7 @@ class Tokenizer:
         """Return the same tokenizer with other names of special tokens, new by old; no id moves.
 
         Raises:
-            TokenizerError: an old name is no special token, or a new one is a token already.
+            TokenizerError: an old name is not a special token, or a new one is a token already.
         """
         return type(self)(renamed(self.definition, names))
 

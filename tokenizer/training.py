@@ -2,7 +2,7 @@
 
 Laws: the same counts give the same tokenizer in any order; `train` gives the same as counting and
     then training; a sweep of several sizes gives the same as each size alone. Each family documents what
-    it learns and how ties are decided (`byte_bpe.training`, `closed_vocabulary.training`).
+    it learns and how ties are decided (`byte_bpe.family`, `closed_vocabulary.family`).
 The tie rule `first_seen` goes by the order of the counts: for `train` that in which pre-tokens first occur in
     the texts, with any number of threads; for a mapping its own; `PretokenCounts` are sorted by bytes.
 """
@@ -14,7 +14,7 @@ from tokmill.tokenizer.core.buffers import Texts
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.counting import PretokenCounter, count_texts
-from tokmill.tokenizer.counting_in_order import count_texts_in_order
+from tokmill.tokenizer.ordered_counting import count_texts_in_order
 from tokmill.tokenizer.pipeline.families import find_family
 from tokmill.tokenizer.pipeline.model import Progress, Trainer
 from tokmill.tokenizer.tokenizer import Tokenizer

@@ -27,8 +27,7 @@ from tokmill.tokenizer.pipeline.options import (
 )
 from tokmill.tokenizer.pipeline.renaming import padded
 from tokmill.tokenizer.sentences.layout import ROLES
-from tokmill.tokenizer.sentences.options import SentenceText
-from tokmill.tokenizer.sentences.text import SentenceSplitter, text_normalizer
+from tokmill.tokenizer.sentences.options import SentenceSplitter, SentenceText, text_normalizer
 from tokmill.tokenizer.splitting import Digits, PatternLike, compile_pattern, resolve
 
 

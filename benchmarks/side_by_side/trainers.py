@@ -124,7 +124,7 @@ class Tokenizers(Trainer):
     def merges(self, result: Any) -> list[tuple[bytes, bytes]]:
         import json
 
-        from tokmill.tokenizer.core.alphabet import to_bytes
+        from tokmill.tokenizer.core.text import to_bytes
 
         pairs = json.loads(result.to_str())["model"]["merges"]
         pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in pairs]
@@ -168,7 +168,7 @@ class Gigabpe(Trainer):
         return gigabpe.train_bpe([text], vocab_size, **how)
 
     def merges(self, result: Any) -> list[tuple[bytes, bytes]]:
-        from tokmill.tokenizer.core.alphabet import to_bytes
+        from tokmill.tokenizer.core.text import to_bytes
 
         return [(to_bytes(left), to_bytes(right)) for left, right in result[1]]
 

@@ -9,7 +9,7 @@ from tokmill.flows.cli.app import app, examples
 from tokmill.flows.cli.options import EmbeddingsOption, EmbeddingTensorOption, JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, print_json, say, table
 from tokmill.flows.errors import UsageError
-from tokmill.tokenizer.core.readable import readable
+from tokmill.tokenizer.core.text import readable
 
 if TYPE_CHECKING:
     import pyarrow as pa

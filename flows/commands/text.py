@@ -18,7 +18,7 @@ from tokmill.flows.cli.app import app, examples
 from tokmill.flows.cli.options import StoreOption
 from tokmill.flows.errors import UsageError
 from tokmill.tokenizer.core.errors import SpecialTokenError
-from tokmill.tokenizer.core.lines import BOM
+from tokmill.tokenizer.core.text import BOM
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
@@ -151,7 +151,7 @@ def _documents(texts: list[str] | None, file: Path | None, *, whole: bool) -> It
 
 
 def _numbered_lines(command: str, file: Path | None) -> Iterator[tuple[int, str]]:
-    """Yield lines as `tokenizer.core.lines` has them, numbered from 1, as they come in."""
+    """Yield lines as `tokenizer.core.text` has them, numbered from 1, as they come in."""
     if file is None and sys.stdin.isatty():
         typer.echo("reading lines from the terminal; Ctrl-D ends", err=True)
     with _opened(file) as stream:

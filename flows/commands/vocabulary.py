@@ -15,7 +15,7 @@ from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted, key_figures
 from tokmill.tasks.core.faults import read_named
 from tokmill.tasks.core.markdown import percent
-from tokmill.tokenizer.core.lines import split_lines
+from tokmill.tokenizer.core.text import split_lines
 
 if TYPE_CHECKING:
     from tokmill.tasks.core.stage import ArtifactRef, Params, Stage
@@ -251,7 +251,7 @@ def _plan(reference: str, store: str | None) -> Any:
 
     from tokmill.flows.cli.lookup import existing_store, find_artifact
     from tokmill.tasks.vocabulary.stage import PLAN_FILE
-    from tokmill.tokenizer.adapting.plan import EmbeddingPlan
+    from tokmill.tokenizer.adaptation.plan import EmbeddingPlan
 
     file = Path(reference)
     if not file.is_file():

@@ -31,7 +31,7 @@ from tokmill.tasks.core.errors import AuditError
 from tokmill.tasks.formats.text.opening import read_all
 from tokmill.tasks.remote.location import Location
 from tokmill.tokenizer import Tokenizer
-from tokmill.tokenizer.core.lines import split_lines
+from tokmill.tokenizer.core.text import split_lines
 
 NUM_DRAWS = 1000
 _PERCENTILES = (2.5, 97.5)

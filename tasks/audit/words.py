@@ -15,8 +15,8 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.splitting.charsets import code_points
 from tokmill.tokenizer.splitting.splitter import Splitter
+from tokmill.tokenizer.splitting.syntax import code_points
 
 _EXTEND = r"[\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}]*"
 _HEBREW = rf"\p{{WB=Hebrew_Letter}}{_EXTEND}"

@@ -24,7 +24,7 @@ from tokmill.tasks.formats.counts import (
 )
 from tokmill.tokenizer.counting import Cuts, PretokenCounter
 from tokmill.tokenizer.pipeline.model import TextNormalizer
-from tokmill.tokenizer.sentences.text import SentenceSplitter, text_normalizer
+from tokmill.tokenizer.sentences.options import SentenceSplitter, text_normalizer
 from tokmill.tokenizer.splitting import compile_pattern
 
 if TYPE_CHECKING:

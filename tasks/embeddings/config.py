@@ -14,7 +14,7 @@ import orjson
 
 from tokmill.tasks.core.errors import EmbeddingError
 from tokmill.tasks.core.faults import read_named
-from tokmill.tokenizer.adapting.plan import EmbeddingPlan
+from tokmill.tokenizer.adaptation.plan import EmbeddingPlan
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 _IDS = ("_token_id", "_token_ids", "_token_index")

@@ -20,7 +20,7 @@ from tokmill.tasks.embeddings.config import CONFIG, GENERATION, read_json, with_
 from tokmill.tasks.embeddings.rows import Method, NewRows
 from tokmill.tasks.embeddings.safetensors import Tensor, TensorFile, Write, write_file
 from tokmill.tasks.store.durable import whole_folder
-from tokmill.tokenizer.adapting.plan import EmbeddingPlan
+from tokmill.tokenizer.adaptation.plan import EmbeddingPlan
 
 INDEX = "model.safetensors.index.json"
 _LONGEST_NAME = 255  # bytes, of Linux's file systems

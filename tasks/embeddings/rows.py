@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import EmbeddingError
 from tokmill.tasks.embeddings.safetensors import TensorFile
-from tokmill.tokenizer.adapting.plan import EmbeddingPlan
+from tokmill.tokenizer.adaptation.plan import EmbeddingPlan
 
 Method: TypeAlias = Literal["mean", "weighted_mean", "normal"]
 Floats: TypeAlias = NDArray[np.float64]

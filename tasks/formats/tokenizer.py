@@ -118,7 +118,7 @@ def _export(tokenizer: "Tokenizer", attested: dict[str, Any], name: str, out: Pa
 
 def _difference(tokenizer: "Tokenizer", loaded: "Tokenizer", name: str) -> str | None:
     """Return how an export differs from the tokenizer in what the probes do not show; None if it does not."""
-    from tokmill.tokenizer.formats.spellings import difference
+    from tokmill.tokenizer.formats.split_steps import difference
 
     template = loaded.definition.post_processor
     if template is not None and template != tokenizer.definition.post_processor:

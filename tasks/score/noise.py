@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.kernels.noise import BROKEN, PLAIN, SYMBOL, Documents, measure_noise, new_noise, new_room
 from tokmill.tasks.score.blocks import TokenBlock, token_blocks
-from tokmill.tokenizer.kernels.decoding import gather_tokens
+from tokmill.tokenizer.kernels.lookup import gather_tokens
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer

@@ -28,7 +28,7 @@ from tokmill.tasks.tracing.absence import why_absent
 from tokmill.tasks.tracing.naming import FoundDocument, find_documents
 from tokmill.tasks.tracing.origins import Origins
 from tokmill.tasks.tracing.pieces import pieces_of
-from tokmill.tokenizer.core.lines import split_lines
+from tokmill.tokenizer.core.text import split_lines
 
 _EARLIER_MIXTURES, _EARLIER_PACKINGS = "earlier_mixtures", "earlier_packings"
 _CARDS = """

@@ -1,8 +1,8 @@
 """extend, trim: a tokenizer with more or fewer tokens than another, and a plan for the embeddings.
 
 The artifact is a tokenizer like any other, with three more files: `embedding-plan.json`
-(`tokenizer.adapting.plan`), `report.json` and `report.md`. Old ids are kept when terms are added, and so is
-the encoding of every text without them; see `tokenizer.adapting`.
+(`tokenizer.adaptation.plan`), `report.json` and `report.md`. Old ids are kept when terms are added, and so is
+the encoding of every text without them; see `tokenizer.adaptation`.
 """
 
 from collections.abc import Sequence
@@ -22,8 +22,7 @@ from tokmill.tasks.vocabulary.report import ChangedToken, Report
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
-    from tokmill.tokenizer.adapting.extend import Changed
-    from tokmill.tokenizer.adapting.terms import Term
+    from tokmill.tokenizer.adaptation.extend import Changed, Term
     from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 
 PLAN_FILE = "embedding-plan.json"
@@ -91,7 +90,7 @@ def run_extend(
         VocabularyError: a term collides with another, none can be added, or the family cannot be extended.
         TaskError: terms are to be found, but there is no text.
     """
-    from tokmill.tokenizer.adapting.extend import byte_pairs
+    from tokmill.tokenizer.adaptation.extend import byte_pairs
 
     tok = open_tokenizer(tokenizer)
     byte_pairs(tok, "extend")  # before any text is read
@@ -117,9 +116,8 @@ def _grown(
     Returns:
         The change; the terms that are not added, with the reason; the term that each new id is a form of.
     """
-    from tokmill.tokenizer.adapting.continued import continued
-    from tokmill.tokenizer.adapting.extend import Changed, extended
-    from tokmill.tokenizer.adapting.terms import check_terms
+    from tokmill.tokenizer.adaptation.continuation import continued
+    from tokmill.tokenizer.adaptation.extend import Changed, check_terms, extended
 
     searched = bool(params.num_mined or params.num_merges)
     counts = _pretokens(tok, params, texts) if searched else None
@@ -158,7 +156,7 @@ def _mined(
     tok: "Tokenizer", params: ExtendParams, counts: "PretokenCounts", known: set[bytes]
 ) -> "list[Term]":
     """Return the pre-tokens that save most tokens, without those that are known."""
-    from tokmill.tokenizer.adapting.terms import mine
+    from tokmill.tokenizer.adaptation.extend import mine
 
     found = mine(tok, counts, params.num_mined + len(known), least=params.min_count)
     return [term for term in found if term.token not in known][: params.num_mined]
@@ -180,7 +178,7 @@ def run_trim(
         VocabularyError: the size cannot be had, or the family cannot be trimmed.
         TaskError: the texts hold no token.
     """
-    from tokmill.tokenizer.adapting.trim import trimmed
+    from tokmill.tokenizer.adaptation.trim import trimmed
 
     tok = open_tokenizer(tokenizer)
     counts = token_counts(tok, texts, params.read)

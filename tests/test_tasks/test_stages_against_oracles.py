@@ -23,7 +23,7 @@ from tokmill.tasks.train.adopt import run as adopt
 from tokmill.tasks.train.stage import TrainParams
 from tokmill.tasks.train.stage import run as train
 from tokmill.tokenizer import SPLIT_PATTERNS
-from tokmill.tokenizer.core.alphabet import to_bytes
+from tokmill.tokenizer.core.text import to_bytes
 
 pytestmark = [pytest.mark.shared_data, pytest.mark.slow]
 

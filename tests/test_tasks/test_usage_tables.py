@@ -11,7 +11,7 @@ from tokmill.tasks.audit.entropy import renyi_efficiency
 from tokmill.tasks.formats.encoded import EncodedStatistics
 from tokmill.tasks.usage.summary import Summary, summarize, to_markdown
 from tokmill.tasks.usage.tables import SourceUse, Vocabulary, rows, usage_database, write_tables
-from tokmill.tokenizer.core.readable import readable
+from tokmill.tokenizer.core.text import readable
 
 TOKENS = [b"a", b"\xe4", b"ab", b"abc", b"<|end|>", b"<|reserved_0|>"]
 VOCABULARY = Vocabulary(

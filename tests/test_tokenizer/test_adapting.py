@@ -14,11 +14,10 @@ from tiktoken.load import load_tiktoken_bpe
 from tests.test_tokenizer.conftest import TRAINING_TEXTS
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer
-from tokmill.tokenizer.adapting.continued import continued
-from tokmill.tokenizer.adapting.extend import Changed, extended
-from tokmill.tokenizer.adapting.plan import EmbeddingPlan
-from tokmill.tokenizer.adapting.terms import check_terms, mine
-from tokmill.tokenizer.adapting.trim import trimmed
+from tokmill.tokenizer.adaptation.continuation import continued
+from tokmill.tokenizer.adaptation.extend import Changed, check_terms, extended, mine
+from tokmill.tokenizer.adaptation.plan import EmbeddingPlan
+from tokmill.tokenizer.adaptation.trim import trimmed
 from tokmill.tokenizer.core.errors import FormatError, VocabularyError
 
 SPECIALS = ["<|end|>"]
@@ -46,7 +45,7 @@ def test_terms_are_tokens_with_and_without_a_blank(trained: Tokenizer) -> None:
         size,
         *trained.encode(", then"),
     ]
-    # within a longer word it is no token
+    # within a longer word it is not a token
     assert tok.encode("premyocarditis") == trained.encode("premyocarditis")
     assert changed.plan.sources == {
         size: tuple(trained.encode(" myocarditis")),

@@ -181,7 +181,7 @@ def test_threads_change_nothing(trained: Tokenizer, threads: int) -> None:
         ({"scores": [0.0]}, "1 scores for"),
         ({"scores": [float("nan")] * 140}, "a finite number"),
         ({"unknown_token": "<none>"}, "must be one of the special tokens"),
-        ({"frozen": [0]}, "id 0 is frozen, but is no piece"),
+        ({"frozen": [0]}, "id 0 is frozen, but is not a piece"),
         ({"frozen": [5_000]}, "id 5000 is frozen"),
         ({"byte_ids": [5]}, "1 ids stand in for bytes"),
     ],

@@ -23,8 +23,8 @@ from tokmill.tokenizer import (
     VocabularyError,
     attestation,
 )
-from tokmill.tokenizer.closed_vocabulary.laws import Accounting
 from tokmill.tokenizer.kernels.words import MAX_SHORT
+from tokmill.tokenizer.pipeline.base_model import Accounting
 from tokmill.tokenizer.reference import character_level, word_level
 
 FAMILIES = {"word_level": word_level, "character_level": character_level}
@@ -242,7 +242,7 @@ def test_a_token_that_is_no_utf8_stays_out_of_a_tokenizer_json(tmp_path: Path) -
 
     assert tok.encode(b"\xff") == [1]
     assert tokenizer.load(tok.save(tmp_path)[0]) == tok
-    with pytest.raises(FormatError, match="no UTF-8"):
+    with pytest.raises(FormatError, match="not UTF-8"):
         tok.save(tmp_path / "other", "huggingface")
 
 

@@ -12,14 +12,14 @@ from types import FunctionType, SimpleNamespace
 import numpy as np
 import pytest
 
-from tokmill.tokenizer.jit.code_digest import digest_of_constants
+from tokmill.tokenizer.jit.numba_cache import digest_of_constants
 
 READ_ALL = """
 import json
 from tokmill.tokenizer import kernels
 from tokmill.tokenizer.preparing import prepare
 told = []
-prepare(told.append, modules=["decoding", "lookup"])
+prepare(told.append, modules=["lookup"])
 print(json.dumps([kernels.__file__, [report.cached for report in told if report.seconds is not None]]))
 """
 
@@ -42,9 +42,9 @@ RUN_SCALED = """
 import sys; sys.path += {folders!r}
 import json
 import numpy as np
-from tokmill.tokenizer.jit import reports
+from tokmill.tokenizer.jit import machine_code
 told = []
-reports._reports.append(told.append)
+machine_code._reports.append(told.append)
 from scaled import total, total_of_narrow
 sums = [total(np.arange(4)), total_of_narrow(np.arange(3, dtype=np.int32))]
 print(json.dumps([sums, [report.cached for report in told if report.seconds is not None]]))

@@ -17,7 +17,7 @@ from tests.test_tokenizer.conftest import TRAINING_TEXTS
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer, TokenizerError
 from tokmill.tokenizer.char_bpe.model import CharacterPairModel
-from tokmill.tokenizer.core.alphabet import BYTE_ORDER
+from tokmill.tokenizer.core.text import BYTE_ORDER
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.reference.byte_bpe import dropout_chances, encode_pretoken

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tests.test_tokenizer.conftest import SPECIALS, any_text, by_kernel
 from tokmill import tokenizer
 from tokmill.tokenizer import LawError, SpecialTokenError, Tokenizer, TokenizerError, VocabularyError
-from tokmill.tokenizer.byte_bpe import tables
-from tokmill.tokenizer.byte_bpe.formats import tiktoken
+from tokmill.tokenizer.byte_bpe import encoder, tiktoken
 from tokmill.tokenizer.byte_bpe.model import define
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.reference import byte_bpe as reference
@@ -71,7 +70,7 @@ def test_a_special_token_does_not_stand_over_the_edge_of_a_document(tiny: Tokeni
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        ({"allowed_special": {"<t>"}}, "'<t>', which is no special token"),
+        ({"allowed_special": {"<t>"}}, "'<t>', which is not a special token"),
         ({"as_text": ["<t>"]}, "as_text names '<t>'"),
         ({"allowed_special": {"<s>"}, "as_text": ["<s>"]}, "both in allowed_special and in as_text"),
     ],
@@ -151,7 +150,7 @@ def test_caches_that_overflow_change_nothing(monkeypatch: pytest.MonkeyPatch) ->
     text = " ".join(words + words)
     ids = by_kernel(tok, text)
     assert tok.decode(ids) == text
-    monkeypatch.setattr(tables, "_CACHE_BITS", (3, 2, 5))
+    monkeypatch.setattr(encoder, "_CACHE_BITS", (3, 2, 5))
     assert ids == by_kernel(Tokenizer(tok.definition), text)
 
 
@@ -159,7 +158,7 @@ def test_what_has_many_ids_is_put_aside_once(small: Tokenizer) -> None:
     tok, text = Tokenizer(small.definition), "qzxjkv qzxjkvqzxjkv xyzzyxyzzyxyzzyxyzzy"
     ids = by_kernel(tok, text)
     with tok._encoder._encoder.workspace() as workspace:
-        cache = workspace._memory.cache
+        cache = workspace.memory.cache
     filled = cache.filled.tolist()
     assert filled[0] > 0
     assert by_kernel(tok, text) == ids == by_kernel(small, text)
@@ -254,7 +253,7 @@ def test_ids_that_are_none(small: Tokenizer, ids: object) -> None:
 
 @pytest.mark.parametrize("wide", [1 << 63, 1 << 64, -(1 << 63) - 1])
 def test_ids_beyond_64_bits_are_named(small: Tokenizer, wide: int) -> None:
-    with pytest.raises(VocabularyError, match=f"id {wide} at position 1 is no token"):
+    with pytest.raises(VocabularyError, match=f"id {wide} at position 1 is not a token"):
         small.decode([1, wide])
 
 
@@ -272,7 +271,7 @@ def test_what_decodes_one_id_does_not_look_at_the_vocabulary(small: Tokenizer) -
     holes = Tokenizer.from_vocab({**small.vocab, b"far away": 400}, small.merges)
     assert holes.decode([400, 0]) == "far away!"
     for hole in (small.vocab_size, 399):
-        with pytest.raises(VocabularyError, match=f"id {hole} at position 1 is no token"):
+        with pytest.raises(VocabularyError, match=f"id {hole} at position 1 is not a token"):
             holes.decode([0, hole])
 
 
@@ -319,7 +318,7 @@ def test_a_vocabulary_goes_in_both_ways(small: Tokenizer) -> None:
         ({"a": 0}, [], "must be bytes and an integer id"),
         ({b"a": 0, b"b": 0}, [], "b'a' and b'b' have the same id 0"),
         ({bytes([byte]): byte for byte in range(256)}, [(b"a", "b")], "merge 0 is .* must be a pair"),
-        ({bytes([byte]): byte for byte in range(256)}, [(b"a", b"b")], "b'ab' is no token"),
+        ({bytes([byte]): byte for byte in range(256)}, [(b"a", b"b")], "b'ab' is not a token"),
     ],
 )
 def test_vocabularies_that_are_none(vocab: object, merges: object, says: str) -> None:
@@ -405,7 +404,7 @@ def test_a_definition_says_which_law_is_broken() -> None:
     broken = [
         ({0: b"a"}, [], {}, "255 of the 256 bytes"),
         (every | {256: b"a"}, [], {}, "under two ids"),
-        (every, [(b"a", b"b")], {}, "b'ab' is no token"),
+        (every, [(b"a", b"b")], {}, "b'ab' is not a token"),
         (every | {256: b"ab"}, [(b"a", b"b")] * 2, {}, "merged twice"),
         (every | {-1: b"ab"}, [], {}, "id -1"),
         (every, [], {"<s>": 7}, "id 7 is the token"),

@@ -14,7 +14,7 @@ from tokmill.tokenizer import PretokenCounts
 from tokmill.tokenizer.byte_bpe import trainer
 from tokmill.tokenizer.byte_bpe.trainer import BpeTrainer, MergeRules
 from tokmill.tokenizer.core import buffers
-from tokmill.tokenizer.counting_in_order import FirstSeenCounter, count_texts_in_order
+from tokmill.tokenizer.ordered_counting import FirstSeenCounter, count_texts_in_order
 from tokmill.tokenizer.reference import byte_bpe as reference
 from tokmill.tokenizer.splitting import compile_pattern
 

@@ -9,7 +9,7 @@ import pytest
 
 from tokmill import tokenizer
 from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError
-from tokmill.tokenizer.core.alphabet import CHARACTERS
+from tokmill.tokenizer.core.text import CHARACTERS
 from tokmill.tokenizer.formats import files
 
 
@@ -96,7 +96,7 @@ def test_a_byte_level_vocabulary_without_some_bytes(small: Tokenizer, tmp_path: 
     for byte in never_in_utf8:
         del content["model"]["vocab"][CHARACTERS[byte]]
     files.write_json(path, content)
-    with pytest.raises(TokenizerError, match="13 of the 256 bytes are no tokens"):
+    with pytest.raises(TokenizerError, match="13 of the 256 bytes are not tokens"):
         tokenizer.load(path)
 
 

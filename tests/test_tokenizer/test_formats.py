@@ -20,7 +20,7 @@ from tests.test_tokenizer.conftest import (
 )
 from tokmill import tokenizer
 from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError, VocabularyError
-from tokmill.tokenizer.core.alphabet import BYTE_ORDER, to_bytes, to_text
+from tokmill.tokenizer.core.text import BYTE_ORDER, to_bytes, to_text
 from tokmill.tokenizer.formats import WRITERS, files
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS
 
@@ -353,7 +353,7 @@ def test_ways_in_which_published_files_say_the_same(small: Tokenizer, tmp_path: 
         ("empty.tiktoken", b"", "holds no tokens"),
         ("bad.tiktoken", b"YQ== 0\nYQ 1 2\n", "line 2"),
         ("twice.tiktoken", b"YQ== 0\nYg== 0\n", "line 2: rank 0"),
-        ("few.tiktoken", b"YQ== 0\n", "is no token, but all 256"),
+        ("few.tiktoken", b"YQ== 0\n", "is not a token, but all 256"),
     ],
 )
 def test_files_that_are_no_tokenizers(tmp_path: Path, name: str, content: bytes | None, says: str) -> None:

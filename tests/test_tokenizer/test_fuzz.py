@@ -17,12 +17,12 @@ import tiktoken
 
 from tests.effort import fuzz_seconds
 from tokmill import tokenizer
-from tokmill.tokenizer import PretokenCounts, Tokenizer, chunked_encoding
-from tokmill.tokenizer.byte_bpe import encoder, tables, trainer
-from tokmill.tokenizer.byte_bpe.formats.tiktoken import definition_of
+from tokmill.tokenizer import PretokenCounts, Tokenizer, encoding
+from tokmill.tokenizer.byte_bpe import encoder, trainer
 from tokmill.tokenizer.byte_bpe.kernels.encoding import BLOCK
 from tokmill.tokenizer.byte_bpe.kernels.training_state import MAX_NARROW
 from tokmill.tokenizer.byte_bpe.model import define
+from tokmill.tokenizer.byte_bpe.tiktoken import definition_of
 from tokmill.tokenizer.byte_bpe.trainer import BpeTrainer, MergeRules
 from tokmill.tokenizer.components import specials
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
@@ -130,7 +130,7 @@ def rounds() -> Iterator[int]:
 def test_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in rounds():
         dice = random.Random(seed)
-        monkeypatch.setattr(tables, "_CACHE_BITS", dice.choice([(2, 1, 5), (12, 8, 9)]))
+        monkeypatch.setattr(encoder, "_CACHE_BITS", dice.choice([(2, 1, 5), (12, 8, 9)]))
         monkeypatch.setattr(specials, "CHUNK_BYTES", dice.choice([1, 64, 1 << 18]))
         tok, slowly = dice.choice([trained, shuffled, ranked])(dice, dice.choice(PATTERNS))
         documents = [random_bytes(dice) for _ in range(dice.randrange(1, 8))]
@@ -160,7 +160,7 @@ def test_the_published_patterns_cut_random_text_as_regex_does() -> None:
 def long_document(dice: random.Random, alphabet: str) -> str:
     """Up to some hundred KB, with pre-tokens that are longer than scratch, blocks of short ones between."""
     sizes = [int(2 ** dice.uniform(6, 16)) for _ in range(dice.randrange(1, 7))]
-    edges = [encoder._USUAL_BYTES + dice.randrange(-2, 3), 2 * encoder._USUAL_BYTES + dice.randrange(-2, 5)]
+    edges = [encoder.USUAL_BYTES + dice.randrange(-2, 3), 2 * encoder.USUAL_BYTES + dice.randrange(-2, 5)]
     sizes += dice.choices([*edges, specials.CHUNK_BYTES + dice.randrange(-2, 3)], k=dice.randrange(4))
     order = dice.choice(["growing", "shrinking", "any"])
     sizes = dice.sample(sizes, len(sizes)) if order == "any" else sorted(sizes, reverse=order == "shrinking")
@@ -196,12 +196,12 @@ def one_by_one(tok: Tokenizer, documents: list[str]) -> list[list[int]]:
 def test_nothing_is_found_in_long_pretokens(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in rounds():
         dice = random.Random(seed)
-        monkeypatch.setattr(encoder, "_USUAL_BYTES", dice.choice([1 << 5, 1 << 8, 1 << 12]))
-        monkeypatch.setattr(encoder, "_KEPT_BYTES", dice.choice([1, 1 << 13, 1 << 21]))
+        monkeypatch.setattr(encoder, "USUAL_BYTES", dice.choice([1 << 5, 1 << 8, 1 << 12]))
+        monkeypatch.setattr(encoder, "KEPT_BYTES", dice.choice([1, 1 << 13, 1 << 21]))
         monkeypatch.setattr(encoder, "SLICE_BYTES", dice.choice([1, 1 << 10, 1 << 22]))
         monkeypatch.setattr(encoder, "_USUAL_IDS", dice.choice([1 << 12, 1 << 19]))
         monkeypatch.setattr(specials, "CHUNK_BYTES", dice.choice([1 << 10, 1 << 15, 1 << 18]))
-        monkeypatch.setattr(chunked_encoding, "_LEAST_BYTES_A_PART", dice.choice([1 << 10, 1 << 16]))
+        monkeypatch.setattr(encoding, "_LEAST_BYTES_A_PART", dice.choice([1 << 10, 1 << 16]))
         make, expected = dice.choice([(trained, of_tiktoken), (shuffled, one_by_one)])
         tok, _ = make(dice, dice.choice(["gpt2", "cl100k", "o200k"]))
         documents = [long_document(dice, dice.choice(ALPHABETS)) for _ in range(dice.randrange(1, 4))]

@@ -24,7 +24,7 @@ from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer, TokenizerError
 from tokmill.tokenizer.components.post_processors import Part, Template
 from tokmill.tokenizer.formats import WRITERS
-from tokmill.tokenizer.formats.wire import field_of, read_fields, read_varint, write_varint
+from tokmill.tokenizer.formats.model_file import field_of, read_fields, read_varint, write_varint
 from tokmill.tokenizer.splitting import fallback
 
 MOST_BYTES = 1 << 30  # that the process may grow by

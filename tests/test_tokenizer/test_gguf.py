@@ -16,11 +16,11 @@ from tests.test_tokenizer.test_fuzz_files import use, with_other_bytes
 from tests.test_tokenizer.test_readers import PYTHON, ids_of_each, version
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer
-from tokmill.tokenizer.byte_bpe.formats.gguf import PRE_TOKENIZERS
-from tokmill.tokenizer.core.alphabet import to_text
+from tokmill.tokenizer.byte_bpe.gguf import PRE_TOKENIZERS
 from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.formats import gguf_file
-from tokmill.tokenizer.formats.gguf_file import read_metadata
+from tokmill.tokenizer.core.text import to_text
+from tokmill.tokenizer.formats import gguf
+from tokmill.tokenizer.formats.gguf import read_metadata
 from tokmill.tokenizer.formats.model_file import read_model
 
 NASTY = [
@@ -243,10 +243,10 @@ def test_a_file_of_forty_gigabytes_costs_nothing(tmp_path: Path) -> None:
         ("gpt2", {"tokenizer.ggml.pre": None}, "pre='default' is not known"),
         ("gpt2", {"tokenizer.ggml.merges": ["a", "b"]}, r"merges\[0\]='a' must be two tokens"),
         ("gpt2", {"tokenizer.ggml.merges": ["a ☃"]}, "not in GPT-2's byte alphabet"),
-        ("gpt2", {"tokenizer.ggml.bos_token_id": 1 << 20}, "bos is None, which is no special token"),
+        ("gpt2", {"tokenizer.ggml.bos_token_id": 1 << 20}, "bos is None, which is not a special token"),
         ("gpt2", {"tokenizer.ggml.add_bos_token": "yes"}, "is a str|is a bytes"),
         ("gpt2", {"tokenizer.ggml.tokens": ["a", "b"]}, "array of 2 numbers, one for each token"),
-        ("gpt2", {"tokenizer.ggml.token_type": np.zeros(330, "i4")}, r"token_type\[0\]=0 is none of"),
+        ("gpt2", {"tokenizer.ggml.token_type": np.zeros(330, "i4")}, r"token_type\[0\]=0 is not one of"),
         ("gpt2", {"tokenizer.ggml.token_type": np.full(330, 6, "i4")}, "of type BYTE"),
         ("gpt2", {"tokenizer.ggml.tokens": "a"}, "must be an array of 1 to"),
         ("llama", {"tokenizer.ggml.remove_extra_whitespaces": True}, "llama.cpp passes over for 'llama'"),
@@ -254,8 +254,8 @@ def test_a_file_of_forty_gigabytes_costs_nothing(tmp_path: Path) -> None:
         ("llama", {"tokenizer.ggml.scores": None}, "scores must be an array of"),
         ("t5", {"tokenizer.ggml.precompiled_charsmap": np.ones(9, "i1")}, "compiled rules claim a table"),
         ("t5", {"tokenizer.ggml.add_eos_token": 3}, "is a int, but must be a bool"),
-        ("bert", {"tokenizer.ggml.seperator_token_id": 99}, "sep is None, which is no special token"),
-        ("bert", {"tokenizer.ggml.tokens": ["\udcff"]}, r"tokens\[0\] is no text"),
+        ("bert", {"tokenizer.ggml.seperator_token_id": 99}, "sep is None, which is not a special token"),
+        ("bert", {"tokenizer.ggml.tokens": ["\udcff"]}, r"tokens\[0\] is not a text"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_done_is_refused_by_name(
@@ -304,7 +304,7 @@ KEY = struct.pack("<Q", 14) + b"tokenizer.ggml"
         (b"GGUF" + struct.pack("<IQQ", 1, 0, 0), "is of version 1, but only 2 and 3"),
         (b"GGUF" + struct.pack("<IQQ", 3, 0, 1 << 40), "claims 1099511627776 keys"),
         (HEAD + struct.pack("<Q", 1 << 63), "claims 9223372036854775808 bytes of a key"),
-        (HEAD + struct.pack("<Q", 2) + b"\xff\xff", "a key that is no text"),
+        (HEAD + struct.pack("<Q", 2) + b"\xff\xff", "a key that is not a text"),
         (HEAD + KEY + struct.pack("<I", 13), "has type 13, which is not known"),
         (HEAD + KEY + struct.pack("<IQ", 8, 1 << 31), "claims 2147483648 bytes of tokenizer.ggml"),
         (HEAD + KEY + struct.pack("<IQ", 8, 1 << 30), "which claims 1073741824 bytes; the file is cut off"),
@@ -323,7 +323,7 @@ def test_hostile_headers_cost_nothing(content: bytes, says: str, tmp_path: Path)
 
 def test_metadata_beyond_the_limit_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write_gguf(tmp_path / "model.gguf", small_file("gpt2"))
-    monkeypatch.setattr(gguf_file, "MAX_BYTES", 4000)
+    monkeypatch.setattr(gguf, "MAX_BYTES", 4000)
     with pytest.raises(FormatError, match="has more than 4000 bytes of metadata"):
         tokenizer.load(path)
     with pytest.raises(FormatError, match="not a regular file"):

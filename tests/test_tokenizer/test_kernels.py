@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.jit import Compilation, kernel, reports
+from tokmill.tokenizer.jit import Compilation, kernel, machine_code
 from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, UInt64Table, signature_of
 from tokmill.tokenizer.jit.intrinsics import load_u64
 from tokmill.tokenizer.preparing import prepare
@@ -145,9 +145,9 @@ def twice(value: int) -> int:
 MAIN = """
 import sys; sys.path += {folders!r}
 import numpy as np
-from tokmill.tokenizer.jit import reports
+from tokmill.tokenizer.jit import machine_code
 told = []
-reports._reports.append(told.append)
+machine_code._reports.append(told.append)
 from caller import total
 print(total(np.arange(4)), [(report.cached, report.seconds is None) for report in told])
 """
@@ -228,19 +228,17 @@ def test_a_cache_folder_that_cannot_be_written_is_replaced(tmp_path: Path) -> No
 def test_prepare_reports_every_kernel(caplog: pytest.LogCaptureFixture) -> None:
     told: list[Compilation] = []
     with caplog.at_level(logging.INFO):
-        assert prepare(told.append, modules=["decoding"]) >= 0
+        assert prepare(told.append, modules=["lookup"]) >= 0
     names = {report.kernel for report in told}
-    assert names <= {
-        "tokmill.tokenizer.kernels.decoding.gather_tokens",
-        "tokmill.tokenizer.kernels.decoding.locate_tokens",
-    }
+    kernels = ("add_up", "gather_tokens", "locate_tokens", "look_up")
+    assert names <= {f"tokmill.tokenizer.kernels.lookup.{name}" for name in kernels}
 
 
 def test_a_module_that_has_no_kernels_cannot_be_prepared() -> None:
     with pytest.raises(
         ValueError, match="prepare: no module with kernels is called merge_tables, of_nothing"
     ):
-        prepare(modules=["merge_tables", "decoding", "of_nothing"])
+        prepare(modules=["merge_tables", "lookup", "of_nothing"])
 
 
 @pytest.mark.slow
@@ -275,10 +273,10 @@ def test_a_long_compilation_says_how_far_it_is(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     times = list[float]()
-    monkeypatch.setattr(reports, "_times", times)
-    reports.tell(Compilation("read before", cached=False, seconds=1.0))  # nobody was told of a beginning
+    monkeypatch.setattr(machine_code, "_times", times)
+    machine_code.tell(Compilation("read before", cached=False, seconds=1.0))  # nobody was told of a beginning
     times.append(time.monotonic() - 1000)
-    reports.tell(Compilation("read", cached=True, seconds=0.1))
-    reports.tell(Compilation("compiled", cached=False, seconds=1.0))
+    machine_code.tell(Compilation("read", cached=True, seconds=0.1))
+    machine_code.tell(Compilation("compiled", cached=False, seconds=1.0))
     (said,) = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
     assert said == "compiling kernels: 1 so far, in 1000 s"

@@ -87,7 +87,7 @@ def damaged(texts: list[str], **how: object) -> Tokenizer:
     tok = tokenizer.train(["abc"], vocab_size=257, special_tokens=[], **how)
     tok.encode_batch(texts)
     with tok._encoder._encoder.workspace() as workspace:
-        workspace._memory.cache.aside[:] = 400
+        workspace.memory.cache.aside[:] = 400
     return tok
 
 

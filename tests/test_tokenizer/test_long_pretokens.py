@@ -12,7 +12,7 @@ from tokmill.tokenizer.byte_bpe.kernels.encoding import BLOCK
 from tokmill.tokenizer.byte_bpe.model import define
 from tokmill.tokenizer.components import specials
 
-USUAL = encoder._USUAL_BYTES
+USUAL = encoder.USUAL_BYTES
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +111,7 @@ def test_long_pretokens_at_the_edges_of_chunks_harm_no_other_document(
 
 @pytest.mark.parametrize("kept", [1, 1 << 21])
 def test_scratch_is_kept_up_to_a_size(tok: Tokenizer, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoder, "_KEPT_BYTES", kept)
+    monkeypatch.setattr(encoder, "KEPT_BYTES", kept)
     fresh, text = Tokenizer(tok.definition), words(5000, *FEW, 20_000)
     assert fresh.encode(text) == fresh.encode(text) == expected(oracle(tok), tok, text)
 
@@ -127,7 +127,7 @@ def test_where_a_slice_ends_changes_nothing(
 
 
 def test_more_than_positions_can_tell_is_refused(tok: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoder, "_MAX_BYTES", 9000)
+    monkeypatch.setattr(encoder, "MAX_BYTES", 9000)
     fresh = Tokenizer(tok.definition)
     assert fresh.decode(fresh.encode(words(9000))) == words(9000)
     with pytest.raises(TokenizerError, match="a pre-token has 9001 bytes, but at most 9000"):

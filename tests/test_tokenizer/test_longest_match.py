@@ -77,7 +77,7 @@ def test_training_says_what_is_too_small() -> None:
 
 def test_every_byte_must_be_a_token() -> None:
     vocabulary = Vocabulary.build(dict(enumerate(BYTES[1:])), {})
-    with pytest.raises(VocabularyError, match="1 of the 256 bytes are no tokens"):
+    with pytest.raises(VocabularyError, match="1 of the 256 bytes are not tokens"):
         LongestMatchModel(vocabulary)
 
 
@@ -122,7 +122,7 @@ def test_what_was_trained_keeps_its_split_pattern(tmp_path: Path) -> None:
         ("300 'ab' 3", "has 2 bytes, but the line says 3"),
         ("300 '\\d' 1", r"the escape .* is not known"),
         ("300 b'\\u0041' 1", r"the escape .* is not known"),
-        ("300 b'é' 1", "holds what is no byte"),
+        ("300 b'é' 1", "holds a character that is not a byte"),
         ("300 '\\ud800' 3", "stands for no text"),
         ("300 '\\U00110000' 4", "stands for no text"),
         ("257 'zz' 2", "stand there once"),

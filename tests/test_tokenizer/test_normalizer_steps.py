@@ -106,14 +106,14 @@ def test_what_cannot_be_used_is_refused(name: str, says: str) -> None:
 def of_tokenizers(name: str) -> tokenizers.normalizers.Normalizer:
     """The library's normalizer, read from what we write."""
     empty = tokenizers.Tokenizer(tokenizers.models.BPE()).to_str()
-    content = json.loads(empty) | {"normalizer": files.write(Normalizer(name).name)}
+    content = json.loads(empty) | {"normalizer": files.write_named(Normalizer(name).name)}
     return tokenizers.Tokenizer.from_str(json.dumps(content)).normalizer
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_tokenizers_does_the_same(name: str) -> None:
     theirs = of_tokenizers(name)
-    assert files.read(files.write(name), "file", loses_spaces=False) == Normalizer(name).name
+    assert files.read_named(files.write_named(name), "file", loses_spaces=False) == Normalizer(name).name
     # Its Unicode is version 8, so texts have characters that are older.
     for text in [*NASTY, *TRAINING_TEXTS]:
         if not {"\u0378", "\U0010ffff"}.intersection(text):
@@ -204,9 +204,9 @@ def test_offsets_lie_in_the_normalized_text(text: str) -> None:
 )
 def test_steps_that_mean_something_else_are_refused_by_name(step: dict[str, object], says: str) -> None:
     with pytest.raises(FormatError, match=says):
-        files.read({"type": "Sequence", "normalizers": [step]}, "tokenizer.json", loses_spaces=False)
+        files.read_named({"type": "Sequence", "normalizers": [step]}, "tokenizer.json", loses_spaces=False)
 
 
 def test_an_expression_that_tokenizers_reads_otherwise_is_not_written() -> None:
     with pytest.raises(FormatError, match="in another way"):
-        files.write(r'replace_pattern("\\w","")')
+        files.write_named(r'replace_pattern("\\w","")')

@@ -17,7 +17,7 @@ from tests.test_tokenizer.conftest import corpus, ntrex
 from tokmill import tokenizer
 from tokmill.tokenizer import PretokenCounts, Tokenizer
 from tokmill.tokenizer.core import buffers
-from tokmill.tokenizer.core.alphabet import to_bytes
+from tokmill.tokenizer.core.text import to_bytes
 from tokmill.tokenizer.counting import count_buffers
 from tokmill.tokenizer.splitting import compile_pattern
 

@@ -21,7 +21,7 @@ from pathlib import Path
 import tokmill
 from tokmill import tokenizer
 from tokmill.tokenizer.unigram import trainer
-from tokmill.tokenizer.unigram.kernels import expectation, other_paths, pruning
+from tokmill.tokenizer.unigram.kernels import encoding, expectation, selection
 from tokmill.tokenizer.unigram.sampling import sample_batch
 
 
@@ -35,7 +35,7 @@ def elsewhere(steps):
 
     names = ("log", "exp", "log1p")
     there = types.SimpleNamespace(**{**vars(math), **{name: moved(getattr(math, name)) for name in names}})
-    expectation.math = pruning.math = other_paths.math = there
+    encoding.math = expectation.math = selection.math = there
     trainer.np = types.SimpleNamespace(**{**vars(np), **{name: moved(getattr(np, name)) for name in names}})
 
 

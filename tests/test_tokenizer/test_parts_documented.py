@@ -13,7 +13,7 @@ from tokmill.tokenizer.components.normalizer_steps import KNOWN
 from tokmill.tokenizer.components.normalizers import normalize
 from tokmill.tokenizer.components.post_processors import Template
 from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS, Digits, compile_pattern
-from tokmill.tokenizer.splitting.behaviors import with_behavior
+from tokmill.tokenizer.splitting.patterns import with_behavior
 
 Rows = list[list[str]]
 

@@ -132,7 +132,7 @@ REFUSED: list[tuple[Any, str]] = [
     (lambda tok: tok.claim("<a>"), "must be a list"),
     (lambda tok: tok.claim(["the"]), "is a token already"),
     (lambda tok: tok.claim(["<|endoftext|>"]), "is a token already"),
-    (lambda tok: tok.rename({"<|nothing|>": "<a>"}), "no special token"),
+    (lambda tok: tok.rename({"<|nothing|>": "<a>"}), "not a special token"),
     (lambda tok: tok.rename({"<|reserved_0|>": "<|reserved_1|>"}), "is a token already"),
     (lambda tok: tok.pad_to_multiple_of(0), "at least 1"),
     (lambda tok: tok.pad_to_multiple_of(1 << 30), "at most"),

@@ -169,7 +169,7 @@ def test_broken_settings_are_refused_by_name(
     ("change", "says"),
     [
         ({"roles": {"end": "<|im_end|>"}}, "'end' is not known"),
-        ({"roles": {"eos": "<|im_start>"}}, "no special token"),
+        ({"roles": {"eos": "<|im_start>"}}, "not a special token"),
         ({"roles": ["eos"]}, "by role"),
         ({"chat_templates": {"default": 5}}, "must be a text"),
         ({"chat_templates": {"default": "x" * ((1 << 20) + 1)}}, "at most"),

@@ -12,13 +12,10 @@ from hypothesis import strategies as st
 from tests.test_tokenizer.conftest import TRAINING_TEXTS, trained_by_sentencepiece
 from tokmill import tokenizer
 from tokmill.tokenizer import PretokenCounts, Tokenizer, TrainingError, attestation
-from tokmill.tokenizer.components.charsmap import compile_rules, read_rules
-from tokmill.tokenizer.components.charsmaps import RULE_NAMES, named_charsmap
+from tokmill.tokenizer.components.charsmap import RULE_NAMES, compile_rules, named_charsmap, read_rules
 from tokmill.tokenizer.formats.model_file import read_model
-from tokmill.tokenizer.sentences.rules import PieceRules
-from tokmill.tokenizer.sentences.words import cut_words
-from tokmill.tokenizer.unigram.seeding import SeedRules, find_seeds
-from tokmill.tokenizer.unigram.text import prepare
+from tokmill.tokenizer.sentences.words import PieceRules, cut_words
+from tokmill.tokenizer.unigram.seeding import SeedRules, find_seeds, prepare
 
 TEXTS = [
     *(text.rstrip() for text in TRAINING_TEXTS),  # as sentencepiece's Python interface does

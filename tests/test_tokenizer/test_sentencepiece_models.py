@@ -14,8 +14,14 @@ from tokmill import tokenizer
 from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError, attestation
 from tokmill.tokenizer.components.charsmap import compile_rules
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
-from tokmill.tokenizer.formats.model_file import ModelFile, Piece, PieceKind, read_model, write_model
-from tokmill.tokenizer.formats.wire import field_of
+from tokmill.tokenizer.formats.model_file import (
+    ModelFile,
+    Piece,
+    PieceKind,
+    field_of,
+    read_model,
+    write_model,
+)
 from tokmill.tokenizer.unigram.sampling import n_best, sample_batch
 
 MODELS: dict[str, dict[str, Any]] = {
@@ -268,7 +274,7 @@ def test_what_cannot_be_done_is_named(file: ModelFile, says: str, tmp_path: Path
         (b"\x08\x01", "a message is the number 1"),
         (b"\x0a\x03\x0a\x01\xff", "text is 'utf-8' codec"),
         (b"\x0a\x02\x10\x01", "score is bytes|score is the number 1"),
-        (b"\x0a\x02\x18\x09", "type=9 is none of"),
+        (b"\x0a\x02\x18\x09", "type=9 is not one of"),
         (field_of(1, field_of(1, "a")) + field_of(5, field_of(2, b"x")), "denormalizer_spec"),
     ],
 )

@@ -16,8 +16,8 @@ from tests.test_tokenizer.conftest import TRAINING_TEXTS, ntrex
 from tokmill import tokenizer
 from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS, compile_pattern, resolve
 from tokmill.tokenizer.splitting.fallback import compile_regex, isolate
-from tokmill.tokenizer.splitting.from_right import from_right, groups_of
-from tokmill.tokenizer.splitting.growing import certain_pretokens
+from tokmill.tokenizer.splitting.patterns import from_right, groups_of
+from tokmill.tokenizer.streaming import certain_pretokens
 
 FROM_RIGHT = "groups_of_three_from_right"
 NUMBERS = "1234567 + 89,012.3456 = ٣٤٥٦ ½½½½ Ⅻ¹²³4 1" + "0" * 300 + "x7890\ud7ff"

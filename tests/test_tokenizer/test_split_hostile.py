@@ -8,7 +8,7 @@ import regex
 from tokmill.tokenizer.core.errors import PatternError
 from tokmill.tokenizer.splitting import compile_pattern, fallback, resolve
 from tokmill.tokenizer.splitting.automaton import build_tables
-from tokmill.tokenizer.splitting.outline import outline
+from tokmill.tokenizer.splitting.fallback import outline
 from tokmill.tokenizer.splitting.syntax import UnsupportedError
 
 

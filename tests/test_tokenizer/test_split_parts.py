@@ -16,7 +16,7 @@ from tokmill import tokenizer
 from tokmill.tokenizer import FormatError, PatternError, Tokenizer
 from tokmill.tokenizer.reference import splits as reference
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS, compile_pattern
-from tokmill.tokenizer.splitting.behaviors import with_behavior
+from tokmill.tokenizer.splitting.patterns import with_behavior
 
 BEHAVIORS = ["isolated", "contiguous", "merged_with_previous", "merged_with_next"]
 EXPRESSIONS = ["-", r"[!-/:-@\[-`{-~\p{P}]", r"\s+", r"\p{N}{1,3}", "ab|a", r"--|-", r"\p{L}+-?"]

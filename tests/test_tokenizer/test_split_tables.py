@@ -9,26 +9,34 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tokmill.tokenizer.kernels.split import write_cuts, write_pair_cuts
-from tokmill.tokenizer.splitting import SPLIT_PATTERNS, charsets, compile_pattern, utf8
+from tokmill.tokenizer.splitting import SPLIT_PATTERNS, automaton, compile_pattern, syntax
 from tokmill.tokenizer.splitting.automaton import atoms_of, build_tables
-from tokmill.tokenizer.splitting.charsets import partition
 from tokmill.tokenizer.splitting.fallback import compile_regex, isolate
 from tokmill.tokenizer.splitting.matcher import DEAD, build_matcher
 from tokmill.tokenizer.splitting.parsing import parse
-from tokmill.tokenizer.splitting.syntax import Choice, End, Look, OneOf, Sequence, Star, UnsupportedError
+from tokmill.tokenizer.splitting.syntax import (
+    Choice,
+    End,
+    Look,
+    OneOf,
+    Sequence,
+    Star,
+    UnsupportedError,
+    partition,
+)
 from tokmill.tokenizer.splitting.transducer import CUT_BEFORE, CUT_HERE, GAP, SLOW, START, build_transducer
 
 ILL_FORMED = 255
-EVERYTHING = np.arange(charsets.NUM_CODE_POINTS)
+EVERYTHING = np.arange(syntax.NUM_CODE_POINTS)
 
 
 @pytest.fixture(scope="module")
-def decoder() -> utf8.Decoder:
+def decoder() -> automaton.Decoder:
     """A decoder that tells planes and remainders apart, so that a wrong turn shows."""
-    return utf8.build_decoder((EVERYTHING % 251 + 1).astype(np.uint8), ILL_FORMED)
+    return automaton.build_decoder((EVERYTHING % 251 + 1).astype(np.uint8), ILL_FORMED)
 
 
-def _columns(decoder: utf8.Decoder, data: bytes) -> list[int]:
+def _columns(decoder: automaton.Decoder, data: bytes) -> list[int]:
     """Walk the decoder as the kernel does: of bytes that do not belong together, the first stands alone."""
     columns = []
     at, position, node = 0, 0, 0
@@ -42,7 +50,7 @@ def _columns(decoder: utf8.Decoder, data: bytes) -> list[int]:
             node = 0
             continue
         position, node = position + 1, int(decoder.next_node[k])
-        if column != utf8.INSIDE:
+        if column != automaton.INSIDE:
             columns.append(column)
             at = position
     return columns
@@ -55,7 +63,7 @@ def _expected(data: bytes) -> list[int]:
 
 
 @pytest.mark.slow
-def test_the_decoder_knows_every_character(decoder: utf8.Decoder) -> None:
+def test_the_decoder_knows_every_character(decoder: automaton.Decoder) -> None:
     text = np.delete(EVERYTHING, np.s_[0xD800:0xE000]).astype("<u4").tobytes().decode("utf-32-le")
     data = np.frombuffer(text.encode(), np.uint8).tolist()
     node, columns = 0, []
@@ -71,18 +79,18 @@ def test_the_decoder_knows_every_character(decoder: utf8.Decoder) -> None:
     b"\xc0\x80 \xc1\xbf \xe0\x9f\xbf \xed\xa0\x80 \xed\xbf\xbf \xf0\x8f\xbf\xbf \xf4\x90\x80\x80 \xf5\xff"
 )
 @example(b"\xe4\xb8\xad\xe4\xb8\xe4\xb8\xad\xf0\x9f\x98\x80\xf0\x9f\x98")
-def test_the_decoder_reads_damaged_bytes_as_python_does(decoder: utf8.Decoder, data: bytes) -> None:
+def test_the_decoder_reads_damaged_bytes_as_python_does(decoder: automaton.Decoder, data: bytes) -> None:
     assert _columns(decoder, data) == _expected(data)
 
 
 @pytest.mark.parametrize("atom", [r"\p{L}", r"[^\s\p{Lu}]", "(?i:s)", r"\s", ".", r"\p{Cn}", "[]a]"])
 def test_code_points_are_those_that_regex_matches(atom: str) -> None:
-    ranges = charsets.code_points(atom, 0)
-    inside = np.zeros(charsets.NUM_CODE_POINTS, bool)
+    ranges = syntax.code_points(atom, 0)
+    inside = np.zeros(syntax.NUM_CODE_POINTS, bool)
     for first, end in ranges.tolist():
         inside[first:end] = True
     compiled = regex.compile(atom)
-    sampled = range(0, charsets.NUM_CODE_POINTS, 7)
+    sampled = range(0, syntax.NUM_CODE_POINTS, 7)
     assert [bool(inside[c]) for c in sampled] == [compiled.fullmatch(chr(c)) is not None for c in sampled]
 
 
@@ -90,8 +98,8 @@ def test_code_points_are_those_that_regex_matches(atom: str) -> None:
 def test_the_short_way_to_a_letter_of_any_case_leads_to_all_its_forms(flags: int) -> None:
     for character in string.ascii_lowercase + "'":
         atom = f"(?i:{character})"
-        found = charsets.code_points(atom, flags).tolist()
-        assert found == [list(run) for run in charsets._runs(atom, flags, 0)], character
+        found = syntax.code_points(atom, flags).tolist()
+        assert found == [list(run) for run in syntax._runs(atom, flags, 0)], character
 
 
 def test_classes_are_the_coarsest_that_tell_atoms_apart() -> None:
@@ -112,7 +120,7 @@ def test_surrogates_that_differ_are_left_to_regex() -> None:
 
 
 def test_the_unicode_version_is_known() -> None:
-    assert regex.fullmatch(r"\d\d\.\d", charsets.unicode_version())
+    assert regex.fullmatch(r"\d\d\.\d", syntax.unicode_version())
 
 
 def test_trees() -> None:

@@ -17,7 +17,7 @@ from tokmill.tokenizer import SpecialTokenError, Tokenizer, TokenizerError, stre
 from tokmill.tokenizer.components.normalizers import STEPS, begins_anew, final_boundary, normalize
 from tokmill.tokenizer.components.specials import Wanted
 from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS, compile_pattern
-from tokmill.tokenizer.splitting.growing import certain_pretokens
+from tokmill.tokenizer.streaming import certain_pretokens
 
 PATTERNS = [*SPLIT_PATTERNS, *SPLIT_CHAINS, r"a.*b|a|\s", r"(?i:ab)+|x(?=y)"]
 

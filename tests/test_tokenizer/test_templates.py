@@ -161,7 +161,7 @@ def template(**changes: object) -> dict[str, object]:
         (template(pair=[A]), "each once"),
         (template(special_tokens=stands(7)), r"stands for \[7\]"),
         (template(special_tokens=stands(1, 2)), r"stands for \[1, 2\]"),
-        (template(single=[X, A]), "'<x>' is no special token"),
+        (template(single=[X, A]), "'<x>' is not a special token"),
         (template(single=[{"Sequence": {"id": "A", "type_id": -1}}]), "type id -1"),
         ({"type": "BertProcessing", "sep": ["[SEP]", 5], "cls": ["<s>", IDS["<s>"]]}, "processor.sep"),
         ({"type": "BertProcessing", "sep": 7, "cls": 8}, "broken: a value is of another type"),
@@ -234,7 +234,7 @@ def test_templates_are_spelled(single: str, pair: str | None, spelled: tuple[str
         ("$A $B", None, "each once"),
         ("$A", "$A", "each once"),
         ("$A:9999999999", None, "type id 9999999999"),
-        ("<nowhere> $A", None, "'<nowhere>' is no special token"),
+        ("<nowhere> $A", None, "'<nowhere>' is not a special token"),
         (None, "$A $B", "needs a template for one text"),
     ],
 )

@@ -12,25 +12,25 @@ from tests.test_tokenizer.conftest import TRAINING_TEXTS
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer, TokenizerError, VocabularyError
 from tokmill.tokenizer.formats import files
-from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS, charsets, compile_pattern
+from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS, compile_pattern, syntax
 from tokmill.tokenizer.splitting.automaton import tables_digest
-from tokmill.tokenizer.splitting.charsets import code_points
+from tokmill.tokenizer.splitting.syntax import code_points
 
 # Characters that were new in a version, of blocks that were new
 NEW_IN = {"18.0": "\U0003d123", "17.0": "\U00010941", "16.0": "\U000105c1"}
 
 
 def test_no_letter_is_newer_than_the_version_that_is_named() -> None:
-    version = charsets.unicode_version()
+    version = syntax.unicode_version()
     known = {name for name, character in NEW_IN.items() if regex.match(r"\P{Cn}", character)}
     assert version == max(known, default=version) or version.startswith("newer than ")
     assigned = int((code_points(r"\P{Cn}", 0) @ [-1, 1]).sum())
-    assert version.startswith("newer than ") == (assigned > charsets._ASSIGNED_IN_NEWEST)
+    assert version.startswith("newer than ") == (assigned > syntax._ASSIGNED_IN_NEWEST)
 
 
 def test_what_is_newer_than_we_know_is_said_to_be_newer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(charsets, "_ASSIGNED_IN_NEWEST", 200_000)
-    assert charsets.unicode_version.__wrapped__() == "newer than 18.0"
+    monkeypatch.setattr(syntax, "_ASSIGNED_IN_NEWEST", 200_000)
+    assert syntax.unicode_version.__wrapped__() == "newer than 18.0"
 
 
 def test_the_digest_is_of_the_classes_that_patterns_tell_apart() -> None:

@@ -32,8 +32,7 @@ from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.reference import unigram as slow
 from tokmill.tokenizer.unigram.model import UnigramModel, scores_of
-from tokmill.tokenizer.unigram.seeding import SeedRules, Seeds, find_seeds
-from tokmill.tokenizer.unigram.text import TrainingText, prepare
+from tokmill.tokenizer.unigram.seeding import SeedRules, Seeds, TrainingText, find_seeds, prepare
 from tokmill.tokenizer.unigram.trainer import UnigramTrainer
 
 SPECIALS = ["<|endoftext|>", "<|end|>"]
@@ -301,7 +300,7 @@ def test_text_that_is_no_utf8_is_learned_and_kept(tmp_path: Path) -> None:
 
     assert tok.decode_bytes(tok.encode(b"\xff\xfe\xff\xfea\xc3\xa9\xc3")) == b"\xff\xfe\xff\xfea\xc3\xa9\xc3"
     assert tokenizer.load(tok.save(tmp_path)[0]) == tok
-    with pytest.raises(FormatError, match="no UTF-8"):
+    with pytest.raises(FormatError, match="not UTF-8"):
         tok.save(tmp_path / "other", "huggingface")
 
 

@@ -103,7 +103,7 @@ def test_a_vocabulary_without_capitals_is_uncased(tmp_path: Path) -> None:
         (b"cat\ndog\n", r"none of them \[UNK\]"),
         (b"[UNK]\ncat\ndog\ncat\n", "line 2: 'cat'"),
         (b"[UNK]\ncat\n\ndog\n", "line 3: ''"),
-        (b"[UNK]\n\xff\n", "broken: it is no UTF-8 at byte 6"),
+        (b"[UNK]\n\xff\n", "broken: it is not UTF-8 at byte 6"),
         (b"[UNK]\n" + b"".join(b"t%d\n" % i for i in range(100_000)) + b"t99999\n", "line 100001: 't99999'"),
     ],
 )

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.tokenizer.core.buffers import pack_bytes
-from tokmill.tokenizer.kernels.accounting import add_up
-from tokmill.tokenizer.splitting.splitter import Pretokens
-from tokmill.tokenizer.splitting.words import words_of
+from tokmill.tokenizer.kernels.lookup import add_up
+from tokmill.tokenizer.splitting.splitter import Pretokens, words_of
 
 
 @given(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.byte_bpe.kernels.pair_queue import enter_pairs
-from tokmill.tokenizer.byte_bpe.kernels.training_kernels import TrainingKernels
+from tokmill.tokenizer.byte_bpe.kernels.training_merges import TrainingKernels
 from tokmill.tokenizer.byte_bpe.kernels.training_state import (
     NUM_PAIRS,
     SEPARATOR,
@@ -18,13 +18,13 @@ from tokmill.tokenizer.byte_bpe.kernels.training_state import (
     Tokens,
     WideWords,
     Words,
+    lay_out,
 )
-from tokmill.tokenizer.byte_bpe.kernels.training_text import lay_out
-from tokmill.tokenizer.core.alphabet import BYTE_ORDER
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.stopping import slices
-from tokmill.tokenizer.jit.huge_pages import zero_pages
+from tokmill.tokenizer.core.text import BYTE_ORDER
+from tokmill.tokenizer.jit.arrays import zero_pages
 
 Number = TypeVar("Number", bound=np.generic)
 AnyWords: TypeAlias = Words | WideWords
@@ -34,15 +34,7 @@ _WORDS_A_SLICE = 1 << 20
 
 
 def laid_out(counts: PretokenCounts, *, by_count: bool = True) -> AnyWords:
-    """Write pre-tokens into cells; those of one byte have no pairs and are left out.
-
-    Args:
-        counts: how often each pre-token occurs.
-        by_count: whether to write them by descending count, which is faster to train on; else in their order.
-
-    Raises:
-        TrainingError: there is more text than positions can number, or the sum of counts exceeds int64.
-    """
+    """Write pre-tokens into cells; those of one byte have no pairs and are left out."""
     lengths = np.diff(counts.offsets)
     useful = np.flatnonzero((lengths > 1) & (counts.counts > 0))
     order = useful[np.argsort(~counts.counts[useful], kind="stable")] if by_count else useful

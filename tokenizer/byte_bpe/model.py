@@ -5,31 +5,30 @@ Laws: every byte is a token; a merge joins two tokens into the token of their jo
     token is that token, even if merging would not lead to it.
 """
 
+import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
-from typing import Any, Self, cast
+from typing import Any, Self, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.byte_bpe.encoder import BytePairEncoder
+from tokmill.tokenizer.byte_bpe.encoder import BytePairEncoder, lay_out
 from tokmill.tokenizer.byte_bpe.kernels.model import Model
-from tokmill.tokenizer.byte_bpe.tables import lay_out
+from tokmill.tokenizer.components.specials import check_names
 from tokmill.tokenizer.core.errors import VocabularyError
-from tokmill.tokenizer.core.readable import readable
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.pairs import MAX_IDS, MAX_MERGES
+from tokmill.tokenizer.pipeline.base_model import BaseModel, check_bytes
 from tokmill.tokenizer.pipeline.definition import Definition
 
 NAME = "byte_bpe"
-_NO_PROBES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
-class BytePairModel:
+class BytePairModel(BaseModel):
     """A byte-level BPE model.
 
     Attributes:
@@ -41,12 +40,10 @@ class BytePairModel:
         VocabularyError: a byte is not a token, or there are too many ids or merges.
     """
 
-    vocabulary: Vocabulary
     merges: NDArray[np.int32]
     ignore_merges: bool = False
 
     family = NAME
-    unknown_token = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.ignore_merges, bool):
@@ -59,12 +56,7 @@ class BytePairModel:
                 f"vocabulary: {size} ids and {self.merges.shape[0]} merges are too many; "
                 f"at most {MAX_IDS} ids and {MAX_MERGES} merges can be used"
             )
-        missing = np.flatnonzero(self.byte_ids < 0)
-        if missing.shape[0]:
-            raise VocabularyError(
-                f"vocabulary: {missing.shape[0]} of the 256 bytes are no tokens (the first is "
-                f"{int(missing[0]):#04x}), but a byte-level vocabulary must hold them all"
-            )
+        check_bytes(self.byte_ids, "a byte-level vocabulary must hold them all")
 
     @classmethod
     def build(
@@ -74,17 +66,7 @@ class BytePairModel:
         *,
         ignore_merges: bool = False,
     ) -> Self:
-        """Build a model from merges as pairs of byte strings.
-
-        Args:
-            vocabulary: the bytes of every id.
-            merges: in order; pairs of byte strings, or int32 rows of left, right and resulting id that are
-                known to be right.
-            ignore_merges: see the class.
-
-        Raises:
-            VocabularyError: a law is broken; the message names it and the place.
-        """
+        """Build a model from merges as pairs of byte strings."""
         rows = merges if isinstance(merges, np.ndarray) else _resolve_merges(vocabulary.ids, merges)
         return cls(vocabulary, rows, ignore_merges)
 
@@ -118,40 +100,20 @@ class BytePairModel:
 
     @cached_property
     def tables(self) -> Model:
-        """The tables for the kernels that encode; made once, and only read.
-
-        Raises:
-            VocabularyError: a pair has two merges.
-        """
+        """The tables for the kernels that encode; made once, and only read."""
         return lay_out(self)
-
-    def with_vocabulary(self, vocabulary: Vocabulary) -> Self:
-        """Return the same model with other special tokens."""
-        return replace(self, vocabulary=vocabulary)
 
     def encoder(self) -> BytePairEncoder:
         """Make an encoder."""
         return BytePairEncoder(self)
 
-    def kinds(self) -> list[str]:
-        """Return the kind of every id: `byte`, `merge`, `special`, `reserved` or `hole`."""
-        return self.vocabulary.kinds(lambda token: "byte" if len(token) == 1 else "merge")
-
-    def readable(self, token: int) -> str:
-        """Return a token as one line of text; a part of a character is written as its bytes."""
-        return readable(self.vocabulary.tokens[token])
+    def kind(self, token: bytes) -> str:
+        """Return the kind of an ordinary token."""
+        return "byte" if len(token) == 1 else "merge"
 
     def figures(self) -> dict[str, int]:
         """Return the number of merges."""
         return {"num_merges": len(self.merges)}
-
-    def recovers(self, pretokens: Sequence[bytes]) -> list[bytes]:
-        """Return the pre-tokens: nothing is lost."""
-        return list(pretokens)
-
-    def probes(self) -> Mapping[str, str]:
-        """Return none: the shared probes are enough."""
-        return _NO_PROBES
 
 
 def model_of(definition: Definition) -> BytePairModel:
@@ -168,19 +130,7 @@ def define(
     ignore_merges: bool = False,
     **how: Any,
 ) -> Definition:
-    """Define a byte-level BPE tokenizer.
-
-    Args:
-        tokens: bytes of each id, special tokens left out.
-        merges: see `BytePairModel.build`.
-        special_tokens: ids by name.
-        num_reserved: number of reserved special tokens.
-        ignore_merges: see `BytePairModel`.
-        **how: the rest of the pipeline; see `Definition.compose`.
-
-    Raises:
-        TokenizerError: a law is broken; the message names it and the place.
-    """
+    """Define a byte-level BPE tokenizer."""
     vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved)
     for name, token in special_tokens.items():
         other = vocabulary.ids[name.encode()]
@@ -200,7 +150,7 @@ def _resolve_merges(vocab: Mapping[bytes, int], pairs: Sequence[tuple[bytes, byt
             ids += vocab[left], vocab[right], vocab[left + right]
         except KeyError as error:
             raise VocabularyError(
-                f"vocabulary: merge {rank} joins {left!r} and {right!r}, but {error.args[0]!r} is no token"
+                f"vocabulary: merge {rank} joins {left!r} and {right!r}, but {error.args[0]!r} is not a token"
             ) from None
     if len(set(pairs)) < len(pairs):
         twice = next(pair for pair, number in Counter(pairs).items() if number > 1)
@@ -208,3 +158,65 @@ def _resolve_merges(vocab: Mapping[bytes, int], pairs: Sequence[tuple[bytes, byt
             f"vocabulary: {twice[0]!r} and {twice[1]!r} are merged twice; keep the first merge"
         )
     return np.array(ids, np.int32).reshape(-1, 3)
+
+
+Vocab: TypeAlias = Mapping[bytes, int] | Mapping[int, bytes]
+Merges: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+
+def definition_of(
+    vocab: Vocab, merges: Merges, special_tokens: Mapping[str, int] | Iterable[str], **how: Any
+) -> Definition:
+    """Build a definition; see `Tokenizer.from_vocab`."""
+    tokens = _by_id(vocab)
+    specials = _special_ids(tokens, special_tokens)
+    names = {name.encode() for name in specials}
+    return define(
+        {token: text for token, text in tokens.items() if text not in names},
+        [_checked_pair(rank, pair) for rank, pair in enumerate(merges)],
+        specials,
+        **how,
+    )
+
+
+def _by_id(vocab: Vocab) -> dict[int, bytes]:
+    """Turn a vocabulary of either direction into bytes by id."""
+    if not isinstance(vocab, Mapping):
+        raise VocabularyError(
+            f"vocab: {type(vocab).__name__} must be a mapping, of bytes to ids or of ids to bytes"
+        )
+    forward = all(isinstance(key, bytes) for key in vocab)
+    tokens: dict[int, bytes] = {}
+    for key, value in vocab.items():
+        text, token = (key, value) if forward else (value, key)
+        if not isinstance(text, bytes) or not isinstance(token, int):
+            raise VocabularyError(
+                f"vocab: {key!r}: {value!r} must be bytes and an integer id, in the same order in all entries"
+            )
+        if token in tokens:
+            raise VocabularyError(
+                f"vocab: {tokens[token]!r} and {text!r} have the same id {token}; give one of them another"
+            )
+        tokens[token] = text
+    return tokens
+
+
+def _special_ids(
+    tokens: Mapping[int, bytes], special_tokens: Mapping[str, int] | Iterable[str]
+) -> dict[str, int]:
+    """Return the id of each special token: the given one, else the vocabulary's, else the next free one."""
+    names = check_names(special_tokens, "special_tokens")
+    if isinstance(special_tokens, Mapping):
+        return {name: special_tokens[name] for name in names}
+    known = {text: token for token, text in tokens.items()}
+    free = itertools.count(max(tokens, default=-1) + 1)
+    return {name: known[name.encode()] if name.encode() in known else next(free) for name in names}
+
+
+def _checked_pair(rank: int, pair: Any) -> tuple[bytes, bytes]:
+    parts = tuple(pair) if isinstance(pair, tuple | list) else ()
+    if len(parts) != 2 or not all(isinstance(part, bytes) for part in parts):
+        raise VocabularyError(
+            f"merges: merge {rank} is {pair!r:.80}, but must be a pair of byte strings such as (b't', b'he')"
+        )
+    return cast(tuple[bytes, bytes], parts)

@@ -1,6 +1,6 @@
 """The BPE trainer: prepares counts and memory for the kernels, and returns the merges.
 
-See `training` for the laws, and `kernels.training_merges` and `kernels.gathering` for the method. Training
+See `family` for the laws, and `kernels.training_merges` and `kernels.pair_lists` for the method. Training
 runs in rounds: each gathers the pairs that reach a threshold, and merges until none of them is left. A lower
 threshold means fewer rounds with longer lists of positions, so it is as low as the room for the lists allows,
 but no lower than the requested merges need. It affects time and memory, never a merge.
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.byte_bpe.kernels.gathering import count_magnitudes, lay_out_lists
+from tokmill.tokenizer.byte_bpe.kernels.pair_lists import count_magnitudes, lay_out_lists
 from tokmill.tokenizer.byte_bpe.kernels.pair_queue import fill_queue
-from tokmill.tokenizer.byte_bpe.kernels.training_kernels import NARROW, WIDE
+from tokmill.tokenizer.byte_bpe.kernels.training_merges import NARROW, WIDE
 from tokmill.tokenizer.byte_bpe.kernels.training_state import (
     COUNTERS,
     FIRST_SEEN,
@@ -44,11 +44,11 @@ from tokmill.tokenizer.byte_bpe.layout import (
     with_more_bytes,
     with_more_pairs,
 )
-from tokmill.tokenizer.core.alphabet import BYTE_ORDER
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.stopping import raise_if_stopped, slices
-from tokmill.tokenizer.jit.huge_pages import zero_pages
+from tokmill.tokenizer.core.text import BYTE_ORDER
+from tokmill.tokenizer.jit.arrays import zero_pages
 from tokmill.tokenizer.pipeline.model import Progress
 
 _TIES = {"lexicographic_max": LEXICOGRAPHIC_MAX, "lowest_ids": LOWEST_IDS, "first_seen": FIRST_SEEN}
@@ -100,19 +100,7 @@ class BpeTrainer:
         room: int | None = None,
         max_narrow: int = MAX_NARROW,
     ) -> None:
-        """Copy the counts into cells; they are not needed afterwards.
-
-        Args:
-            counts: how often each pre-token occurs, in any order; with `first_seen` it decides ties.
-            rules: what may be merged.
-            max_merges: the most merges.
-            room: about the number of positions to list at a time; by default a quarter of the bytes at the
-                beginning, and more as the text gets shorter. Affects time and memory, never a merge.
-            max_narrow: the most symbols that are stored in two bytes each; at most MAX_NARROW.
-
-        Raises:
-            TrainingError: there is more text than positions can number, or the sum of counts exceeds int64.
-        """
+        """Copy the counts into cells; they are not needed afterwards."""
         self.num_distinct_bytes = counts.num_distinct_bytes
         self._rules = rules.for_kernels()
         self._words = laid_out(counts, by_count=rules.tie_break != "first_seen")
@@ -125,12 +113,7 @@ class BpeTrainer:
         self._kernels, self._narrow_tokens = NARROW, max_narrow
 
     def run(self, num_merges: int, progress: Progress | None = None) -> int:
-        """Make merges until there are `num_merges`, or no pair is left; return the number of merges.
-
-        Args:
-            num_merges: at most `max_merges`.
-            progress: called now and then with the number of merges made and wanted.
-        """
+        """Make merges until there are `num_merges`, or no pair is left; return the number of merges."""
         if not self._counters[THRESHOLD]:
             self._gather(_MAGNITUDES)
         while (made := int(self._counters[NUM_MERGES])) < num_merges:
@@ -177,11 +160,7 @@ class BpeTrainer:
         self._tokens.width[:] = 1
 
     def _gather(self, num_magnitudes: int) -> None:
-        """Begin a round: choose a threshold, and gather the pairs that reach it.
-
-        Args:
-            num_magnitudes: all pairs are below `2**(num_magnitudes - 1)`.
-        """
+        """Begin a round: choose a threshold, and gather the pairs that reach it."""
         num_cells = self._words.cells.shape[0]
         of_bytes = bool(self._counters[NUM_TOKENS] == 256) and num_cells >= _BYTE_PAIRS
         buckets = zero_pages((_BYTE_PAIRS if of_bytes else _num_buckets(num_cells), 2), np.int64)

@@ -1,41 +1,34 @@
 """The encoder of BPE over characters: tables that threads share, and a workspace with a cache for each."""
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.char_bpe.kernels.encoding import (
-    DONE,
-    NUM_IDS,
-    PAUSED,
-    PRETOKEN,
     Memory,
     encode_pretokens,
     locate_pieces,
 )
 from tokmill.tokenizer.char_bpe.kernels.merging import Pieces
-from tokmill.tokenizer.closed_vocabulary.laws import Accounting
 from tokmill.tokenizer.components.specials import make_trie
-from tokmill.tokenizer.core.errors import TokenizerError
-from tokmill.tokenizer.core.stopping import SLICE_BYTES, raise_if_stopped
 from tokmill.tokenizer.kernels.cache import empty_block, empty_cache
 from tokmill.tokenizer.kernels.merges import make_scratch
 from tokmill.tokenizer.kernels.pairs import PairTables, empty_tables, insert, insert_merges
-from tokmill.tokenizer.pipeline.model import Encoding, Law
-from tokmill.tokenizer.splitting import Pretokens
+from tokmill.tokenizer.pipeline.base_model import Accounting
+from tokmill.tokenizer.pipeline.model import Law, SegmentedText
+from tokmill.tokenizer.pipeline.workspaces import (
+    USUAL_BYTES,
+    LendsWorkspaces,
+    ResumableWorkspace,
+)
 
 if TYPE_CHECKING:
     from tokmill.tokenizer.char_bpe.model import CharacterPairModel
 
-_USUAL_BYTES = 1 << 12
-_KEPT_BYTES = 1 << 21  # scratch for longer pre-tokens is freed after use
-_MAX_BYTES = (1 << 31) - 2
 _CACHE_BITS = 16, 14, 18
-_BEHIND = 8  # ids that are written at a time, even if there are fewer
 _POINTS = 0x110000
 
 
@@ -105,85 +98,47 @@ def _pieces(
     )
 
 
-class CharacterPairEncoder:
-    """Turns pre-tokens into ids; safe to share between threads.
-
-    Attributes:
-        law: the law that every encoding is checked against.
-        pieces: the kernels' tables; only read.
-    """
+class CharacterPairEncoder(LendsWorkspaces["Workspace"]):
+    """Turns pre-tokens into ids; safe to share between threads."""
 
     def __init__(self, model: "CharacterPairModel") -> None:
         self.law: Law = Accounting(model.vocabulary.offsets, model.unknown_id)
         self.pieces = lay_out(model)
-        self._free: list[Workspace] = []
-
-    @contextmanager
-    def workspace(self) -> Iterator["Workspace"]:
-        """Lend a workspace to one thread; its cache is kept for the next one."""
-        try:
-            lent = self._free.pop()
-        except IndexError:
-            lent = Workspace(self.pieces)
-        try:
-            yield lent
-        finally:
-            self._free.append(lent)
+        super().__init__(lambda: Workspace(self.pieces))
 
     def locate(
-        self,
-        ids: NDArray[np.int64],
-        data: NDArray[np.uint8],
-        bounds: NDArray[np.int64],
-        kinds: NDArray[np.int64],
-        split: Callable[[], Pretokens],
+        self, ids: NDArray[np.int64], text: SegmentedText
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where each token begins and ends, by encoding again; see `pipeline.model.Encoder`."""
-        pretokens = split()
+        """Return where each token begins and ends, by encoding again."""
+        pretokens = text.split()
         if not ids.shape[0]:
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
         ends = np.empty(ids.shape[0], np.int64)
         scratch = make_scratch(int((pretokens.ends - pretokens.starts).max(initial=1)))
-        given = data, pretokens.starts, pretokens.ends, pretokens.offsets, bounds, kinds
-        locate_pieces(*given, self.pieces, scratch, ends)
-        return np.concatenate([bounds[:1], ends[:-1]]), ends
+        arguments = text.data, pretokens.starts, pretokens.ends, pretokens.offsets, text.bounds, text.kinds
+        locate_pieces(*arguments, self.pieces, scratch, ends)
+        return np.concatenate([text.bounds[:1], ends[:-1]]), ends
 
 
-class Workspace:
-    """An encoder's pieces, and working memory to encode with them; for one thread at a time."""
+class Workspace(ResumableWorkspace):
+    """An encoder's pieces, and working memory to encode with them."""
+
+    kernel = encode_pretokens
+    most_bytes = (1 << 31) - 2
 
     def __init__(self, pieces: Pieces) -> None:
-        self._pieces, self._usual = pieces, make_scratch(_USUAL_BYTES)
-        self._memory = Memory(empty_cache(*_CACHE_BITS), self._usual, empty_block())
+        self.model, self._usual = pieces, make_scratch(USUAL_BYTES)
+        self.memory = Memory(empty_cache(*_CACHE_BITS), self._usual, empty_block())
 
-    def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
-        """Encode the pre-tokens of segments; see `pipeline.model.Workspace`.
+    @property
+    def scratch_bytes(self) -> int:
+        """How many bytes of a pre-token the scratch is for."""
+        return int(self.memory.scratch.ids.shape[0])
 
-        Raises:
-            TokenizerError: a pre-token is longer than positions can number.
-        """
-        offsets, unknown = np.zeros(kinds.shape[0] + 1, np.int64), np.zeros(kinds.shape[0], np.int64)
-        if not pretokens.starts.shape[0]:
-            return Encoding(np.empty(0, np.uint32), offsets, unknown)
-        most = int(pretokens.ends[-1] - pretokens.starts[0]) + kinds.shape[0] + _BEHIND
-        ids, progress, lacking = np.empty(most, np.uint32), np.zeros(3, np.int64), PAUSED
-        given = data, pretokens.starts, pretokens.ends, pretokens.offsets, kinds, self._pieces
-        while lacking != DONE:
-            raise_if_stopped()
-            until = int(pretokens.starts[progress[PRETOKEN]]) + SLICE_BYTES
-            lacking = encode_pretokens(*given, self._memory, ids, offsets, unknown, progress, until)
-            if lacking > 0:
-                self._make_room(lacking)
-        if self._memory.scratch.ids.shape[0] > _KEPT_BYTES:
-            self._memory = self._memory._replace(scratch=self._usual)
-        return Encoding(ids[: progress[NUM_IDS]], offsets, unknown)
+    def enlarge(self, length: int) -> None:
+        """Make the scratch longer."""
+        self.memory = self.memory._replace(scratch=make_scratch(length))
 
-    def _make_room(self, longest: int) -> None:
-        """Enlarge the scratch for pre-tokens of some length, at least to twice its size."""
-        if longest > _MAX_BYTES:
-            raise TokenizerError(
-                f"encode: a pre-token has {longest} bytes, but at most {_MAX_BYTES} can be encoded; "
-                "cut the document, or use a split pattern that does"
-            )
-        length = max(longest, 2 * self._memory.scratch.ids.shape[0])
-        self._memory = self._memory._replace(scratch=make_scratch(length))
+    def shrink(self) -> None:
+        """Put the usual scratch in place of a long one."""
+        self.memory = self.memory._replace(scratch=self._usual)

@@ -3,16 +3,24 @@
 The pre-tokenizer is `Metaspace`, or there is none: then merges go over the whole text, which is cut before
 every run of `▁` first if no piece lies across (`sentencepiece.pattern_of`). Merges that would make a special
 token, or go on from one, are left out, since its text never gets to the model.
+
+SentencePiece's models join any two pieces that make a piece, that of the greatest score first, the leftmost
+of one score; they are written with a list of merges, where the rank of a pair decides, not the place. That
+matters only where places overlap: x y z with x y = y z, a piece that repeats itself. If it has n characters
+and x has k, `y` is its end and its beginning of n - k characters, and the cut after k characters must come
+before the one after n - k. Where both orders are wanted, the piece is a power of a string, such as `====`,
+and no order is right for all cuts; but not all occur. So models are compared on runs of such strings, alone
+and between their neighbours in other pieces, and one whose ids differ is refused.
 """
 
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.char_bpe.merge_list import with_merges
 from tokmill.tokenizer.char_bpe.model import NAME, CharacterPairModel
 from tokmill.tokenizer.char_bpe.sentencepiece import pattern_of
 from tokmill.tokenizer.components.decoders import Decoder
@@ -20,16 +28,134 @@ from tokmill.tokenizer.components.normalizers import Normalizer
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.components.steps import MARK
+from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
 from tokmill.tokenizer.formats import metaspace
-from tokmill.tokenizer.formats.byte_tokens import byte_name, read_byte_ids
-from tokmill.tokenizer.formats.joining import write_joining
-from tokmill.tokenizer.formats.sentence_steps import sentence_steps
+from tokmill.tokenizer.formats.metaspace import byte_name, read_byte_ids, write_joining
+from tokmill.tokenizer.formats.models import bpe_model, check_settings, merges_of, unknown_token
+from tokmill.tokenizer.formats.normalizers import sentence_steps
 from tokmill.tokenizer.formats.split_steps import refusal
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.sentences.options import WHOLE_TEXT
+from tokmill.tokenizer.splitting import Pretokens
+
+_MOST_NEIGHBOURS = 40
+_MORE = 12  # repetitions beyond twice those of the longest piece
+
+
+def with_merges(model: CharacterPairModel) -> CharacterPairModel:
+    """Return the model with a list of merges that gives the same ids."""
+    pieces = {
+        token.decode(): i for i, token in model.vocabulary.ordinary() if i not in model.vocabulary.byte_ids
+    }
+    _check_pieces(model, pieces)
+    found = [
+        (pieces[left], pieces[right])
+        for group in _groups(model, pieces)
+        for left, right in _pairs(group)
+        if left in pieces and right in pieces
+    ]
+    listed = np.array(found, np.int32).reshape(-1, 2)
+    made = replace(model, scores=np.zeros_like(model.scores), merges=listed)
+    _compare(model, made, pieces)
+    return made
+
+
+def _check_pieces(model: CharacterPairModel, pieces: Mapping[str, int]) -> None:
+    for group in _groups(model, pieces):
+        if len(set(map(_base, group))) > 1:
+            names = f"{group[0]!r:.80} and {group[1]!r:.80}"
+            raise _refusal(f"{names} have one score, and the leftmost of them is made first")
+    lone = next((letter for piece in pieces for letter in piece if letter not in pieces), None)
+    if lone is not None:
+        raise _refusal(f"the character {lone!r} is in pieces, but is not a piece itself")
+
+
+def _groups(model: CharacterPairModel, pieces: Mapping[str, int]) -> list[list[str]]:
+    """Return the pieces that are joined, those of one score together, the greatest score first."""
+    found = defaultdict[float, list[str]](list)
+    for piece, i in pieces.items():
+        if len(piece) > 1:
+            found[float(model.scores[i])].append(piece)
+    return [found[score] for score in sorted(found, reverse=True)]
+
+
+def _pairs(group: list[str]) -> list[tuple[str, str]]:
+    """Return the ways to cut pieces of one score in two, in the order of their merges.
+
+    Of powers of one string the longest beginning goes first, so that a run grows from its beginning.
+    """
+    if len(group) == 1:
+        return [(group[0][:cut], group[0][cut:]) for cut in _places(group[0])]
+    cut = [(piece[:end], piece[end:]) for piece in group for end in range(1, len(piece))]
+    return sorted(cut, key=lambda pair: (-len(pair[0]), -len(pair[1])))
+
+
+def _refusal(reason: str) -> FormatError:
+    return FormatError(
+        f"format='huggingface' cannot express these pieces as a list of merges: {reason}; use "
+        "format='sentencepiece' or 'tokmill'"
+    )
+
+
+def _places(piece: str) -> list[int]:
+    """Return where a piece is cut in two, in the order of its merges: the longest beginning first.
+
+    The cut after k characters goes before the one after n - k if the piece begins as it ends for n - k
+    characters, unless it does so for k, too.
+    """
+    number = len(piece)
+    first = [
+        cut
+        for cut in range(1, (number + 1) // 2)
+        if piece[cut:] == piece[: number - cut] and piece[number - cut :] != piece[:cut]
+    ]
+    return [*first, *(cut for cut in range(number - 1, 0, -1) if cut not in first)]
+
+
+def _compare(model: CharacterPairModel, made: CharacterPairModel, pieces: Mapping[str, int]) -> None:
+    """Compare the ids of two models on runs of strings whose powers are pieces."""
+    texts = sorted(set(_runs(pieces)))
+    data, offsets = pack_bytes([text.encode() for text in texts])
+    given = data, Pretokens(offsets[:-1], offsets[1:], np.arange(len(texts) + 1)), np.full(len(texts), -1)
+    with model.encoder().workspace() as one, made.encoder().workspace() as other:
+        first, second = one.encode(*given), other.encode(*given)
+    for i, text in enumerate(texts):
+        ids = [found.ids[found.ends[i] : found.ends[i + 1]].tolist() for found in (first, second)]
+        if ids[0] != ids[1]:
+            raise _refusal(f"{text!r:.200} would be cut in another way")
+
+
+def _runs(pieces: Mapping[str, int]) -> Iterator[str]:
+    powers = defaultdict[str, int](int)
+    for piece in pieces:
+        base = _base(piece)
+        powers[base] = max(powers[base], len(piece) // len(base))
+    for base in [base for base, power in powers.items() if power > 2]:
+        before, after = _neighbours(base, pieces)
+        for number in range(1, 2 * powers[base] + _MORE):
+            run = base * number
+            yield run
+            yield from (left + run for left in before)
+            yield from (run + right for right in after)
+            yield from (left + run + right for left in before[:4] for right in after[:4])
+
+
+def _base(piece: str) -> str:
+    """Return the shortest string of which a piece is a power."""
+    return piece[: (piece + piece).find(piece, 1)]
+
+
+def _neighbours(base: str, pieces: Mapping[str, int]) -> tuple[list[str], list[str]]:
+    """Return characters that stand before a string in pieces, and after it."""
+    before = {piece[piece.find(base) - 1] for piece in pieces if piece.find(base) > 0}
+    ends = ((piece, piece.rfind(base) + len(base)) for piece in pieces if base in piece)
+    after = {piece[end] for piece, end in ends if end < len(piece)}
+    kept = [sorted(found - {base}, key=lambda letter: pieces.get(letter, 0)) for found in (before, after)]
+    return kept[0][:_MOST_NEIGHBOURS], kept[1][:_MOST_NEIGHBOURS]
+
 
 _MUST_BE: dict[str, tuple[Any, ...]] = {
     "dropout": (None, 0.0),
@@ -49,11 +175,7 @@ def reads(content: Mapping[str, Any]) -> bool:
 def read(
     content: Mapping[str, Any], _special_tokens: Mapping[str, int], _num_reserved: int, where: str
 ) -> tuple[Model, Any]:
-    """Refuse a file whose text is cut in another way; `read_marked` reads the others.
-
-    Raises:
-        FormatError: always.
-    """
+    """Refuse a file whose text is cut in another way; `read_marked` reads the others."""
     raise refusal(where, "pre_tokenizer", content.get("pre_tokenizer"), f"{NAME} has Metaspace, or none")
 
 
@@ -64,26 +186,10 @@ def read_marked(
     where: str,
     pattern: str,
 ) -> tuple[Model, str]:
-    """Read the model of a file; return the pattern that cuts its text, too.
-
-    Args:
-        content: the file's JSON.
-        special_tokens: its added tokens.
-        num_reserved: number of reserved ones among them.
-        where: the file's path, for messages.
-        pattern: that of the pre-tokenizer.
-
-    Raises:
-        FormatError: it has a feature that is not supported.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the model of a file; return the pattern that cuts its text, too."""
     model = content["model"]
-    for key, values in _MUST_BE.items():
-        if model.get(key, values[0]) not in values:
-            raise refusal(where, f"model.{key}", model[key], f"{NAME} has {values[0]!r}")
-    unknown = model.get("unk_token")
-    if unknown is None or special_tokens.get(unknown) != model["vocab"].get(unknown):
-        raise refusal(where, "model.unk_token", unknown, "it must be an added token, too")
+    check_settings(model, _MUST_BE, NAME, where)
+    unknown = unknown_token(model, special_tokens, where)
     byte_ids = read_byte_ids(model["vocab"], model, where)
     texts = texts_by_id(model["vocab"], special_tokens)
     tokens = {i: byte_ids.get(i, text.encode()) for i, text in texts.items()}
@@ -98,11 +204,12 @@ def _read_merges(
     model: Mapping[str, Any], special_tokens: Mapping[str, int], where: str
 ) -> NDArray[np.int32]:
     ids, found = model["vocab"], list[tuple[int, int]]()
-    for rank, merge in enumerate(model["merges"]):
-        left, right = merge.split(" ") if isinstance(merge, str) else merge
+    for rank, (left, right) in enumerate(merges_of(model)):
         if left not in ids or right not in ids or left + right not in ids:
             names = f"{left!r:.80}, {right!r:.80} and {left + right!r:.80}"
-            raise refusal(where, f"model.merges[{rank}]", merge, f"{names} must be in the vocabulary")
+            raise refusal(
+                where, f"model.merges[{rank}]", model["merges"][rank], f"{names} must be in the vocabulary"
+            )
         if not special_tokens.keys() & {left, right, left + right}:
             found.append((ids[left], ids[right]))
     return np.array(found, np.int32).reshape(-1, 2)
@@ -117,9 +224,6 @@ def prepared(definition: Definition) -> Definition:
     """Return a tokenizer with the same ids that a file can hold, for one that was read from a `.model`.
 
     White space is treated by replacements, and pieces are joined by a list of merges (`merge_list`).
-
-    Raises:
-        FormatError: there is none; the message has the reason.
     """
     model, normalizer = definition.model, definition.normalizer
     if not isinstance(model, CharacterPairModel) or model.merges is not None:
@@ -144,12 +248,7 @@ def prepared(definition: Definition) -> Definition:
 
 
 def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
-    """Return the pre-tokenizer, the decoder and the model.
-
-    Raises:
-        FormatError: pieces are joined by score, some are kept from it, text is cut in another way, or tokens
-            are joined in another way.
-    """
+    """Return the pre-tokenizer, the decoder and the model."""
     model, chain = definition.model, definition.pre_tokenizer.chain
     if not isinstance(model, CharacterPairModel) or model.pairs is None:
         raise FormatError(
@@ -163,18 +262,13 @@ def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
     return {
         "pre_tokenizer": metaspace.write(definition.normalizer, chain[0]),
         "decoder": write_joining(definition.decoder.name, model),
-        "model": {
-            "type": "BPE",
-            "dropout": None,
-            "unk_token": model.unknown_token,
-            "continuing_subword_prefix": None,
-            "end_of_word_suffix": None,
-            "fuse_unk": model.fuse_unknown,
-            "byte_fallback": bool(model.vocabulary.byte_ids),
-            "ignore_merges": False,
-            "vocab": _vocab(model),
-            "merges": [[left.decode(), right.decode()] for left, right in model.pairs],
-        },
+        "model": bpe_model(
+            _vocab(model),
+            [[left.decode(), right.decode()] for left, right in model.pairs],
+            unk_token=model.unknown_token,
+            fuse_unk=model.fuse_unknown,
+            byte_fallback=bool(model.vocabulary.byte_ids),
+        ),
     }
 
 

@@ -13,7 +13,6 @@ of the list first, as Hugging Face's tokenizers do. Source: Sennrich et al. 2016
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -21,18 +20,22 @@ from numpy.typing import NDArray
 
 from tokmill.tokenizer.char_bpe.encoder import CharacterPairEncoder
 from tokmill.tokenizer.core.errors import VocabularyError
-from tokmill.tokenizer.core.readable import readable
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.pairs import MAX_IDS, MAX_MERGES
+from tokmill.tokenizer.pipeline.base_model import (
+    UNKNOWN,
+    BaseModel,
+    check_pieces,
+    check_size,
+    check_unknown,
+)
 from tokmill.tokenizer.reference.char_bpe import encode, encode_by_merges
 
 NAME = "char_bpe"
-UNKNOWN = "[UNK]"
-_PROBES = MappingProxyType({"unknown": "\U000f0000\U000f0001 \U000f0002a"})
 
 
 @dataclass(frozen=True, eq=False)
-class CharacterPairModel:
+class CharacterPairModel(BaseModel):
     """A vocabulary of pieces with scores.
 
     Attributes:
@@ -49,54 +52,35 @@ class CharacterPairModel:
             piece is not UTF-8, a score is not a finite number, or a merge makes no piece or comes twice.
     """
 
-    vocabulary: Vocabulary
     scores: NDArray[np.float64]
     unknown_token: str = UNKNOWN
     frozen: tuple[int, ...] = ()
     merges: NDArray[np.int32] | None = None
     fuse_unknown: bool = True
 
+    family = NAME
+
     def __post_init__(self) -> None:
         vocabulary = self.vocabulary
-        if self.unknown_token not in vocabulary.special_tokens:
-            raise VocabularyError(
-                f"vocabulary: the unknown token {self.unknown_token!r:.200} must be one of the special tokens"
-            )
-        if 2 * vocabulary.size > MAX_IDS:
-            raise VocabularyError(
-                f"vocabulary: {vocabulary.size} ids are too many; at most {MAX_IDS // 2} can be used"
-            )
+        check_unknown(vocabulary, self.unknown_token)
+        check_size(vocabulary, MAX_IDS // 2)
         if self.scores.shape != (vocabulary.size,) or not np.isfinite(self.scores).all():
             raise VocabularyError(
                 f"vocabulary: {self.scores.shape[0]} scores for {vocabulary.size} ids; there must be a "
                 "finite number for each"
             )
-        _check_pieces(vocabulary, self.frozen)
+        _check_vocabulary(vocabulary, self.frozen)
         if self.merges is not None:
             _check_merges(self.merges, self.results)
 
     @classmethod
     def from_spec(cls, vocabulary: Vocabulary, spec: Mapping[str, Any]) -> Self:
-        """Build a model from a vocabulary and the result of `spec`.
-
-        Raises:
-            VocabularyError: see `CharacterPairModel`.
-        """
+        """Build a model from a vocabulary and the result of `spec`."""
         frozen = tuple(int(i) for i in spec.get("frozen", ()))
         merges = np.array(spec["merges"], np.int32).reshape(-1, 2) if "merges" in spec else None
         scores = np.array(spec["scores"], np.float64) if merges is None else np.zeros(vocabulary.size)
         fuse = bool(spec.get("fuse_unknown", True))
         return cls(vocabulary, scores, spec["unknown_token"], frozen, merges, fuse)
-
-    @property
-    def family(self) -> str:
-        """The name of its family."""
-        return NAME
-
-    @property
-    def unknown_id(self) -> int:
-        """The id of the unknown token."""
-        return self.vocabulary.special_tokens[self.unknown_token]
 
     def spec(self) -> dict[str, Any]:
         """Return the scores, by id, or the merges, and the rest; the pieces are in the vocabulary."""
@@ -137,24 +121,9 @@ class CharacterPairModel:
     def _encoder(self) -> CharacterPairEncoder:
         return CharacterPairEncoder(self)
 
-    def kinds(self) -> list[str]:
-        """Return the kind of every id.
-
-        It is `piece`, `character`, `byte`, `unknown`, `special`, `reserved` or `hole`.
-        """
-        kinds = self.vocabulary.kinds(_kind)
-        kinds[self.unknown_id] = "unknown"
-        for token in self.vocabulary.byte_ids:
-            kinds[token] = "byte"
-        return kinds
-
-    def readable(self, token: int) -> str:
-        """Return a token as one line of text."""
-        return readable(self.vocabulary.tokens[token])
-
-    def figures(self) -> dict[str, int]:
-        """Return the number of pieces, characters among them."""
-        return {"num_pieces": sum(1 for _ in self.vocabulary.ordinary())}
+    def kind(self, token: bytes) -> str:
+        """Return the kind of an ordinary token."""
+        return "character" if len(token.decode("utf-8", "replace")) == 1 else "piece"
 
     def recovers(self, pretokens: Sequence[bytes]) -> list[bytes]:
         """Return the pre-tokens, with the unknown token's name for each run of unknown characters.
@@ -191,37 +160,23 @@ class CharacterPairModel:
                 unknown = piece not in known
         return found
 
-    def probes(self) -> Mapping[str, str]:
-        """Return a text that is unlikely to be in any vocabulary: private-use characters."""
-        return _PROBES
 
-
-def _kind(token: bytes) -> str:
-    return "character" if len(token.decode("utf-8", "replace")) == 1 else "piece"
-
-
-def _check_pieces(vocabulary: Vocabulary, frozen: Sequence[int]) -> None:
+def _check_vocabulary(vocabulary: Vocabulary, frozen: Sequence[int]) -> None:
     ordinary = {i: token for i, token in vocabulary.ordinary() if i not in vocabulary.byte_ids}
     if not ordinary:
         raise VocabularyError(
             "vocabulary: there is no piece beside the special tokens; it needs at least one"
         )
-    for i, token in ordinary.items():
-        try:
-            token.decode()
-        except UnicodeDecodeError:
-            raise VocabularyError(
-                f"vocabulary: the piece {token!r:.200} of id {i} is not UTF-8, so no text has it"
-            ) from None
+    check_pieces(ordinary.items())
     strange = [i for i in frozen if i not in ordinary]
     if strange:
-        raise VocabularyError(f"vocabulary: id {strange[0]} is frozen, but is no piece")
+        raise VocabularyError(f"vocabulary: id {strange[0]} is frozen, but is not a piece")
     standing_in = {vocabulary.tokens[token] for token in vocabulary.byte_ids}
     known = {token for token in ordinary.values() if token.isascii()} | standing_in
     if standing_in and not known.issuperset(bytes([byte]) for byte in range(256)):
         raise VocabularyError(
             f"vocabulary: {len(standing_in)} ids stand in for bytes; there must be one for each of the 256 "
-            "that is no piece itself"
+            "that is not a piece itself"
         )
 
 

@@ -1,4 +1,4 @@
-"""BPE models in SentencePiece's `.model`; `formats.sentencepiece` has what all its models share.
+"""BPE models in SentencePiece's `.model`, and in GGUF, as those of Llama 2 and Mistral.
 
 sentencepiece merges in the whole text. Where no piece has a `▁` after another character, no merge lies across
 the place before a `▁`, so the text is cut there first, and short pre-tokens are remembered.
@@ -8,20 +8,31 @@ import numpy as np
 
 from tokmill.tokenizer.char_bpe.model import CharacterPairModel
 from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.formats.gguf_section import Reading, Section, read_pieces
 from tokmill.tokenizer.formats.model_file import ModelFile, PieceKind
 from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.sentences.options import WHOLE_TEXT
+
+GGUF_MODEL = "llama"
+
+
+def read_section(section: Section) -> Reading:
+    """Read the vocabulary."""
+    for name in ("precompiled_charsmap", "remove_extra_whitespaces"):
+        value = section.metadata.get(f"tokenizer.ggml.{name}", False)
+        if value is not False and len(getattr(value, "shape", (1,))):
+            raise section.trouble(
+                f"tokenizer.ggml.{name} is set, which llama.cpp passes over for {GGUF_MODEL!r} models"
+            )
+    return read_pieces(section, MODEL_TYPE, {"bos": 1, "eos": 2, "unk": 0}, {"bos": True, "eos": False})
+
 
 MODEL_TYPE = 2
 WORDS, WORDS_AND_BLANKS = "▁*[^▁]+|▁+", "[^▁]+▁*|▁+"
 
 
 def model_of(file: ModelFile, vocabulary: Vocabulary, unknown: str) -> Model:
-    """Return the model of a file.
-
-    Raises:
-        VocabularyError: a score is not a finite number.
-    """
+    """Return the model of a file."""
     kinds = [piece.kind for piece in file.pieces]
     scores = np.array([piece.score for piece in file.pieces], np.float64)
     scores[[kind != PieceKind.NORMAL for kind in kinds]] = 0.0

@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
-from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
-from tokmill.tokenizer.formats.spellings import split_steps
+from tokmill.tokenizer.formats.models import text_of, unknown_token
 from tokmill.tokenizer.formats.split_steps import (
     check_chain,
     in_sequence,
     named,
     read_split,
     refusal,
+    split_steps,
     steps_of,
 )
 from tokmill.tokenizer.pipeline.definition import Definition
@@ -25,7 +25,7 @@ from tokmill.tokenizer.pipeline.model import Model
 EVERY_CHARACTER = r"[\s\S]"
 _STEPS = ""
 
-Step = dict[str, Any]
+Json = dict[str, Any]
 
 
 def ends_in_characters(content: Mapping[str, Any]) -> bool:
@@ -41,16 +41,7 @@ def is_word_level(content: Mapping[str, Any]) -> bool:
 
 
 def write(definition: Definition, *, exact: bool, last: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the pre-tokenizer, the decoder and the model.
-
-    Args:
-        definition: the tokenizer.
-        exact: see `formats.huggingface.write`.
-        last: expressions that follow the pre-tokenizer's own.
-
-    Raises:
-        FormatError: `tokenizers` would read the split pattern differently, or a token is not UTF-8.
-    """
+    """Return the pre-tokenizer, the decoder and the model."""
     chain = definition.pre_tokenizer.chain
     check_chain(chain)
     steps = split_steps((*chain, *last), exact=exact)
@@ -59,20 +50,10 @@ def write(definition: Definition, *, exact: bool, last: Sequence[str] = ()) -> d
         "decoder": {"type": "Fuse"},
         "model": {
             "type": "WordLevel",
-            "vocab": {_text(token): i for i, token in enumerate(definition.tokens) if token},
+            "vocab": {text_of(token): i for i, token in enumerate(definition.tokens) if token},
             "unk_token": definition.model.unknown_token,
         },
     }
-
-
-def _text(token: bytes) -> str:
-    try:
-        return token.decode()
-    except UnicodeDecodeError:
-        raise FormatError(
-            f"format='huggingface' cannot express the token {token!r:.200}, which is no UTF-8; use "
-            "format='tokmill'"
-        ) from None
 
 
 def read(
@@ -82,28 +63,13 @@ def read(
     num_reserved: int,
     where: str,
     *,
-    steps: Sequence[Step],
+    steps: Sequence[Json],
 ) -> tuple[Model, PreTokenizer]:
-    """Read the model and the pre-tokenizer.
-
-    Args:
-        make: makes a model from a vocabulary and the result of `ClosedModel.spec`.
-        content: the file's JSON.
-        special_tokens: its added tokens.
-        num_reserved: number of reserved ones among them.
-        where: the file's path, for messages.
-        steps: the steps that cut text into pre-tokens.
-
-    Raises:
-        FormatError: it has a feature that is not supported.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the model and the pre-tokenizer."""
     model, decoder = content["model"], content.get("decoder")
     if decoder is None or decoder.get("type") != "Fuse":
         raise refusal(where, "decoder", decoder, "only Fuse can join the tokens of a WordLevel model here")
-    unknown = model["unk_token"]
-    if special_tokens.get(unknown) != model["vocab"].get(unknown):
-        raise refusal(where, "model.unk_token", unknown, "it must be an added token, too")
+    unknown = unknown_token(model, special_tokens, where)
     if not steps:
         raise refusal(where, "pre_tokenizer", None, "a WordLevel model needs a Split before it")
     tokens = {i: text.encode() for i, text in texts_by_id(model["vocab"], special_tokens).items()}

@@ -13,8 +13,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.jit.huge_pages import zero_pages
-from tokmill.tokenizer.kernels.mapping import (
+from tokmill.tokenizer.jit.arrays import zero_pages
+from tokmill.tokenizer.kernels.forms import (
     APART,
     ASKS,
     DONE,

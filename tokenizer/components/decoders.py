@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.errors import TokenizerError, VocabularyError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.kernels.decoding import gather_tokens
+from tokmill.tokenizer.kernels.lookup import gather_tokens
 
 CONTINUES = b"##"
 """How a token begins that continues a word."""
@@ -57,10 +57,6 @@ _CLEANUP = (
 """What Hugging Face's clean-up replaces in each token with its space, in this order."""
 
 
-def _as_it_is(token: bytes) -> bytes:
-    return token
-
-
 def _after_a_space(token: bytes) -> bytes:
     return token[len(CONTINUES) :] if token.startswith(CONTINUES) else b" " + token
 
@@ -80,25 +76,9 @@ def _space_at_end(token: bytes) -> bytes:
     return token[: -len(ENDS)] + b" " if token.endswith(ENDS) else token
 
 
-def _without_end(token: bytes) -> bytes:
-    return token.removesuffix(ENDS)
-
-
-def _without_first_space(token: bytes) -> bytes:
-    return _with_spaces(token.removeprefix(MARK))
-
-
-def _without_marks(token: bytes) -> bytes:
-    return token.replace(MARK, b"")
-
-
-def _without_a_space(token: bytes) -> bytes:
-    return _with_spaces(token).removeprefix(b" ")
-
-
 _ADDED: MappingProxyType[str, Callable[[bytes], bytes]] = MappingProxyType(
     {
-        "fuse": _as_it_is,
+        "fuse": lambda token: token,
         "wordpiece": _after_a_space,
         "wordpiece_cleanup": _cleaned_up,
         "metaspace": _with_spaces,
@@ -110,16 +90,18 @@ _ADDED: MappingProxyType[str, Callable[[bytes], bytes]] = MappingProxyType(
 )
 _FIRST: MappingProxyType[str, Callable[[bytes], bytes]] = MappingProxyType(
     {
-        "metaspace": _without_first_space,
-        "metaspace_first": _without_marks,
-        "metaspace_fused": _without_a_space,
+        "metaspace": lambda token: _with_spaces(token.removeprefix(MARK)),
+        "metaspace_first": lambda token: token.replace(MARK, b""),
+        "metaspace_fused": lambda token: _with_spaces(token).removeprefix(b" "),
         "metaspace_never": _with_spaces,
         "end_of_word": _space_at_end,
     }
 )
 """What the first token becomes, if it does not stay as it is."""
 
-_LAST: MappingProxyType[str, Callable[[bytes], bytes]] = MappingProxyType({"end_of_word": _without_end})
+_LAST: MappingProxyType[str, Callable[[bytes], bytes]] = MappingProxyType(
+    {"end_of_word": lambda token: token.removesuffix(ENDS)}
+)
 """What the last token becomes, if it is nothing special: the beginning of what it would become elsewhere."""
 
 DECODERS = (*_ADDED,)
@@ -155,7 +137,7 @@ class Decoder:
 
     def first(self, token: bytes) -> bytes:
         """Return what the first token adds to the text."""
-        return _FIRST.get(self.name, _as_it_is)(token)
+        return _FIRST[self.name](token) if self.name in _FIRST else token
 
     def dropped(self, token: bytes) -> int:
         """Return how many bytes of what a token becomes are left out at the end of the text."""
@@ -190,12 +172,7 @@ class IdDecoder:
         return [text if token else None for token, text in zip(tokens, added, strict=True)]
 
     def decode(self, ids: ArrayLike | Iterable[int]) -> bytes:
-        """Return the bytes of ids.
-
-        Raises:
-            VocabularyError: an id has no token; the message has the id and its position.
-            TokenizerError: the ids are not a flat sequence of integers.
-        """
+        """Return the bytes of ids."""
         if type(ids) is list and len(ids) <= _FEW:
             few = self._few(ids)
             if few is not None:
@@ -233,7 +210,7 @@ class IdDecoder:
         if not known.all():
             place = int(np.argmin(known))
             raise VocabularyError(
-                f"decode: id {int(ids[place])} at position {place} is no token of this vocabulary, "
+                f"decode: id {int(ids[place])} at position {place} is not a token of this vocabulary, "
                 f"whose ids are below {size}; was it made by another tokenizer?"
             )
 

@@ -20,10 +20,9 @@ import numpy as np
 import unicodedata2 as unicodedata
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.jit.huge_pages import zero_pages
+from tokmill.tokenizer.jit.arrays import zero_pages
 from tokmill.tokenizer.kernels import forms
-from tokmill.tokenizer.kernels.forms import FormTables, apply_form, find_slot
-from tokmill.tokenizer.kernels.mapping import (
+from tokmill.tokenizer.kernels.forms import (
     APART,
     ASKS,
     DONE,
@@ -31,6 +30,9 @@ from tokmill.tokenizer.kernels.mapping import (
     FULL,
     LENGTH_BITS,
     LENGTH_MASK,
+    FormTables,
+    apply_form,
+    find_slot,
 )
 
 PAGE = 128

@@ -225,11 +225,7 @@ def _texts(written: str, name: str) -> tuple[str, ...]:
 
 
 def steps_of(name: str | None) -> tuple[Step, ...]:
-    """Return the steps that a normalizer's name stands for.
-
-    Raises:
-        TokenizerError: a step that is not known, or more than `MAX_STEPS`.
-    """
+    """Return the steps that a normalizer's name stands for."""
     if name is None:
         return ()
     steps = _parsed(name) if isinstance(name, str) and len(name) <= MAX_CHARS else ()

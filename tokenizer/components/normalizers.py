@@ -126,7 +126,7 @@ def _runs_of(name: str | None) -> tuple[CharacterMap | FormMap | tuple[Step, ...
 
 def _run_of(steps: tuple[Step, ...]) -> CharacterMap | FormMap | tuple[Step, ...]:
     if _is_alone(steps[0]):
-        return _map_of(steps)
+        return CharacterMap(functools.partial(_changed, steps), functools.partial(_changes_order, steps))
     return _form_map(_FORMS[steps[0].name]) if steps[0].name in _FORMS else steps
 
 
@@ -138,10 +138,6 @@ def _form_map(form: Form) -> FormMap:
 def _is_alone(step: Step) -> bool:
     """Whether a step changes each character by itself."""
     return step.name in _PER_CHARACTER or (step.name == "replace" and len(step.arguments[0]) == 1)
-
-
-def _map_of(steps: tuple[Step, ...]) -> CharacterMap:
-    return CharacterMap(functools.partial(_changed, steps), functools.partial(_changes_order, steps))
 
 
 def _changes_order(steps: tuple[Step, ...], character: str) -> bool:
@@ -167,12 +163,11 @@ def _changed_buffers(
     texts = []
     for i in range(len(cuts) - 1):
         text = whole[cuts[i] : cuts[i + 1]]
-        texts.append(text if keep is not None and keep[i] else _changed_bytes(steps, text))
+        if keep is None or not keep[i]:
+            changed = _changed(steps, text.decode("utf-8", "surrogateescape"))
+            text = changed.encode("utf-8", "surrogateescape")
+        texts.append(text)
     return pack_bytes(texts)
-
-
-def _changed_bytes(steps: tuple[Step, ...], data: bytes) -> bytes:
-    return _changed(steps, data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
 def final_boundary(name: str | None, data: bytes) -> int:

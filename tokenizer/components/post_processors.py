@@ -110,7 +110,7 @@ class Template:
         missing = [name for name in self.names if name not in special_tokens]
         if missing:
             raise VocabularyError(
-                f"template: {missing[0]!r:.200} is no special token of this vocabulary; add it to them"
+                f"template: {missing[0]!r:.200} is not a special token of this vocabulary; add it to them"
             )
 
     def wrap(self, batch: EncodedBatch, special_tokens: Mapping[str, int]) -> EncodedBatch:
@@ -219,7 +219,7 @@ def _parts(rows: Iterable[Any]) -> tuple[Part, ...]:
 def check_template(
     single: str | None, pair: str | None, special_tokens: Mapping[str, int] | None = None
 ) -> None:
-    """Check a template's spelling, and that its special tokens are among those that there are, if given.
+    """Check a template's spelling, and that its special tokens exist, if they are given.
 
     Raises:
         VocabularyError: it is invalid, one is missing, or there is one for two texts only.

@@ -50,12 +50,7 @@ class PreTokenizer:
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:
-        """Build it from the result of `spec`: by name if the name still stands for the same chain.
-
-        Raises:
-            PatternError: the chain cannot be used.
-            KeyError, TypeError: it is not of this form.
-        """
+        """Build it from the result of `spec`: by name if the name still stands for the same chain."""
         pattern, digits, chain = spec["split_pattern"], spec["digits"], spec["split_chain"]
         try:
             same = list(resolve(pattern, digits)) == chain

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from tokmill.tokenizer.components.post_processors import Template
 from tokmill.tokenizer.core.errors import VocabularyError
+from tokmill.tokenizer.core.text import has_surrogates
 
 NAMES: MappingProxyType[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -61,15 +62,10 @@ def roles_of_sets(sets: Sequence[str]) -> dict[str, str]:
 def conventional(
     special_tokens: Mapping[str, int], template: Template | None, unknown: str | None
 ) -> dict[str, str]:
-    """Return the roles that follow from the template, the model and the names of special tokens.
-
-    Args:
-        special_tokens: ids by name.
-        template: the tokenizer's template; its first token begins texts, its last one ends them.
-        unknown: the model's unknown token. The roles of BERT's names follow for a model that has one;
-            a byte-level tokenizer may use these names for anything.
-    """
-    found = {role: next((name for name in names if name in special_tokens), None) for role, names in _named()}
+    """Return the roles that follow from the template, the model and the names of special tokens."""
+    found = {
+        role: next((name for name in names if name in special_tokens), None) for role, names in NAMES.items()
+    }
     before, behind = template.around() if template is not None else ([], [])
     found["bos"] = next(iter(before), found["bos"])
     found["eos"] = next(iter(behind[-1:]), found["eos"])
@@ -79,21 +75,13 @@ def conventional(
     return {role: name for role, name in found.items() if name is not None}
 
 
-def _named() -> list[tuple[str, tuple[str, ...]]]:
-    return list(NAMES.items())
-
-
 def given_beside(found: Roles, following: Mapping[str, str]) -> dict[str, str | None]:
     """Return those of the roles that were found that do not follow anyway, in the order of `NAMES`."""
     return {role: found[role] for role in NAMES if role in found and found[role] != following.get(role)}
 
 
 def check_roles(roles: object, special_tokens: Mapping[str, int]) -> None:
-    """Check that roles are known ones, of special tokens.
-
-    Raises:
-        VocabularyError: names the role, and its token if that is missing.
-    """
+    """Check that roles are known ones, of special tokens."""
     if not isinstance(roles, Mapping):
         raise VocabularyError(f"roles: {roles!r:.200} must be special tokens by role")
     for role, name in roles.items():
@@ -101,28 +89,20 @@ def check_roles(roles: object, special_tokens: Mapping[str, int]) -> None:
             raise VocabularyError(f"roles: {role!r:.80} is not known; use one of {', '.join(NAMES)}")
         if name is not None and (not isinstance(name, str) or name not in special_tokens):
             raise VocabularyError(
-                f"roles: {role} is {name!r:.200}, which is no special token of this vocabulary; add it to "
+                f"roles: {role} is {name!r:.200}, which is not a special token of this vocabulary; add it to "
                 "them"
             )
 
 
 def check_templates(templates: object) -> None:
-    """Check that chat templates are texts by name, and not too many or too long.
-
-    Raises:
-        VocabularyError: names the template and the limit.
-    """
+    """Check that chat templates are texts by name, and not too many or too long."""
     if not isinstance(templates, Mapping) or len(templates) > MAX_TEMPLATES:
         raise VocabularyError(f"chat templates: there must be at most {MAX_TEMPLATES}, texts by name")
     for name, text in templates.items():
         if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME_CHARS or not name.isprintable():
             raise VocabularyError(f"chat templates: the name {name!r:.200} must be short and printable")
-        if not isinstance(text, str) or len(text) > MAX_TEMPLATE_CHARS or _has_surrogates(text):
+        if not isinstance(text, str) or len(text) > MAX_TEMPLATE_CHARS or has_surrogates(text):
             raise VocabularyError(
                 f"chat templates: {name!r} must be a text that UTF-8 can hold, of at most "
                 f"{MAX_TEMPLATE_CHARS} characters"
             )
-
-
-def _has_surrogates(text: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in text)

@@ -78,11 +78,7 @@ class SentenceNormalizer:
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any]) -> Self:
-        """Build it from the result of `spec`.
-
-        Raises:
-            FormatError, KeyError, TypeError, ValueError: it is not of this form.
-        """
+        """Build it from the result of `spec`."""
         flags = {name: spec[name] for name in _FLAGS} | {_SUFFIX: spec.get(_SUFFIX, False)}
         if not all(isinstance(flag, bool) for flag in flags.values()):
             raise FormatError(f"normalizer: {flags} must be true or false each")
@@ -128,32 +124,21 @@ class SentenceNormalizer:
 
 
 def split_charsmap(charsmap: bytes) -> tuple[NDArray[np.uint32], NDArray[np.uint8]]:
-    """Return the double array of compiled rules, and their texts.
-
-    Raises:
-        FormatError: the sizes in them contradict their length.
-    """
+    """Return the double array of compiled rules, and their texts."""
     if not charsmap:
         return np.zeros(0, np.uint32), np.zeros(0, np.uint8)
     size = int.from_bytes(charsmap[:_UNIT_BYTES], "little")
     if len(charsmap) < _UNIT_BYTES or size % _UNIT_BYTES or not 0 < size <= len(charsmap) - _UNIT_BYTES:
         raise FormatError(
             f"normalizer: the compiled rules claim a table of {size} bytes, which must be a multiple of "
-            f"{_UNIT_BYTES} within the {len(charsmap)} that there are; the file is damaged"
+            f"{_UNIT_BYTES} within {len(charsmap)}; the file is damaged"
         )
     texts = np.frombuffer(charsmap, np.uint8, offset=_UNIT_BYTES + size).copy()
     return np.frombuffer(charsmap, "<u4", size // _UNIT_BYTES, _UNIT_BYTES).astype(np.uint32), texts
 
 
 def plain_characters(units: NDArray[np.uint32]) -> NDArray[np.uint8]:
-    """Find the ASCII characters that no rule changes where another one, or nothing, follows.
-
-    Args:
-        units: the double array of the rules; see `kernels.sentences` for its layout.
-
-    Returns:
-        Shape (256,), 1 for such characters.
-    """
+    """Mark, in shape (256,), the ASCII characters that no rule changes before another one, or at the end."""
     plain, ascii_bytes = np.zeros(256, np.uint8), np.arange(_ASCII)
     plain[:_ASCII] = 1
     if units.shape[0]:

@@ -4,23 +4,26 @@ Special tokens are never split, never made by merging, and never found in ordina
 call decides how the text of a special token in a document is treated, as in tiktoken: *allowed*
 ones become their id, those taken *as text* are encoded like any other text, and all others are errors,
 which is the default. *Added* tokens are ordinary ones that are always found. Of all that are looked for, the
-leftmost is taken, and the longest of those that begin there.
+leftmost is taken, and the longest of those that begin there. White space beside a token may belong to it, as
+beside the `<mask>` of RoBERTa; it is left out before anything else happens to the text.
 
-Law: a tokenizer with added tokens finds what Hugging Face's tokenizers do: there, a special token that is
+Laws: a tokenizer with added tokens finds what Hugging Face's tokenizers do: there, a special token that is
     encoded as text hides the tokens that its text holds, and tokens of `normalized` text are looked for last.
+    White space is taken as by `lstrip` and `rstrip` there.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.core.errors import SpecialTokenError
-from tokmill.tokenizer.kernels.specials import Trie, find_specials
+from tokmill.tokenizer.components.normalizer_steps import WHITE_SPACE
+from tokmill.tokenizer.core.errors import SpecialTokenError, VocabularyError
+from tokmill.tokenizer.kernels.tries import Trie, find_specials
 
 AllowedSpecial = Literal["all"] | Collection[str]
 AsText = bool | Collection[str]
@@ -50,11 +53,7 @@ class Segments:
 
 
 def check_names(names: Iterable[str], where: str) -> list[str]:
-    """Return special tokens as a list.
-
-    Raises:
-        SpecialTokenError: one is empty, a single byte, not text, or given twice.
-    """
+    """Return special tokens as a list."""
     if isinstance(names, str):
         raise SpecialTokenError(f"{where}={names!r} must be a list of texts; use [{names!r}]")
     checked: dict[str, None] = {}
@@ -88,11 +87,7 @@ class Wanted:
 
 
 def wanted_specials(specials: Mapping[str, int], allowed_special: AllowedSpecial, as_text: AsText) -> Wanted:
-    """Decide which special tokens to look for, and which of them are errors.
-
-    Raises:
-        SpecialTokenError: a name is not a special token, or is both allowed and text.
-    """
+    """Decide which special tokens to look for, and which of them are errors."""
     allowed = (
         set(specials) if allowed_special == "all" else _known(specials, allowed_special, "allowed_special")
     )
@@ -116,7 +111,7 @@ def _known(specials: Mapping[str, int], names: str | Collection[str], where: str
     if unknown:
         has = ", ".join(list(specials)[:8]) or "none"
         raise SpecialTokenError(
-            f"encode: {where} names {unknown[0]!r}, which is no special token of this vocabulary; "
+            f"encode: {where} names {unknown[0]!r}, which is not a special token of this vocabulary; "
             f"it has {has}"
         )
     return wanted
@@ -135,19 +130,7 @@ def cut(
     refused: Mapping[int, str] = MappingProxyType({}),
     hiding: Collection[int] = (),
 ) -> Segments:
-    """Cut the text segments of documents into text and tokens.
-
-    Args:
-        data: uint8, shape (num_bytes,).
-        segments: the documents, `whole` or cut at other tokens.
-        tokens: the tokens to look for, with their ids.
-        refused: see `Wanted`.
-        hiding: see `Wanted`.
-
-    Raises:
-        SpecialTokenError: a document contains one that is refused; the message names it, the document and the
-            byte.
-    """
+    """Cut the text segments of documents into text and tokens."""
     bounds, kinds = segments.bounds, segments.kinds
     starts, ends, ids = find(data, bounds, tokens, hiding)
     if ids.shape[0] and (kinds >= 0).any():
@@ -184,14 +167,7 @@ def find(
     tokens: Mapping[str, int],
     hiding: Collection[int] = (),
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Find tokens in documents: where each starts and ends, and its id, in order.
-
-    Args:
-        data: uint8, shape (num_bytes,).
-        offsets: int64, shape (num_documents + 1,).
-        tokens: those to look for, ids by text.
-        hiding: ids of those that hide others and are left out.
-    """
+    """Find tokens in documents: where each starts and ends, and its id, in order."""
     if not tokens or not data.shape[0]:
         return tuple(np.zeros(0, np.int64) for _ in range(3))  # type: ignore[return-value]
     trie = make_trie(tuple(tokens.items()))
@@ -208,11 +184,7 @@ def find(
 
 @lru_cache(maxsize=32)
 def make_trie(specials: tuple[tuple[str, int], ...]) -> Trie:
-    """Lay special tokens, each a name and an id, out for the kernels.
-
-    Raises:
-        SpecialTokenError: they would take too much memory.
-    """
+    """Lay special tokens, each a name and an id, out for the kernels."""
     classes = np.zeros(256, np.uint8)
     letters = sorted({byte for name, _ in specials for byte in name.encode()})
     classes[letters] = np.arange(1, len(letters) + 1)
@@ -246,17 +218,7 @@ def refuse(
     refused: Mapping[int, str],
     before: int = 0,
 ) -> None:
-    """Reject special tokens that were found.
-
-    Args:
-        offsets: int64, shape (num_documents + 1,).
-        found: where tokens begin, and their ids.
-        refused: see `Wanted`.
-        before: bytes of the first document before the text.
-
-    Raises:
-        SpecialTokenError: one was found; the message names it, the document and the byte.
-    """
+    """Reject special tokens that were found."""
     if not refused:
         return
     for start, token in zip(*(part.tolist() for part in found), strict=True):
@@ -267,3 +229,44 @@ def refuse(
                 f"encode: document {document} holds the special token {name!r} at byte {byte}; pass "
                 f"allowed_special={{{name!r}}} to encode it as its id, or as_text=True to encode it as text"
             )
+
+
+Side: TypeAlias = Literal["left", "right", "both"]
+
+
+def check_sides(sides: Mapping[str, Side], tokens: Mapping[str, int]) -> None:
+    """Check which tokens take white space, and on which sides."""
+    for name, side in sides.items():
+        if name not in tokens or side not in get_args(Side):
+            raise VocabularyError(
+                f"vocabulary: absorbing[{name!r:.80}]={side!r:.80} must name a special or added "
+                "token, and 'left', 'right' or 'both'"
+            )
+
+
+def absorb(
+    data: NDArray[np.uint8], segments: Segments, sides: Mapping[int, Side]
+) -> tuple[NDArray[np.uint8], Segments]:
+    """Leave out the white space that tokens take; segments may become empty."""
+    kinds, bounds = segments.kinds, segments.bounds
+    taking = np.flatnonzero(np.isin(kinds, [*sides])).tolist() if sides else []
+    if not taking:
+        return data, segments
+    stays, first = np.ones(data.shape[0], np.bool_), segments.first
+    for i in taking:
+        side = sides[int(kinds[i])]
+        if side != "right" and not first[i] and kinds[i - 1] < 0:
+            begin, end = int(bounds[i - 1]), int(bounds[i])
+            stays[end - _size(data[begin:end], right=True) : end] = False
+        if side != "left" and i + 1 < kinds.shape[0] and not first[i + 1] and kinds[i + 1] < 0:
+            begin, end = int(bounds[i + 1]), int(bounds[i + 2])
+            stays[begin : begin + _size(data[begin:end], right=False)] = False
+    left = np.concatenate([np.zeros(1, np.int64), np.cumsum(stays)])
+    return data[stays], Segments(left[bounds], kinds, segments.documents)
+
+
+def _size(data: NDArray[np.uint8], *, right: bool) -> int:
+    """Return how many bytes of white space a text ends with, or begins with."""
+    text = data.tobytes().decode("utf-8", "surrogateescape")
+    stripped = text.rstrip(WHITE_SPACE) if right else text.lstrip(WHITE_SPACE)
+    return len(data) - len(stripped.encode("utf-8", "surrogateescape"))

@@ -1,18 +1,88 @@
 """Text and tokens as flat arrays: many documents in one buffer, cut by offsets, as in Arrow.
 
 `data[offsets[d]:offsets[d + 1]]` is document d. Text is UTF-8 in uint8; ids are uint16 where the vocabulary
-has at most 65,536 ids, otherwise uint32. Offsets are int64 and never decrease.
+has at most 65,536 ids, otherwise uint32. Offsets are int64 and never decrease. pyarrow's arrays hand over
+their buffers themselves, so it is not imported (Arrow columnar format, "Variable-size Binary Layout").
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, cast
+from typing import Any, Protocol, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokmill.tokenizer.core.arrow import ArrowStrings, is_arrow, read_strings
 from tokmill.tokenizer.core.errors import TokenizerError, VocabularyError
+
+_OFFSETS = {"string": np.int32, "binary": np.int32, "large_string": np.int64, "large_binary": np.int64}
+
+
+class ArrowArray(Protocol):
+    """The part of `pyarrow.Array` that is used here."""
+
+    @property
+    def type(self) -> Any: ...  # noqa: D102 - pyarrow's
+    @property
+    def null_count(self) -> int: ...  # noqa: D102
+    @property
+    def offset(self) -> int: ...  # noqa: D102
+    def buffers(self) -> Sequence[Any]: ...  # noqa: D102
+    def __len__(self) -> int: ...
+
+
+class ArrowChunks(Protocol):
+    """The part of `pyarrow.ChunkedArray` that is used here."""
+
+    @property
+    def chunks(self) -> Sequence[ArrowArray]: ...  # noqa: D102
+
+
+ArrowStrings: TypeAlias = ArrowArray | ArrowChunks
+
+
+def is_arrow(texts: object) -> bool:
+    """Whether an object looks like a pyarrow array."""
+    return hasattr(texts, "null_count") and (hasattr(texts, "buffers") or hasattr(texts, "chunks"))
+
+
+def read_strings(texts: ArrowStrings) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return the bytes of an array's strings, and their offsets; chunks are laid into one buffer."""
+    chunks = getattr(texts, "chunks", None)
+    if chunks is None:
+        return _read(texts, 0)
+    parts, first = [], 0
+    for chunk in chunks:
+        parts.append(_read(chunk, first))
+        first += len(chunk)
+    if len(parts) == 1:
+        return parts[0]
+    strings = [data[offsets[0] : offsets[-1]] for data, offsets in parts]
+    lengths = [np.diff(offsets) for _, offsets in parts]
+    ends = np.cumsum(np.concatenate([np.zeros(1, np.int64), *lengths]))
+    return np.concatenate([np.zeros(0, np.uint8), *strings]), ends
+
+
+def _read(array: Any, first: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Read one array, whose first string is number `first` of all."""
+    kind = str(getattr(array, "type", type(array).__name__))
+    if kind not in _OFFSETS or not hasattr(array, "buffers"):
+        raise TokenizerError(
+            f"texts: got {kind}, but a pyarrow array must be of type {', '.join(_OFFSETS)}; "
+            "cast it, or pass a list of texts"
+        )
+    if array.null_count:
+        place = first + array.is_null().to_pylist().index(True)
+        raise TokenizerError(
+            f"texts: string {place} is null ({array.null_count} nulls in all), but every one must be "
+            "a text; drop them with drop_null(), or fill them with fill_null('')"
+        )
+    if not len(array):
+        return np.zeros(0, np.uint8), np.zeros(1, np.int64)
+    _, cuts, text = array.buffers()
+    offsets = np.frombuffer(cuts, _OFFSETS[kind])[array.offset : array.offset + len(array) + 1]
+    data = np.zeros(0, np.uint8) if text is None else np.frombuffer(text, np.uint8)
+    return data, offsets.astype(np.int64)
+
 
 Ids: TypeAlias = NDArray[np.uint16 | np.uint32]
 Text: TypeAlias = str | bytes
@@ -68,11 +138,7 @@ class LocatedBatch:
 
 
 def utf8(text: Text, where: str = "text") -> bytes:
-    """Encode a text as UTF-8; a lone surrogate, which UTF-8 cannot express, becomes U+FFFD as in tiktoken.
-
-    Raises:
-        TokenizerError: it is neither str nor bytes; the message begins with `where`.
-    """
+    """Encode a text as UTF-8; a lone surrogate, which UTF-8 cannot express, becomes U+FFFD as in tiktoken."""
     if isinstance(text, str):
         try:
             return text.encode()
@@ -86,15 +152,7 @@ def utf8(text: Text, where: str = "text") -> bytes:
 
 
 def pack(texts: Texts, first: int = 0) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Lay texts into one buffer and return it with its offsets.
-
-    Args:
-        texts: str or bytes, or a pyarrow array of strings, whose buffers are read where they are.
-        first: the number of the first one, for errors.
-
-    Raises:
-        TokenizerError: one text was given instead of several, or one of them is not a text.
-    """
+    """Lay texts into one buffer and return it with its offsets."""
     check_many(texts)
     if is_arrow(texts):
         return read_strings(cast(ArrowStrings, texts))
@@ -104,11 +162,7 @@ def pack(texts: Texts, first: int = 0) -> tuple[NDArray[np.uint8], NDArray[np.in
 
 
 def check_many(texts: Texts) -> None:
-    """Reject one text instead of several: a str is also a sequence of str, its characters.
-
-    Raises:
-        TokenizerError: it is one text, or not iterable.
-    """
+    """Reject one text instead of several: a str is also a sequence of str, its characters."""
     if isinstance(texts, str | bytes | bytearray):
         raise TokenizerError(
             f"texts={texts!r:.60} is one text, but several are asked for; put it into a list"
@@ -134,12 +188,7 @@ def unpack(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> list[bytes]:
 
 
 def checked(data: ArrayLike, offsets: ArrayLike) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return a text buffer and its offsets as contiguous arrays, copied only if they are not contiguous.
-
-    Raises:
-        TokenizerError: `data` is not one-dimensional uint8, or `offsets` are not one-dimensional integers
-            that start at 0 or above, never decrease and end within `data`.
-    """
+    """Return a text buffer and its offsets as contiguous arrays, copied only if they are not contiguous."""
     flat, cuts = np.ascontiguousarray(data), np.asarray(offsets)
     if flat.dtype != np.uint8 or flat.ndim != 1:
         raise TokenizerError(
@@ -166,12 +215,7 @@ def id_type(vocab_size: int) -> type[np.uint16] | type[np.uint32]:
 
 
 def as_ids(ids: ArrayLike | Iterable[int]) -> NDArray[np.int64]:
-    """Return token ids as int64, from any sequence or array of integers.
-
-    Raises:
-        VocabularyError: one is beyond 64 bits; the message has its value and position.
-        TokenizerError: they are not a flat sequence of integers.
-    """
+    """Return token ids as int64, from any sequence or array of integers."""
     array = _as_array(ids)
     if array.size == 0:
         return np.zeros(0, np.int64)
@@ -209,6 +253,6 @@ def _check_width(array: NDArray[Any]) -> None:
     wide = np.flatnonzero((array < limits.min) | (array > limits.max))
     if wide.size:
         raise VocabularyError(
-            f"decode: id {array[wide[0]]} at position {wide[0]} is no token of any vocabulary; was it made "
-            "by another tokenizer?"
+            f"decode: id {array[wide[0]]} at position {wide[0]} is not a token of any vocabulary; was it "
+            "made by another tokenizer?"
         )

@@ -10,6 +10,30 @@ TokenizerError
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def refuse_malformed(where: str) -> Iterator[None]:
+    """Turn the errors of parsing data into a `FormatError`."""
+    try:
+        yield
+    except TokenizerError:
+        raise
+    except (KeyError, TypeError, AttributeError, IndexError, ValueError, OverflowError) as error:
+        raise FormatError(f"{where}: broken: {_problem(error)}; save the tokenizer again") from error
+
+
+def _problem(error: Exception) -> str:
+    """Return what is wrong with the data, as far as the error of parsing says it."""
+    if isinstance(error, KeyError):
+        return f"there is no {error!s:.300}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"it is not UTF-8 at byte {error.start}"
+    what = "type" if isinstance(error, TypeError | AttributeError) else "form"
+    return f"a value is of another {what} than it must be ({type(error).__name__}: {error!s:.300})"
+
 
 _HEAD_CHARS, _TAIL_CHARS = 1200, 600
 

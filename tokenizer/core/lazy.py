@@ -6,12 +6,7 @@ from typing import Any
 
 
 def lazy_names(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a module's `__getattr__`.
-
-    Args:
-        package: the module's `__name__`.
-        homes: by name, the submodule that has it.
-    """
+    """Return a module's `__getattr__`."""
 
     def find(name: str) -> Any:
         if name not in homes:

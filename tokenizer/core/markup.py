@@ -25,13 +25,7 @@ _MOST_CHARS = 400
 
 
 def sheet(title: str, *parts: str, detail: str = "") -> str:
-    """Return what a notebook shows of an object.
-
-    Args:
-        title: what it is, as text.
-        *parts: HTML, from `figures` and `grid`.
-        detail: text behind the title, less prominent.
-    """
+    """Return what a notebook shows of an object."""
     behind = f' <span class="d">{escape(detail)}</span>' if detail else ""
     head = f'<div><span class="t">{escape(title)}</span>{behind}</div>'
     return f'<div class="tokmill">{_STYLE}{head}{"".join(parts)}</div>'
@@ -46,13 +40,7 @@ def figures(pairs: Mapping[str, object]) -> str:
 
 
 def grid(columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Iterable[str] = ()) -> str:
-    """Return a table of text.
-
-    Args:
-        columns: the headings.
-        rows: the cells.
-        numbers: the columns that are aligned to the right.
-    """
+    """Return a table of text."""
     right = [column in set(numbers) for column in columns]
     head = "".join(
         f'<th class="n">{escape(name)}</th>' if number else f"<th>{escape(name)}</th>"

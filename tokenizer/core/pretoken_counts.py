@@ -10,9 +10,15 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.core.stopping import raise_if_stopped
-from tokmill.tokenizer.jit.huge_pages import zero_pages
-from tokmill.tokenizer.kernels.sorting import gather_strings, merge_neighbours, read_prefixes, sum_equal
-from tokmill.tokenizer.kernels.string_sort import MAX_PARTS, sort_strings
+from tokmill.tokenizer.jit.arrays import zero_pages
+from tokmill.tokenizer.kernels.sorting import (
+    MAX_PARTS,
+    gather_strings,
+    merge_neighbours,
+    read_prefixes,
+    sort_strings,
+    sum_equal,
+)
 
 _BYTES_AT_A_TIME = 1 << 18
 _STRINGS_A_SLICE = 1 << 22
@@ -52,7 +58,7 @@ class PretokenCounts:
         """Sort counts that are in any order; without `in_order` leave them in that of the mapping.
 
         Raises:
-            TokenizerError: a pre-token is not bytes, or a count is no integer from 0 to 2**64 - 1.
+            TokenizerError: a pre-token is not bytes, or a count is not an integer from 0 to 2**64 - 1.
         """
         if not isinstance(counts, Mapping):
             raise TokenizerError(

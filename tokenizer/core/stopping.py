@@ -41,11 +41,7 @@ class TimeLimitReached(StopRequested):
 
 @contextmanager
 def stop_after(seconds: float | None) -> Iterator[None]:
-    """Make the work of this block stop once it has lasted for `seconds`; None for no limit.
-
-    Raises:
-        TimeLimitReached: it has, or the limit of a block around it is reached.
-    """
+    """Make the work of this block stop once it has lasted for `seconds`; None for no limit."""
     before = _deadline.get()
     until = None if seconds is None else time.monotonic() + seconds
     limits = [each for each in (before, until) if each is not None]
@@ -90,11 +86,7 @@ def allow_work() -> None:
 
 
 def raise_if_stopped() -> None:
-    """Raise if a stop was requested, or this work has reached its time limit.
-
-    Raises:
-        StopRequested: it was, or the time limit is reached.
-    """
+    """Raise if a stop was requested, or this work has reached its time limit."""
     if _requested.is_set():
         raise StopRequested("stopped on request; call `allow_work` before working on")
     until = _deadline.get()
@@ -114,11 +106,7 @@ def interrupted_by_a_stop(interrupt: Callable[[], object]) -> Iterator[None]:
 
 
 def slices(first: int, stop: int, size: int) -> Iterator[tuple[int, int]]:
-    """Yield the bounds of each slice of the range from `first` to `stop`; check for a stop before each.
-
-    Raises:
-        StopRequested: it was requested.
-    """
+    """Yield the bounds of each slice of the range from `first` to `stop`; check for a stop before each."""
     for begin in range(first, stop, size):
         raise_if_stopped()
         yield begin, min(begin + size, stop)

@@ -19,17 +19,14 @@ from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.buffers import pack_bytes, unpack
 from tokmill.tokenizer.core.errors import VocabularyError
+from tokmill.tokenizer.core.text import has_surrogates
 
 MAX_IDS = (1 << 21) - 1
 """The most ids of a vocabulary; the tables of byte-level BPE have no room for more."""
 
 
 def texts_by_id(vocab: Mapping[str, int], special_tokens: Mapping[str, int]) -> dict[int, str]:
-    """Turn the vocabulary of a file, ids by text, around; its special tokens are left out.
-
-    Raises:
-        VocabularyError: two texts have one id, so that one of them would be lost.
-    """
+    """Turn the vocabulary of a file, ids by text, around; its special tokens are left out."""
     texts: dict[int, str] = {}
     for text, token in vocab.items():
         if text in special_tokens and special_tokens[text] == token:
@@ -88,17 +85,7 @@ class Vocabulary:
         num_reserved: int = 0,
         byte_ids: Iterable[int] = (),
     ) -> Self:
-        """Build a vocabulary from byte strings.
-
-        Args:
-            tokens: bytes of each id, special tokens left out.
-            special_tokens: ids by name.
-            num_reserved: number of reserved special tokens.
-            byte_ids: see `Vocabulary`.
-
-        Raises:
-            VocabularyError: a law is broken; the message names it and the place.
-        """
+        """Build a vocabulary from byte strings."""
         every = dict(tokens)
         for name, token in _checked_names(special_tokens):
             if every.setdefault(token, name.encode()) != name.encode():
@@ -151,6 +138,13 @@ class Vocabulary:
         data, offsets = pack_bytes([spellings.get(i, token) for i, token in enumerate(self.tokens)])
         return type(self)(data.copy(), offsets, self.special_tokens, self.num_reserved, self.byte_ids)
 
+    def covered(self, length: Callable[[bytes], int]) -> NDArray[np.int64]:
+        """Return offsets of the bytes that tokens cover in a text: `length(token)`, or a special one's."""
+        lengths = np.array([length(token) for token in self.tokens], np.int64)
+        special = [*self.special_tokens.values()]
+        lengths[special] = [len(self.tokens[token]) for token in special]
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+
     def kinds(self, kind: Callable[[bytes], str]) -> list[str]:
         """Return the kind of every id: `special`, `reserved`, `hole` (no token), or `kind(token)`."""
         kinds = [kind(token) if token else "hole" for token in self.tokens]
@@ -162,16 +156,12 @@ class Vocabulary:
 
 def _checked_names(special_tokens: Mapping[str, int]) -> Iterator[tuple[str, int]]:
     for name, token in special_tokens.items():
-        if not isinstance(name, str) or not name or _has_surrogates(name):
+        if not isinstance(name, str) or not name or has_surrogates(name):
             raise VocabularyError(
                 f"vocabulary: the special token {name!r:.200} must be a text that is not empty and that "
                 "UTF-8 can hold; use e.g. '<|endoftext|>'"
             )
         yield name, token
-
-
-def _has_surrogates(name: str) -> bool:
-    return any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def _is_id(token: object) -> bool:

@@ -17,7 +17,7 @@ files (`gguf`).
 
 A family lists the formats that can express it; another one is refused by name, and so is an export that would
 lose something. One loses a little: `huggingface` spells splits as published models do, which for `cl100k` is
-another one at the end of some texts (see `spellings`); `huggingface_exact` does not, and is read by
+another one at the end of some texts (see `split_steps`); `huggingface_exact` does not, and is read by
 tokenizers 0.2x alone. Roles of special tokens and chat templates lie in `tokenizer_config.json` beside the
 others' files, if a tokenizer has any. Files are written whole or not at all.
 """
@@ -28,12 +28,12 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.formats import foreign, gguf, huggingface, names, native, sentencepiece, transformers
-from tokmill.tokenizer.formats.files import read_json
-from tokmill.tokenizer.formats.gguf_file import MAGIC
+from tokmill.tokenizer.formats import gguf, huggingface, recognition, sentencepiece, transformers
+from tokmill.tokenizer.formats.files import read_json, write_json
+from tokmill.tokenizer.formats.gguf import MAGIC
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
+from tokmill.tokenizer.pipeline.families import find_family, format_modules
 
 __all__ = ["WRITERS", "read", "save"]
 
@@ -52,7 +52,7 @@ def _by_family(format_name: str) -> Writer:
 
 
 WRITERS: dict[str, Writer] = {
-    "tokmill": native.write,
+    "tokmill": lambda definition, folder: [write_json(folder / recognition.TOKMILL, definition.to_spec())],
     "huggingface": huggingface.write,
     "huggingface_exact": partial(huggingface.write, exact=True),
     "gpt2": _by_family("gpt2"),
@@ -72,19 +72,18 @@ _WITHOUT_ROLES = frozenset(WRITERS) - {
 _WITH_SIDES = frozenset({"tokmill", "huggingface", "huggingface_exact"})
 """Formats that can say that tokens take white space, or that they are always found."""
 
-_OTHER_NAMES = (names.TEKKEN, names.BERT, names.SENTENCEPIECE, names.RWKV, "encoder.json", "spiece.model")
+_OTHER_NAMES = (
+    recognition.TEKKEN,
+    recognition.BERT,
+    recognition.SENTENCEPIECE,
+    recognition.RWKV,
+    "encoder.json",
+    "spiece.model",
+)
 
 
 def save(definition: Definition, folder: Path, format_name: str = "tokmill") -> list[Path]:
-    """Write a tokenizer into a folder, which is made if need be.
-
-    Returns:
-        The files that were written.
-
-    Raises:
-        FormatError: an unknown format, one that cannot express the tokenizer, or a file that cannot be
-            written.
-    """
+    """Write a tokenizer into a folder, which is made if need be; return the files that were written."""
     if format_name not in WRITERS:
         raise FormatError(f"format={format_name!r} is not known; use one of {', '.join(WRITERS)}")
     family = find_family(definition.family)
@@ -117,70 +116,65 @@ def _or(choices: list[str]) -> str:
 
 
 def read(path: Path, usage: Usage) -> Definition:
-    """Read a tokenizer's file, or the most complete one in a folder.
-
-    Raises:
-        FormatError: there is no file, it cannot be read, or `usage` was given for a file that is complete.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read a tokenizer's file, or the most complete one in a folder."""
     file = file_in(path) if path.is_dir() else path
-    if foreign.head_of(file).startswith(MAGIC):
+    if recognition.head_of(file).startswith(MAGIC):
         return gguf.read(file, usage)
     for format_name, is_of_it in _RECOGNIZED.items():
         if is_of_it(file):
             return transformers.with_settings(_read_as(format_name, file, usage), file.parent)
     content = _json_of(file, usage)
-    if "format" in content and not names.is_tekken(content):
-        return native.read_content(content, str(file))
+    if "format" in content and not recognition.is_tekken(content):
+        return Definition.from_spec(content, str(file))
     return transformers.with_settings(_read_json(file, content), file.parent)
 
 
 def file_in(folder: Path) -> Path:
-    """Return the most complete file of a tokenizer in a folder.
-
-    Raises:
-        FormatError: there is none, or there are several of equal standing.
-    """
-    for name in (names.TOKMILL, names.HUGGINGFACE):
+    """Return the most complete file of a tokenizer in a folder."""
+    for name in (recognition.TOKMILL, recognition.HUGGINGFACE):
         if (folder / name).exists():
             return folder / name
-    ranks = sorted(folder.glob(f"*{names.TIKTOKEN_SUFFIX}"))
+    ranks = sorted(folder.glob(f"*{recognition.TIKTOKEN_SUFFIX}"))
     if len(ranks) == 1:
         return ranks[0]
-    if (folder / names.GPT2_VOCAB).exists():
-        return folder / names.GPT2_VOCAB
+    if (folder / recognition.GPT2_VOCAB).exists():
+        return folder / recognition.GPT2_VOCAB
     for name in _OTHER_NAMES:
         if (folder / name).exists():
             return folder / name
-    models = sorted(folder.glob(f"*{names.GGUF_SUFFIX}"))
+    models = sorted(folder.glob(f"*{recognition.GGUF_SUFFIX}"))
     if len(models) == 1:
         return models[0]
     raise FormatError(
-        f"{folder}: holds {len(ranks)} *{names.TIKTOKEN_SUFFIX} files and none of {names.TOKMILL}, "
-        f"{names.HUGGINGFACE}, {names.GPT2_VOCAB}; pass the tokenizer's file"
+        f"{folder}: holds {len(ranks)} *{recognition.TIKTOKEN_SUFFIX} files and none of "
+        f"{recognition.TOKMILL}, {recognition.HUGGINGFACE}, {recognition.GPT2_VOCAB}; "
+        "pass the tokenizer's file"
     )
 
 
 _RECOGNIZED: dict[str, Callable[[Path], bool]] = {
     "tiktoken": lambda file: (
-        file.name.endswith(names.TIKTOKEN_SUFFIX) or names.begins_with_rank(foreign.head_of(file))
+        file.name.endswith(recognition.TIKTOKEN_SUFFIX)
+        or recognition.begins_with_rank(recognition.head_of(file))
     ),
-    "sentencepiece": lambda file: file.suffix == ".model" or names.begins_with_piece(foreign.head_of(file)),
-    "gpt2": lambda file: file.name.endswith((names.GPT2_VOCAB, names.GPT2_MERGES)),
-    "codes": lambda file: names.is_codes(file.name, foreign.head_of(file)),
-    "rwkv": lambda file: names.begins_with_literal(foreign.head_of(file)),
-    "bert": lambda file: file.name.endswith(names.BERT),
+    "sentencepiece": lambda file: (
+        file.suffix == ".model" or recognition.begins_with_piece(recognition.head_of(file))
+    ),
+    "gpt2": lambda file: file.name.endswith((recognition.GPT2_VOCAB, recognition.GPT2_MERGES)),
+    "codes": lambda file: recognition.is_codes(file.name, recognition.head_of(file)),
+    "rwkv": lambda file: recognition.begins_with_literal(recognition.head_of(file)),
+    "bert": lambda file: file.name.endswith(recognition.BERT),
 }
 """What tells that a file is of a format, tried in this order; the others are JSON."""
 
 
 def _json_of(file: Path, usage: Usage) -> dict[str, Any]:
     """Return the content of a JSON file that is complete."""
-    foreign.refuse_file(file)
+    recognition.refuse_file(file)
     if file.suffix != ".json":
         raise FormatError(
-            f"{file} is of no format that we know; use *{names.TIKTOKEN_SUFFIX}, *{names.GPT2_VOCAB}, "
-            f"{names.HUGGINGFACE} or {names.TOKMILL}"
+            f"{file} is of no format that we know; use *{recognition.TIKTOKEN_SUFFIX}, "
+            f"*{recognition.GPT2_VOCAB}, {recognition.HUGGINGFACE} or {recognition.TOKMILL}"
         )
     if not usage.is_empty:
         raise FormatError(
@@ -190,11 +184,11 @@ def _json_of(file: Path, usage: Usage) -> dict[str, Any]:
 
 
 def _read_json(file: Path, content: dict[str, Any]) -> Definition:
-    if names.is_tekken(content):
+    if recognition.is_tekken(content):
         tekken: Definition = _module("tekken").read_content(content, str(file))
         return tekken
     if "model" not in content:
-        foreign.refuse_json(file, content)
+        recognition.refuse_json(file, content)
     return huggingface.read_content(content, str(file))
 
 
@@ -208,7 +202,5 @@ def _read_as(format_name: str, file: Path, usage: Usage) -> Definition:
 
 def _module(format_name: str, file: Path | None = None) -> Any:
     """Return the module that reads a format, of the family that it belongs to or that knows the file."""
-    families = [found for found in map(find_family, FAMILIES) if format_name in found.formats]
-    modules = [family.format_module(format_name) for family in families]
-    knowing = (module for module in modules[1:] if module.recognizes(file))
-    return next(knowing, modules[0])
+    usual, *others = format_modules(format_name)
+    return next((module for module in others if module.recognizes(file)), usual)

@@ -1,22 +1,24 @@
-"""Read and write files: whole or not at all, JSON in one canonical form, errors that name the file."""
+"""Read and write files: whole or not at all, JSON in one canonical form, errors that name the file.
+
+`merges.txt` has one merge per line, two tokens with a space between them, in order of rank.
+"""
 
 import json
 import os
 import stat
 import uuid
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.text import split_lines
 
 
 def write_file(path: Path, content: bytes) -> Path:
     """Write a file under another name beside its place, flush it, and rename it.
 
     Its folder is made if need be.
-
-    Raises:
-        FormatError: it cannot be written; no part of it is left.
     """
     aside = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")
     try:
@@ -39,11 +41,7 @@ MAX_FILE_BYTES = 1 << 30
 
 
 def read_file(path: Path) -> bytes:
-    """Read a file.
-
-    Raises:
-        FormatError: it cannot be read, is not a regular file, or is too large for a tokenizer's.
-    """
+    """Read a file."""
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -70,11 +68,7 @@ def dump_json(value: dict[str, Any]) -> bytes:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object.
-
-    Raises:
-        FormatError: it is not a JSON object.
-    """
+    """Read a JSON object."""
     try:
         value = json.loads(read_file(path).decode("utf-8", "surrogatepass"))
     except RecursionError:
@@ -84,3 +78,33 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise FormatError(f"{path}: holds a JSON {type(value).__name__}, but should hold an object")
     return value
+
+
+HEADER = "#version: 0.2"
+
+
+def write_merges(path: Path, pairs: Sequence[tuple[str, str]]) -> Path:
+    """Write merges with the header of subword-nmt, which says that `</w>` is attached to the last letter."""
+    lines = [HEADER, *(f"{left} {right}" for left, right in pairs), ""]
+    return write_file(path, "\n".join(lines).encode())
+
+
+def read_merges(
+    path: Path,
+    check: Callable[[str, str], object] | None = None,
+    errors: Literal["strict", "replace"] = "replace",
+) -> list[tuple[str, str]]:
+    """Read merges; a first line that begins with `#version` is left out."""
+    pairs = []
+    for number, line in enumerate(split_lines(read_file(path), errors), 1):
+        if not line or (number == 1 and line.startswith("#version")):
+            continue
+        left, space, right = line.partition(" ")
+        if not (left and space and right) or " " in right:
+            raise FormatError(
+                f"{path}: line {number}: {line!r:.200} must be two tokens with one space between them"
+            )
+        if check is not None:
+            check(left + right, f"{path}: line {number}")
+        pairs.append((left, right))
+    return pairs

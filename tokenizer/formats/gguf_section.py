@@ -1,10 +1,14 @@
 """The tokenizer's section of a GGUF file: what its keys say, checked, for the families that read it.
 
-Source: ggml-org/llama.cpp, `src/llama-vocab.cpp`, which also has the values of keys that are not there.
+SentencePiece's models have pieces with scores and types as in a `.model`, so their section is read as such a
+file. Unused pieces, with which converters fill a vocabulary up, become special tokens, if nothing that
+sentencepiece does could ever lead to them.
+
+Source: ggml-org/llama.cpp, `src/llama-vocab.cpp`, which also has the values of missing keys.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +18,15 @@ from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.vocabulary import MAX_IDS
-from tokmill.tokenizer.formats.model_file import PieceKind
+from tokmill.tokenizer.formats.model_file import (
+    MODEL_TYPES,
+    NORMALIZER_FIELDS,
+    TRAINER_FIELDS,
+    ModelFile,
+    Piece,
+    PieceKind,
+)
+from tokmill.tokenizer.formats.sentencepiece import file_definition
 from tokmill.tokenizer.pipeline.definition import Definition
 
 _PREFIX = "tokenizer.ggml."
@@ -51,11 +63,7 @@ class Section:
     metadata: Mapping[str, Any]
 
     def get(self, name: str, kind: type, default: Any = None) -> Any:
-        """Return the value of a key of `tokenizer.ggml`.
-
-        Raises:
-            FormatError: it is of another type.
-        """
+        """Return the value of a key of `tokenizer.ggml`."""
         value = self.metadata.get(_PREFIX + name)
         if value is None:
             return default
@@ -72,16 +80,12 @@ class Section:
 
     @cached_property
     def kinds(self) -> list[PieceKind]:
-        """What each token is.
-
-        Raises:
-            FormatError: there are none, or too few, or one is not known.
-        """
+        """What each token is."""
         values = self.numbers("token_type")
         known = {*map(int, PieceKind)}
         for token, value in enumerate(values.tolist()):
             if value not in known:
-                raise self.trouble(f"{_PREFIX}token_type[{token}]={value} is none of {sorted(known)}")
+                raise self.trouble(f"{_PREFIX}token_type[{token}]={value} is not one of {sorted(known)}")
         return [PieceKind(int(value)) for value in values]
 
     @property
@@ -90,22 +94,14 @@ class Section:
         return [float(score) for score in self.numbers("scores")]
 
     def texts(self, name: str, most: int) -> list[str]:
-        """Return an array of texts.
-
-        Raises:
-            FormatError: it is missing, too long, or holds anything else.
-        """
+        """Return an array of texts."""
         values = self.metadata.get(_PREFIX + name)
         if not isinstance(values, list) or not 0 < len(values) <= most:
             raise self.trouble(f"{_PREFIX}{name} must be an array of 1 to {most} texts")
         return [self._text(value, f"{name}[{i}]") for i, value in enumerate(values)]
 
     def numbers(self, name: str) -> NDArray[Any]:
-        """Return an array of numbers, one for each token.
-
-        Raises:
-            FormatError: it is missing, or has another length.
-        """
+        """Return an array of numbers, one for each token."""
         values = self.metadata.get(_PREFIX + name)
         if not isinstance(values, np.ndarray) or values.shape != (len(self.tokens),):
             raise self.trouble(
@@ -119,7 +115,7 @@ class Section:
                 return value.decode()
         except UnicodeDecodeError:
             pass
-        raise self.trouble(f"{_PREFIX}{name} is no text in UTF-8")
+        raise self.trouble(f"{_PREFIX}{name} is not a text in UTF-8")
 
     def id_of(self, role: str, default: int | None = None) -> int | None:
         """Return the id of a role's token; None if no token has it, or one that does not exist."""
@@ -170,3 +166,67 @@ class Reading:
     before: Sequence[str] = ()
     after: Sequence[str] = ()
     type_ids: bool = False
+
+
+_BPE = next(number for number, name in MODEL_TYPES.items() if name == "bpe")
+_TRAINER = MappingProxyType({name: default for name, _, default in TRAINER_FIELDS.values()})
+_NORMALIZER = MappingProxyType({name: default for name, _, default in NORMALIZER_FIELDS.values()})
+_ROLES = ("bos", "eos", "pad")
+_TEXTS = (PieceKind.NORMAL, PieceKind.USER_DEFINED, PieceKind.UNUSED)
+
+
+def read_pieces(
+    section: Section, model_type: int, roles: Mapping[str, int], adds: Mapping[str, bool]
+) -> Reading:
+    """Read the vocabulary."""
+    pieces = _pieces(section, model_type, section.roles(roles).get("unk"))
+    names = {
+        f"{role}_piece": section.tokens[token]
+        for role, token in section.roles(roles).items()
+        if role in _ROLES
+    }
+    bytes_stand_in = any(piece.kind == PieceKind.BYTE for piece in pieces)
+    trainer = {**_TRAINER, "model_type": model_type, "byte_fallback": bytes_stand_in, **names}
+    file = ModelFile(pieces, trainer, _normalizer(section))
+    before = ["bos"] * section.adds("bos", default=adds["bos"])
+    return Reading(
+        file_definition(file, section.where),
+        roles,
+        before,
+        ["eos"] * section.adds("eos", default=adds["eos"]),
+    )
+
+
+def _normalizer(section: Section) -> dict[str, object]:
+    charsmap = section.get("precompiled_charsmap", np.ndarray)
+    rules = b"" if charsmap is None else charsmap.astype(np.uint8).tobytes()
+    return {
+        **_NORMALIZER,
+        "name": "" if rules else "identity",
+        "precompiled_charsmap": rules,
+        "add_dummy_prefix": section.get("add_space_prefix", bool, default=True),
+        "remove_extra_whitespaces": section.get("remove_extra_whitespaces", bool, default=False),
+    }
+
+
+def _pieces(section: Section, model_type: int, unknown: int | None) -> list[Piece]:
+    rows = zip(section.tokens, section.scores, section.kinds, strict=True)
+    pieces = [Piece(*row) for row in rows]
+    if unknown is not None and not any(piece.kind == PieceKind.UNKNOWN for piece in pieces):
+        pieces[unknown] = replace(pieces[unknown], kind=PieceKind.UNKNOWN)
+    texts = {piece.text for piece in pieces if piece.kind in _TEXTS}
+    for i, piece in enumerate(pieces):
+        if piece.kind != PieceKind.UNUSED:
+            continue
+        if model_type == _BPE and _can_be_made(piece.text, texts):
+            raise section.trouble(
+                f"tokens[{i}]={piece.text!r:.80} is of type UNUSED, but is made of others, which cannot be "
+                "done here"
+            )
+        pieces[i] = replace(piece, kind=PieceKind.CONTROL)
+    return pieces
+
+
+def _can_be_made(text: str, texts: Collection[str]) -> bool:
+    """Whether a piece is a character, or two pieces joined."""
+    return len(text) == 1 or any(text[:cut] in texts and text[cut:] in texts for cut in range(1, len(text)))

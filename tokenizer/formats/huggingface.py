@@ -4,39 +4,129 @@ Written here: special and added tokens, both as its added tokens, the normalizer
     family writes the model, and the pre-tokenizer and decoder that go with it (`formats/huggingface.py` in
     its folder). Beside the file is `tokenizer_config.json` (`transformers`).
 Read: the same parts, in all spellings of published files. A post-processor (which adds tokens such
-    as BOS) becomes the tokenizer's template; one that cannot is refused by name.
+    as BOS) becomes the tokenizer's template: `TemplateProcessing` (which is written, too), `BertProcessing`,
+    `RobertaProcessing`, `ByteLevel` (which changes no ids), a `Sequence` with one that adds tokens; another
+    one is refused by name.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from tokmill.tokenizer.components.absorbing import Side
 from tokmill.tokenizer.components.decoders import Decoder
+from tokmill.tokenizer.components.post_processors import Part, Template
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
-from tokmill.tokenizer.core.malformed import refuse_malformed
+from tokmill.tokenizer.components.specials import Side
+from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved
-from tokmill.tokenizer.formats import metaspace, post_processors, text_steps, transformers
+from tokmill.tokenizer.formats import metaspace, normalizers, transformers
 from tokmill.tokenizer.formats.files import write_json
-from tokmill.tokenizer.formats.joining import read_joining
-from tokmill.tokenizer.formats.names import HUGGINGFACE
+from tokmill.tokenizer.formats.metaspace import read_joining
+from tokmill.tokenizer.formats.recognition import HUGGINGFACE
 from tokmill.tokenizer.formats.split_steps import refusal
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
+from tokmill.tokenizer.pipeline.families import find_family, format_modules
+
+Json = dict[str, Any]
+
+
+def read_template(value: Json | None, special_tokens: Mapping[str, int], where: str) -> Template | None:
+    """Read a post-processor."""
+    adding = [step for step in _steps(value, where) if step["type"] != "ByteLevel"]
+    if not adding:
+        return None
+    if len(adding) > 1:
+        kinds = ", ".join(step["type"] for step in adding)
+        raise FormatError(f"{where}: post_processor: {kinds} in a row; only one of them can be done")
+    step = adding[0]
+    match step["type"]:
+        case "TemplateProcessing":
+            template = _template(step, special_tokens, where)
+        case "BertProcessing":
+            template = _bert(*_tokens(step, special_tokens, where))
+        case "RobertaProcessing":
+            template = _roberta(*_tokens(step, special_tokens, where))
+        case other:
+            raise FormatError(
+                f"{where}: post_processor.type={other!r:.200}, but only TemplateProcessing, BertProcessing, "
+                "RobertaProcessing, ByteLevel and a Sequence of them can be done"
+            )
+    template.check(special_tokens)
+    return template
+
+
+def _steps(value: Json | None, where: str) -> list[Json]:
+    if value is None:
+        return []
+    if value["type"] != "Sequence":
+        return [value]
+    steps: list[Json] = value["processors"]
+    if any(step["type"] == "Sequence" for step in steps):
+        raise FormatError(
+            f"{where}: post_processor: a Sequence in a Sequence cannot be done; write_template one"
+        )
+    return steps
+
+
+def _template(step: Json, special_tokens: Mapping[str, int], where: str) -> Template:
+    for name, token in step["special_tokens"].items():
+        if token["ids"] != [special_tokens.get(token["id"])]:
+            raise FormatError(
+                f"{where}: post_processor: special token {name!r:.200} stands for {token['ids']!r:.200}, but "
+                f"only one special token of that name can be done, here {special_tokens.get(name)}"
+            )
+    return Template(*(tuple(_part(part) for part in step[name]) for name in ("single", "pair")))
+
+
+def _part(part: Json) -> Part:
+    if "SpecialToken" in part:
+        return Part("special", part["SpecialToken"]["id"], part["SpecialToken"]["type_id"])
+    return Part("sequence", part["Sequence"]["id"], part["Sequence"]["type_id"])
+
+
+def _tokens(step: Json, special_tokens: Mapping[str, int], where: str) -> tuple[str, str]:
+    for key in ("cls", "sep"):
+        name, token = step[key]
+        if special_tokens.get(name) != token:
+            raise FormatError(
+                f"{where}: post_processor.{key}={step[key]!r:.200}, but {name!r:.200} is the special token "
+                f"{special_tokens.get(name)}"
+            )
+    return step["cls"][0], step["sep"][0]
+
+
+def _bert(first: str, last: str) -> Template:
+    """`[CLS] A [SEP]` and `[CLS] A [SEP] B [SEP]`; B and its `[SEP]` have type 1."""
+    single = Part("special", first), Part("sequence", "A"), Part("special", last)
+    return Template(single, (*single, Part("sequence", "B", 1), Part("special", last, 1)))
+
+
+def _roberta(first: str, last: str) -> Template:
+    """`<s> A </s>` and `<s> A </s> </s> B </s>`, all of type 0."""
+    single = Part("special", first), Part("sequence", "A"), Part("special", last)
+    return Template(single, (*single, Part("special", last), Part("sequence", "B"), Part("special", last)))
+
+
+def write_template(template: Template | None, special_tokens: Mapping[str, int]) -> Json | None:
+    """Write a template as `TemplateProcessing`."""
+    if template is None:
+        return None
+    kinds = {"special": "SpecialToken", "sequence": "Sequence"}
+    return {
+        "type": "TemplateProcessing",
+        **{
+            name: [{kinds[part.kind]: {"id": part.name, "type_id": part.type_id}} for part in parts]
+            for name, parts in (("single", template.single), ("pair", template.pair))
+        },
+        "special_tokens": {
+            name: {"id": name, "ids": [special_tokens[name]], "tokens": [name]} for name in template.names
+        },
+    }
 
 
 def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[Path]:
-    """Write the file into a folder, with `tokenizer_config.json` for `transformers`.
-
-    Args:
-        definition: the tokenizer.
-        folder: the folder to write into.
-        exact: whether to write the exact split instead of its published spelling; see `spellings`.
-
-    Raises:
-        FormatError: `tokenizers` would read the split pattern differently, or a token cannot be written.
-    """
+    """Write the file into a folder, with `tokenizer_config.json` for `transformers`."""
     part = find_family(definition.family).format_module("huggingface")
     definition = part.prepared(definition) if hasattr(part, "prepared") else definition
     content = {
@@ -44,8 +134,8 @@ def write(definition: Definition, folder: Path, *, exact: bool = False) -> list[
         "truncation": None,
         "padding": None,
         "added_tokens": _write_added_tokens(definition),
-        "normalizer": text_steps.write(definition.normalizer),
-        "post_processor": post_processors.write(definition.post_processor, definition.named_tokens),
+        "normalizer": normalizers.write(definition.normalizer),
+        "post_processor": write_template(definition.post_processor, definition.named_tokens),
         **part.write(_with_names(definition), exact=exact),
     }
     _leave_out_last(content["model"], definition)
@@ -91,16 +181,7 @@ def _with_names(definition: Definition) -> Definition:
 
 
 def read_content(content: dict[str, Any], where: str) -> Definition:
-    """Read the content of a file.
-
-    Args:
-        content: its JSON.
-        where: its path, for messages.
-
-    Raises:
-        FormatError: it is broken, or has a feature that is not supported; the message names it.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the content of a file."""
     with refuse_malformed(where):
         return _read(content, where)
 
@@ -108,11 +189,11 @@ def read_content(content: dict[str, Any], where: str) -> Definition:
 def _read(content: dict[str, Any], where: str) -> Definition:
     part = _part_for(content, where)
     loses_spaces = bool(content["model"].get("end_of_word_suffix"))
-    steps, marks = text_steps.read(content.get("normalizer"), where, loses_spaces=loses_spaces), None
+    steps, marks = normalizers.read(content.get("normalizer"), where, loses_spaces=loses_spaces), None
     marked = hasattr(part, "read_marked") and metaspace.has(content.get("pre_tokenizer"))
     if marked:
         marks, pattern = metaspace.read(content.get("pre_tokenizer"), steps, where)
-    normalizer = text_steps.normalizer_of(steps, marks)
+    normalizer = normalizers.normalizer_of(steps, marks)
     tokens = content.get("added_tokens") or []
     added = tuple(token["content"] for token in tokens if not token.get("special"))
     known = _of_model(added, content["model"])
@@ -120,7 +201,7 @@ def _read(content: dict[str, Any], where: str) -> Definition:
     ids = {token["content"]: token["id"] for token in tokens}
     specials = {name: i for name, i in ids.items() if name not in known}
     given = content, specials, count_reserved(specials), where
-    template = post_processors.read(content.get("post_processor"), specials, where)
+    template = read_template(content.get("post_processor"), specials, where)
     if marked:
         model, cuts = part.read_marked(*given, pattern)
         pre_tokenizer, decoder = PreTokenizer(cuts), read_joining(content.get("decoder"), model, where)
@@ -173,11 +254,9 @@ def _read_decoder(value: dict[str, Any] | None) -> str:
 
 def _part_for(content: dict[str, Any], where: str) -> Any:
     """Return the module of the first family that reads such a file."""
-    for family in map(find_family, FAMILIES):
-        if "huggingface" in family.formats:
-            part = family.format_module("huggingface")
-            if part.reads(content):
-                return part
+    for part in format_modules("huggingface"):
+        if part.reads(content):
+            return part
     raise refusal(
         where,
         "model.type",
@@ -190,9 +269,6 @@ def _normalized_tokens(tokens: list[dict[str, Any]], where: str, *, normalizes: 
     """Return the tokens that are looked for after the others, in normalized text.
 
     Where no text is normalized, all are looked for at once, unless one could be cut by another.
-
-    Raises:
-        FormatError: a flag cannot be done here.
     """
     for token in tokens:
         if token.get("single_word"):

@@ -1,20 +1,20 @@
 """SentencePiece's file format: a `.model`, which is one Protocol Buffers message.
 
 What decides ids is read; settings of training that decide nothing afterwards are passed over, and what we
-cannot do is refused by its name.
+cannot do is refused by its name. Every length is checked against what is left, so a damaged or hostile file
+costs no more than its own size.
 
-Source: the numbers of `sentencepiece_model.proto`.
+Sources: the numbers of `sentencepiece_model.proto`; Protocol Buffers' documentation, "Encoding".
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.formats.wire import field_of, read_fields
 
 PIECES, TRAINER, NORMALIZER, SELF_TEST, DENORMALIZER = 1, 2, 3, 4, 5
 
@@ -121,11 +121,7 @@ _PIECE_FIELDS: Mapping[int, tuple[str, _Read, Any]] = MappingProxyType(
 
 
 def read_model(data: bytes, where: str) -> ModelFile:
-    """Read the content of a file.
-
-    Raises:
-        FormatError: it is cut off, is no SentencePiece model, or changes decoded text by rules of its own.
-    """
+    """Read the content of a file."""
     pieces, parts = list[Piece](), {TRAINER: b"", NORMALIZER: b"", DENORMALIZER: b""}
     for number, value in read_fields(data, where):
         if number == PIECES:
@@ -148,7 +144,7 @@ def _read_message(value: int | bytes, where: str) -> bytes:
     try:
         return _bytes(value)
     except TypeError as error:
-        raise FormatError(f"{where}: a message is {error}; it is no SentencePiece model") from None
+        raise FormatError(f"{where}: a message is {error}; it is not a SentencePiece model") from None
 
 
 def _read_piece(value: int | bytes, where: str) -> Piece:
@@ -156,7 +152,7 @@ def _read_piece(value: int | bytes, where: str) -> Piece:
     try:
         return Piece(found["text"], found["score"], PieceKind(found["kind"]))
     except ValueError:
-        raise FormatError(f"{where}: type={found['kind']} is none of {[*map(int, PieceKind)]}") from None
+        raise FormatError(f"{where}: type={found['kind']} is not one of {[*map(int, PieceKind)]}") from None
 
 
 def _settings(data: bytes, known: Mapping[int, tuple[str, _Read, Any]], where: str) -> dict[str, Any]:
@@ -195,3 +191,78 @@ def _kind_field(kind: PieceKind) -> bytes:
 def _written(values: Mapping[str, Any], known: Mapping[int, tuple[str, _Read, Any]]) -> bytes:
     named = {name: number for number, (name, _, _) in known.items()}
     return b"".join(field_of(named[name], values[name]) for name in sorted(values, key=named.__getitem__))
+
+
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+_VARINT_BITS = 70
+_MOST = 1 << 64
+
+
+class WireField(NamedTuple):
+    """A field of a message.
+
+    Attributes:
+        number: its number.
+        value: an integer, or its bytes: 4 or 8 for a fixed type.
+    """
+
+    number: int
+    value: int | bytes
+
+
+def read_varint(data: bytes, at: int, where: str) -> tuple[int, int]:
+    """Return an integer, and where the next byte is."""
+    value = 0
+    for shift in range(0, _VARINT_BITS, 7):
+        if at >= len(data):
+            raise FormatError(f"{where}: ends in the middle of a number, at byte {at}; the file is cut off")
+        value |= (data[at] & 0x7F) << shift
+        at += 1
+        if data[at - 1] < 0x80:
+            return value % _MOST, at
+    raise FormatError(f"{where}: holds a number of more than 10 bytes at byte {at}; it is not such a file")
+
+
+def read_fields(data: bytes, where: str) -> Iterator[WireField]:
+    """Yield the fields of a message."""
+    at = 0
+    while at < len(data):
+        begin = at
+        tag, at = read_varint(data, at, where)
+        number, kind = tag >> 3, tag & 7
+        if kind == VARINT:
+            value, at = read_varint(data, at, where)
+            yield WireField(number, value)
+            continue
+        size = {FIXED64: 8, FIXED32: 4}.get(kind)
+        if kind == BYTES:
+            size, at = read_varint(data, at, where)
+        if size is None or number == 0:
+            raise FormatError(f"{where}: holds no field of a message at byte {begin}; it is not such a file")
+        if size > len(data) - at:
+            raise FormatError(
+                f"{where}: the field at byte {begin} claims {size} bytes, but {len(data) - at} are left; "
+                "the file is cut off or damaged"
+            )
+        yield WireField(number, data[at : at + size])
+        at += size
+
+
+def write_varint(value: int) -> bytes:
+    """Return an integer from 0 to 2^64 - 1 as bytes."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def field_of(number: int, value: int | float | str | bytes) -> bytes:
+    """Return a field: an integer (negative ones as in two's complement), a 32-bit float, or bytes."""
+    if isinstance(value, float):
+        return write_varint(number << 3 | FIXED32) + struct.pack("<f", value)
+    if isinstance(value, int):
+        return write_varint(number << 3 | VARINT) + write_varint(int(value) % _MOST)
+    data = value.encode() if isinstance(value, str) else value
+    return write_varint(number << 3 | BYTES) + write_varint(len(data)) + data

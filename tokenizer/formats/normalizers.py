@@ -1,11 +1,21 @@
-"""Normalizers in a `tokenizer.json`: each step of ours is a step there, or a flag of BERT's."""
+"""Normalizers in a `tokenizer.json`: each step of ours is a step there, or a flag of BERT's.
 
+Steps with a name are those of `components.normalizers`; tables of rules are `Precompiled`.
+"""
+
+import base64
+import binascii
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from tokmill.tokenizer.components.normalizer_steps import Step, spelled, steps_of
+from tokmill.tokenizer.components.normalizers import Normalizer
+from tokmill.tokenizer.components.sentences import SentenceNormalizer, split_charsmap
+from tokmill.tokenizer.components.steps import MARK, Charsmap, Marks, Plain, StepNormalizer, TextStep
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.formats.split_steps import read_otherwise, refusal
+from tokmill.tokenizer.pipeline.model import TextNormalizer
 
 _NAMED = {
     "nfc": "NFC",
@@ -24,13 +34,9 @@ _OF_BERT_ALONE = frozenset(_BERT_STEPS[:-1])
 _ONE_SPACE = {"type": "Replace", "pattern": {"Regex": r"\s+"}, "content": " "}
 
 
-def write(name: str | None) -> dict[str, Any] | None:
-    """Return the normalizer of a name.
-
-    Raises:
-        FormatError: `tokenizers` reads an expression in another way.
-    """
-    steps = [_write(run) for run in _runs(steps_of(name))]
+def write_named(name: str | None) -> dict[str, Any] | None:
+    """Return the normalizer of a name."""
+    steps = [_write_run(run) for run in _runs(steps_of(name))]
     if len(steps) > 1:
         return {"type": "Sequence", "normalizers": steps}
     return steps[0] if steps else None
@@ -48,7 +54,7 @@ def _runs(steps: Sequence[Step]) -> list[list[Step]]:
     return runs
 
 
-def _write(run: list[Step]) -> dict[str, Any]:
+def _write_run(run: list[Step]) -> dict[str, Any]:
     step, names = run[0], [step.name for step in run]
     if _OF_BERT_ALONE.intersection(names):
         clean, cjk, strip, lower = (name in names for name in _BERT_STEPS)
@@ -76,19 +82,16 @@ def _write_replace(step: Step) -> dict[str, Any]:
     return {"type": "Replace", "pattern": {kind: old}, "content": new}
 
 
-def read(value: dict[str, Any] | None, where: str, loses_spaces: bool) -> str | None:
+def read_named(value: dict[str, Any] | None, where: str, loses_spaces: bool) -> str | None:
     """Return the normalizer's name.
 
     A step that makes a space of white space, as in CLIP's files, is left out where the model has no use for
     white space (`loses_spaces`).
-
-    Raises:
-        FormatError: a step is not supported, or means something else to `tokenizers`.
     """
     steps = flat(value)
     if loses_spaces:
         steps = [step for step in steps if step != _ONE_SPACE]
-    return spelled(tuple(read for step in steps for read in _read(step, where)))
+    return spelled(tuple(read for step in steps for read in _read_step(step, where)))
 
 
 def flat(value: dict[str, Any] | None) -> list[dict[str, Any]]:
@@ -98,7 +101,7 @@ def flat(value: dict[str, Any] | None) -> list[dict[str, Any]]:
     return [step for part in value["normalizers"] for step in flat(part)]
 
 
-def _read(step: dict[str, Any], where: str) -> list[Step]:
+def _read_step(step: dict[str, Any], where: str) -> list[Step]:
     match step["type"]:
         case "BertNormalizer":
             return _read_bert(step)
@@ -135,3 +138,96 @@ def _read_bert(step: dict[str, Any]) -> list[Step]:
         "lowercase": step["lowercase"],
     }
     return [Step(name) for name in _BERT_STEPS if wanted[name]]
+
+
+Json = dict[str, Any]
+
+_RULES = "Precompiled"
+
+
+def read(value: Json | None, where: str, *, loses_spaces: bool) -> list[TextStep]:
+    """Read a normalizer; see `formats.normalizers.read`."""
+    steps = list[TextStep]()
+    for kind, given in groupby(flat(value), key=lambda step: step["type"] == _RULES):
+        if kind:
+            steps += [_read_charsmap(step["precompiled_charsmap"], where) for step in given]
+            continue
+        name = read_named({"type": "Sequence", "normalizers": list(given)}, where, loses_spaces)
+        steps += [Plain(name)] if name else []
+    return steps
+
+
+def _read_charsmap(encoded: str, where: str) -> Charsmap:
+    try:
+        charsmap = base64.b64decode(encoded, validate=True)
+        split_charsmap(charsmap)[1].tobytes().decode()
+    except (binascii.Error, UnicodeDecodeError, FormatError) as error:
+        raise FormatError(f"{where}: normalizer: Precompiled.precompiled_charsmap: {error}") from error
+    if not charsmap:
+        raise refusal(where, "normalizer: Precompiled.precompiled_charsmap", encoded, "it must hold rules")
+    return Charsmap(charsmap)
+
+
+def normalizer_of(steps: Sequence[TextStep], marks: Marks | None = None) -> TextNormalizer:
+    """Put steps together, with what a `Metaspace` does after them."""
+    every = (*steps, *([marks] if marks else []))
+    if not every:
+        return Normalizer()
+    only = every[0] if len(every) == 1 else None
+    return Normalizer(only.name) if isinstance(only, Plain) else StepNormalizer(every)
+
+
+def write(normalizer: TextNormalizer) -> Json | None:
+    """Write a normalizer; `Marks` is left to `metaspace.write`."""
+    if isinstance(normalizer, Normalizer):
+        return write_named(normalizer.name)
+    if not isinstance(normalizer, StepNormalizer):
+        raise FormatError(
+            f"format='huggingface' cannot express normalizer={normalizer.name!r}, which treats white space "
+            "in a way of its own; use format='sentencepiece' or 'tokmill'"
+        )
+    steps = [written for step in normalizer.steps for written in _write(step)]
+    return {"type": "Sequence", "normalizers": steps} if len(steps) > 1 else steps[0] if steps else None
+
+
+def _write(step: TextStep) -> list[Json]:
+    match step:
+        case Plain(name):
+            return flat(write_named(name))
+        case Charsmap(charsmap):
+            return [{"type": _RULES, "precompiled_charsmap": base64.b64encode(charsmap).decode()}]
+    return []
+
+
+_AT_THE_BEGINNING, _AT_THE_END = r"(?<![\s\S]) +", rf"[ {MARK}]+(?![\s\S])"
+
+
+def sentence_steps(normalizer: SentenceNormalizer) -> str | None:
+    """Return the name of a normalizer (`components.normalizers`) that does the same."""
+    for reason in _reasons(normalizer):
+        raise FormatError(
+            f"format='huggingface' cannot express normalizer={normalizer.name!r}: {reason}; use "
+            "format='sentencepiece' or 'tokmill'"
+        )
+    extra = [
+        Step("replace_pattern", (_AT_THE_BEGINNING, "")),
+        Step("replace_pattern", (_AT_THE_END, "")),
+        Step("replace_pattern", (" {2,}", " ")),
+    ]
+    prefix = [Step("prepend", (MARK,))] if normalizer.add_dummy_prefix else []
+    spaces = [Step("replace", (" ", MARK))]
+    return spelled((*(extra if normalizer.remove_extra_whitespaces else ()), *prefix, *spaces))
+
+
+def _reasons(normalizer: SentenceNormalizer) -> list[str]:
+    found = []
+    if normalizer.charsmap:
+        found.append("tokenizers applies rules by grapheme clusters, so that 'ﬁ' loses an accent after it")
+    if normalizer.kept:
+        found.append(
+            f"tokenizers takes symbols such as {normalizer.kept[0]!r:.80} out before it normalizes: a text "
+            "begins after each"
+        )
+    if normalizer.treat_whitespace_as_suffix:
+        found.append(f"tokenizers puts {MARK} before a text, not after it")
+    return found

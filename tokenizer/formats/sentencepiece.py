@@ -20,8 +20,7 @@ from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.post_processors import Template
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
-from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.core.malformed import refuse_malformed
+from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved
 from tokmill.tokenizer.formats import transformers
 from tokmill.tokenizer.formats.files import read_file, read_json, write_file
@@ -34,10 +33,10 @@ from tokmill.tokenizer.formats.model_file import (
     read_model,
     write_model,
 )
-from tokmill.tokenizer.formats.names import SENTENCEPIECE, SENTENCEPIECE_VOCAB
+from tokmill.tokenizer.formats.recognition import SENTENCEPIECE, SENTENCEPIECE_VOCAB
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
+from tokmill.tokenizer.pipeline.families import find_family, format_modules
 from tokmill.tokenizer.pipeline.model import Model
 
 _ROLES = ("bos", "eos", "pad")
@@ -47,12 +46,7 @@ _BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 
 
 def read(path: Path, usage: Usage) -> Definition:
-    """Read a file.
-
-    Raises:
-        FormatError: it is damaged, has a feature that is not supported, or settings were given that it has.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read a file."""
     if not usage.is_empty:
         raise FormatError(f"{path}: says itself how text is split and normalized; pass the path alone")
     with refuse_malformed(str(path)):
@@ -82,14 +76,10 @@ def _part_of(definition: Definition) -> Any:
 
 
 def file_definition(file: ModelFile, where: str) -> Definition:
-    """Make a tokenizer of the content of a file.
-
-    Raises:
-        FormatError: it has a feature that is not supported; the message begins with `where`.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Make a tokenizer of the content of a file."""
     part = _part_for(file.trainer["model_type"], where)
-    _check(file, where)
+    for trouble in _troubles(file):
+        raise FormatError(f"{where}: {trouble}")
     of = {kind: [i for i, piece in enumerate(file.pieces) if piece.kind == kind] for kind in PieceKind}
     named = [*of[PieceKind.UNKNOWN], *of[PieceKind.CONTROL]]
     specials = {file.pieces[i].text: i for i in named}
@@ -121,11 +111,7 @@ def sentence_definition(
 
 def _part_for(model_type: int, where: str) -> Any:
     """Return the module of the family whose models have a type."""
-    parts = [
-        family.format_module("sentencepiece")
-        for family in map(find_family, FAMILIES)
-        if "sentencepiece" in family.formats
-    ]
+    parts = [*format_modules("sentencepiece")]
     for part in parts:
         if model_type == part.MODEL_TYPE:
             return part
@@ -147,12 +133,6 @@ def _normalizer(file: ModelFile) -> SentenceNormalizer:
     )
 
 
-def _check(file: ModelFile, where: str) -> None:
-    """Refuse what cannot be represented, by its name."""
-    for trouble in _troubles(file):
-        raise FormatError(f"{where}: {trouble}")
-
-
 def _troubles(file: ModelFile) -> Iterator[str]:
     if not file.normalizer["escape_whitespaces"]:
         yield "escape_whitespaces=false cannot be done here"
@@ -170,11 +150,7 @@ def _troubles(file: ModelFile) -> Iterator[str]:
 
 
 def write(definition: Definition, folder: Path) -> list[Path]:
-    """Write `tokenizer.model`, and the pieces as text beside it, into a folder.
-
-    Raises:
-        FormatError: `sentencepiece` would read it differently.
-    """
+    """Write `tokenizer.model`, and the pieces as text beside it, into a folder."""
     file = _model_file(definition)
     lines = (f"{piece.text}\t{piece.score:g}\n" for piece in file.pieces)
     settings = _written_settings(definition)
@@ -200,11 +176,7 @@ def _model_file(definition: Definition) -> ModelFile:
 
 
 def _written_settings(definition: Definition) -> dict[str, bool]:
-    """Return the settings that a reader needs to put the same tokens around texts; none for the usual ones.
-
-    Raises:
-        FormatError: no settings give this template.
-    """
+    """Return the settings from which a reader puts the same tokens around texts; none for the usual ones."""
     for flags in ({}, *({"bos": bos, "eos": eos} for bos in (False, True) for eos in (False, True))):
         settings = {f"add_{role}_token": adds for role, adds in flags.items()}
         if _template(definition, settings) == definition.post_processor:

@@ -12,8 +12,7 @@ from typing import Any, Self
 
 from tokmill.tokenizer.components.post_processors import Template
 from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
-from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.core.malformed import refuse_malformed
+from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.formats.files import read_json, write_json
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.splitting import Digits, PatternLike
@@ -62,13 +61,27 @@ class Usage:
             }
         )
 
+    def parts(self, split_pattern: PatternLike) -> dict[str, Any]:
+        """Return what `Definition.compose` takes, with the split pattern that is usual without one."""
+        return {
+            "split_pattern": self.split_pattern or split_pattern,
+            "digits": self.digits or "pattern",
+            "normalizer": self.normalizer,
+            "template": self.template,
+            "unicode": self.unicode,
+        }
+
+    def special_ids(self, path: Path) -> dict[str, int]:
+        """Return the special tokens' ids, which a file does not say."""
+        if self.special_tokens is None or isinstance(self.special_tokens, Mapping):
+            return dict(self.special_tokens or {})
+        raise FormatError(
+            f"{path}: special_tokens must say their ids, because the file does not: pass {{name: id}}"
+        )
+
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a sidecar; without a file all settings are unknown.
-
-        Raises:
-            FormatError: the file exists, but is not a sidecar.
-        """
+        """Read a sidecar; without a file all settings are unknown."""
         if not path.exists():
             return cls()
         content = read_json(path)

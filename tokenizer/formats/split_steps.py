@@ -1,14 +1,79 @@
-"""The pre-tokenizer steps of a `tokenizer.json`: expressions checked as they are written, and read back."""
+"""The pre-tokenizer steps of a `tokenizer.json`: expressions checked as they are written, and read back.
+
+Hugging Face's tokenizers 1.0, gigatoken and fastokens do not run arbitrary regular expressions: they have
+code for the splits of published models, and recognize them by the text in those models' files. So a chain is
+written in that text: GPT-2's split as the `use_regex` of `ByteLevel`, digits one by one as `Digits`, DeepSeek
+V3's with line breaks that are not escaped. Every other expression is a `Split` that isolates its matches.
+
+One spelling differs: `tokenizer.json` files of cl100k cut white space at the end of a text after its last
+line break, as tiktoken did at first. Today's tiktoken, and `cl100k` here, keep it whole. Only text that ends
+in a line break and then blanks differs; `exact` keeps the difference, for tokenizers 0.2x.
+
+For pieces that make up words, steps leave white space out: `bert`, `whitespace` and `whitespace_split` are
+written as the steps of these names, any other pattern with a `WhitespaceSplit` after it. The tables of
+`BertPreTokenizer` are those of Unicode 8, so it cuts newer punctuation otherwise.
+"""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import regex
 
 from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.formats.spellings import SINGLE_DIGITS, read_expression
-from tokmill.tokenizer.splitting import SPLIT_PATTERNS
-from tokmill.tokenizer.splitting.behaviors import Behavior, with_behavior
+from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS
+from tokmill.tokenizer.splitting.patterns import Behavior, with_behavior
+
+Json = dict[str, Any]
+
+SINGLE_DIGITS = r"\p{N}"
+_LAST_OF_DEEPSEEK = SPLIT_CHAINS["deepseek_v3"][-1]
+
+_SPELLINGS = MappingProxyType(
+    {_LAST_OF_DEEPSEEK: _LAST_OF_DEEPSEEK.replace(r"\r", "\r").replace(r"\n", "\n")}
+)
+_NEAR_SPELLINGS = MappingProxyType({SPLIT_PATTERNS["cl100k"]: SPLIT_PATTERNS["llama3"]})
+_READ = MappingProxyType({spelling: expression for expression, spelling in _SPELLINGS.items()})
+
+
+def difference(chain: Sequence[str]) -> str | None:
+    """Describe how the published spelling of a chain cuts differently from the chain itself, if it does."""
+    if not any(expression in _NEAR_SPELLINGS for expression in chain):
+        return None
+    return (
+        "text that ends in a line break and then blanks is cut after the line break, as published files of "
+        "cl100k have it; format='huggingface_exact' takes it whole, as tiktoken does, for tokenizers 0.2x"
+    )
+
+
+def write_chain(chain: Sequence[str], *, exact: bool) -> list[Json]:
+    """Spell a chain of expressions as pre-tokenizer steps, `ByteLevel` last."""
+    by_bytes = chain[-1] == SPLIT_PATTERNS["gpt2"]
+    steps = split_steps(chain[: len(chain) - by_bytes], exact=exact)
+    return [*steps, byte_level(use_regex=by_bytes)]
+
+
+def split_steps(chain: Sequence[str], *, exact: bool) -> list[Json]:
+    """Spell a chain of expressions as steps that isolate matches; see `write_chain`."""
+    known = _SPELLINGS if exact else _SPELLINGS | _NEAR_SPELLINGS
+    return [_step(expression, known.get(expression, expression)) for expression in chain]
+
+
+def _step(expression: str, spelling: str) -> Json:
+    if expression == SINGLE_DIGITS:
+        return {"type": "Digits", "individual_digits": True}
+    return {"type": "Split", "pattern": {"Regex": spelling}, "behavior": "Isolated", "invert": False}
+
+
+def byte_level(*, use_regex: bool) -> Json:
+    """Return the step that writes text in GPT-2's byte alphabet, after GPT-2's split if requested."""
+    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
+
+
+def read_expression(spelling: str) -> str:
+    """Return our text of an expression that published files spell differently."""
+    return _READ.get(spelling, spelling)
+
 
 # What Oniguruma, the engine of `tokenizers`, reads in another way than `regex` does, or refuses. Outside of
 # escapes and classes: `{1,3}+` is not possessive there, `$` and `^` match at every line, and these escapes
@@ -19,7 +84,7 @@ _OTHERWISE = regex.compile(
 )
 _NOT_SYNTAX = regex.compile(r"\\[pP]\{[^}]*\}|\\[^dDwWbBhHRXAZzG]|\[\^?\]?(?:\\.|[^\]\\])*\]", regex.DOTALL)
 # In classes, too: escapes that mean another set or the letter itself, properties that have no braces or are
-# unknown there, and `~~` and `--`, which are no operations there.
+# unknown there, and `~~` and `--`, which are not operations there.
 _OTHERWISE_EVERYWHERE = regex.compile(
     r"\\\\(*SKIP)(*FAIL)|\\[wWhHNULMmRX]|\\[pP](?!\{)|\\[pP]\{\^?(?:Is\w+|LC|[^}]*[=:&][^}]*)\}"
     r"|\[:\^?punct:\]|\[[^\]]*?\K(?:~~|--)"
@@ -34,11 +99,7 @@ def refusal(where: str, key: str, value: object, rule: str) -> FormatError:
 
 
 def check_chain(chain: Sequence[str]) -> None:
-    """Check that `tokenizers` reads a chain of expressions as we do.
-
-    Raises:
-        FormatError: it reads one differently; the message names the part.
-    """
+    """Check that `tokenizers` reads a chain of expressions as we do."""
     for expression in chain:
         otherwise = read_otherwise(expression)
         if otherwise:
@@ -70,16 +131,7 @@ def steps_of(value: dict[str, Any] | None) -> list[dict[str, Any]]:
 
 
 def read_split(step: dict[str, Any], where: str, allowed: str) -> str:
-    """Read the expression of one step.
-
-    Args:
-        step: a `Split`, `Punctuation` or `Digits`.
-        where: the file's path, for messages.
-        allowed: which other steps can be read, for messages.
-
-    Raises:
-        FormatError: it is another step, leaves text out, or has an expression that we read differently.
-    """
+    """Read the expression of one step."""
     if step["type"] == "Digits":
         return SINGLE_DIGITS if step["individual_digits"] else r"\p{N}+"
     if step["type"] == "Punctuation":
@@ -136,3 +188,67 @@ def named(chain: tuple[str, ...]) -> str | tuple[str, ...]:
         if chain == (expression,) and name != "whitespace_split":
             return name
     return chain[0] if len(chain) == 1 else chain
+
+
+BERT = (SPLIT_PATTERNS["bert"],)
+WORDS = SPLIT_PATTERNS["whitespace_split"]
+"""The expression of words alone."""
+
+WHOLE_STEPS = {
+    BERT: {"type": "BertPreTokenizer"},
+    (WORDS,): {"type": "WhitespaceSplit"},
+    (SPLIT_PATTERNS["whitespace"],): {"type": "Whitespace"},
+}
+"""Steps that leave white space out, and the chains that they stand for."""
+
+_CHAINS = {step["type"]: chain for chain, step in WHOLE_STEPS.items()}
+_SCRIPTS = SPLIT_PATTERNS["unicode_scripts"]
+_SPACES = frozenset({r"\s", r"\s+"})
+_NOT_SPACES = frozenset({r"\S+", r"[^\s]+"})
+_RUST_WORDS = r"\w+|[^\w\s]+"
+_STEPS = ", UnicodeScripts, BertPreTokenizer, Whitespace and WhitespaceSplit"
+
+
+def write_steps(chain: tuple[str, ...], *, exact: bool) -> list[Json]:
+    """Spell a chain of expressions as steps, the last of which leaves white space out."""
+    if chain in WHOLE_STEPS:
+        return [WHOLE_STEPS[chain]]
+    check_chain([expression for expression in chain if expression != _SCRIPTS])
+    steps = [_word_step(expression, exact=exact) for expression in chain]
+    return [*steps, {"type": "WhitespaceSplit"}]
+
+
+def _word_step(expression: str, *, exact: bool) -> Json:
+    if expression == _SCRIPTS:
+        return {"type": "UnicodeScripts"}
+    (step,) = split_steps([expression], exact=exact)
+    return step
+
+
+def read_steps(steps: Sequence[Json], family: str, where: str) -> tuple[str, ...]:
+    """Return the chain of expressions of steps; white space is left out by the model."""
+    if not steps:
+        raise refusal(where, "pre_tokenizer", None, f"a {family} model needs one that leaves white space out")
+    chain = list[str]()
+    loses_spaces = False
+    for step in steps:
+        known = _CHAINS.get(_without_spaces(step))
+        by_scripts = step["type"] == "UnicodeScripts"
+        chain += known or (_SCRIPTS if by_scripts else read_split(step, where, _STEPS),)
+        loses_spaces = loses_spaces or known is not None
+    if not loses_spaces:
+        types = [step["type"] for step in steps]
+        raise refusal(
+            where, "pre_tokenizer", types, "a step must leave white space out, e.g. WhitespaceSplit"
+        )
+    return tuple(chain[:-1] if len(chain) > 1 and chain[-1] == WORDS else chain)
+
+
+def _without_spaces(step: Json) -> str:
+    """Return which step that leaves white space, and nothing else, out a step is; "" if it is none."""
+    if step["type"] != "Split" or step["behavior"] != "Removed":
+        return str(step["type"])
+    expression = step["pattern"].get("Regex")
+    if step.get("invert") and expression == _RUST_WORDS:
+        return "Whitespace"
+    return "WhitespaceSplit" if expression in (_NOT_SPACES if step.get("invert") else _SPACES) else ""

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.tokenizer.components.roles import DEFAULT_TEMPLATE, MAX_TEMPLATES, NAMES
-from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.core.malformed import refuse_malformed
+from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.formats.files import read_file, read_json, write_file, write_json
 from tokmill.tokenizer.pipeline.definition import Definition
 
@@ -66,14 +65,11 @@ def _written_templates(templates: Mapping[str, str]) -> str | list[dict[str, str
 def with_settings(definition: Definition, folder: Path) -> Definition:
     """Return a tokenizer with the roles and chat templates that lie in its file's folder.
 
-    A role whose token is no special token of the vocabulary is left out with a warning; `transformers` would
-    add the token.
-
-    Raises:
-        FormatError: a file cannot be read, or is not of this form; the message names it.
-        VocabularyError: there are too many chat templates, or one is too long.
+    A role whose token is not a special token of the vocabulary is left out with a warning; `transformers`
+    would add the token.
     """
-    config, named = (_read_if_there(folder / name) for name in (FILE_NAME, MAP_FILE_NAME))
+    files = folder / FILE_NAME, folder / MAP_FILE_NAME
+    config, named = (read_json(file) if file.is_file() else {} for file in files)
     with refuse_malformed(str(folder / FILE_NAME)):
         found = _read_roles(named) | _read_roles(config) | _read_others(config.get(_OTHERS))
         templates = _read_templates(config.get("chat_template"))
@@ -81,7 +77,7 @@ def with_settings(definition: Definition, folder: Path) -> Definition:
     missing = [name for name in found.values() if name is not None and name not in definition.named_tokens]
     if missing:
         logger.warning(
-            "%s: names %.80r, which is no special token of the vocabulary; its role is left out",
+            "%s: names %.80r, which is not a special token of the vocabulary; its role is left out",
             folder / FILE_NAME,
             missing[0],
         )
@@ -94,10 +90,6 @@ def with_settings(definition: Definition, folder: Path) -> Definition:
     return replace(definition, chat_templates=templates) if templates else definition
 
 
-def _read_if_there(file: Path) -> dict[str, Any]:
-    return read_json(file) if file.is_file() else {}
-
-
 def _read_roles(settings: Mapping[str, Any]) -> dict[str, str | None]:
     """Return the roles of settings: a name each, an object with the name as its `content`, or null."""
     found = {role: settings[f"{role}_token"] for role in _ROLES if f"{role}_token" in settings}
@@ -108,11 +100,7 @@ def _read_roles(settings: Mapping[str, Any]) -> dict[str, str | None]:
 
 
 def _read_others(settings: object) -> dict[str, str | None]:
-    """Return the roles that have no key of their own.
-
-    Raises:
-        TypeError: they are no names by role.
-    """
+    """Return the roles that have no key of their own."""
     if settings is None:
         return {}
     if not isinstance(settings, Mapping) or not all(

@@ -5,6 +5,6 @@ called. `kernel` has the rules. Nothing here depends on what the kernels do.
 """
 
 from tokmill.tokenizer.jit.kernel import Kernel, kernel, make_ready
-from tokmill.tokenizer.jit.reports import Compilation
+from tokmill.tokenizer.jit.machine_code import Compilation
 
 __all__ = ["Compilation", "Kernel", "kernel", "make_ready"]

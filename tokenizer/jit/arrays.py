@@ -1,15 +1,38 @@
-"""The array types that kernels take, as annotations, and the machine signature that follows from them.
+"""The array types that kernels take, as annotations, their machine signature, and memory for large arrays.
 
 `...In` may be read only (Arrow buffers, memory maps, `bytes`); the others are written by the kernel.
 All are contiguous. A NamedTuple of such fields bundles several arrays that belong together.
 """
 
+import contextlib
+import math
+import mmap
 import typing
 from collections.abc import Callable
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+Number = TypeVar("Number", bound=np.generic)
+
+_LEAST_BYTES = 1 << 18
+
+
+def zero_pages(shape: int | tuple[int, ...], kind: type[Number]) -> NDArray[Number]:
+    """Return an array of zeros; its memory is allocated when it is written to, and returned when freed.
+
+    `malloc` keeps freed memory, so that the peak of one step is added to that of the next.
+    """
+    shape = (shape,) if isinstance(shape, int) else shape
+    size = math.prod(shape) * np.dtype(kind).itemsize
+    if size < _LEAST_BYTES or not hasattr(mmap, "MAP_ANONYMOUS"):
+        return np.zeros(shape, kind)
+    pages = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(AttributeError, OSError):
+        pages.madvise(mmap.MADV_HUGEPAGE)  # random accesses need fewer page table look-ups
+    return np.frombuffer(pages, kind).reshape(shape)
+
 
 READ_ONLY = "read only"
 TWO_DIMENSIONS = "two dimensions"
@@ -38,11 +61,7 @@ UInt64Table: TypeAlias = Annotated[NDArray[np.uint64], TWO_DIMENSIONS]
 
 
 def signature_of(function: Callable[..., Any]) -> tuple[Any, ...]:
-    """Translate a kernel's annotations into numba's argument types.
-
-    Raises:
-        TypeError: an annotation is none of the types above.
-    """
+    """Translate a kernel's annotations into numba's argument types."""
     hints = typing.get_type_hints(function, include_extras=True)
     hints.pop("return", None)
     return tuple(_numba_type(hint, f"{function.__name__}({name})") for name, hint in hints.items())

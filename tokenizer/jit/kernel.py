@@ -6,7 +6,7 @@ Laws:
 - With `NUMBA_DISABLE_JIT=1` every kernel runs as the Python function that it is; integers wrap there too.
 - A kernel allocates nothing: it is given the memory that it writes to, and reports if it is too small.
 - Machine code is cached by a digest of all sources in the folders of this package, of the kernel and of the
-  kernels that it calls, and of their constants (`code_digest`), not by path. numba itself only looks at the
+  kernels that it calls, and of their constants (`numba_cache`), not by path. numba itself only looks at the
   file that a kernel stands in, and would not notice a change in a callee elsewhere.
 - numba is imported when a kernel is first called, and its global configuration is left as it was.
 
@@ -29,7 +29,16 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 import numpy as np
 
 from tokmill.tokenizer.jit.arrays import signature_of
-from tokmill.tokenizer.jit.reports import Compilation, Report, announcing, reporting, tell
+from tokmill.tokenizer.jit.machine_code import (
+    Compilation,
+    Report,
+    alone,
+    announcing,
+    cache_folder,
+    forget,
+    reporting,
+    tell,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -165,9 +174,7 @@ def _compiled(compiling: Kernel[..., Any]) -> Any:
     function = _with_dispatchers(compiling.py_func)
     if compiling.inline:
         return numba.njit(function, forceinline=True, **_OPTIONS)
-    from tokmill.tokenizer.jit.code_digest import digest_of_constants, digest_of_sources
-    from tokmill.tokenizer.jit.machine_code import alone, cache_folder, forget
-    from tokmill.tokenizer.jit.numba_cache import keep_code
+    from tokmill.tokenizer.jit.numba_cache import digest_of_constants, digest_of_sources, keep_code
 
     signature = signature_of(compiling.py_func)
     started = time.perf_counter()

@@ -41,6 +41,12 @@ BLOCK = 256
 LONG, MIDDLE = np.int64(-1), np.int64(-2)
 """For a place: there is none; and from here downwards, one in the cache of middle pre-tokens."""
 
+SEGMENT, PRETOKEN, NUM_IDS = 0, 1, 2
+"""Indices in the `progress` of kernels that encode: the next segment and pre-token, and the number of ids."""
+
+DONE, PAUSED = 0, -1
+"""Why such a kernel returned, unless it lacked scratch."""
+
 
 class EncodingCache(NamedTuple):
     """Encodings that were seen before, of one thread. A place is the index of an entry, or of a set of them.
@@ -129,11 +135,7 @@ def fetch_ahead(
     cache: EncodingCache,
     fetched: Fetched,
 ) -> int:
-    """Find the places in the cache of the pre-tokens from `first` to `after`, and prefetch them.
-
-    Returns:
-        The length of the longest.
-    """
+    """Find and prefetch the places of pre-tokens in the cache; return the length of the longest."""
     longest = np.int64(0)
     for k in range(first, after):
         start = starts[np.uint64(k)]
@@ -257,15 +259,7 @@ def remember_middle(
 def remember_tokens(
     cache: EncodingCache, token_data: BytesIn, token_offsets: Int64In, tokens: Int64In, out: UInt32
 ) -> None:
-    """Enter the tokens of up to 15 bytes, as pre-tokens that are encoded as one id.
-
-    Args:
-        cache: changed.
-        token_data: the tokens' bytes, by id.
-        token_offsets: shape (num_ids + 1,).
-        tokens: their ids; if there is no room for all, the last ones stay.
-        out: shape (1,), working memory.
-    """
+    """Enter the tokens of up to 15 bytes, as pre-tokens that are encoded as one id."""
     for k in range(tokens.shape[0]):
         start, end = token_offsets[tokens[k]], token_offsets[tokens[k] + 1]
         if end - start <= MAX_SHORT:

@@ -1,9 +1,80 @@
-"""Characters of UTF-8, one at a time."""
+"""Characters of UTF-8, and the words of pre-tokens: runs of characters that are not white space."""
 
 import numpy as np
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import BytesIn
+from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In
+from tokmill.tokenizer.jit.intrinsics import load_u64
+
+_FIRST_VISIBLE, _UPPER_BITS = np.uint64(0x2121212121212121), np.uint64(0x8080808080808080)
+_SKIPPED = np.ones(256, np.uint8)
+_SKIPPED[[*range(9, 14), 0x20, 0xC2, 0xE1, 0xE2, 0xE3]] = 0
+"""Of each byte, whether no white space begins with it."""
+
+
+@kernel(inline=True)
+def white_space(data: BytesIn, at: int, end: int) -> int:
+    """Return the number of bytes of the white-space character at `at` (White_Space); 0 if it is another."""
+    byte = data[at]
+    if byte < 0x80:
+        return 1 if byte == 0x20 or 9 <= byte <= 13 else 0
+    if byte == 0xC2 and at + 1 < end:
+        return 2 if data[at + 1] == 0x85 or data[at + 1] == 0xA0 else 0
+    if byte < 0xE1 or byte > 0xE3 or at + 2 >= end:
+        return 0
+    middle, last = data[at + 1], data[at + 2]
+    if byte == 0xE1:
+        found = middle == 0x9A and last == 0x80
+    elif byte == 0xE2:
+        found = middle == 0x80 and (last <= 0x8A or last == 0xA8 or last == 0xA9 or last == 0xAF)
+        found = found or (middle == 0x81 and last == 0x9F)
+    else:
+        found = middle == 0x80 and last == 0x80
+    return 3 if found else 0
+
+
+@kernel(inline=True)
+def num_plain(data: BytesIn, at: int, end: int) -> int:
+    """Return the number of the next bytes, at most eight, if all are ASCII above the space; else 0."""
+    size = min(end - at, 8)
+    if size == 0 or at + 8 > data.shape[0]:
+        return 0
+    text = load_u64(data, at)
+    # a byte below "!" borrows from those above it, and so can make them look like others, but none below it
+    others = ((text - _FIRST_VISIBLE) | text) & _UPPER_BITS
+    return size if others << np.uint64(64 - 8 * size) == 0 else 0
+
+
+@kernel
+def find_words(
+    data: BytesIn, starts: Int64In, ends: Int64In, word_starts: Int64, word_ends: Int64, firsts: Int64
+) -> int:
+    """Find the words of pre-tokens; return the number of words."""
+    number = 0
+    for pretoken in range(starts.shape[0]):
+        firsts[pretoken] = number
+        at, end = starts[pretoken], ends[pretoken]
+        begin = at
+        at += num_plain(data, at, end)
+        while at < end:
+            if _SKIPPED[data[np.uint64(at)]]:
+                at += 1
+                continue
+            space = white_space(data, at, end)
+            if space > 0:
+                if begin < at:
+                    word_starts[number], word_ends[number] = begin, at
+                    number += 1
+                at += space
+                begin = at
+            else:
+                at += 1
+        if begin < end:
+            word_starts[number], word_ends[number] = begin, end
+            number += 1
+    firsts[starts.shape[0]] = number
+    return number
+
 
 UNKNOWN_CHARACTER = -1
 _CONTINUES, _TOP_TWO = 0x80, 0xC0

@@ -12,8 +12,16 @@ from typing import NamedTuple
 import numpy as np
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, UInt64, UInt64In, UInt64Table
-from tokmill.tokenizer.jit.huge_pages import zero_pages
+from tokmill.tokenizer.jit.arrays import (
+    Bytes,
+    BytesIn,
+    Int64,
+    Int64In,
+    UInt64,
+    UInt64In,
+    UInt64Table,
+    zero_pages,
+)
 from tokmill.tokenizer.jit.intrinsics import load_u64, prefetch
 from tokmill.tokenizer.kernels.words import MAX_SHORT, hash_long, hash_short, load_short
 
@@ -64,19 +72,7 @@ def empty_tables(short: int, entries: int, arena: int) -> CountTables:
 def count_strings(
     data: BytesIn, starts: Int64In, ends: Int64In, weights: UInt64In, first: int, tables: CountTables
 ) -> int:
-    """Count strings from `first` on.
-
-    Args:
-        data: holds the strings.
-        starts: shape (n,).
-        ends: shape (n,).
-        weights: shape (n,), how often each is counted; or shape (0,) for once.
-        first: where to begin.
-        tables: changed.
-
-    Returns:
-        n, or the string for which there was no room.
-    """
+    """Count strings from `first` on, with or without weights; return n, or the string that had no room."""
     total = starts.shape[0]
     for begin in range(first, total, _BLOCK):
         end = min(begin + _BLOCK, total)
@@ -99,21 +95,7 @@ def count_and_note(
     new: Int64,
     noted: Int64,
 ) -> int:
-    """Count strings as `count_strings` does, and note those that were not counted before.
-
-    Args:
-        data: see `count_strings`, as for the arguments up to `tables`.
-        starts: the same.
-        ends: the same.
-        weights: the same.
-        first: the same.
-        tables: the same.
-        new: shape (n,); receives the new strings, in order.
-        noted: shape (1,), at first 0; the number of new strings so far.
-
-    Returns:
-        n, or the string for which there was no room.
-    """
+    """Count strings as `count_strings` does, and list the new ones, `noted[0]` in number."""
     total = starts.shape[0]
     for begin in range(first, total, _BLOCK):
         end = min(begin + _BLOCK, total)
@@ -131,14 +113,7 @@ def count_and_note(
 
 @kernel
 def read_counts(data: BytesIn, offsets: Int64In, tables: CountTables, counts: UInt64) -> None:
-    """Read how often strings were counted; each of them was.
-
-    Args:
-        data: the strings, one after the other.
-        offsets: shape (number of strings + 1,).
-        tables: the counts.
-        counts: shape (number of strings,).
-    """
+    """Read how often strings were counted; each of them was."""
     total = counts.shape[0]
     starts, ends = offsets[:-1], offsets[1:]
     for begin in range(0, total, _BLOCK):
@@ -294,17 +269,7 @@ def move_slots(old: UInt64In, new: UInt64) -> None:
 
 @kernel
 def list_counts(tables: CountTables, data: Bytes, offsets: Int64, counts: UInt64) -> int:
-    """Write all strings and their counts, in no order.
-
-    Args:
-        tables: the counts.
-        data: room for 15 bytes a short string, and for the arena; receives the strings.
-        offsets: shape (number of strings + 1,).
-        counts: shape (number of strings,).
-
-    Returns:
-        The number of bytes that the strings have.
-    """
+    """Write all strings and their counts, in no order; return the number of bytes that the strings have."""
     position, number = np.int64(0), 0
     offsets[0] = position
     for at in range(0, tables.short.shape[0], _ROW):

@@ -1,4 +1,7 @@
-"""Unicode's normalization forms: pass over text that is normalized, and replace what is not."""
+"""Put a text in the place of each character, by a table; and Unicode's normalization forms.
+
+Text that is in a form is passed over; what is not is replaced.
+"""
 
 from typing import NamedTuple
 
@@ -7,18 +10,105 @@ import numpy as np
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int32, Int64, Int64In, UInt64
 from tokmill.tokenizer.jit.intrinsics import load_u64
-from tokmill.tokenizer.kernels.mapping import (
-    APART,
-    ASKS,
-    DONE,
-    FIRST,
-    FULL,
-    LEAVES,
-    LENGTH_BITS,
-    LENGTH_MASK,
-    read_strictly,
-)
 from tokmill.tokenizer.kernels.split import entry
+
+UNKNOWN, SAME, APART, FIRST = 0, 1, 2, 3
+"""What a cell says: nothing yet; the character stays; its document has to be done otherwise; or a text."""
+
+LENGTH_BITS, LENGTH_MASK = 5, 31
+DONE, FULL, ASKS, LEAVES = 0, 1, 2, 3
+"""Why a call ends: all is done; `out` is full; a cell is unknown; the document has to be done otherwise."""
+
+
+class CharacterTables(NamedTuple):
+    """What becomes of characters.
+
+    Attributes:
+        cells: int32, shape (0x110000,), by code point: `UNKNOWN`, `SAME`, `APART`, or `FIRST` + length of a
+            text + 32 × its place in `texts`.
+        texts: uint8, UTF-8.
+    """
+
+    cells: Int32
+    texts: Bytes
+
+
+@kernel(inline=True)
+def read_strictly(data: BytesIn, at: int, end: int) -> tuple[int, int]:
+    """Return code point and size of the character at `at`; size 0 if it is no well-formed UTF-8."""
+    byte = entry(data, at)
+    if byte < 0x80:
+        return byte, 1
+    size = 2 if byte < 0xE0 else (3 if byte < 0xF0 else 4)
+    if byte < 0xC2 or byte > 0xF4 or at + size > end:
+        return 0, 0
+    point, bad = byte & (0x7F >> size), 0
+    for place in range(at + 1, at + size):
+        following = entry(data, place) ^ 0x80
+        bad |= following >> 6
+        point = point << 6 | following & 63
+    least = 0x80 if size == 2 else (0x800 if size == 3 else 0x10000)
+    if bad or point < least or point > 0x10FFFF or 0xD800 <= point < 0xE000:
+        return 0, 0
+    return point, size
+
+
+@kernel
+def map_characters(
+    data: BytesIn,
+    offsets: Int64In,
+    keep: BytesIn,
+    tables: CharacterTables,
+    out: Bytes,
+    bounds: Int64,
+    state: Int64,
+) -> int:
+    """Map the characters of documents, from the place in `state` on; bytes that are not UTF-8 stay.
+
+    Returns `DONE`, `FULL` (`out` is too short), `ASKS` for the code point in `state`, or `LEAVES`.
+    """
+    document, at, size = state[0], state[1], state[2]
+    room = len(out) - LENGTH_MASK
+    why = DONE
+    while document < len(offsets) - 1 and why == DONE:
+        end = offsets[document + 1]
+        bounds[document] = size if at == offsets[document] else bounds[document]
+        while at < end:
+            if size > room:
+                why = FULL
+                break
+            if not keep[document] and entry(data, at) < 0x80:
+                byte = entry(data, at)
+                cell = entry(tables.cells, byte)
+                if cell == SAME or (cell - FIRST) & LENGTH_MASK == 1:
+                    place = (cell - FIRST) >> LENGTH_BITS
+                    out[np.uint64(size)] = byte if cell == SAME else entry(tables.texts, place)
+                    at, size = at + 1, size + 1
+                    continue
+            point, width = read_strictly(data, at, end)
+            cell = SAME if width == 0 or keep[document] else entry(tables.cells, point)
+            width = max(width, 1)
+            if cell == SAME:
+                for place in range(at, at + width):
+                    out[size] = data[place]
+                    size += 1
+            elif cell < FIRST:
+                state[3] = point
+                why = ASKS if cell == UNKNOWN else LEAVES
+                break
+            else:
+                place = (cell - FIRST) >> LENGTH_BITS
+                for _ in range((cell - FIRST) & LENGTH_MASK):
+                    out[size] = tables.texts[place]
+                    place += 1
+                    size += 1
+            at += width
+        if why == DONE:
+            document += 1
+    state[0], state[1], state[2] = document, at, size
+    bounds[document] = size if document == len(offsets) - 1 else bounds[document]
+    return why
+
 
 UNSEEN, PLAIN, OTHER = 0, 1, 2
 """A character's kind: not looked at; never changed, and begins anew; or what its cell says."""
@@ -41,7 +131,7 @@ class FormTables(NamedTuple):
 
     Attributes:
         kinds: uint8, shape (0x110000,): `UNSEEN`, `PLAIN` or `OTHER`.
-        cells: int32, same shape: `STAYS`, `MAYBE`, `APART`, or as in `kernels.mapping`.
+        cells: int32, same shape: `STAYS`, `MAYBE`, `APART`, or as in `CharacterTables`.
         first: uint8, same shape: the combining class of the first character of what it becomes.
         last: uint8, same shape: that of the last one.
         texts: uint8, UTF-8.
@@ -136,22 +226,9 @@ def apply_form(
 ) -> int:
     """Normalize documents as far as the tables say how; bytes that are not UTF-8 stay as they are.
 
-    Text that stays is not copied until something after it changes, so that text in the form costs one look.
-
-    Args:
-        data: shape (num_bytes,).
-        offsets: shape (num_documents + 1,).
-        keep: shape (num_documents,); 1 where a document stays as it is.
-        tables: the form.
-        out: written, the new text up to `state[SIZE]`; what follows is `data` from `state[COPIED]` on.
-        bounds: written, shape (num_documents + 1,): where each document begins in the new text.
-        state: shape (9,), read and written: where to go on, and the code point (and `LAST`) asked for. The
-            character at `SAFE_AT` begins anew, and had `SAFE_SIZE` bytes of new text before it; `CLASS` is
-            the class of the last character, `LAST` the last one that begins anew.
-
-    Returns:
-        `DONE`, `FULL` (of the room wanted, `out` is short), `ASKS`, `ASKS_PAIR`, or `LEAVES`: from `SAFE_AT`
-        on the text has to be done otherwise.
+    Text that stays is not copied until something after it changes. Returns `DONE`, `FULL` (`out` is too
+    short), `ASKS` and `ASKS_PAIR` for the character `LAST` in `state`, or `LEAVES`: from `SAFE_AT` on, where
+    a character begins anew, the text has to be done otherwise. `state` says where a call goes on.
     """
     document, at, size, copied = state[DOCUMENT], state[AT], state[SIZE], state[COPIED]
     safe_at, safe_size, before, last = state[SAFE_AT], state[SAFE_SIZE], state[CLASS], state[LAST]

@@ -1,14 +1,21 @@
-"""Grapheme clusters: what a reader takes for one character, such as a letter with its marks.
+"""Grapheme clusters, and SentencePiece's rules as Hugging Face's tokenizers apply them: by clusters.
 
-Rules GB3 to GB13 of Unicode Standard Annex 29, with those for conjuncts (GB9c), by a table of what each
-character does; `components.graphemes` makes it.
+Clusters are those of GB3 to GB13 of Unicode Standard Annex 29, with GB9c, by a table of what each character
+does (`components.steps`). A cluster of less than six bytes that begins with a string that has a rule becomes
+the text of the shortest such string, and the rest of the cluster is lost; so does each character of other
+clusters. SentencePiece itself applies the longest rule at each place (`kernels.sentences`).
+
+Source: `Precompiled` in Hugging Face's tokenizers, and `common_prefix_search` in its crate spm_precompiled.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import Bytes, BytesIn
+from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, UInt32
 from tokmill.tokenizer.kernels.characters import read_character
+from tokmill.tokenizer.kernels.sentences import offset_of
 
 OTHER, CR, LF, CONTROL, EXTEND, ZWJ, FLAG, PREPEND, SPACING, L, V, T, LV, LVT, PICTURE = range(15)
 """What a character does at the bounds of clusters: the low four bits of its entry in the table."""
@@ -78,3 +85,117 @@ def next_picture(picture: int, here: int) -> int:
     if picture == 1 and here == ZWJ:
         return 2
     return 1 if picture >= 1 and here == EXTEND else 0
+
+
+_LONG = 6
+_LABEL, _VALUE = 0x800000FF, 0x7FFFFFFF
+_ASCII_END, _CARRIAGE_RETURN = 0x80, 0x0D
+
+
+class ClusterRules(NamedTuple):
+    """A table of rules, and the bounds of clusters; only read.
+
+    Attributes:
+        units: the double array.
+        texts: what rules put in the place of characters, each text with a zero byte after it.
+        classes: shape (0x110000,), see `kernels.graphemes`.
+        plain: shape (128,), 1 for each ASCII character that no rule changes.
+    """
+
+    units: UInt32
+    texts: Bytes
+    classes: Bytes
+    plain: Bytes
+
+
+@kernel(inline=True)
+def shortest_rule(data: BytesIn, at: int, end: int, units: UInt32) -> int:
+    """Return where the text of the shortest rule at a place begins; -1 if there is none."""
+    if units.shape[0] == 0:
+        return -1
+    state = offset_of(np.int64(units[0]))
+    for i in range(at, end):
+        byte = np.int64(data[i])
+        state ^= byte
+        if byte == 0 or state >= units.shape[0]:
+            break
+        unit = np.int64(units[state])
+        if unit & _LABEL != byte:
+            break
+        state ^= offset_of(unit)
+        if unit >> 8 & 1 and state < units.shape[0]:
+            return np.int64(units[state]) & _VALUE
+    return -1
+
+
+@kernel(inline=True)
+def put_text(texts: BytesIn, start: int, end: int, out: Bytes, at: int) -> int:
+    """Write bytes; return where the next one goes. What has no room is left out, but counted."""
+    for i in range(start, end):
+        if at < out.shape[0]:
+            out[at] = texts[i]
+        at += 1
+    return at
+
+
+@kernel(inline=True)
+def put_changed(data: BytesIn, start: int, end: int, rules: ClusterRules, out: Bytes, at: int) -> int:
+    """Write the text of the rule for `data[start:end]`; return where the next byte goes, -1 if none is."""
+    value = shortest_rule(data, start, end, rules.units)
+    if value < 0:
+        return -1
+    first = min(value, rules.texts.shape[0])
+    last = first
+    while last < rules.texts.shape[0] and rules.texts[last] != 0:
+        last += 1
+    return put_text(rules.texts, first, last, out, at)
+
+
+@kernel(inline=True)
+def put_cluster(data: BytesIn, start: int, end: int, rules: ClusterRules, out: Bytes, at: int) -> int:
+    """Write what becomes of a cluster; return where the next byte goes."""
+    if end - start < _LONG:
+        after = put_changed(data, start, end, rules, out, at)
+        if after >= 0:
+            return after
+    while start < end:
+        _, stop = read_character(data, start, end)
+        after = put_changed(data, start, stop, rules, out, at)
+        at = after if after >= 0 else put_text(data, start, stop, out, at)
+        start = stop
+    return at
+
+
+@kernel(inline=True)
+def is_plain(data: BytesIn, at: int, end: int, rules: ClusterRules) -> bool:
+    """Whether a character is ASCII, is a cluster by itself, and stays."""
+    byte = data[at]
+    if byte >= _ASCII_END or byte == _CARRIAGE_RETURN or rules.plain[byte] == 0:
+        return False
+    return at + 1 >= end or data[at + 1] < _ASCII_END
+
+
+@kernel
+def normalize_clusters(
+    data: BytesIn, offsets: Int64In, keep: BytesIn, rules: ClusterRules, out: Bytes, out_offsets: Int64
+) -> int:
+    """Apply rules to texts; return how many bytes they have then."""
+    to = 0
+    for i in range(offsets.shape[0] - 1):
+        out_offsets[i] = to
+        at, end = offsets[i], offsets[i + 1]
+        if keep[i] != 0:
+            to = put_text(data, at, end, out, to)
+            continue
+        while at < end:
+            if is_plain(data, at, end, rules):
+                if to < out.shape[0]:
+                    out[to] = data[at]
+                to += 1
+                at += 1
+                continue
+            after = cluster_end(data, at, end, rules.classes)
+            to = put_cluster(data, at, after, rules, out, to)
+            at = after
+    out_offsets[offsets.shape[0] - 1] = to
+    return to

@@ -1,13 +1,13 @@
-"""Looking byte strings up in a vocabulary, in batches.
+"""From byte strings to ids, and from ids to bytes, in batches.
 
 The vocabulary lies in the tables of `kernels.counting`, with id + 1 in the place of a count. Strings are
-taken in blocks: first the memory that all of them need is asked for, then they are looked up.
+taken in blocks: the memory that all of them need is prefetched, then they are looked up.
 """
 
 import numpy as np
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In, UInt32
+from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, UInt32, UInt32In
 from tokmill.tokenizer.kernels.counting import (
     LOWER,
     CountTables,
@@ -16,6 +16,46 @@ from tokmill.tokenizer.kernels.counting import (
     slot_of_long,
 )
 from tokmill.tokenizer.kernels.words import MAX_SHORT
+
+
+@kernel
+def add_up(ids: UInt32In, ends: Int64In, lengths: Int64In, sums: Int64) -> None:
+    """Add up the lengths of each segment's tokens."""
+    for segment in range(ends.shape[0] - 1):
+        total = np.int64(0)
+        for i in range(ends[segment], ends[segment + 1]):
+            total += lengths[np.uint64(ids[np.uint64(i)])]
+        sums[segment] = total
+
+
+@kernel
+def gather_tokens(ids: Int64In, token_data: BytesIn, token_offsets: Int64In, out: Bytes) -> None:
+    """Write the bytes of each token, one after the other, into `out`, which has exactly their size."""
+    position = 0
+    for i in range(ids.shape[0]):
+        for k in range(token_offsets[ids[i]], token_offsets[ids[i] + 1]):
+            out[position] = token_data[k]
+            position += 1
+
+
+@kernel
+def locate_tokens(
+    ids: Int64In, token_offsets: Int64In, bounds: Int64In, kinds: Int64In, starts: Int64, ends: Int64
+) -> int:
+    """Write where each token lies in the text that tokens tile, segment by segment; return their number."""
+    token = 0
+    for segment in range(kinds.shape[0]):
+        position, end = bounds[segment], bounds[segment + 1]
+        while position < end:
+            starts[token] = position
+            if kinds[segment] >= 0:
+                position = end
+            else:
+                position += token_offsets[ids[token] + 1] - token_offsets[ids[token]]
+            ends[token] = position
+            token += 1
+    return token
+
 
 _BLOCK = 32
 
@@ -33,23 +73,7 @@ def look_up(
     id_ends: Int64,
     unknown_bytes: Int64,
 ) -> int:
-    """Write the id of each string of some segments.
-
-    Args:
-        data: holds the strings.
-        starts: shape (num_strings,); string k is `data[starts[k]:ends[k]]`.
-        ends: shape (num_strings,).
-        bounds: shape (num_segments + 1,); segment s has the strings from `bounds[s]` to `bounds[s + 1]`.
-        kinds: shape (num_segments,); -1 for text, or the id that stands for the whole segment.
-        tables: the vocabulary; its scratch is written.
-        unknown: the id of strings that are not in the vocabulary.
-        ids: shape (num_strings + num_segments,); written.
-        id_ends: shape (num_segments + 1,); written: where the ids of each segment end.
-        unknown_bytes: shape (num_segments,); written: the bytes of each segment's unknown strings.
-
-    Returns:
-        How many ids were written.
-    """
+    """Write the id of each string of some segments; return how many ids were written."""
     number = np.int64(0)
     id_ends[0] = 0
     for segment in range(kinds.shape[0]):

@@ -77,11 +77,7 @@ def write_symbols(length: int, scratch: Scratch, out: UInt32, first: int) -> int
 
 @kernel(inline=True)
 def join(at: int, rank: int, length: int, tables: PairTables, scratch: Scratch) -> tuple[int, int]:
-    """Join the symbol at a position with the next one.
-
-    Returns:
-        The positions whose pairs are new: the one before, or -1, and this one, or -1 if nothing follows.
-    """
+    """Join a symbol with the next; return the positions of the new pairs before and at it, -1 for none."""
     gone = scratch.following[at]
     after = np.int64(scratch.following[gone])
     scratch.ids[at] = tables.results[rank]
@@ -190,15 +186,6 @@ def find_last_merges(
 
     A token whose bytes merge to something else is not found in any encoding: the bytes inside of a token
     are merged in the same order wherever it stands.
-
-    Args:
-        tables: the merges.
-        token_data: the tokens' bytes, by id.
-        token_offsets: shape (num_ids + 1,).
-        tokens: ids of tokens of two bytes or more.
-        ranks: shape (num_ids,); receives the rank, -1 if merging does not give the token.
-        scratch: working memory for the longest token.
-        out: the same.
     """
     for k in range(tokens.shape[0]):
         token = tokens[k]
@@ -223,16 +210,6 @@ def derive_merges(
     A token's parents are the two tokens that its own bytes end in when they are merged by all shorter
     tokens, lowest rank first: the bytes inside of a token are merged in the same order wherever it stands,
     so no other pair can ever make it. A token whose bytes end in more than two can not be reached.
-
-    Args:
-        tables: with the bytes' ids, and without merges; filled.
-        token_data: the tokens' bytes, by id.
-        token_offsets: shape (num_ids + 1,).
-        by_length: ids of the tokens of two bytes or more, shortest first.
-        rank_of: shape (num_ids,), each token's priority.
-        parents: shape (num_ids,); receives `left << 32 | right`, or -1.
-        scratch: working memory for the longest token.
-        out: the same.
     """
     for k in range(by_length.shape[0]):
         token = by_length[k]

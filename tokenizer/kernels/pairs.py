@@ -132,17 +132,7 @@ def insert(tables: PairTables, left: int, right: int, rank: int, result: int) ->
 
 @kernel
 def insert_merges(tables: PairTables, left: Int32In, right: Int32In, result: Int32In) -> int:
-    """Add merges in order of rank.
-
-    Args:
-        tables: with room for them.
-        left: shape (num_merges,), the ids of the first parents.
-        right: shape (num_merges,), the ids of the second parents.
-        result: shape (num_merges,), the ids that they make.
-
-    Returns:
-        The rank of the first merge whose pair is in the table already, or -1.
-    """
+    """Add merges in order of rank; return the first whose pair is in the table already, or -1."""
     for rank in range(left.shape[0]):
         if not insert(tables, left[rank], right[rank], rank, result[rank]):
             return rank

@@ -14,7 +14,7 @@ import numpy as np
 
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, UInt32
-from tokmill.tokenizer.kernels.specials import Trie, longest_at
+from tokmill.tokenizer.kernels.tries import Trie, longest_at
 
 PREFIX, REMOVE_EXTRA, ESCAPE, SUFFIX = 1, 2, 4, 8
 """What becomes of white space, as bits of `Rules.spaces`: a space is put before the text; spaces at both
@@ -227,16 +227,7 @@ def normalize_sentence(data: BytesIn, at: int, end: int, rules: Rules, out: Byte
 def normalize_sentences(
     data: BytesIn, offsets: Int64In, keep: BytesIn, rules: Rules, out: Bytes, out_offsets: Int64
 ) -> int:
-    """Normalize texts; return how many bytes they have then.
-
-    Args:
-        data: the texts.
-        offsets: shape (n + 1,).
-        keep: shape (n,); not 0 where a text stays as it is.
-        rules: how they are normalized.
-        out: receives the texts; if it is too short, what it holds is of no use.
-        out_offsets: shape (n + 1,); receives where each text begins.
-    """
+    """Normalize texts; return how many bytes they have then."""
     to = 0
     for i in range(offsets.shape[0] - 1):
         out_offsets[i] = to

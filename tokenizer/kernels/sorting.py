@@ -1,10 +1,166 @@
-"""Sorting byte strings that lie in one buffer, by merging runs that are sorted already."""
+"""Sorting byte strings that lie in one buffer: by merging runs that are sorted already, or from any order.
+
+From any order, they are compared by keys of the seven bytes at a depth, and those with equal keys are sorted
+at a greater depth (Bentley and Sedgewick 1997, with seven bytes for one character). A key's last byte says
+how many bytes were left: a string that ends comes before those that go on.
+"""
 
 import numpy as np
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, UInt64, UInt64In
+from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, Int64Table, UInt64, UInt64In
 from tokmill.tokenizer.jit.intrinsics import prefetch
+
+_GOES_ON = np.uint64(8)
+_BYTE = np.uint64(0xFF)
+_STEP = 7
+_FEW = 12
+_KEYS_AHEAD = 8
+
+MAX_PARTS = 200
+
+
+@kernel(inline=True)
+def key_at(data: BytesIn, starts: Int64In, ends: Int64In, string: int, depth: int) -> np.uint64:
+    """Return a string's key at a depth, which is at most its length."""
+    start, end = starts[string] + depth, ends[string]
+    key = np.uint64(0)
+    for i in range(start, start + _STEP):
+        key = key << _EIGHT | np.uint64(data[i] if i < end else 0)
+    return key << _EIGHT | (_GOES_ON if end - start > _STEP else np.uint64(end - start))
+
+
+@kernel(inline=True)
+def read_keys(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    order: Int64,
+    keys: UInt64,
+    first: int,
+    end: int,
+    depth: int,
+) -> None:
+    """Read the keys at a depth of the strings that stand at `first` to `end` in the order."""
+    for k in range(first, end):
+        prefetch(data, starts[order[min(k + _KEYS_AHEAD, end - 1)]] + depth)
+        keys[k] = key_at(data, starts, ends, order[k], depth)
+
+
+@kernel(inline=True)
+def is_less(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    key: np.uint64,
+    one: int,
+    other_key: np.uint64,
+    other: int,
+    depth: int,
+) -> bool:
+    """Whether a string with a key is less than another, where both are alike up to a depth."""
+    while key == other_key and key & _BYTE == _GOES_ON:
+        depth += _STEP
+        key, other_key = key_at(data, starts, ends, one, depth), key_at(data, starts, ends, other, depth)
+    return key < other_key
+
+
+@kernel(inline=True)
+def insert_strings(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    order: Int64,
+    keys: UInt64,
+    first: int,
+    end: int,
+    depth: int,
+) -> None:
+    """Sort a few strings by insertion."""
+    for k in range(first + 1, end):
+        key, string, hole = keys[k], order[k], k
+        while hole > first and is_less(
+            data, starts, ends, key, string, keys[hole - 1], order[hole - 1], depth
+        ):
+            keys[hole], order[hole] = keys[hole - 1], order[hole - 1]
+            hole -= 1
+        keys[hole], order[hole] = key, string
+
+
+@kernel(inline=True)
+def swap(order: Int64, keys: UInt64, one: int, other: int) -> None:
+    """Let two strings change places."""
+    keys[one], keys[other] = keys[other], keys[one]
+    order[one], order[other] = order[other], order[one]
+
+
+@kernel(inline=True)
+def part_in_three(order: Int64, keys: UInt64, first: int, end: int) -> tuple[int, int]:
+    """Part strings into those with a lesser, the same and a greater key than one's; return both edges."""
+    one, other, third = keys[first], keys[(first + end) >> 1], keys[end - 1]
+    pivot = max(min(one, other), min(max(one, other), third))
+    lesser, greater, k = first, end, first
+    while k < greater:
+        if keys[k] < pivot:
+            swap(order, keys, k, lesser)
+            lesser += 1
+            k += 1
+        elif keys[k] > pivot:
+            greater -= 1
+            swap(order, keys, k, greater)
+        else:
+            k += 1
+    return lesser, greater
+
+
+@kernel(inline=True)
+def put_larger_below(parts: Int64Table, row: int) -> None:
+    """Let two parts on the stack change places if the upper one is larger."""
+    if parts[row, 1] - parts[row, 0] < parts[row + 1, 1] - parts[row + 1, 0]:
+        for column in range(3):
+            parts[row, column], parts[row + 1, column] = parts[row + 1, column], parts[row, column]
+
+
+@kernel
+def sort_strings(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    order: Int64,
+    keys: UInt64,
+    parts: Int64Table,
+    height: int,
+    max_strings: int,
+) -> int:
+    """Sort strings by their bytes, or go on doing so."""
+    if height == 0:
+        read_keys(data, starts, ends, order, keys, 0, order.shape[0], 0)
+        parts[0, 0], parts[0, 1], parts[0, 2] = 0, order.shape[0], 0
+        height = 1
+    looked_at = np.int64(0)
+    while height > 0 and looked_at < max_strings:
+        height -= 1
+        first, end, depth = parts[height, 0], parts[height, 1], parts[height, 2]
+        looked_at += end - first
+        if end - first <= _FEW:
+            insert_strings(data, starts, ends, order, keys, first, end, depth)
+            continue
+        lesser, greater = part_in_three(order, keys, first, end)
+        deeper = depth
+        if keys[lesser] & _BYTE == _GOES_ON:
+            deeper += _STEP
+            read_keys(data, starts, ends, order, keys, lesser, greater, deeper)
+        parts[height, 0], parts[height, 1], parts[height, 2] = first, lesser, depth
+        parts[height + 1, 0], parts[height + 1, 1], parts[height + 1, 2] = lesser, lesser, deeper
+        if deeper > depth:
+            parts[height + 1, 1] = greater
+        parts[height + 2, 0], parts[height + 2, 1], parts[height + 2, 2] = greater, end, depth
+        put_larger_below(parts, height)
+        put_larger_below(parts, height + 1)
+        put_larger_below(parts, height)
+        height += 3
+    return height
+
 
 _EIGHT = np.uint64(8)
 _AHEAD = 16
@@ -45,19 +201,7 @@ def merge_neighbours(
     order: Int64,
     merged: Int64,
 ) -> int:
-    """Merge the sorted runs of an order two by two.
-
-    Args:
-        data: the strings.
-        offsets: shape (n + 1,).
-        prefixes: shape (n,), from `read_prefixes`.
-        runs: shape (at least the number of runs + 1,), where runs begin and, last, n; changed, ends with n.
-        order: shape (n,), indices of strings; each run of them is sorted.
-        merged: shape (n,); receives the order in which half as many runs are sorted.
-
-    Returns:
-        The number of runs that are left.
-    """
+    """Merge the sorted runs of an order two by two; return the number of runs that are left."""
     total, left, made = order.shape[0], 0, 0
     while runs[left] < total:
         middle = runs[left + 1]
@@ -87,20 +231,7 @@ def sum_equal(
     firsts: Int64,
     sums: UInt64,
 ) -> int:
-    """Add up the counts of equal strings that stand side by side in an order.
-
-    Args:
-        data: the strings.
-        offsets: shape (n + 1,).
-        prefixes: shape (n,), from `read_prefixes`.
-        order: shape (n,), sorted.
-        counts: shape (n,).
-        firsts: shape (n,); receives one index of each distinct string, in order.
-        sums: shape (n,); receives its count.
-
-    Returns:
-        The number of distinct strings.
-    """
+    """Add up counts of equal neighbours in a sorted order; return the number of distinct strings."""
     distinct = 0
     for k in range(order.shape[0]):
         if k > 0 and compare(data, offsets, prefixes, order[k - 1], order[k]) == 0:

@@ -4,6 +4,7 @@ The decoder turns bytes into columns, and the transducer turns columns into cuts
 that do not wait for each other, and no branch that depends on where pre-tokens end. Cuts are written at every
 step and kept by advancing, or overwritten. ASCII is processed two characters per step, since most time is
 spent waiting for the next state. Segments are texts of their own: nothing is read beyond their bounds.
+Runs of characters may then be cut into groups of equal size, from the right.
 """
 
 from typing import Any, NamedTuple
@@ -266,19 +267,7 @@ def scan_segments(
     cuts: Int64,
     offsets: Int64,
 ) -> int:
-    """Cut segments into pre-tokens.
-
-    Args:
-        data: shape (num_bytes,).
-        starts: shape (num_segments,).
-        ends: shape (num_segments,).
-        tables: the split expression.
-        cuts: written, where each pre-token ends; shape (sum of the segments' lengths + 2,) at least.
-        offsets: written, which pre-tokens are each segment's; shape (num_segments + 1,).
-
-    Returns:
-        The number of pre-tokens.
-    """
+    """Cut segments into pre-tokens; return the number of pre-tokens."""
     count = 0
     offsets[0] = 0
     for segment in range(len(starts)):
@@ -302,19 +291,7 @@ def reaches_end(data: BytesIn, at: int, end: int, tables: SplitTables) -> bool:
 
 @kernel
 def find_uncertain(data: BytesIn, starts: Int64In, ends: Int64In, tables: SplitTables, reach: Int64) -> int:
-    """Find the first pre-token of a text that more text could change.
-
-    Args:
-        data: shape (num_bytes,).
-        starts: shape (num_pretokens,), of the only segment.
-        ends: shape (num_pretokens,); the last one is where the text ends so far.
-        tables: the split expression.
-        reach: written, shape (1,): how far that pre-token extends whatever follows, if it is a stretch that
-            nothing matches; else where it starts.
-
-    Returns:
-        Its index; the number of all pre-tokens if none could change.
-    """
+    """Find the first pre-token that more text could change, and how far it reaches; else their number."""
     count = len(starts)
     end = ends[count - 1] if count else 0
     for k in range(count):
@@ -334,3 +311,47 @@ def find_uncertain(data: BytesIn, starts: Int64In, ends: Int64In, tables: SplitT
             reach[0] = end
             return k
     return count
+
+
+@kernel(inline=True)
+def count_characters(data: BytesIn, start: int, end: int) -> int:
+    """Count the characters of well-formed text: the bytes that continue none."""
+    number = 0
+    for position in range(start, end):
+        number += (entry(data, position) & 0xC0) != 0x80
+    return number
+
+
+@kernel
+def count_groups(
+    data: BytesIn, starts: Int64In, ends: Int64In, tables: SplitTables, size: int, numbers: Int64
+) -> None:
+    """Count the groups of each part of a text; a part that is no run is a group."""
+    for part in range(len(starts)):
+        column, _ = next_character(data, starts[part], ends[part], tables)
+        numbers[part] = 1
+        if tables.matcher_next[column] >= 0:
+            numbers[part] = (count_characters(data, starts[part], ends[part]) + size - 1) // size
+
+
+@kernel
+def write_groups(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    offsets: Int64In,
+    size: int,
+    group_starts: Int64,
+    group_ends: Int64,
+) -> None:
+    """Write the bounds of groups, for each part from its end to its beginning."""
+    for part in range(len(starts)):
+        first, end = offsets[part], ends[part]
+        for group in range(offsets[part + 1] - 1, first, -1):
+            group_ends[group] = end
+            for _ in range(size):
+                end -= 1
+                while (entry(data, end) & 0xC0) == 0x80:
+                    end -= 1
+            group_starts[group] = end
+        group_starts[first], group_ends[first] = starts[part], end

@@ -8,26 +8,71 @@ Laws: every byte is a token, so every text has ids; a pre-token's ids do not dep
 Source: BlinkDL/ChatRWKV `rwkv_tokenizer.py`, whose text is one pre-token.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.core.errors import VocabularyError
-from tokmill.tokenizer.core.readable import readable
-from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
-from tokmill.tokenizer.longest_match.encoder import LongestMatchEncoder
+from tokmill.tokenizer.core.stopping import raise_if_stopped
+from tokmill.tokenizer.core.token_tables import lay_out_trie
+from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.kernels.lookup import locate_tokens
+from tokmill.tokenizer.kernels.tries import TokenTrie, encode_longest
+from tokmill.tokenizer.pipeline.base_model import Accounting, BaseModel, check_bytes, check_size
+from tokmill.tokenizer.pipeline.model import Encoding, Law, SegmentedText
+from tokmill.tokenizer.splitting import Pretokens
+
+_NO_UNKNOWN = -1
+
+
+class LongestMatchEncoder:
+    """Turns pre-tokens into ids; safe to share between threads, which write nothing of it."""
+
+    def __init__(self, vocabulary: Vocabulary, byte_ids: NDArray[np.int32]) -> None:
+        self.law: Law = Accounting(vocabulary.offsets, _NO_UNKNOWN)
+        self._offsets = vocabulary.offsets
+        longer = np.array([i for i, token in vocabulary.ordinary() if len(token) > 1], np.int64)
+        self._trie, _ = lay_out_trie(vocabulary.data, vocabulary.offsets, longer, byte_ids)
+
+    @contextmanager
+    def workspace(self) -> Iterator["Workspace"]:
+        """Lend a workspace to one thread for the length of the block."""
+        yield Workspace(self._trie)
+
+    def locate(
+        self, ids: NDArray[np.int64], text: SegmentedText
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where each token begins and ends, by their lengths alone."""
+        starts, ends = np.empty_like(ids), np.empty_like(ids)
+        locate_tokens(ids, self._offsets, text.bounds, text.kinds, starts, ends)
+        return starts, ends
+
+
+class Workspace:
+    """A vocabulary's trie; it needs no scratch."""
+
+    def __init__(self, trie: TokenTrie) -> None:
+        self._trie = trie
+
+    def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
+        """Encode the pre-tokens of segments."""
+        raise_if_stopped()
+        number = kinds.shape[0]
+        room = int((pretokens.ends - pretokens.starts).sum()) + number
+        ids, ends = np.empty(room, np.uint32), np.empty(number + 1, np.int64)
+        arguments = data, pretokens.starts, pretokens.ends, pretokens.offsets, kinds, self._trie
+        return Encoding(ids[: encode_longest(*arguments, ids, ends)], ends)
+
 
 NAME = "longest_match"
-_NO_PROBES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, eq=False)
-class LongestMatchModel:
+class LongestMatchModel(BaseModel):
     """A vocabulary of which the longest token is taken.
 
     Attributes:
@@ -37,22 +82,11 @@ class LongestMatchModel:
         VocabularyError: a byte is not a token, or there are too many ids.
     """
 
-    vocabulary: Vocabulary
-
     family = NAME
-    unknown_token = None
 
     def __post_init__(self) -> None:
-        if self.vocabulary.size > MAX_IDS:
-            raise VocabularyError(
-                f"vocabulary: {self.vocabulary.size} ids are too many; at most {MAX_IDS} can be used"
-            )
-        missing = np.flatnonzero(self.byte_ids < 0)
-        if missing.shape[0]:
-            raise VocabularyError(
-                f"vocabulary: {missing.shape[0]} of the 256 bytes are no tokens (the first is "
-                f"{int(missing[0]):#04x}), but longest match needs them all"
-            )
+        check_size(self.vocabulary)
+        check_bytes(self.byte_ids, "longest match needs them all")
 
     @classmethod
     def from_spec(cls, vocabulary: Vocabulary, _spec: Mapping[str, Any]) -> Self:
@@ -72,30 +106,6 @@ class LongestMatchModel:
         """Return nothing: everything is in the vocabulary."""
         return {}
 
-    def with_vocabulary(self, vocabulary: Vocabulary) -> Self:
-        """Return the same model with other special tokens."""
-        return replace(self, vocabulary=vocabulary)
-
     def encoder(self) -> LongestMatchEncoder:
         """Make an encoder."""
         return LongestMatchEncoder(self.vocabulary, self.byte_ids)
-
-    def kinds(self) -> list[str]:
-        """Return the kind of every id: `byte`, `piece`, `special`, `reserved` or `hole`."""
-        return self.vocabulary.kinds(lambda token: "byte" if len(token) == 1 else "piece")
-
-    def readable(self, token: int) -> str:
-        """Return a token as one line of text; a part of a character is written as its bytes."""
-        return readable(self.vocabulary.tokens[token])
-
-    def figures(self) -> dict[str, int]:
-        """Return the number of pieces, bytes among them."""
-        return {"num_pieces": sum(1 for _ in self.vocabulary.ordinary())}
-
-    def recovers(self, pretokens: Sequence[bytes]) -> list[bytes]:
-        """Return the pre-tokens: nothing is lost."""
-        return list(pretokens)
-
-    def probes(self) -> Mapping[str, str]:
-        """Return none: the shared probes are enough."""
-        return _NO_PROBES

@@ -5,25 +5,45 @@ r"""RWKV's text vocabulary: a line for each token, with its id, a literal of Pyt
 
 A literal is a text, which is taken as UTF-8, or bytes. It is parsed here and never evaluated. The file has no
 special tokens (RWKV takes id 0, which has no line, for the end of a text), and text is not cut. A sidecar
-says otherwise for other tokenizers of this family.
-Source: BlinkDL/ChatRWKV `rwkv_tokenizer.py`.
+says otherwise for other tokenizers of this family. In GGUF, tokens are the inside of literals of bytes.
+Sources: BlinkDL/ChatRWKV `rwkv_tokenizer.py`; ggml-org/llama.cpp, `conversion/rwkv.py`.
 """
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
-from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.core.lines import split_lines
-from tokmill.tokenizer.core.malformed import refuse_malformed
-from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
+from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
+from tokmill.tokenizer.core.text import split_lines
+from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary, count_reserved
 from tokmill.tokenizer.formats import sidecar
 from tokmill.tokenizer.formats.files import read_file, write_file
-from tokmill.tokenizer.formats.names import RWKV
+from tokmill.tokenizer.formats.gguf_section import Reading, Section
+from tokmill.tokenizer.formats.model_file import PieceKind
+from tokmill.tokenizer.formats.recognition import RWKV
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.longest_match.model import LongestMatchModel
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.sentences.options import WHOLE_TEXT
+
+GGUF_MODEL = "rwkv"
+
+
+def read_section(section: Section) -> Reading:
+    """Read the vocabulary; all tokens but normal ones are special."""
+    normal = [kind == PieceKind.NORMAL for kind in section.kinds]
+    tokens = {
+        i: literal_bytes(text, is_bytes=True, where=f"{section.where}: tokens[{i}]")
+        for i, text in enumerate(section.tokens)
+        if normal[i]
+    }
+    names = {text: i for i, text in enumerate(section.tokens) if not normal[i]}
+    model = LongestMatchModel(Vocabulary.build(tokens, names, count_reserved(names)))
+    before, after = (
+        ["bos"] * section.adds("bos", default=False),
+        ["eos"] * section.adds("eos", default=False),
+    )
+    return Reading(Definition.compose(model, split_pattern=WHOLE_TEXT), {}, before, after)
+
 
 _LINE = re.compile(r"([0-9]{1,7}) (b?)('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\") ([0-9]{1,7})")
 _ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))", re.DOTALL)
@@ -34,32 +54,14 @@ _UNSEEN = re.compile("[\x00-\x1f\x7f-\xa0\xad\u2028\u2029\\\\]")
 
 
 def read(path: Path, usage: Usage) -> Definition:
-    """Read a file.
-
-    Args:
-        path: of the file.
-        usage: what the file does not say; the sidecar where it says nothing.
-
-    Raises:
-        FormatError: a line cannot be read.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read a file."""
     usage = usage.over(Usage.read(path.with_name(path.name + _SIDECAR_SUFFIX)))
     tokens = _tokens(path)
     with refuse_malformed(str(path)):
-        given = usage.special_tokens
-        if given is not None and not isinstance(given, Mapping):
-            raise FormatError(
-                f"{path}: special_tokens must say their ids, because the file does not: pass {{name: id}}"
-            )
-        vocabulary = Vocabulary.build(tokens, dict(given or {}), usage.num_reserved or 0)
+        vocabulary = Vocabulary.build(tokens, usage.special_ids(path), usage.num_reserved or 0)
         return Definition.compose(
             LongestMatchModel(vocabulary),
-            split_pattern=usage.split_pattern or WHOLE_TEXT,
-            digits=usage.digits or "pattern",
-            normalizer=usage.normalizer,
-            template=usage.template,
-            unicode=usage.unicode,
+            **usage.parts(WHOLE_TEXT),
         )
 
 
@@ -93,11 +95,7 @@ def _read_line(line: str, where: str) -> tuple[int, bytes]:
 
 
 def literal_bytes(body: str, *, is_bytes: bool, where: str) -> bytes:
-    """Return what the inside of a literal stands for.
-
-    Raises:
-        FormatError: it has an escape that is not known, or, for bytes, a character that is no byte.
-    """
+    """Return what the inside of a literal stands for."""
 
     def unescaped(found: re.Match[str]) -> str:
         short, four, eight, named = found.groups()
@@ -108,7 +106,9 @@ def literal_bytes(body: str, *, is_bytes: bool, where: str) -> bytes:
         return chr(int(short or four or eight, 16))
 
     if is_bytes and not body.isascii():
-        raise FormatError(f"{where}: {body!r:.80} holds what is no byte; write it as \\x and two digits")
+        raise FormatError(
+            f"{where}: {body!r:.80} holds a character that is not a byte; write it as \\x and two digits"
+        )
     try:
         return _ESCAPE.sub(unescaped, body).encode("latin-1" if is_bytes else "utf-8")
     except FormatError:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.stopping import raise_if_stopped
+from tokmill.tokenizer.counting import PretokenCounter
 from tokmill.tokenizer.kernels.joining import first_of_best, join_pair, renew_all, set_closed
 from tokmill.tokenizer.kernels.pair_table import (
     NUM_PAIRS,
@@ -32,9 +33,36 @@ from tokmill.tokenizer.kernels.pair_table import (
     fill_slots,
     list_places,
 )
-from tokmill.tokenizer.merging.alphabet import Alphabet
-from tokmill.tokenizer.merging.rules import JoinRules
+from tokmill.tokenizer.merging.rules import Alphabet, JoinRules
 from tokmill.tokenizer.pipeline.model import Progress
+from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller
+from tokmill.tokenizer.splitting import Pretokens
+from tokmill.tokenizer.splitting.splitter import words_of
+
+
+def count_words(counts: PretokenCounts, *, as_met: bool = False) -> PretokenCounts:
+    """Count the words of pre-tokens; a word counts as often as the pre-tokens that contain it."""
+    starts, ends = counts.offsets[:-1], counts.offsets[1:]
+    words = words_of(counts.data, Pretokens(starts, ends, np.arange(starts.shape[0] + 1)))
+    weights = np.repeat(counts.counts, np.diff(words.offsets))
+    counted = weights > 0
+    starts, ends = words.starts[counted], words.ends[counted]
+    if as_met:
+        return _as_met(counts.data.tobytes(), starts, ends, weights[counted])
+    counter = PretokenCounter()
+    counter.add(counts.data, starts, ends, weights[counted])
+    return counter.take()
+
+
+def _as_met(
+    data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], weights: NDArray[np.uint64]
+) -> PretokenCounts:
+    """Count words in the order in which they come."""
+    found = dict[bytes, int]()
+    for start, end, weight in zip(starts.tolist(), ends.tolist(), weights.tolist(), strict=True):
+        found[data[start:end]] = found.get(data[start:end], 0) + weight
+    return PretokenCounts.from_dict(found, in_order=False)
+
 
 _LEAST_ROOM: Final = 1 << 12
 _JOINS_A_STEP: Final = 100
@@ -44,17 +72,7 @@ _MAX_CELLS: Final = (1 << 31) // 4
 def learn_pieces(
     words: PretokenCounts, number: int, rules: JoinRules, progress: Progress | None = None
 ) -> list[bytes]:
-    """Return pieces: the characters, the most frequent first, then joined ones in the order of their making.
-
-    Args:
-        words: how often each word occurs, in any order.
-        number: the most pieces.
-        rules: what decides which pairs are joined.
-        progress: called now and then with the number of pieces made and wanted.
-
-    Raises:
-        TrainingError: there is more text than places can number, or the sum of counts exceeds int64.
-    """
+    """Return pieces: characters, the most frequent first, then joined ones in the order of their making."""
     return learn_merges(words, number, rules, (), progress)[0]
 
 
@@ -68,16 +86,6 @@ def learn_merges(
     """Return pieces as `learn_pieces` does, and the merges, as pairs of pieces by number.
 
     A pair may be joined whose piece is known from another pair: that is a merge, and no new piece.
-
-    Args:
-        words: see `learn_pieces`; the tie rule `first_seen` goes by their order.
-        number: see `learn_pieces`.
-        rules: see `learn_pieces`; the lowest ids are those of the pieces in their order.
-        always: the first pieces, whether they occur or not.
-        progress: see `learn_pieces`.
-
-    Raises:
-        TrainingError: see `learn_pieces`.
     """
     alphabet = Alphabet.of(words, number, frozenset(rules.forbidden), rules.marks, always)
     if len(alphabet.pieces) >= number:
@@ -95,6 +103,28 @@ def learn_merges(
             if progress is not None:
                 progress(len(joining.pieces), number)
     return joining.pieces, joining.merges
+
+
+def join_rules(options: ModelOptions, names: Iterable[str], **chosen: Any) -> JoinRules:
+    """Return the rules of a training's options; no piece has the bytes of one of the names."""
+    return JoinRules(
+        min_frequency=options.min_frequency,
+        max_token_bytes=options.max_token_bytes,
+        forbidden={name.encode() for name in names},
+        **chosen,
+    )
+
+
+def check_learned(num_pieces: int, wanted: int, num_fixed: int, options: ModelOptions) -> None:
+    """Warn of fewer pieces than wanted, beside `num_fixed` other tokens, if that is allowed."""
+    if not num_pieces:
+        raise TrainingError("train: the text is empty, so there is nothing to learn; add text")
+    if num_pieces < wanted:
+        error = TrainingError(
+            f"train: the corpus has {num_pieces} pieces, but vocab_size={num_fixed + wanted} needs {wanted}; "
+            f"lower vocab_size to {num_fixed + num_pieces}, or add text"
+        )
+        accept_smaller(options, error)
 
 
 class _Joining:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
 
-from tokmill.tokenizer.components.absorbing import Side, check_sides
 from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.normalizers import Normalizer
 from tokmill.tokenizer.components.post_processors import Template
@@ -24,12 +23,10 @@ from tokmill.tokenizer.components.roles import (
     given_beside,
 )
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
-from tokmill.tokenizer.components.specials import Wanted
-from tokmill.tokenizer.components.step_normalizer import StepNormalizer
-from tokmill.tokenizer.components.steps import Marks
-from tokmill.tokenizer.core.alphabet import to_bytes, to_text
-from tokmill.tokenizer.core.errors import FormatError, VocabularyError
-from tokmill.tokenizer.core.malformed import refuse_malformed
+from tokmill.tokenizer.components.specials import Side, Wanted, check_sides
+from tokmill.tokenizer.components.steps import Marks, StepNormalizer
+from tokmill.tokenizer.core.errors import FormatError, VocabularyError, refuse_malformed
+from tokmill.tokenizer.core.text import to_bytes, to_text
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
 from tokmill.tokenizer.pipeline.model import Model, TextNormalizer
@@ -118,9 +115,6 @@ class Definition:
         """Put a model together with parts that are chosen by name.
 
         See `PreTokenizer`, `Normalizer` and `Decoder`.
-
-        Raises:
-            TokenizerError: an unknown name, or parts that do not fit together.
         """
         parts = PreTokenizer(split_pattern, digits), Normalizer(normalizer)
         return cls(model, *parts, template, Decoder(decoder), unicode)
@@ -226,29 +220,17 @@ class Definition:
         return conventional(self.named_tokens, self.post_processor, self.model.unknown_token)
 
     def with_roles(self, roles: Roles) -> Self:
-        """Return the same tokenizer with some other roles; None takes a role away.
-
-        Raises:
-            VocabularyError: a role is not known, or its token is no special token.
-        """
+        """Return the same tokenizer with some other roles; None takes a role away."""
         check_roles(roles, self.named_tokens)
         return replace(self, roles=given_beside({**self.roles, **roles}, self._following))
 
     def with_template(self, single: str | None, pair: str | None = None) -> Self:
-        """Return the same tokenizer with another template, as `Template.parse` reads it; None for none.
-
-        Raises:
-            VocabularyError: it is invalid, or has a token that is no special token.
-        """
+        """Return the same tokenizer with another template, as `Template.parse` reads it; None for none."""
         made = None if single is None else Template.parse(single, pair)
         return replace(self, post_processor=made)
 
     def with_chat_templates(self, templates: Mapping[str, str]) -> Self:
-        """Return the same tokenizer with these chat templates, texts by name.
-
-        Raises:
-            VocabularyError: there are too many, or one is too long.
-        """
+        """Return the same tokenizer with these chat templates, texts by name."""
         return replace(self, chat_templates=dict(templates))
 
     def to_spec(self) -> dict[str, Any]:
@@ -291,12 +273,7 @@ class Definition:
 
     @classmethod
     def from_spec(cls, spec: Mapping[str, Any], where: str = "spec") -> Self:
-        """Build a definition from the result of `to_spec`.
-
-        Raises:
-            FormatError: it is not of this form; the message begins with `where`.
-            VocabularyError: the vocabulary breaks a law.
-        """
+        """Build a definition from the result of `to_spec`."""
         if spec.get("format") != SPEC_FORMAT or spec.get("family") not in (*FAMILIES,):
             raise FormatError(
                 f"{where}: format={spec.get('format')!r} and family={spec.get('family')!r} must be "

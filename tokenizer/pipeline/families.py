@@ -1,11 +1,11 @@
 """The registry of families of tokenizers.
 
-A family is a folder of `tokenizer/` whose module `family` holds a `FAMILY`. It is imported when it is first
-asked for, and families never import each other. To add one: its folder, and a line here.
+A family is a module that holds a `FAMILY`, mostly `family` in a folder of its own. It is imported when it is
+first needed, and families never import each other. To add one: its folder, and a line here.
 """
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tokmill.tokenizer.core.errors import TokenizerError, TrainingError
 
 if TYPE_CHECKING:
+    from tokmill.tokenizer.core.buffers import EncodedBatch
     from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
     from tokmill.tokenizer.core.vocabulary import Vocabulary
     from tokmill.tokenizer.pipeline.model import Model, Trainer
@@ -22,8 +23,8 @@ FAMILIES: MappingProxyType[str, str] = MappingProxyType(
     {
         "byte_bpe": "tokmill.tokenizer.byte_bpe.family",
         "char_bpe": "tokmill.tokenizer.char_bpe.family",
-        "word_level": "tokmill.tokenizer.word_level.family",
-        "character_level": "tokmill.tokenizer.character_level.family",
+        "word_level": "tokmill.tokenizer.closed_vocabulary.word_level",
+        "character_level": "tokmill.tokenizer.closed_vocabulary.character_level",
         "longest_match": "tokmill.tokenizer.longest_match.family",
         "unigram": "tokmill.tokenizer.unigram.family",
         "word_bpe": "tokmill.tokenizer.word_bpe.family",
@@ -61,6 +62,9 @@ class Family:
         decoder: the name of the decoder that its models have by default.
         check_options: raises a `TrainingError` for an option that its trainer does not use, so that a profile
             is refused before anything runs.
+        sample: draws segmentations, given a definition, texts, its strength by name, and `seed`; None for a
+            family that has one segmentation of each text.
+        strength: what says how far it strays from the encoding.
         revision: raised whenever training with the same options, or an export, gives other bytes than before.
     """
 
@@ -73,6 +77,8 @@ class Family:
     formats: Mapping[str, str] = field(default_factory=dict)
     decoder: str = "fuse"
     check_options: "Callable[[ModelOptions], None]" = _accept
+    sample: "Callable[..., EncodedBatch] | None" = None
+    strength: str = "dropout"
     revision: int = 0
 
     def format_module(self, format_name: str) -> Any:
@@ -90,6 +96,13 @@ def find_family(name: object) -> Family:
         raise TokenizerError(f"family={name!r:.80} is not known; use one of {', '.join(FAMILIES)}")
     family: Family = importlib.import_module(FAMILIES[name]).FAMILY
     return family
+
+
+def format_modules(format_name: str) -> Iterator[Any]:
+    """Yield the modules of all families that have a format; each is imported when its turn comes."""
+    for family in map(find_family, FAMILIES):
+        if format_name in family.formats:
+            yield family.format_module(format_name)
 
 
 def check_mode(mode: str, family: str) -> None:

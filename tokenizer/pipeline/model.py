@@ -137,6 +137,22 @@ class Workspace(Protocol):
         ...
 
 
+class SegmentedText(NamedTuple):
+    """Normalized text in segments.
+
+    Attributes:
+        data: uint8, the text.
+        bounds: int64, shape (num_segments + 1,).
+        kinds: see `Workspace.encode`.
+        split: returns the pre-tokens of the segments.
+    """
+
+    data: NDArray[np.uint8]
+    bounds: NDArray[np.int64]
+    kinds: NDArray[np.int64]
+    split: Callable[[], Pretokens]
+
+
 class Encoder(Protocol):
     """Turns pre-tokens into ids; safe to share between threads, which borrow a workspace each.
 
@@ -151,21 +167,13 @@ class Encoder(Protocol):
         ...
 
     def locate(
-        self,
-        ids: NDArray[np.int64],
-        data: NDArray[np.uint8],
-        bounds: NDArray[np.int64],
-        kinds: NDArray[np.int64],
-        split: Callable[[], Pretokens],
+        self, ids: NDArray[np.int64], text: SegmentedText
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the bounds of each token in the text, in bytes.
 
         Args:
             ids: int64, shape (num_tokens,); the encoding of these segments.
-            data: uint8, the normalized text.
-            bounds: int64, shape (num_segments + 1,).
-            kinds: see `Workspace.encode`.
-            split: returns the pre-tokens of the segments.
+            text: the segments.
         """
         ...
 

@@ -63,7 +63,7 @@ class ModelOptions:
             tokens, instead of the unknown token.
         mode: char_bpe, unigram: `sentencepiece` trains on whole sentences as the library of this name does;
             all options below are for it.
-        split_by_unicode_script: see `sentences.rules.PieceRules`, as for the next five.
+        split_by_unicode_script: see `sentences.words.PieceRules`, as for the next five.
         split_by_number: the same.
         split_digits: the same.
         split_by_whitespace: the same.
@@ -150,21 +150,19 @@ class ModelOptions:
 
 
 def check_choice(name: str, value: object, known: Sequence[str]) -> None:
-    """Refuse an option that is none of those that are known.
-
-    Raises:
-        TrainingError: names the option and the known ones.
-    """
+    """Refuse an option with an unknown value."""
     if value not in known:
         raise TrainingError(f"train: {name}={value!r} is not known; use one of {', '.join(known)}")
 
 
-def accept_smaller(options: ModelOptions, error: TrainingError) -> None:
-    """Warn of a vocabulary that becomes smaller than asked for.
+def refuse_tie_break(options: ModelOptions, rule: str) -> None:
+    """Refuse another tie rule than the default, for families that have a rule of their own."""
+    if options.tie_break != "lexicographic_max":
+        raise TrainingError(f"train: tie_break={options.tie_break!r} is for {rule}; leave it out")
 
-    Raises:
-        TrainingError: smaller ones are not allowed.
-    """
+
+def accept_smaller(options: ModelOptions, error: TrainingError) -> None:
+    """Warn of a vocabulary that is smaller than requested."""
     if not options.allow_smaller:
         raise error
     message = str(error).removeprefix("train: ")

@@ -29,12 +29,7 @@ def free_names(definition: Definition) -> list[str]:
 
 
 def claimed(definition: Definition, names: Sequence[str]) -> Definition:
-    """Give names to the first free special tokens; see `renamed`.
-
-    Raises:
-        SpecialTokenError: a name cannot be that of a special token, or is given twice.
-        VocabularyError: fewer are free, or a name is a token already.
-    """
+    """Give names to the first free special tokens; see `renamed`."""
     wanted, free = check_names(names, "claim"), free_names(definition)
     if len(wanted) > len(free):
         raise VocabularyError(
@@ -45,21 +40,11 @@ def claimed(definition: Definition, names: Sequence[str]) -> Definition:
 
 
 def renamed(definition: Definition, names: Mapping[str, str]) -> Definition:
-    """Give special tokens other names.
-
-    Args:
-        definition: the tokenizer.
-        names: new names by the old ones.
-
-    Raises:
-        SpecialTokenError: a name cannot be that of a special token, or is given twice.
-        VocabularyError: an old name is no special token or is the unknown token, or a new one is a token
-            already.
-    """
+    """Give special tokens other names."""
     check_names(names.values(), "rename")
     for old in names:
         if old not in definition.special_tokens or old == definition.model.unknown_token:
-            what = "the unknown token" if old in definition.special_tokens else "no special token"
+            what = "the unknown token" if old in definition.special_tokens else "not a special token"
             raise VocabularyError(f"rename: {old!r:.200} is {what} of this vocabulary; it cannot be renamed")
     known = definition.vocabulary.ids
     taken = [new for new in names.values() if new.encode() in known and new not in names]
@@ -70,11 +55,7 @@ def renamed(definition: Definition, names: Mapping[str, str]) -> Definition:
 
 
 def padded(definition: Definition, multiple: int) -> Definition:
-    """Add reserved tokens until the size of the vocabulary is a multiple of a number.
-
-    Raises:
-        VocabularyError: `multiple` is less than one, or the vocabulary would have too many ids.
-    """
+    """Add reserved tokens until the size of the vocabulary is a multiple of a number."""
     if multiple < 1:
         raise VocabularyError(f"pad: a multiple of {multiple} must be one of at least 1; use e.g. 128")
     size = definition.vocab_size

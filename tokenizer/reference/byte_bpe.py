@@ -47,7 +47,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise, product
 from operator import itemgetter
 
-from tokmill.tokenizer.core.alphabet import BYTE_ORDER
+from tokmill.tokenizer.core.text import BYTE_ORDER
 
 Pair = tuple[bytes, bytes]
 

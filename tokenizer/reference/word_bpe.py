@@ -150,7 +150,7 @@ def encode_longest_first(symbols: Sequence[bytes], pieces: Collection[bytes]) ->
 
 
 def _is_piece(symbols: Sequence[bytes], pieces: Collection[bytes]) -> bool:
-    """Whether letters make a piece; the text `</w>` inside of a word is no mark."""
+    """Whether letters make a piece; the text `</w>` inside of a word is not a mark."""
     joined = b"".join(symbols)
     return joined in pieces and joined.endswith(b"</w>") == symbols[-1].endswith(b"</w>")
 

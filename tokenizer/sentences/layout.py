@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.options import ModelOptions
-from tokmill.tokenizer.sentences.rules import PieceRules
+from tokmill.tokenizer.sentences.words import PieceRules
 
 UNKNOWN, BEGIN, END, PAD = "<unk>", "<s>", "</s>", "<pad>"
 ROLES = MappingProxyType({"bos": BEGIN, "eos": END, "pad": PAD})
@@ -47,11 +47,7 @@ class Symbols:
     """
 
     def __init__(self, options: ModelOptions) -> None:
-        """Give ids to all symbols.
-
-        Raises:
-            TrainingError: two of them have one id or one name, or none is for unknown characters.
-        """
+        """Give ids to all symbols."""
         self.special_tokens = _named(options)
         self.user_defined, self.byte_ids = dict[str, int](), list[int]()
         self._next = 0
@@ -86,11 +82,7 @@ class Symbols:
         return {*self.special_tokens, *self.user_defined}
 
     def lay_out(self, learned: Sequence[tuple[bytes, float]], num_reserved: int) -> Layout:
-        """Give the ids that are left to learned pieces, in order.
-
-        Raises:
-            TrainingError: there are so few pieces that a symbol's id would be behind a gap.
-        """
+        """Give the ids that are left to learned pieces, in order."""
         taken = self._taken()
         size = len(taken) + len(learned)
         if max(taken) >= size:

@@ -1,20 +1,142 @@
 """The words of a training on whole sentences: cut where no piece can lie, with their characters.
 
 Law: what a trainer finds in the parts is what it would find in the whole words, since no piece has a
-character that is left out, or lies across a place where a word is cut (`rules.PieceRules.parts`).
+character that is left out, or lies across a place where a word is cut (`PieceRules.parts`).
+Which strings may be pieces follows sentencepiece's trainer, options included; `PieceRules.allows` is the
+plain form. Scripts are sentencepiece's: Hiragana, Katakana and the long vowel mark count as Han, characters
+without a script are Common; the tables are those of `regex`, which know newer characters.
+
+Source: `TrainerInterface::IsValidSentencePiece`.
 """
 
 import itertools
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+import regex
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.buffers import pack_bytes
-from tokmill.tokenizer.core.characters import code_points, utf8_alone
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-from tokmill.tokenizer.sentences.rules import MARK, NEVER, PieceRules
+from tokmill.tokenizer.core.text import code_points, utf8_alone
+from tokmill.tokenizer.splitting.patterns import SCRIPTS
+
+COMMON, INHERITED, HAN = "Zyyy", "Zinh", "Hani"
+
+_MERGED = {"Hira": HAN, "Kana": HAN}
+_LONG_VOWEL_MARK = "ー"
+
+
+@lru_cache(maxsize=1)
+def _known() -> "tuple[list[str], regex.Pattern[str]]":
+    """Return the names that the `regex` package knows, and an expression with a group for each."""
+    names = [name for name in SCRIPTS if _is_known(name)]
+    return names, regex.compile("|".join(rf"(\p{{Script={name}}})" for name in names))
+
+
+def _is_known(name: str) -> bool:
+    try:
+        regex.compile(rf"\p{{Script={name}}}")
+    except regex.error:  # of an older version
+        return False
+    return True
+
+
+@lru_cache(maxsize=1 << 16)
+def script_of(character: str) -> str:
+    """Return the script of a character, by its ISO 15924 name."""
+    if character == _LONG_VOWEL_MARK:
+        return HAN
+    names, expression = _known()
+    found = expression.match(character)
+    name = names[found.lastindex - 1] if found else COMMON
+    return _MERGED.get(name, name)
+
+
+MARK = "▁"
+NEVER = frozenset("\0 \u2585")
+"""Characters of no piece: sentencepiece has other uses for them."""
+
+_TAB = "\t"  # for which it has one, too, but which is a piece by itself
+
+_DIGITS = frozenset("0123456789０１２３４５６７８９")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PieceRules:
+    """Rules for pieces.
+
+    Attributes:
+        longest: the most characters.
+        split_by_unicode_script: whether a piece has characters of one script only. One that is inherited has
+            that of the character before.
+        split_by_number: whether digits have a script like other characters, or any.
+        split_by_whitespace: whether `▁` may only begin a piece, or stand within it, too.
+        split_digits: whether a digit is a piece of its own.
+        allow_whitespace_only_pieces: whether several `▁` may be a piece.
+        treat_whitespace_as_suffix: whether `▁` may end a piece, where it may else begin one.
+    """
+
+    longest: int = 16
+    split_by_unicode_script: bool = True
+    split_by_number: bool = True
+    split_by_whitespace: bool = True
+    split_digits: bool = False
+    allow_whitespace_only_pieces: bool = False
+    treat_whitespace_as_suffix: bool = False
+
+    def allows(self, text: str) -> bool:
+        """Whether a string may be a piece."""
+        if not 0 < len(text) <= self.longest or not NEVER.isdisjoint(text):
+            return False
+        if len(text) > 1 and (_TAB in text or (self.split_digits and not _DIGITS.isdisjoint(text))):
+            return False
+        return self._allows_marks(text) and self._has_one_script(text)
+
+    def _allows_marks(self, text: str) -> bool:
+        others, end = (text[:-1], text[0]) if self.treat_whitespace_as_suffix else (text[1:], text[-1])
+        if MARK not in others or (self.allow_whitespace_only_pieces and not text.strip(MARK)):
+            return True
+        return not self.split_by_whitespace and end != MARK
+
+    def _has_one_script(self, text: str) -> bool:
+        if not self.split_by_unicode_script:
+            return True
+        before = ""
+        for character in text:
+            if character == MARK:
+                continue
+            script = self.script(character)
+            script = before if script == INHERITED else script
+            if script and before and script != before:
+                return False
+            before = script
+        return True
+
+    def script(self, character: str) -> str:
+        """Return the script of a character; nothing for one that goes with every script."""
+        if not self.split_by_number and character in _DIGITS:
+            return ""
+        return script_of(character)
+
+    def kind(self, character: str) -> str:
+        """Return what decides whether words are cut next to a character; see `parts`."""
+        if character == MARK:
+            return MARK
+        if character == _TAB or (self.split_digits and character in _DIGITS):
+            return "0"
+        script = self.script(character) if self.split_by_unicode_script else ""
+        return "" if script == INHERITED else script
+
+    @staticmethod
+    def parts(kind: str, after: str) -> bool:
+        """Whether no piece lies across two neighbours of some kinds."""
+        if "0" in (kind, after):
+            return True
+        return kind != after and "" not in (kind, after) and MARK not in (kind, after)
+
 
 _NUM_CODE_POINTS = 0x110000
 _ANY, _MARK, _ALONE = 0, 1, 2
@@ -39,15 +161,7 @@ class Words:
 def cut_words(
     counts: PretokenCounts, rules: PieceRules, coverage: float, forbidden: Collection[str]
 ) -> Words:
-    """Choose the alphabet of words, and cut them.
-
-    Args:
-        counts: how often each word occurs, in any order; words that are not UTF-8 are left out.
-        rules: which strings may be pieces.
-        coverage: the part of all characters, by frequency, that have pieces; compared as 32-bit numbers, as
-            sentencepiece does.
-        forbidden: strings that are no pieces.
-    """
+    """Choose the alphabet of words, and cut them."""
     counts = utf8_alone(counts)
     frequencies = np.zeros(_NUM_CODE_POINTS)
     for chunk in _chunks(counts):

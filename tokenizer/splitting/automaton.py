@@ -1,18 +1,25 @@
-"""One split expression as tables for the scanning kernel."""
+"""One split expression as tables for the scanning kernel.
+
+Text is decoded by a table with one step per byte: a node is the state after some bytes of a character (node 0
+is its beginning), and a byte leads to a node and yields a column: `INSIDE` within the character, its class's
+column on its last byte, or that of ill-formed bytes. Nodes with equal tables are one node.
+Source: the Unicode Standard, table 3-7 (well-formed UTF-8 byte sequences).
+"""
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.kernels.split import SplitTables
-from tokmill.tokenizer.splitting import charsets, syntax, utf8
+from tokmill.tokenizer.splitting import syntax
 from tokmill.tokenizer.splitting.fallback import dialect_flags, empty_match
-from tokmill.tokenizer.splitting.from_right import groups_of
 from tokmill.tokenizer.splitting.matcher import MAX_ENTRIES, START, Matcher, build_matcher
 from tokmill.tokenizer.splitting.parsing import parse
-from tokmill.tokenizer.splitting.syntax import UnsupportedError
+from tokmill.tokenizer.splitting.patterns import groups_of
+from tokmill.tokenizer.splitting.syntax import SURROGATES, UnsupportedError
 from tokmill.tokenizer.splitting.transducer import (
     CUT_BEFORE,
     CUT_HERE,
@@ -22,23 +29,68 @@ from tokmill.tokenizer.splitting.transducer import (
     build_transducer,
 )
 
+INSIDE = 0
+_ROW = 64  # characters that share all but their last byte; the same again for the byte before
+
+
+@dataclass(frozen=True, slots=True)
+class Decoder:
+    """The table, by 256 * node + byte.
+
+    Attributes:
+        next_node: uint32, shape (num_nodes * 256,), the next node times 256.
+        column: uint8, same shape.
+    """
+
+    next_node: NDArray[np.uint32]
+    column: NDArray[np.uint8]
+
+
+def build_decoder(column_of: NDArray[np.uint8], ill_formed: int) -> Decoder:
+    """Build the decoder."""
+    columns = column_of.copy()
+    columns[SURROGATES] = ill_formed
+    # the first row stands for whatever is no character
+    tails, tail_of = _distinct(np.vstack([np.full(_ROW, ill_formed), columns.reshape(-1, _ROW)]))
+    blocks = tail_of[1:].reshape(-1, _ROW)
+    short = blocks[0].copy()  # after E0: what fits into two bytes must not take three
+    short[: 0x800 // _ROW] = tail_of[0]
+    middles, middle_of = _distinct(np.vstack([np.full(_ROW, tail_of[0]), short, blocks]))
+    tops = np.full(5 * _ROW, middle_of[0])  # what fits into three bytes must not take four
+    tops[16 : 16 + len(blocks) - 16] = middle_of[2 + 16 :]
+
+    first_middle = 1 + len(tails)
+    first_top = first_middle + len(middles)
+    column = np.full((first_top + 5, 256), ill_formed, dtype=np.uint8)
+    node = np.zeros(column.shape, dtype=np.uint32)
+    column[0, :128], column[0, 128:] = columns[:128], column_of[SURROGATES.start]
+    column[1:first_middle, 0x80:0xC0] = tails
+    column[first_middle:, 0x80:0xC0] = INSIDE
+    node[first_middle:first_top, 0x80:0xC0] = 1 + middles
+    node[first_top:, 0x80:0xC0] = first_middle + tops.reshape(5, _ROW)
+    column[0, 0xC2:0xF5] = INSIDE
+    node[0, 0xC2:0xE0] = 1 + tail_of[1 + 2 : 1 + 32]
+    node[0, 0xE0:0xF0] = first_middle + np.append(middle_of[1], middle_of[2 + 1 : 2 + 16])
+    node[0, 0xF0:0xF5] = first_top + np.arange(5)
+    return Decoder((node * 256).ravel(), column.ravel())
+
+
+def _distinct(table: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Find a table's distinct rows, in the order in which they come first, and which of them each row is."""
+    rows = np.ascontiguousarray(table)
+    numbers: dict[bytes, int] = {}
+    which = [numbers.setdefault(row.tobytes(), len(numbers)) for row in rows]
+    return np.frombuffer(b"".join(numbers), dtype=rows.dtype).reshape(len(numbers), -1), np.array(which)
+
 
 def build_tables(pattern: str) -> SplitTables:
-    """Compile one expression to tables.
-
-    Args:
-        pattern: an expression that the `regex` package accepts.
-
-    Raises:
-        UnsupportedError: the automaton cannot do it exactly.
-        PatternError: the expression can match the empty string.
-    """
+    """Compile one expression to tables."""
     flags = dialect_flags(pattern)
     if flags and pattern.startswith("(?i"):
         raise UnsupportedError("full case-folding, which the dialect with class operations turns on")
     try:
         tree = parse(pattern)
-        alphabet = charsets.partition(atoms_of(tree), flags)
+        alphabet = syntax.partition(atoms_of(tree), flags)
         matcher = build_matcher(tree, alphabet)
     except RecursionError:
         raise UnsupportedError("repetitions so deep in each other") from None
@@ -67,9 +119,9 @@ def _classes(expression: str) -> NDArray[np.uint8]:
     expression = expression if groups is None else groups.runs
     try:
         atoms = atoms_of(parse(expression))
-        return charsets.partition(atoms, dialect_flags(expression)).class_of
+        return syntax.partition(atoms, dialect_flags(expression)).class_of
     except (UnsupportedError, RecursionError):
-        return charsets.partition(set(_USUAL_SETS), 0).class_of
+        return syntax.partition(set(_USUAL_SETS), 0).class_of
 
 
 _USUAL_SETS = (r"\p{L}", r"\p{Lu}", r"\p{Ll}", r"\p{M}", r"\p{N}", r"\p{P}", r"\p{S}", r"\s")
@@ -89,18 +141,15 @@ def atoms_of(tree: syntax.Node) -> set[str]:
     return {"\n"} if tree == syntax.End(or_newline=True) else set()
 
 
-def _lay_out(matcher: Matcher, machine: Transducer, alphabet: charsets.Alphabet) -> SplitTables:
+def _lay_out(matcher: Matcher, machine: Transducer, alphabet: syntax.Alphabet) -> SplitTables:
     """Put matcher, transducer and decoder into flat tables with the same columns.
 
-    Columns: `utf8.INSIDE`, the classes, the end of the text, ill-formed bytes. A state's row is as wide as
+    Columns: `INSIDE`, the classes, the end of the text, ill-formed bytes. A state's row is as wide as
     the square of the number of ASCII's columns, so that the same number finds its row of pairs.
-
-    Raises:
-        UnsupportedError: the tables would be too large.
     """
     columns = alphabet.num_classes + 3
     column_of = alphabet.class_of + np.uint8(1)
-    decoder = utf8.build_decoder(column_of, ill_formed=columns - 1)
+    decoder = build_decoder(column_of, ill_formed=columns - 1)
     ascii_columns, rank = np.unique(column_of[:128], return_inverse=True)
     num_states = len(machine.next_state)
     width, has_pairs = max(columns, len(ascii_columns) ** 2), True
@@ -114,7 +163,7 @@ def _lay_out(matcher: Matcher, machine: Transducer, alphabet: charsets.Alphabet)
     pair_next, pair_flags = _paired(next_state, flags, ascii_columns if has_pairs else ascii_columns[:0])
     rows = np.where(matcher.next_state >= 0, matcher.next_state * columns, matcher.next_state)
     return SplitTables(
-        layout=np.array([columns, column_of[charsets.SURROGATES.start], width, has_pairs], dtype=np.int64),
+        layout=np.array([columns, column_of[syntax.SURROGATES.start], width, has_pairs], dtype=np.int64),
         next_node=decoder.next_node,
         column=decoder.column,
         columns=_columns(column_of, ill_formed=columns - 1),
@@ -131,7 +180,7 @@ def _lay_out(matcher: Matcher, machine: Transducer, alphabet: charsets.Alphabet)
 def _columns(column_of: NDArray[np.uint8], ill_formed: int) -> NDArray[np.uint8]:
     """Return the columns of the characters of up to three bytes, by code point."""
     columns = column_of[: 1 << 16].copy()
-    columns[charsets.SURROGATES] = ill_formed
+    columns[syntax.SURROGATES] = ill_formed
     return columns
 
 
@@ -145,12 +194,7 @@ def _pair_numbers(rank: NDArray[np.int64], num_ranks: int) -> NDArray[np.uint16]
 def _paired(
     next_state: NDArray[np.int64], flags: NDArray[np.int64], ascii_columns: NDArray[np.uint8]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Take two ASCII characters in one step.
-
-    Returns:
-        `next_state`, and what the two do together, as `kernels.split.write_pair_cuts` reads it; both of shape
-        (num_states, num_ascii_columns ** 2). Where either is slow, both are.
-    """
+    """Take two ASCII characters in one step: the state, and what both do together; slow if either is."""
     middle = next_state[:, ascii_columns]
     first = flags[:, ascii_columns][:, :, None]
     after = next_state[middle][:, :, ascii_columns]

@@ -28,17 +28,7 @@ _LEADS = np.array([0x7F, 0x1F, 0x0F, 0x07], np.uint32)  # the bits of the first 
 
 
 def cut_marks(firsts: Mapping[str, int]) -> dict[str, float]:
-    """Return the scripts whose marks are cut from their letters.
-
-    Args:
-        firsts: how often each character comes first in a pre-token.
-
-    Returns:
-        By script, in alphabetical order, the share of pre-tokens that begin with a mark among those that
-        begin with a letter or a mark of it: about 0.5 where each vowel is cut off. Accents, which have no
-        script of their own, count among all letters, as `Combining`. Scripts below `LEAST_SHARE` or
-        `LEAST_COUNT` are left out.
-    """
+    """Return the scripts whose marks are cut from their letters."""
     marks, letters = Counter[str](), Counter[str]()
     for character, count in firsts.items():
         kind, script = unicodedata.category(character)[0], _script(character)
@@ -85,14 +75,7 @@ def firsts_of_counts(
 
 
 def marks_apart(tokens: Iterable[tuple[str, int]]) -> dict[str, float]:
-    """Return the scripts in which tokens hold several letters, but none a letter and its mark.
-
-    Args:
-        tokens: text of tokens, and how often each occurs.
-
-    Returns:
-        As `cut_marks`, of tokens instead of pre-tokens.
-    """
+    """Return the scripts in which tokens hold several letters, but none a letter and its mark."""
     firsts, joined, several = Counter[str](), set[str](), set[str]()
     for text, count in tokens:
         word = text.removeprefix(" ")

@@ -16,8 +16,8 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.splitting.charsets import Alphabet
 from tokmill.tokenizer.splitting.syntax import (
+    Alphabet,
     Choice,
     End,
     Look,
@@ -124,12 +124,7 @@ class _Program:
         return frozenset(range(self.end_symbol + 1)) - found if negated else found
 
     def follow(self, threads: tuple[int, ...], symbol: int) -> tuple[list[Take], bool]:
-        """Follow the instructions that take no character, given the next symbol; stop at the first match.
-
-        Raises:
-            UnsupportedError: a `$` was met before a newline, where two characters would have to be known; or
-                there were too many instructions to follow in all.
-        """
+        """Follow the instructions that take no character, given the next symbol; stop at the first match."""
         takes: list[Take] = []
         seen: set[int] = set()
         stack = list(reversed(threads))
@@ -157,11 +152,7 @@ class _Program:
 
 
 def build_matcher(tree: Node, alphabet: Alphabet) -> Matcher:
-    """Build the matcher for a tree over an alphabet.
-
-    Raises:
-        UnsupportedError: the automaton would be too large, or `$` needs two characters of lookahead.
-    """
+    """Build the matcher for a tree over an alphabet."""
     program = _Program(alphabet)
     start: tuple[int, ...] = (program.write(tree, 0),)
     numbers = {start: START}

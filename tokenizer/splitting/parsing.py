@@ -52,11 +52,7 @@ class _Flags(NamedTuple):
 
 
 def parse(pattern: str) -> Node:
-    """Parse a split expression to a tree.
-
-    Raises:
-        UnsupportedError: the expression uses something outside of the grammar above.
-    """
+    """Parse a split expression to a tree."""
     leading = _LEADING_FLAGS.match(pattern)
     flags = _Flags("i" in leading[1], "s" in leading[1]) if leading else _Flags()
     parser = _Parser(pattern, leading.end() if leading else 0)
@@ -184,11 +180,7 @@ def _size(node: Node) -> int:
 
 
 def _bounds(found: "re.Match[str]") -> tuple[int, int | None]:
-    """Read a quantifier's bounds.
-
-    Raises:
-        UnsupportedError: `{}`, or a bound that would make the automaton huge.
-    """
+    """Read a quantifier's bounds."""
     if found[1]:
         return {"*": (0, None), "+": (1, None), "?": (0, 1)}[found[1]]
     if not found[2] and not found[3]:

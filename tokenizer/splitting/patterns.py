@@ -17,11 +17,62 @@ import difflib
 import re
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.errors import PatternError
-from tokmill.tokenizer.splitting.from_right import from_right
-from tokmill.tokenizer.splitting.scripts import runs_of_scripts
+from tokmill.tokenizer.kernels.split import SplitTables, count_groups, write_groups
+
+_FORM = re.compile(
+    r"(?P<one>\\[pP]\{\w+\}|\\d|\[[^\[\]\\^&~|-]-[^\[\]\\^&~|-]\])"
+    r"\{1,(?P<size>[1-9]\d?)\}\(\?=\(\?:(?P=one)\{(?P=size)\}\)\*\(\?!(?P=one)\)\)"
+)
+
+
+class Groups(NamedTuple):
+    """What an expression of this form cuts.
+
+    Attributes:
+        runs: the expression of the runs.
+        size: characters per group; the first group of a run may have fewer.
+    """
+
+    runs: str
+    size: int
+
+
+def from_right(one: str, size: int) -> str:
+    r"""Return the expression that cuts runs of characters into groups from the right: 1|234|567.
+
+    Engines match `\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))` in quadratic time, so the form is recognized
+    (`groups_of`), the automaton finds the runs, and a kernel cuts them, in linear time.
+    """
+    return f"{one}{{1,{size}}}(?=(?:{one}{{{size}}})*(?!{one}))"
+
+
+def groups_of(expression: str) -> Groups | None:
+    """Return what an expression of this form cuts; None for any other one."""
+    found = _FORM.fullmatch(expression)
+    return None if found is None else Groups(f"{found['one']}+", int(found["size"]))
+
+
+def cut_groups(
+    data: NDArray[np.uint8],
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    tables: SplitTables,
+    size: int,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Cut the runs among parts of a text into groups; return starts, ends, and each part's offsets."""
+    offsets = np.zeros(len(starts) + 1, np.int64)
+    count_groups(data, starts, ends, tables, size, offsets[1:])
+    np.cumsum(offsets, out=offsets)
+    cuts = np.empty((2, int(offsets[-1])), np.int64)
+    write_groups(data, starts, ends, offsets, size, cuts[0], cuts[1])
+    return cuts[0], cuts[1], offsets
+
 
 Digits: TypeAlias = Literal["pattern", "single", "groups_of_three", "groups_of_three_from_right"]
 r"""How digits (`\p{N}`) are cut: by the pattern, each alone, or up to three together, from either side."""
@@ -35,6 +86,39 @@ _SPACES = r"\s*[\r\n]+|\s+(?!\S)|\s+"
 _PUNCTUATION = r"!-/:-@\[-`{-~\p{P}"  # of BERT: ASCII's symbols, too
 _WORD_CHARACTER = r"\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\p{Join_Control}"  # what Rust's \w is
 _UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+
+_SCRIPT_NAMES = (
+    "Latn Cyrl Hani Zyyy Zinh Hira Kana Hang Arab Deva Grek Hebr Thai Beng Taml Ethi Geor Armn Adlm "
+    "Aghb Ahom Armi Avst Bali Bamu Bass Batk Bhks Bopo Brah Brai Bugi Buhd Cakm Cans Cari Cham Cher "
+    "Chrs Copt Cpmn Cprt Diak Dogr Dsrt Dupl Egyp Elba Elym Gara Glag Gong Gonm Goth Gran Gujr Gukh "
+    "Guru Hano Hatr Hluw Hmng Hmnp Hung Ital Java Kali Kawi Khar Khmr Khoj Kits Knda Krai Kthi Lana "
+    "Laoo Lepc Limb Lina Linb Lisu Lyci Lydi Mahj Maka Mand Mani Marc Medf Mend Merc Mero Mlym Modi "
+    "Mong Mroo Mtei Mult Mymr Nagm Nand Narb Nbat Newa Nkoo Nshu Ogam Olck Onao Orkh Orya Osge Osma "
+    "Ougr Palm Pauc Perm Phag Phli Phlp Phnx Plrd Prti Rjng Rohg Runr Samr Sarb Saur Sgnw Shaw Shrd "
+    "Sidd Sind Sinh Sogd Sogo Sora Soyo Sund Sunu Sylo Syrc Tagb Takr Tale Talu Tang Tavt Telu Tfng "
+    "Tglg Thaa Tibt Tirh Tnsa Todr Toto Tutg Ugar Vaii Vith Wara Wcho Xpeo Xsux Yezi Yiii Zanb"
+)
+
+SCRIPTS = (*_SCRIPT_NAMES.split(),)
+"""The scripts of Unicode 16 by their ISO 15924 names, frequent ones first."""
+
+_HAN = r"[\p{sc=Hani}\p{sc=Hira}\p{sc=Kana}ー]"
+_ANY = r"[ \p{sc=Zzzz}]"
+_COMMON = rf"(?![ ー])\p{{sc=Zyyy}}(?:(?!ー)\p{{sc=Zyyy}}|{_ANY})*"
+_MERGED = frozenset({"Hani", "Hira", "Kana", "Zyyy"})
+
+
+def runs_of_scripts() -> str:
+    """Return the expression of `unicode_scripts`: runs of characters of one script.
+
+    Hiragana, Katakana and the long vowel mark count as Han; spaces and characters of no script belong to the
+    run before them, and the rest without a script of its own (digits, punctuation, tabs) is Common.
+    Source: `UnicodeScripts` of Hugging Face's tokenizers, which leaves out the spaces at the start of a text.
+    """
+    alone = [rf"\p{{sc={name}}}" for name in SCRIPTS if name not in _MERGED]
+    runs = [f"{one}(?:{one}|{_ANY})*" for one in (alone[0], _HAN, *alone[1:])]
+    return "|".join([runs[0], _COMMON, *runs[1:]])
+
 
 _GPT2 = r"'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _LLAMA3 = rf"{_CONTRACTIONS}|{_WORD}|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_SPACES}"
@@ -141,3 +225,41 @@ def _named(pattern: str) -> tuple[str, ...]:
             f"A regular expression without metacharacters is written (?:{pattern[:300]})"
         )
     return (pattern,)
+
+
+Behavior: TypeAlias = Literal["isolated", "contiguous", "merged_with_previous", "merged_with_next"]
+
+_FORMS: MappingProxyType[str, str] = MappingProxyType(
+    {
+        "isolated": "{0}",
+        "contiguous": "(?:{0})+",
+        "merged_with_previous": r"[\s\S]*?(?:{0})|[\s\S]+",
+        "merged_with_next": r"(?:{0})(?:(?!{0})[\s\S])*",
+    }
+)
+_FLAGS = re.compile(r"\(\?[a-zA-Z]+\)")
+
+
+def with_behavior(expression: str, behavior: Behavior) -> str:
+    r"""Return an expression whose isolated matches are the pre-tokens of another one's behavior.
+
+    | behavior | `a--b-c` by `-` | expression |
+    | --- | --- | --- |
+    | `isolated` | a - - b - c | `P` |
+    | `contiguous` | a -- b - c | `(?:P)+` |
+    | `merged_with_previous` | a- - b- c | `[\s\S]*?(?:P)\|[\s\S]+` |
+    | `merged_with_next` | a - -b -c | `(?:P)(?:(?!P)[\s\S])*` |
+
+    Args:
+        expression: what to split by; it matches the same after any text before it.
+        behavior: what becomes of its matches.
+
+    Raises:
+        PatternError: flags at its beginning would hold for the rest of the new expression, too.
+    """
+    if behavior != "isolated" and _FLAGS.match(expression):
+        raise PatternError(
+            f"split_pattern={expression!r:.300} begins with flags, which cannot be combined with "
+            f"{behavior}; write them as a group, e.g. (?i:…)"
+        )
+    return _FORMS[behavior].replace("{0}", expression)

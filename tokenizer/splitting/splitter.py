@@ -17,14 +17,13 @@ from numpy.typing import NDArray
 
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.errors import TokenizerError
+from tokmill.tokenizer.kernels.characters import find_words
 from tokmill.tokenizer.kernels.split import SplitTables, scan_segments
 from tokmill.tokenizer.splitting import fallback
 from tokmill.tokenizer.splitting.automaton import build_tables, tables_digest
-from tokmill.tokenizer.splitting.charsets import unicode_version
-from tokmill.tokenizer.splitting.from_right import cut_groups, groups_of
-from tokmill.tokenizer.splitting.outline import outline
-from tokmill.tokenizer.splitting.patterns import Digits, PatternLike, resolve, shown
-from tokmill.tokenizer.splitting.syntax import UnsupportedError
+from tokmill.tokenizer.splitting.fallback import outline
+from tokmill.tokenizer.splitting.patterns import Digits, PatternLike, cut_groups, groups_of, resolve, shown
+from tokmill.tokenizer.splitting.syntax import UnsupportedError, unicode_version
 
 logger = logging.getLogger(__name__)
 
@@ -218,3 +217,21 @@ def compile_pattern(pattern: PatternLike, digits: Digits = "pattern") -> Splitte
 @lru_cache(maxsize=64)
 def _compiled(pattern: str | tuple[str, ...], digits: str) -> Splitter:
     return Splitter(pattern, cast(Digits, digits))
+
+
+def words_of(data: NDArray[np.uint8], pretokens: Pretokens) -> Pretokens:
+    """Return the words of pre-tokens: the runs of characters that are not white space."""
+    starts, ends = pretokens.starts, pretokens.ends
+    room = int(((ends - starts + 1) // 2).sum())
+    words, firsts = np.empty((2, room), np.int64), np.empty(starts.shape[0] + 1, np.int64)
+    number = find_words(data, starts, ends, words[0], words[1], firsts)
+    return Pretokens(words[0, :number], words[1, :number], firsts[pretokens.offsets])
+
+
+def edges_of(pretokens: Pretokens, num_segments: int) -> NDArray[np.int64]:
+    """Return where each segment begins, given that pre-tokens tile the text; an empty one has no bytes."""
+    if not pretokens.starts.shape[0]:
+        return np.zeros(num_segments + 1, np.int64)
+    cuts = np.append(pretokens.starts, pretokens.ends[-1])
+    edges: NDArray[np.int64] = cuts[pretokens.offsets]
+    return edges

@@ -1,11 +1,17 @@
-r"""Regular expressions as trees: the node types that the parser makes and the automaton is built from.
+r"""Regular expressions as trees of atoms, and the classes of characters that a pattern treats alike.
 
 An *atom* is the source text of something that matches exactly one character: `x`, `[^\s\p{L}]`, `(?i:s)`.
-The `regex` package decides what it matches (see `charsets`), so a tree holds structure only.
+The `regex` package is asked for every code point, so the classes follow its Unicode version and its reading
+of every property and class; a tree holds structure only.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, TypeAlias
+
+import numpy as np
+import regex
+from numpy.typing import NDArray
 
 Mode: TypeAlias = Literal["greedy", "lazy"]
 
@@ -96,10 +102,6 @@ def repeat(item: Node, least: int, most: int | None, mode: Literal["greedy", "la
 
     A possessive repetition of one character never gives characters back, which is the same as taking
     as many as there are and then looking that no further one follows.
-
-    Raises:
-        UnsupportedError: a repeated item that can be empty (engines differ on it), or a possessive repetition
-            of more than one character.
     """
     if is_nullable(item):
         raise UnsupportedError("a repetition of something that can be empty")
@@ -116,3 +118,123 @@ def repeat(item: Node, least: int, most: int | None, mode: Literal["greedy", "la
         more, enough = sequence([item, tail]), stop
         tail = Choice((more, enough) if mode == "greedy" else (enough, more))
     return sequence([*head, tail])
+
+
+NUM_CODE_POINTS = 0x110000
+SURROGATES = slice(0xD800, 0xE000)
+MAX_CLASSES = 200
+MAX_SETS = 200  # in one expression; all of Unicode is looked through for each, some thousandths of a second
+
+# Common in patterns (`(?i:'s|'t)`), and slow to look for in all of Unicode.
+_ASCII_OF_ANY_CASE = regex.compile(r"\(\?i:[a-z']\)")
+
+_ASSIGNED_IN_NEWEST = 312_389  # code points, of private use and surrogates too
+
+# One character of each Unicode version, newest first: the first that is assigned gives the version.
+_FIRST_ASSIGNED_IN = {
+    "18.0": "\U0003d000",
+    "17.0": "\U00010940",
+    "16.0": "\U000105c0",
+    "15.1": "\U0002ebf0",
+    "15.0": "\U0001e4d0",
+    "14.0": "\U00010570",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Alphabet:
+    """Characters in classes, such that an expression treats all characters of a class alike.
+
+    Attributes:
+        class_of: uint8, shape (0x110000,), the class of each code point; classes count from 0 in the order of
+            their first code points.
+        num_classes: their number.
+        members: for each atom, the classes that it consists of.
+    """
+
+    class_of: NDArray[np.uint8]
+    num_classes: int
+    members: dict[str, frozenset[int]]
+
+    def classes_of(self, one: OneOf) -> frozenset[int]:
+        """Give the classes that a set of atoms is made of."""
+        return frozenset[int]().union(*(self.members[atom] for atom in one.atoms))
+
+
+@lru_cache(maxsize=1)
+def unicode_version() -> str:
+    """Return the Unicode version of the `regex` package, or "newer than" the newest one known here."""
+    newest = next(iter(_FIRST_ASSIGNED_IN))
+    if sum(end - first for first, end in _runs(r"\P{Cn}", 0, 0)) > _ASSIGNED_IN_NEWEST:
+        return f"newer than {newest}"
+    for version, character in _FIRST_ASSIGNED_IN.items():
+        if regex.match(r"\P{Cn}", character):
+            return version
+    return "13.0 or older"
+
+
+@lru_cache(maxsize=1)
+def _every_character() -> str:
+    return np.arange(NUM_CODE_POINTS, dtype="<u4").tobytes().decode("utf-32-le", "surrogatepass")
+
+
+@lru_cache(maxsize=256)
+def code_points(atom: str, flags: int) -> NDArray[np.int64]:
+    r"""Find an atom's characters: int64, shape (num_ranges, 2), half-open, ascending, with gaps."""
+    if len(atom) == 1 and atom != ".":
+        return np.array([[ord(atom), ord(atom) + 1]], dtype=np.int64)
+    if _ASCII_OF_ANY_CASE.fullmatch(atom):
+        return _forms(atom, flags)
+    try:
+        runs = _runs(atom, flags, 0)
+    except regex.error as error:
+        raise UnsupportedError(f"{atom!r}") from error
+    if atom.startswith("(?i") and _runs(atom, flags, 1) != _runs(rf"{atom}|\0", flags, 1):
+        raise UnsupportedError(f"{atom!r}")
+    return np.array(runs, dtype=np.int64).reshape(-1, 2)
+
+
+def _forms(atom: str, flags: int) -> NDArray[np.int64]:
+    """Find the characters that `(?i:s)` matches, among the few that are case forms of ASCII characters."""
+    one = regex.compile(atom, flags)
+    starts = np.array([code for code in _ascii_of_any_case(flags) if one.match(chr(code))], dtype=np.int64)
+    return np.stack([starts, starts + 1], axis=1)
+
+
+@lru_cache(maxsize=8)
+def _ascii_of_any_case(flags: int) -> list[int]:
+    ranges = _runs("(?i:[a-z])", flags, 0)
+    return sorted({*range(128), *(code for first, end in ranges for code in range(first, end))})
+
+
+def _runs(atom: str, flags: int, first: int) -> list[tuple[int, int]]:
+    """Find the ranges of code points, from `first` on, that an atom matches."""
+    runs = regex.compile(f"(?:{atom})++", flags).finditer(_every_character(), first)
+    return [run.span() for run in runs]
+
+
+def partition(atoms: set[str], flags: int) -> Alphabet:
+    """Find the classes of characters that all atoms treat alike."""
+    ordered = sorted(atoms)
+    num_sets = sum(len(atom) > 1 and not _ASCII_OF_ANY_CASE.fullmatch(atom) for atom in ordered)
+    if num_sets > MAX_SETS or len(ordered) - num_sets > MAX_CLASSES:
+        raise UnsupportedError(f"more than {MAX_CLASSES} classes of characters, or {MAX_SETS} sets of them")
+    ranges = [code_points(atom, flags) for atom in ordered]
+    edges = np.unique(np.concatenate([np.array([0, NUM_CODE_POINTS]), *(r.ravel() for r in ranges)]))
+    starts = edges[:-1]
+    inside = np.zeros((len(starts), len(ordered)), dtype=bool)
+    for k, r in enumerate(ranges):
+        inside[:, k] = np.searchsorted(r[:, 0], starts, "right") > np.searchsorted(r[:, 1], starts, "right")
+    signatures, first, which = np.unique(inside, axis=0, return_index=True, return_inverse=True)
+    if len(signatures) > MAX_CLASSES:
+        raise UnsupportedError(f"more than {MAX_CLASSES} classes of characters")
+    order = np.argsort(first)
+    rank = np.empty(len(order), dtype=np.uint8)
+    rank[order] = np.arange(len(order), dtype=np.uint8)
+    class_of = np.repeat(rank[which.ravel()], np.diff(edges))
+    if (class_of[SURROGATES] != class_of[SURROGATES.start]).any():
+        raise UnsupportedError("surrogates that are not all treated alike")
+    members = {
+        atom: frozenset(rank[np.flatnonzero(signatures[:, k])].tolist()) for k, atom in enumerate(ordered)
+    }
+    return Alphabet(class_of, len(signatures), members)

@@ -33,7 +33,7 @@ GAP = 1
 _BEFORE_MERGING = 2  # times the entries that there may be once states that are alike are merged
 
 
-class Step(NamedTuple):
+class Transition(NamedTuple):
     """The effect of one symbol: take back cuts, cut before the character last read, cut before this one."""
 
     state: "_State"
@@ -102,11 +102,7 @@ class Transducer:
 
 
 def build_transducer(matcher: Matcher) -> Transducer:
-    """Build the smallest transducer of a matcher that never matches the empty string.
-
-    Raises:
-        UnsupportedError: it would have too many states.
-    """
+    """Build the smallest transducer of a matcher that never matches the empty string."""
     machine = _Machine(matcher)
     numbers: dict[_State, int] = {_Fresh(): START, _Gap(): GAP, _Lost(): START}
     todo: list[_State] = [_Fresh(), _Gap()]
@@ -134,19 +130,19 @@ class _Machine:
         self.end_symbol = matcher.next_state.shape[1] - 1
         self.certain = _certain(matcher)
 
-    def step(self, state: _State, symbol: int) -> Step:
+    def step(self, state: _State, symbol: int) -> Transition:
         match state:
             case _Fresh():
-                return Step(self.begin(symbol))
+                return Transition(self.begin(symbol))
             case _Gap():
                 return self.leave_gap(symbol)
             case _Lost():
-                return Step(_Lost())
+                return Transition(_Lost())
         after = self.next_state[state.at][symbol]
         if self.match_before[state.at][symbol]:
             if after == DEAD:
-                return Step(self.begin(symbol), state.pending, here=True)
-            return Step(_Run(after, "back", self.begin(symbol)), state.pending)
+                return Transition(self.begin(symbol), state.pending, here=True)
+            return Transition(_Run(after, "back", self.begin(symbol)), state.pending)
         return self.end(state, symbol) if after == DEAD else self.go_on(state, after, symbol)
 
     def begin(self, symbol: int) -> _State:
@@ -156,16 +152,16 @@ class _Machine:
         after = self.next_state[MATCHER_START][symbol]
         return _Gap() if after == DEAD else _Run(after, "one")
 
-    def leave_gap(self, symbol: int) -> Step:
+    def leave_gap(self, symbol: int) -> Transition:
         """Continue after a character that no match begins with."""
         begun = self.begin(symbol)
         if symbol == self.end_symbol:
-            return Step(begun, here=True)
+            return Transition(begun, here=True)
         if isinstance(begun, _Run):
-            return Step(begun, here=True) if self.certain[begun.at] else Step(_Lost())
-        return Step(begun)
+            return Transition(begun, here=True) if self.certain[begun.at] else Transition(_Lost())
+        return Transition(begun)
 
-    def end(self, run: _Run, symbol: int) -> Step:
+    def end(self, run: _Run, symbol: int) -> Transition:
         """Fall back to the best end, since no better one can follow."""
         if run.best == "one":
             return self.leave_gap(symbol)
@@ -173,16 +169,16 @@ class _Machine:
             return self.step(run.inside, symbol)._replace(before=True)
         return self.step(run.inside, symbol)
 
-    def go_on(self, run: _Run, after: int, symbol: int) -> Step:
+    def go_on(self, run: _Run, after: int, symbol: int) -> Transition:
         """Take one more character, hoping for a better end than the best one so far."""
         if run.best in ("one", "more"):
-            return Step(_Run(after, "more"))
+            return Transition(_Run(after, "more"))
         inside = self.step(run.inside, symbol)
         before = run.best == "back" or inside.before
         pending = run.pending - inside.take_back + (run.best == "back") + inside.before + inside.here
         if isinstance(inside.state, _Lost) or pending > MAX_PENDING:
-            return Step(_Run(after, "far"), run.pending)
-        return Step(_Run(after, "far", inside.state, pending), inside.take_back, before, inside.here)
+            return Transition(_Run(after, "far"), run.pending)
+        return Transition(_Run(after, "far", inside.state, pending), inside.take_back, before, inside.here)
 
 
 def _certain(matcher: Matcher) -> NDArray[np.bool_]:

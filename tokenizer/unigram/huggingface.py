@@ -4,9 +4,14 @@ Files of models that SentencePiece made have `Metaspace` and its decoders instea
 The vocabulary is a list of pieces and scores by id, the special tokens among them; an added token after its
 end has the score 0 here, and is in the list when it is written. Pieces that are not UTF-8, and ids without a
 token, cannot be written.
+
+Scores are read as Hugging Face's reader (serde_json) reads them, which takes a number's digits for an integer
+and divides it by a power of ten: both steps round, and a difference in the last place decides between equal
+sums of scores. So one is written that they read as the number we mean.
 """
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,23 +21,52 @@ from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.core.errors import FormatError, VocabularyError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.formats import metaspace
-from tokmill.tokenizer.formats.byte_tokens import byte_name, read_byte_ids
-from tokmill.tokenizer.formats.joining import write_joining
-from tokmill.tokenizer.formats.scores import as_read, as_written
-from tokmill.tokenizer.formats.sentence_steps import sentence_steps
-from tokmill.tokenizer.formats.spellings import split_steps
+from tokmill.tokenizer.formats.metaspace import byte_name, read_byte_ids, write_joining
+from tokmill.tokenizer.formats.normalizers import sentence_steps
 from tokmill.tokenizer.formats.split_steps import (
     check_chain,
     in_sequence,
     named,
     read_split,
     refusal,
+    split_steps,
     steps_of,
 )
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.sentences.options import WHOLE_TEXT
 from tokmill.tokenizer.unigram.model import UnigramModel, scores_of
+
+_MOST = 308  # the greatest power of ten
+_FAR = 4  # neighbours that are tried; reading moves a number by one at most
+
+
+def as_read(score: float) -> float:
+    """Return what tokenizers read where a file has this score in its shortest form; NaN and ∞ stay."""
+    if not math.isfinite(score):
+        return score
+    digits, _, exponent = repr(float(score)).lower().partition("e")
+    whole, _, fraction = digits.lstrip("-").partition(".")
+    power, significand = int(exponent or 0) - len(fraction), float(int(whole + fraction))
+    while power < -_MOST:
+        significand, power = significand / float(f"1e{_MOST}"), power + _MOST
+    found = significand / float(f"1e{-power}") if power < 0 else significand * float(f"1e{power}")
+    return math.copysign(found, score)
+
+
+def as_written(score: float) -> float | None:
+    """Return the score to write so that tokenizers read this one; None if there is none."""
+    return next((found for found in _neighbours(score) if as_read(found) == score), None)
+
+
+def _neighbours(score: float) -> Iterator[float]:
+    """Yield a number and those around it, the nearest first."""
+    below = above = score
+    yield score
+    for _ in range(_FAR):
+        below, above = math.nextafter(below, -math.inf), math.nextafter(above, math.inf)
+        yield from (below, above)
+
 
 _STEPS = ""
 _BYTES_DECODER = {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, {"type": "Fuse"}]}
@@ -44,11 +78,7 @@ def reads(content: Mapping[str, Any]) -> bool:
 
 
 def prepared(definition: Definition) -> Definition:
-    """Return a tokenizer as it is; refuse one that was read from a `.model`, which no file can hold.
-
-    Raises:
-        FormatError: its sums of scores are rounded, or its text is normalized, as sentencepiece does it.
-    """
+    """Return a tokenizer as it is; refuse one that was read from a `.model`, which no file can hold."""
     model, normalizer = definition.model, definition.normalizer
     if isinstance(normalizer, SentenceNormalizer):
         sentence_steps(normalizer)
@@ -61,16 +91,7 @@ def prepared(definition: Definition) -> Definition:
 
 
 def write(definition: Definition, *, exact: bool) -> dict[str, Any]:
-    """Return the pre-tokenizer, the decoder and the model.
-
-    Args:
-        definition: the tokenizer.
-        exact: see `formats.huggingface.write`.
-
-    Raises:
-        FormatError: `tokenizers` would read the split pattern differently, add scores with other precision,
-            or join pieces in another way; a piece is not UTF-8, or an id has no token.
-    """
+    """Return the pre-tokenizer, the decoder and the model."""
     model, chain = definition.model, definition.pre_tokenizer.chain
     if not isinstance(model, UnigramModel):
         raise FormatError(f"format='huggingface' cannot write a {model.family} tokenizer as Unigram")
@@ -108,11 +129,7 @@ def _around(definition: Definition, chain: tuple[str, ...], *, exact: bool) -> d
 
 
 def _check_names_are_cut(definition: Definition) -> None:
-    """Refuse patterns that leave the text `<0x41>` whole, which tokenizers would take for the byte.
-
-    Raises:
-        FormatError: it does.
-    """
+    """Refuse patterns that leave the text `<0x41>` whole, which tokenizers would take for the byte."""
     splitter, name = definition.pre_tokenizer.compile(), byte_name(0x41)
     if any(name in part for text in (name, f" {name}", f"a{name}b") for part in splitter.split_text(text)):
         raise FormatError(
@@ -122,11 +139,7 @@ def _check_names_are_cut(definition: Definition) -> None:
 
 
 def _as_written(model: UnigramModel) -> list[float]:
-    """Return scores of which tokenizers read the model's.
-
-    Raises:
-        FormatError: there is none for one of them.
-    """
+    """Return scores of which tokenizers read the model's."""
     written = [as_written(score) for score in model.scores.tolist()]
     if None in written:
         i = written.index(None)
@@ -145,7 +158,7 @@ def _text(token: bytes, i: int, model: UnigramModel) -> str:
     except UnicodeDecodeError:
         text = ""
     if not text:
-        what = f"the piece {token!r:.200}, which is no UTF-8" if token else f"the id {i}, which has no token"
+        what = f"the piece {token!r:.200}, which is not UTF-8" if token else f"the id {i}, which has no token"
         raise FormatError(f"format='huggingface' cannot express {what}; use format='tokmill'")
     return text
 
@@ -153,18 +166,7 @@ def _text(token: bytes, i: int, model: UnigramModel) -> str:
 def read(
     content: Mapping[str, Any], special_tokens: Mapping[str, int], num_reserved: int, where: str
 ) -> tuple[Model, PreTokenizer]:
-    """Read the model and the pre-tokenizer.
-
-    Args:
-        content: the file's JSON.
-        special_tokens: its added tokens.
-        num_reserved: number of reserved ones among them.
-        where: the file's path, for messages.
-
-    Raises:
-        FormatError: it has a feature that is not supported.
-        VocabularyError: the vocabulary breaks a law.
-    """
+    """Read the model and the pre-tokenizer."""
     decoder, by_bytes = content.get("decoder"), content["model"].get("byte_fallback")
     if by_bytes and decoder != _BYTES_DECODER:
         raise refusal(where, "model.byte_fallback", True, "with a Split it needs ByteFallback and Fuse")

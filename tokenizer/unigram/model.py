@@ -1,7 +1,7 @@
 """A unigram language model: every piece has a log probability, and text is cut into the most probable pieces.
 
 Laws: a pre-token becomes the pieces whose scores have the greatest sum, whatever its neighbours are; equal
-    sums are decided by a fixed rule (`kernels.best_path`); a character that is no piece may become the
+    sums are decided by a fixed rule (`kernels.lattice`); a character that is not a piece may become the
     unknown token, at the cost of the least score minus 10; neighbouring unknown characters are one unknown
     token. The bytes of the pieces and of the unknown characters add up to the normalized text. Decoding
     gives the pieces back, and the unknown token's name (`[UNK]`) for unknown text, which is lost.
@@ -12,20 +12,18 @@ Source: Kudo 2018, "Subword Regularization".
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, Literal, Self, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.errors import VocabularyError
-from tokmill.tokenizer.core.readable import readable
-from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
+from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.pipeline.base_model import UNKNOWN, BaseModel, check_size, check_unknown
 from tokmill.tokenizer.reference.unigram import best, characters
 from tokmill.tokenizer.unigram.encoder import UnigramEncoder
 
 NAME = "unigram"
-UNKNOWN = "[UNK]"
 UNKNOWN_PENALTY = 10.0
 USER_DEFINED_SCORE = 0.0
 """What sentencepiece gives the symbols that users defined, whatever a file says."""
@@ -34,11 +32,9 @@ Precision = Literal["double", "single"]
 LEAST_SCORE = -1e9
 """Far below every log probability; sums of scores above it stay finite and exact enough."""
 
-_PROBES = MappingProxyType({"unknown": "\U000f0000\U000f0001 \U000f0002a"})
-
 
 @dataclass(frozen=True, eq=False)
-class UnigramModel:
+class UnigramModel(BaseModel):
     """A vocabulary of pieces with scores.
 
     Attributes:
@@ -55,20 +51,15 @@ class UnigramModel:
             score is not a number from -1e9 to 0.
     """
 
-    vocabulary: Vocabulary
     scores: NDArray[np.float64]
     unknown_token: str = UNKNOWN
     precision: Precision = "double"
 
+    family = NAME
+
     def __post_init__(self) -> None:
-        if self.unknown_token not in self.vocabulary.special_tokens:
-            raise VocabularyError(
-                f"vocabulary: the unknown token {self.unknown_token!r:.200} must be one of the special tokens"
-            )
-        if self.vocabulary.size > MAX_IDS:
-            raise VocabularyError(
-                f"vocabulary: {self.vocabulary.size} ids are too many; at most {MAX_IDS} can be used"
-            )
+        check_unknown(self.vocabulary, self.unknown_token)
+        check_size(self.vocabulary)
         if next(self.vocabulary.ordinary(), None) is None:
             raise VocabularyError(
                 "vocabulary: there is no piece beside the special tokens; it needs at least one"
@@ -78,23 +69,9 @@ class UnigramModel:
 
     @classmethod
     def from_spec(cls, vocabulary: Vocabulary, spec: Mapping[str, Any]) -> Self:
-        """Build a model from a vocabulary and the result of `spec`.
-
-        Raises:
-            VocabularyError: see `UnigramModel`.
-        """
+        """Build a model from a vocabulary and the result of `spec`."""
         scores, precision = scores_of(spec["scores"]), spec.get("precision", "double")
         return cls(vocabulary, scores, spec["unknown_token"], precision)
-
-    @property
-    def family(self) -> str:
-        """The name of its family."""
-        return NAME
-
-    @property
-    def unknown_id(self) -> int:
-        """The id of the unknown token."""
-        return self.vocabulary.special_tokens[self.unknown_token]
 
     @cached_property
     def unknown_score(self) -> float:
@@ -130,24 +107,9 @@ class UnigramModel:
         given = self.vocabulary, self.scores, self.unknown_id, self.unknown_score
         return UnigramEncoder(*given, single=self.precision == "single")
 
-    def kinds(self) -> list[str]:
-        """Return the kind of every id.
-
-        It is `piece`, `character`, `byte`, `unknown`, `special`, `reserved` or `hole`.
-        """
-        kinds = self.vocabulary.kinds(lambda token: "character" if len(characters(token)) == 1 else "piece")
-        kinds[self.unknown_id] = "unknown"
-        for token in self.vocabulary.byte_ids:
-            kinds[token] = "byte"
-        return kinds
-
-    def readable(self, token: int) -> str:
-        """Return a token as one line of text."""
-        return readable(self.vocabulary.tokens[token])
-
-    def figures(self) -> dict[str, int]:
-        """Return the number of pieces, characters among them."""
-        return {"num_pieces": sum(1 for _ in self.vocabulary.ordinary())}
+    def kind(self, token: bytes) -> str:
+        """Return the kind of an ordinary token."""
+        return "character" if len(characters(token)) == 1 else "piece"
 
     def recovers(self, pretokens: Sequence[bytes]) -> list[bytes]:
         """Return the pieces, with the unknown token's name for each run of unknown characters.
@@ -162,17 +124,9 @@ class UnigramModel:
         found = [piece for cut in cuts for piece in cut]
         return [piece or self.unknown_token.encode() for piece in found]
 
-    def probes(self) -> Mapping[str, str]:
-        """Return a text that is unlikely to be in any vocabulary: private-use characters."""
-        return _PROBES
-
 
 def scores_of(values: object) -> NDArray[np.float64]:
-    """Return scores as an array.
-
-    Raises:
-        VocabularyError: one of them is not a number.
-    """
+    """Return scores as an array."""
     listed = list(values) if isinstance(values, Sequence | np.ndarray) else [values]
     for place, value in enumerate(listed):
         if isinstance(value, bool) or not isinstance(value, int | float):

@@ -10,10 +10,10 @@ from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.buffers import EncodedBatch, Text, Texts
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.pipeline.drawing import check_seed, check_strength, cut_texts
+from tokmill.tokenizer.pipeline.segmentations import check_seed, check_strength, cut_texts
 from tokmill.tokenizer.unigram.encoder import UnigramEncoder
+from tokmill.tokenizer.unigram.kernels.encoding import Ranked, rank_paths, sample_paths
 from tokmill.tokenizer.unigram.kernels.lattice import Pieces, make_found
-from tokmill.tokenizer.unigram.kernels.other_paths import Ranked, rank_paths, sample_paths
 from tokmill.tokenizer.unigram.model import UnigramModel
 
 
@@ -24,7 +24,7 @@ def n_best(definition: Definition, text: Text, k: int) -> list[tuple[list[int], 
     first one is the encoding. Special tokens are encoded as text. `definition` is that of a `Tokenizer`.
 
     Raises:
-        TokenizerError: it is no unigram tokenizer, or `k` is not a positive integer.
+        TokenizerError: it is not a unigram tokenizer, or `k` is not a positive integer.
     """
     if type(k) is not int or k < 1:
         raise TokenizerError(f"n_best: k={k!r} must be a positive integer; use e.g. 5")
@@ -74,7 +74,7 @@ def sample_batch(definition: Definition, texts: Texts, *, alpha: float, seed: in
         seed: from 0 to 2**64 - 1.
 
     Raises:
-        TokenizerError: it is no unigram tokenizer, or `alpha` or `seed` is out of range.
+        TokenizerError: it is not a unigram tokenizer, or `alpha` or `seed` is out of range.
     """
     check_strength("alpha", alpha, _MAX_ALPHA)
     check_seed(seed)
@@ -82,9 +82,9 @@ def sample_batch(definition: Definition, texts: Texts, *, alpha: float, seed: in
     data, _, pretokens = cut_texts(definition, texts)
     longest = int((pretokens.ends - pretokens.starts).max(initial=0))
     ids, offsets = np.empty(data.shape[0], np.uint32), np.zeros(pretokens.offsets.shape[0], np.int64)
-    given = data, pretokens.starts, pretokens.ends, pretokens.offsets, encoder.pieces
+    arguments = data, pretokens.starts, pretokens.ends, pretokens.offsets, encoder.pieces
     scratch = make_found(encoder.longest), np.empty(longest + 1)
-    size = sample_paths(*given, *scratch, float(alpha), np.array([seed], np.uint64), ids, offsets)
+    size = sample_paths(*arguments, *scratch, float(alpha), np.array([seed], np.uint64), ids, offsets)
     return EncodedBatch(ids[:size].astype(buffers.id_type(definition.vocab_size)), offsets)
 
 

@@ -1,4 +1,4 @@
-"""Unigram models in SentencePiece's `.model`; `formats.sentencepiece` has what all its models share.
+"""Unigram models in SentencePiece's `.model`, and in GGUF, as T5's and XLM-RoBERTa's.
 
 The text is one pre-token, since sums of scores are rounded to 32 bits at every step, so that what is chosen
 at a place depends on all that stands before it.
@@ -7,20 +7,25 @@ at a place depends on all that stands before it.
 import numpy as np
 
 from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.formats.gguf_section import Reading, Section, read_pieces
 from tokmill.tokenizer.formats.model_file import ModelFile, PieceKind
 from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.sentences.options import WHOLE_TEXT
 from tokmill.tokenizer.unigram.model import USER_DEFINED_SCORE, UnigramModel
 
+GGUF_MODEL = "t5"
+
+
+def read_section(section: Section) -> Reading:
+    """Read the vocabulary."""
+    return read_pieces(section, MODEL_TYPE, {"eos": 1, "unk": 2, "pad": 0}, {"bos": False, "eos": True})
+
+
 MODEL_TYPE = 1
 
 
 def model_of(file: ModelFile, vocabulary: Vocabulary, unknown: str) -> Model:
-    """Return the model of a file.
-
-    Raises:
-        VocabularyError: a score is not a logarithm of a probability.
-    """
+    """Return the model of a file."""
     scores = np.array([piece.score for piece in file.pieces], np.float64)
     for i, piece in enumerate(file.pieces):
         if piece.kind != PieceKind.NORMAL:

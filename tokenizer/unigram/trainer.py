@@ -16,13 +16,17 @@ from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.stopping import raise_if_stopped, within_limit
 from tokmill.tokenizer.pipeline.model import Progress
 from tokmill.tokenizer.unigram.encoder import lay_out
-from tokmill.tokenizer.unigram.kernels.best_path import make_paths
-from tokmill.tokenizer.unigram.kernels.expectation import Sums, drop_edges, expect, list_edges, maximize
-from tokmill.tokenizer.unigram.kernels.lattice import make_found
-from tokmill.tokenizer.unigram.kernels.pruning import count_best, find_losses
-from tokmill.tokenizer.unigram.kernels.rounding import STEPS
-from tokmill.tokenizer.unigram.seeding import Seeds
-from tokmill.tokenizer.unigram.text import TrainingText
+from tokmill.tokenizer.unigram.kernels.expectation import (
+    STEPS,
+    Sums,
+    drop_edges,
+    expect,
+    list_edges,
+    maximize,
+)
+from tokmill.tokenizer.unigram.kernels.lattice import make_found, make_paths
+from tokmill.tokenizer.unigram.kernels.selection import count_best, find_losses
+from tokmill.tokenizer.unigram.seeding import Seeds, TrainingText
 
 NUM_SUB_ITERATIONS = 2
 MARGIN = 1.1
@@ -33,7 +37,7 @@ class UnigramTrainer:
     """The pieces of a training, by the order of their bytes, with their scores so far.
 
     Attributes:
-        scores: float64, shape (num_seeds,), rounded (`kernels.rounding`); -inf for pieces that were removed.
+        scores: float64, shape (num_seeds,), rounded (`kernels.expectation`); -inf for removed ones.
         likelihood: the log probability of the text under the scores before the last sub-iteration, in nats.
     """
 
@@ -56,13 +60,7 @@ class UnigramTrainer:
         return int(np.count_nonzero(np.isfinite(self.scores)))
 
     def run(self, wanted: int, shrinking_factor: float, progress: Progress | None = None) -> None:
-        """Train until at most 1.1 times `wanted` pieces are left.
-
-        Args:
-            wanted: the size to cut to afterwards.
-            shrinking_factor: the part of the pieces that is kept in a round.
-            progress: called after each round with the number of pieces removed, and to be removed.
-        """
+        """Train until at most 1.1 times `wanted` pieces are left."""
         enough, first = int(wanted * MARGIN), self.size
         while True:
             for _ in range(NUM_SUB_ITERATIONS):
@@ -77,7 +75,7 @@ class UnigramTrainer:
         """Return all characters and the pieces of the greatest scores, up to `number`, the greatest first.
 
         Scores have 15 digits: every reader of a decimal number, however it rounds, reads these alike
-        (`formats.scores`), so that equal sums are decided alike.
+        (`unigram.huggingface`), so that equal sums are decided alike.
         """
         order = np.lexsort((np.arange(self.scores.shape[0]), -self.scores))
         left = order[: self.size]

@@ -16,7 +16,7 @@ Source: Sennrich, Haddow and Birch 2016, "Neural Machine Translation of Rare Wor
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Self, cast, get_args
@@ -27,30 +27,33 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.components.decoders import ENDS
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.errors import VocabularyError
-from tokmill.tokenizer.core.readable import readable
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.pairs import MAX_IDS, MAX_MERGES
+from tokmill.tokenizer.pipeline.base_model import (
+    UNKNOWN,
+    UNKNOWN_PROBES,
+    BaseModel,
+    check_pieces,
+    check_unknown,
+)
 from tokmill.tokenizer.pipeline.options import EndOfWord, Letters, Segmentation
 from tokmill.tokenizer.reference.word_bpe import encode_longest_first, letters_of
 from tokmill.tokenizer.splitting import Pretokens
-from tokmill.tokenizer.splitting.words import words_of
+from tokmill.tokenizer.splitting.splitter import words_of
 from tokmill.tokenizer.word_bpe.encoder import WordPairEncoder
 
 if TYPE_CHECKING:
     from tokmill.tokenizer.pipeline.definition import Definition
 
 NAME = "word_bpe"
-UNKNOWN = "[UNK]"
-_PROBES = MappingProxyType(
-    {"unknown": "\U000f0000\U000f0001 \U000f0002a", "long word": "Aa" * 60, "mark": "a</w> </w>b x<"}
-)
+_PROBES = MappingProxyType({**UNKNOWN_PROBES, "long word": "Aa" * 60, "mark": "a</w> </w>b x<"})
 _CHOICES = MappingProxyType(
     {"letters": get_args(Letters), "end_of_word": get_args(EndOfWord), "segmentation": get_args(Segmentation)}
 )
 
 
 @dataclass(frozen=True, eq=False)
-class WordPairModel:
+class WordPairModel(BaseModel):
     """A model of BPE over words.
 
     Attributes:
@@ -67,7 +70,6 @@ class WordPairModel:
             special token, a letter or the mark is missing, or a merge is impossible.
     """
 
-    vocabulary: Vocabulary
     merges: NDArray[np.int32]
     unknown_token: str | None = UNKNOWN
     fuse_unknown: bool = False
@@ -95,11 +97,7 @@ class WordPairModel:
 
     @classmethod
     def build(cls, vocabulary: Vocabulary, pairs: Sequence[tuple[bytes, bytes]], **how: Any) -> Self:
-        """Build a model from merges as pairs of byte strings, in order of rank.
-
-        Raises:
-            VocabularyError: a piece is missing, or see the class.
-        """
+        """Build a model from merges as pairs of byte strings, in order of rank."""
         return cls(vocabulary, _rows(vocabulary.ids, pairs), **how)
 
     @classmethod
@@ -109,11 +107,6 @@ class WordPairModel:
         pairs = [(tokens[left], tokens[right]) for left, right in spec["merges"]]
         how = {name: spec[name] for name in ("unknown_token", "fuse_unknown", *_CHOICES)}
         return cls.build(vocabulary, pairs, **how)
-
-    @property
-    def unknown_id(self) -> int:
-        """The id of the unknown token, or -1."""
-        return -1 if self.unknown_token is None else self.vocabulary.special_tokens[self.unknown_token]
 
     @property
     def by_bytes(self) -> bool:
@@ -145,42 +138,20 @@ class WordPairModel:
             "merges": self.merges[:, :2].tolist(),
         }
 
-    def with_vocabulary(self, vocabulary: Vocabulary) -> Self:
-        """Return the same model with other special tokens."""
-        return replace(self, vocabulary=vocabulary)
-
     def encoder(self) -> WordPairEncoder:
-        """Return the encoder, which is made once.
-
-        Raises:
-            VocabularyError: a pair has two merges.
-        """
+        """Return the encoder, which is made once."""
         return self._encoder
 
     @cached_property
     def _encoder(self) -> WordPairEncoder:
         return WordPairEncoder(self)
 
-    def kinds(self) -> list[str]:
-        """Return the kind of every id.
-
-        It is `letter`, `inner` (longer, and not at the end of a word), `ending`, `unknown`, `special`,
-        `reserved` or `hole`.
-        """
-        kinds = self.vocabulary.kinds(self._kind)
-        if self.unknown_token is not None:
-            kinds[self.unknown_id] = "unknown"
-        return kinds
-
-    def _kind(self, token: bytes) -> str:
+    def kind(self, token: bytes) -> str:
+        """Return the kind of an ordinary token: `letter`, or longer: `ending`, or `inner` of a word."""
         letters = letters_of(token.removesuffix(ENDS), by_bytes=self.by_bytes)
         if len(letters) + (self.is_apart and token.endswith(ENDS)) < 2:
             return "letter"
         return "ending" if token.endswith(ENDS) else "inner"
-
-    def readable(self, token: int) -> str:
-        """Return a token as one line of text."""
-        return readable(self.vocabulary.tokens[token])
 
     def figures(self) -> dict[str, int]:
         """Return the number of merges."""
@@ -255,17 +226,8 @@ def _check_letters(model: WordPairModel) -> None:
                 "letters='bytes' needs all 256 bytes, also with the mark if that is attached"
             )
         return
-    if model.unknown_token not in vocabulary.special_tokens:
-        raise VocabularyError(
-            f"vocabulary: the unknown token {model.unknown_token!r:.200} must be one of the special tokens"
-        )
-    for i, token in vocabulary.ordinary():
-        try:
-            token.decode()
-        except UnicodeDecodeError:
-            raise VocabularyError(
-                f"vocabulary: the piece {token!r:.200} of id {i} is not UTF-8, so no text has it"
-            ) from None
+    check_unknown(vocabulary, model.unknown_token)
+    check_pieces(vocabulary.ordinary())
 
 
 def model_of(definition: "Definition") -> WordPairModel:

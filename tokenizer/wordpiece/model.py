@@ -13,31 +13,36 @@ Lost: white space; unknown text, which decodes to the unknown token's name. Text
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any, Self, get_args
+from typing import Any, get_args
 
 import numpy as np
 
 from tokmill.tokenizer.components.decoders import CONTINUES
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.errors import VocabularyError
-from tokmill.tokenizer.core.readable import readable
-from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
+from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.pipeline.base_model import (
+    UNKNOWN,
+    UNKNOWN_PROBES,
+    BaseModel,
+    check_size,
+    check_unknown,
+)
 from tokmill.tokenizer.pipeline.options import Unknown
 from tokmill.tokenizer.splitting import Pretokens
-from tokmill.tokenizer.splitting.words import words_of
-from tokmill.tokenizer.wordpiece.encoder import WordPieceEncoder
+from tokmill.tokenizer.splitting.splitter import words_of
+from tokmill.tokenizer.wordpiece.encoder import WordPieceEncoder, continues
 
 NAME = "wordpiece"
-UNKNOWN = "[UNK]"
 MAX_INPUT_CHARS = 100
-_PROBES = MappingProxyType({"unknown": "\U000f0000\U000f0001 \U000f0002a", "long word": "Aa" * 60})
+_PROBES = MappingProxyType({**UNKNOWN_PROBES, "long word": "Aa" * 60})
 
 
 @dataclass(frozen=True, eq=False)
-class WordPieceModel:
+class WordPieceModel(BaseModel):
     """A WordPiece model.
 
     Attributes:
@@ -51,7 +56,6 @@ class WordPieceModel:
             ids.
     """
 
-    vocabulary: Vocabulary
     unknown_token: str = UNKNOWN
     max_input_chars_per_word: int = MAX_INPUT_CHARS
     unknown: Unknown = "word"
@@ -59,14 +63,8 @@ class WordPieceModel:
     family = NAME
 
     def __post_init__(self) -> None:
-        if self.unknown_token not in self.vocabulary.special_tokens:
-            raise VocabularyError(
-                f"vocabulary: the unknown token {self.unknown_token!r:.200} must be one of the special tokens"
-            )
-        if self.vocabulary.size > MAX_IDS:
-            raise VocabularyError(
-                f"vocabulary: {self.vocabulary.size} ids are too many; at most {MAX_IDS} can be used"
-            )
+        check_unknown(self.vocabulary, self.unknown_token)
+        check_size(self.vocabulary)
         most = self.max_input_chars_per_word
         if type(most) is not int or not 0 < most < 1 << 31:
             raise VocabularyError(
@@ -80,16 +78,6 @@ class WordPieceModel:
         """Build a model from the result of `spec`."""
         return cls(vocabulary, spec["unknown_token"], spec["max_input_chars_per_word"], spec["unknown"])
 
-    @staticmethod
-    def continues(token: bytes) -> bool:
-        """Whether a token is a piece that continues a word."""
-        return token.startswith(CONTINUES) and len(token) > len(CONTINUES)
-
-    @property
-    def unknown_id(self) -> int:
-        """The id of the unknown token."""
-        return self.vocabulary.special_tokens[self.unknown_token]
-
     def spec(self) -> dict[str, Any]:
         """Return the unknown token's name, and the rules of what becomes unknown."""
         return {
@@ -98,28 +86,19 @@ class WordPieceModel:
             "unknown": self.unknown,
         }
 
-    def with_vocabulary(self, vocabulary: Vocabulary) -> Self:
-        """Return the same model with other special tokens."""
-        return replace(self, vocabulary=vocabulary)
-
     def encoder(self) -> WordPieceEncoder:
         """Make an encoder."""
-        return WordPieceEncoder(self)
+        by_part = self.unknown == "part"
+        return WordPieceEncoder(self.vocabulary, self.unknown_id, self.max_input_chars_per_word, by_part)
 
-    def kinds(self) -> list[str]:
-        """Return the kind of every id: `word`, `continuing`, `unknown`, `special`, `reserved` or `hole`."""
-        kinds = self.vocabulary.kinds(lambda token: "continuing" if self.continues(token) else "word")
-        kinds[self.unknown_id] = "unknown"
-        return kinds
-
-    def readable(self, token: int) -> str:
-        """Return a token as one line of text."""
-        return readable(self.vocabulary.tokens[token])
+    def kind(self, token: bytes) -> str:
+        """Return the kind of an ordinary token."""
+        return "continuing" if continues(token) else "word"
 
     def figures(self) -> dict[str, int]:
         """Return the number of pieces, and of those that continue words."""
         pieces = [token for _, token in self.vocabulary.ordinary()]
-        return {"num_pieces": len(pieces), "num_continuing": sum(map(self.continues, pieces))}
+        return {"num_pieces": len(pieces), "num_continuing": sum(map(continues, pieces))}
 
     def recovers(self, pretokens: Sequence[bytes]) -> list[bytes]:
         """Return the pieces of the words, found by trying; the unknown token's name where none fits."""
@@ -162,7 +141,7 @@ class WordPieceModel:
 
     def _is(self, prefix: bytes, text: bytes) -> bool:
         """Whether there is such a piece; one that begins a word must not read as a continuing one."""
-        return prefix + text in self._pieces and (bool(prefix) or not self.continues(text))
+        return prefix + text in self._pieces and (bool(prefix) or not continues(text))
 
     def probes(self) -> Mapping[str, str]:
         """Return a text that is unlikely to be in any vocabulary, and a long word."""

@@ -10,10 +10,9 @@ from functools import lru_cache
 import numpy as np
 
 from tokmill.tokenizer.core.errors import PatternError
-from tokmill.tokenizer.splitting.charsets import code_points
 from tokmill.tokenizer.splitting.fallback import dialect_flags
-from tokmill.tokenizer.splitting.from_right import groups_of
 from tokmill.tokenizer.splitting.parsing import parse
+from tokmill.tokenizer.splitting.patterns import groups_of
 from tokmill.tokenizer.splitting.syntax import (
     Choice,
     End,
@@ -23,6 +22,7 @@ from tokmill.tokenizer.splitting.syntax import (
     Sequence,
     Star,
     UnsupportedError,
+    code_points,
 )
 
 _END = r"(?![\s\S])"

@@ -26,7 +26,7 @@ from tokmill.tasks.formats.text.compression import DETECTED, blocks
 from tokmill.tasks.formats.text.documents import Bytes, FileBatch, Ints, offsets_of
 from tokmill.tasks.formats.text.sources import UTF_8, ReadOptions
 from tokmill.tasks.remote.location import Location
-from tokmill.tokenizer.core.lines import BOM
+from tokmill.tokenizer.core.text import BOM
 
 _CARRIAGE_RETURN, _NEWLINE = b"\r\n"
 # UTF-16 and UTF-32 are recognized by a byte order mark, or by the zeros among the first bytes: whether more

@@ -146,17 +146,7 @@ def note_boundary(data: BytesIn, start: int, at: int, end: int, characters: Char
 
 @kernel
 def note_joined(data: BytesIn, token_offsets: Int64In, tokens: Int64In, characters: Characters) -> int:
-    """Note which characters the tokens of a vocabulary join.
-
-    Args:
-        data: the tokens' bytes, by id.
-        token_offsets: shape (num_ids + 1,).
-        tokens: ids of tokens of two bytes or more.
-        characters: changed.
-
-    Returns:
-        How often two whole characters stand side by side in a token.
-    """
+    """Note which characters a vocabulary's tokens join; return how often two whole ones are neighbours."""
     pairs = 0
     for k in range(tokens.shape[0]):
         start, end = token_offsets[tokens[k]], token_offsets[tokens[k] + 1]

@@ -5,36 +5,33 @@
 
 import numpy as np
 
-from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model
-from tokmill.tokenizer.byte_bpe.kernels.parts import encode_anew
+from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model, WholeTokens, encode_anew, whole_token
 from tokmill.tokenizer.jit import Kernel, kernel
-from tokmill.tokenizer.jit.arrays import BytesIn, Int32In, Int64, Int64In, UInt32, UInt32In
+from tokmill.tokenizer.jit.arrays import BytesIn, Int32In, Int64, Int64In, UInt32, UInt32In, UInt64, UInt64In
 from tokmill.tokenizer.kernels.cache import (
     BLOCK,
+    DONE,
     MIDDLE,
+    NUM_IDS,
+    PAUSED,
+    PRETOKEN,
+    SEGMENT,
     fetch_ahead,
     recall_middle,
     recall_short,
     remember_middle,
     remember_short,
 )
-
-SEGMENT, PRETOKEN, NUM_IDS = 0, 1, 2
-"""Indices in `progress`: the next segment, the next pre-token, and the number of ids so far."""
-
-DONE, PAUSED = 0, -1
-"""Why `encode_pretokens` returned, unless it lacked scratch."""
+from tokmill.tokenizer.kernels.draws import first_state, merge_with_dropout
+from tokmill.tokenizer.kernels.merges import Scratch, start_symbols, write_symbols
+from tokmill.tokenizer.kernels.pairs import PairTables
 
 
 @kernel(inline=True)
 def encode_other(
     data: BytesIn, start: int, end: int, block: int, model: Model, memory: Memory, out: UInt32, at: int
 ) -> int:
-    """Encode a pre-token that is not in the short cache, given by its number in the block.
-
-    Returns:
-        The number of ids written.
-    """
+    """Encode a pre-token of a block that is not in the short cache; return the number of ids."""
     place, count = memory.fetched.places[block], np.int64(0)
     if place <= MIDDLE:
         count = recall_middle(memory.cache, MIDDLE - place, data, start, end - start, out, at)
@@ -89,25 +86,11 @@ def encode_pretokens(
     progress: Int64,
     until: int,
 ) -> int:
-    """Encode the pre-tokens of segments, from the place in `progress` on.
+    """Encode the pre-tokens of segments, from the place in `progress` (zeros at first) on.
 
-    Args:
-        data: the text.
-        starts: shape (num_pretokens,).
-        ends: shape (num_pretokens,).
-        offsets: shape (num_segments + 1,), the pre-tokens of each segment.
-        kinds: shape (num_segments,), -1 for text, or the id that stands for the whole segment.
-        model: the vocabulary.
-        memory: of this thread.
-        out: room for one id per byte and eight more; receives the ids.
-        out_offsets: shape (num_segments + 1,), the first one 0; receives where each segment's ids end.
-        progress: shape (3,), zeros at first; receives the state of the work. See SEGMENT, PRETOKEN, NUM_IDS.
-        until: a place in the text; a block of pre-tokens that begins there or later is not begun.
-
-    Returns:
-        DONE; PAUSED if `until` was reached; or, if the next block holds a pre-token that is longer than the
-        scratch, the length of its longest. In each case, a further call with the same arguments, except for
-        `until` and more scratch, continues from there.
+    `out` has room for one id per byte and eight more; a block that begins at `until` or later is not begun.
+    Returns DONE; PAUSED at `until`; or the length of a pre-token that is longer than the scratch. A further
+    call, with another `until` or more scratch, goes on from there.
     """
     segment, k, position = progress[SEGMENT], progress[PRETOKEN], progress[NUM_IDS]
     block, fetched, lacking = k, k, np.int64(DONE)
@@ -139,18 +122,7 @@ def encode_pretokens(
 
 @kernel
 def first_gap(ids: UInt32In, ends: Int64In, bounds: Int64In, lengths: BytesIn) -> int:
-    """Find the first segment whose tokens do not have as many bytes as its text.
-
-    Args:
-        ids: shape (num_tokens,).
-        ends: shape (num_segments + 1,), where each segment's ids begin and end; of any value.
-        bounds: shape (num_segments + 1,), where its text does.
-        lengths: shape (vocab_size,), the bytes of each token; in single bytes if they fit, so that the table
-            stays in the cache.
-
-    Returns:
-        The segment, or the number of segments if there is none.
-    """
+    """Find the first segment whose tokens are not as long as its text; the number of segments if all are."""
     segments, vocab_size = ends.shape[0] - 1, np.uint64(lengths.shape[0])
     for segment in range(segments):
         first, after = ends[segment], ends[segment + 1]
@@ -169,3 +141,40 @@ def first_gap(ids: UInt32In, ends: Int64In, bounds: Int64In, lengths: BytesIn) -
 
 first_gap_of_long_tokens: Kernel[..., int] = first_gap.retyped({BytesIn: Int32In})
 """The same for lengths that do not fit in bytes."""
+
+
+@kernel
+def sample_merges(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    offsets: Int64In,
+    tables: PairTables,
+    whole: WholeTokens,
+    scratch: Scratch,
+    left_out: UInt64,
+    dropout: float,
+    seed: UInt64In,
+    out: UInt32,
+    out_offsets: Int64,
+) -> int:
+    """Encode every pre-token with dropout; return the number of ids.
+
+    The random numbers depend on the seed, the pre-token and its number in its document, and on nothing else.
+    """
+    number = np.int64(0)
+    for document in range(offsets.shape[0] - 1):
+        for pretoken in range(offsets[document], offsets[document + 1]):
+            start, end = starts[pretoken], ends[pretoken]
+            if dropout == 0.0 and whole.size > 0:
+                token = whole_token(data, start, end, whole)
+                if token >= 0:
+                    out[number] = token
+                    number += 1
+                    continue
+            start_symbols(data, start, end - start, tables, scratch)
+            state = first_state(seed[0], data, start, end, pretoken - offsets[document])
+            merge_with_dropout(end - start, tables, scratch, left_out, dropout, state)
+            number += write_symbols(end - start, scratch, out, number)
+        out_offsets[document + 1] = number
+    return number

@@ -18,7 +18,7 @@ import numpy as np
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int32, Int32Table, Int64, UInt32, UInt64
 from tokmill.tokenizer.kernels.pairs import NO_MERGE, PairTables, find_rank, pair_key
-from tokmill.tokenizer.kernels.token_trie import TokenTrie, longest_token
+from tokmill.tokenizer.kernels.tries import TokenTrie, longest_token
 
 LEFT, RIGHT, RANK, PREFIX = 0, 1, 2, 3
 
@@ -151,17 +151,7 @@ def encode_characters(
     out: UInt32,
     ids: Int32Table,
 ) -> None:
-    """Encode every single character of two and three bytes.
-
-    Args:
-        pairs: the merges.
-        trie: the tokens.
-        table: their parts.
-        scratch: for three bytes or more.
-        text: shape (3,).
-        out: shape (3,).
-        ids: shape (65536, 4), by code point; receives the number of ids, and the ids.
-    """
+    """Encode every single character of two and three bytes."""
     for code in range(0x80, ids.shape[0]):
         size = np.int64(2 if code < 0x800 else 3)
         text[0] = 0xC0 | code >> 6 if size == 2 else 0xE0 | code >> 12

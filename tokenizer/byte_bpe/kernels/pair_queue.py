@@ -154,14 +154,7 @@ def enter_pairs(pairs: Pairs, counters: Int64) -> None:
 
 @kernel
 def fill_queue(tokens: Tokens, pairs: Pairs, rules: Rules, counters: Int64) -> None:
-    """Make the queue of all pairs.
-
-    Args:
-        tokens: the symbols.
-        pairs: the queue is filled.
-        rules: which pair comes first.
-        counters: NUM_QUEUED is set.
-    """
+    """Make the queue of all pairs."""
     size = counters[NUM_PAIRS]
     for pair in range(size):
         pairs.queue[pair], pairs.queue_count[pair] = pair, pairs.frequency[pair]

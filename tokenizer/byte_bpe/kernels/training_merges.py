@@ -6,9 +6,11 @@ per merge, not once per place. A separator is collected like any x or y, because
 would cost more; it makes no pair. See `training_state` for the data.
 """
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
-from tokmill.tokenizer.byte_bpe.kernels.gathering import AHEAD
+from tokmill.tokenizer.byte_bpe.kernels.pair_lists import AHEAD, count_buckets, list_places, make_pairs
 from tokmill.tokenizer.byte_bpe.kernels.pair_queue import make_pair, next_pair, rise, step_of, take_off
 from tokmill.tokenizer.byte_bpe.kernels.training_state import (
     HOLE,
@@ -29,12 +31,16 @@ from tokmill.tokenizer.byte_bpe.kernels.training_state import (
     Rules,
     Side,
     Tokens,
+    WideWords,
     Words,
+    compact,
+    of_last_cell,
+    symbol_in,
 )
-from tokmill.tokenizer.byte_bpe.kernels.training_text import of_last_cell, symbol_in
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import Int64
 from tokmill.tokenizer.jit.intrinsics import prefetch
+from tokmill.tokenizer.jit.kernel import Kernel
 
 _EIGHT = np.uint64(8)
 _BEFORE, _BEHIND = 0, 1
@@ -76,22 +82,9 @@ def collect(side: Side, symbol: int, count: int, num_seen: int) -> int:
 def join_places(
     words: Words, tokens: Tokens, pairs: Pairs, before: Side, behind: Side, pair: int, token: int, seen: Int64
 ) -> int:
-    """Join a pair at all of its places, and count the symbols around them.
+    """Join a pair at all of its places, and count the symbols around them; return the number of places.
 
     Positions where the pair still occurred are moved to the front of its list.
-
-    Args:
-        words: changed.
-        tokens: the symbols.
-        pairs: the pair's list is changed.
-        before: filled.
-        behind: filled.
-        pair: the pair.
-        token: the symbol that it becomes.
-        seen: shape (2,); receives the number of different symbols before and after.
-
-    Returns:
-        The number of places.
     """
     cells, left, right = words.cells, np.int64(pairs.left[pair]), np.int64(pairs.right[pair])
     left_width, width = np.int64(tokens.width[left]), np.int64(tokens.width[token])
@@ -229,23 +222,10 @@ def merge_pairs(
     until: int,
     max_places: int,
 ) -> int:
-    """Merge pairs, the most frequent first, until there are `until` merges, or the call has done enough.
+    """Merge pairs, the most frequent first, until there are `until` merges, or `max_places` were changed.
 
-    Args:
-        words: the text as symbols; changed.
-        tokens: the symbols; new ones are added.
-        pairs: changed.
-        before: with `rows` all zeros; its symbols have room for the longest list.
-        behind: the same.
-        rules: what may be merged.
-        counters: shape (COUNTERS,); changed.
-        seen: shape (2,); scratch.
-        until: number of merges.
-        max_places: no further merge is begun after this number of places.
-
-    Returns:
-        MADE_ALL, PAUSED, NO_PAIRS if none is left that reaches the threshold, NO_ROOM if there may be too
-        little for the pairs of the next merge, or NO_BYTES if there is for its symbol.
+    Returns MADE_ALL, PAUSED, NO_PAIRS if none is left that reaches the threshold, NO_ROOM if there may be too
+    little for the pairs of the next merge, or NO_BYTES if there is for its symbol.
     """
     places = np.int64(0)
     while counters[NUM_MERGES] < until:
@@ -264,3 +244,18 @@ def merge_pairs(
         merge_pair(words, tokens, pairs, before, behind, rules, counters, seen, pair)
         counters[NUM_MERGES] += 1
     return MADE_ALL
+
+
+class TrainingKernels(NamedTuple):
+    """The kernels of these names, for one width of cells."""
+
+    compact: Kernel[..., int]
+    count_buckets: Kernel[..., None]
+    list_places: Kernel[..., None]
+    make_pairs: Kernel[..., int]
+    merge_pairs: Kernel[..., int]
+
+
+NARROW = TrainingKernels(compact, count_buckets, list_places, make_pairs, merge_pairs)
+_wide: list[Kernel[..., Any]] = [made.retyped({Words: WideWords}) for made in NARROW]
+WIDE = TrainingKernels(*_wide)

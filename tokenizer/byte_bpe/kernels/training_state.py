@@ -1,4 +1,4 @@
-"""The data of BPE training in memory; `training_merges` and `gathering` use it.
+"""The data of BPE training in memory; `training_merges` and `pair_lists` use it.
 
 *Words* (distinct pre-tokens) are in one array of cells, with a separator before, between and after them. A
 symbol takes one cell when words are written or compacted, and as many as its two parts when it is made by a
@@ -19,7 +19,21 @@ left, the threshold is lowered, and the text is read again for the pairs that re
 
 from typing import NamedTuple
 
-from tokmill.tokenizer.jit.arrays import Bytes, Int16, Int32, Int64, Int64Table, UInt32, UInt64
+import numpy as np
+
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import (
+    Bytes,
+    BytesIn,
+    Int16,
+    Int32,
+    Int64,
+    Int64In,
+    Int64Table,
+    UInt32,
+    UInt64,
+    UInt64In,
+)
 
 SEPARATOR, HOLE = -1, -2
 
@@ -140,3 +154,64 @@ class Rules(NamedTuple):
     ties: int
     forbidden: Bytes
     forbidden_offsets: Int64
+
+
+@kernel(inline=True)
+def of_last_cell(number: int) -> int:
+    """Turn a symbol into its form for the last of several cells, or that form into the symbol."""
+    return HOLE - 1 - number
+
+
+@kernel(inline=True)
+def symbol_in(cell: int) -> int:
+    """Return the symbol that begins or ends in a cell, or SEPARATOR."""
+    return cell if cell >= SEPARATOR else of_last_cell(cell)
+
+
+@kernel
+def lay_out(
+    data: BytesIn,
+    offsets: Int64In,
+    counts: UInt64In,
+    order: Int64In,
+    symbol_of: Int32,
+    words: Words,
+    progress: Int64,
+    until: int,
+) -> None:
+    """Write words into cells, one symbol per byte."""
+    used, steps, last = progress[1], progress[2], progress[3]
+    for k in range(progress[0], until):
+        word = order[k]
+        if np.int64(counts[word]) != last:
+            last = np.int64(counts[word])
+            words.step_at[steps], words.step_count[steps] = used, last
+            steps += 1
+        for i in range(offsets[word], offsets[word + 1]):
+            words.cells[used] = symbol_of[data[i]]
+            used += 1
+        words.cells[used] = SEPARATOR
+        used += 1
+    words.step_at[steps] = used
+    progress[0], progress[1], progress[2], progress[3] = until, used, steps, last
+
+
+@kernel
+def compact(words: Words) -> int:
+    """Compact the text, so that each symbol takes one cell, and drop words that are one symbol."""
+    cells = words.cells
+    used, steps = np.int64(1), 0
+    for step in range(words.step_count.shape[0]):
+        count, first, start = words.step_count[step], used, used
+        for position in range(words.step_at[step], words.step_at[step + 1]):
+            cell = cells[position]
+            cells[used] = cell
+            used += 1 if cell >= SEPARATOR else 0
+            if cell == SEPARATOR:
+                used = used if used - start > 2 else start
+                start = used
+        if used > first:
+            words.step_at[steps], words.step_count[steps] = first, count
+            steps += 1
+    words.step_at[steps] = used
+    return steps

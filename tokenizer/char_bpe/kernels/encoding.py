@@ -10,14 +10,21 @@ import numpy as np
 from tokmill.tokenizer.char_bpe.kernels.merging import (
     Pieces,
     merge_characters,
+    queue_pair,
+    start_characters,
     write_merged,
     write_merged_ends,
 )
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In, UInt32
+from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In, UInt32, UInt64, UInt64In
 from tokmill.tokenizer.kernels.cache import (
     BLOCK,
+    DONE,
     MIDDLE,
+    NUM_IDS,
+    PAUSED,
+    PRETOKEN,
+    SEGMENT,
     EncodingCache,
     Fetched,
     fetch_ahead,
@@ -26,13 +33,16 @@ from tokmill.tokenizer.kernels.cache import (
     remember_middle,
     remember_short,
 )
-from tokmill.tokenizer.kernels.merges import Scratch
-
-SEGMENT, PRETOKEN, NUM_IDS = 0, 1, 2
-"""Indices in `progress`: the next segment, the next pre-token, and the number of ids so far."""
-
-DONE, PAUSED = 0, -1
-"""Why `encode_pretokens` returned, unless it lacked scratch."""
+from tokmill.tokenizer.kernels.draws import STEP, first_state, unit_of
+from tokmill.tokenizer.kernels.merges import (
+    POSITION_BITS,
+    POSITION_MASK,
+    Scratch,
+    join,
+    sift_down,
+    sift_up,
+)
+from tokmill.tokenizer.kernels.pairs import NO_MERGE
 
 
 class Memory(NamedTuple):
@@ -89,10 +99,7 @@ def encode_pretokens(
     progress: Int64,
     until: int,
 ) -> int:
-    """Encode the pre-tokens of segments, from the place in `progress` on.
-
-    The arguments and the result are those of the function of this name of unigram models.
-    """
+    """Encode the pre-tokens of segments as `encode_pretokens` of unigram models does."""
     segment, k, position = progress[SEGMENT], progress[PRETOKEN], progress[NUM_IDS]
     block, fetched, lacking = k, k, DONE
     while segment < kinds.shape[0] and lacking == DONE:
@@ -136,10 +143,7 @@ def locate_pieces(
     scratch: Scratch,
     out: Int64,
 ) -> int:
-    """Write where each token of some segments ends; return their number.
-
-    The arguments are those of the function of this name of unigram models.
-    """
+    """Write where each token of some segments ends; return their number."""
     number = 0
     for segment in range(kinds.shape[0]):
         if kinds[segment] >= 0:
@@ -149,4 +153,98 @@ def locate_pieces(
         for k in range(offsets[segment], offsets[segment + 1]):
             merge_characters(data, starts[k], ends[k], pieces, scratch)
             number += write_merged_ends(starts[k], ends[k] - starts[k], pieces, scratch, out, number)
+    return number
+
+
+_NONE = np.uint64(0xFFFFFFFFFFFFFFFF)
+
+
+@kernel(inline=True)
+def pop_pair(pieces: Pieces, scratch: Scratch, size: int, last: np.uint64) -> tuple[np.uint64, int]:
+    """Take the first pair that is still there off a heap; return its entry, or _NONE, and its new size.
+
+    A place may have two equal entries, if its pair became another one of the same score: what equals the
+    entry `last` is dropped, so that each place is drawn once per step.
+    """
+    while size > 0:
+        top = scratch.heap[0]
+        size -= 1
+        sift_down(scratch.heap, size, np.int64(0), scratch.heap[size])
+        rank = scratch.ranks[np.int64(top & POSITION_MASK)]
+        if top != last and rank != NO_MERGE and np.uint64(pieces.groups[rank]) == top >> POSITION_BITS:
+            return top, size
+    return _NONE, size
+
+
+@kernel(inline=True)
+def merge_characters_with_dropout(
+    data: BytesIn,
+    start: int,
+    end: int,
+    pieces: Pieces,
+    scratch: Scratch,
+    left_out: UInt64,
+    dropout: float,
+    state: np.uint64,
+) -> None:
+    """Leave the symbols of a pre-token, merged, in the scratch; `left_out` is scratch, one per byte."""
+    length, size, at = end - start, np.int64(0), np.int64(0)
+    start_characters(data, start, end, pieces, scratch)
+    while at < length:
+        size = queue_pair(at, length, size, pieces, scratch)
+        at = np.int64(scratch.following[at])
+    while True:
+        number = 0
+        chosen, size = pop_pair(pieces, scratch, size, _NONE)
+        while chosen != _NONE:
+            state += STEP
+            if unit_of(state) >= dropout:
+                break
+            left_out[number] = chosen
+            number += 1
+            chosen, size = pop_pair(pieces, scratch, size, chosen)
+        if chosen == _NONE:
+            break
+        for k in range(number):
+            sift_up(scratch.heap, size, left_out[k])
+            size += 1
+        at = np.int64(chosen & POSITION_MASK)
+        rank = np.int64(scratch.ranks[at])
+        scratch.ranks[scratch.following[at]] = NO_MERGE
+        before, _ = join(at, rank, length, pieces.pairs, scratch)
+        if before >= 0:
+            size = queue_pair(before, length, size, pieces, scratch)
+        size = queue_pair(at, length, size, pieces, scratch)
+
+
+@kernel
+def sample_characters(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    offsets: Int64In,
+    pieces: Pieces,
+    scratch: Scratch,
+    left_out: UInt64,
+    dropout: float,
+    seed: UInt64In,
+    ids: UInt32,
+    id_ends: Int64,
+    lost_bytes: Int64,
+) -> int:
+    """Encode every pre-token with dropout; return the number of ids.
+
+    The random numbers depend on the seed, the pre-token and its number in its document, and on nothing else.
+    """
+    number = np.int64(0)
+    for document in range(offsets.shape[0] - 1):
+        lost_bytes[document] = 0
+        for k in range(offsets[document], offsets[document + 1]):
+            start, end = starts[k], ends[k]
+            state = first_state(seed[0], data, start, end, k - offsets[document])
+            merge_characters_with_dropout(data, start, end, pieces, scratch, left_out, dropout, state)
+            count, lost = write_merged(data, start, end - start, pieces, scratch, ids, number)
+            number += count
+            lost_bytes[document] += lost
+        id_ends[document + 1] = number
     return number

@@ -14,7 +14,7 @@ from tokmill.tokenizer.jit.arrays import BytesIn, Int32, Int64, UInt32
 from tokmill.tokenizer.kernels.characters import UNKNOWN_CHARACTER, read_character
 from tokmill.tokenizer.kernels.merges import Scratch, join, rank_at, sift_down, sift_up
 from tokmill.tokenizer.kernels.pairs import NO_MERGE, PairTables
-from tokmill.tokenizer.kernels.specials import Trie, longest_at
+from tokmill.tokenizer.kernels.tries import Trie, longest_at
 
 _POSITION_BITS, _POSITION_MASK = np.uint64(32), np.uint64(0xFFFFFFFF)
 

@@ -1,25 +1,160 @@
 """Encode pre-tokens: each is looked up in a cache, and segmented only if it is not there.
 
-Pre-tokens with unknown characters are not remembered, since the bytes that they lose are counted.
+Pre-tokens with unknown characters are not remembered, since the bytes that they lose are counted. Other
+segmentations than the best are ranked or drawn.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In, UInt32
-from tokmill.tokenizer.kernels.cache import BLOCK, EncodingCache, Fetched, fetch_ahead
-from tokmill.tokenizer.unigram.kernels.best_path import Paths, find_best_path, write_ends, write_path
-from tokmill.tokenizer.unigram.kernels.lattice import Pieces
-from tokmill.tokenizer.unigram.kernels.remembering import recall, remember
-from tokmill.tokenizer.unigram.kernels.rounded import Room, encode_rounded
+from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Int32, Int64, Int64In, UInt32, UInt64In
+from tokmill.tokenizer.kernels.cache import (
+    BLOCK,
+    DONE,
+    NUM_IDS,
+    PAUSED,
+    PRETOKEN,
+    SEGMENT,
+    EncodingCache,
+    Fetched,
+    fetch_ahead,
+)
+from tokmill.tokenizer.kernels.draws import STEP, first_state, unit_of
+from tokmill.tokenizer.unigram.kernels.expectation import add_logs
+from tokmill.tokenizer.unigram.kernels.lattice import (
+    Found,
+    Paths,
+    Pieces,
+    find_best_path,
+    find_steps,
+    next_character,
+    write_ends,
+    write_path,
+)
+from tokmill.tokenizer.unigram.kernels.rounded import Room, encode_rounded, recall, remember
 
-SEGMENT, PRETOKEN, NUM_IDS = 0, 1, 2
-"""Indices in `progress`: the next segment, the next pre-token, and the number of ids so far."""
 
-DONE, PAUSED = 0, -1
-"""Why `encode_pretokens` returned, unless it lacked scratch."""
+class Ranked(NamedTuple):
+    """The best paths to each byte of a text; row b * k + r is the one of rank r to byte b.
+
+    Attributes:
+        scores: shape ((num_bytes + 1) * k,).
+        starts: the same shape, where the last piece begins.
+        ranks: the rank there of the path that goes on.
+        ids: the last piece.
+    """
+
+    scores: Float64
+    starts: Int32
+    ranks: Int32
+    ids: Int32
+
+
+@kernel(inline=True)
+def insert_path(
+    ranked: Ranked, counts: Int64, k: int, to: int, score: float, start: int, rank: int, token: int
+) -> None:
+    """Put a path among the best ones to a place, behind those that are as good."""
+    row = counts[to]
+    if row == k:
+        if score <= ranked.scores[to * k + k - 1]:
+            return
+        row -= 1
+    else:
+        counts[to] += 1
+    while row > 0 and ranked.scores[to * k + row - 1] < score:
+        here = to * k + row
+        ranked.scores[here], ranked.starts[here] = ranked.scores[here - 1], ranked.starts[here - 1]
+        ranked.ranks[here], ranked.ids[here] = ranked.ranks[here - 1], ranked.ids[here - 1]
+        row -= 1
+    here = to * k + row
+    ranked.scores[here], ranked.starts[here] = score, start
+    ranked.ranks[here], ranked.ids[here] = rank, token
+
+
+@kernel
+def rank_paths(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    pieces: Pieces,
+    found: Found,
+    k: int,
+    ranked: Ranked,
+    counts: Int64,
+) -> None:
+    """Find the `k` best paths to each place of a text."""
+    counts[0], ranked.scores[0] = 1, 0.0
+    for pretoken in range(starts.shape[0]):
+        at, end = starts[pretoken], ends[pretoken]
+        while at < end:
+            after = next_character(data, at, end)
+            for i in range(find_steps(data, at, end, after, pieces, found)):
+                token, to = found.ids[i], found.ends[i]
+                for rank in range(counts[at]):
+                    score = ranked.scores[at * k + rank] + pieces.scores[token]
+                    insert_path(ranked, counts, k, to, score, at, rank, token)
+            at = after
+
+
+@kernel
+def sample_paths(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    offsets: Int64In,
+    pieces: Pieces,
+    found: Found,
+    behind: Float64,
+    alpha: float,
+    seed: UInt64In,
+    out: UInt32,
+    out_offsets: Int64,
+) -> int:
+    """Draw a segmentation of every pre-token: with its own probability to the power of alpha, scaled.
+
+    The sums of what may follow each place are computed from the end, and pieces are drawn from the beginning.
+    The random numbers depend on the seed, the pre-token and its number in its document, and on nothing else.
+    """
+    number = 0
+    for document in range(offsets.shape[0] - 1):
+        for pretoken in range(offsets[document], offsets[document + 1]):
+            start, end = starts[pretoken], ends[pretoken]
+            behind[end - start] = 0.0
+            for at in range(end - 1, start - 1, -1):
+                if at > start and data[at] & 0xC0 == 0x80:
+                    continue
+                total = -math.inf
+                for i in range(find_steps(data, at, end, next_character(data, at, end), pieces, found)):
+                    rest = behind[found.ends[i] - start]
+                    total = add_logs(total, alpha * pieces.scores[found.ids[i]] + rest)
+                behind[at - start] = total
+            state = first_state(seed[0], data, start, end, pretoken - offsets[document])
+            at, last = start, -1
+            while at < end:
+                state += STEP
+                left = unit_of(state)
+                count, chosen = find_steps(data, at, end, next_character(data, at, end), pieces, found), 0
+                while chosen < count - 1:
+                    rest = behind[found.ends[chosen] - start] - behind[at - start]
+                    left -= math.exp(alpha * pieces.scores[found.ids[chosen]] + rest)
+                    if left < 0:
+                        break
+                    chosen += 1
+                token = int(found.ids[chosen])
+                if token == pieces.unknown and pieces.byte_ids.shape[0] > 0:
+                    for place in range(at, found.ends[chosen]):
+                        out[number] = np.uint32(pieces.byte_ids[data[place]])
+                        number += 1
+                elif token != pieces.unknown or last != pieces.unknown:
+                    out[number] = np.uint32(token)
+                    number += 1
+                last, at = token, found.ends[chosen]
+        out_offsets[document + 1] = number
+    return number
 
 
 class Memory(NamedTuple):
@@ -27,7 +162,7 @@ class Memory(NamedTuple):
 
     Attributes:
         cache: see `kernels.cache`.
-        paths: see `best_path`.
+        paths: see `lattice`.
         fetched: where a block of pre-tokens is in the cache.
         room: for pre-tokens that are cut into parts.
     """
@@ -53,26 +188,11 @@ def encode_pretokens(
     progress: Int64,
     until: int,
 ) -> int:
-    """Encode the pre-tokens of segments, from the place in `progress` on.
+    """Encode the pre-tokens of segments, from the place in `progress` (zeros at first) on.
 
-    Args:
-        data: the text.
-        starts: shape (num_pretokens,).
-        ends: shape (num_pretokens,).
-        offsets: shape (num_segments + 1,), the pre-tokens of each segment.
-        kinds: shape (num_segments,), -1 for text, or the id that stands for the whole segment.
-        pieces: the vocabulary.
-        memory: of this thread.
-        out: room for one id per byte and eight more; receives the ids.
-        out_offsets: shape (num_segments + 1,), the first one 0; receives where each segment's ids end.
-        unknown_bytes: shape (num_segments,), zeros at first; receives the unknown bytes of each segment.
-        progress: shape (3,), zeros at first; receives the state of the work. See SEGMENT, PRETOKEN, NUM_IDS.
-        until: a place in the text; a block of pre-tokens that begins there or later is not begun.
-
-    Returns:
-        DONE; PAUSED if `until` was reached; or, if the next block holds a pre-token that is longer than the
-        scratch, the length of its longest. In each case, a further call with the same arguments, except for
-        `until` and more scratch, continues from there.
+    `out` has room for one id per byte and eight more; a block that begins at `until` or later is not begun.
+    Returns DONE; PAUSED at `until`; or the length of a pre-token that is longer than the scratch. A further
+    call, with another `until` or more scratch, goes on from there.
     """
     segment, k, position = progress[SEGMENT], progress[PRETOKEN], progress[NUM_IDS]
     block, fetched, lacking = k, k, DONE
@@ -132,20 +252,7 @@ def locate_pieces(
     ids: UInt32,
     out: Int64,
 ) -> int:
-    """Write where each token of some segments ends; return their number.
-
-    Args:
-        data: the text.
-        starts: shape (num_pretokens,).
-        ends: shape (num_pretokens,).
-        offsets: shape (num_segments + 1,), the pre-tokens of each segment.
-        bounds: shape (num_segments + 1,), the text of each segment.
-        kinds: shape (num_segments,).
-        pieces: the vocabulary.
-        paths: with room for the longest pre-token.
-        ids: shape (num_tokens,), scratch.
-        out: shape (num_tokens,); receives the ends.
-    """
+    """Write where each token of some segments ends; return their number."""
     number = 0
     for segment in range(kinds.shape[0]):
         if kinds[segment] >= 0:

@@ -2,6 +2,14 @@
 
 Short pre-tokens are computed with probabilities, which cannot underflow there; longer ones with logarithms.
 A pre-token's pieces are listed once, as edges from each of its bytes, since the text stays the same.
+
+C libraries and vector units give logarithms and exponentials that differ in the last place. So numbers are
+rounded to far fewer places than they are exact to before they are compared, stored or used again: unless one
+lies within some units in its last place of the middle between two steps (one in a billion), all platforms
+round it alike.
+
+    scores, losses     to steps of 1e-5 nats; sentencepiece's vocabularies show as many digits
+    expected counts    to 32 binary digits, where they are compared with a bound
 """
 
 import math
@@ -9,9 +17,29 @@ from typing import NamedTuple
 
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Float64In, Int32, Int32In, Int64, Int64In
-from tokmill.tokenizer.kernels.token_trie import TokenTrie
+from tokmill.tokenizer.kernels.tries import TokenTrie
 from tokmill.tokenizer.unigram.kernels.lattice import Found, find_pieces
-from tokmill.tokenizer.unigram.kernels.rounding import to_high_digits, to_step
+
+STEPS = 1e5
+"""Steps per nat; decimal, so that few digits say a score exactly."""
+
+_HIGH = 2097153.0  # 2**21 + 1: leaves 32 of 53 binary digits
+
+
+@kernel(inline=True)
+def to_step(nats: float) -> float:
+    """Round to steps of 1e-5, halves up; infinities stay."""
+    if nats == -math.inf or nats == math.inf:
+        return nats
+    return math.floor(nats * STEPS + 0.5) / STEPS
+
+
+@kernel(inline=True)
+def to_high_digits(value: float) -> float:
+    """Round to 32 binary digits (Veltkamp's splitting); for values far below the greatest float64."""
+    scaled = value * _HIGH
+    return scaled - (scaled - value)
+
 
 _SAFE = 600.0
 """e to the power of minus this is far above the least float64."""
@@ -35,19 +63,7 @@ class Sums(NamedTuple):
 def list_edges(
     data: BytesIn, offsets: Int64In, trie: TokenTrie, found: Found, starts: Int64, edges: Int32
 ) -> int:
-    """List the pieces at each byte of pre-tokens of well-formed UTF-8.
-
-    Args:
-        data: the pre-tokens.
-        offsets: shape (num_pretokens + 1,).
-        trie: the pieces.
-        found: scratch.
-        starts: shape (num_bytes + 1,); written.
-        edges: receives the pieces; if it is empty, they are only counted.
-
-    Returns:
-        The number of edges.
-    """
+    """List the pieces at each byte of pre-tokens of well-formed UTF-8; return the number of edges."""
     number, writing = 0, edges.shape[0] > 0
     for k in range(offsets.shape[0] - 1):
         for at in range(offsets[k], offsets[k + 1]):
@@ -168,25 +184,7 @@ def expect(
     sums: Sums,
     expected: Float64,
 ) -> float:
-    """Add the expected counts of pieces in the pre-tokens from `first` to `after`.
-
-    Args:
-        offsets: shape (num_pretokens + 1,).
-        counts: shape (num_pretokens,).
-        first: a pre-token.
-        after: a pre-token.
-        starts: from `list_edges`.
-        edges: from `list_edges`, of pieces that are alive.
-        lengths: shape (num_pieces,), the bytes of each piece.
-        scores: shape (num_pieces,), log probabilities.
-        chances: shape (num_pieces,), probabilities.
-        least_score: the least score of a piece that is alive.
-        sums: scratch.
-        expected: shape (num_pieces,); the expected counts are added.
-
-    Returns:
-        The log probability of these pre-tokens.
-    """
+    """Add the expected counts of pieces in some pre-tokens; return the log probability of these."""
     total = 0.0
     for k in range(first, after):
         start, end = offsets[k], offsets[k + 1]
@@ -215,17 +213,9 @@ def digamma(x: float) -> float:
 
 @kernel
 def maximize(expected: Float64, kept: BytesIn, scores: Float64, chances: Float64) -> int:
-    """Set scores from expected counts, as sentencepiece does: digamma(count) - digamma(sum), rounded.
+    """Set scores to digamma(count) - digamma(sum), rounded; drop pieces below 0.5; return how many are left.
 
-    Args:
-        expected: shape (num_pieces,); changed: a kept piece that is expected less than 0.5 times counts
-            as 0.5.
-        kept: shape (num_pieces,), whether a piece is kept however rare it is.
-        scores: shape (num_pieces,), -inf for pieces that are dropped; written.
-        chances: shape (num_pieces,); written: probabilities, which are a little less than 1 together.
-
-    Returns:
-        The number of pieces left: others are expected less than 0.5 times, and dropped.
+    A kept piece that is expected less than 0.5 times counts as 0.5.
     """
     total, left = 0.0, 0
     for k in range(expected.shape[0]):

@@ -7,7 +7,11 @@ the number of characters and S the size of the sum before. At each of at most n 
 moves by at most s / 2^24. If D > n (S + M) / 2^23 (and a hundredth more, for what is of second order and for
 the sums in 64 bits here), the best one stays strictly the best. So a part is remembered with the greatest
 such S, the *limit*, as one more id; where the sum is above, it is segmented again. So it is where the sum to
-one of its characters may be so low that adding begins at 0 again (`best_path.LOWEST`).
+one of its characters may be so low that adding begins at 0 again (`lattice.LOWEST`).
+
+Parts are cut where no piece can lie across: between two characters that stand side by side in no piece. Which
+characters do is kept as bits, by a hash of the bytes around the place: two pairs with one bit cost a cut,
+never an id.
 """
 
 from typing import NamedTuple
@@ -15,18 +19,147 @@ from typing import NamedTuple
 import numpy as np
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import BytesIn, Float64, UInt32
+from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Int64, Int64In, UInt32, UInt64
 from tokmill.tokenizer.kernels.cache import (
+    BLOCK,
     LONG,
+    MIDDLE,
     EncodingCache,
     Fetched,
     empty_block,
     fetch_ahead,
+    recall_middle,
+    recall_short,
+    remember_middle,
+    remember_short,
 )
-from tokmill.tokenizer.unigram.kernels.best_path import LOWEST, Paths, find_best_path, write_path
-from tokmill.tokenizer.unigram.kernels.cuts import Parts, cut_parts, empty_parts
-from tokmill.tokenizer.unigram.kernels.lattice import Pieces, find_steps, next_character
-from tokmill.tokenizer.unigram.kernels.remembering import recall, remember
+from tokmill.tokenizer.unigram.kernels.lattice import (
+    LOWEST,
+    Paths,
+    Pieces,
+    find_best_path,
+    find_steps,
+    next_character,
+    write_path,
+)
+
+NUM_BITS = 1 << 20
+_SHIFT = np.uint64(44)  # leaves 20 bits
+_FACTOR = np.uint64(0x9E3779B97F4A7C15)
+_WORD, _IN_WORD, _ONE = np.uint64(6), np.uint64(63), np.uint64(1)
+_CONTINUES, _TOP_TWO = 0x80, 0xC0
+
+
+class Parts(NamedTuple):
+    """The next parts of a text; shape (BLOCK,) each.
+
+    Attributes:
+        starts: where they begin.
+        ends: where they end.
+    """
+
+    starts: Int64
+    ends: Int64
+
+
+def empty_parts() -> Parts:
+    """Make room for a block of parts."""
+    return Parts(*np.empty((2, BLOCK), np.int64))
+
+
+@kernel(inline=True)
+def continues(data: BytesIn, at: int) -> bool:
+    """Whether a byte is not the first one of its character."""
+    return bool(data[np.uint64(at)] & _TOP_TWO == _CONTINUES)
+
+
+@kernel(inline=True)
+def bit_of(data: BytesIn, start: int, at: int, end: int) -> np.uint64:
+    """Return the bit of the characters before and after a place in `data[start:end]`.
+
+    It is made of the last two bytes before the place and the first three after it, as far as they are in
+    these characters; so that a piece and the text that it is found in have the same.
+    """
+    key = np.uint64(data[np.uint64(at - 1)]) << np.uint64(24)
+    if at - 2 >= start and continues(data, at - 1):
+        key |= np.uint64(data[np.uint64(at - 2)]) << np.uint64(32)
+    key |= np.uint64(data[np.uint64(at)])
+    if at + 1 < end and continues(data, at + 1):
+        key |= np.uint64(data[np.uint64(at + 1)]) << np.uint64(8)
+        if at + 2 < end and continues(data, at + 2):
+            key |= np.uint64(data[np.uint64(at + 2)]) << np.uint64(16)
+    return (key * _FACTOR) >> _SHIFT
+
+
+@kernel
+def mark_neighbours(data: BytesIn, offsets: Int64In, tokens: Int64In, bits: UInt64) -> None:
+    """Set the bits of all neighbouring characters in pieces."""
+    for k in range(tokens.shape[0]):
+        start, end = offsets[tokens[k]], offsets[tokens[k] + 1]
+        for at in range(start + 1, end):
+            if not continues(data, at):
+                bit = bit_of(data, start, at, end)
+                bits[bit >> _WORD] |= _ONE << (bit & _IN_WORD)
+
+
+@kernel(inline=True)
+def cut_parts(data: BytesIn, start: int, first: int, end: int, bits: UInt64, parts: Parts) -> int:
+    """List the parts of `data[start:end]` from the place `first` on, at most BLOCK; return their number."""
+    number, begin, at = 0, first, first + 1
+    while at < end and number < BLOCK:
+        if not continues(data, at):
+            bit = bit_of(data, start, at, end)
+            if bits[bit >> _WORD] >> (bit & _IN_WORD) & _ONE == 0:
+                parts.starts[number], parts.ends[number] = begin, at
+                number, begin = number + 1, at
+        at += 1
+    if number < BLOCK:
+        parts.starts[number], parts.ends[number] = begin, end
+        number += 1
+    return number
+
+
+@kernel(inline=True)
+def recall(
+    data: BytesIn,
+    start: int,
+    length: int,
+    row: int,
+    cache: EncodingCache,
+    fetched: Fetched,
+    out: UInt32,
+    at: int,
+) -> int:
+    """Write the ids of a pre-token that is in the cache; return their number, 0 if it is not."""
+    place = fetched.places[row]
+    if place >= 0:
+        low, high = fetched.lows[row], fetched.highs[row]
+        return recall_short(cache, place, low, high, out, at)
+    if place <= MIDDLE:
+        return recall_middle(cache, MIDDLE - place, data, start, length, out, at)
+    return 0
+
+
+@kernel(inline=True)
+def remember(
+    data: BytesIn,
+    start: int,
+    length: int,
+    row: int,
+    cache: EncodingCache,
+    fetched: Fetched,
+    out: UInt32,
+    at: int,
+    count: int,
+) -> None:
+    """Put the ids of a pre-token into the cache, if it has a place there."""
+    place = fetched.places[row]
+    if place >= 0:
+        low, high = fetched.lows[row], fetched.highs[row]
+        remember_short(cache, place, low, high, out, at, count)
+    elif place <= MIDDLE:
+        remember_middle(cache, MIDDLE - place, data, start, length, out, at, count)
+
 
 _MOST = float((1 << 28) - 1)  # an id in the cache has 28 bits
 _PER_STEP = 8388608.0 / 1.01

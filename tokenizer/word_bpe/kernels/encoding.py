@@ -1,6 +1,11 @@
 """Encode the words of segments: each is looked up in a cache, and cut only if it is not there.
 
 Words with unknown characters are not remembered, since the bytes that they lose are counted.
+
+By length, the longest piece anywhere in a word is taken first, then the longest in the rest, the leftmost of
+equally long ones. A piece is as long as it has letters; the mark is one if it stands apart. Letters that no
+piece covers stay as they are. A heap has the longest piece from each place; one that reaches into what is
+taken by now is looked for again when it comes up.
 """
 
 from typing import NamedTuple
@@ -8,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In, Int64Table, UInt32
+from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In, Int64Table, UInt32, UInt64, UInt64In
 from tokmill.tokenizer.kernels.cache import (
     BLOCK,
     MIDDLE,
@@ -20,9 +25,135 @@ from tokmill.tokenizer.kernels.cache import (
     remember_middle,
     remember_short,
 )
-from tokmill.tokenizer.kernels.merges import Scratch, merge_symbols
-from tokmill.tokenizer.word_bpe.kernels.longest import take_longest
+from tokmill.tokenizer.kernels.draws import first_state, merge_with_dropout
+from tokmill.tokenizer.kernels.merges import (
+    POSITION_BITS,
+    POSITION_MASK,
+    Scratch,
+    merge_symbols,
+    sift_down,
+    sift_up,
+)
+from tokmill.tokenizer.kernels.tries import longest_token
 from tokmill.tokenizer.word_bpe.kernels.merging import Pieces, start_word, write_word
+
+_MOST = np.uint64(0xFFFFFFFF)
+
+
+@kernel(inline=True)
+def num_characters(data: BytesIn, start: int, end: int, by_bytes: bool) -> int:
+    """Return the number of characters from `start` to `end`."""
+    if by_bytes:
+        return end - start
+    number = 0
+    for i in range(start, end):
+        number += 1 if data[i] & 0xC0 != 0x80 else 0
+    return number
+
+
+@kernel(inline=True)
+def longest_from(
+    data: BytesIn, start: int, length: int, at: int, limit: int, last: int, pieces: Pieces
+) -> tuple[int, int, int]:
+    """Find the longest piece from a place on."""
+    token, after, end = np.int64(-1), start + at, start + length
+    if at >= length:  # the mark that stands apart
+        return token, at, 0
+    if limit == length + (1 if pieces.mark >= 0 else 0) and length - at <= pieces.longest:
+        token, after = longest_token(data, start + at, end, pieces.final)
+        if token >= 0 and after == end:
+            return token, limit, num_characters(data, start + at, end, pieces.by_bytes) + limit - length
+    inner = start + min(limit, last)
+    if start + at >= inner:
+        return np.int64(-1), at, 0
+    token, after = longest_token(data, start + at, inner, pieces.whole)
+    return token, after - start, num_characters(data, start + at, after, pieces.by_bytes)
+
+
+@kernel(inline=True)
+def next_taken(at: int, places: int, pieces: Pieces, scratch: Scratch) -> int:
+    """Return the next place that is taken, `places` if there is none; it may be too far for any piece."""
+    place = at
+    while place < places and scratch.preceding[place] >= 0:
+        if place - at > pieces.longest:
+            return place
+        place += 1
+    return place
+
+
+@kernel(inline=True)
+def take_longest(
+    data: BytesIn, start: int, length: int, places: int, pieces: Pieces, scratch: Scratch
+) -> None:
+    """Cut a word whose symbols are set up; `preceding` becomes -1 where a place is taken."""
+    size, at, last = np.int64(0), np.int64(0), np.int64(0)
+    while at < places:
+        last = at
+        at = np.int64(scratch.following[at])
+    last = length if pieces.mark >= 0 else last
+    for place in range(places):
+        scratch.preceding[place] = 0
+    at = np.int64(0)
+    while at < places:
+        token, _, amount = longest_from(data, start, length, at, places, last, pieces)
+        if token >= 0 and amount > 1:
+            sift_up(scratch.heap, size, (_MOST - np.uint64(amount)) << POSITION_BITS | np.uint64(at))
+            size += 1
+        at = np.int64(scratch.following[at])
+    while size > 0:
+        top = scratch.heap[0]
+        size -= 1
+        sift_down(scratch.heap, size, np.int64(0), scratch.heap[size])
+        at = np.int64(top & POSITION_MASK)
+        if scratch.preceding[at] < 0:
+            continue
+        limit = next_taken(at, places, pieces, scratch)
+        token, after, amount = longest_from(data, start, length, at, limit, last, pieces)
+        if token < 0 or amount < 2:
+            continue
+        item = (_MOST - np.uint64(amount)) << POSITION_BITS | np.uint64(at)
+        if item != top:
+            sift_up(scratch.heap, size, item)
+            size += 1
+            continue
+        scratch.ids[at], scratch.following[at] = token, after
+        for place in range(at, after):
+            scratch.preceding[place] = -1
+
+
+@kernel
+def sample_words(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    bounds: Int64In,
+    pieces: Pieces,
+    scratch: Scratch,
+    left_out: UInt64,
+    dropout: float,
+    seed: UInt64In,
+    nowhere: Int64Table,
+    ids: UInt32,
+    id_ends: Int64,
+    lost_bytes: Int64,
+) -> int:
+    """Write the ids of the words of some documents, with dropout; return the number of ids.
+
+    The random numbers depend on the seed, the word and its number in its document, and on nothing else.
+    """
+    number = np.int64(0)
+    for document in range(bounds.shape[0] - 1):
+        lost_bytes[document] = 0
+        for k in range(bounds[document], bounds[document + 1]):
+            start, end = starts[k], ends[k]
+            places = start_word(data, start, end, pieces, scratch)
+            state = first_state(seed[0], data, start, end, k - bounds[document])
+            merge_with_dropout(places, pieces.pairs, scratch, left_out, dropout, state)
+            count, lost = write_word(start, end - start, places, pieces, scratch, ids, nowhere, number)
+            number += count
+            lost_bytes[document] += lost
+        id_ends[document + 1] = number
+    return number
 
 
 class Memory(NamedTuple):
@@ -99,24 +230,7 @@ def encode_words(
     id_ends: Int64,
     lost_bytes: Int64,
 ) -> int:
-    """Write the ids of the words of some segments.
-
-    Args:
-        data: the text.
-        starts: shape (num_words,); word k is `data[starts[k]:ends[k]]`.
-        ends: shape (num_words,).
-        bounds: shape (num_segments + 1,); segment s has the words from `bounds[s]` to `bounds[s + 1]`.
-        kinds: shape (num_segments,); -1 for text, or the id that stands for the whole segment.
-        edges: shape (num_segments + 1,); where each segment begins in the text.
-        pieces: the vocabulary.
-        memory: working memory.
-        ids: with room for an id per byte of a word, per word and per segment, and eight more; written.
-        id_ends: shape (num_segments + 1,); written: where the ids of each segment end.
-        lost_bytes: shape (num_segments,); written: bytes of unknown text, and of white space.
-
-    Returns:
-        How many ids were written.
-    """
+    """Write the ids of the words of some segments; return how many ids were written."""
     number = np.int64(0)
     id_ends[0] = 0
     for segment in range(kinds.shape[0]):
@@ -152,23 +266,7 @@ def locate_words(
     ids: UInt32,
     spans: Int64Table,
 ) -> int:
-    """Write the ids of some segments, and where each begins and ends; see `encode_words`.
-
-    Args:
-        data: the text.
-        starts: of the words.
-        ends: of the words.
-        bounds: of the segments in the words.
-        kinds: of the segments.
-        edges: of the segments in the text.
-        pieces: the vocabulary.
-        scratch: working memory.
-        ids: with room as in `encode_words`; written.
-        spans: shape (the same, 2); written.
-
-    Returns:
-        How many ids were written.
-    """
+    """Write the ids of some segments, and where each begins and ends; return their number."""
     number = np.int64(0)
     for segment in range(kinds.shape[0]):
         if kinds[segment] >= 0:

@@ -14,7 +14,7 @@ from tokmill.tokenizer.jit.arrays import BytesIn, Int32, Int64Table, UInt32
 from tokmill.tokenizer.kernels.characters import read_character
 from tokmill.tokenizer.kernels.merges import Scratch
 from tokmill.tokenizer.kernels.pairs import NO_MERGE, PairTables, find_rank
-from tokmill.tokenizer.kernels.token_trie import TokenTrie
+from tokmill.tokenizer.kernels.tries import TokenTrie
 
 
 class Pieces(NamedTuple):
@@ -91,21 +91,7 @@ def write_word(
     spans: Int64Table,
     first: int,
 ) -> tuple[int, int]:
-    """Write the ids of a word's symbols from `first` on, and where they begin and end, if that is wanted.
-
-    Args:
-        start: where the word begins.
-        length: its bytes.
-        places: those of its symbols.
-        pieces: the vocabulary.
-        scratch: with the symbols.
-        out: written.
-        spans: shape (num_ids, 2); written. Of shape (0, 2) if not wanted.
-        first: where to write.
-
-    Returns:
-        The number of ids, and the number of unknown bytes.
-    """
+    """Write a word's ids, and their spans if wanted; return the numbers of ids and of unknown bytes."""
     count, lost, at, was_unknown = 0, np.int64(0), np.int64(0), False
     while at < places:
         symbol, after = np.int64(scratch.ids[at]), np.int64(scratch.following[at])

@@ -13,7 +13,7 @@ from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int64, Int64In, Int64Table, UInt32
 from tokmill.tokenizer.kernels.counting import CountTables, hash_block
 from tokmill.tokenizer.kernels.lookup import find_string
-from tokmill.tokenizer.kernels.token_trie import TokenTrie, longest_token
+from tokmill.tokenizer.kernels.tries import TokenTrie, longest_token
 
 _BLOCK = 32
 
@@ -129,24 +129,7 @@ def encode_words(
     lost_bytes: Int64,
     spans: Int64Table,
 ) -> int:
-    """Write the ids of the words of some segments.
-
-    Args:
-        data: the text.
-        starts: shape (num_words,); word k is `data[starts[k]:ends[k]]`.
-        ends: shape (num_words,).
-        bounds: shape (num_segments + 1,); segment s has the words from `bounds[s]` to `bounds[s + 1]`.
-        kinds: shape (num_segments,); -1 for text, or the id that stands for the whole segment.
-        edges: shape (num_segments + 1,); where each segment begins in the text.
-        pieces: the vocabulary.
-        ids: shape (num_bytes + num_segments,); written.
-        id_ends: shape (num_segments + 1,); written: where the ids of each segment end.
-        lost_bytes: shape (num_segments,); written: bytes of unknown text, and of white space.
-        spans: shape (num_ids, 2); written: where each token begins and ends. Of shape (0, 2) if not wanted.
-
-    Returns:
-        How many ids were written.
-    """
+    """Write the ids of the words of some segments; return how many ids were written."""
     number = np.int64(0)
     id_ends[0] = 0
     for segment in range(kinds.shape[0]):

@@ -34,8 +34,9 @@ from tokmill.tokenizer.kernels.cache import (
     remember_short,
     short_place,
 )
+from tokmill.tokenizer.kernels.characters import white_space
 from tokmill.tokenizer.kernels.counting import hash_block
-from tokmill.tokenizer.kernels.mapping import (
+from tokmill.tokenizer.kernels.forms import (
     ASKS,
     DONE,
     FIRST,
@@ -48,7 +49,6 @@ from tokmill.tokenizer.kernels.mapping import (
     read_strictly,
 )
 from tokmill.tokenizer.kernels.split import entry
-from tokmill.tokenizer.kernels.white_space import white_space
 from tokmill.tokenizer.kernels.words import MAX_MIDDLE, MAX_SHORT, load_short
 from tokmill.tokenizer.wordpiece.kernels.encoding import Pieces, encode_hashed
 
@@ -133,8 +133,7 @@ def lowest(number: int) -> np.uint64:
 def plain_units(data: BytesIn, at: int, end: int, units: Units, number: int) -> tuple[int, int]:
     """Add the units of the next ASCII, where letters and digits are parts of words and all else stands alone.
 
-    Returns:
-        The number of units, and the place where ASCII, the next 64 bytes or the last whole unit ends.
+    Returns the number of units, and the place where ASCII, the next 64 bytes or the last whole unit ends.
     """
     size = min(end - at, BYTES_AT_ONCE)
     visible = bytes_between(data, at, 0x21, 0x7E)
@@ -190,12 +189,10 @@ def add_unit(start: int, end: int, size: int, units: Units, number: int) -> int:
 def end_of_word(
     data: BytesIn, at: int, end: int, size: int, raw: RawTables
 ) -> tuple[int, int, int, int, int]:
-    """Find the end of a run of parts of words.
+    """Find where a run of parts of words ends, its normalized bytes, and the next character's facts.
 
-    Returns:
-        Where it ends; the bytes of its normalized text, `size` more than from `at` on; and of the character
-        there, its kind and size, its width in bytes, and its code point. At the end of the text it counts as
-        white space of no width.
+    These are its kind and size, its width in bytes, and its code point; the end of the text is white space of
+    no width.
     """
     cell, width, point = SPACE, 0, 0
     while at < end:
@@ -215,9 +212,8 @@ def find_units(
 ) -> tuple[int, int, int, int]:
     """Find the units from `at` on, as many as there is room for.
 
-    Returns:
-        Their number; where they end; `DONE`, or `ASKS` or `LEAVES` if they end at a word with a character
-        that has no kind yet, or that cannot be dealt with here; and its code point.
+    Returns their number; where they end; `DONE`, or `ASKS` or `LEAVES` if they end at a word with a character
+    that has no kind yet, or that cannot be dealt with here; and its code point.
     """
     number, why, point = 0, DONE, 0
     while at < end and number < BLOCK - BYTES_AT_ONCE:
@@ -329,26 +325,10 @@ def encode_raw(
     lost_bytes: Int64,
     state: Int64,
 ) -> int:
-    """Write the ids of some segments, from the place in `state` on.
+    """Write the ids of some segments, and the bytes of their normalized words, from the place in `state` on.
 
-    Args:
-        data: the text, not normalized.
-        bounds: shape (num_segments + 1,); where each segment begins.
-        kinds: shape (num_segments,); -1 for text, or the id that stands for the whole segment.
-        raw: what becomes of characters.
-        pieces: the vocabulary.
-        memory: of this thread.
-        ids: written.
-        id_ends: shape (num_segments + 1,), the first one 0; written: where the ids of each segment end.
-        sizes: shape (num_segments,), zeros at first; written: bytes of the normalized words of each segment,
-            or of the whole segment that is one token.
-        lost_bytes: shape (num_segments,), zeros at first; written: those of them that became unknown.
-        state: shape (4,), read and written: the segment, the place in `data`, the number of ids, and the
-            code point that is asked for.
-
-    Returns:
-        `DONE`; `FULL` if there may be no room for the next ids; `ASKS` if the kind of a character is wanted;
-        or `LEAVES` if this text has to be encoded otherwise. After `FULL` and `ASKS`, another call goes on.
+    Returns `DONE`, `FULL` (no room for the next ids), `ASKS` for the kind of the character in `state`, or
+    `LEAVES` if this text has to be encoded otherwise. After `FULL` and `ASKS`, another call goes on.
     """
     segment, at, number, why = state[0], state[1], state[2], np.int64(DONE)
     while segment < kinds.shape[0] and why == DONE:

@@ -1,1 +1,0 @@
-"""The file formats that can express byte-level BPE, besides tokmill's own."""

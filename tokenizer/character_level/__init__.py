@@ -1,1 +1,0 @@
-"""Character-level tokenizers: every character is a token, or it is unknown."""

@@ -1,0 +1,117 @@
+r"""Byte strings as text: in GPT-2's byte alphabet, as lines, as characters, and as people read them.
+
+The alphabet has one printable character per byte: bytes that print (`!` to `~`, `¡` to `¬`, `®` to `ÿ`) stand
+for themselves; the other 68, in order, for the characters from U+0100 on, so a space is `Ġ`. Sorting the
+characters gives the order of the bytes' ids in every vocabulary that is trained here, as in Hugging Face's
+trainers: id 0 is `!`, id 255 is 0xAD.
+
+`\n` and `\r\n` end a line, and nothing else does: U+0085, U+2028, U+2029, a form feed or a `\r` within a line
+are text, which `str.splitlines` and files opened as text take for line ends. A byte order mark at the start
+is not text.
+
+Source: openai/gpt-2, `encoder.py`, `bytes_to_unicode`.
+"""
+
+from types import MappingProxyType
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
+
+_PRINTING = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_OTHERS = [byte for byte in range(256) if byte not in _PRINTING]
+
+BYTE_ORDER: tuple[int, ...] = (*_PRINTING, *_OTHERS)
+"""The byte that token id i stands for, for i below 256."""
+
+CHARACTERS = {byte: chr(byte) for byte in _PRINTING} | {
+    byte: chr(0x100 + i) for i, byte in enumerate(_OTHERS)
+}
+"""The character of each byte."""
+
+_WRITE = MappingProxyType({byte: CHARACTERS[byte] for byte in range(256)})
+_READ = MappingProxyType({ord(character): byte for byte, character in CHARACTERS.items()})
+
+
+def to_text(token: bytes) -> str:
+    """Write a byte string in the alphabet, one character per byte."""
+    return token.decode("latin-1").translate(_WRITE)
+
+
+def to_bytes(text: str, where: str = "token") -> bytes:
+    """Read a byte string that is written in the alphabet."""
+    try:
+        return text.translate(_READ).encode("latin-1")
+    except UnicodeEncodeError as error:
+        raise FormatError(
+            f"{where}: {text!r:.200} holds {text[error.start]!r}, which is not in GPT-2's byte alphabet; "
+            "only byte-level vocabularies can be read"
+        ) from None
+
+
+BOM = b"\xef\xbb\xbf"
+
+
+def split_lines(data: bytes, errors: Literal["strict", "replace"] = "strict") -> list[str]:
+    """Return the lines of UTF-8, without their ends; none of an empty file."""
+    text = data.removeprefix(BOM).decode("utf-8", errors).replace("\r\n", "\n")
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+_INVISIBLE = frozenset(
+    {0xAD, 0x3000, 0xFEFF, *range(0x2000, 0x2010), *range(0x2028, 0x2030), *range(0x205F, 0x2070)}
+)
+
+
+def has_surrogates(text: str) -> bool:
+    """Whether a text has lone surrogates, which UTF-8 cannot hold."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def readable(token: bytes) -> str:
+    r"""Return a token as one line: bytes that are not UTF-8 as `\x..`, the invisible escaped, `\` doubled."""
+    text = token.decode("utf-8", "surrogateescape")
+    return "".join(_shown(char) for char in text)
+
+
+def _shown(char: str) -> str:
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8, as surrogateescape keeps it
+        return f"\\x{code - 0xDC00:02x}"
+    if char == "\\":
+        return "\\\\"
+    # A fixed list rather than str.isprintable, whose answer depends on the Python version's Unicode tables.
+    invisible = code < 0x20 or 0x7F <= code <= 0xA0 or code in _INVISIBLE
+    return char.encode("unicode_escape").decode("ascii") if invisible else char
+
+
+def code_points(data: NDArray[np.uint8], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the code point of the character at each start, in well-formed UTF-8."""
+    padded = np.concatenate([data, np.zeros(3, np.uint8)])
+    first, codes = padded[starts].astype(np.int64), padded[starts].astype(np.int64)
+    for length, mask in ((2, 0x1F), (3, 0x0F), (4, 0x07)):
+        some = np.flatnonzero(first >= (0xC0, 0xE0, 0xF0)[length - 2])
+        code = first[some] & mask
+        for i in range(1, length):
+            code = code << 6 | padded[starts[some] + i] & 0x3F
+        codes[some] = code
+    return codes
+
+
+def utf8_alone(counts: PretokenCounts) -> PretokenCounts:
+    """Return the counts of the pre-tokens that are UTF-8, in their order."""
+    if not (counts.data >= 0x80).any():
+        return counts
+    kept = {pretoken: count for pretoken, count in counts.to_dict().items() if _is_utf8(pretoken)}
+    return counts if len(kept) == len(counts) else PretokenCounts.from_dict(kept, in_order=False)
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,106 @@
+"""What the families' models share in a `tokenizer.json`, and in files like it: settings, texts and merges."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokmill.tokenizer.core.errors import FormatError
+from tokmill.tokenizer.formats.files import write_file
+from tokmill.tokenizer.formats.recognition import GPT2_VOCAB
+from tokmill.tokenizer.formats.sidecar import SpecialTokens
+from tokmill.tokenizer.formats.split_steps import refusal
+from tokmill.tokenizer.pipeline.definition import Definition
+
+Json = dict[str, Any]
+
+
+def bpe_model(vocab: Mapping[str, int], merges: list[list[str]], **settings: Any) -> Json:
+    """Return a `BPE` model with settings that are not the usual ones."""
+    return {
+        "type": "BPE",
+        "dropout": None,
+        "unk_token": None,
+        "continuing_subword_prefix": None,
+        "end_of_word_suffix": None,
+        "fuse_unk": False,
+        "byte_fallback": False,
+        "ignore_merges": False,
+        **settings,
+        "vocab": vocab,
+        "merges": merges,
+    }
+
+
+def check_settings(
+    model: Mapping[str, Any], allowed: Mapping[str, tuple[Any, ...]], name: str, where: str
+) -> None:
+    """Refuse settings of a model that a family does not have; the first value is that of files without it."""
+    for key, values in allowed.items():
+        if model.get(key, values[0]) not in values:
+            raise refusal(where, f"model.{key}", model[key], f"{name} has {values[0]!r}")
+
+
+def unknown_token(model: Mapping[str, Any], special_tokens: Mapping[str, int], where: str) -> str:
+    """Return the unknown token, which must be special: without one, unknown text would vanish."""
+    unknown: str | None = model.get("unk_token")
+    if unknown is None or special_tokens.get(unknown) != model["vocab"].get(unknown):
+        raise refusal(where, "model.unk_token", unknown, "it must be an added token, too")
+    return unknown
+
+
+def merges_of(model: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return a model's merges: pairs, or in older files two pieces with a space between them."""
+    return [tuple(merge.split(" ") if isinstance(merge, str) else merge) for merge in model["merges"]]
+
+
+def text_of(token: bytes, format_name: str = "huggingface") -> str:
+    """Return a token as text."""
+    try:
+        return token.decode()
+    except UnicodeDecodeError:
+        raise FormatError(
+            f"format={format_name!r} cannot express the token {token!r:.200}, which is not UTF-8; use "
+            "format='tokmill'"
+        ) from None
+
+
+def vocab_by_text(definition: Definition, format_name: str, spell: Callable[[bytes], str]) -> dict[str, int]:
+    """Return ids by token as text; special tokens as they are."""
+    special = {token: name for name, token in definition.named_tokens.items()}
+    vocab: dict[str, int] = {}
+    for i, token in enumerate(definition.tokens):
+        if token:
+            text = special.get(i) or spell(token)
+            if vocab.setdefault(text, i) != i:
+                raise FormatError(
+                    f"format={format_name!r} cannot express the special token {text!r}, because the token "
+                    f"{definition.tokens[vocab[text]]!r} is written the same; rename the special token"
+                )
+    return vocab
+
+
+def special_ids(
+    vocab: Mapping[str, int],
+    merges: Sequence[tuple[str, str]],
+    given: SpecialTokens | None,
+    may_be_special: Callable[[str], bool],
+) -> dict[str, int]:
+    """Return the ids of special tokens: the given ones, or those of texts that no merge makes."""
+    if isinstance(given, Mapping):
+        return dict(given)
+    if given is not None:
+        missing = [name for name in given if name not in vocab]
+        if missing:
+            raise FormatError(
+                f"special_tokens: {missing[0]!r} is not in the vocabulary; pass {{name: id}} to add it"
+            )
+        return {name: vocab[name] for name in given}
+    made = {left + right for left, right in merges}
+    return {text: i for text, i in vocab.items() if text not in made and may_be_special(text)}
+
+
+def vocab_file(folder: Path, vocab: Mapping[str, int]) -> Path:
+    """Write a `vocab.json`, in the order of the vocabulary."""
+    content = json.dumps(vocab, ensure_ascii=False, separators=(",", ":"))
+    return write_file(folder / GPT2_VOCAB, content.encode())

@@ -1,1 +1,0 @@
-"""The file formats that can express BPE over words, besides tokmill's own."""

@@ -1,1 +1,0 @@
-"""Word-level tokenizers: every pre-token is a token, or it is unknown."""

@@ -1,1 +1,0 @@
-"""The files that can hold a WordPiece tokenizer."""
