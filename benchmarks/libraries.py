@@ -161,7 +161,7 @@ def locks():
     """Take a lock that is free, and let it go."""
     from filelock import FileLock
 
-    from tokmill.tasks.store.locks import ProcessLock
+    from tokmill.tasks.store.disk import ProcessLock
 
     with tempfile.TemporaryDirectory() as folder:
 

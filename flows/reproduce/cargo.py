@@ -3,10 +3,9 @@
 from collections.abc import Iterable, Sequence
 
 from tokmill.flows.reproduce.known import StoreRecords, Subject, subject_in
-from tokmill.tasks.store import Store
+from tokmill.tasks.store import Store, disk
 from tokmill.tasks.store.moving import Cargo, Named
 from tokmill.tasks.store.record import Record, read_record
-from tokmill.tasks.store.storage import STORAGE
 
 
 def cargo_of(store: Store, references: Sequence[str]) -> Cargo:
@@ -35,7 +34,7 @@ def _all(store: Store) -> Subject:
 
 
 def _run_ids(store: Store) -> Iterable[str]:
-    names = sorted(entry.name for entry in STORAGE.entries(store.layout.runs))
+    names = sorted(entry.name for entry in disk.entries(store.layout.runs))
     return (
         name.removesuffix(".json") for name in names if name.endswith(".json") and not name.startswith(".")
     )

@@ -200,5 +200,5 @@ def _gate(store: Store, result: RunResult) -> dict[str, Any] | None:
     audit = result.refs.get("audit")
     if audit is None:
         return None
-    summary = read_summary(store.arriving(audit))
+    summary = read_summary(store.place(audit))
     return {"verdict": summary.gate, "limits": summary.limits}

@@ -66,7 +66,7 @@ def run_directly(
     ):
         with pool_of(machine.workers) as pool, noting_warnings(reporter):
             so_far.sources = resolve_sources(profile, store, rehash=machine.rehash)
-            dag = compose(so_far.sources, store.arriving)
+            dag = compose(so_far.sources, store.place)
             share = machine.memory_bytes // machine.workers
             tasks, limits = DirectTasks(pool), machine.limits
             settings = (machine.verify, share, provenance, limits, machine.refresh)
@@ -117,7 +117,7 @@ def reused(
         found = _Found(store, machine.verify)
         try:
             sources = resolve_sources(profile, store, rehash=machine.rehash)
-            dag = compose(sources, store.arriving)
+            dag = compose(sources, store.place)
             done = walk(dag.jobs, found.look_up)
         except (_MissingError, TaskError):
             return None

@@ -26,10 +26,10 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from tokmill.flows.run.tasks import CALLBACKS, TaskCallbacks
 from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.core.stage import How
+from tokmill.tasks.store import shared
+from tokmill.tasks.store.cache import url_of
 from tokmill.tasks.store.digest import digest_bytes
 from tokmill.tasks.store.layout import Layout
-from tokmill.tasks.store.mirrors import url_of
-from tokmill.tasks.store.storage import STORAGE
 from tokmill.tokenizer.core.stopping import allow_work, request_stop
 
 Asking: TypeAlias = Literal["go", "hold", "stop"]
@@ -91,7 +91,7 @@ def _name(title: str) -> str:
 
 def _read(file: Path) -> Told | None:
     try:
-        title, progress, how, seconds = json.loads(STORAGE.read(file, _MOST_BYTES))
+        title, progress, how, seconds = json.loads(shared.heard(file, _MOST_BYTES))
     except (OSError, ValueError):  # not yet there, or just removed
         return None
     return Told(title, progress and StageProgress(*progress), how, seconds)
@@ -106,7 +106,7 @@ def asked_of_tasks(folder: Path | None) -> Asking:
     if folder is None:
         return "hold" if _held_here.is_set() else "go"
     try:
-        found = STORAGE.read(folder / _RUN, _MOST_BYTES)
+        found = shared.heard(folder / _RUN, _MOST_BYTES)
     except FileNotFoundError:
         return "stop"
     except OSError:  # whoever cannot be heard has asked for nothing
@@ -187,7 +187,7 @@ class _Teller:
         if self._written and now == self._said:
             return
         with suppress(OSError):
-            STORAGE.leave(self._folder / _name(now.title), json.dumps(now).encode())
+            shared.leave(self._folder / _name(now.title), json.dumps(now).encode())
             self._said, self._written = now, True
 
 
@@ -234,7 +234,7 @@ class Listening:
 
     def _ask(self, asking: Asking) -> None:
         with suppress(OSError):
-            STORAGE.leave(self.folder / _RUN, asking.encode())
+            shared.leave(self.folder / _RUN, asking.encode())
 
     def listen(self) -> None:
         """Pass on what is new, until `close`."""
@@ -242,9 +242,9 @@ class Listening:
         while not self._ended.wait(self._pause):
             self._pause = self._pace.after(self._pause)
             with suppress(OSError):
-                for name, stamp in STORAGE.stamps(self.folder).items():
+                for name, stamp in shared.stamps(self.folder).items():
                     if name in self._over:
-                        STORAGE.remove(self.folder / name)
+                        shared.remove_message(self.folder / name)
                     elif name.endswith(_SUFFIX) and seen.get(name) != stamp:
                         seen[name] = stamp
                         self._hear(name)
@@ -280,10 +280,10 @@ def listening(layout: Layout, folder: Path) -> Iterator[Listening]:
     Raises:
         OSError: the store cannot be written to.
     """
-    STORAGE.remove_tree(folder)
+    shared.remove_message(folder)
     heard = Listening(layout, folder / uuid.uuid4().hex)
-    STORAGE.make_folder(heard.folder)
-    STORAGE.leave(heard.folder / _RUN, b"go")
+    heard.folder.mkdir(parents=True)
+    shared.leave(heard.folder / _RUN, b"go")
     thread = threading.Thread(target=heard.listen, name="listening", daemon=True)
     thread.start()
     try:
@@ -291,4 +291,4 @@ def listening(layout: Layout, folder: Path) -> Iterator[Listening]:
     finally:
         heard.close()
         thread.join(_PATIENCE_SECONDS)
-        STORAGE.remove_tree(folder)
+        shared.remove_message(folder)

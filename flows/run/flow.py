@@ -316,7 +316,7 @@ def _execute(
         failing = failure_shown(page.publish, profile, page.links, tasks.task_runs, executor.standing)
         with shown_to(page), ending.at_once(tasks.stop), failing:
             so_far.sources = resolve_sources(profile, store, rehash=machine.rehash)
-            dag = compose(so_far.sources, store.arriving)
+            dag = compose(so_far.sources, store.place)
             made = dag.artifacts(executor.run(dag.jobs))
             refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}
             result = RunResult(run_id, executor.rows, refs)

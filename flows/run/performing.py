@@ -23,7 +23,7 @@ from tokmill.tasks.core.context import (
 from tokmill.tasks.core.errors import TimeLimitError
 from tokmill.tasks.core.faults import may_pass
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.realizing import Realized
+from tokmill.tasks.store.build import Realized
 from tokmill.tokenizer.core.stopping import TimeLimitReached, raise_if_stopped
 
 _LOG = logging.getLogger("tokmill.tasks")  # whose warnings a run shows

@@ -71,7 +71,7 @@ class _Planner:
         if step.stage.memory is None:
             return []
         known = {
-            role: self.store.arriving(given)
+            role: self.store.place(given)
             for role, given in step.inputs.items()
             if isinstance(given, ArtifactRef)
         }
@@ -108,7 +108,7 @@ def plan_profile(
         GateError: the gate of the published audit failed, and `audit.on_failure` is "fail".
     """
     sources = resolve_sources(profile, store, rehash=rehash)
-    rows = plan_dag(compose(profile, sources, store.arriving, until), store)
+    rows = plan_dag(compose(profile, sources, store.place, until), store)
     for remark in remarks_on(profile, sources):
         _LOG.warning("plan: %s", remark)
     return rows

@@ -25,7 +25,7 @@ from tokmill.flows.server.served_folder import ServedFolder
 from tokmill.flows.server.settings import PRIVATE, SERVER
 from tokmill.flows.server.store_lock import lock_store
 from tokmill.flows.server.watching import Watch
-from tokmill.tasks.store.mirrors import url_of
+from tokmill.tasks.store.cache import url_of
 
 SERVER_START_SECONDS = 120
 LOOK_SECONDS = 0.5

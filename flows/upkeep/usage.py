@@ -4,12 +4,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
-from tokmill.tasks.store import Store
-from tokmill.tasks.store.inventory import Inventory, Item
-from tokmill.tasks.store.keeping import Policy
+from tokmill.tasks.store import Store, disk
 from tokmill.tasks.store.layout import Layout
-from tokmill.tasks.store.leftovers import tree_bytes
-from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store.removal import tree_bytes
+from tokmill.tasks.store.retention import Inventory, Item, Policy
 
 By: TypeAlias = Literal["kind", "profile", "name"]
 
@@ -115,5 +113,5 @@ def _others(layout: Layout) -> dict[str, int]:
         "runs": layout.runs,
     }
     sizes = {what: tree_bytes(folder) for what, folder in folders.items()}
-    catalog = STORAGE.state(layout.catalog).num_bytes if STORAGE.is_file(layout.catalog) else 0
+    catalog = disk.state(layout.catalog).num_bytes if layout.catalog.is_file() else 0
     return {what: num_bytes for what, num_bytes in {**sizes, "catalog": catalog}.items() if num_bytes}

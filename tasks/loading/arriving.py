@@ -1,6 +1,6 @@
 """Shards of a packed artifact on object storage: fetched when they are first read, and a few ahead.
 
-The model. The folder of such an artifact is in a mirror (`tasks.store.mirrors`), which keeps its files from
+The model. The folder of such an artifact is in a mirror (`tasks.store.cache`), which keeps its files from
 the first one on as long as this process lives. A thread fetches shards in the order in which an iteration
 reads them. A shard that is read before its turn is fetched by its reader.
 
@@ -19,8 +19,8 @@ from tokmill.tasks.formats.packed.layout import MANIFEST_FILE, PackedManifest, S
 from tokmill.tasks.formats.packed.takedown import MANIFEST_FILE as TAKEDOWN_FILE
 from tokmill.tasks.loading.prefetch import THREAD_NAME
 from tokmill.tasks.store import Store
+from tokmill.tasks.store.cache import url_of
 from tokmill.tasks.store.layout import RECORD_FILE
-from tokmill.tasks.store.mirrors import url_of
 from tokmill.tasks.store.record import read_record
 
 AHEAD = 2

@@ -1,5 +1,6 @@
 """The artifact store: fingerprints, publication, names, catalog and lineage."""
 
+from tokmill.tasks.store.build import Realized
 from tokmill.tasks.store.canonical import NOT_IN_FINGERPRINT, canonical_json, only_with
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.diff import Absent, Difference, diff, payload_differences
@@ -11,7 +12,6 @@ from tokmill.tasks.store.indexing import Report
 from tokmill.tasks.store.integrity import Problem, Verify
 from tokmill.tasks.store.lineage import lineage
 from tokmill.tasks.store.provenance import Provenance
-from tokmill.tasks.store.realizing import Realized
 from tokmill.tasks.store.record import InputEntry, Record, Timings, read_record
 from tokmill.tasks.store.runs import Run, RunArtifact
 from tokmill.tasks.store.store import Store

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.store.durable import reported_as
+from tokmill.tasks.store import disk, shared
+from tokmill.tasks.store.disk import reported_as
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.names import RunId
 from tokmill.tasks.store.provenance import Moment, user_name, utc_now
-from tokmill.tasks.store.storage import STORAGE
 
 if TYPE_CHECKING:
     from tokmill.tasks.store.catalog import Catalog
@@ -75,7 +75,7 @@ def annotate(layout: Layout, run_id: str, action: Action, text: str) -> Path:
     name = f"{run_id}.{re.sub('[^0-9]', '', moment)}-{uuid.uuid4().hex[:8]}.json"
     path = layout.annotations / name
     with reported_as(f"run {run_id} cannot be annotated"):
-        STORAGE.create(path, remark.model_dump_json(indent=1).encode("utf-8") + b"\n")
+        shared.create(path, remark.model_dump_json(indent=1).encode("utf-8") + b"\n")
     return path
 
 
@@ -95,7 +95,7 @@ def read_remark(path: Path) -> Remark:
         StoreError: it cannot be read.
     """
     try:
-        remark = Remark.model_validate_json(STORAGE.read(path, _MOST_BYTES))
+        remark = Remark.model_validate_json(disk.read(path, _MOST_BYTES))
     except OSError as error:
         raise StoreError(f"{path} cannot be read as a remark on a run: {error.strerror}") from error
     except ValidationError as error:
@@ -108,7 +108,7 @@ def read_remark(path: Path) -> Remark:
 
 def remark_paths(layout: Layout) -> Sequence[Path]:
     """Return the files of all remarks, in order of run and time."""
-    names = (entry.name for entry in STORAGE.entries(layout.annotations))
+    names = (entry.name for entry in disk.entries(layout.annotations))
     return [layout.annotations / name for name in sorted(names) if is_remark(name)]
 
 

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 from tokmill.tasks.core.database import NoDuckDBError
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.store import shared
 from tokmill.tasks.store.annotations import Action, annotate
 from tokmill.tasks.store.asking import Answer, ask, check_question
 from tokmill.tasks.store.catalog_schema import NewerCatalogError
@@ -36,6 +37,7 @@ from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.leases import Lease, leased
 from tokmill.tasks.store.lineage_views import may_name_views
 from tokmill.tasks.store.provenance import Provenance, utc_now
+from tokmill.tasks.store.remote import remote_of
 from tokmill.tasks.store.runs import (
     Begun,
     Found,
@@ -48,7 +50,7 @@ from tokmill.tasks.store.runs import (
     write_run,
 )
 from tokmill.tasks.store.snapshot import Snapshot
-from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store.workspace import sweep
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -140,8 +142,8 @@ class Catalog:
         Raises:
             StoreError: another process holds the catalog for too long.
         """
-        if STORAGE.is_folder(self._layout.root):  # a query must not create a store
-            STORAGE.refresh(self._layout.root)
+        if self._layout.root.is_dir():  # a query must not create a store
+            self._refresh()
             self._settle()
             self._snapshot.sync()
 
@@ -151,7 +153,7 @@ class Catalog:
         Raises:
             StoreError: another process holds the catalog for too long.
         """
-        STORAGE.refresh(self._layout.root)
+        self._refresh()
         self._snapshot.rebuild()
 
     def query(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
@@ -269,9 +271,10 @@ class Catalog:
             StoreError: the id cannot be a file's name.
         """
         path = run_path(self._layout.runs, run_id)
+        shared.bring(path)
         begun = begun or Begun(profile=profile, provenance=Provenance.collect(run_id=run_id))
         known = {name: getattr(begun, name) for name in Begun.model_fields}
-        earlier = _ended(read_run(path)).as_earlier() if STORAGE.exists(path) else []
+        earlier = _ended(read_run(path)).as_earlier() if path.exists() else []
         if earlier:
             again = "resume" if earlier[-1].state == "suspended" else "retry"
             known["started_by"] = known["started_by"].model_copy(update={"how": again})
@@ -297,7 +300,6 @@ class Catalog:
         self._save(finished)
         if not self._snapshot.is_large() or not self._snapshot.was_just_written():
             self._quietly(self._snapshot.take_in, None)
-            self._snapshot.share()
         return finished
 
     def note_end(self, run_id: str, *, state: State, message: str, found: Found = Found()) -> None:  # noqa: B008 - frozen
@@ -377,13 +379,18 @@ class Catalog:
 
     def _answered(self, ask: Callable[["DuckDBPyConnection"], T], *, lineage: bool = True) -> T:
         """Query the catalog as it is now; see `Snapshot.answered`."""
-        STORAGE.refresh(self._layout.root)
+        self._refresh()
         self._settle()
         return self._snapshot.answered(ask, lineage=lineage)
 
+    def _refresh(self) -> None:
+        if remote := remote_of(self._layout.root):
+            remote.refresh()
+
     def _settle(self) -> None:
-        """Settle runs before a query; without write permission a later process does it."""
+        """Settle runs, and sweep, before a query; without write permission a later process does it."""
         try:
+            sweep(self._layout)
             self.settle()
         except StoreError as error:
             _LOG.info("%s", error)

@@ -27,16 +27,16 @@ from filelock import FileLock, Timeout
 
 from tokmill.tasks.core.database import is_database, require_duckdb, scratch_database
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store import disk
 from tokmill.tasks.store.catalog_schema import (
     BrokenCatalogError,
     check_tables,
     check_version,
 )
-from tokmill.tasks.store.durable import reported_as
+from tokmill.tasks.store.disk import reported_as
 from tokmill.tasks.store.indexing import prepare
 from tokmill.tasks.store.layout import Layout
-from tokmill.tasks.store.publish import workspace
-from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store.workspace import workspace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -82,7 +82,7 @@ def locked(lock_path: Path, wait_seconds: float) -> Iterator[None]:
     """
     lock = FileLock(lock_path, timeout=wait_seconds)
     with reported_as(f"catalog lock {lock_path} cannot be taken"):
-        STORAGE.make_folder(lock_path.parent)
+        lock_path.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire(poll_interval=_POLL_SECONDS)
         except Timeout as error:
@@ -258,7 +258,7 @@ def _copy(path: Path, copy: Path) -> None:
     _check_kind(path)
     with (
         reported_as(f"catalog {path} cannot be copied"),
-        STORAGE.opened(path) as source,
+        disk.opened(path) as source,
         copy.open("xb") as target,
     ):
         shutil.copyfileobj(source, target, 1 << 20)
@@ -267,7 +267,7 @@ def _copy(path: Path, copy: Path) -> None:
 def _check_kind(path: Path) -> None:
     """Reject files that DuckDB would open as another program's database, or would block on."""
     try:
-        with STORAGE.opened(path) as file:
+        with disk.opened(path) as file:
             head = file.read(16)
     except OSError as error:
         raise BrokenCatalogError(error.strerror or str(error)) from error

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store import disk
 from tokmill.tasks.store.catalog_schema import ALL_TABLES
 from tokmill.tasks.store.indexing import Report
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.lineage_views import VIEWS
-from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store.remote import remote_of
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -38,6 +39,11 @@ class Part:
     path: Path
 
     @property
+    def in_remote(self) -> tuple[str, list[str]]:
+        """The artifact's name in a remote, and the file in it."""
+        return f"{self.kind}/{self.path.parent.parent.name}", [f"{FOLDER}/{self.path.name}"]
+
+    @property
     def select(self) -> str:
         """Its rows as SQL; the fingerprint is hexadecimal and the path is quoted."""
         quoted = str(self.path).replace("'", "''")
@@ -51,7 +57,7 @@ def check_extra_tables(out: Path) -> None:
         StoreError: a file in `catalog/` is no Parquet, is not called as a table can be, or has a column
         `fingerprint`.
     """
-    for path in sorted(out / FOLDER / entry.name for entry in STORAGE.entries(out / FOLDER)):
+    for path in sorted(out / FOLDER / entry.name for entry in disk.entries(out / FOLDER)):
         table = path.stem
         if path.suffix != ".parquet" or not _is_extra(table):
             raise StoreError(
@@ -170,7 +176,9 @@ def _readable(connection: "DuckDBPyConnection", part: Part, say: Report) -> bool
     import duckdb
 
     try:
-        with STORAGE.opened(part.path):  # DuckDB would wait for a FIFO
+        if remote := remote_of(part.path):
+            remote.pull(*part.in_remote)
+        with disk.opened(part.path):  # DuckDB would wait for a FIFO
             _schema(connection, part.select)
     except (duckdb.Error, OSError) as error:
         say(f"the catalog leaves out {part.path}: {error}; run `verify`")

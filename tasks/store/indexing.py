@@ -24,12 +24,10 @@ from tokmill.tasks.store.stamps import (
     Stamps,
     label_stamps,
     look_over,
-    number_labels,
     part_of,
     stamps_of,
     sure_times,
 )
-from tokmill.tasks.store.storage import STORAGE
 from tokmill.tasks.store.tables import KEYS, TABLES, TREES, Rows, rows_of
 
 if TYPE_CHECKING:
@@ -117,8 +115,6 @@ def sync_files(
     thorough: bool = False,
 ) -> None:
     """Update the rows of all files of the store; see `find_difference`."""
-    if adopt:
-        number_labels(layout)
     difference = find_difference(connection, layout, adopt=adopt, thorough=thorough)
     unreadable = apply_difference(connection, layout, difference, say)
     if adopt and (difference or thorough):
@@ -157,7 +153,6 @@ def _labels_of(layout: Layout, records: Sequence[str], *, adopt: bool) -> Stamps
         adopt: give each the label in its record, if it has none here.
     """
     stamps: Stamps = {}
-    STORAGE.prefetch([layout.root / path for path in records])
     for path in records:
         with suppress(StoreError, MachineError):  # reported when its rows are read
             record = read_record((layout.root / path).parent)
@@ -171,7 +166,6 @@ def read_files(layout: Layout, stamps: Stamps, say: Report) -> Read:
     """Read files of the store; one that cannot be read has no rows, and is reported every time."""
     rows: Rows = {name: [] for name in (*TABLES, "catalog_files")}
     unreadable = []
-    STORAGE.prefetch([layout.root / path for path in stamps])
     for path, (mtime, size) in stamps.items():
         try:
             key, given = rows_of(layout, layout.root / path)

@@ -6,6 +6,7 @@ that the record does not list (left by a file manager, say) are reported by `ver
 nothing refers to them.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,11 +16,11 @@ from typing import Literal, TypeAlias
 
 from tokmill.tasks.core.errors import MachineError, StoreError, TaskError
 from tokmill.tasks.core.faults import unreadable
-from tokmill.tasks.store.arriving import ArrivingPath
+from tokmill.tasks.store import disk
 from tokmill.tasks.store.digest import FileEntry
 from tokmill.tasks.store.layout import PREFIX_CHARS, RECORD_FILE
 from tokmill.tasks.store.record import Record, contradictions, read_record
-from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store.remote import PulledPath, remote_of
 
 Verify: TypeAlias = Literal["sizes", "full"]
 
@@ -72,7 +73,10 @@ def _damages(directory: Path, record: Record, *, full: bool) -> Iterator[Problem
 def file_damages(directory: Path, record: Record, *, full: bool) -> Iterator[tuple[str, str]]:
     """Yield the path of each file that differs from the record, and how; `directory` may be anywhere."""
     outside = _links(directory, {_folder(entry) for entry in record.files})
+    may_be_absent = remote_of(directory) is not None  # pulled when it is opened, and compared then
     for entry in record.files:
+        if may_be_absent and not disk.is_taken(directory / entry.path):
+            continue
         if _folder(entry) in outside:
             yield entry.path, "is reached through a link; an artifact holds folders and regular files only"
             continue
@@ -87,14 +91,14 @@ _sound: set[tuple[Path, int, int, int]] = set()
 def check_files(directory: Path, files: Iterable[Path]) -> None:
     """Compare files of an artifact with its record, before they are read: each state of one once per process.
 
-    Nothing is compared in a directory without a record, or one whose files are compared when they arrive. It
-    costs about a second of CPU time per 1.3 GB.
+    Nothing is compared in a directory without a record, or one whose files are compared when they are pulled.
+    It costs about a second of CPU time per 1.3 GB.
 
     Raises:
         StoreError: a file has another digest than it was published with.
     """
     record = directory / RECORD_FILE
-    if isinstance(directory, ArrivingPath) or not record.is_file():
+    if isinstance(directory, PulledPath) or not record.is_file():
         return
     entries = _entries(directory, record.stat().st_mtime_ns)
     for file in files:
@@ -131,7 +135,7 @@ def check_regular(directory: Path, record: Record, names: Sequence[str] | None =
     for entry in files:
         is_link = _folder(entry) in outside
         with suppress(FileNotFoundError, NotADirectoryError):  # it is missed by whoever opens it
-            is_link = is_link or STORAGE.state(directory / entry.path).kind == "other"
+            is_link = is_link or disk.state(directory / entry.path).kind == "other"
         if is_link:
             raise StoreError(
                 f"{record.reference}: {entry.path} is a link, or is reached through one; an artifact holds "
@@ -145,20 +149,22 @@ def _folder(entry: FileEntry) -> str:
 
 def _links(directory: Path, folders: set[str]) -> set[str]:
     """Return those folders of an artifact that are reached through a link, which may lead out of it."""
-    real = STORAGE.resolved(directory)
+    real = os.path.realpath(str(directory))
     return {
-        folder for folder in folders if folder and STORAGE.resolved(directory / folder) != f"{real}/{folder}"
+        folder
+        for folder in folders
+        if folder and os.path.realpath(str(directory / folder)) != f"{real}/{folder}"
     }
 
 
 def _file_damage(path: Path, entry: FileEntry, full: bool) -> str | None:
     try:
-        state = STORAGE.state(path)
+        state = disk.state(path)
         if state.kind != "file":
             return "is a link or special file, and was published as a regular one"
         if state.num_bytes != entry.size_bytes:
             return f"has {state.num_bytes} bytes and was published with {entry.size_bytes}"
-        digest = STORAGE.digest(path) if full else entry.digest
+        digest = disk.digest(path) if full else entry.digest
     except (FileNotFoundError, NotADirectoryError):
         return "is missing"
     except OSError as error:
@@ -177,7 +183,7 @@ def _oddities(directory: Path, record: Record) -> Iterator[Problem]:
             message = f"the account of source {account.source!r} in {account.unit} does not add up"
             yield Problem(record.reference, RECORD_FILE, message)
     listed = {entry.path for entry in record.files} | {RECORD_FILE}
-    for path in sorted(STORAGE.tree(directory)):
+    for path in sorted(directory.rglob("*")):
         relative = path.relative_to(directory).as_posix()
-        if not STORAGE.is_folder(path) and relative not in listed:
+        if not path.is_dir() and relative not in listed:
             yield Problem(record.reference, relative, "is not in the record")

@@ -23,13 +23,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.store.mirrors import url_of
+from tokmill.tasks.store import disk
+from tokmill.tasks.store.cache import url_of
 from tokmill.tasks.store.names import check_kind, check_name, is_fingerprint, is_kind
-from tokmill.tasks.store.storage import STORAGE
 
 PREFIX_CHARS = 16
 RECORD_FILE = "record.json"
 DEFAULT_STORE = "tokmill-store"
+LABELS = "labels"
+ALIASES = "aliases"
 
 _PREFIX = re.compile(rf"[0-9a-f]{{{PREFIX_CHARS}}}")
 
@@ -42,13 +44,8 @@ class Layout:
 
     @property
     def location(self) -> str:
-        """The URL of the store, if the folder is the mirror of one; else the folder."""
+        """The URL of the store's remote, if it has one; else the folder."""
         return url_of(self.root) or str(self.root)
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether the folder is the mirror of a store behind a URL."""
-        return url_of(self.root) is not None
 
     @property
     def temporary(self) -> Path:
@@ -143,17 +140,17 @@ class Layout:
 
     def kinds(self) -> list[str]:
         """Kinds that the store has a folder for, sorted."""
-        folders = (entry.name for entry in STORAGE.entries(self.root) if entry.is_dir())
+        folders = (entry.name for entry in disk.entries(self.root) if entry.is_dir())
         return sorted(filter(is_kind, folders))
 
     def artifacts(self) -> Iterator[Path]:
         """Directories of published artifacts (those with a record), sorted by kind and fingerprint prefix."""
-        return (path for path in self.places() if STORAGE.is_file(path / RECORD_FILE))
+        return (path for path in self.places() if (path / RECORD_FILE).is_file())
 
     def places(self) -> Iterator[Path]:
         """Directories where an artifact could be, published or not, in the same order."""
         for kind in self.kinds():
-            names = (entry.name for entry in STORAGE.entries(self.root / kind))
+            names = (entry.name for entry in disk.entries(self.root / kind))
             yield from (self.root / kind / name for name in sorted(names) if _PREFIX.fullmatch(name))
 
 

@@ -22,6 +22,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from tokmill.tasks.core.errors import FingerprintError, MachineError, StoreError
 from tokmill.tasks.core.faults import unreadable
 from tokmill.tasks.core.stage import Account, ArtifactRef, External, Inputs, Scalar
+from tokmill.tasks.store import disk
 from tokmill.tasks.store.canonical import plain
 from tokmill.tasks.store.digest import ByteCount, FileEntry, content_digest
 from tokmill.tasks.store.fingerprints import fingerprint
@@ -29,7 +30,6 @@ from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.names import Digest, Kind, Label, Name
 from tokmill.tasks.store.provenance import Moment, Provenance
 from tokmill.tasks.store.sealing import broken_seal, sealed
-from tokmill.tasks.store.storage import STORAGE
 
 FORMAT_VERSION: Final = 3
 _MOST_BYTES = 256 << 20
@@ -172,7 +172,7 @@ def read_record(directory: Path) -> Record:
     """
     path = directory / RECORD_FILE
     try:
-        data = STORAGE.read(path, _MOST_BYTES)
+        data = disk.read(path, _MOST_BYTES)
     except FileNotFoundError as error:
         raise StoreError(f"{directory} has no {RECORD_FILE}, so it is not a published artifact") from error
     except OSError as error:

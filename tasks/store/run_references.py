@@ -19,7 +19,6 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store.annotations import tags_of_runs
 from tokmill.tasks.store.runs import Run, read_run, run_path
-from tokmill.tasks.store.storage import STORAGE
 from tokmill.tasks.store.store import Store
 
 Row: TypeAlias = dict[str, Any]
@@ -90,7 +89,7 @@ def short_ids(store: Store, run_ids: Sequence[str]) -> list[str]:
 
 def _is_id(store: Store, reference: str) -> bool:
     try:
-        return STORAGE.is_file(run_path(store.layout.runs, reference))
+        return run_path(store.layout.runs, reference).is_file()
     except StoreError:  # which cannot be an id
         return False
 

@@ -14,13 +14,13 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
-from tokmill.tasks.store.durable import reported_as
+from tokmill.tasks.store import disk, shared
+from tokmill.tasks.store.disk import reported_as
 from tokmill.tasks.store.environment import Machine
 from tokmill.tasks.store.layout import Layout
-from tokmill.tasks.store.liveness import Process, silent
+from tokmill.tasks.store.leases import Dead, lease_path, read_leases
 from tokmill.tasks.store.names import RunId, check_run_id
 from tokmill.tasks.store.provenance import Moment, Provenance, as_text
-from tokmill.tasks.store.storage import STORAGE
 
 State: TypeAlias = Literal["running", "completed", "failed", "crashed", "cancelled", "suspended"]
 """Prefect's states: the process of a `crashed` run was ended from outside, a person ended a `cancelled` one,
@@ -30,7 +30,6 @@ Url: TypeAlias = Annotated[str, StringConstraints(pattern=r"^https?://[^\s<>\"']
 """Of a web page; a record from elsewhere may not bring a script in its place."""
 
 _MOST_BYTES = 256 << 20
-_LEASE_SUFFIX = ".json"
 
 
 class StartedBy(BaseModel):
@@ -212,8 +211,9 @@ def read_run(path: Path) -> Run:
     Raises:
         StoreError: there is none, or it cannot be read.
     """
+    shared.bring(path)
     try:
-        return Run.model_validate_json(STORAGE.read(path, _MOST_BYTES))
+        return Run.model_validate_json(disk.read(path, _MOST_BYTES))
     except FileNotFoundError as error:
         raise StoreError(f"there is no run {path.stem}: {path} does not exist") from error
     except OSError as error:
@@ -230,7 +230,7 @@ def write_run(layout: Layout, run: Run) -> Path:
     """
     path = run_path(layout.runs, run.run_id)
     with reported_as(f"run {run.run_id} cannot be recorded"):
-        STORAGE.replace(path, run.model_dump_json(indent=1).encode("utf-8") + b"\n")
+        shared.replace(path, run.model_dump_json(indent=1).encode("utf-8") + b"\n")
     return path
 
 
@@ -238,41 +238,34 @@ def settle(layout: Layout) -> list[Run]:
     """Mark the runs whose process has died as crashed; return those that had no end yet.
 
     A process that is killed, or whose machine goes down, cannot record the end of its run. The next process
-    that reads the runs does it instead. The heartbeat of its lease (`tasks.store.liveness`) shows that the
-    process has died, and when it was last alive.
+    that reads the runs does it instead. The lease of the run (`tasks.store.leases`) shows that the process
+    has died, and when it was last alive.
 
     Raises:
         StoreError: it cannot be written.
     """
-    heartbeats = [
-        layout.leases / entry.name
-        for entry in STORAGE.entries(layout.leases)
-        if entry.name.endswith(_LEASE_SUFFIX) and not entry.name.startswith(".")
-    ]
-    return [run for path in sorted(heartbeats) if (run := _settled(layout, path)) is not None]
+    dead = [needs for needs in read_leases(layout).values() if isinstance(needs, Dead)]
+    return [run for lease in dead if (run := _settled(layout, lease)) is not None]
 
 
-def _settled(layout: Layout, heartbeat: Path) -> Run | None:
-    dead = silent(heartbeat)
-    if dead is None:
-        return None
-    run = _crashed(layout, heartbeat.stem, *dead)
+def _settled(layout: Layout, lease: Dead) -> Run | None:
+    run = _crashed(layout, lease)
     if run is not None:
         write_run(layout, run)
-    with reported_as(f"run {heartbeat.stem} cannot be recorded"):
-        STORAGE.remove(heartbeat)
+    with reported_as(f"run {lease.key} cannot be recorded"):
+        shared.remove(lease_path(layout, lease.key))
     return run
 
 
-def _crashed(layout: Layout, run_id: str, process: Process, heard: float) -> Run | None:
+def _crashed(layout: Layout, lease: Dead) -> Run | None:
     """Return the run with its end; None if it has one already, or if there is no such run."""
     try:
-        run = read_run(run_path(layout.runs, run_id))
+        run = read_run(run_path(layout.runs, lease.key))
     except StoreError:  # it was never written, or is reported when its rows are read
         return None
     if run.state != "running":
         return None
-    process_gone = f"process {process.pid} on {process.host} is gone"
+    process_gone = f"process {lease.pid} on {lease.host} is gone"
     message = f"{process_gone}: it was killed, or its machine went down"
-    ended = as_text(datetime.fromtimestamp(heard, UTC))
+    ended = as_text(datetime.fromtimestamp(lease.heard_ns / 1e9, UTC))
     return run.model_copy(update={"state": "crashed", "message": message, "ended": max(ended, run.started)})

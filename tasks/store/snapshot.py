@@ -31,7 +31,6 @@ from tokmill.tasks.store.connection import (
     snapshot_age_seconds,
     snapshot_bytes,
 )
-from tokmill.tasks.store.durable import reported_as
 from tokmill.tasks.store.extra_tables import extra_tables_in_step, sync_extra_tables
 from tokmill.tasks.store.indexing import (
     Report,
@@ -42,7 +41,6 @@ from tokmill.tasks.store.indexing import (
 )
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.stamps import look_over
-from tokmill.tasks.store.storage import STORAGE
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -129,15 +127,6 @@ class Snapshot:
             replacing(self._layout, anew=True) as connection,
         ):
             self.take_in(connection)
-        self.share()
-
-    def share(self) -> None:
-        """Leave the snapshot where other machines find it, so that they need not read every record."""
-        try:
-            with reported_as("the catalog is not shared"):
-                STORAGE.push(self._path)
-        except StoreError as error:
-            self._say(f"{error} (other machines make their own from the records)")
 
     def is_large(self) -> bool:
         """Whether writing the snapshot takes so long that it is not done for a few rows."""
@@ -151,7 +140,6 @@ class Snapshot:
     def replace(self, wait: float, work: Callable[["DuckDBPyConnection"], T]) -> T:
         """Do `work` on a copy that then replaces the catalog; a broken catalog is made again first."""
         with locked(self._layout.catalog_lock, wait):
-            STORAGE.pull(self._path)
             began = time.monotonic()
             try:
                 with replacing(self._layout, anew=not has_snapshot(self._path)) as connection:
@@ -177,7 +165,6 @@ class Snapshot:
 
     def _ask(self, ask: Callable[["DuckDBPyConnection"], T], *, lineage: bool) -> T:
         """Query the snapshot, with what is new beside it; or update it first, if that is little work."""
-        STORAGE.pull(self._path)
         if not has_snapshot(self._path):
             if look_over(self._layout, {}).stamps:
                 return self._ask_again(partial(self.replace, self._question_wait, self._sync), ask)

@@ -7,22 +7,22 @@ the one that it had when it was last looked over:
 - of artifacts, runs, remarks on them, and tombstones that is the time of their folder, which changes whenever
   something in it appears, goes, or is replaced by a rename. A time of the last moments before a look is not
   trusted, since the folder may have changed once more within the same tick of the clock;
-- labels lie in a folder for each name. Whoever gives one out, other than to what is about to be published,
-  leaves a new number for its kind (`note_labels`); the label of a new artifact is found by the artifact.
+- labels lie in a folder for each name. Whoever gives one out gives the folder of its kind a new time first,
+  other than to what is about to be published: that is found by the artifact, or, if the process is killed
+  before, when its temporary folder is swept, which gives all these folders a new time.
 
 So a hundred thousand artifacts to which nothing was added cost a few dozen looks. A file that was changed in
-place, against the store's rules, may go unnoticed here; `verify` and `catalog rebuild` read everything. A
-listing of a store behind a URL has all times at once, so every part is looked over.
+place, against the store's rules, may go unnoticed here; `verify` and `catalog rebuild` read everything.
 """
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from tokmill.tasks.store.labels import ALIASES, LABELS, labels_number, note_labels
-from tokmill.tasks.store.layout import RECORD_FILE, Layout, is_prefix
-from tokmill.tasks.store.storage import STORAGE, Entry
+from tokmill.tasks.store import disk, shared
+from tokmill.tasks.store.layout import ALIASES, LABELS, RECORD_FILE, Layout, is_prefix
 
 Stamp: TypeAlias = tuple[int, int]
 """Modification time in nanoseconds and size in bytes."""
@@ -78,19 +78,8 @@ def look_over(layout: Layout, trusted: Mapping[str, int]) -> Look:
 
 def sure_times(layout: Layout, times: Mapping[str, int]) -> dict[str, int]:
     """Return the times, without those that may come twice, because they are of this moment."""
-    clock = layout.cache / "clock"
-    STORAGE.replace(clock, b"")
-    latest = STORAGE.state(clock).mtime_ns - _TICK_NS  # by the file system's clock, maybe another machine's
-    return {
-        part: time if part.startswith(LABELS) or time < latest else UNSURE for part, time in times.items()
-    }
-
-
-def number_labels(layout: Layout) -> None:
-    """Give a number to the labels of every kind that has none, as in a store of an earlier version."""
-    for entry in _entries(layout.root / LABELS):
-        if not layout.is_remote and entry.is_dir() and labels_number(layout, entry.name) is None:
-            note_labels(layout, entry.name)
+    latest = shared.local_now_ns(layout.root) - _TICK_NS  # by the file system's clock
+    return {part: time if time < latest else UNSURE for part, time in times.items()}
 
 
 def stamps_of(layout: Layout, paths: Iterable[Path]) -> Stamps:
@@ -108,23 +97,19 @@ def label_stamps(layout: Layout, kind: str, name: str) -> Stamps:
 
 def _times(layout: Layout) -> dict[str, int]:
     """Return the time of every part."""
-    removed = layout.removed.name
-    flat = [folder.name for folder in (layout.runs, layout.annotations) if STORAGE.is_folder(folder)]
-    folders = [*layout.kinds(), *flat]
-    folders += [f"{removed}/{entry.name}" for entry in _entries(layout.removed) if entry.is_dir()]
-    times = {folder: _time(layout, layout.root / folder) for folder in folders}
-    for entry in _entries(layout.root / LABELS):
-        if entry.is_dir():
-            number = None if layout.is_remote else labels_number(layout, entry.name)
-            times[f"{LABELS}/{entry.name}"] = UNSURE if number is None else number
-    return {**times, ALIASES: UNSURE}
+    flat = [folder.name for folder in (layout.runs, layout.annotations) if folder.is_dir()]
+    deep = [
+        f"{tree}/{entry.name}"
+        for tree in (LABELS, layout.removed.name)
+        for entry in _entries(layout.root / tree)
+        if entry.is_dir()
+    ]
+    return {part: _time(layout.root / part) for part in (*layout.kinds(), *flat, *deep)} | {ALIASES: UNSURE}
 
 
-def _time(layout: Layout, path: Path) -> int:
-    if layout.is_remote:
-        return UNSURE
+def _time(path: Path) -> int:
     try:
-        return STORAGE.state(path).mtime_ns
+        return disk.state(path).mtime_ns
     except OSError:
         return UNSURE
 
@@ -163,7 +148,7 @@ def _stamps(layout: Layout, paths: Iterable[str]) -> Stamps:
     root, stamps = str(layout.root), {}
     for path in paths:
         try:
-            state = STORAGE.state(f"{root}/{path}")  # a file that became a link counts as another
+            state = disk.state(f"{root}/{path}")  # a file that became a link counts as another
         except OSError:  # it does not exist, or may not be read
             continue
         stamps[path] = (state.mtime_ns, state.num_bytes)
@@ -178,8 +163,8 @@ def _named(folder: Path | str, relative: str) -> Iterator[str]:
             yield from _named(entry.path, f"{relative}/{entry.name}")
 
 
-def _entries(folder: Path | str) -> list[Entry]:
+def _entries(folder: Path | str) -> "list[os.DirEntry[str]]":
     try:
-        return STORAGE.entries(folder)
+        return disk.entries(folder)
     except OSError:  # it does not exist, or may not be read
         return []

@@ -16,8 +16,8 @@ from typing import Any, Final, TypeAlias
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Account
 from tokmill.tasks.store.annotations import read_remark
-from tokmill.tasks.store.labels import ALIASES, LABELS, read_name, version_number
-from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.store.labels import read_name, version_number
+from tokmill.tasks.store.layout import ALIASES, LABELS, Layout
 from tokmill.tasks.store.names import check_alias, check_kind, check_label, check_name
 from tokmill.tasks.store.record import InputEntry, Record, read_record
 from tokmill.tasks.store.run_tables import (

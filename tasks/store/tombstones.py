@@ -12,11 +12,11 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.provenance import Moment, Provenance, utc_now
 from tokmill.tasks.store.record import Record, contradictions
 from tokmill.tasks.store.sealing import broken_seal, sealed
-from tokmill.tasks.store.storage import STORAGE
 
 MOST_REASON_CHARS: Final = 2000
 """The longest reason for a takedown or a removal."""
@@ -66,8 +66,10 @@ def tombstone(layout: Layout, kind: str, fingerprint: str) -> Tombstone | None:
     Raises:
         StoreError: it cannot be read.
     """
+    path = tombstone_path(layout, kind, fingerprint)
+    shared.bring(path)
     try:
-        return read_tombstone(tombstone_path(layout, kind, fingerprint))
+        return read_tombstone(path)
     except FileNotFoundError:
         return None
 
@@ -80,7 +82,7 @@ def read_tombstone(path: Path) -> Tombstone:
         StoreError: it cannot be read, is not what was written, or another version of tokmill wrote it.
     """
     try:
-        data = STORAGE.read(path, _MOST_BYTES)
+        data = disk.read(path, _MOST_BYTES)
         left = Tombstone.model_validate_json(data)
     except FileNotFoundError:
         raise
@@ -108,8 +110,8 @@ def tombstones(layout: Layout, prefix: str) -> list[Path]:
     """
     return [
         layout.removed / kind.name / entry.name
-        for kind in STORAGE.entries(layout.removed)
-        for entry in STORAGE.entries(layout.removed / kind.name)
+        for kind in disk.entries(layout.removed)
+        for entry in disk.entries(layout.removed / kind.name)
         if entry.name.startswith(prefix) and entry.name.endswith(_SUFFIX)
     ]
 
@@ -129,8 +131,7 @@ def write_tombstone(layout: Layout, record: Record, reason: str) -> None:
         record=record,
     )
     path = tombstone_path(layout, record.kind, record.fingerprint)
-    STORAGE.make_folder(path.parent)
-    STORAGE.replace(path, sealed(_SEAL, left.model_dump_json(indent=1).encode("utf-8") + b"\n"))
+    shared.replace(path, sealed(_SEAL, left.model_dump_json(indent=1).encode("utf-8") + b"\n"))
 
 
 def tombstone_path(layout: Layout, kind: str, fingerprint: str) -> Path:

@@ -18,9 +18,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tokmill.tasks.store import disk
 from tokmill.tasks.store.canonical import canonical_json
 from tokmill.tasks.store.digest import digest_bytes, new_hash
-from tokmill.tasks.store.storage import STORAGE
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def _unpacked_digest(path: Path) -> str | None:
 
     found = new_hash()
     try:
-        with STORAGE.opened(path) as file, zstandard.ZstdDecompressor().stream_reader(file) as content:
+        with disk.opened(path) as file, zstandard.ZstdDecompressor().stream_reader(file) as content:
             while block := content.read(_BLOCK_BYTES):
                 raise_if_stopped()
                 found.update(block)

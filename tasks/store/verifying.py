@@ -6,17 +6,20 @@ published record never changes, so it was changed by hand, or its artifact was m
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store import disk
 from tokmill.tasks.store.catalog_schema import ALL_TABLES, check_version
 from tokmill.tasks.store.connection import attached, has_snapshot, private
+from tokmill.tasks.store.disk import DamagedError
 from tokmill.tasks.store.indexing import sync_files
 from tokmill.tasks.store.integrity import Problem, problems
-from tokmill.tasks.store.labels import ALIASES, LABELS, named_files, read_name
-from tokmill.tasks.store.layout import RECORD_FILE, Layout, printable
-from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store.labels import named_files, read_name
+from tokmill.tasks.store.layout import ALIASES, LABELS, RECORD_FILE, Layout, printable
+from tokmill.tasks.store.remote import remote_of
 from tokmill.tasks.store.tables import KEYS, rows_of
 from tokmill.tasks.store.tombstones import tombstone
 
@@ -35,9 +38,19 @@ def store_problems(layout: Layout, *, full: bool) -> Iterator[Problem]:
     """
     for place in layout.places():
         yield from problems(place, full=full)
+        yield from _wrong_in_remote(place, full=full)
     yield from _wrong_names(layout)
     yield from _wrong_runs(layout)
     yield from _wrong_catalog(layout)
+
+
+def _wrong_in_remote(place: Path, *, full: bool) -> Iterator[Problem]:
+    """Yield what the remote, if there is one, does not have as it was published."""
+    if remote := remote_of(place):
+        with suppress(DamagedError, FileNotFoundError):  # a record that is unreadable is known
+            name = remote.name_of(place)
+            for path, message in remote.damages(name, full=full):
+                yield Problem(f"{name} in {remote.url}", path, message)
 
 
 def _wrong_names(layout: Layout) -> Iterator[Problem]:
@@ -53,9 +66,9 @@ def _wrong_names(layout: Layout) -> Iterator[Problem]:
 
 def _wrong_runs(layout: Layout) -> Iterator[Problem]:
     """Yield runs, remarks and tombstones that are not what was written."""
-    tombs = (layout.removed / entry.name for entry in STORAGE.entries(layout.removed) if entry.is_dir())
+    tombs = (layout.removed / entry.name for entry in disk.entries(layout.removed) if entry.is_dir())
     for folder in (layout.runs, layout.annotations, *tombs):
-        names = (entry.name for entry in STORAGE.entries(folder) if entry.name.endswith(".json"))
+        names = (entry.name for entry in disk.entries(folder) if entry.name.endswith(".json"))
         for path in sorted(folder / name for name in names if not name.startswith(".")):
             message = _unreadable(layout, path)
             if message:
@@ -87,7 +100,7 @@ def _differences(connection: "DuckDBPyConnection", layout: Layout) -> Iterator[P
     for key, (path, *stamp) in seen.items():
         if key not in now:
             place = layout.root / path
-            if not STORAGE.exists(place.parent if place.name == RECORD_FILE else place):
+            if not (place.parent if place.name == RECORD_FILE else place).exists():
                 if place.name == RECORD_FILE and _was_removed(connection, layout, place.parts[-3], key):
                     continue  # by a process that was killed then
                 message = "is in the catalog but no longer in the store; its next update drops it"
@@ -132,7 +145,7 @@ def _unreadable(layout: Layout, path: Path) -> str | None:
 def _is_empty(path: Path) -> bool:
     """Whether it is an empty regular file; False if its state cannot be read."""
     try:
-        state = STORAGE.state(path)
+        state = disk.state(path)
     except OSError:
         return False
     return state.kind == "file" and state.num_bytes == 0

@@ -23,8 +23,8 @@ from tokmill.flows.run.elsewhere import (
 from tokmill.flows.run.tasks import CALLBACKS, TaskCallbacks
 from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.keeping import Policy
 from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.store.retention import Policy
 from tokmill.tokenizer.core.stopping import StopRequested, allow_work, raise_if_stopped
 
 WAIT_SECONDS = 60

@@ -1,7 +1,6 @@
 """The catalog's views of lineage agree with `lineage`, in every state of the catalog."""
 
 import os
-from contextlib import nullcontext
 
 import duckdb
 import pytest
@@ -13,7 +12,7 @@ from tokmill.tasks.store import Direction, Store, lineage
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.catalog_schema import ALL_TABLES
 from tokmill.tasks.store.lineage_views import VIEWS, make_views
-from tokmill.tasks.store.removing import remove_one
+from tokmill.tasks.store.removal import remove_one
 
 OTHER: dict[Direction, str] = {"up": "input", "down": "user"}
 
@@ -133,7 +132,7 @@ def test_the_way_leads_on_through_what_was_removed(tmp_path):
     a, b, both, book = chain(store)
     wider = store.realize(ask_joined("wider", both, both, text="+")).ref
     for ref in (both, wider):
-        assert remove_one(store.layout, store.record(ref), unless=lambda: nullcontext(enter_result=False))
+        assert remove_one(store.layout, store.record(ref), stays=lambda leases, fingerprint: False)
 
     up = store.catalog.query(
         "SELECT depth, input_name, input_label, origin, status FROM lineage_up "
@@ -189,7 +188,7 @@ def test_contents_that_share_a_number_by_chance_are_told_apart(tmp_path, pair):
     user = store.realize(ask_joined("user", alone, text="/")).ref
     away = store.realize(ask_joined("away", user, b)).ref
     last = store.realize(ask_joined("last", away)).ref
-    assert remove_one(store.layout, store.record(away), unless=lambda: nullcontext(enter_result=False))
+    assert remove_one(store.layout, store.record(away), stays=lambda leases, fingerprint: False)
     refs = {
         "a": a,
         "b": b,
