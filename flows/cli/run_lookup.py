@@ -11,8 +11,8 @@ from typing import Final
 from tokmill.flows.errors import UsageError
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Run, Store
-from tokmill.tasks.store.run_listing import Column, Order, find_columns
-from tokmill.tasks.store.run_references import find_run as run_in
+from tokmill.tasks.store.run_queries import Column, Order, find_columns
+from tokmill.tasks.store.run_queries import find_run as run_in
 
 _AGO = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>[mhdw])")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -42,7 +42,7 @@ _HIGHER: Final = ("bytes_per_token", "renyi_efficiency", "whole_share", "chars_p
 
 
 def find_run(store: Store, reference: str) -> Run:
-    """Return the run that a reference names; see `tasks.store.run_references`.
+    """Return the run that a reference names; see `tasks.store.run_queries`.
 
     Raises:
         UsageError: no run, or more than one, has that name.

@@ -18,7 +18,7 @@ from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted
 
 if TYPE_CHECKING:
-    from tokmill.tasks.store.asking import Answer
+    from tokmill.tasks.store.catalog import Answer
 
 
 @app.command(

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from tokmill.flows.reproduce.known import StoreRecords, Subject, subject_in
 from tokmill.tasks.store import Store, disk
-from tokmill.tasks.store.moving import Cargo, Named
+from tokmill.tasks.store.push import Cargo, Named
 from tokmill.tasks.store.record import Record, read_record
 
 

@@ -12,8 +12,8 @@ from typing import Any, Literal, TypeAlias
 from tokmill.flows.reproduce.known import inputs_of
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.diff import payload_differences
 from tokmill.tasks.store.digest import FileEntry
+from tokmill.tasks.store.recipe import payload_differences
 from tokmill.tasks.store.record import Record
 
 Verdict: TypeAlias = Literal["equal", "differs", "not made"]

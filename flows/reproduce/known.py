@@ -12,7 +12,7 @@ from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.layout import PREFIX_CHARS
 from tokmill.tasks.store.record import InputEntry, Record
-from tokmill.tasks.store.run_references import find_run
+from tokmill.tasks.store.run_queries import find_run
 from tokmill.tasks.store.runs import Run
 
 CORPUS = "corpus"
@@ -120,7 +120,7 @@ def _corpus_of(entry: InputEntry) -> str:
 
 
 def subject_in(store: Store, reference: str, *, removed: bool = False) -> Subject:
-    """Return what a reference names in a store: an artifact, or a run (`tasks.store.run_references`).
+    """Return what a reference names in a store: an artifact, or a run (`tasks.store.run_queries`).
 
     Args:
         store: the store.

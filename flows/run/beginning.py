@@ -6,8 +6,8 @@ from tokmill.flows.run.called import named
 from tokmill.flows.run.caller import is_a_command
 from tokmill.flows.run.machine import Machine
 from tokmill.tasks.store import Provenance
-from tokmill.tasks.store.environment import Machine as Here
-from tokmill.tasks.store.environment import installed_packages
+from tokmill.tasks.store.provenance import Machine as Here
+from tokmill.tasks.store.provenance import installed_packages
 from tokmill.tasks.store.runs import Begun, Override, StartedBy
 
 

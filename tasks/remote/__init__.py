@@ -5,10 +5,8 @@ This package imports fsspec only once a URL is used. What is local (paths, `file
 
 from tokmill.tasks.remote.faults import ChangedError, UnreachableError
 from tokmill.tasks.remote.objects import (
-    copy,
     create,
     download,
-    exchange,
     listed,
     read,
     read_range,
@@ -25,10 +23,8 @@ __all__ = [
     "Info",
     "UnreachableError",
     "check_url",
-    "copy",
     "create",
     "download",
-    "exchange",
     "is_url",
     "joined",
     "listed",

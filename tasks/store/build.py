@@ -21,13 +21,13 @@ from tokmill.tasks.store import disk
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.disk import DamagedError, ProcessLock, holding, reported_as, sync_path
 from tokmill.tasks.store.indexing import Report
-from tokmill.tasks.store.integrity import Problem, Verify, examine
 from tokmill.tasks.store.layout import RECORD_FILE, Layout
 from tokmill.tasks.store.provenance import Provenance
 from tokmill.tasks.store.publish import make
 from tokmill.tasks.store.record import Record, read_record
 from tokmill.tasks.store.remote import damage_below, remote_of
 from tokmill.tasks.store.tombstones import tombstone
+from tokmill.tasks.store.verify import Problem, Verify, examine
 
 
 @dataclass(frozen=True)
@@ -60,22 +60,12 @@ class Builder:
     def find(
         self, request: Request, owner: str, verify: Verify, say: Report, *, owned: bool = False
     ) -> ArtifactRef | None:
-        """Return the sound artifact of a fingerprint, or None; a damaged one is set aside.
-
-        Args:
-            request: the request of the artifact, whose name it is given.
-            owner: the fingerprint.
-            verify: whether files are compared by size or by digest.
-            say: receives a line about damage.
-            owned: whether the caller holds the fingerprint's lock.
-        """
+        """Return the sound artifact of a fingerprint, or None; a damaged one is set aside."""
         kind = request.stage.kind
         place = self.layout.artifact(kind, owner)
-        if remote := remote_of(place):
-            remote.bring(remote.name_of(place / RECORD_FILE), sure=owned)
-        if not disk.is_taken(place):
+        found = self._found(place, verify, sure=owned)
+        if found is None:
             return None
-        found = examine(place, verify)
         if isinstance(found, Record):
             return found.ref.model_copy(update={"name": request.name})
         if owned:
@@ -93,6 +83,20 @@ class Builder:
         finally:
             lock.release()
 
+    def _found(self, place: Path, verify: Verify, *, sure: bool) -> Record | Problem | None:
+        """Return what lies at a place, or what is wrong with it; a wrong copy is pulled again."""
+        remote = remote_of(place)
+        if remote is None:
+            return examine(place, verify) if disk.is_taken(place) else None
+        name = remote.name_of(place / RECORD_FILE)
+        if not remote.bring(name, sure=sure):
+            return None
+        found = examine(place, verify)
+        if isinstance(found, Record):
+            return found
+        remote.discard(name)
+        return examine(place, verify) if remote.bring(name, sure=True) else None
+
     def build(
         self,
         request: Request,
@@ -103,19 +107,7 @@ class Builder:
         *,
         refresh: bool,
     ) -> Realized:
-        """Make the artifact while no other process of this machine does, unless one has made it by now.
-
-        Args:
-            request: the request of the artifact.
-            owner: its fingerprint.
-            provenance: by whom and for which run; by default that of this process.
-            say: receives a line about damage, a wait, or a removal.
-            verify: whether files of what is found are compared by size or by digest.
-            refresh: make it although it is there.
-
-        Raises:
-            Exception: as `Store.realize`.
-        """
+        """Make the artifact while no other process of this machine does, unless one has made it by now."""
         waited_for = list[str]()
 
         def wait(who: str) -> None:
@@ -141,11 +133,7 @@ class Builder:
 
     @contextmanager
     def _handed_over(self, inputs: Mapping[str, Input | Sequence[Input]]) -> Iterator[dict[str, object]]:
-        """Give the arguments of a run function: folders of artifacts, values of externals, or lists of these.
-
-        Raises:
-            StoreError: an input turned out damaged when it was pulled; and what the block raises.
-        """
+        """Give the arguments of a run function: folders of artifacts, values, or lists of these."""
         places = list[Path]()
 
         def argument(given: Input | Sequence[Input]) -> object:
@@ -170,6 +158,9 @@ class Builder:
         place = self.layout.artifact(record.kind, record.fingerprint)
         lock = self._lock(record.kind, record.fingerprint)
         found = Problem(record.reference, str(damage.filename), str(damage.strerror))
+        remote = remote_of(place)
+        if remote is not None and not any(remote.damages(remote.name_of(place), full=True)):
+            return f"{found}, but the remote has it as it was published; run again"
         try:
             if lock.try_acquire():
                 try:
@@ -190,16 +181,7 @@ class Builder:
         return True
 
     def set_aside(self, place: Path, found: Problem | str, say: Report) -> None:
-        """Move what lies at the place of an artifact to the damaged ones; the caller holds its lock.
-
-        Args:
-            place: the artifact's.
-            found: what is wrong with it.
-            say: receives a line about it.
-
-        Raises:
-            StoreError: it cannot be moved.
-        """
+        """Move what lies at the place of an artifact to the damaged ones; the caller holds its lock."""
         folder = self.layout.damaged / place.parent.name
         with reported_as(f"{found}, and it cannot be set aside"):
             if remote := remote_of(place):

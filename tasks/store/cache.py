@@ -44,12 +44,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def local_root(location: str) -> Path:
-    """Return the folder of the store at a path or URL: the path itself, or the local folder of the URL.
-
-    Raises:
-        StoreError: the URL holds a password, a query or nothing, its library is not installed, the URL of a
-            file names a host, or the folder cannot be written.
-    """
+    """Return the folder of the store at a path or URL: the path itself, or the local folder of the URL."""
     scheme = _SCHEME.match(location)
     if scheme is None:
         return Path(location).expanduser()
@@ -113,16 +108,7 @@ _ROOM_LOCK = threading.Lock()
 
 
 def make_room(root: Path, num_bytes: int, keep: Path) -> None:
-    """Take away the longest unused files until there is room for so many more bytes.
-
-    Args:
-        root: a local folder of a store; all folders beside it share the room.
-        num_bytes: that are needed.
-        keep: an artifact's folder, which stays.
-
-    Raises:
-        StoreError: TOKMILL_CACHE_BYTES is not a size.
-    """
+    """Take away the longest unused files until there is room for so many more bytes."""
     home = root.parent
     with _ROOM_LOCK:
         looked, room = _ROOM.get(home, (float("-inf"), 0))
@@ -136,6 +122,11 @@ def make_room(root: Path, num_bytes: int, keep: Path) -> None:
         _ROOM[home] = looked, room - num_bytes
 
 
+def pulling_lock(folder: Path) -> ProcessLock:
+    """Return the lock of an artifact's folder that is held while files come into it, or are taken away."""
+    return ProcessLock(folder.parents[1] / ".cache" / f"pulling-{folder.parent.name}-{folder.name}.lock")
+
+
 def _cleared(home: Path, needed: int, keep: Path) -> int:
     """Return the room there is, after taking away what is needed."""
     cached = sorted(_cached(home))
@@ -144,8 +135,12 @@ def _cleared(home: Path, needed: int, keep: Path) -> int:
     for _, num_bytes, folder in cached:
         if room >= needed:
             break
-        if folder != keep:
-            _take_away(folder)
+        lock = pulling_lock(folder)
+        if folder != keep and lock.try_acquire():  # else its files are on their way
+            try:
+                _take_away(folder)
+            finally:
+                lock.release()
             room += num_bytes
     if room < needed:
         _LOG.warning(

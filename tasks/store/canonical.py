@@ -56,11 +56,7 @@ _ADVICE: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
 
 
 def canonical_json(value: object) -> bytes:
-    """Return the canonical UTF-8 bytes of `value`.
-
-    Raises:
-        FingerprintError: a part of `value` has no canonical form; the message names the part.
-    """
+    """Return the canonical UTF-8 bytes of `value`."""
     text = json.dumps(
         plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False
     )
@@ -68,16 +64,7 @@ def canonical_json(value: object) -> bytes:
 
 
 def plain(value: object, where: str = "value") -> Json:
-    """Return `value` as nothing but dict, list, str, int, float, bool and None.
-
-    Args:
-        value: the value; models lose the fields that are declared with `NOT_IN_FINGERPRINT`, and those
-            declared with `only_with` or `UNLESS_DEFAULT` whose condition is not met.
-        where: the dotted path that messages start from.
-
-    Raises:
-        FingerprintError: a part of `value` has no canonical form.
-    """
+    """Return `value` as nothing but dict, list, str, int, float, bool and None."""
     return _plain(value, where, 0)
 
 

@@ -87,11 +87,7 @@ def digest_file(path: Path) -> str:
 
 
 def digest_object(state: Info) -> str:
-    """Return the BLAKE2b-256 digest of an object's bytes in hexadecimal.
-
-    Raises:
-        OSError: it cannot be read, or is in another state.
-    """
+    """Return the BLAKE2b-256 digest of an object's bytes in hexadecimal."""
     from tokmill.tasks.remote.streaming import stream_of
 
     digest = new_hash()
@@ -102,11 +98,7 @@ def digest_object(state: Info) -> str:
 
 
 def digest_folder(folder: Path, digest: Callable[[Path], str] = digest_file) -> str:
-    """Return the content digest of all files below `folder`, each digested by `digest`.
-
-    Raises:
-        SourceError: a file's name is not UTF-8, so that no digest can have it.
-    """
+    """Return the content digest of all files below `folder`, each digested by `digest`."""
     files = sorted(file for file in folder.rglob("*") if file.is_file())
     for file in files:
         if not is_utf8(file):

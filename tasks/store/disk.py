@@ -88,12 +88,7 @@ def touch(path: Path) -> None:
 
 @contextmanager
 def opened(path: Path) -> Iterator[BufferedReader]:
-    """Open a regular file to read its bytes.
-
-    Raises:
-        FileNotFoundError: the file, or its folder, does not exist.
-        OSError: it is a link, a folder or a special file, or cannot be opened.
-    """
+    """Open a regular file to read its bytes."""
     try:
         _check_regular(os.lstat(path), path)
         descriptor = os.open(path, _FLAGS)
@@ -112,12 +107,7 @@ def _check_regular(found: os.stat_result, path: Path) -> None:
 
 
 def read(path: Path, most_bytes: int) -> bytes:
-    """Return the bytes of a regular file of at most `most_bytes`.
-
-    Raises:
-        FileNotFoundError: there is none.
-        OSError: it is not a regular file, is larger, or cannot be read.
-    """
+    """Return the bytes of a regular file of at most `most_bytes`."""
     with opened(path) as file:
         data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
@@ -157,27 +147,24 @@ def create(path: Path, data: bytes) -> None:
 
 def leave(path: Path, data: bytes, mtime_ns: int | None = None) -> None:
     """Write a file that need not survive a crash: a temporary file, then a rename, and no flush."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{uuid.uuid4().hex}.new")
-    try:
-        temporary.write_bytes(data)
+    temporary = path.with_name(f".{uuid.uuid4().hex}.tmp")
+    with _new_file(temporary, data, flush=False):
         if mtime_ns is not None:
             os.utime(temporary, ns=(mtime_ns, mtime_ns))
         temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @contextmanager
-def _new_file(path: Path, data: bytes) -> Iterator[None]:
-    """Write a new file, flushed, that is locked during the block; none is left if the block fails."""
+def _new_file(path: Path, data: bytes, *, flush: bool = True) -> Iterator[None]:
+    """Write a new file that is locked during the block; none is left if the block fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("xb") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if flush:
+                os.fsync(file.fileno())
             yield
         except BaseException:
             path.unlink(missing_ok=True)
@@ -198,12 +185,7 @@ def whole_folder(out: Path) -> Iterator[Path]:
 
 
 def sweep_unfinished(folder: Path, below: str = "") -> None:
-    """Remove what killed processes left of `replace`: nobody holds its lock.
-
-    Args:
-        folder: where to look.
-        below: a pattern of folders in it, with a slash at its end, to look there.
-    """
+    """Remove what killed processes left of `replace`: nobody holds its lock."""
     for path in folder.glob(f"{below}.*.tmp"):
         with suppress(OSError), path.open("rb") as file:  # which is locked, gone, or of somebody else
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

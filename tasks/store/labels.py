@@ -192,16 +192,7 @@ def _encode(fingerprint: str) -> bytes:
 
 
 def resolve(layout: Layout, reference: str, *, removed: bool = False) -> ArtifactRef:
-    """Return the artifact that `reference` names.
-
-    Args:
-        layout: the store.
-        reference: of the artifact.
-        removed: whether it may be one that was removed; `latest` is such a one only if all versions were.
-
-    Raises:
-        StoreError: the reference has no known form, there is no such artifact, or a prefix fits several.
-    """
+    """Return the artifact that `reference` names."""
     named = _NAMED.fullmatch(reference)
     if named and is_kind(named["kind"]) and is_name(named["name"]):
         return _by_name(layout, named["kind"], named["name"], named["label"] or "latest", removed=removed)

@@ -118,21 +118,13 @@ class Layout:
         return self.locks / "catalog.lock"
 
     def names(self, tree: str, kind: str, name: str) -> Path:
-        """The folder of the labels or aliases (`tree`) of one (kind, name).
-
-        Raises:
-            StoreError: `kind` or `name` is malformed, and could lead out of the store.
-        """
+        """The folder of the labels or aliases (`tree`) of one (kind, name)."""
         check_kind(kind)
         check_name(name)
         return self.root / tree / kind / name
 
     def artifact(self, kind: str, fingerprint: str) -> Path:
-        """The directory of an artifact, whether it exists or not.
-
-        Raises:
-            StoreError: `kind` or `fingerprint` is malformed, and could lead out of the store.
-        """
+        """The directory of an artifact, whether it exists or not."""
         check_kind(kind)
         if not is_fingerprint(fingerprint):
             raise StoreError(f"{fingerprint!r} is not a fingerprint: it must be 64 hexadecimal digits")

@@ -73,12 +73,7 @@ class Process(BaseModel):
         return cls(host=socket.gethostname(), boot=_boot() if began else "", pid=pid, began=began)
 
     def is_gone(self, silent_seconds: Callable[[], float]) -> bool:
-        """Whether it has ended, as far as this machine can tell.
-
-        Args:
-            silent_seconds: returns the time since its last heartbeat; called only if it is not of this
-            machine.
-        """
+        """Whether it has ended, as far as this machine can tell."""
         if self.boot and self.boot == _boot():
             return _began(self.pid) != self.began
         return silent_seconds() > SILENCE_SECONDS
@@ -113,11 +108,7 @@ class Lease:
         self._write()
 
     def hold(self, fingerprints: Iterable[str]) -> None:
-        """Need some artifacts, whether they exist or not, until the lease ends.
-
-        Raises:
-            StoreError: the lease cannot be written.
-        """
+        """Need some artifacts, whether they exist or not, until the lease ends."""
         with self._mutex:
             held = set(self._needs.holds or ())
             new = {each[:PREFIX_CHARS] for each in fingerprints} - held
@@ -145,16 +136,7 @@ LEASE: ContextVar[Lease | None] = ContextVar("lease", default=None)
 
 @contextmanager
 def leased(layout: Layout, key: str, *, names: str = "") -> Iterator[Lease]:
-    """Hold a lease for the length of the block; within a block of the same key, the same one is held.
-
-    Args:
-        layout: the store.
-        key: the id of the run, or another name of a file.
-        names: of the profile; empty if the work has no names of its own.
-
-    Raises:
-        StoreError: the lease cannot be written.
-    """
+    """Hold a lease for the length of the block; within a block of the same key, the same one is held."""
     current = LEASE.get()
     if current is not None and current.key == key:
         yield current
@@ -180,12 +162,7 @@ def _beat(lease: Lease, ended: threading.Event) -> None:
 
 
 def at_work(layout: Layout, what: str) -> AbstractContextManager[Lease]:
-    """Hold a lease for work that is not a run, for the length of the block; within a run, the run's.
-
-    Args:
-        layout: the store.
-        what: is being done, as part of a file's name: `export`.
-    """
+    """Hold a lease for work that is not a run, for the length of the block; within a run, the run's."""
     current = LEASE.get()
     if current is not None and current.root == layout.root:
         return nullcontext(current)

@@ -67,11 +67,7 @@ def check_path(path: str, what: str) -> str:
 
 
 def inside(folder: Path, path: str, what: str) -> Path:
-    """Return the place of a path from outside below a folder.
-
-    Raises:
-        StoreError: the path breaks a rule, or a link leads it out of the folder.
-    """
+    """Return the place of a path from outside below a folder."""
     place = folder / check_path(path, what)
     if not place.resolve().is_relative_to(folder.resolve()):
         raise StoreError(

@@ -27,10 +27,10 @@ from tokmill.tasks.store.canonical import plain
 from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file
 from tokmill.tasks.store.disk import lack_of, sync_path
 from tokmill.tasks.store.extra_tables import check_extra_tables
-from tokmill.tasks.store.fingerprints import fingerprint, fingerprint_payload
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout
 from tokmill.tasks.store.provenance import Provenance, utc_now
+from tokmill.tasks.store.recipe import fingerprint, fingerprint_payload
 from tokmill.tasks.store.record import Record, Timings, encode_record, input_entries, read_record
 from tokmill.tasks.store.remote import remote_of
 from tokmill.tasks.store.values import values_digest
@@ -53,20 +53,6 @@ def make(
     replaced: Callable[[Record], bool] | None = None,
 ) -> Made:
     """Run the stage of `request` and publish its files.
-
-    Args:
-        layout: the store.
-        request: the request; the caller holds its fingerprint's lock.
-        inputs: what the run function receives, by role.
-        provenance: by whom and for which run.
-        replaced: called with the new record before it is published; clears its place, or returns False if
-            what is there is to stay.
-
-    Raises:
-        AccountError: the stage's accounts do not add up.
-        MachineError: memory ran out.
-        StoreError: the disk is full, a file cannot be written, or the stage broke the rules of the store.
-        Exception: any other error of the stage.
 
     After any error, nothing is published and the temporary directory has been removed.
     """
@@ -153,12 +139,7 @@ def check_accounts(where: str, accounts: Sequence[Account]) -> None:
 
 
 def digest_files(out: Path) -> list[FileEntry]:
-    """Digest and flush every file below `out`, sorted by path, and flush the folders.
-
-    Raises:
-        StoreError: something below `out` is not a regular file, has a name that is not UTF-8, or is called
-        record.json.
-    """
+    """Digest and flush every file below `out`, sorted by path, and flush the folders."""
     entries = []
     for path in sorted(out.rglob("*")):
         raise_if_stopped()
@@ -178,9 +159,6 @@ def commit(layout: Layout, out: Path, record: Record) -> bool:
     """Write the record and publish `out` in its place, in one durable step: all of it appears, or nothing.
 
     In a store with a remote it is pushed first.
-
-    Returns:
-        Whether it is what is published; False if another machine pushed other bytes first.
     """
     disk.create(out / RECORD_FILE, encode_record(record))
     place = layout.artifact(record.kind, record.fingerprint)

@@ -41,9 +41,9 @@ from tokmill.tasks import remote as objects
 from tokmill.tasks.core.errors import MachineError, RemoteError, StoreError, TaskError
 from tokmill.tasks.remote import ChangedError, Info, UnreachableError
 from tokmill.tasks.store import disk
-from tokmill.tasks.store.cache import RECORD, make_room, root_in, url_of
+from tokmill.tasks.store.cache import RECORD, make_room, pulling_lock, root_in, url_of
 from tokmill.tasks.store.digest import FileEntry, digest_file, digest_object, stored_digest
-from tokmill.tasks.store.disk import DamagedError, ProcessLock, reported_as
+from tokmill.tasks.store.disk import DamagedError, reported_as
 from tokmill.tasks.store.names import broken_rule, is_kind, shortened
 
 INDEX, FILES, LEASES, TELLING = "index", "files", "leases", "telling"
@@ -172,11 +172,14 @@ class Remote:
     def now_ns(self) -> int:
         """Return the remote's own time, in nanoseconds since 1970: that of an object just written there."""
         url = f"{self.url}/clock/{uuid.uuid4().hex}"
-        objects.write(url, b"")
         try:
-            return objects.stat(url).modified_ns
-        finally:
-            objects.remove([url])
+            objects.write(url, b"")
+            try:
+                return objects.stat(url).modified_ns
+            finally:
+                objects.remove([url])
+        except OSError:  # a remote that may only be read
+            return time.time_ns()
 
     def refresh(self) -> None:
         """Bring the local copies of the index in step; a large index only if the last time was long ago."""
@@ -207,15 +210,7 @@ class Remote:
                 Path(entry.path).unlink(missing_ok=True)
 
     def bring(self, name: str, *, sure: bool = False) -> bool:
-        """Bring the local copy of an object of the index in step.
-
-        Args:
-            name: of the object.
-            sure: ask the service even if a recent listing does not have it.
-
-        Returns:
-            Whether there is such an object.
-        """
+        """Bring the local copy of an object of the index in step."""
         with self._lock:
             if time.monotonic() - self._began > max(_FRESH_SECONDS, _LISTINGS_PER_AGE * self._seconds):
                 self._list()
@@ -223,13 +218,13 @@ class Remote:
         if info is None and (sure or (self.root / name).exists()):
             info = self._ask(name)
         if info is None:
-            self._discard(name)
+            self.discard(name)
             return False
         if not self._is_current(name, info):
             try:
                 self._fetch(name, info)
             except FileNotFoundError:  # removed a moment ago
-                self._discard(name)
+                self.discard(name)
                 return False
         return True
 
@@ -300,13 +295,13 @@ class Remote:
             raise OSError(errno.EINVAL, f"has more than {_MOST_BYTES} bytes", str(path))
         with _answering(self.url):
             data = objects.read(self._url(name), _MOST_BYTES)
-        if name.endswith(f"/{RECORD}") and path.exists():  # made again, with other files maybe
-            self._discard(name)
+        if path.name == RECORD and path.exists() and path.read_bytes() != data:
+            self.discard(name)  # it was made again, with other files maybe
         disk.leave(path, data, _stamp_of(info))
         self._show_change(name)
 
-    def _discard(self, name: str) -> None:
-        """Remove the local copy of what is no longer so; whoever has files of it open keeps them."""
+    def discard(self, name: str) -> None:
+        """Remove a local copy, of a record with all files; whoever has them open keeps them."""
         path = self.root / name
         if not path.parent.exists():
             return
@@ -328,15 +323,7 @@ class Remote:
             disk.touch(folder)
 
     def push(self, folder: Path, name: str) -> bool:
-        """Publish the files in a folder, which holds the record as well.
-
-        Args:
-            folder: where they are.
-            name: of the artifact: `<kind>/<prefix>`.
-
-        Returns:
-            Whether they are what is published; False if another machine published other bytes first.
-        """
+        """Publish the files in a folder, which holds the record as well."""
         record = (folder / RECORD).read_bytes()
         contents = Contents.of(record)
         url = files_url(self.url, name, contents.stored)
@@ -354,26 +341,12 @@ class Remote:
         return True
 
     def contents(self, name: str) -> Contents:
-        """Return what the local record of an artifact says of its files.
-
-        Raises:
-            FileNotFoundError: there is no record.
-            DamagedError: it is damaged.
-        """
+        """Return what the local record of an artifact says of its files."""
         path = self.root / name / RECORD
         return _contents(path, path.stat().st_mtime_ns)
 
     def pull(self, name: str, paths: Sequence[str] | None = None) -> None:
-        """Make files of an artifact local.
-
-        Args:
-            name: of the artifact.
-            paths: of the files; by default all.
-
-        Raises:
-            DamagedError: a file is missing in the remote, or differs from the record.
-            FileNotFoundError: there is no record, or it does not list a file.
-        """
+        """Make files of an artifact local."""
         contents, folder = self.contents(name), self.root / name
         if paths is None:
             entries = list(contents.files.values())
@@ -385,7 +358,7 @@ class Remote:
             disk.touch(folder)
         if not any(_is_missing(folder, entry) for entry in entries):
             return
-        lock = ProcessLock(self.root / ".cache" / f"pulling-{name.replace('/', '-')}.lock")
+        lock = pulling_lock(folder)
         lock.acquire()
         try:
             missing = [entry for entry in entries if _is_missing(folder, entry)]
@@ -402,12 +375,7 @@ class Remote:
         objects.remove(info.url for info in list(objects.listed(f"{self.url}/{FILES}/{name}")))
 
     def damages(self, name: str, *, full: bool) -> Iterator[tuple[str, str]]:
-        """Yield each file of an artifact that the remote does not have as published, and what is wrong.
-
-        Args:
-            name: of the artifact.
-            full: read every byte, and compare digests; otherwise sizes.
-        """
+        """Yield each file of an artifact that the remote does not have as published, and what is wrong."""
         contents = self.contents(name)
         url = files_url(self.url, name, contents.stored)
         there = {info.url[len(url) + 1 :]: info for info in self._below(url)}
@@ -472,16 +440,17 @@ def _pull_one(folder: Path, entry: FileEntry, url: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{uuid.uuid4().hex}.part")
     try:
-        objects.download(objects.joined(url, entry.path), temporary, entry.size_bytes)
-        digest = digest_file(temporary)
-        if digest != entry.digest:
+        try:
+            objects.download(objects.joined(url, entry.path), temporary, entry.size_bytes)
+        except FileNotFoundError as error:
+            raise DamagedError(errno.EINVAL, "is missing in the remote", entry.path) from error
+        except ChangedError as error:
+            what = "was replaced in the remote, or is too short"
+            raise DamagedError(errno.EINVAL, what, entry.path) from error
+        if (digest := digest_file(temporary)) != entry.digest:
             what = f"has digest {digest} and was published with {entry.digest}"
             raise DamagedError(errno.EINVAL, what, entry.path)
         temporary.replace(path)
-    except FileNotFoundError as error:
-        raise DamagedError(errno.EINVAL, "is missing in the remote", entry.path) from error
-    except ChangedError as error:
-        raise DamagedError(errno.EINVAL, "was replaced in the remote, or is too short", entry.path) from error
     finally:
         temporary.unlink(missing_ok=True)
 

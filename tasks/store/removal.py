@@ -11,7 +11,6 @@ may begin, look up and make artifacts meanwhile. Just before each removal the le
 needs, and all that it was made from, stays. It also removes what lies about beside artifacts:
 
 - damaged artifacts that were set aside, once they are old enough;
-- temporary folders of dead processes;
 - Prefect's result files of artifacts that are gone: `.prefect/<verb>-<fingerprint>`;
 - what ended runs and their tasks told each other: `telling/<run id>`, `.prefect/telling/<run id>`;
 - columns of text that were given in memory and that no artifact points at (`.texts`), once they are old
@@ -51,7 +50,7 @@ from tokmill.tasks.store.retention import (
     users_first,
 )
 from tokmill.tasks.store.tombstones import check_reason, write_tombstone
-from tokmill.tasks.store.workspace import LOCK_SUFFIX, is_stale, sweep_one, tidy, workspace
+from tokmill.tasks.store.workspace import tidy, workspace
 
 _AT_A_TIME = 50
 _GARBAGE = "gc: nothing kept it"  # the reason in its tombstone
@@ -69,22 +68,7 @@ _USERS = f"""
 def remove(
     layout: Layout, catalog: Catalog, ref: ArtifactRef, *, with_dependents: bool, reason: str = ""
 ) -> list[Record]:
-    """Remove an artifact.
-
-    Args:
-        layout: the store.
-        catalog: its catalog.
-        ref: the artifact to remove.
-        with_dependents: also remove the artifacts that were made from it.
-        reason: why, for the tombstones; of what a takedown superseded, that of the takedown by default.
-
-    Returns:
-        The records of the removed artifacts, in the order of removal: dependents first.
-
-    Raises:
-        StoreError: it is not in the store; others were made from it; it is being made; its files cannot be
-            removed; or the reason is too long.
-    """
+    """Remove an artifact."""
     check_reason(reason)
     order = _with_users(layout, catalog, ref)
     record = order[-1]
@@ -107,11 +91,7 @@ def remove(
 
 
 def find_removal(layout: Layout, catalog: Catalog, ref: ArtifactRef) -> list[Record]:
-    """Return what `remove` with dependents would remove, in its order; nothing is changed.
-
-    Raises:
-        StoreError: it is not in the store, or a run needs some of it.
-    """
+    """Return what `remove` with dependents would remove, in its order; nothing is changed."""
     order = _with_users(layout, catalog, ref)
     _check_unheld(layout, order)
     return order
@@ -160,15 +140,6 @@ def remove_one(
     """Remove an artifact, whatever was made from it; return whether it was removed.
 
     The tombstone is written first: after a crash in between, the artifact can be removed again.
-
-    Args:
-        layout: the store.
-        record: the artifact's.
-        stays: returns, from the leases of this moment and the fingerprint, whether it stays.
-        reason: why it is removed.
-
-    Raises:
-        StoreError: it is being made or removed, or its files cannot be removed.
     """
     place = layout.artifact(record.kind, record.fingerprint)
     lock = ProcessLock(layout.locks / f"{record.kind}-{record.fingerprint}.lock")
@@ -210,11 +181,7 @@ class Garbage(NamedTuple):
 
 
 def _complete_inventory(layout: Layout, catalog: Catalog) -> Inventory:
-    """Return what is in a store; refuse one that lacks what cannot be read: a need may be among it.
-
-    Raises:
-        StoreError: a record, a run or an alias cannot be read.
-    """
+    """Return what is in a store; refuse one that lacks what cannot be read: a need may be among it."""
     inventory = take_inventory(layout, catalog)
     known = {layout.artifact(item.kind, item.fingerprint) for item in inventory.items.values()}
     for place in layout.artifacts():
@@ -244,11 +211,7 @@ def _incomplete(what: str) -> StoreError:
 
 
 def find_garbage(layout: Layout, catalog: Catalog, policy: Policy) -> Garbage:
-    """Return what `collect` would remove; nothing is changed.
-
-    Raises:
-        StoreError: a record, run or alias cannot be read.
-    """
+    """Return what `collect` would remove; nothing is changed."""
     inventory = _complete_inventory(layout, catalog)
     plan = make_plan(inventory, live_leases(layout), policy, shared.now_ns(layout.root))
     doomed = {item.fingerprint for item in plan.garbage}
@@ -258,18 +221,7 @@ def find_garbage(layout: Layout, catalog: Catalog, policy: Policy) -> Garbage:
 def collect(
     layout: Layout, catalog: Catalog, policy: Policy, report: Callable[[str], None] | None = None
 ) -> Garbage:
-    """Remove what nothing keeps.
-
-    Args:
-        layout: the store.
-        catalog: its catalog.
-        policy: what is kept.
-        report: called with a line for each artifact.
-
-    Raises:
-        StoreError: another collector is at work; a record, run or alias cannot be read (nothing is removed
-            then); or a file cannot be removed.
-    """
+    """Remove what nothing keeps."""
     say = report or (lambda line: None)
     lock = ProcessLock(layout.locks / _LOCK)
     if not lock.try_acquire():
@@ -283,7 +235,7 @@ def collect(
         removal.register()
         left = leftovers(layout, (), policy.older_than_days)
         for each in left:
-            each.remove(layout)
+            each.remove()
     finally:
         lock.release()
         tidy(layout)
@@ -349,29 +301,19 @@ class Leftover(NamedTuple):
     num_bytes: int
     why: str
 
-    def remove(self, layout: Layout) -> None:
-        """Remove it, unless its owner lives."""
-        if self.path.parent == layout.temporary:
-            sweep_one(self.path)
-        else:
-            shared.remove_message(self.path)
+    def remove(self) -> None:
+        """Remove it."""
+        shared.remove_message(self.path)
 
 
 def leftovers(layout: Layout, garbage: Container[str], older_than_days: float) -> list[Leftover]:
-    """Return what is of no use any more.
-
-    Args:
-        layout: the store.
-        garbage: the fingerprints of artifacts that are there and would be removed first.
-        older_than_days: younger damaged artifacts are left for people to look at.
-    """
+    """Return what is of no use any more."""
     now_ns = shared.local_now_ns(layout.root)
     before_ns = now_ns - round(older_than_days * _DAY_NS)
     return [
         *_damaged(layout, before_ns, older_than_days),
         *_results(layout, garbage),
         *_telling(layout),
-        *_temporary(layout),
         *_texts(layout, garbage, min(before_ns, now_ns - _DAY_NS)),
     ]
 
@@ -421,14 +363,6 @@ def _telling(layout: Layout) -> Iterator[Leftover]:
     for path in paths:
         if path.name not in alive:
             yield Leftover("messages of a run", path, tree_bytes(path), "the run has ended")
-
-
-def _temporary(layout: Layout) -> Iterator[Leftover]:
-    entries = () if disk.is_link(layout.temporary) else disk.entries(layout.temporary)
-    for entry in entries:
-        path = layout.temporary / entry.name
-        if path.suffix != LOCK_SUFFIX and is_stale(path):
-            yield Leftover("temporary folder", path, tree_bytes(path), "its process is dead")
 
 
 def _texts(layout: Layout, garbage: Container[str], before_ns: int) -> Iterator[Leftover]:

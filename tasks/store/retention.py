@@ -308,17 +308,7 @@ class Plan(NamedTuple):
 
 
 def make_plan(inventory: Inventory, leases: Mapping[str, Needs], policy: Policy, now_ns: int) -> Plan:
-    """Decide what is kept.
-
-    Args:
-        inventory: of the store.
-        leases: of running work.
-        policy: what else is kept.
-        now_ns: by the clock of the store (`tasks.store.shared.now_ns`).
-
-    Raises:
-        StoreError: a number of the policy is out of its bounds.
-    """
+    """Decide what is kept."""
     if not 0 <= policy.older_than_days <= MAX_DAYS:
         raise StoreError(
             f"gc: older_than_days={policy.older_than_days:g} must be at least 0 and at most {MAX_DAYS:,}; "
@@ -406,7 +396,8 @@ def _roots(
 
 
 def _recent(inventory: Inventory, policy: Policy, now_ns: int) -> Iterator[tuple[str, Reason]]:
-    since_ns = now_ns - round(policy.older_than_days * _DAY_NS)
+    age_ns = round(policy.older_than_days * _DAY_NS)
+    since_ns = now_ns - age_ns if age_ns else now_ns + _DAY_NS  # nothing is recent, not even of this moment
     in_days = f"in the last {days(policy.older_than_days)}"
     for item in inventory.items.values():
         if item.published_ns > since_ns:
@@ -457,10 +448,6 @@ def users_first(inputs: Mapping[str, Sequence[str]], among: Iterable[str]) -> li
 
     A store in which something was removed and made again from equal content may have circles; the order
     within one does not matter.
-
-    Args:
-        inputs: by fingerprint, what it was made from.
-        among: the artifacts.
     """
     known = dict.fromkeys(among)
     inputs_first: list[str] = []

@@ -1,26 +1,35 @@
 """The record of a flow run, `<store>/runs/<run id>.json`: its parameters, its artifacts, and how it ended.
 
 Every run has one from its start, whoever executes it, and every attempt of it is kept. What a person says of
-a run afterwards is kept beside it (`tasks.store.annotations`), since the process of the run may write its
+a run afterwards is kept beside it (`tasks.store.runs`), since the process of the run may write its
 record at the same time.
+
+A remark:
+
+    <store>/annotations/<run id>.<moment>-<random>.json    one remark: a tag, the end of a tag, or a note
+
+A file is created once and never changed, so that any number of people and machines may annotate one run at
+the same time, also while it is executed, and the history stays. The tags of a run are those of its record and
+of its remarks: of two remarks on one tag, the later one counts.
 """
 
+import re
+import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
 from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.disk import reported_as
-from tokmill.tasks.store.environment import Machine
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.leases import Dead, lease_path, read_leases
 from tokmill.tasks.store.names import RunId, check_run_id
-from tokmill.tasks.store.provenance import Moment, Provenance, as_text
+from tokmill.tasks.store.provenance import Machine, Moment, Provenance, as_text, user_name, utc_now
 
 State: TypeAlias = Literal["running", "completed", "failed", "crashed", "cancelled", "suspended"]
 """Prefect's states: the process of a `crashed` run was ended from outside, a person ended a `cancelled` one,
@@ -151,7 +160,7 @@ class Run(Attempt):
         parameters: the resolved profile.
         overrides: what it was given of other values than the profile's own.
         experiment: the experiment that it belongs to; empty for none.
-        tags, notes: those of the profile's `[experiment]`; more may be added (`tasks.store.annotations`).
+        tags, notes: those of the profile's `[experiment]`; more may be added (`tasks.store.runs`).
         url: of its page at the Prefect server; None without one.
         earlier: its earlier attempts; a run that is retried or resumed keeps its id.
     """
@@ -206,11 +215,7 @@ def run_path(folder: Path, run_id: str) -> Path:
 
 
 def read_run(path: Path) -> Run:
-    """Read a run's file.
-
-    Raises:
-        StoreError: there is none, or it cannot be read.
-    """
+    """Read a run's file."""
     shared.bring(path)
     try:
         return Run.model_validate_json(disk.read(path, _MOST_BYTES))
@@ -223,11 +228,7 @@ def read_run(path: Path) -> Run:
 
 
 def write_run(layout: Layout, run: Run) -> Path:
-    """Write a run's file, and return it.
-
-    Raises:
-        StoreError: its id cannot be a file's name, or the disk is full.
-    """
+    """Write a run's file, and return it."""
     path = run_path(layout.runs, run.run_id)
     with reported_as(f"run {run.run_id} cannot be recorded"):
         shared.replace(path, run.model_dump_json(indent=1).encode("utf-8") + b"\n")
@@ -240,9 +241,6 @@ def settle(layout: Layout) -> list[Run]:
     A process that is killed, or whose machine goes down, cannot record the end of its run. The next process
     that reads the runs does it instead. The lease of the run (`tasks.store.leases`) shows that the process
     has died, and when it was last alive.
-
-    Raises:
-        StoreError: it cannot be written.
     """
     dead = [needs for needs in read_leases(layout).values() if isinstance(needs, Dead)]
     return [run for lease in dead if (run := _settled(layout, lease)) is not None]
@@ -269,3 +267,77 @@ def _crashed(layout: Layout, lease: Dead) -> Run | None:
     message = f"{process_gone}: it was killed, or its machine went down"
     ended = as_text(datetime.fromtimestamp(lease.heard_ns / 1e9, UTC))
     return run.model_copy(update={"state": "crashed", "message": message, "ended": max(ended, run.started)})
+
+
+Action: TypeAlias = Literal["tag", "untag", "note"]
+
+TAG_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9_.:+-]{0,99}"
+_TAG = re.compile(TAG_PATTERN)
+_MOST_CHARS: Final = 10_000
+_MOST_REMARK_BYTES: Final = 1 << 20
+
+
+class Remark(BaseModel):
+    """One remark on a run.
+
+    Attributes:
+        run_id: the run.
+        action: to tag it, to take a tag away, or to note something.
+        text: the tag, or the note.
+        moment: when.
+        user: who.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: RunId
+    action: Action
+    text: Annotated[str, Field(min_length=1, max_length=_MOST_CHARS)]
+    moment: Moment
+    user: str = ""
+
+
+def annotate(layout: Layout, run_id: str, action: Action, text: str) -> Path:
+    """Add a remark to a run, and return its file."""
+    check_remark(action, text)
+    moment = utc_now()
+    remark = Remark(run_id=run_id, action=action, text=text, moment=moment, user=user_name())
+    name = f"{run_id}.{re.sub('[^0-9]', '', moment)}-{uuid.uuid4().hex[:8]}.json"
+    path = layout.annotations / name
+    with reported_as(f"run {run_id} cannot be annotated"):
+        shared.create(path, remark.model_dump_json(indent=1).encode("utf-8") + b"\n")
+    return path
+
+
+def check_remark(action: Action, text: str) -> None:
+    """Raise StoreError unless the text can be a tag, or a note."""
+    if action != "note":
+        if not _TAG.fullmatch(text):
+            raise StoreError(f"tag {text!r} cannot be used: it must match {_TAG.pattern}, e.g. 'baseline'")
+    elif not text.strip() or len(text) > _MOST_CHARS:
+        raise StoreError(f"a note has from 1 to {_MOST_CHARS:,} characters, and this one has {len(text):,}")
+
+
+def read_remark(path: Path) -> Remark:
+    """Read a remark's file."""
+    try:
+        remark = Remark.model_validate_json(disk.read(path, _MOST_REMARK_BYTES))
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read as a remark on a run: {error.strerror}") from error
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise StoreError(f"{path} cannot be read as a remark on a run: {reason}") from error
+    if remark.run_id != path.name.partition(".")[0]:
+        raise StoreError(f"{path} is a remark on run {remark.run_id}, which does not belong there")
+    return remark
+
+
+def remark_paths(layout: Layout) -> Sequence[Path]:
+    """Return the files of all remarks, in order of run and time."""
+    names = (entry.name for entry in disk.entries(layout.annotations))
+    return [layout.annotations / name for name in sorted(names) if is_remark(name)]
+
+
+def is_remark(name: str) -> bool:
+    """Whether a file among the annotations can be a remark; others are work in progress."""
+    return name.endswith(".json") and not name.startswith(".") and name.isascii()

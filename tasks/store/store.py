@@ -25,20 +25,19 @@ from tokmill.tasks.store.cache import local_root
 from tokmill.tasks.store.canonical import Json
 from tokmill.tasks.store.catalog import Catalog, Row
 from tokmill.tasks.store.disk import DamagedError, reported_as
-from tokmill.tasks.store.fingerprints import fingerprint, fingerprint_payload
 from tokmill.tasks.store.indexing import Report
-from tokmill.tasks.store.integrity import Problem, Verify, check_regular, problems
 from tokmill.tasks.store.labels import Names, resolve
 from tokmill.tasks.store.layout import RECORD_FILE, Layout
 from tokmill.tasks.store.leases import Lease, at_work, hold
 from tokmill.tasks.store.names import check_kind, check_name
 from tokmill.tasks.store.provenance import Provenance
+from tokmill.tasks.store.recipe import fingerprint, fingerprint_payload
 from tokmill.tasks.store.record import Record, input_entries, read_record
 from tokmill.tasks.store.remote import files_url, pulled_when_opened, remote_of
 from tokmill.tasks.store.removal import Garbage, collect, find_garbage, find_removal, remove
 from tokmill.tasks.store.retention import Policy, superseded
 from tokmill.tasks.store.tombstones import Tombstone, tombstone
-from tokmill.tasks.store.verifying import store_problems
+from tokmill.tasks.store.verify import Problem, Verify, check_regular, problems, store_problems
 from tokmill.tasks.store.workspace import tidy
 
 # `Store.list` would hide the builtin from the annotations of its class.
@@ -99,7 +98,7 @@ class Store:
             remote.refresh()
 
     def fingerprint_payload(self, request: Request) -> dict[str, Json]:
-        """Return what the fingerprint of `request` covers; see `tasks.store.fingerprints`."""
+        """Return what the fingerprint of `request` covers; see `tasks.store.recipe`."""
         return fingerprint_payload(request)
 
     def fingerprint(self, request: Request) -> str:

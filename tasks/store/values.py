@@ -35,12 +35,7 @@ _FORM = 1
 
 
 def values_digest(path: Path) -> str | None:
-    """Return the digest of what a Parquet or a compressed file holds; None if it is no readable one.
-
-    Raises:
-        OSError: the disk fails.
-        StopRequested: the run is being stopped.
-    """
+    """Return the digest of what a Parquet or a compressed file holds; None if it is no readable one."""
     if path.suffix == COMPRESSED:
         return _unpacked_digest(path)
     return _table_digest(path)
@@ -164,11 +159,7 @@ def _text(values: "pa.Array") -> memoryview:
 
 
 def type_name(kind: "pa.DataType") -> str:
-    """Return a type's name, which is the same in each version of pyarrow; large types are as the others.
-
-    Raises:
-        ArrowNotImplementedError: no digest is defined for it.
-    """
+    """Return a type's name, which is the same in each version of pyarrow; large types are as the others."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):

@@ -1,7 +1,7 @@
 """Temporary folders of a store, and what killed processes left in it.
 
 The lock of a temporary folder is taken before the folder is made: a process that gets that lock knows that
-the owner is dead, and may sweep. The next writer sweeps.
+the owner is dead, and may sweep. Whoever next makes, removes or looks something up sweeps.
 """
 
 import os
@@ -34,11 +34,7 @@ def workspace(layout: Layout) -> Iterator[Path]:
 
 
 def sweep(layout: Layout) -> list[Path]:
-    """Remove the temporary directories of dead processes.
-
-    Returns:
-        The removed directories, sorted.
-    """
+    """Remove the temporary directories of dead processes."""
     if is_link(layout.temporary):  # what it holds is not the store's
         return []
     names = {entry.name.removesuffix(LOCK_SUFFIX) for entry in disk.entries(layout.temporary)}
@@ -62,11 +58,7 @@ def sweep_one(place: Path) -> bool:
 
 
 def tidy(layout: Layout) -> list[Path]:
-    """Remove what killed processes left: temporary directories, files that they were writing, their locks.
-
-    Returns:
-        The removed directories, sorted.
-    """
+    """Remove what killed processes left: temporary directories, files that they were writing, their locks."""
     swept = sweep(layout)
     sweep_locks(layout)
     for folder in (layout.runs, layout.leases, layout.cache):
@@ -74,14 +66,6 @@ def tidy(layout: Layout) -> list[Path]:
     sweep_unfinished(layout.removed, "*/")
     sweep_unfinished(layout.root / ALIASES, "**/")
     return swept
-
-
-def is_stale(place: Path) -> bool:
-    """Whether the process of a temporary directory has died."""
-    lock = ProcessLock(place.with_name(place.name + LOCK_SUFFIX))
-    free = lock.try_acquire()
-    lock.release()
-    return free
 
 
 def sweep_locks(layout: Layout) -> None:

@@ -17,9 +17,9 @@ from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD
 from tokmill.tasks.store.build import Realized
 from tokmill.tasks.store.canonical import canonical_json
 from tokmill.tasks.store.digest import digest_bytes
-from tokmill.tasks.store.integrity import file_damages
 from tokmill.tasks.store.record import Record
 from tokmill.tasks.store.remote import PulledPath
+from tokmill.tasks.store.verify import file_damages
 from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
 from tokmill.tasks.takedown.holders import Holder, holders_of
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams

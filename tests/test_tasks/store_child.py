@@ -28,7 +28,7 @@ from tokmill.flows.reproduce.cargo import cargo_of
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.moving import move
+from tokmill.tasks.store.push import move
 from tokmill.tasks.store.retention import Policy
 
 # Removals are killed at every eleventh step, a push at every fifteenth, with TOKMILL_EVERYTHING at all and at

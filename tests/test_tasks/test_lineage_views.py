@@ -9,10 +9,9 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.store_stages import ask, ask_joined, give_one_number
 from tokmill.tasks.store import Direction, Store, lineage
-from tokmill.tasks.store.catalog import Catalog
-from tokmill.tasks.store.catalog_schema import ALL_TABLES
 from tokmill.tasks.store.lineage_views import VIEWS, make_views
 from tokmill.tasks.store.removal import remove_one
+from tokmill.tasks.store.tables import ALL_TABLES
 
 OTHER: dict[Direction, str] = {"up": "input", "down": "user"}
 
@@ -95,19 +94,6 @@ def test_a_notebook_has_them_in_the_catalogs_file(tmp_path):
         assert number == 4
         (number,) = opened.execute("SELECT count(*) FROM lineage_down").fetchone()
         assert number == 5
-
-
-def test_rows_beside_the_snapshot_count(tmp_path):
-    store = Store.open(tmp_path)
-    a, _, _, book = chain(store)
-    store.catalog.sync()
-    store.catalog = Catalog(store.layout, large_bytes=0)
-    before = store.catalog.path.stat().st_mtime_ns
-    store.realize(ask_joined("volume", book))
-    found = store.catalog.query("SELECT max(depth) AS most FROM lineage_down WHERE artifact = 'text/b@v1'")
-    assert found == [{"most": 3}]
-    assert pairs(store, a, "down")[0] == pairs(store, a, "down")[1]
-    assert store.catalog.path.stat().st_mtime_ns == before
 
 
 def test_a_removed_input_stays_with_its_name(tmp_path):

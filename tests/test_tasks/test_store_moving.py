@@ -9,10 +9,10 @@ from tokmill.flows.errors import UsageError
 from tokmill.flows.reproduce.cargo import cargo_of
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.annotations import annotate
-from tokmill.tasks.store.moving import Moved, move
+from tokmill.tasks.store.push import Moved, move
 from tokmill.tasks.store.record import encode_record
 from tokmill.tasks.store.removal import remove_one
+from tokmill.tasks.store.runs import annotate
 
 
 @pytest.fixture

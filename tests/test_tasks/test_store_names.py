@@ -12,9 +12,8 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store, read_record
 from tokmill.tasks.store.names import inside
-from tokmill.tasks.store.record import encode_record, parse_record
+from tokmill.tasks.store.record import encode_record, parse_record, sealed
 from tokmill.tasks.store.runs import read_run, run_path
-from tokmill.tasks.store.sealing import sealed
 
 
 @pytest.fixture(params=PLACES)

@@ -19,10 +19,9 @@ from tokmill.flows.reproduce.cargo import cargo_of
 from tokmill.tasks.core.errors import MachineError, StoreError
 from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.annotations import tags_of_runs
-from tokmill.tasks.store.moving import move
+from tokmill.tasks.store.push import move
 from tokmill.tasks.store.retention import Policy
-from tokmill.tasks.store.run_references import find_run_id
+from tokmill.tasks.store.run_queries import find_run_id, tags_of_runs
 from tokmill.tasks.store.runs import settle
 
 pytestmark = pytest.mark.objects
@@ -178,6 +177,18 @@ def test_a_changed_byte_is_noticed_when_it_arrives(bucket, machine):
     assert there.local == []
     assert there.store.realize(ask(text="ab")).how == "made"
     assert (machine().store.path(ref) / "text.txt").read_text() == "ab"
+
+
+def test_a_copy_that_is_damaged_here_is_pulled_again(bucket, machine):
+    ref = machine().store.realize(ask(text="ab")).ref
+    here = machine().store
+    for harm in ("text.txt", "record.json"):
+        here.path(ref)
+        (here.layout.artifact(ref.kind, ref.fingerprint) / harm).write_text("")
+        assert here.realize(ask(text="ab")).how == "cached"
+        assert (here.path(ref) / "text.txt").read_text() == "ab"
+    assert here.verify() == []
+    assert len(payload_keys(bucket)) == 2
 
 
 def test_an_artifact_is_removed_for_all(bucket, machine):

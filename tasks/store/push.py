@@ -28,7 +28,6 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.digest import FileEntry, digest_file
 from tokmill.tasks.store.disk import DamagedError, ProcessLock, holding, reported_as, sync_path
-from tokmill.tasks.store.integrity import Problem, examine
 from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.publish import commit
 from tokmill.tasks.store.record import Record
@@ -36,6 +35,7 @@ from tokmill.tasks.store.remote import remote_of
 from tokmill.tasks.store.runs import Run, read_run, run_path
 from tokmill.tasks.store.store import Store
 from tokmill.tasks.store.tombstones import Tombstone, tombstone
+from tokmill.tasks.store.verify import Problem, examine
 from tokmill.tasks.store.workspace import workspace
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
@@ -109,18 +109,7 @@ class Moved:
 def move(
     source: Store, target: Store, cargo: Cargo, report: Callable[[str], None], *, dry_run: bool = False
 ) -> Moved:
-    """Copy artifacts, runs and aliases.
-
-    Args:
-        source: where they are.
-        target: where they are to be, too; a folder is made if there is none.
-        cargo: what to copy.
-        report: called with a line for each artifact that is copied.
-        dry_run: only say what would be done.
-
-    Raises:
-        StoreError: an artifact is damaged here or arrives damaged, or the other store cannot be written.
-    """
+    """Copy artifacts, runs and aliases."""
     moved = Moved()
     source.refresh()
     target.refresh()
@@ -198,11 +187,7 @@ def _send(source: Store, target: Store, record: Record, moved: Moved) -> None:
 
 
 def _pulled(source: Store, record: Record) -> Path:
-    """Return the folder of an artifact with local files; damage is told, but nothing is set aside here.
-
-    Raises:
-        StoreError: it is damaged, or is no longer there.
-    """
+    """Return the folder of an artifact with local files; damage is told, but nothing is set aside here."""
     folder = source.layout.artifact(record.kind, record.fingerprint)
     source.record(record.ref)
     try:
