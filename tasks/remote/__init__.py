@@ -4,6 +4,7 @@ This package imports fsspec only once a URL is used. What is local (paths, `file
 """
 
 from tokmill.tasks.remote.faults import ChangedError, UnreachableError
+from tokmill.tasks.remote.location import check_url, joined, without_secrets
 from tokmill.tasks.remote.objects import (
     create,
     download,
@@ -16,7 +17,6 @@ from tokmill.tasks.remote.objects import (
     write,
 )
 from tokmill.tasks.remote.services import Info, reconnect, require
-from tokmill.tasks.remote.urls import check_url, is_url, joined, without_secrets
 
 __all__ = [
     "ChangedError",
@@ -25,7 +25,6 @@ __all__ = [
     "check_url",
     "create",
     "download",
-    "is_url",
     "joined",
     "listed",
     "read",

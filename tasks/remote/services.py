@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tokmill.tasks.core.errors import RemoteError
-from tokmill.tasks.remote.urls import check_url, scheme_of
+from tokmill.tasks.remote.location import check_url, scheme_of
 
 _EXTRAS = {
     "s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs",

@@ -1,9 +1,17 @@
 """The artifact store: fingerprints, publication, names, catalog and lineage."""
 
 from tokmill.tasks.store.build import Realized
-from tokmill.tasks.store.canonical import NOT_IN_FINGERPRINT, canonical_json, only_with
 from tokmill.tasks.store.catalog import Catalog
-from tokmill.tasks.store.digest import FileEntry, content_digest, digest_bytes, digest_file, digest_folder
+from tokmill.tasks.store.digest import (
+    NOT_IN_FINGERPRINT,
+    FileEntry,
+    canonical_json,
+    content_digest,
+    digest_bytes,
+    digest_file,
+    digest_folder,
+    only_with,
+)
 from tokmill.tasks.store.files import FileDigests
 from tokmill.tasks.store.indexing import Report
 from tokmill.tasks.store.lineage import Direction, Edge, Graph, Node, lineage

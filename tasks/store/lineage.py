@@ -20,8 +20,8 @@ from typing import Final, Literal, TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
-from tokmill.tasks.store.canonical import Json
 from tokmill.tasks.store.catalog import Row
+from tokmill.tasks.store.digest import Json
 from tokmill.tasks.store.lineage_views import ALL_ARTIFACTS, near_by_number
 from tokmill.tasks.store.record import InputEntry, Record
 from tokmill.tasks.store.store import Store

@@ -23,8 +23,7 @@ from tokmill.tasks.core.faults import out_of_memory
 from tokmill.tasks.core.peak_memory import peak_memory
 from tokmill.tasks.core.stage import Account, Outcome, Request
 from tokmill.tasks.store import disk
-from tokmill.tasks.store.canonical import plain
-from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file
+from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file, plain
 from tokmill.tasks.store.disk import lack_of, sync_path
 from tokmill.tasks.store.extra_tables import check_extra_tables
 from tokmill.tasks.store.labels import Names

@@ -17,8 +17,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tokmill.tasks.core.errors import FingerprintError
 from tokmill.tasks.core.stage import ArtifactRef, External, Input, Request
-from tokmill.tasks.store.canonical import Json, canonical_json, plain
-from tokmill.tasks.store.digest import digest_bytes
+from tokmill.tasks.store.digest import Json, canonical_json, digest_bytes, plain
 
 _RESERVED_ROLES = frozenset({"params", "out"})
 

@@ -24,8 +24,7 @@ from tokmill.tasks.core.errors import FingerprintError, MachineError, StoreError
 from tokmill.tasks.core.faults import unreadable
 from tokmill.tasks.core.stage import Account, ArtifactRef, External, Inputs, Scalar
 from tokmill.tasks.store import disk
-from tokmill.tasks.store.canonical import plain
-from tokmill.tasks.store.digest import ByteCount, FileEntry, content_digest, digest_bytes
+from tokmill.tasks.store.digest import ByteCount, FileEntry, content_digest, digest_bytes, plain
 from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.names import Digest, Kind, Label, Name
 from tokmill.tasks.store.provenance import Moment, Provenance

@@ -22,8 +22,8 @@ from tokmill.tasks.core.stage import ArtifactRef, Request
 from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.build import Builder, Realized
 from tokmill.tasks.store.cache import local_root
-from tokmill.tasks.store.canonical import Json
 from tokmill.tasks.store.catalog import Catalog, Row
+from tokmill.tasks.store.digest import Json
 from tokmill.tasks.store.disk import DamagedError, reported_as
 from tokmill.tasks.store.indexing import Report
 from tokmill.tasks.store.labels import Names, resolve

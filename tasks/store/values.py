@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tokmill.tasks.store import disk
-from tokmill.tasks.store.canonical import canonical_json
-from tokmill.tasks.store.digest import digest_bytes, new_hash
+from tokmill.tasks.store.digest import canonical_json, digest_bytes, new_hash
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 if TYPE_CHECKING:

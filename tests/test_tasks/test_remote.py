@@ -245,9 +245,6 @@ def test_no_secret_gets_into_a_url_or_a_message() -> None:
         remote.stat("s3:///")
 
     assert "hunter2" not in str(refused.value)
-    assert remote.is_url("s3://bucket")
-    assert not remote.is_url("file:///folder")
-    assert not remote.is_url("folder/s3")
 
 
 def test_a_missing_library_is_named_with_its_command() -> None:
