@@ -177,19 +177,21 @@ def _branches(following: dict[str, list[str]], titles: dict[str, str], root: str
     """The lines below the root: depth first, each group's own branches drawn once."""
     lines: list[str] = []
     drawn = {root}
-
-    def draw(group: str, indent: str) -> None:
-        groups = following.get(group, [])
-        for index, each in enumerate(groups):
-            last = index == len(groups) - 1
-            again = each in drawn and each in following
-            lines.append(f"{indent}{'└─ ' if last else '├─ '}{titles[each]}{' …' if again else ''}")
-            if each not in drawn:
-                drawn.add(each)
-                draw(each, indent + ("   " if last else "│  "))
-
-    draw(root, "")
+    waiting = _below(following, root, "")
+    while waiting:
+        group, indent, is_last = waiting.pop()
+        again = group in drawn and group in following
+        lines.append(f"{indent}{'└─ ' if is_last else '├─ '}{titles[group]}{' …' if again else ''}")
+        if group not in drawn:
+            drawn.add(group)
+            waiting += _below(following, group, indent + ("   " if is_last else "│  "))
     return lines
+
+
+def _below(following: dict[str, list[str]], group: str, indent: str) -> list[tuple[str, str, bool]]:
+    """Return the groups next to one, the first last, each with its indent and whether it ends the list."""
+    groups = following.get(group, [])
+    return [(each, indent, each is groups[-1]) for each in reversed(groups)]
 
 
 def _mermaid_text(text: str) -> str:
