@@ -9,19 +9,17 @@ error of the thread is raised where its shard is read, and reading that again fe
 are local need no connection.
 """
 
-import os
 import threading
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.formats.packed.layout import MANIFEST_FILE, PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.takedown import MANIFEST_FILE as TAKEDOWN_FILE
 from tokmill.tasks.loading.prefetch import THREAD_NAME
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.cache import url_of
-from tokmill.tasks.store.layout import DEFAULT_STORE, RECORD_FILE
+from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.record import read_record
 
 AHEAD = 2
@@ -162,38 +160,3 @@ def loaded_files(manifest: PackedManifest, position: int) -> list[str]:
     files = ShardFiles(Path(), manifest.shards[position].index)
     tokens = files.tokens if "memmap" in manifest.formats else files.rows
     return [path.as_posix() for path in (tokens, *files.boundaries)]
-
-
-def artifact_folder(kind: str, path: str | Path, store: str | Path | None) -> Path:
-    """Return the folder of an artifact; of one behind a URL, its files are not fetched yet.
-
-    Args:
-        kind: `packed`, `tokenizer`, ...
-        path: the folder; or, if a store is given or there is no such folder, the artifact's name:
-            `kind/name`, `kind/name@v3`, `kind/name@prod`; or that name after its store's URL:
-            `s3://bucket/store/kind/name@v3`.
-        store: the store of the name; by default TOKMILL_STORE, else `tokmill-store` in the working directory.
-
-    Raises:
-        LoadingError: there is no such store.
-        StoreError: the store has no artifact of that name.
-    """
-    if store is None and (named := _after_url(kind, str(path))):
-        store, path = named
-    place, name = path if isinstance(path, Path) else Path(path), str(path)
-    if store is None and (place.exists() or not name.startswith(f"{kind}/")):
-        return place
-    location = str(store or os.environ.get("TOKMILL_STORE") or DEFAULT_STORE)
-    opened = Store.open(location)
-    if not opened.root.is_dir():
-        raise LoadingError(
-            f"loading: {name} is not a folder, and there is no store at {location} to find it in; give the "
-            "artifact's folder, or store='…'"
-        )
-    return opened.place(opened.resolve(name))
-
-
-def _after_url(kind: str, text: str) -> tuple[str, str] | None:
-    """Part a name from the URL of its store before it; None if it has none."""
-    store, separator, name = text.rpartition(f"/{kind}/")
-    return (store, f"{kind}/{name}") if separator and "://" in store else None

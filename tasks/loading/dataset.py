@@ -23,7 +23,7 @@ import numpy as np
 
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.formats.packed.layout import PackedManifest
-from tokmill.tasks.loading.arriving import artifact_folder, fetch_descriptions
+from tokmill.tasks.loading.arriving import fetch_descriptions
 from tokmill.tasks.loading.batches import Batch, Block, Dtype, Field, Wanted, check_bounds, made
 from tokmill.tasks.loading.checked import checked_artifact
 from tokmill.tasks.loading.lengths import RowLengths
@@ -32,6 +32,7 @@ from tokmill.tasks.loading.place import Place, Walk
 from tokmill.tasks.loading.prefetch import made_ahead
 from tokmill.tasks.loading.rows import PackedRows
 from tokmill.tasks.loading.split import Remainder, Split
+from tokmill.tasks.store.naming import artifact_folder
 
 if TYPE_CHECKING:
     from tokmill.tasks.loading.torch_dataset import TorchDataset

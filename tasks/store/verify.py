@@ -215,11 +215,16 @@ def store_problems(layout: Layout, *, full: bool) -> Iterator[Problem]:
 
 def _wrong_in_remote(place: Path, *, full: bool) -> Iterator[Problem]:
     """Yield what the remote, if there is one, does not have as it was published."""
-    if remote := remote_of(place):
-        with suppress(DamagedError, FileNotFoundError):  # a record that is unreadable is known
-            name = remote.name_of(place)
-            for path, message in remote.damages(name, full=full):
-                yield Problem(f"{name} in {remote.url}", path, message)
+    if (remote := remote_of(place)) is None:
+        return
+    name = remote.name_of(place)
+    where = f"{name} in {remote.url}"
+    try:
+        yield from (Problem(where, path, message) for path, message in remote.damages(name, full=full))
+    except (DamagedError, FileNotFoundError):  # of the record, which is known
+        return
+    except OSError as error:
+        yield Problem(where, ".", f"cannot be read: {error}")
 
 
 def _wrong_names(layout: Layout) -> Iterator[Problem]:
