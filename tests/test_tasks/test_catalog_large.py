@@ -13,6 +13,7 @@ from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.indexing import UNSURE, look_over, sure_times
+from tokmill.tasks.store.labels import Names
 
 
 def letters(params, *, out):
@@ -103,6 +104,17 @@ class TestLooking:
         store.label(store.resolve("text/web/0"), "second")
         assert look_over(store.layout, self.trusted(store)).parts == {"aliases", "labels/text"}
         assert [row["label"] for row in store.list(name="second")] == ["v1"]
+
+    def test_a_label_of_a_process_that_was_killed_before_it_published_is_seen_by_who_looks_next(self, store):
+        aged(store)
+        Names(store.layout).reserve("text", "web/0", "f" * 64, announce=False)
+        assert look_over(store.layout, self.trusted(store)).parts == {"aliases"}
+        (store.root / ".tmp" / "1-dead" / "out").mkdir(parents=True)
+        rows = catalog_rows(store)
+        store.catalog.rebuild()
+        assert catalog_rows(store) == rows
+        assert len(rows["labels"]) == 5
+        assert list((store.root / ".tmp").iterdir()) == []
 
     def test_a_folder_that_changed_within_the_tick_of_a_clock_is_not_trusted(self, store):
         store.realize(ask("web/2", text="d"))
