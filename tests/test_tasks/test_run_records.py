@@ -24,6 +24,7 @@ from tokmill.tasks.store.run_queries import (
     list_runs,
     run_of,
     short_ids,
+    tags_of_runs,
 )
 from tokmill.tasks.store.runs import (
     Begun,
@@ -34,7 +35,6 @@ from tokmill.tasks.store.runs import (
     annotate,
     read_run,
     run_path,
-    tags_of_runs,
 )
 
 REF = ArtifactRef(kind="text", name="n", fingerprint="f" * 64, content_digest="c" * 64)
