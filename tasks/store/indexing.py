@@ -138,14 +138,23 @@ def update_files(
 
 
 def _labels_of(layout: Layout, records: Sequence[str], *, adopt: bool) -> Stamps:
-    """Return the stamps of the labels of artifacts that are new to the catalog, or were made again."""
-    stamps: Stamps = {}
+    """Return the stamps of the labels of artifacts that are new to the catalog, or were made again.
+
+    With `adopt`, each that has no label here is given the one in its record.
+    """
+    names = Names(layout)
+    owners: dict[tuple[str, str], set[str]] = {}
     for path in records:
         with suppress(StoreError, MachineError):  # reported when its rows are read
             record = read_record((layout.root / path).parent)
-            if adopt:
-                Names(layout).adopt(record.kind, record.name, record.label, record.fingerprint)
-            stamps |= label_stamps(layout, record.kind, record.name)
+            name = record.kind, record.name
+            if name not in owners:
+                owners[name] = set(names.labels(*name).values())
+            if adopt and record.fingerprint not in owners[name]:
+                names.adopt(*name, record.label, record.fingerprint)
+    stamps: Stamps = {}
+    for name in owners:
+        stamps |= label_stamps(layout, *name)
     return stamps
 
 

@@ -324,6 +324,9 @@ class Store:
 
     def label(self, ref: ArtifactRef, name: str) -> str:
         """Return the version label that `ref` has under `name`; under a new name it gets the next one."""
+        record = self.read(ref.kind, ref.fingerprint)
+        if record.name == name and self.names.is_label_of(ref.kind, name, record.label, ref.fingerprint):
+            return record.label
         known = self.names.find(ref.kind, name, ref.fingerprint)
         if known is not None:
             return known
