@@ -47,9 +47,9 @@ class ArrivingFiles:
     """
 
     def __init__(self, folder: Path, url: str) -> None:
-        self._folder = folder
+        self._folder = Path(str(folder))  # to look there pulls nothing
         self._store = Store.open(url)
-        record = read_record(folder)
+        record = read_record(self._folder)
         self._ref = record.ref
         self._sizes = {entry.path: entry.size_bytes for entry in record.files}
         self._fetch(_HEADS)

@@ -154,11 +154,20 @@ def _what(source: Store, target: Store, record: Record, damaged: list[Problem]) 
     place = target.layout.artifact(record.kind, record.fingerprint)
     is_here = source.holds(record.ref)
     if (place / RECORD_FILE).is_file():
-        found = examine(place, "sizes") if is_here else target.read(record.kind, record.fingerprint)
+        found = _examined(place) if is_here else target.read(record.kind, record.fingerprint)
         if isinstance(found, Record):
             return "there" if found.content_digest == record.content_digest else "other content"
         damaged.append(found)
     return "copy" if is_here else "removed"
+
+
+def _examined(place: Path) -> Record | Problem:
+    """Return the record of an artifact, or the first problem, by sizes: here, and in the remote."""
+    found = examine(place, "sizes")
+    if isinstance(found, Record) and (remote := remote_of(place)):
+        damages = remote.damages(remote.name_of(place), full=False)
+        return next((Problem(found.reference, *damage) for damage in damages), found)
+    return found
 
 
 def _send(source: Store, target: Store, record: Record, moved: Moved) -> None:
@@ -167,7 +176,7 @@ def _send(source: Store, target: Store, record: Record, moved: Moved) -> None:
     lock = ProcessLock(target.layout.locks / f"{record.kind}-{record.fingerprint}.lock")
     with holding(lock, lambda who: None), reported_as(f"{record.reference} cannot be copied"):
         if target.holds(record.ref):
-            found = examine(place, "sizes")
+            found = _examined(place)
             if isinstance(found, Record):
                 return
             target.set_aside(place, found)

@@ -86,6 +86,7 @@ def _damages(directory: Path, record: Record, *, full: bool) -> Iterator[Problem
 
 def file_damages(directory: Path, record: Record, *, full: bool) -> Iterator[tuple[str, str]]:
     """Yield the path of each file that differs from the record, and how; `directory` may be anywhere."""
+    directory = Path(str(directory))  # what is here, without pulling anything
     outside = _links(directory, {_folder(entry) for entry in record.files})
     may_be_absent = remote_of(directory) is not None  # pulled when it is opened, and compared then
     for entry in record.files:
