@@ -260,7 +260,7 @@ class Catalog:
             StoreError: the id cannot be a file's name.
         """
         path = run_path(self._layout.runs, run_id)
-        shared.bring(path)
+        shared.bring(path, sure=True)
         begun = begun or Begun(profile=profile, provenance=Provenance.collect(run_id=run_id))
         known = {name: getattr(begun, name) for name in Begun.model_fields}
         earlier = _ended(read_run(path)).as_earlier() if path.exists() else []

@@ -216,7 +216,7 @@ def run_path(folder: Path, run_id: str) -> Path:
 
 def read_run(path: Path) -> Run:
     """Read a run's file."""
-    shared.bring(path)
+    shared.bring(path, sure=True)
     try:
         return Run.model_validate_json(disk.read(path, _MOST_BYTES))
     except FileNotFoundError as error:

@@ -104,10 +104,10 @@ def _board(path: Path) -> Remote | None:
     return remote if remote is not None and remote.name_of(path).partition("/")[0] == TELLING else None
 
 
-def bring(path: Path) -> None:
-    """Bring the local copy of a file in step with the remote, if there is one."""
+def bring(path: Path, *, sure: bool = False) -> None:
+    """Bring the local copy of a file in step with the remote, if there is one; `sure`: as `Remote.bring`."""
     if remote := remote_of(path):
-        remote.bring(remote.name_of(path))
+        remote.bring(remote.name_of(path), sure=sure)
 
 
 def now_ns(root: Path) -> int:

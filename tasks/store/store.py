@@ -213,7 +213,7 @@ class Store:
     def holds(self, ref: ArtifactRef) -> bool:
         """Whether the store has an artifact, sound or damaged."""
         path = self.layout.artifact(ref.kind, ref.fingerprint) / RECORD_FILE
-        shared.bring(path)
+        shared.bring(path, sure=True)
         return path.is_file()
 
     def past(self, kind: str, fingerprint: str) -> Record:
