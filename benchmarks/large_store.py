@@ -33,7 +33,7 @@ from tokmill.tasks.core.stage import ArtifactRef, External, How, Input, Inputs
 from tokmill.tasks.formats.text.resolving import origin_digest
 from tokmill.tasks.store import FileEntry, Provenance, Record, Run, RunArtifact, Store, Timings
 from tokmill.tasks.store.digest import content_digest, digest_bytes
-from tokmill.tasks.store.fingerprints import fingerprint
+from tokmill.tasks.store.recipe import fingerprint
 from tokmill.tasks.store.record import encode_record, input_entries
 
 RUNS_PER_CORPUS = 10

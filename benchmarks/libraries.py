@@ -136,7 +136,7 @@ def canonical():
     import canonicaljson
     import rfc8785
 
-    from tokmill.tasks.store.canonical import canonical_json
+    from tokmill.tasks.store.digest import canonical_json
 
     params = {
         "temperature": 2.0,
@@ -161,7 +161,7 @@ def locks():
     """Take a lock that is free, and let it go."""
     from filelock import FileLock
 
-    from tokmill.tasks.store.locks import ProcessLock
+    from tokmill.tasks.store.disk import ProcessLock
 
     with tempfile.TemporaryDirectory() as folder:
 

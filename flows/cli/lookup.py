@@ -22,8 +22,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from tokmill.tasks.store import Run
-from tokmill.tasks.store.run_listing import Column, Order, find_columns
-from tokmill.tasks.store.run_references import find_run as run_in
+from tokmill.tasks.store.run_queries import Column, Order, find_columns
+from tokmill.tasks.store.run_queries import find_run as run_in
 
 _AGO = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>[mhdw])")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

@@ -13,10 +13,8 @@ from tokmill.flows.figures import counted, outcome_words, size, span
 from tokmill.flows.run.progress import group_of
 from tokmill.tasks.core.markdown import number
 from tokmill.tasks.store import RunArtifact, Store
-from tokmill.tasks.store.annotations import Remark, read_remark, remark_paths
-from tokmill.tasks.store.run_listing import Column
-from tokmill.tasks.store.run_references import short_ids
-from tokmill.tasks.store.runs import Attempt, Run, RunInput
+from tokmill.tasks.store.run_queries import Column, short_ids
+from tokmill.tasks.store.runs import Attempt, Remark, Run, RunInput, read_remark, remark_paths
 
 _STYLES = {"completed": "green", "running": "cyan", "suspended": "cyan"}
 _WORDS = {

@@ -144,7 +144,7 @@ def _quarantined(store: Store, record: Record) -> Table:
         from tokmill.tasks.formats.corpus import Corpus
         from tokmill.tasks.formats.text.quarantine import REASONS
 
-        listed = Corpus.open(store.arriving(record.ref)).table("quarantine")
+        listed = Corpus.open(store.place(record.ref)).table("quarantine")
         rows = [
             (
                 bad["source"],

@@ -11,7 +11,7 @@ from tokmill.flows.figures import size
 
 if TYPE_CHECKING:
     from tokmill.tasks.store import Store
-    from tokmill.tasks.store.moving import Moved
+    from tokmill.tasks.store.push import Moved
 
 OtherArgument = Annotated[str, typer.Argument(metavar="STORE", help="The other store: a folder or a URL.")]
 SubjectsArgument = Annotated[
@@ -77,7 +77,7 @@ def _other(location: str) -> "Store":
 
 def _move(source: "Store", target: "Store", subjects: list[str], *, dry_run: bool, as_json: bool) -> None:
     from tokmill.flows.reproduce.known import cargo_of
-    from tokmill.tasks.store.moving import move
+    from tokmill.tasks.store.push import move
 
     source.refresh()
     target.refresh()

@@ -52,7 +52,7 @@ def report(
     from tokmill.flows.commands.compare import load_one, names_of
     from tokmill.tasks.audit.report import write_report
     from tokmill.tasks.formats.tokenizer import open_tokenizer
-    from tokmill.tasks.store.durable import whole_folder
+    from tokmill.tasks.store.disk import whole_folder
 
     if out.exists():
         raise UsageError(f"report: {out} exists; name a new folder")

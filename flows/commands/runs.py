@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from tokmill.tasks.store import Run, Store
-    from tokmill.tasks.store.run_listing import Row
+    from tokmill.tasks.store.run_queries import Row
 
 RunArgument = Annotated[
     str,
@@ -88,8 +88,8 @@ def list_runs(
         return
     from tokmill.flows.cli.lookup import columns_named, existing_store, moment_since, order_by
     from tokmill.flows.cli.run_sheet import runs_table
-    from tokmill.tasks.store.run_listing import RunFilter
-    from tokmill.tasks.store.run_listing import list_runs as listed
+    from tokmill.tasks.store.run_queries import RunFilter
+    from tokmill.tasks.store.run_queries import list_runs as listed
 
     if best is not None and sort == "started":
         raise UsageError("runs: --best needs --sort, e.g. --sort bytes_per_token --best 3")
@@ -158,7 +158,7 @@ def tag_run(
     """Tag a run, by which it can be listed; tags change no artifact."""
     from tokmill.flows.cli.run_sheet import remarks_on, tags_now
     from tokmill.tasks.core.errors import StoreError
-    from tokmill.tasks.store.annotations import check_remark
+    from tokmill.tasks.store.runs import check_remark
 
     try:
         for tag in tags:
@@ -180,7 +180,7 @@ def note_run(
 ) -> None:
     """Add a note to a run."""
     from tokmill.tasks.core.errors import StoreError
-    from tokmill.tasks.store.annotations import check_remark
+    from tokmill.tasks.store.runs import check_remark
 
     try:
         check_remark("note", text)

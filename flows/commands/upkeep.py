@@ -157,7 +157,7 @@ def du(
     """Show what takes the space in the store, and how much of it `tokmill gc` would free."""
     from tokmill.flows.cli.lookup import existing_store
     from tokmill.flows.upkeep.checking import usage_of
-    from tokmill.tasks.store.keeping import Policy
+    from tokmill.tasks.store.retention import Policy
 
     usage = usage_of(existing_store(store), by, Policy(older_than, keep))
     if as_json:
@@ -169,7 +169,7 @@ def du(
 
 def _explain(store: "Store", artifact: str, older_than: float, keep: int, *, as_json: bool) -> None:
     from tokmill.flows.cli.lookup import find_artifact
-    from tokmill.tasks.store.keeping import Policy
+    from tokmill.tasks.store.retention import Policy
 
     ref = find_artifact(store, artifact)
     garbage = store.find_garbage(Policy(older_than, keep))
@@ -204,8 +204,8 @@ def _summed(done: "Collected") -> "Iterator[_Part]":
 
 
 def _one_by_one(done: "Collected") -> "Iterator[_Part]":
-    from tokmill.tasks.store.keeping import shown_age
     from tokmill.tasks.store.layout import printable
+    from tokmill.tasks.store.retention import shown_age
 
     rows: dict[bool, list[list[str]]] = {True: [], False: []}
     for item, group, why in done.each():

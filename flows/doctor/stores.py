@@ -13,10 +13,9 @@ from tokmill.flows.figures import counted, size
 from tokmill.flows.run.machine import open_store
 from tokmill.tasks.core.context import quarter_of_the_ram, total_memory
 from tokmill.tasks.core.errors import TaskError
-from tokmill.tasks.store import Store
+from tokmill.tasks.store import Store, disk
 from tokmill.tasks.store.leases import live_leases
-from tokmill.tasks.store.leftovers import leftovers
-from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store.removal import leftovers
 from tokmill.tokenizer.jit.machine_code import kernel_cache
 
 _PROBE = ".doctor"
@@ -96,7 +95,7 @@ def _held_locks(store: Store) -> list[str]:
     """Return the names of the locks that a process holds; a file without an owner means nothing."""
     if "://" in store.location or not os.access(store.root, os.W_OK):
         return []
-    names = [entry.name for entry in STORAGE.entries(store.layout.locks) if entry.name.endswith(".lock")]
+    names = [entry.name for entry in disk.entries(store.layout.locks) if entry.name.endswith(".lock")]
     return [name for name in names if _is_held(store.layout.locks / name)]
 
 

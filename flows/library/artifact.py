@@ -15,7 +15,7 @@ from tokmill.tokenizer.core import markup
 if TYPE_CHECKING:
     from tokmill.flows.library.runs import Lineage
     from tokmill.tasks.store import Record, Store
-    from tokmill.tasks.store.graph import Direction
+    from tokmill.tasks.store.lineage import Direction
 
 
 class Artifact:

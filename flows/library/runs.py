@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.flows.cli.lookup import columns_named, moment_since, order_by
 from tokmill.flows.library.table import Table
 from tokmill.tasks.core.stage import Scalar
-from tokmill.tasks.store.run_listing import RunFilter, list_runs
+from tokmill.tasks.store.run_queries import RunFilter, list_runs
 from tokmill.tasks.store.run_tables import as_json
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from tokmill.tokenizer.core import markup
 
 if TYPE_CHECKING:
     from tokmill.flows.library.runs import Lineage
-    from tokmill.tasks.store.graph import Direction
+    from tokmill.tasks.store.lineage import Direction
 
 _ARTIFACTS = """
     SELECT l.kind || '/' || l.name || '@' || l.label AS artifact, l.kind, l.name, l.label,

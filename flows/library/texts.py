@@ -15,7 +15,7 @@ from tokmill.flows.errors import UsageError
 from tokmill.flows.library.columns import OnError, arrays_of
 from tokmill.flows.run.machine import writable_store
 from tokmill.tasks.store.digest import digest_file
-from tokmill.tasks.store.durable import reported_as
+from tokmill.tasks.store.disk import reported_as
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,7 +1,7 @@
 """`[experiment]`: what a run belongs to, for those who look at many; it never changes a fingerprint.
 
 Runs of one experiment are listed and compared together (`tokmill runs --experiment`, `tokmill compare`). Tags
-and notes can also be added to a run afterwards; see `tasks.store.annotations`.
+and notes can also be added to a run afterwards; see `tasks.store.runs`.
 """
 
 from typing import Annotated

@@ -29,7 +29,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.remote.location import Location
 from tokmill.tasks.remote.objects import download, stat
 from tokmill.tasks.store import FileDigests, digest_file
-from tokmill.tasks.store.durable import reported_as
+from tokmill.tasks.store.disk import reported_as
 from tokmill.tasks.store.layout import PREFIX_CHARS
 from tokmill.tasks.store.names import Digest, InsidePath, check_path, inside
 from tokmill.tasks.store.record import Record, encode_record, parse_record

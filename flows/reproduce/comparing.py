@@ -25,8 +25,8 @@ from tokmill.tasks.formats.text.shard import FileSegment
 from tokmill.tasks.formats.text.sharding import ShardHasher
 from tokmill.tasks.remote.location import Location
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.diff import payload_differences
 from tokmill.tasks.store.digest import FileEntry
+from tokmill.tasks.store.recipe import payload_differences
 from tokmill.tasks.store.record import Record
 from tokmill.tokenizer.core.errors import TokenizerError
 

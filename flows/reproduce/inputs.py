@@ -21,7 +21,7 @@ from tokmill.tasks.remote.location import Location, RemoteFile, is_remote, locat
 from tokmill.tasks.remote.objects import download, listed, stat
 from tokmill.tasks.remote.streaming import tag_of
 from tokmill.tasks.store import FileDigests
-from tokmill.tasks.store.durable import reported_as
+from tokmill.tasks.store.disk import reported_as
 from tokmill.tasks.store.names import check_path, inside, is_fingerprint, shortened
 from tokmill.tasks.store.record import InputEntry, Record
 from tokmill.tokenizer.core.errors import TokenizerError

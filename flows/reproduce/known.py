@@ -9,13 +9,12 @@ from typing import Any, Protocol
 from tokmill.flows.errors import UsageError
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
-from tokmill.tasks.store import Store
+from tokmill.tasks.store import Store, disk
 from tokmill.tasks.store.layout import PREFIX_CHARS
-from tokmill.tasks.store.moving import Cargo, Named
+from tokmill.tasks.store.push import Cargo, Named
 from tokmill.tasks.store.record import InputEntry, Record, read_record
-from tokmill.tasks.store.run_references import find_run
+from tokmill.tasks.store.run_queries import find_run
 from tokmill.tasks.store.runs import Run
-from tokmill.tasks.store.storage import STORAGE
 
 CORPUS = "corpus"
 TEXT_ROLES = frozenset({"shard", "text"})
@@ -122,7 +121,7 @@ def _corpus_of(entry: InputEntry) -> str:
 
 
 def subject_in(store: Store, reference: str, *, removed: bool = False) -> Subject:
-    """Return what a reference names in a store: an artifact, or a run (`tasks.store.run_references`).
+    """Return what a reference names in a store: an artifact, or a run (`tasks.store.run_queries`).
 
     Args:
         store: the store.
@@ -209,7 +208,7 @@ def _all(store: Store) -> Subject:
 
 
 def _run_ids(store: Store) -> Iterable[str]:
-    names = sorted(entry.name for entry in STORAGE.entries(store.layout.runs))
+    names = sorted(entry.name for entry in disk.entries(store.layout.runs))
     return (
         name.removesuffix(".json") for name in names if name.endswith(".json") and not name.startswith(".")
     )

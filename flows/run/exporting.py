@@ -13,7 +13,7 @@ from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, Expor
 from tokmill.tasks.formats.packed.layout import PackedFormat, PackedManifest
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.digest import digest_file
-from tokmill.tasks.store.durable import whole_folder
+from tokmill.tasks.store.disk import whole_folder
 
 CHECKSUMS_FILE = "checksums.txt"
 
@@ -49,7 +49,7 @@ def export_packed(
             raise StoreError(f"export: {problems[0]}; run its profile again to repair it")
         name = f"{packed.name}.{'+'.join(formats)}"
         shards = []
-        for entry in PackedManifest.open(store.arriving(packed)).shards:
+        for entry in PackedManifest.open(store.place(packed)).shards:
             params = ExportShardParams(index=entry.index, formats=formats, labels=labels)
             request = Request(EXPORT_SHARD, f"{name}.shard/{entry.index}", params, {"packed": packed})
             shards.append(store.realize(request).ref)

@@ -82,7 +82,7 @@ class _Planner:
         if step.stage.memory is None:
             return []
         known = {
-            role: self.store.arriving(given)
+            role: self.store.place(given)
             for role, given in step.inputs.items()
             if isinstance(given, ArtifactRef)
         }

@@ -62,8 +62,8 @@ held = threading.Event()
 class ResultsFolder(PosixPath):
     """The folder of a store's result files, which is another one wherever a task is sent.
 
-    A store in a bucket has a mirror on each machine. Prefect looks for results where its task says; the
-    cache policy keeps them in the mirror of the machine on which the task is.
+    A store in a bucket has a local folder on each machine. Prefect looks for results where its task says; the
+    cache policy keeps them in that of the machine on which the task is.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -17,8 +17,8 @@ from tokmill.flows.run.sources import Sources
 from tokmill.flows.run.target import name_of
 from tokmill.tasks.core.stage import ArtifactRef, External, Scalar
 from tokmill.tasks.store import Provenance, Store, digest_bytes
-from tokmill.tasks.store.environment import Machine as Here
-from tokmill.tasks.store.environment import installed_packages
+from tokmill.tasks.store.provenance import Machine as Here
+from tokmill.tasks.store.provenance import installed_packages
 from tokmill.tasks.store.runs import Begun, Found, Override, RunArtifact, RunInput, StartedBy
 
 _SHARD = "_shard"

@@ -9,8 +9,8 @@ from tokmill.flows.profile import Profile
 from tokmill.tasks.core.stage import ArtifactRef, External
 from tokmill.tasks.formats.scores import COLUMN
 from tokmill.tasks.formats.text.resolving import resolve_files
-from tokmill.tasks.remote.fetching import files_at
 from tokmill.tasks.remote.location import is_remote, located
+from tokmill.tasks.remote.objects import files_at
 from tokmill.tasks.score.column import missing_values
 from tokmill.tasks.store import FileDigests, Store, digest_folder
 from tokmill.tasks.store.digest import FileEntry, content_digest, digest_bytes

@@ -46,11 +46,11 @@ class Target:
     def compose(self, profile: Profile, store: Store, sources: Sources) -> Dag:
         """Return the DAG; see `composition.compose`, `compose_packing` and `sweeping.compose_sweep`."""
         if self.grid is not None:
-            return compose_sweep(profile, self.grid, self.model, sources, store.arriving)
+            return compose_sweep(profile, self.grid, self.model, sources, store.place)
         if self.mixture is not None:
             mixture = _mixture(store, self.mixture, profile.name)
-            return compose_packing(profile, mixture, sources, store.arriving)
-        return compose(profile, sources, store.arriving, self.until)
+            return compose_packing(profile, mixture, sources, store.place)
+        return compose(profile, sources, store.place, self.until)
 
     def named(self, profile: str | Profile) -> str:
         """Return the name of a run; of a profile that cannot be loaded only its own name is known."""

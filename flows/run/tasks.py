@@ -28,7 +28,7 @@ from tokmill.tasks.core.errors import TimeLimitError
 from tokmill.tasks.core.faults import may_pass
 from tokmill.tasks.core.stage import ArtifactRef, How, Request
 from tokmill.tasks.store import Provenance, Store, Verify
-from tokmill.tasks.store.realizing import Realized
+from tokmill.tasks.store.build import Realized
 from tokmill.tokenizer.core.stopping import TimeLimitReached, raise_if_stopped
 
 

@@ -29,7 +29,7 @@ from prefect.states import Cancelled, Crashed
 
 from tokmill.tasks.core.errors import StoreError, TaskError
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.liveness import Process
+from tokmill.tasks.store.leases import Process
 from tokmill.tasks.store.runs import read_run, run_path
 
 LOOK_SECONDS: Final = 20

@@ -16,7 +16,7 @@ from importlib import import_module
 from tokmill.flows.server.attempt import check_cancels
 from tokmill.flows.server.orphans import reconciling, worker_name
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.liveness import Process
+from tokmill.tasks.store.leases import Process
 
 
 def main() -> None:

@@ -8,12 +8,10 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from tokmill.flows.figures import counted, size, span
 from tokmill.tasks.core.markdown import table
-from tokmill.tasks.store import Problem, Store
-from tokmill.tasks.store.inventory import Inventory, Item
-from tokmill.tasks.store.keeping import Policy
+from tokmill.tasks.store import Problem, Store, disk
 from tokmill.tasks.store.layout import Layout
-from tokmill.tasks.store.leftovers import tree_bytes
-from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store.removal import tree_bytes
+from tokmill.tasks.store.retention import Inventory, Item, Policy
 
 _MOST_SHOWN = 200
 By: TypeAlias = Literal["kind", "profile", "name"]
@@ -190,5 +188,5 @@ def _others(layout: Layout) -> dict[str, int]:
         "runs": layout.runs,
     }
     sizes = {what: tree_bytes(folder) for what, folder in folders.items()}
-    catalog = STORAGE.state(layout.catalog).num_bytes if STORAGE.is_file(layout.catalog) else 0
+    catalog = disk.state(layout.catalog).num_bytes if layout.catalog.is_file() else 0
     return {what: num_bytes for what, num_bytes in {**sizes, "catalog": catalog}.items() if num_bytes}

@@ -9,10 +9,8 @@ from typing import NamedTuple
 from tokmill.flows.figures import counted, size
 from tokmill.tasks.core.markdown import table
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.collecting import Garbage
-from tokmill.tasks.store.inventory import Item
-from tokmill.tasks.store.keeping import GROUPS, Policy, days, shown_age, unused_for
-from tokmill.tasks.store.leftovers import Leftover
+from tokmill.tasks.store.removal import Garbage, Leftover
+from tokmill.tasks.store.retention import GROUPS, Item, Policy, days, shown_age, unused_for
 
 COLUMNS = ("number", "size", "age", "why")
 """Of the tables of what goes and what stays, after the first."""
@@ -125,7 +123,7 @@ class Collected:
 
     @property
     def kept(self) -> Mapping[str, Amount]:
-        """What is kept, by the first reason for it; see `tasks.store.keeping.GROUPS`."""
+        """What is kept, by the first reason for it; see `tasks.store.retention.GROUPS`."""
         return {
             group: (len(its), sum(each.num_bytes for each in its)) for group, its in self._by_group().items()
         }
@@ -216,7 +214,7 @@ def collect_garbage(
     apply: bool = False,
     report: Callable[[str], None] | None = None,
 ) -> Collected:
-    """Remove what nothing keeps (`tasks.store.keeping`), or only say what that is.
+    """Remove what nothing keeps (`tasks.store.retention`), or only say what that is.
 
     Runs may begin and go on meanwhile; what they need stays.
 

@@ -130,7 +130,7 @@ class _Side:
     def __init__(self, store: Store, record: Record) -> None:
         self._store = store
         self._record = record
-        self._corpus = Corpus.open(store.arriving(record.ref))
+        self._corpus = Corpus.open(store.place(record.ref))
         self._read: dict[tuple[str, int], list[tuple[int, bytes]] | None] = {}
 
     def num_bytes(self, files: Sequence[File]) -> int:

@@ -5,8 +5,7 @@ from contextlib import suppress
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
-from tokmill.tasks.store import InputEntry, Record, Store, read_record
-from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store import InputEntry, Record, Store, disk, read_record
 from tokmill.tasks.store.tombstones import tombstone
 
 
@@ -44,7 +43,7 @@ def _records(store: Store, ref: ArtifactRef) -> Iterator[Record]:
             yield left.record
     place = store.layout.artifact(ref.kind, ref.fingerprint)
     folder = store.layout.damaged / ref.kind
-    names = sorted(entry.name for entry in STORAGE.entries(folder) if entry.name.startswith(f"{place.name}-"))
+    names = sorted(entry.name for entry in disk.entries(folder) if entry.name.startswith(f"{place.name}-"))
     for name in names:
         with suppress(StoreError):
             yield read_record(folder / name)

@@ -185,7 +185,7 @@ def _files(store: Store, record: Record) -> dict[tuple[str, str], Any] | None:
     if not is_whole(store, record):
         return None
     try:
-        rows = Corpus.open(store.arriving(record.ref)).table("files").select(_COLUMNS).to_pylist()
+        rows = Corpus.open(store.place(record.ref)).table("files").select(_COLUMNS).to_pylist()
     except (TaskError, OSError):  # damaged: what the record has is told
         return None
     return {(row["source"], row["name"]): row for row in rows}

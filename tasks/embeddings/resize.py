@@ -19,7 +19,7 @@ from tokmill.tasks.core.errors import EmbeddingError
 from tokmill.tasks.embeddings.config import CONFIG, GENERATION, read_json, with_new_ids, with_new_size
 from tokmill.tasks.embeddings.rows import Method, NewRows
 from tokmill.tasks.embeddings.safetensors import Tensor, TensorFile, Write, write_file
-from tokmill.tasks.store.durable import whole_folder
+from tokmill.tasks.store.disk import whole_folder
 from tokmill.tokenizer.adaptation.plan import EmbeddingPlan
 
 INDEX = "model.safetensors.index.json"

@@ -41,7 +41,7 @@ from tokmill.tasks.formats.text.documents import DocumentBatch, Ints
 from tokmill.tasks.formats.text.selection import CorpusPart, Selection
 from tokmill.tasks.formats.text.shard import FileSegment, Shard, read_shard
 from tokmill.tasks.formats.text.sources import ReadOptions, SourceName, nearest
-from tokmill.tasks.store.integrity import check_files
+from tokmill.tasks.store.verify import check_files
 
 __all__ = [
     "Corpus",

@@ -27,7 +27,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.indices import check_ascending, check_within
 from tokmill.tasks.formats.files.manifests import read_model
 from tokmill.tasks.formats.files.npy import open_vector
-from tokmill.tasks.store.integrity import check_files
+from tokmill.tasks.store.verify import check_files
 
 MANIFEST_FILE = "encoded.json"
 STATISTICS_FILE = "statistics.json"

@@ -46,7 +46,7 @@ from pydantic import BaseModel, ConfigDict
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.indices import check_within
 from tokmill.tasks.formats.files.manifests import read_model, readable, write_model
-from tokmill.tasks.store.integrity import check_files
+from tokmill.tasks.store.verify import check_files
 
 PLAN_FILE = "plan.parquet"
 SHARES_FILE = "shares.parquet"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from tokmill.tasks.core.faults import broken
-from tokmill.tasks.store.integrity import check_files
+from tokmill.tasks.store.verify import check_files
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.pipeline.families import find_family
 

@@ -1,8 +1,7 @@
 """Shards of a packed artifact on object storage: fetched when they are first read, and a few ahead.
 
-The model. The folder of such an artifact is in a mirror (`tasks.store.mirrors`), which keeps its files from
-the first one on as long as this process lives. A thread fetches shards in the order in which an iteration
-reads them. A shard that is read before its turn is fetched by its reader.
+The model. The folder of such an artifact is in a cache (`tasks.store.cache`). A thread fetches shards in the
+order in which an iteration reads them. A shard that is read before its turn is fetched by its reader.
 
 Laws. Only the files that the loader reads are fetched, each at most once, and each is compared with the
 record when it arrives. At most `AHEAD` shards have come or are on their way before someone reads them. An
@@ -19,8 +18,8 @@ from tokmill.tasks.formats.packed.layout import MANIFEST_FILE, PackedManifest, S
 from tokmill.tasks.formats.packed.takedown import MANIFEST_FILE as TAKEDOWN_FILE
 from tokmill.tasks.loading.prefetch import THREAD_NAME
 from tokmill.tasks.store import Store
+from tokmill.tasks.store.cache import url_of
 from tokmill.tasks.store.layout import RECORD_FILE
-from tokmill.tasks.store.mirrors import url_of
 from tokmill.tasks.store.record import read_record
 
 AHEAD = 2
@@ -40,7 +39,7 @@ class ArrivingFiles:
     """An artifact's files that come one by one, those that describe it at once.
 
     Args:
-        folder: of the artifact, in a mirror.
+        folder: of the artifact, in a cache.
         url: of the store.
 
     Raises:
@@ -48,16 +47,16 @@ class ArrivingFiles:
     """
 
     def __init__(self, folder: Path, url: str) -> None:
-        self._folder = folder
+        self._folder = Path(str(folder))  # to look there pulls nothing
         self._store = Store.open(url)
-        record = read_record(folder)
+        record = read_record(self._folder)
         self._ref = record.ref
         self._sizes = {entry.path: entry.size_bytes for entry in record.files}
         self._fetch(_HEADS)
 
     @classmethod
     def of(cls, folder: Path) -> "ArrivingFiles | None":
-        """Return those of an artifact in a mirror; None for other folders."""
+        """Return those of an artifact of a store with a remote; None for other folders."""
         url = url_of(folder)
         return cls(folder, url) if url and (folder / RECORD_FILE).is_file() else None
 
@@ -98,7 +97,7 @@ class ArrivingShards:
 
     @classmethod
     def of(cls, folder: Path, manifest: PackedManifest) -> "ArrivingShards | None":
-        """Return the shards of an artifact in a mirror; None for other folders, whose files are all there."""
+        """Return the shards of an artifact of a store with a remote; None for other folders."""
         files = ArrivingFiles.of(folder)
         if files is None:
             return None

@@ -7,9 +7,9 @@ from pathlib import Path
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.packed.layout import MANIFEST_FILE, PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.takedown import TakedownManifest
-from tokmill.tasks.store.integrity import file_damages
 from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.record import read_record
+from tokmill.tasks.store.verify import file_damages
 
 _WIDTH = {"uint16": 2, "uint32": 4}
 

@@ -19,7 +19,7 @@ from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.memmap import MemmapShard
 from tokmill.tasks.kernels.rows import copy_16_to_16, copy_16_to_32, copy_16_to_64, copy_32_to_64
 from tokmill.tasks.loading.arriving import ArrivingShards, loaded_files
-from tokmill.tasks.store.integrity import check_files
+from tokmill.tasks.store.verify import check_files
 
 # By the item sizes of the source and the destination.
 _KERNELS: dict[tuple[int, int], Any] = {

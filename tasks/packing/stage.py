@@ -30,9 +30,9 @@ from tokmill.tasks.packing.shares import warnings
 from tokmill.tasks.packing.shuffling import long_warnings
 from tokmill.tasks.packing.write import Recipe, ShardPaths, write_shard
 from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file
-from tokmill.tasks.store.integrity import check_files
 from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.record import read_record
+from tokmill.tasks.store.verify import check_files
 from tokmill.tokenizer.core.stopping import raise_if_stopped, within_limit
 
 _LOG = logging.getLogger(__name__)

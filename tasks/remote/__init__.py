@@ -4,11 +4,10 @@ This package imports fsspec only once a URL is used. What is local (paths, `file
 """
 
 from tokmill.tasks.remote.faults import ChangedError, UnreachableError
+from tokmill.tasks.remote.location import check_url, joined, without_secrets
 from tokmill.tasks.remote.objects import (
-    copy,
     create,
     download,
-    exchange,
     listed,
     read,
     read_range,
@@ -18,18 +17,14 @@ from tokmill.tasks.remote.objects import (
     write,
 )
 from tokmill.tasks.remote.services import Info, reconnect, require
-from tokmill.tasks.remote.urls import check_url, is_url, joined, without_secrets
 
 __all__ = [
     "ChangedError",
     "Info",
     "UnreachableError",
     "check_url",
-    "copy",
     "create",
     "download",
-    "exchange",
-    "is_url",
     "joined",
     "listed",
     "read",

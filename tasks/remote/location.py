@@ -3,6 +3,9 @@
 A URL names an object as its service's own tools do: `s3://bucket/key`, with the key written as it is, not
 percent-encoded. `file://` and an absolute path is that path. Whoever reads files takes a `Location`; only
 where bytes are fetched it matters which of the two it is.
+
+A URL names a place and nothing else: credentials come from the environment, so a URL with a password in it is
+refused before it can reach a record, a log or a message.
 """
 
 import re
@@ -10,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.core.errors import RemoteError, SourceError
 
 _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 # An absolute path, or one that begins with `~` or a placeholder such as `{stdlib}`.
@@ -76,3 +79,42 @@ def below(root: str | Path, name: str) -> Location:
         raise SourceError(f"{name[:100]!r} leads out of {root}: no tokmill wrote the corpus that lists it")
     given = str(root)
     return RemoteFile(f"{given.rstrip('/')}/{name}") if is_remote(given) else local_path(given) / name
+
+
+_PARTS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
+_WITH_SECRETS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)[^/@]*@")
+
+
+def scheme_of(url: str) -> str:
+    """Return the scheme of a URL in lower case, e.g. `s3`."""
+    found = _PARTS.fullmatch(url)
+    if found is None:
+        raise RemoteError(f"{without_secrets(url)!r} is not a URL; use e.g. s3://bucket/folder")
+    return found["scheme"].lower()
+
+
+def check_url(url: str) -> None:
+    """Reject a URL that holds a user or password, or names no bucket.
+
+    Raises:
+        RemoteError: why, and what to do; the message shows no secret.
+    """
+    if _WITH_SECRETS.match(url):
+        raise RemoteError(
+            f"{without_secrets(url)}: the URL holds a user name or password; put credentials into the "
+            "environment (for s3://: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE), where no "
+            "record or log shows them"
+        )
+    found = _PARTS.fullmatch(url)
+    if found is None or not found["rest"].strip("/"):
+        raise RemoteError(f"{url!r} names no bucket; use e.g. s3://bucket/folder")
+
+
+def without_secrets(url: str) -> str:
+    """Return a URL as it may be shown: without user and password."""
+    return _WITH_SECRETS.sub(lambda found: f"{found['scheme']}…@", url)
+
+
+def joined(url: str, path: str) -> str:
+    """Return the URL of `path`, given with slashes, below `url`."""
+    return f"{url.rstrip('/')}/{path}"

@@ -1,17 +1,22 @@
 """Operations on objects by URL, each tried again as `tasks.remote.faults` says.
 
-A write whose answer is lost may have taken place. Writing the same bytes again does no harm; `create` and
-`exchange` look whether the object holds exactly the bytes that they were to write, which counts as done.
+A write whose answer is lost may have taken place. Writing the same bytes again does no harm; `create` looks
+whether the object holds exactly the bytes that it was to write, which counts as done.
 """
 
 import errno
 import os
+import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.core.faults import unreadable
 from tokmill.tasks.remote.faults import ChangedError, persevering
+from tokmill.tasks.remote.location import Location
 from tokmill.tasks.remote.services import Info, Service, service_of
 
 RANGE_BYTES = 16 << 20
@@ -80,24 +85,6 @@ def create(url: str, data: bytes) -> str:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), url) from error
 
 
-def exchange(url: str, data: bytes, etag: str) -> str:
-    """Write an object in place of the one with `etag`, and return the new ETag.
-
-    Raises:
-        ChangedError: it is another one by now, or gone.
-    """
-    service = service_of(url)
-    try:
-        return persevering(lambda: service.exchange(url, data, etag), url)
-    except FileNotFoundError as error:
-        raise ChangedError(errno.ESTALE, "the object is gone", url) from error
-    except ChangedError:
-        held = _held(service, url, data)
-        if held is not None:
-            return held
-        raise
-
-
 def upload(path: Path, url: str) -> None:
     """Write a local file of any size as an object."""
     service_of(url).upload(path, url)
@@ -130,12 +117,6 @@ def download(url: str, path: Path, num_bytes: int) -> None:
             list(threads.map(fetch, starts))
 
 
-def copy(source: str, target: str) -> None:
-    """Copy an object within one service."""
-    service = service_of(source)
-    persevering(lambda: service.copy(source, target), source)
-
-
 def remove(urls: Iterable[str]) -> None:
     """Delete objects, in this order; none need exist."""
     for url in urls:
@@ -149,3 +130,55 @@ def _held(service: Service, url: str, data: bytes) -> str | None:
         return (etag or service.head(url).etag) if found == data else None
     except FileNotFoundError:
         return None
+
+
+_MAX_BYTES = 16 << 30  # of a model with its tokenizer
+
+
+def files_at(url: str) -> list[Info]:
+    """Return the object at a URL, or those directly below it, sorted.
+
+    Raises:
+        SourceError: there is neither, or access is refused.
+        MachineError: the service cannot be reached, or goes on failing.
+    """
+    try:
+        return [stat(url)]
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise unreadable(url, error) from error
+    try:
+        below = listed(url.rstrip("/"), recursive=False)
+        found = sorted((one for one in below if not one.is_folder), key=lambda one: one.url)
+    except OSError as error:
+        raise unreadable(url, error) from error
+    files = [one for one in found if not one.url.endswith("/")]
+    if not files:
+        raise SourceError(f"{url} cannot be read (there is no such object); correct the URL")
+    return files
+
+
+@contextmanager
+def fetched(location: Location) -> Iterator[Path]:
+    """Yield a path to a file or folder: its own if it is local, else that of a copy, deleted afterwards.
+
+    Raises:
+        SourceError: there is no such object, access is refused, or the files are too large for a tokenizer's.
+        MachineError: the service cannot be reached, or goes on failing.
+    """
+    if isinstance(location, Path):
+        yield location
+        return
+    files = files_at(location.url)
+    if sum(file.num_bytes for file in files) > _MAX_BYTES:
+        raise SourceError(
+            f"{location} holds more than {_MAX_BYTES >> 30} GiB; name the tokenizer's file itself"
+        )
+    with tempfile.TemporaryDirectory(prefix="tokmill-fetched-") as folder:
+        for file in files:
+            try:
+                download(file.url, Path(folder, file.url.rpartition("/")[2]), file.num_bytes)
+            except OSError as error:
+                raise unreadable(file.url, error) from error
+        yield Path(folder, location.name) if files[0].url == location.url else Path(folder)

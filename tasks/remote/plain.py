@@ -1,23 +1,25 @@
 """Any file system of fsspec, through what all of them have in common.
 
-Google's and Azure's create an object only if there is none, and replace it only in a known state
-(`tasks.remote.exchanging`); others may create one (`mode="create"`). Any other service is told of by a
-warning when it is first written to: it gets a look before the write and a reading after it, which leaves a
-moment in which two writers may both win.
+Google's and Azure's services create an object only if there is none, for which fsspec has no operation;
+others may create one (`mode="create"`). Any other service is told of by a warning when it is first written
+to: it gets a look before the write and a reading after it, which leaves a moment in which two writers may
+both win.
 """
 
 import errno
 import inspect
+import json
 import logging
 import os
-from collections.abc import Iterator
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from tokmill.tasks.core.errors import RemoteError
-from tokmill.tasks.remote.exchanging import EXCHANGES, NONE, STATES
 from tokmill.tasks.remote.faults import ChangedError, persevering
 from tokmill.tasks.remote.services import Info
 
@@ -89,9 +91,9 @@ class Plain:
 
     def create(self, url: str, data: bytes) -> str:
         """Write an object that does not exist."""
-        exchange = EXCHANGES.get(self._scheme)
-        if exchange is not None:
-            return exchange(self._filesystem, url.partition("://")[2], data, NONE)
+        create = _CREATES.get(self._scheme)
+        if create is not None:
+            return create(self._filesystem, url.partition("://")[2], data)
         if self._creates:
             self._parent(url)
             self._filesystem.pipe_file(url, data, mode="create")
@@ -115,24 +117,10 @@ class Plain:
                 self._scheme,
             )
 
-    def exchange(self, url: str, data: bytes, etag: str) -> str:
-        """Write an object if its ETag is still `etag`."""
-        exchange = EXCHANGES.get(self._scheme)
-        if exchange is not None:
-            return exchange(self._filesystem, url.partition("://")[2], data, etag)
-        if self.head(url).etag != etag:
-            raise ChangedError(errno.ESTALE, "the object is not in the expected state", url)
-        return self.put(url, data)
-
     def upload(self, path: Path, url: str) -> None:
         """Write a file."""
         self._parent(url)
         persevering(lambda: self._filesystem.put_file(str(path), url), url)
-
-    def copy(self, source: str, target: str) -> None:
-        """Copy an object within the service."""
-        self._parent(target)
-        self._filesystem.cp_file(source, target)
 
     def remove(self, url: str) -> None:
         """Delete an object."""
@@ -147,7 +135,7 @@ class Plain:
     def _info(self, found: dict[str, Any]) -> Info:
         modified = next((found[name] for name in _TIMES if found.get(name)), 0)
         num_bytes, modified_ns = int(found.get("size") or 0), _nanoseconds(modified)
-        names = (STATES[self._scheme],) if self._scheme in STATES else _ETAGS
+        names = ("generation",) if self._scheme in ("gs", "gcs") else _ETAGS
         etag = next((str(found[name]) for name in names if found.get(name)), f"{num_bytes}-{modified_ns}")
         return Info(
             self._url(str(found["name"])),
@@ -174,3 +162,44 @@ def _nanoseconds(moment: Any) -> int:
     if isinstance(moment, datetime):
         moment = moment.timestamp()
     return round(float(moment or 0) * 1_000_000) * 1_000  # a listing may have the same moment in another type
+
+
+def _create_at_google(filesystem: Any, path: str, data: bytes) -> str:
+    """Create an object by one request with `ifGenerationMatch=0`; return its generation."""
+    from fsspec.asyn import sync
+
+    bucket, _, key = path.partition("/")
+    place = f"{filesystem._location}/upload/storage/v1/b/{quote(bucket)}/o"
+    asked = {"uploadType": "multipart", "ifGenerationMatch": "0"}
+    named = json.dumps({"name": key}).encode("utf-8")
+    mark = uuid.uuid4().hex
+    parts = ((b"application/json; charset=UTF-8", named), (b"application/octet-stream", data))
+    body = b"".join(b"--%b\r\nContent-Type: %b\r\n\r\n%b\r\n" % (mark.encode(), *part) for part in parts)
+    headers = {"Content-Type": f'multipart/related; boundary="{mark}"'}
+    sent = {"data": body + f"--{mark}--".encode(), "headers": headers, "json_out": True}
+    answer = sync(filesystem.loop, filesystem._call, "POST", place, **asked, **sent)
+    return str(answer["generation"])
+
+
+def _create_at_azure(filesystem: Any, path: str, data: bytes) -> str:
+    """Create an object by one request with `If-None-Match: *`; return its ETag."""
+    from azure.core.exceptions import ResourceExistsError
+    from fsspec.asyn import sync
+
+    container, _, name = path.partition("/")
+
+    async def write() -> Any:
+        async with filesystem.service_client.get_blob_client(container, name) as blob:
+            try:
+                return await blob.upload_blob(data, overwrite=False)
+            except ResourceExistsError as error:  # its status, 409, is that of faults which pass
+                raise FileExistsError(errno.EEXIST, "exists", path) from error
+
+    return str(sync(filesystem.loop, write)["etag"]).strip('"')
+
+
+_CREATES: Mapping[str, Callable[[Any, str, bytes], str]] = {
+    "gs": _create_at_google, "gcs": _create_at_google,
+    "az": _create_at_azure, "abfs": _create_at_azure, "abfss": _create_at_azure,
+}  # fmt: skip
+"""By scheme: takes fsspec's file system, an object's path without scheme, and bytes; returns its ETag."""

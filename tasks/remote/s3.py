@@ -1,6 +1,6 @@
 """S3, and what speaks its protocol, through s3fs.
 
-Conditional writes (`If-None-Match: *`, `If-Match`) are the service's own. The first creation in a bucket is
+A conditional write (`If-None-Match: *`) is the service's own. The first creation in a bucket is
 sent twice: a service that takes the second one, too, ignores the condition. One that ignores or refuses
 conditions (status 501) is told of by a warning, and gets a look before and after the write instead, which
 leaves a moment in which two writers may both win.
@@ -116,19 +116,6 @@ class S3:
             raise FileExistsError(url)
         return etag
 
-    def exchange(self, url: str, data: bytes, etag: str) -> str:
-        """Write an object if its ETag is still `etag`."""
-        if self._has_conditions(url):
-            try:
-                return _etag(self._call("put_object", url, Body=data, IfMatch=f'"{etag}"'))
-            except OSError as error:
-                if not _is_unknown(error):
-                    raise
-                self._warn(url)
-        if self.head(url).etag != etag:
-            raise ChangedError(errno.ESTALE, "the object is not in the expected state", url)
-        return self.put(url, data)
-
     def _has_conditions(self, url: str) -> bool:
         return self._conditional.get(_parts(url)[1], True)
 
@@ -197,10 +184,6 @@ class S3:
         except FileNotFoundError:  # an earlier attempt may have been answered by nobody
             if self.head(url).num_bytes != num_bytes:
                 raise
-
-    def copy(self, source: str, target: str) -> None:
-        """Copy an object within the service."""
-        self._filesystem.cp_file(source, target)
 
     def remove(self, url: str) -> None:
         """Delete an object."""

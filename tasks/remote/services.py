@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from tokmill.tasks.core.errors import RemoteError
-from tokmill.tasks.remote.urls import check_url, scheme_of
+from tokmill.tasks.remote.location import check_url, scheme_of
 
 _EXTRAS = {
     "s3": "s3", "s3a": "s3", "gs": "gcs", "gcs": "gcs",
@@ -73,16 +73,8 @@ class Service(Protocol):
         """Write an object that does not exist; FileExistsError, or status 412, if it does."""
         ...
 
-    def exchange(self, url: str, data: bytes, etag: str) -> str:
-        """Write an object if its ETag is still `etag`; status 412 if not."""
-        ...
-
     def upload(self, path: Path, url: str) -> None:
         """Write a local file of any size; tries again by itself."""
-        ...
-
-    def copy(self, source: str, target: str) -> None:
-        """Copy an object within the service."""
         ...
 
     def remove(self, url: str) -> None:

@@ -2,53 +2,50 @@
 
 The files are the truth. The catalog may lag behind them but is never ahead. The laws:
 
-- before a query is answered, files that are new or changed are found (see `tasks.store.stamps`) and read;
+- before a query is answered, files that are new or changed are found (see `tasks.store.indexing`) and read;
 - `rebuild` makes the catalog again from the files, row for row equal to the result of many small updates
   (a label whose artifact was gone before anybody asked is seen by `sync` and `rebuild` alone);
 - `catalog.duckdb` is a snapshot that is never written in place: a change is made in a copy, which is renamed
-  to the snapshot's name (see `tasks.store.snapshot` and `tasks.store.connection`). So readers neither block
+  to the snapshot's name (see `tasks.store.snapshot`). So readers neither block
   others nor are blocked;
 - only processes that replace the snapshot wait for each other, with a file lock and a time limit. A
-  publication does not fail on a busy catalog: it reports that, and the next update adds its rows.
-  If the catalog is busy or large, or the store read-only, a query sees the new rows beside the
-  snapshot (see `tasks.store.beside`). A large snapshot is written when many rows are new, or when little of
-  the time is spent on it;
-- a catalog that is missing, broken or of an earlier version is made again, with a message; one of a newer
-  version is left alone (see `tasks.store.catalog_schema`).
+  publication does not fail on a busy catalog: it reports that, and the next update adds its rows;
+- a catalog that is missing, broken or of another version is made again, with a message.
 """
 
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from tokmill.tasks.core.database import NoDuckDBError
+from tokmill.tasks.core.database import NoDuckDBError, require_duckdb
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
-from tokmill.tasks.store.annotations import Action, annotate
-from tokmill.tasks.store.asking import Answer, ask, check_question
-from tokmill.tasks.store.catalog_schema import NewerCatalogError
-from tokmill.tasks.store.connection import answer, arrow_answer
+from tokmill.tasks.store import shared
 from tokmill.tasks.store.extra_tables import sync_extra_tables
 from tokmill.tasks.store.indexing import Report, num_indexed, sync_files, update_files
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.leases import Lease, leased
-from tokmill.tasks.store.lineage_views import may_name_views
 from tokmill.tasks.store.provenance import Provenance, utc_now
+from tokmill.tasks.store.remote import remote_of
 from tokmill.tasks.store.runs import (
+    Action,
     Begun,
     Found,
     Run,
     RunArtifact,
     State,
+    annotate,
     read_run,
     run_path,
     settle,
     write_run,
 )
-from tokmill.tasks.store.snapshot import Snapshot
-from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store.snapshot import Snapshot, answer, answering, arrow_answer
+from tokmill.tasks.store.workspace import sweep
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,6 +53,19 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = dict[str, Any]
 T = TypeVar("T")
+
+
+MOST_CHARS: Final = 1 << 20
+"""The most characters of a query."""
+_MOST_OPEN: Final = 200  # the parser's time grows with the square of what is open, and not closed
+_NESTING: Final = re.compile(r"""'[^']*'|"[^"]*"|--.*|/\*.*?\*/|[(\[{]|[)\]}]""")
+
+
+class Answer(NamedTuple):
+    """The result of a query: the names of its columns, and its rows, in its order."""
+
+    columns: Sequence[str]
+    rows: Sequence[tuple[Any, ...]]
 
 
 class Ask(Protocol):
@@ -96,9 +106,7 @@ class Catalog:
         layout: the store.
         wait_seconds: how long `sync` and `rebuild` wait for other processes before that is an error.
         publish_wait_seconds: how long a publication waits before it leaves its rows to the next sync.
-        question_wait_seconds: how long a query waits before it reads the new rows into memory instead.
-        large_bytes: a larger snapshot is not written for a few rows.
-        most_beside: how many new files a query reads into memory instead of writing the snapshot.
+        question_wait_seconds: how long a query waits before it updates a copy of its own instead.
         report: receives one-line messages for people: a rebuild, a lag, a file that cannot be read.
     """
 
@@ -109,8 +117,6 @@ class Catalog:
         publish_wait_seconds: float = 2.0,
         question_wait_seconds: float = 0.2,
         report: Report = _LOG.warning,
-        large_bytes: int = 32 << 20,
-        most_beside: int = 1000,
     ) -> None:
         self._layout = layout
         self._publish_wait = publish_wait_seconds
@@ -120,8 +126,6 @@ class Catalog:
             wait_seconds=wait_seconds,
             question_wait_seconds=question_wait_seconds,
             report=report,
-            large_bytes=large_bytes,
-            most_beside=most_beside,
         )
 
     @property
@@ -140,8 +144,8 @@ class Catalog:
         Raises:
             StoreError: another process holds the catalog for too long.
         """
-        if STORAGE.is_folder(self._layout.root):  # a query must not create a store
-            STORAGE.refresh(self._layout.root)
+        if self._layout.root.is_dir():  # a query must not create a store
+            self._refresh()
             self._settle()
             self._snapshot.sync()
 
@@ -151,7 +155,7 @@ class Catalog:
         Raises:
             StoreError: another process holds the catalog for too long.
         """
-        STORAGE.refresh(self._layout.root)
+        self._refresh()
         self._snapshot.rebuild()
 
     def query(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
@@ -160,9 +164,7 @@ class Catalog:
         Raises:
             StoreError: DuckDB rejects the query, or runs out of space.
         """
-        return self._answered(
-            lambda connection: answer(connection, sql, parameters), lineage=may_name_views(sql)
-        )
+        return self._answered(lambda connection: answer(connection, sql, parameters))
 
     def asked(self, work: Callable[[Ask], T]) -> T:
         """Do work that has several queries of the store as it is now, for which the catalog is opened once.
@@ -199,9 +201,7 @@ class Catalog:
         Raises:
             StoreError: as `query`.
         """
-        return self._answered(
-            lambda connection: arrow_answer(connection, sql, parameters), lineage=may_name_views(sql)
-        )
+        return self._answered(lambda connection: arrow_answer(connection, sql, parameters))
 
     def ask_table(self, sql: str) -> "pa.Table":
         """Answer a user's query as `ask`, as an Arrow table.
@@ -219,7 +219,7 @@ class Catalog:
             StoreError: it is not one SELECT statement, DuckDB rejects it, or runs out of space.
         """
         check_question(sql)
-        return self._answered(lambda connection: ask(connection, sql), lineage=may_name_views(sql))
+        return self._answered(lambda connection: _answer_to_user(connection, sql))
 
     def versions(
         self, kind: str | None = None, name: str | None = None, *, every: bool = True, most: int | None = None
@@ -238,9 +238,8 @@ class Catalog:
         return self.query(_MADE_LAST, given | {"most": most})
 
     def register(self, *paths: Path, report: Report | None = None) -> None:
-        """Update the rows of files just written or removed; a busy or large catalog leaves that to later."""
-        if not self._snapshot.is_large() or not self._snapshot.was_just_written():
-            self._quietly(lambda connection: self._update(connection, paths), report)
+        """Update the rows of files just written or removed; a busy catalog leaves that to later."""
+        self._quietly(lambda connection: self._update(connection, paths), report)
 
     def register_publication(self, *paths: Path, report: Report | None = None) -> None:
         """As `register`, but left to the next sync if the catalog was written a moment ago.
@@ -269,9 +268,10 @@ class Catalog:
             StoreError: the id cannot be a file's name.
         """
         path = run_path(self._layout.runs, run_id)
+        shared.bring(path, sure=True)
         begun = begun or Begun(profile=profile, provenance=Provenance.collect(run_id=run_id))
         known = {name: getattr(begun, name) for name in Begun.model_fields}
-        earlier = _ended(read_run(path)).as_earlier() if STORAGE.exists(path) else []
+        earlier = _ended(read_run(path)).as_earlier() if path.exists() else []
         if earlier:
             again = "resume" if earlier[-1].state == "suspended" else "retry"
             known["started_by"] = known["started_by"].model_copy(update={"how": again})
@@ -295,9 +295,7 @@ class Catalog:
         """
         finished = self._at_end(run_id, state, message, found or Found(artifacts))
         self._save(finished)
-        if not self._snapshot.is_large() or not self._snapshot.was_just_written():
-            self._quietly(self._snapshot.take_in, None)
-            self._snapshot.share()
+        self._quietly(self._snapshot.take_in, None)
         return finished
 
     def note_end(self, run_id: str, *, state: State, message: str, found: Found = Found()) -> None:  # noqa: B008 - frozen
@@ -348,7 +346,7 @@ class Catalog:
         return run
 
     def annotate(self, run_id: str, action: Action, text: str) -> None:
-        """Add a tag or a note to a run, or take a tag away; see `tasks.store.annotations`.
+        """Add a tag or a note to a run, or take a tag away; see `tasks.store.runs`.
 
         Raises:
             StoreError: as `annotate` there.
@@ -368,30 +366,33 @@ class Catalog:
         try:
             self._snapshot.replace(self._publish_wait, work)
         except StoreError as error:
-            lasting = isinstance(error, NewerCatalogError | NoDuckDBError)
+            lasting = isinstance(error, NoDuckDBError)
             if lasting and self.path in _REPORTED:
                 return
             _REPORTED.update([self.path] if lasting else [])
             say = report or self._say
             say(f"{error} (published artifacts are safe; the next query adds them to the catalog)")
 
-    def _answered(self, ask: Callable[["DuckDBPyConnection"], T], *, lineage: bool = True) -> T:
+    def _answered(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
         """Query the catalog as it is now; see `Snapshot.answered`."""
-        STORAGE.refresh(self._layout.root)
+        self._refresh()
         self._settle()
-        return self._snapshot.answered(ask, lineage=lineage)
+        return self._snapshot.answered(ask)
+
+    def _refresh(self) -> None:
+        if remote := remote_of(self._layout.root):
+            remote.refresh()
 
     def _settle(self) -> None:
-        """Settle runs before a query; without write permission a later process does it."""
+        """Settle runs, and sweep, before a query; without write permission a later process does it."""
         try:
+            sweep(self._layout)
             self.settle()
         except StoreError as error:
             _LOG.info("%s", error)
 
     def _update(self, connection: "DuckDBPyConnection", paths: Sequence[Path]) -> None:
-        if (
-            num_indexed(connection) == 0 or self._snapshot.is_large()
-        ):  # whoever writes much takes all that is new
+        if num_indexed(connection) == 0:
             sync_files(connection, self._layout, self._say)
         update_files(connection, self._layout, paths, self._say)
         sync_extra_tables(connection, self._layout, self._say)
@@ -402,3 +403,39 @@ def _ended(run: Run) -> Run:
     if run.state != "running":
         return run
     return run.model_copy(update={"state": "crashed", "message": "it was begun again before it had ended"})
+
+
+def _answer_to_user(connection: "DuckDBPyConnection", sql: str) -> Answer:
+    """Answer a query that was checked (`check_question`)."""
+    with answering(connection):
+        found = connection.execute(sql)
+        return Answer([column[0] for column in found.description or ()], found.fetchall())
+
+
+def check_question(sql: str) -> None:
+    """Refuse SQL that is not one statement that reads, or is long or deeply nested."""
+    if len(sql) > MOST_CHARS or _depth(sql) > _MOST_OPEN:
+        raise StoreError(
+            f"sql: a query has at most {MOST_CHARS:,} characters, and brackets {_MOST_OPEN} deep; shorten it"
+        )
+    require_duckdb()
+    import duckdb
+
+    try:
+        statements = duckdb.extract_statements(sql)
+    except duckdb.Error as error:
+        raise StoreError(f"sql: {error}") from error
+    if len(statements) != 1:
+        raise StoreError(f"sql: {len(statements)} statements were given; give one SELECT")
+    kind = statements[0].type.name
+    if kind != "SELECT":
+        raise StoreError(
+            f"sql: {kind} is refused, since the catalog is made from the records and only read; use SELECT, "
+            "FROM, DESCRIBE, SUMMARIZE or SHOW TABLES"
+        )
+
+
+def _depth(sql: str) -> int:
+    """Return how many brackets are open at once, strings and comments left out."""
+    steps = ((found in "([{") - (found in ")]}") for found in _NESTING.findall(sql))
+    return max(accumulate(steps), default=0)

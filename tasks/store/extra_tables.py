@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.store.catalog_schema import ALL_TABLES
+from tokmill.tasks.store import disk
 from tokmill.tasks.store.indexing import Report
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.lineage_views import VIEWS
-from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store.remote import remote_of
+from tokmill.tasks.store.tables import ALL_TABLES
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -38,6 +39,11 @@ class Part:
     path: Path
 
     @property
+    def in_remote(self) -> tuple[str, list[str]]:
+        """The artifact's name in a remote, and the file in it."""
+        return f"{self.kind}/{self.path.parent.parent.name}", [f"{FOLDER}/{self.path.name}"]
+
+    @property
     def select(self) -> str:
         """Its rows as SQL; the fingerprint is hexadecimal and the path is quoted."""
         quoted = str(self.path).replace("'", "''")
@@ -45,13 +51,8 @@ class Part:
 
 
 def check_extra_tables(out: Path) -> None:
-    """Refuse tables that the catalog cannot hold.
-
-    Raises:
-        StoreError: a file in `catalog/` is no Parquet, is not called as a table can be, or has a column
-        `fingerprint`.
-    """
-    for path in sorted(out / FOLDER / entry.name for entry in STORAGE.entries(out / FOLDER)):
+    """Refuse tables that the catalog cannot hold."""
+    for path in sorted(out / FOLDER / entry.name for entry in disk.entries(out / FOLDER)):
         table = path.stem
         if path.suffix != ".parquet" or not _is_extra(table):
             raise StoreError(
@@ -74,7 +75,7 @@ def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Rep
     import duckdb
 
     for table, parts, had in stale_tables(connection, layout):
-        readable = readable_parts(connection, parts, say)
+        readable = _readable_parts(connection, parts, say)
         try:
             _update(connection, table, readable, had)
         except (
@@ -82,11 +83,6 @@ def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Rep
         ) as error:  # a page that is damaged; one artifact's table must not stop every question
             connection.execute("ROLLBACK")
             say(f"the catalog leaves the table {table} as it was: {error}; run `verify`")
-
-
-def extra_tables_in_step(connection: "DuckDBPyConnection", layout: Layout) -> bool:
-    """Whether `sync_extra_tables` has nothing to do, unreadable files aside."""
-    return not stale_tables(connection, layout)
 
 
 def stale_tables(
@@ -135,7 +131,7 @@ def _update(
     new = [part for part in parts if (part.fingerprint, part.digest) not in held]
     stays = len(parts) - len(new) == len(held) > 0
     connection.execute("BEGIN")
-    if stays and same_columns(connection, table, new):
+    if stays and _same_columns(connection, table, new):
         for part in new:
             connection.execute(f"INSERT INTO {table} BY NAME {part.select}")
     else:
@@ -151,17 +147,12 @@ def _update(
     connection.execute("COMMIT")
 
 
-def held_tables(connection: "DuckDBPyConnection") -> set[str]:
-    """Return the names of the tables from artifacts that the catalog has."""
-    return set(_held(connection))
-
-
-def same_columns(connection: "DuckDBPyConnection", table: str, parts: Sequence[Part]) -> bool:
+def _same_columns(connection: "DuckDBPyConnection", table: str, parts: Sequence[Part]) -> bool:
     """Whether all of these files have exactly the columns of a table."""
     return all(_schema(connection, part.select) == _schema(connection, f"FROM {table}") for part in parts)
 
 
-def readable_parts(connection: "DuckDBPyConnection", parts: Sequence[Part], say: Report) -> list[Part]:
+def _readable_parts(connection: "DuckDBPyConnection", parts: Sequence[Part], say: Report) -> list[Part]:
     """Return the files that can be read; the others are reported."""
     return [part for part in parts if _readable(connection, part, say)]
 
@@ -170,7 +161,9 @@ def _readable(connection: "DuckDBPyConnection", part: Part, say: Report) -> bool
     import duckdb
 
     try:
-        with STORAGE.opened(part.path):  # DuckDB would wait for a FIFO
+        if remote := remote_of(part.path):
+            remote.pull(*part.in_remote)
+        with disk.opened(part.path):  # DuckDB would wait for a FIFO
             _schema(connection, part.select)
     except (duckdb.Error, OSError) as error:
         say(f"the catalog leaves out {part.path}: {error}; run `verify`")

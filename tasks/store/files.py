@@ -53,12 +53,7 @@ class FileDigests:
         self._usable = True
 
     def digest(self, file: Path | Info) -> str:
-        """Return the BLAKE2b-256 digest of a file's or an object's bytes in hexadecimal.
-
-        Raises:
-            SourceError: it cannot be read, or changes while it is read.
-            MachineError: the disk, the network or the service fails.
-        """
+        """Return the BLAKE2b-256 digest of a file's or an object's bytes in hexadecimal."""
         return self._of_object(file) if isinstance(file, Info) else self._of_file(file)
 
     def digest_at(self, file: Location) -> str:

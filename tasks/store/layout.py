@@ -7,7 +7,6 @@
     <store>/annotations/<run id>.<…>.json      a tag or a note that somebody gave a run afterwards
     <store>/damaged/<kind>/<prefix>-<n>/       damaged artifacts that were set aside
     <store>/leases/<run id>.json               which process executes a run, and what it needs
-    <store>/telling/<run id>/                  what a run and its tasks on other machines tell each other
     <store>/removed/<kind>/<prefix>.json       a tombstone: what was removed when, by whom, and why
     <store>/catalog.duckdb                     the index over all of these
     <store>/.tmp/  .locks/  .cache/            work in progress, process locks, the file digest cache
@@ -24,14 +23,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.store.mirrors import url_of
-from tokmill.tasks.store.names import RESERVED_KINDS, check_kind, check_name, is_fingerprint, is_kind
-from tokmill.tasks.store.regular import is_link, links_in
-from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store import disk
+from tokmill.tasks.store.cache import url_of
+from tokmill.tasks.store.names import (
+    RESERVED_KINDS,
+    check_kind,
+    check_name,
+    is_fingerprint,
+    is_kind,
+)
 
 PREFIX_CHARS = 16
 RECORD_FILE = "record.json"
 DEFAULT_STORE = "tokmill-store"
+LABELS = "labels"
+ALIASES = "aliases"
 
 _PREFIX = re.compile(rf"[0-9a-f]{{{PREFIX_CHARS}}}")
 
@@ -44,13 +50,8 @@ class Layout:
 
     @property
     def location(self) -> str:
-        """The URL of the store, if the folder is the mirror of one; else the folder."""
+        """The URL of the store's remote, if it has one; else the folder."""
         return url_of(self.root) or str(self.root)
-
-    @property
-    def is_remote(self) -> bool:
-        """Whether the folder is the mirror of a store behind a URL."""
-        return url_of(self.root) is not None
 
     @property
     def temporary(self) -> Path:
@@ -76,16 +77,6 @@ class Layout:
     def results(self) -> Path:
         """Prefect's result files."""
         return self.root / ".prefect"
-
-    @property
-    def telling(self) -> Path:
-        """What runs and their tasks on other machines tell each other, in a folder per run."""
-        return self.root / "telling"
-
-    @property
-    def telling_nearby(self) -> Path:
-        """Likewise, of tasks in other processes of the run's machine."""
-        return self.results / "telling"
 
     @property
     def damaged(self) -> Path:
@@ -130,11 +121,10 @@ class Layout:
         Raises:
             StoreError: there is one, maybe because the store comes from somebody else.
         """
-        trees = {*("labels", "aliases", "removed", "damaged", "telling", ".up", ".cache", ".locks")}
+        trees = {LABELS, ALIASES, "removed", "damaged", ".up", ".cache", ".locks"}
         own = trees | RESERVED_KINDS | {".tmp", ".texts", ".prefect", self.catalog.name}
-        links = [path for path in links_in(self.root) if path.name in own or is_kind(path.name)]
-        links += [path for tree in sorted(trees) for path in links_in(self.root / tree)]
-        links += [self.telling_nearby] if is_link(self.telling_nearby) else []
+        links = [path for path in disk.links_in(self.root) if path.name in own or is_kind(path.name)]
+        links += [path for tree in sorted(trees) for path in disk.links_in(self.root / tree)]
         if links:
             raise StoreError(
                 f"store {self.root}: {printable(links[0])} is a link, and what is written there would lie "
@@ -142,21 +132,13 @@ class Layout:
             )
 
     def names(self, tree: str, kind: str, name: str) -> Path:
-        """The folder of the labels or aliases (`tree`) of one (kind, name).
-
-        Raises:
-            StoreError: `kind` or `name` is malformed, and could lead out of the store.
-        """
+        """The folder of the labels or aliases (`tree`) of one (kind, name)."""
         check_kind(kind)
         check_name(name)
         return self.root / tree / kind / name
 
     def artifact(self, kind: str, fingerprint: str) -> Path:
-        """The directory of an artifact, whether it exists or not.
-
-        Raises:
-            StoreError: `kind` or `fingerprint` is malformed, and could lead out of the store.
-        """
+        """The directory of an artifact, whether it exists or not."""
         check_kind(kind)
         if not is_fingerprint(fingerprint):
             raise StoreError(f"{fingerprint!r} is not a fingerprint: it must be 64 hexadecimal digits")
@@ -164,17 +146,17 @@ class Layout:
 
     def kinds(self) -> list[str]:
         """Kinds that the store has a folder for, sorted."""
-        folders = (entry.name for entry in STORAGE.entries(self.root) if entry.is_dir())
+        folders = (entry.name for entry in disk.entries(self.root) if entry.is_dir())
         return sorted(filter(is_kind, folders))
 
     def artifacts(self) -> Iterator[Path]:
         """Directories of published artifacts (those with a record), sorted by kind and fingerprint prefix."""
-        return (path for path in self.places() if STORAGE.is_file(path / RECORD_FILE))
+        return (path for path in self.places() if (path / RECORD_FILE).is_file())
 
     def places(self) -> Iterator[Path]:
         """Directories where an artifact could be, published or not, in the same order."""
         for kind in self.kinds():
-            names = (entry.name for entry in STORAGE.entries(self.root / kind))
+            names = (entry.name for entry in disk.entries(self.root / kind))
             yield from (self.root / kind / name for name in sorted(names) if _PREFIX.fullmatch(name))
 
 

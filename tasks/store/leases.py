@@ -1,51 +1,82 @@
-"""Leases: what running work needs, so that it is not removed meanwhile.
+"""Leases: what running work needs, so that it is not removed meanwhile, and whether its process lives.
 
-`<store>/leases/<run id>.json` exists while a run is executed. It names the process, with a heartbeat
-(`tasks.store.liveness`), and what the run needs:
+`<store>/leases/<run id>.json` exists while a run is executed. It names the process, and what the run needs:
 
 - every artifact that has a label under a name of its profile, in any version: the run may find any of them;
 - every artifact that it asked for or was given, by fingerprint, under whatever name others made it.
 
-A lease whose process has died protects nothing. One that cannot be read protects everything.
+A run writes the fingerprints of a job into its lease before it looks them up; a collector reads the leases
+again just before each removal. What is removed in the moment between is made again by the next run.
 
-The two sides of a race are a run that finds an artifact and relies on it for hours, and a collector (`tokmill
-gc`, in `tasks.store.collector`) that decided a moment earlier to remove it. Each announces itself before it
-looks:
-
-    run         writes the fingerprints into its lease;  then reads the announcement;  then looks them up
-    collector   writes its announcement;  then reads the leases;  then removes what none of them needs
-
-So at least one sees the other. A run that sees a collector waits until that has read its lease: the
-announcement `<store>/leases/collector` lists each lease that was read, with its number, which grows with
-every change. The collector reads them every moment, and again just before each removal. A run writes one file
-per job and not per artifact, before the job's tasks are submitted. Tasks in other processes write nothing.
-
-The heartbeats are as good as clocks: a collector on another machine that stands still for minutes between its
-last look and a removal may remove what a run has found in the meantime.
+Whether the process lives: on the same machine, in the same boot and process id namespace, the process itself
+is looked up by its id and start time; so a killed one is noticed at once, and another one with its id is not
+mistaken for it. From elsewhere only the heartbeat is visible, the file's modification time by the clock of
+the store (`tasks.store.shared.now_ns`), so that clocks of machines need not agree. After some minutes without
+one, the process counts as dead. The lease of a dead process protects nothing; one that cannot be read
+protects everything.
 """
 
+import os
+import socket
 import threading
-import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 from uuid import uuid4
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tokmill.tasks.core.context import context_value
-from tokmill.tasks.store.durable import reported_as
+from tokmill.tasks.store import disk, shared
+from tokmill.tasks.store.disk import reported_as
 from tokmill.tasks.store.layout import PREFIX_CHARS, Layout
-from tokmill.tasks.store.liveness import Process, beating, silent
-from tokmill.tasks.store.publish import tidy
-from tokmill.tasks.store.storage import STORAGE, FileState
+from tokmill.tasks.store.workspace import tidy
 
-SUFFIX: Final = ".json"
-_ANNOUNCEMENT = "collector"
+BEAT_SECONDS = 15.0
+SILENCE_SECONDS = 300.0
+_SUFFIX: Final = ".json"
 _MOST_BYTES = 256 << 20
-_WAIT_SECONDS = 0.02
+_PROC = Path("/proc")
+_AFTER_THE_NAME = 3  # in /proc/<id>/stat, fields are numbered from 1, and the name in brackets is the second
+_STATE, _BEGAN = 3, 22
+
+
+class Process(BaseModel):
+    """What distinguishes a process from all others.
+
+    Attributes:
+        host: the machine's name, for people.
+        boot: the id of the boot and of the process id namespace; empty if the system reports none.
+        pid: process id.
+        began: its start, in ticks since the boot; 0 if unknown.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    host: str = "an unknown machine"
+    boot: str = ""
+    pid: int = 0
+    began: int = 0
+
+    @classmethod
+    def own(cls) -> Self:
+        """This process."""
+        return cls.of(os.getpid())
+
+    @classmethod
+    def of(cls, pid: int) -> Self:
+        """A process of this machine; `began` is 0 if there is none."""
+        began = _began(pid) or 0
+        return cls(host=socket.gethostname(), boot=_boot() if began else "", pid=pid, began=began)
+
+    def is_gone(self, silent_seconds: Callable[[], float]) -> bool:
+        """Whether it has ended, as far as this machine can tell."""
+        if self.boot and self.boot == _boot():
+            return _began(self.pid) != self.began
+        return silent_seconds() > SILENCE_SECONDS
 
 
 class Needs(Process):
@@ -53,19 +84,11 @@ class Needs(Process):
 
     Attributes:
         names: of a profile; artifacts of this name, and of names that begin with it and a dot, are needed.
-        number: grows with every change, and from one process to the next of the same run.
         holds: the first digits of fingerprints, sorted; None for everything, as in one that cannot be read.
     """
 
     names: str = ""
-    number: int = 0
     holds: list[str] | None = Field(default_factory=list)
-
-
-class Announcement(Process):
-    """A collector's announcement; `seen` has the number of each lease that it has read, by run id."""
-
-    seen: Mapping[str, int] = {}
 
 
 class Lease:
@@ -76,64 +99,35 @@ class Lease:
         root: of the store.
     """
 
-    def __init__(self, layout: Layout, key: str, needs: Needs) -> None:
+    def __init__(self, layout: Layout, key: str, names: str) -> None:
         self.key = key
         self.root = layout.root
-        self._layout = layout
         self._path = lease_path(layout, key)
-        self._needs = needs
-        self._held = set[str]()
-        self._number_seen = -1
+        self._needs = Needs(**Process.own().model_dump(), names=names)
         self._mutex = threading.Lock()
+        self._write()
 
     def hold(self, fingerprints: Iterable[str]) -> None:
-        """Need some artifacts, whether they exist or not, until the lease ends.
-
-        When it returns, no collector removes any of them.
-
-        Raises:
-            StoreError: the lease cannot be written.
-        """
+        """Need some artifacts, whether they exist or not, until the lease ends."""
         with self._mutex:
-            new = {each[:PREFIX_CHARS] for each in fingerprints} - self._held
+            held = set(self._needs.holds or ())
+            new = {each[:PREFIX_CHARS] for each in fingerprints} - held
             if new:
-                self._held |= new
-                changed = {"number": self._needs.number + 1, "holds": sorted(self._held)}
-                self._needs = self._needs.model_copy(update=changed)
+                self._needs = self._needs.model_copy(update={"holds": sorted(held | new)})
                 self._write()
-        self._await_collector()
-
-    def begin(self) -> None:
-        """Write the file, and wait for a collector to have read it, if there is one.
-
-        Raises:
-            StoreError: the lease cannot be written.
-        """
-        with self._mutex:
-            self._write()
-        self._await_collector()
 
     def _write(self) -> None:
         with reported_as(f"the lease of {self.key} cannot be written"):
-            STORAGE.replace(self._path, self._needs.model_dump_json().encode("utf-8") + b"\n")
-
-    def _await_collector(self) -> None:
-        number = self._needs.number
-        while self._number_seen < number:
-            collector = announced(self._layout)
-            if collector is None or collector.seen.get(self.key, -1) >= number:
-                self._number_seen = number
-            else:
-                time.sleep(_WAIT_SECONDS)
+            shared.replace(self._path, self._needs.model_dump_json().encode("utf-8") + b"\n")
 
     def beat(self) -> None:
         """Renew the heartbeat."""
         with self._mutex:
-            STORAGE.touch(self._path)
+            shared.touch(self._path)
 
     def end(self) -> None:
         """Remove the file."""
-        STORAGE.remove(self._path)
+        shared.remove(self._path)
 
 
 # None where nothing is being executed, as in `tokmill ls`, and in a task of another process.
@@ -142,40 +136,33 @@ LEASE: ContextVar[Lease | None] = ContextVar("lease", default=None)
 
 @contextmanager
 def leased(layout: Layout, key: str, *, names: str = "") -> Iterator[Lease]:
-    """Hold a lease for the length of the block; within a block of the same key, the same one is held.
-
-    Args:
-        layout: the store.
-        key: the id of the run, or another name of a file.
-        names: of the profile; empty if the work has no names of its own.
-
-    Raises:
-        StoreError: the lease cannot be written.
-    """
+    """Hold a lease for the length of the block; within a block of the same key, the same one is held."""
     current = LEASE.get()
     if current is not None and current.key == key:
         yield current
         return
     tidy(layout)
-    if silent(_announcement_path(layout)) is not None:
-        withdraw(layout)
-    own = Process.own().model_dump()
-    lease = Lease(layout, key, Needs(**own, names=names, number=time.time_ns() // 1_000_000))
-    lease.begin()
+    lease = Lease(layout, key, names)
+    ended = threading.Event()
+    heart = threading.Thread(target=_beat, args=(lease, ended), name=f"heartbeat of {key}", daemon=True)
+    heart.start()
     try:
-        with beating(lease.beat, f"heartbeat of {key}"), context_value(LEASE, lease):
+        with context_value(LEASE, lease):
             yield lease
     finally:
+        ended.set()
+        heart.join()
         lease.end()
 
 
-def at_work(layout: Layout, what: str) -> AbstractContextManager[Lease]:
-    """Hold a lease for work that is not a run, for the length of the block; within a run, the run's.
+def _beat(lease: Lease, ended: threading.Event) -> None:
+    while not ended.wait(BEAT_SECONDS):
+        with suppress(OSError):  # the store may be unreachable for a while
+            lease.beat()
 
-    Args:
-        layout: the store.
-        what: is being done, as part of a file's name: `export`.
-    """
+
+def at_work(layout: Layout, what: str) -> AbstractContextManager[Lease]:
+    """Hold a lease for work that is not a run, for the length of the block; within a run, the run's."""
     current = LEASE.get()
     if current is not None and current.root == layout.root:
         return nullcontext(current)
@@ -191,72 +178,59 @@ def hold(fingerprints: Iterable[str]) -> None:
 
 def lease_path(layout: Layout, key: str) -> Path:
     """Return the file of a lease."""
-    return layout.leases / f"{key}{SUFFIX}"
+    return layout.leases / f"{key}{_SUFFIX}"
+
+
+class Dead(Needs):
+    """A lease whose process is gone: `heard_ns` is its last heartbeat, `key` the run."""
+
+    key: str
+    heard_ns: int
 
 
 def live_leases(layout: Layout) -> dict[str, Needs]:
     """Return the leases whose process lives, by key."""
-    return LeaseReader(layout).read()
+    return {key: needs for key, needs in read_leases(layout).items() if not isinstance(needs, Dead)}
 
 
-class LeaseReader:
-    """Reads the leases of a store again and again; only those that have changed are parsed."""
-
-    def __init__(self, layout: Layout) -> None:
-        self._layout = layout
-        self._parsed: dict[str, tuple[FileState, Needs]] = {}
-
-    def read(self) -> dict[str, Needs]:
-        """Return the leases whose process lives, by key."""
-        names = sorted(entry.name for entry in STORAGE.entries(self._layout.leases))
-        keys = [name.removesuffix(SUFFIX) for name in names if name.endswith(SUFFIX)]
-        return {key: needs for key in keys if (needs := self._read_one(key)) is not None}
-
-    def _read_one(self, key: str) -> Needs | None:
-        """Return what a lease needs; None if it has ended, or its process has died."""
-        path = lease_path(self._layout, key)
-        try:
-            state = STORAGE.state(path)
-            parsed = self._parsed.get(key)
-            if parsed is None or parsed[0] != state:
-                parsed = (state, Needs.model_validate_json(STORAGE.read(path, _MOST_BYTES)))
-                self._parsed[key] = parsed
-        except FileNotFoundError:
-            return None
-        except (OSError, ValidationError):
-            return Needs(holds=None)
-        silent_seconds = time.time() - state.mtime_ns / 1e9
-        return None if parsed[1].is_gone(silent_seconds) else parsed[1]
+def read_leases(layout: Layout) -> dict[str, Needs]:
+    """Return all leases by key; those of dead processes are `Dead`."""
+    shared.bring_folder(layout.leases)
+    names = sorted(entry.name for entry in disk.entries(layout.leases))
+    keys = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX) and name[0] != "."]
+    now_ns = cache(lambda: shared.now_ns(layout.root))
+    found = ((key, _read(lease_path(layout, key), key, now_ns)) for key in keys)
+    return {key: needs for key, needs in found if needs is not None}
 
 
-def announced(layout: Layout) -> Announcement | None:
-    """Return the announcement of the collector that is at work, or None if there is none."""
-    path = _announcement_path(layout)
-    if not STORAGE.is_file(path) or silent(path) is not None:
-        return None
+def _read(path: Path, key: str, now_ns: Callable[[], int]) -> Needs | None:
+    """Return a lease; None if it has just ended."""
     try:
-        return Announcement.model_validate_json(STORAGE.read(path, _MOST_BYTES))
-    except (FileNotFoundError, ValidationError):  # it has just ended
+        heard_ns = disk.state(path).mtime_ns
+        needs = Needs.model_validate_json(disk.read(path, _MOST_BYTES))
+    except FileNotFoundError:
         return None
+    except (OSError, ValidationError):
+        needs = Needs(holds=None)
+    if needs.is_gone(lambda: (now_ns() - heard_ns) / 1e9):
+        return Dead(**needs.model_dump(), key=key, heard_ns=heard_ns)
+    return needs
 
 
-def announce(layout: Layout, seen: Mapping[str, int]) -> None:
-    """Write a collector's announcement; the collector holds the lock of collectors."""
-    content = Announcement(**Process.own().model_dump(), seen=seen)
-    with reported_as("the collector cannot be announced"):
-        path = _announcement_path(layout)
-        STORAGE.replace(path, content.model_dump_json().encode("utf-8") + b"\n")
+def _boot() -> str:
+    """Return the boot id and the process id namespace; empty if the system reports none."""
+    with suppress(OSError):
+        boot = (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
+        return f"{boot} {(_PROC / 'self/ns/pid').readlink()}"
+    return ""
 
 
-def beat_announcement(layout: Layout) -> None:
-    """Renew the heartbeat of the announcement."""
-    STORAGE.touch(_announcement_path(layout))
-
-
-def withdraw(layout: Layout) -> None:
-    """Remove the announcement."""
-    STORAGE.remove(_announcement_path(layout))
-
-
-def _announcement_path(layout: Layout) -> Path:
-    return layout.leases / _ANNOUNCEMENT
+def _began(pid: int) -> int | None:
+    """Return a process's start in ticks; None if there is no such process, or only a zombie."""
+    try:
+        fields = (_PROC / str(pid) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+    except OSError:
+        return None
+    if fields[_STATE - _AFTER_THE_NAME] in {"Z", "X"}:
+        return None
+    return int(fields[_BEGAN - _AFTER_THE_NAME])

@@ -18,7 +18,6 @@ The walk is a lateral join, since DuckDB pushes filters below it, and not into a
 docs/adr/0031-views-of-lineage.md). Views hold no rows, so they are as new as the tables.
 """
 
-import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -88,9 +87,6 @@ def near_by_number(seeds: str) -> str:
     content that was made from the seeds, and maybe others. `edges` has the inputs with these numbers, few
     rows, with kind and digest of what was used (`input_kind`, `digest`) and of what was made from it (`kind`,
     `content_digest`): a walk along equal kinds and digests is exact.
-
-    Args:
-        seeds: SQL for the numbers of the contents from which the way leads down.
     """
     return f"""
     every AS NOT MATERIALIZED ({ALL_INPUTS}),
@@ -168,21 +164,10 @@ _OF_ROW: Final = "SELECT a.fingerprint, a.kind, a.name, a.content_digest, a.cont
 _OF_GIVEN: Final = f"SELECT * FROM ({ALL_ARTIFACTS}) WHERE fingerprint = given"  # noqa: S608
 
 
-_CAN_NAME: Final = re.compile(r"lineage|query|sql|show|describe|pragma|information_schema|duckdb_|pg_", re.I)
-
-
-def may_name_views(sql: str) -> bool:
-    """Whether a question can reach the views or the table functions.
-
-    It has their names, or what takes names and statements as text, or what lists tables.
-    """
-    return _CAN_NAME.search(sql) is not None
-
-
 def make_views(connection: "DuckDBPyConnection") -> None:
     """Make the views and the table functions over the tables of the connection's current schema.
 
-    They replace those of an earlier version. The tables may be views themselves (`tasks.store.beside`).
+    They replace those of an earlier version.
     """
     for name, (pairs, walk) in _QUERIES.items():
         view = pairs.format(lateral="LATERAL", walk=walk.format(root=_OF_ROW))

@@ -23,7 +23,7 @@ MOST_PATH_BYTES: Final = 2048
 """The most bytes of a path; the folder that it is joined to has as many again (Linux takes 4,096)."""
 
 RESERVED_KINDS: Final = frozenset({
-    "labels", "aliases", "runs", "annotations", "leases", "telling", "damaged", "removed",
+    "labels", "aliases", "runs", "annotations", "leases", "damaged", "removed",
 })  # fmt: skip
 
 _KIND = re.compile(r"[a-z][a-z0-9_]{0,99}")
@@ -67,11 +67,7 @@ def check_path(path: str, what: str) -> str:
 
 
 def inside(folder: Path, path: str, what: str) -> Path:
-    """Return the place of a path from outside below a folder.
-
-    Raises:
-        StoreError: the path breaks a rule, or a link leads it out of the folder.
-    """
+    """Return the place of a path from outside below a folder."""
     place = folder / check_path(path, what)
     if not place.resolve().is_relative_to(folder.resolve()):
         raise StoreError(

@@ -2,17 +2,23 @@
 
 It is not part of the fingerprint, and collecting it never fails a run: what cannot be determined is None.
 Facts about the process are collected once.
+
+What a run was executed with is the machine, and the packages of its Python. Packages are found by the names
+of their folders of metadata, in the order of the search path, since to read the metadata of hundreds of
+packages would take longer than a run that finds everything in the store.
 """
 
 import functools
 import getpass
 import os
 import platform
+import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -20,6 +26,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
+from tokmill.tasks.core.context import total_memory
 from tokmill.tasks.store.digest import digest_bytes
 
 _PACKAGES = (
@@ -159,3 +166,73 @@ def _git(git: str, root: Path, *arguments: str) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else None
+
+
+_METADATA = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*?)-(?P<version>[^-]+)\.(dist|egg)-info")
+
+
+class Machine(BaseModel):
+    """The machine that a run was executed on, and how it used it.
+
+    Attributes:
+        host: its name.
+        system: operating system and architecture.
+        python: implementation and version.
+        cores: those that the process could use.
+        memory_bytes: the memory of the machine, or the limit of the process's control group.
+        runner: who executed the tasks: threads, processes, dask, ray.
+        workers: tasks at a time.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    host: str = ""
+    system: str = ""
+    python: str = ""
+    cores: int | None = None
+    memory_bytes: int | None = None
+    runner: str = ""
+    workers: int | None = None
+
+    @classmethod
+    def here(cls, runner: str = "", workers: int | None = None) -> "Machine":
+        """Return this machine."""
+        return _of_machine().model_copy(update={"runner": runner, "workers": workers})
+
+
+@functools.cache
+def _of_machine() -> Machine:
+    return Machine(
+        host=socket.gethostname(),
+        system=platform.platform(),
+        python=f"{platform.python_implementation()} {platform.python_version()}",
+        cores=_cores(),
+        memory_bytes=total_memory(),
+    )
+
+
+def _cores() -> int | None:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+@functools.cache
+def installed_packages() -> Mapping[str, str]:
+    """Return name → version of the packages that this Python finds, sorted; of two, the first on the path."""
+    found: dict[str, str] = {}
+    for folder in sys.path:
+        for name, version in sorted(_packages_in(folder)):
+            found.setdefault(name, version)
+    return dict(sorted(found.items()))
+
+
+def _packages_in(folder: str) -> Iterator[tuple[str, str]]:
+    try:
+        names = os.listdir(folder or ".")  # noqa: PTH208 - of text, many
+    except OSError:  # a zip file, or a folder that does not exist
+        return
+    for name in names:
+        found = _METADATA.fullmatch(name)
+        if found is not None:
+            yield re.sub(r"[-_.]+", "-", found["name"]).lower(), found["version"]

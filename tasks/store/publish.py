@@ -11,12 +11,9 @@ artifacts are looked for. The lock of a temporary directory is taken before the 
 that gets that lock knows that the owner is dead, and may sweep.
 """
 
-import os
-import re
+import shutil
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,24 +21,20 @@ from tokmill.tasks.core.context import time_limit
 from tokmill.tasks.core.errors import AccountError, StoreError
 from tokmill.tasks.core.faults import out_of_memory
 from tokmill.tasks.core.peak_memory import peak_memory
-from tokmill.tasks.core.stage import Account, ArtifactRef, External, Input, Outcome, Request
-from tokmill.tasks.store.arriving import damage_below
-from tokmill.tasks.store.canonical import plain
-from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file
-from tokmill.tasks.store.durable import lack_of, sweep_unfinished
+from tokmill.tasks.core.stage import Account, Outcome, Request
+from tokmill.tasks.store import disk
+from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file, plain
+from tokmill.tasks.store.disk import lack_of, sync_path
 from tokmill.tasks.store.extra_tables import check_extra_tables
-from tokmill.tasks.store.fingerprints import fingerprint, fingerprint_payload
-from tokmill.tasks.store.interface import DamagedError
-from tokmill.tasks.store.labels import ALIASES, LABELS, Names
+from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout
 from tokmill.tasks.store.provenance import Provenance, utc_now
+from tokmill.tasks.store.recipe import fingerprint, fingerprint_payload
 from tokmill.tasks.store.record import Record, Timings, encode_record, input_entries, read_record
-from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store.remote import remote_of
 from tokmill.tasks.store.values import values_digest
+from tokmill.tasks.store.workspace import sweep, workspace
 from tokmill.tokenizer.core.stopping import raise_if_stopped, stop_after
-
-LOCK_SUFFIX = ".lock"
-_WORKSPACE = re.compile("[0-9]+-[0-9a-f]+")  # process and uuid
 
 
 class Made(NamedTuple):
@@ -59,20 +52,6 @@ def make(
     replaced: Callable[[Record], bool] | None = None,
 ) -> Made:
     """Run the stage of `request` and publish its files.
-
-    Args:
-        layout: the store.
-        request: the request; the caller holds its fingerprint's lock.
-        inputs: what the run function receives, by role.
-        provenance: by whom and for which run.
-        replaced: called with the new record before it is published; clears its place, or returns False if
-            what is there is to stay.
-
-    Raises:
-        AccountError: the stage's accounts do not add up.
-        MachineError: memory ran out.
-        StoreError: the disk is full, a file cannot be written, or the stage broke the rules of the store.
-        Exception: any other error of the stage.
 
     After any error, nothing is published and the temporary directory has been removed.
     """
@@ -96,44 +75,6 @@ def make(
     return Made(record if is_first else read_record(place), is_first)
 
 
-@contextmanager
-def handed_over(
-    inputs: Mapping[str, Input | Sequence[Input]],
-    arriving: Callable[[ArtifactRef], Path],
-    set_aside: Callable[[Record, DamagedError], str],
-) -> Iterator[dict[str, object]]:
-    """Give the arguments of a run function: folders of artifacts, values of externals, or lists of these.
-
-    Args:
-        inputs: the inputs of a request, by role.
-        arriving: returns the folder of an artifact, whose files are local when they are opened.
-        set_aside: sets an artifact aside whose damage came to light when a file was opened, and says so.
-
-    Raises:
-        StoreError: an input is damaged; and what the block raises.
-    """
-    places = list[Path]()
-
-    def argument(given: Input | Sequence[Input]) -> object:
-        if isinstance(given, ArtifactRef):
-            places.append(arriving(given))
-            return places[-1]
-        if isinstance(given, External):
-            return given.value
-        return [argument(item) for item in given]
-
-    try:
-        yield {role: argument(given) for role, given in inputs.items()}
-    except StoreError as error:
-        damage = damage_below(error, places)
-        if damage is None:
-            raise
-        raise StoreError(set_aside(read_record(damage.place), damage.found)) from error
-    finally:
-        for place in places:
-            STORAGE.let_go(place)
-
-
 def _run(
     layout: Layout, request: Request, inputs: Mapping[str, object], provenance: Provenance, out: Path
 ) -> Record:
@@ -149,7 +90,7 @@ def _run(
     return Record(
         kind=request.stage.kind,
         name=request.name,
-        label=Names(layout).reserve(request.stage.kind, request.name, owner, note=False),
+        label=Names(layout).reserve(request.stage.kind, request.name, owner, announce=False),
         fingerprint=owner,
         payload=payload,
         content_digest=content_digest(files),
@@ -181,90 +122,8 @@ def _failure(where: str, root: Path, error: BaseException) -> str:
     lack = lack_of(error)
     if lack is None:
         return f"{where} was not published: {error}"
-    room = f"{root} has {STORAGE.free_bytes(root)} bytes free"
+    room = f"{root} has {shutil.disk_usage(root).free} bytes free"
     return f"{where} was not published: {lack.what} ({error}); {room}; {lack.advice}"
-
-
-@contextmanager
-def workspace(layout: Layout) -> Iterator[Path]:
-    """Yield an empty directory for a stage to write into; what is left in it is removed afterwards."""
-    place = layout.temporary / f"{os.getpid()}-{uuid.uuid4().hex}"
-    lock = STORAGE.lock(place.with_name(place.name + LOCK_SUFFIX))
-    lock.acquire()
-    try:
-        out = place / "out"
-        STORAGE.make_folder(out)
-        yield out
-    finally:
-        STORAGE.remove_tree(place)  # the next sweep removes the rest
-        lock.release()
-
-
-def sweep(layout: Layout) -> list[Path]:
-    """Remove the temporary directories of dead processes.
-
-    Returns:
-        The removed directories, sorted.
-    """
-    return [place for place in workspaces(layout) if sweep_one(place)]
-
-
-def workspaces(layout: Layout) -> list[Path]:
-    """Return the temporary directories, also those of which there is only the lock, sorted.
-
-    Anything else there is left alone: the store may be a folder that has a `.tmp` of its own.
-    """
-    names = {entry.name.removesuffix(LOCK_SUFFIX) for entry in STORAGE.entries(layout.temporary)}
-    return [layout.temporary / name for name in sorted(filter(_WORKSPACE.fullmatch, names))]
-
-
-def sweep_one(place: Path) -> bool:
-    """Remove a temporary directory unless its process lives; return whether there was one."""
-    lock = STORAGE.lock(place.with_name(place.name + LOCK_SUFFIX))
-    if not lock.try_acquire():
-        return False
-    try:
-        existed = STORAGE.exists(place)
-        STORAGE.remove_tree(place)
-        return existed
-    finally:
-        lock.release()
-
-
-def tidy(layout: Layout) -> list[Path]:
-    """Remove what killed processes left: temporary directories, files that they were writing, their locks.
-
-    Returns:
-        The removed directories, sorted.
-    """
-    swept = sweep(layout)
-    if layout.is_remote:  # a mirror is a cache
-        return swept
-    sweep_locks(layout)
-    for folder in (layout.runs, layout.leases, layout.cache, layout.cache / LABELS):
-        sweep_unfinished(folder)
-    sweep_unfinished(layout.removed, "*/")
-    sweep_unfinished(layout.root / ALIASES, "**/")
-    return swept
-
-
-def is_stale(place: Path) -> bool:
-    """Whether the process of a temporary directory has died."""
-    lock = STORAGE.lock(place.with_name(place.name + LOCK_SUFFIX))
-    free = lock.try_acquire()
-    lock.release()
-    return free
-
-
-def sweep_locks(layout: Layout) -> None:
-    """Remove lock files that nobody holds; they are harmless, but they accumulate."""
-    for entry in STORAGE.entries(layout.locks):
-        path = layout.locks / entry.name
-        if path == layout.catalog_lock or path.suffix != LOCK_SUFFIX:
-            continue
-        lock = STORAGE.lock(path)
-        if lock.try_acquire():
-            lock.release()
 
 
 def check_accounts(where: str, accounts: Sequence[Account]) -> None:
@@ -279,31 +138,39 @@ def check_accounts(where: str, accounts: Sequence[Account]) -> None:
 
 
 def digest_files(out: Path) -> list[FileEntry]:
-    """Digest and flush every file below `out`, sorted by path, and flush the folders.
-
-    Raises:
-        StoreError: something below `out` is not a regular file, has a name that is not UTF-8, or is called
-        record.json.
-    """
+    """Digest and flush every file below `out`, sorted by path, and flush the folders."""
     entries = []
-    for path in sorted(STORAGE.tree(out)):
+    for path in sorted(out.rglob("*")):
         raise_if_stopped()
-        state = STORAGE.state(path)
+        state = disk.state(path)
         if state.kind == "file":
             entries.append(_digest_synced(out, path, state.num_bytes))
         elif state.kind != "folder":
             raise StoreError(
                 f"{path.relative_to(out)} is a link or special file; an artifact holds regular files only"
             )
-    for folder in (out, *(path for path in STORAGE.tree(out) if STORAGE.is_folder(path))):
-        STORAGE.sync(folder)
+    for folder in (out, *(path for path in out.rglob("*") if path.is_dir())):
+        sync_path(folder)
     return sorted(entries, key=lambda entry: entry.path)
 
 
 def commit(layout: Layout, out: Path, record: Record) -> bool:
-    """Write the record and publish `out` in its place; return whether nobody else was first."""
-    STORAGE.create(out / RECORD_FILE, encode_record(record))
-    return STORAGE.publish(out, layout.artifact(record.kind, record.fingerprint))
+    """Write the record and publish `out` in its place, in one durable step: all of it appears, or nothing.
+
+    In a store with a remote it is pushed first.
+    """
+    disk.create(out / RECORD_FILE, encode_record(record))
+    place = layout.artifact(record.kind, record.fingerprint)
+    if remote := remote_of(place):
+        if not remote.push(out, remote.name_of(place)):
+            return False
+        shutil.rmtree(place, ignore_errors=True)  # a copy of the record of who was first
+    if not place.parent.is_dir():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        sync_path(place.parent.parent)
+    out.rename(place)
+    sync_path(place.parent)
+    return True
 
 
 def _digest_synced(out: Path, path: Path, num_bytes: int) -> FileEntry:
@@ -316,7 +183,7 @@ def _digest_synced(out: Path, path: Path, num_bytes: int) -> FileEntry:
         raise StoreError(
             f"file name {relative!r} is not UTF-8; an artifact's files have UTF-8 names"
         ) from error
-    STORAGE.sync(path)
+    sync_path(path)
     return FileEntry(
         path=relative, size_bytes=num_bytes, digest=digest_file(path), values_digest=values_digest(path)
     )

@@ -12,6 +12,7 @@ file size or a time that does not exist makes it unreadable.
 
 import errno
 import math
+import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -22,14 +23,28 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from tokmill.tasks.core.errors import FingerprintError, MachineError, StoreError
 from tokmill.tasks.core.faults import unreadable
 from tokmill.tasks.core.stage import Account, ArtifactRef, External, Inputs, Scalar
-from tokmill.tasks.store.canonical import plain
-from tokmill.tasks.store.digest import ByteCount, FileEntry, content_digest
-from tokmill.tasks.store.fingerprints import fingerprint
+from tokmill.tasks.store import disk
+from tokmill.tasks.store.digest import ByteCount, FileEntry, content_digest, digest_bytes, plain
 from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.names import Digest, Kind, Label, Name
 from tokmill.tasks.store.provenance import Moment, Provenance
-from tokmill.tasks.store.sealing import broken_seal, sealed
-from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store.recipe import fingerprint
+
+
+def sealed(field: str, body: bytes) -> bytes:
+    """Return the bytes of a JSON object with its seal."""
+    return b'{\n "%s": "%s",\n' % (field.encode(), digest_bytes(body).encode()) + body.removeprefix(b"{\n")
+
+
+def broken_seal(field: str, data: bytes) -> str | None:
+    """Return what is wrong with the seal in a file's bytes; None if nothing is."""
+    seal = re.match(rb'\{\n "%s": "([0-9a-f]{64})",\n' % field.encode(), data)
+    if seal is None:
+        return "the second line holds no digest of the others"
+    if digest_bytes(b"{\n" + data[seal.end() :]) != seal[1].decode("ascii"):
+        return "its lines do not have the digest in the second line; it was changed after it was written"
+    return None
+
 
 FORMAT_VERSION: Final = 3
 _MOST_BYTES = 256 << 20
@@ -163,16 +178,10 @@ def encode_record(record: Record) -> bytes:
 
 
 def read_record(directory: Path) -> Record:
-    """Read the record of the artifact that lies in `directory`.
-
-    Raises:
-        StoreError: there is no record, it is not a regular file, it is not what was published, it cannot be
-            read, or another version of tokmill wrote it.
-        MachineError: the disk or the network that it lies on fails.
-    """
+    """Read the record of the artifact that lies in `directory`."""
     path = directory / RECORD_FILE
     try:
-        data = STORAGE.read(path, _MOST_BYTES)
+        data = disk.read(path, _MOST_BYTES)
     except FileNotFoundError as error:
         raise StoreError(f"{directory} has no {RECORD_FILE}, so it is not a published artifact") from error
     except OSError as error:
@@ -188,9 +197,6 @@ def parse_record(path: Path, data: bytes) -> Record:
 
     A run reads the same record up to twenty times, so those of one moment are kept: equal bytes are the same
     record.
-
-    Raises:
-        StoreError: they are not what was published, or another version of tokmill wrote them.
     """
     return _kept(path, data) if len(data) <= _KEPT_BYTES else _checked(path, data)
 

@@ -2,7 +2,7 @@
 
 `runs` has one row per attempt, and so have the tables of what an attempt had: `run_artifacts`, `run_inputs`,
 `run_metrics`. `run_parameters` has one row per run and field of its profile, `run_tags` one per tag that it
-began with, and `run_annotations` one per tag and note that came later (`tasks.store.annotations`).
+began with, and `run_annotations` one per tag and note that came later (`tasks.store.runs`).
 """
 
 import json
@@ -11,8 +11,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeAlias
 
 from tokmill.tasks.core.stage import Scalar
-from tokmill.tasks.store.annotations import Remark
-from tokmill.tasks.store.runs import Attempt, Run
+from tokmill.tasks.store.runs import Attempt, Remark, Run
 
 Row: TypeAlias = dict[str, Any]
 

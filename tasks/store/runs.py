@@ -1,26 +1,35 @@
 """The record of a flow run, `<store>/runs/<run id>.json`: its parameters, its artifacts, and how it ended.
 
 Every run has one from its start, whoever executes it, and every attempt of it is kept. What a person says of
-a run afterwards is kept beside it (`tasks.store.annotations`), since the process of the run may write its
+a run afterwards is kept beside it (`tasks.store.runs`), since the process of the run may write its
 record at the same time.
+
+A remark:
+
+    <store>/annotations/<run id>.<moment>-<random>.json    one remark: a tag, the end of a tag, or a note
+
+A file is created once and never changed, so that any number of people and machines may annotate one run at
+the same time, also while it is executed, and the history stays. The tags of a run are those of its record and
+of its remarks: of two remarks on one tag, the later one counts.
 """
 
+import re
+import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
-from tokmill.tasks.store.durable import reported_as
-from tokmill.tasks.store.environment import Machine
+from tokmill.tasks.store import disk, shared
+from tokmill.tasks.store.disk import reported_as
 from tokmill.tasks.store.layout import Layout
-from tokmill.tasks.store.liveness import Process, silent
+from tokmill.tasks.store.leases import Dead, lease_path, read_leases
 from tokmill.tasks.store.names import RunId, check_run_id
-from tokmill.tasks.store.provenance import Moment, Provenance, as_text
-from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store.provenance import Machine, Moment, Provenance, as_text, user_name, utc_now
 
 State: TypeAlias = Literal["running", "completed", "failed", "crashed", "cancelled", "suspended"]
 """Prefect's states: the process of a `crashed` run was ended from outside, a person ended a `cancelled` one,
@@ -30,7 +39,6 @@ Url: TypeAlias = Annotated[str, StringConstraints(pattern=r"^https?://[^\s<>\"']
 """Of a web page; a record from elsewhere may not bring a script in its place."""
 
 _MOST_BYTES = 256 << 20
-_LEASE_SUFFIX = ".json"
 
 
 class StartedBy(BaseModel):
@@ -152,7 +160,7 @@ class Run(Attempt):
         parameters: the resolved profile.
         overrides: what it was given of other values than the profile's own.
         experiment: the experiment that it belongs to; empty for none.
-        tags, notes: those of the profile's `[experiment]`; more may be added (`tasks.store.annotations`).
+        tags, notes: those of the profile's `[experiment]`; more may be added (`tasks.store.runs`).
         url: of its page at the Prefect server; None without one.
         earlier: its earlier attempts; a run that is retried or resumed keeps its id.
     """
@@ -207,13 +215,10 @@ def run_path(folder: Path, run_id: str) -> Path:
 
 
 def read_run(path: Path) -> Run:
-    """Read a run's file.
-
-    Raises:
-        StoreError: there is none, or it cannot be read.
-    """
+    """Read a run's file."""
+    shared.bring(path, sure=True)
     try:
-        return Run.model_validate_json(STORAGE.read(path, _MOST_BYTES))
+        return Run.model_validate_json(disk.read(path, _MOST_BYTES))
     except FileNotFoundError as error:
         raise StoreError(f"there is no run {path.stem}: {path} does not exist") from error
     except OSError as error:
@@ -223,14 +228,10 @@ def read_run(path: Path) -> Run:
 
 
 def write_run(layout: Layout, run: Run) -> Path:
-    """Write a run's file, and return it.
-
-    Raises:
-        StoreError: its id cannot be a file's name, or the disk is full.
-    """
+    """Write a run's file, and return it."""
     path = run_path(layout.runs, run.run_id)
     with reported_as(f"run {run.run_id} cannot be recorded"):
-        STORAGE.replace(path, run.model_dump_json(indent=1).encode("utf-8") + b"\n")
+        shared.replace(path, run.model_dump_json(indent=1).encode("utf-8") + b"\n")
     return path
 
 
@@ -238,41 +239,105 @@ def settle(layout: Layout) -> list[Run]:
     """Mark the runs whose process has died as crashed; return those that had no end yet.
 
     A process that is killed, or whose machine goes down, cannot record the end of its run. The next process
-    that reads the runs does it instead. The heartbeat of its lease (`tasks.store.liveness`) shows that the
-    process has died, and when it was last alive.
-
-    Raises:
-        StoreError: it cannot be written.
+    that reads the runs does it instead. The lease of the run (`tasks.store.leases`) shows that the process
+    has died, and when it was last alive.
     """
-    heartbeats = [
-        layout.leases / entry.name
-        for entry in STORAGE.entries(layout.leases)
-        if entry.name.endswith(_LEASE_SUFFIX) and not entry.name.startswith(".")
-    ]
-    return [run for path in sorted(heartbeats) if (run := _settled(layout, path)) is not None]
+    dead = [needs for needs in read_leases(layout).values() if isinstance(needs, Dead)]
+    return [run for lease in dead if (run := _settled(layout, lease)) is not None]
 
 
-def _settled(layout: Layout, heartbeat: Path) -> Run | None:
-    dead = silent(heartbeat)
-    if dead is None:
-        return None
-    run = _crashed(layout, heartbeat.stem, *dead)
+def _settled(layout: Layout, lease: Dead) -> Run | None:
+    run = _crashed(layout, lease)
     if run is not None:
         write_run(layout, run)
-    with reported_as(f"run {heartbeat.stem} cannot be recorded"):
-        STORAGE.remove(heartbeat)
+    with reported_as(f"run {lease.key} cannot be recorded"):
+        shared.remove(lease_path(layout, lease.key))
     return run
 
 
-def _crashed(layout: Layout, run_id: str, process: Process, heard: float) -> Run | None:
+def _crashed(layout: Layout, lease: Dead) -> Run | None:
     """Return the run with its end; None if it has one already, or if there is no such run."""
     try:
-        run = read_run(run_path(layout.runs, run_id))
+        run = read_run(run_path(layout.runs, lease.key))
     except StoreError:  # it was never written, or is reported when its rows are read
         return None
     if run.state != "running":
         return None
-    process_gone = f"process {process.pid} on {process.host} is gone"
+    process_gone = f"process {lease.pid} on {lease.host} is gone"
     message = f"{process_gone}: it was killed, or its machine went down"
-    ended = as_text(datetime.fromtimestamp(heard, UTC))
+    ended = as_text(datetime.fromtimestamp(lease.heard_ns / 1e9, UTC))
     return run.model_copy(update={"state": "crashed", "message": message, "ended": max(ended, run.started)})
+
+
+Action: TypeAlias = Literal["tag", "untag", "note"]
+
+TAG_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9_.:+-]{0,99}"
+_TAG = re.compile(TAG_PATTERN)
+_MOST_CHARS: Final = 10_000
+_MOST_REMARK_BYTES: Final = 1 << 20
+
+
+class Remark(BaseModel):
+    """One remark on a run.
+
+    Attributes:
+        run_id: the run.
+        action: to tag it, to take a tag away, or to note something.
+        text: the tag, or the note.
+        moment: when.
+        user: who.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    run_id: RunId
+    action: Action
+    text: Annotated[str, Field(min_length=1, max_length=_MOST_CHARS)]
+    moment: Moment
+    user: str = ""
+
+
+def annotate(layout: Layout, run_id: str, action: Action, text: str) -> Path:
+    """Add a remark to a run, and return its file."""
+    check_remark(action, text)
+    moment = utc_now()
+    remark = Remark(run_id=run_id, action=action, text=text, moment=moment, user=user_name())
+    name = f"{run_id}.{re.sub('[^0-9]', '', moment)}-{uuid.uuid4().hex[:8]}.json"
+    path = layout.annotations / name
+    with reported_as(f"run {run_id} cannot be annotated"):
+        shared.create(path, remark.model_dump_json(indent=1).encode("utf-8") + b"\n")
+    return path
+
+
+def check_remark(action: Action, text: str) -> None:
+    """Raise StoreError unless the text can be a tag, or a note."""
+    if action != "note":
+        if not _TAG.fullmatch(text):
+            raise StoreError(f"tag {text!r} cannot be used: it must match {_TAG.pattern}, e.g. 'baseline'")
+    elif not text.strip() or len(text) > _MOST_CHARS:
+        raise StoreError(f"a note has from 1 to {_MOST_CHARS:,} characters, and this one has {len(text):,}")
+
+
+def read_remark(path: Path) -> Remark:
+    """Read a remark's file."""
+    try:
+        remark = Remark.model_validate_json(disk.read(path, _MOST_REMARK_BYTES))
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read as a remark on a run: {error.strerror}") from error
+    except ValidationError as error:
+        reason = error.errors()[0]["msg"]
+        raise StoreError(f"{path} cannot be read as a remark on a run: {reason}") from error
+    if remark.run_id != path.name.partition(".")[0]:
+        raise StoreError(f"{path} is a remark on run {remark.run_id}, which does not belong there")
+    return remark
+
+
+def remark_paths(layout: Layout) -> Sequence[Path]:
+    """Return the files of all remarks, in order of run and time."""
+    names = (entry.name for entry in disk.entries(layout.annotations))
+    return [layout.annotations / name for name in sorted(names) if is_remark(name)]
+
+
+def is_remark(name: str) -> bool:
+    """Whether a file among the annotations can be a remark; others are work in progress."""
+    return name.endswith(".json") and not name.startswith(".") and name.isascii()

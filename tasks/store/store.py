@@ -3,10 +3,12 @@
     realize(request):  look up the fingerprint; if it is missing, take its lock, look again, run the stage in
                        a temporary directory, and publish its files
 
-A store is a local folder, or a URL of object storage behind a local mirror (`tasks.store.mirrored`). No state
-of it is kept that others could not change, so any number of processes, threads and machines may use one. If
-two of them ask for the same fingerprint at once, it is made once. The files are authoritative (see
-`tasks.store.layout`), and the catalog is their index. Publishing never waits long for the catalog.
+A store is a local folder. One at a URL is a local folder with a remote (`tasks.store.remote`), to which
+artifacts are pushed and from which they are pulled. No state of it is kept that others could not change, so
+any number of processes, threads and machines may use one. If two processes of a machine ask for the same
+fingerprint at once, it is made once; two machines may both make it, and the second publishes nothing. The
+records are authoritative (see `tasks.store.layout`), and the catalog is their index. Publishing never waits
+long for the catalog.
 """
 
 import logging
@@ -17,32 +19,26 @@ from typing import TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, Request
-from tokmill.tasks.store.canonical import Json
+from tokmill.tasks.store import disk, shared
+from tokmill.tasks.store.build import Builder, Realized
+from tokmill.tasks.store.cache import local_root
 from tokmill.tasks.store.catalog import Catalog, Row
-from tokmill.tasks.store.collecting import Garbage, collect, find_garbage
-from tokmill.tasks.store.digest import stored_digest
-from tokmill.tasks.store.durable import reported_as
-from tokmill.tasks.store.fingerprints import fingerprint, fingerprint_payload
+from tokmill.tasks.store.digest import Json
+from tokmill.tasks.store.disk import DamagedError, reported_as
 from tokmill.tasks.store.indexing import Report
-from tokmill.tasks.store.integrity import Problem, Verify, check_regular, problems
-from tokmill.tasks.store.keeping import Policy
-from tokmill.tasks.store.keys import files_url
-from tokmill.tasks.store.labels import Names
+from tokmill.tasks.store.labels import Names, resolve
 from tokmill.tasks.store.layout import RECORD_FILE, Layout
 from tokmill.tasks.store.leases import Lease, at_work, hold
-from tokmill.tasks.store.mirrors import local_root, url_of
 from tokmill.tasks.store.names import check_kind, check_name, shortened
 from tokmill.tasks.store.provenance import Provenance
-from tokmill.tasks.store.publish import tidy
-from tokmill.tasks.store.realizing import Maker, Realized
+from tokmill.tasks.store.recipe import fingerprint, fingerprint_payload
 from tokmill.tasks.store.record import Record, input_entries, read_record
-from tokmill.tasks.store.references import resolve
-from tokmill.tasks.store.removing import find_removal, remove
-from tokmill.tasks.store.shelf import Shelf
-from tokmill.tasks.store.storage import STORAGE, DamagedError
-from tokmill.tasks.store.superseding import superseded
+from tokmill.tasks.store.remote import files_url, pulled_when_opened, remote_of
+from tokmill.tasks.store.removal import Garbage, collect, find_garbage, find_removal, remove
+from tokmill.tasks.store.retention import Policy, superseded
 from tokmill.tasks.store.tombstones import Tombstone, tombstone
-from tokmill.tasks.store.verifying import store_problems
+from tokmill.tasks.store.verify import Problem, Verify, check_regular, problems, store_problems
+from tokmill.tasks.store.workspace import tidy
 
 # `Store.list` would hide the builtin from the annotations of its class.
 Rows: TypeAlias = list[Row]
@@ -55,10 +51,10 @@ _LOG = logging.getLogger(__name__)
 
 
 class Store:
-    """Artifacts in a local folder, or behind a URL; a folder is made with the first artifact.
+    """Artifacts in a local folder, maybe with a remote; the folder is made with the first artifact.
 
     Attributes:
-        root: the folder; of a store behind a URL, its local mirror.
+        root: the folder.
         layout: the paths in it.
         names: labels and aliases.
         catalog: the DuckDB index.
@@ -69,7 +65,7 @@ class Store:
         self.layout = Layout(self.root)
         self.names = Names(self.layout)
         self.catalog = Catalog(self.layout)
-        self._shelf = Shelf(self.layout, self.catalog)
+        self._builder = Builder(self.layout, self.catalog, self.place)
 
     def __reduce__(self) -> tuple[Callable[[str], "Store"], tuple[str]]:
         """A store travels to another process, maybe of another machine, as its folder or URL."""
@@ -91,7 +87,7 @@ class Store:
         root = local_root(location) if isinstance(location, str) else location
         store = cls(root)
         try:
-            if STORAGE.exists(root) and not STORAGE.is_folder(root):
+            if root.exists() and not root.is_dir():
                 raise StoreError(f"store {root} is a file; a store is a folder")
             store.layout.check_folders()
         except (OSError, ValueError) as error:  # a name that is too long, or has a NUL
@@ -99,15 +95,16 @@ class Store:
         return store
 
     def refresh(self) -> None:
-        """See what other machines have written by now; a folder always shows it.
+        """See what other machines have pushed by now; a folder always shows it.
 
         Raises:
-            StoreError, MachineError: the store behind a URL cannot be listed.
+            StoreError, MachineError: the remote cannot be listed.
         """
-        STORAGE.refresh(self.root)
+        if remote := remote_of(self.root):
+            remote.refresh()
 
     def fingerprint_payload(self, request: Request) -> dict[str, Json]:
-        """Return what the fingerprint of `request` covers; see `tasks.store.fingerprints`."""
+        """Return what the fingerprint of `request` covers; see `tasks.store.recipe`."""
         return fingerprint_payload(request)
 
     def fingerprint(self, request: Request) -> str:
@@ -127,7 +124,7 @@ class Store:
         Raises:
             FingerprintError: the request has no fingerprint.
         """
-        return self._shelf.find(request, self.fingerprint(request), verify, report or _LOG.warning)
+        return self._builder.find(request, self.fingerprint(request), verify, report or _LOG.warning)
 
     def realize(
         self,
@@ -160,10 +157,9 @@ class Store:
         say = report or _LOG.warning
         owner = self.fingerprint(request)
         hold([owner, *(entry.fingerprint for entry in input_entries(request.inputs) if entry.fingerprint)])
-        found = None if refresh else self._shelf.find(request, owner, verify, say)
+        found = None if refresh else self._builder.find(request, owner, verify, say)
         if found is None:
-            maker = Maker(self.layout, self._shelf, self.arriving)
-            realized = maker.realized_alone(request, owner, provenance, say, verify, refresh=refresh)
+            realized = self._builder.build(request, owner, provenance, say, verify, refresh=refresh)
         else:
             realized = Realized(found, "cached")
         if realized.cached:
@@ -180,26 +176,20 @@ class Store:
             names: those of its files that must be local; by default all.
 
         Raises:
-            StoreError: as `place`; or a file cannot be fetched.
+            StoreError: as `place`; or a file cannot be pulled.
         """
         record = self.record(ref)
         place = self._place(record, names)
-        try:
-            with reported_as(f"{record.reference} cannot be fetched from {self.location}"):
-                STORAGE.fetch(place, names)
-        except StoreError as error:
-            if isinstance(error.__cause__, DamagedError):
-                raise StoreError(self._shelf.set_aside_unfetched(record, error.__cause__)) from error
-            raise
+        if remote := remote_of(place):
+            try:
+                with reported_as(f"{record.reference} cannot be pulled from {self.location}"):
+                    remote.pull(remote.name_of(place), names)
+            except StoreError as error:
+                if isinstance(error.__cause__, DamagedError):
+                    said = self._builder.set_aside_pulled(record, error.__cause__)
+                    raise StoreError(said) from error
+                raise
         return place
-
-    def arriving(self, ref: ArtifactRef) -> Path:
-        """Return the directory of a published artifact, whose files are fetched when they are opened.
-
-        Raises:
-            StoreError: as `place`. To open a file that is damaged in the store raises OSError.
-        """
-        return STORAGE.arriving(self.place(ref))
 
     def record(self, ref: ArtifactRef) -> Record:
         """Return an artifact's record.
@@ -221,11 +211,16 @@ class Store:
         Raises:
             StoreError: it is not in the store.
         """
-        return read_record(self.layout.artifact(kind, fingerprint))
+        place = self.layout.artifact(kind, fingerprint)
+        if remote := remote_of(place):
+            remote.bring(remote.name_of(place / RECORD_FILE), sure=True)
+        return read_record(place)
 
     def holds(self, ref: ArtifactRef) -> bool:
         """Whether the store has an artifact, sound or damaged."""
-        return STORAGE.is_file(self.layout.artifact(ref.kind, ref.fingerprint) / RECORD_FILE)
+        path = self.layout.artifact(ref.kind, ref.fingerprint) / RECORD_FILE
+        shared.bring(path, sure=True)
+        return path.is_file()
 
     def past(self, kind: str, fingerprint: str) -> Record:
         """Return the record of the artifact with this fingerprint, even if it was removed.
@@ -242,7 +237,7 @@ class Store:
         Raises:
             StoreError: it cannot be read.
         """
-        if STORAGE.is_taken(self.layout.artifact(kind, fingerprint)):
+        if disk.is_taken(self.layout.artifact(kind, fingerprint)):
             return None
         return tombstone(self.layout, kind, fingerprint)
 
@@ -261,11 +256,11 @@ class Store:
             return left.record
 
     def remove(self, ref: ArtifactRef, *, with_dependents: bool = False, reason: str = "") -> Records:
-        """Remove an artifact for good; see `tasks.store.removing`."""
+        """Remove an artifact for good; see `tasks.store.removal`."""
         return remove(self.layout, self.catalog, ref, with_dependents=with_dependents, reason=reason)
 
     def find_removal(self, ref: ArtifactRef) -> Records:
-        """Return what `remove` with dependents would remove; see `tasks.store.removing`."""
+        """Return what `remove` with dependents would remove; see `tasks.store.removal`."""
         return find_removal(self.layout, self.catalog, ref)
 
     def at_work(self, what: str) -> AbstractContextManager[Lease]:
@@ -280,15 +275,15 @@ class Store:
         return at_work(self.layout, what)
 
     def find_garbage(self, policy: Policy) -> Garbage:
-        """Return what `collect` would remove; see `tasks.store.collecting`."""
+        """Return what `collect` would remove; see `tasks.store.removal`."""
         return find_garbage(self.layout, self.catalog, policy)
 
     def collect(self, policy: Policy, report: Report | None = None) -> Garbage:
-        """Remove what nothing keeps; see `tasks.store.collecting`."""
+        """Remove what nothing keeps; see `tasks.store.removal`."""
         return collect(self.layout, self.catalog, policy, report)
 
     def place(self, ref: ArtifactRef) -> Path:
-        """Return the directory of a published artifact without fetching its files; `STORAGE.fetch_file` does.
+        """Return the directory of a published artifact, whose files may be pulled when they are opened.
 
         Raises:
             StoreError: it is not in the store, was made again with other content than that of `ref`, or has a
@@ -298,9 +293,8 @@ class Store:
 
     def _place(self, record: Record, names: Sequence[str] | None = None) -> Path:
         place = self.layout.artifact(record.kind, record.fingerprint)
-        if not self.layout.is_remote:  # a mirror holds what it fetched
-            check_regular(place, record, names)
-        return place
+        check_regular(place, record, names)
+        return pulled_when_opened(place)
 
     def address(self, ref: ArtifactRef, path: str = "") -> str:
         """Return where an artifact, or a file of it, lies, for people: a folder's path, or an object's URL.
@@ -309,31 +303,36 @@ class Store:
             StoreError: as `place`.
         """
         place = self.place(ref)
-        url = url_of(self.root)
-        if url is None:
+        remote = remote_of(place)
+        if remote is None:
             return str(place / path)
-        stored = stored_digest(self.record(ref).files)
-        return files_url(url, f"{ref.kind}/{place.name}", stored, path)
+        name = remote.name_of(place)
+        return files_url(remote.url, name, remote.contents(name).stored, path)
 
     def superseded(self) -> Superseded:
-        """Return the superseded artifacts by fingerprint, and what superseded them; see `superseding`."""
+        """Return the superseded artifacts by fingerprint, and what superseded them; see `retention`."""
         return superseded(self.catalog)
 
     def newest(self, kind: str, name: str) -> Record | None:
         """Return the record of the latest version of (kind, name), or None if there is none."""
+        self.refresh()
         published = self.names.published(kind, name)
         return self.read(kind, published.popitem()[1]) if published else None
 
     def resolve(self, reference: str, *, removed: bool = False) -> ArtifactRef:
-        """Return the artifact that `reference` names, possibly a removed one; see `tasks.store.references`.
+        """Return the artifact that `reference` names, possibly a removed one; see `tasks.store.labels`.
 
         Raises:
             StoreError: there is no such artifact; the message suggests similar names.
         """
+        self.refresh()
         return resolve(self.layout, reference, removed=removed)
 
     def label(self, ref: ArtifactRef, name: str) -> str:
         """Return the version label that `ref` has under `name`; under a new name it gets the next one."""
+        record = self.read(ref.kind, ref.fingerprint)
+        if record.name == name and self.names.is_label_of(ref.kind, name, record.label, ref.fingerprint):
+            return record.label
         known = self.names.find(ref.kind, name, ref.fingerprint)
         if known is not None:
             return known
@@ -359,6 +358,7 @@ class Store:
     def verify(self, refs: Sequence[ArtifactRef] | None = None, *, full: bool = True) -> Problems:
         """Return the problems of `refs` (of the whole store if None); nothing is set aside."""
         if refs is None:
+            self.refresh()
             return list(store_problems(self.layout, full=full))
         places = [self.layout.artifact(ref.kind, ref.fingerprint) for ref in refs]
         return [problem for place in places for problem in problems(place, full=full)]
@@ -366,6 +366,10 @@ class Store:
     def sweep(self) -> Paths:
         """Remove the unfinished directories of dead processes; return them."""
         return tidy(self.layout)
+
+    def set_aside(self, place: Path, found: Problem) -> None:
+        """Move a damaged artifact to the damaged ones; the caller holds its lock."""
+        self._builder.set_aside(place, found, lambda line: None)
 
     def _register(self, ref: ArtifactRef, say: Report) -> None:
         """Add a newly published artifact to the catalog."""

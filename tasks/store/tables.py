@@ -7,17 +7,20 @@ from the files at any time. The tables of runs are in `tasks.store.run_tables`, 
 
 Lineage goes from content to content, over a million inputs. So a content also has a number (`content_id`),
 by which DuckDB finds what may be on the way ten times as fast as by 64 digits.
+
+Whoever adds or changes a table or column, or a view (`tasks.store.lineage_views`), or what rows mean, adds
+one to `VERSION`: a catalog of another version is made again from the store's files.
 """
 
 import hashlib
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Account
-from tokmill.tasks.store.annotations import read_remark
-from tokmill.tasks.store.labels import ALIASES, LABELS, read_name, version_number
-from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.store.labels import read_name, version_number
+from tokmill.tasks.store.layout import ALIASES, LABELS, Layout
+from tokmill.tasks.store.lineage_views import VIEWS, make_views
 from tokmill.tasks.store.names import check_alias, check_kind, check_label, check_name
 from tokmill.tasks.store.record import InputEntry, Record, read_record
 from tokmill.tasks.store.run_tables import (
@@ -29,8 +32,11 @@ from tokmill.tasks.store.run_tables import (
     run_rows,
     scalar_columns,
 )
-from tokmill.tasks.store.runs import read_run
+from tokmill.tasks.store.runs import read_remark, read_run
 from tokmill.tasks.store.tombstones import Tombstone, read_tombstone, tombstone_path
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 Row: TypeAlias = dict[str, Any]
 Rows: TypeAlias = dict[str, list[Row]]
@@ -153,12 +159,68 @@ TREES: Final[dict[str, str]] = {
 """The folder below the store whose files a table's rows come from; '' for the records, in many folders."""
 
 
-def rows_of(layout: Layout, path: Path) -> tuple[str, Rows]:
-    """Return the key and the rows of one file.
+VERSION: Final = 10
 
-    Raises:
-        StoreError: the file cannot be read as what it should be.
-    """
+_OWN: Final[dict[str, dict[str, str]]] = {
+    "catalog_version": {"version": "INTEGER"},
+    "catalog_files": {"path": "VARCHAR", "mtime_ns": "BIGINT", "size": "BIGINT", "key": "VARCHAR"},
+    "catalog_parts": {"part": "VARCHAR", "time": "BIGINT"},
+    "catalog_extra": {"table_name": "VARCHAR", "fingerprint": "VARCHAR", "digest": "VARCHAR"},
+}
+ALL_TABLES: Final = {**TABLES, **_OWN}
+
+
+class BrokenCatalogError(StoreError):
+    """The catalog's file cannot be used and has to be made again."""
+
+
+def check_version(connection: "DuckDBPyConnection", *, empty: bool = False) -> bool:
+    """Return whether the database holds the catalog's tables; it may lack them only if `empty`."""
+    import duckdb  # imported here because it is slow and not every command needs it
+
+    try:
+        versions = connection.execute("SELECT version FROM catalog_version").fetchall()
+    except duckdb.CatalogException:  # in this order, since listing the tables takes ten times as long
+        found = connection.execute("SELECT table_name FROM duckdb_tables() ORDER BY ALL").fetchall()
+        if empty and not found:
+            return False
+        raise BrokenCatalogError(f"it holds other tables: {found}") from None
+    if versions != [(VERSION,)]:
+        said = ", ".join(str(version) for (version,) in versions)
+        raise BrokenCatalogError(f"its version is {said} and not {VERSION}")
+    return True
+
+
+def make_tables(connection: "DuckDBPyConnection") -> None:
+    """Make the tables in an empty database, and the views of lineage."""
+    connection.execute("BEGIN")
+    for name, columns in ALL_TABLES.items():
+        listed = ", ".join(f"{column} {sql_type}" for column, sql_type in columns.items())
+        connection.execute(f"CREATE TABLE {name} ({listed})")
+    make_views(connection)
+    connection.execute("INSERT INTO catalog_version VALUES (?)", [VERSION])
+    connection.execute("COMMIT")
+
+
+def check_tables(connection: "DuckDBPyConnection") -> None:
+    """Raise BrokenCatalogError unless every table of the catalog has its columns, and each view is ours."""
+    connection.execute("ROLLBACK")
+    found = connection.execute(
+        "SELECT table_name, column_name, data_type FROM duckdb_columns() "
+        "WHERE NOT internal AND schema_name = 'main'"
+    ).fetchall()
+    wanted = {(table, *column) for table, columns in ALL_TABLES.items() for column in columns.items()}
+    if lacking := sorted(wanted.difference(found)):
+        raise BrokenCatalogError(f"it lacks {lacking[0]}")
+    views = connection.execute(
+        "SELECT view_name FROM duckdb_views() WHERE NOT internal AND database_name = 'snapshot'"
+    ).fetchall()
+    if foreign := sorted({name for (name,) in views} - VIEWS.keys()):
+        raise BrokenCatalogError(f"it has the view {foreign[0]}")
+
+
+def rows_of(layout: Layout, path: Path) -> tuple[str, Rows]:
+    """Return the key and the rows of one file."""
     relative = path.relative_to(layout.root)
     if relative.parts[0] in (LABELS, ALIASES):
         return _name_rows(relative, path)

@@ -3,7 +3,7 @@
     <store>/removed/<kind>/<fingerprint prefix>.json    its record, when it was removed, by whom, and why
 
 One stays when its artifact is made again: it tells of the removal. The catalog's table `removed` has them.
-A tombstone carries a seal as records do (`tasks.store.sealing`).
+A tombstone carries a seal as records do (`tasks.store.record`).
 """
 
 from pathlib import Path
@@ -12,11 +12,10 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.layout import Layout
 from tokmill.tasks.store.provenance import Moment, Provenance, utc_now
-from tokmill.tasks.store.record import Record, contradictions
-from tokmill.tasks.store.sealing import broken_seal, sealed
-from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store.record import Record, broken_seal, contradictions, sealed
 
 MOST_REASON_CHARS: Final = 2000
 """The longest reason for a takedown or a removal."""
@@ -47,11 +46,7 @@ class Tombstone(BaseModel):
 
 
 def check_reason(reason: str) -> str:
-    """Return a reason that is short enough.
-
-    Raises:
-        StoreError: it is not.
-    """
+    """Return a reason that is short enough."""
     if len(reason) > MOST_REASON_CHARS:
         raise StoreError(
             f"the reason has {len(reason):,} characters and may have {MOST_REASON_CHARS:,}; shorten "
@@ -61,26 +56,19 @@ def check_reason(reason: str) -> str:
 
 
 def tombstone(layout: Layout, kind: str, fingerprint: str) -> Tombstone | None:
-    """Return the tombstone of a removed artifact, or None if there is none for this fingerprint.
-
-    Raises:
-        StoreError: it cannot be read.
-    """
+    """Return the tombstone of a removed artifact, or None if there is none for this fingerprint."""
+    path = tombstone_path(layout, kind, fingerprint)
+    shared.bring(path)
     try:
-        return read_tombstone(tombstone_path(layout, kind, fingerprint))
+        return read_tombstone(path)
     except FileNotFoundError:
         return None
 
 
 def read_tombstone(path: Path) -> Tombstone:
-    """Read the tombstone in a file.
-
-    Raises:
-        FileNotFoundError: there is none.
-        StoreError: it cannot be read, is not what was written, or another version of tokmill wrote it.
-    """
+    """Read the tombstone in a file."""
     try:
-        data = STORAGE.read(path, _MOST_BYTES)
+        data = disk.read(path, _MOST_BYTES)
         left = Tombstone.model_validate_json(data)
     except FileNotFoundError:
         raise
@@ -100,26 +88,17 @@ def read_tombstone(path: Path) -> Tombstone:
 
 
 def tombstones(layout: Layout, prefix: str) -> list[Path]:
-    """Return the files of the tombstones of all artifacts whose fingerprint begins with `prefix`.
-
-    Args:
-        layout: the store.
-        prefix: at most as long as the names of artifacts' folders.
-    """
+    """Return the files of the tombstones of all artifacts whose fingerprint begins with `prefix`."""
     return [
         layout.removed / kind.name / entry.name
-        for kind in STORAGE.entries(layout.removed)
-        for entry in STORAGE.entries(layout.removed / kind.name)
+        for kind in disk.entries(layout.removed)
+        for entry in disk.entries(layout.removed / kind.name)
         if entry.name.startswith(prefix) and entry.name.endswith(_SUFFIX)
     ]
 
 
 def write_tombstone(layout: Layout, record: Record, reason: str) -> None:
-    """Leave a tombstone of an artifact that is about to be removed.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Leave a tombstone of an artifact that is about to be removed."""
     made = Provenance.collect()
     left = Tombstone(
         removed=utc_now(),
@@ -129,8 +108,7 @@ def write_tombstone(layout: Layout, record: Record, reason: str) -> None:
         record=record,
     )
     path = tombstone_path(layout, record.kind, record.fingerprint)
-    STORAGE.make_folder(path.parent)
-    STORAGE.replace(path, sealed(_SEAL, left.model_dump_json(indent=1).encode("utf-8") + b"\n"))
+    shared.replace(path, sealed(_SEAL, left.model_dump_json(indent=1).encode("utf-8") + b"\n"))
 
 
 def tombstone_path(layout: Layout, kind: str, fingerprint: str) -> Path:

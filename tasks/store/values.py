@@ -18,9 +18,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tokmill.tasks.store.canonical import canonical_json
-from tokmill.tasks.store.digest import digest_bytes, new_hash
-from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store import disk
+from tokmill.tasks.store.digest import canonical_json, digest_bytes, new_hash
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 if TYPE_CHECKING:
@@ -35,12 +34,7 @@ _FORM = 1
 
 
 def values_digest(path: Path) -> str | None:
-    """Return the digest of what a Parquet or a compressed file holds; None if it is no readable one.
-
-    Raises:
-        OSError: the disk fails.
-        StopRequested: the run is being stopped.
-    """
+    """Return the digest of what a Parquet or a compressed file holds; None if it is no readable one."""
     if path.suffix == COMPRESSED:
         return _unpacked_digest(path)
     return _table_digest(path)
@@ -52,7 +46,7 @@ def _unpacked_digest(path: Path) -> str | None:
 
     found = new_hash()
     try:
-        with STORAGE.opened(path) as file, zstandard.ZstdDecompressor().stream_reader(file) as content:
+        with disk.opened(path) as file, zstandard.ZstdDecompressor().stream_reader(file) as content:
             while block := content.read(_BLOCK_BYTES):
                 raise_if_stopped()
                 found.update(block)
@@ -164,11 +158,7 @@ def _text(values: "pa.Array") -> memoryview:
 
 
 def type_name(kind: "pa.DataType") -> str:
-    """Return a type's name, which is the same in each version of pyarrow; large types are as the others.
-
-    Raises:
-        ArrowNotImplementedError: no digest is defined for it.
-    """
+    """Return a type's name, which is the same in each version of pyarrow; large types are as the others."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):

@@ -83,7 +83,7 @@ class _Search:
         """The places of the documents in each corpus, by the fingerprint of the corpus."""
         found = {}
         for row in self.store.catalog.query(_CORPORA):
-            corpus = Corpus.open(self.store.arriving(self.store.read("corpus", row["fingerprint"]).ref))
+            corpus = Corpus.open(self.store.place(self.store.read("corpus", row["fingerprint"]).ref))
             found[row["fingerprint"]] = list(self._in_corpus(corpus))
             if self.names & corpus.file_digests().keys():
                 self._namesakes.add(row["fingerprint"])
@@ -108,7 +108,7 @@ class _Search:
         Raises:
             StoreError: the artifact, or one that it was made from, cannot be read.
         """
-        path = self.store.arriving(record.ref)
+        path = self.store.place(record.ref)
         if record.kind == "encoded_shard":
             return self._in_tokens(record, path) or bool(self._copies_in(record))
         places = self._places_of(record)
@@ -142,8 +142,8 @@ class _Search:
 
     def _in_encoded(self, encoded: Record) -> Iterator[_Place]:
         refs = encoded.refs("shards")
-        paths = [self.store.arriving(ref) for ref in refs]
-        shards = Encoded.open(self.store.arriving(encoded.ref)).pair(paths)
+        paths = [self.store.place(ref) for ref in refs]
+        shards = Encoded.open(self.store.place(encoded.ref)).pair(paths)
         for ref, (source, entry, _) in zip(refs, shards, strict=True):
             for ordinal in self._copies_in(self.store.record(ref)):
                 yield _Place(source, entry.index, ordinal, "")
@@ -203,7 +203,7 @@ class _Texts:
         Raises:
             StoreError: the shard or its tokenizer cannot be read.
         """
-        shard = EncodedShard.open(store.arriving(record.ref))
+        shard = EncodedShard.open(store.place(record.ref))
         tok, lengths, texts = self._encoded(store, record)
         ends = int(shard.statistics.num_begin_tokens > 0) + int(shard.statistics.num_end_tokens > 0)
         fim = [tok.definition.cut_out_ids[name] for name in record.params.get("fim_tokens") or ()]
@@ -219,7 +219,7 @@ class _Texts:
         (ref,), allowed = record.refs("tokenizer"), record.params.get("special_tokens_in_text") == "allowed"
         key = (ref.content_digest, allowed)
         if key not in self._known:
-            tok, ids = open_tokenizer(store.arriving(ref)), list(self.ids)
+            tok, ids = open_tokenizer(store.place(ref)), list(self.ids)
             if ref.content_digest != self.tokenizer:
                 how: dict[str, Any] = {"allowed_special": "all"} if allowed else {"as_text": True}
                 ids = [np.array(tok.encode(text.decode("utf-8", "replace"), **how)) for text in self.texts]
@@ -267,8 +267,8 @@ def holders_of(origins: Origins, documents: Sequence[FoundDocument]) -> list[Hol
 def _in_plan(store: Store, record: Record, path: Path, places: Sequence[_Place]) -> bool:
     mixture = Mixture.open(path)
     (encoded,) = record.refs("encoded")
-    shards = [store.arriving(ref) for ref in record.refs("shards")]
-    members = members_of(places, mixture.sources, Encoded.open(store.arriving(encoded)), shards)
+    shards = [store.place(ref) for ref in record.refs("shards")]
+    members = members_of(places, mixture.sources, Encoded.open(store.place(encoded)), shards)
     return any(
         bool(members.among(plan.source, plan.shard, plan.document).any()) for plan in mixture.batches()
     )

@@ -160,7 +160,7 @@ def _downward(
 def _keeps(store: Store, shard: ArtifactRef, places: Sequence[_Place]) -> bool:
     """Whether an encoded shard has a document of some places; assumed of one that cannot be read."""
     try:
-        ordinals = EncodedShard.open(store.arriving(shard)).ordinals
+        ordinals = EncodedShard.open(store.place(shard)).ordinals
     except (TaskError, OSError):
         return True
     return any(((ordinals >= place.first) & (ordinals < place.end)).any() for place in places)

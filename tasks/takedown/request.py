@@ -15,12 +15,11 @@ from tokmill.tasks.core.stage import Account, ArtifactRef, External, Input, Inpu
 from tokmill.tasks.formats.packed.plan import PackingPlan
 from tokmill.tasks.formats.packed.takedown import TakedownManifest, TakenDocument
 from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD
-from tokmill.tasks.store.arriving import ArrivingPath
-from tokmill.tasks.store.canonical import canonical_json
-from tokmill.tasks.store.digest import digest_bytes
-from tokmill.tasks.store.integrity import file_damages
-from tokmill.tasks.store.realizing import Realized
+from tokmill.tasks.store.build import Realized
+from tokmill.tasks.store.digest import canonical_json, digest_bytes
 from tokmill.tasks.store.record import Record
+from tokmill.tasks.store.remote import PulledPath
+from tokmill.tasks.store.verify import file_damages
 from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
 from tokmill.tasks.takedown.holders import Holder, holders_of
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
@@ -149,10 +148,11 @@ def _once(documents: list[FoundDocument]) -> list[FoundDocument]:
 def _check_sound(origins: Origins) -> None:
     """Reject a packed artifact whose files differ from what was published.
 
-    On object storage, their sizes are compared here, and their bytes when they arrive.
+    Files in a remote are compared when they are pulled.
     """
-    full = not isinstance(origins.path, ArrivingPath)
-    for name, message in file_damages(origins.path, origins.packed, full=full):
+    if isinstance(origins.path, PulledPath):
+        return
+    for name, message in file_damages(origins.path, origins.packed, full=True):
         raise StoreError(
             f"{origins.packed.reference}: {name} {message}; make it again before taking documents down"
         )
@@ -195,7 +195,7 @@ def repack(origins: Origins, documents: Sequence[TakenDocument], reason: str = "
                 PACK_SHARD, f"{name}.shard/{index}", written.shard_params(index), {**tokens, "plan": planned}
             )
         ).ref
-        for index in range(PackingPlan.open(origins.store.arriving(planned)).num_shards)
+        for index in range(PackingPlan.open(origins.store.place(planned)).num_shards)
     ]
     return realize(Request(PACK, name, written, {"plan": planned, "shards": parts}))
 
@@ -220,7 +220,7 @@ def _with_earlier(origins: Origins, documents: Sequence[TakenDocument]) -> list[
     """Return the documents, and those of earlier takedowns of the original packing."""
     taken = list(documents)
     for version in origins.versions():
-        takedown = TakedownManifest.of(origins.store.arriving(version.ref))
+        takedown = TakedownManifest.of(origins.store.place(version.ref))
         taken += takedown.documents if takedown else ()
     places = {(one.source, one.shard, one.ordinal): one for one in taken}
     return [places[key] for key in sorted(places)]

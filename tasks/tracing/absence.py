@@ -73,7 +73,7 @@ def _takedown(origins: Origins, document: FoundDocument) -> str | None:
     """The takedown of a document, among those whose artifacts are still in the store."""
     key = (document.source, document.shard, document.ordinal)
     for record in filter(lambda record: origins.store.holds(record.ref), _history(origins)):
-        path = origins.store.arriving(record.ref)
+        path = origins.store.place(record.ref)
         excludes = record.kind == "mixture"
         listed = ExcludedDocuments.found(path) if excludes else TakedownManifest.of(path)
         if listed and key in {(one.source, one.shard, one.ordinal) for one in listed.documents}:
@@ -85,7 +85,7 @@ def _takedown(origins: Origins, document: FoundDocument) -> str | None:
 
 def _is_drawn(origins: Origins, record: Record, document: FoundDocument, position: int) -> bool:
     """Whether the mixture's plan has a row of the document."""
-    mixture = Mixture.open(origins.store.arriving(record.ref))
+    mixture = Mixture.open(origins.store.place(record.ref))
     place = (mixture.sources.index(document.source), document.shard, position)
     member = Members(*(np.array([value], dtype=np.uint64) for value in place))
     return any(member.among(plan.source, plan.shard, plan.document).any() for plan in mixture.batches())
@@ -93,7 +93,7 @@ def _is_drawn(origins: Origins, record: Record, document: FoundDocument, positio
 
 def _why_not_drawn(origins: Origins, record: Record, document: FoundDocument, position: int) -> str:
     """Why a mixture did not draw a document, as far as its request and its ledger know."""
-    mixture = Mixture.open(origins.store.arriving(record.ref))
+    mixture = Mixture.open(origins.store.place(record.ref))
     source = next(entry for entry in mixture.manifest.sources if entry.source == document.source)
     times = _times_consumed(origins, record, document, position)
     if times == TAKEN_DOWN:
@@ -113,7 +113,7 @@ def _times_consumed(origins: Origins, mixture: Record, document: FoundDocument, 
     ledgers = [entry for entry in mixture.inputs if entry.role == "ledger"]
     if not ledgers:
         return 0
-    ledger = Ledger.open(origins.store.arriving(origins.input_record(mixture, "ledger").ref))
+    ledger = Ledger.open(origins.store.place(origins.input_record(mixture, "ledger").ref))
     shards = origins.encoded.source(document.source).shards
     known, _ = ledger.matched(document.source, (shard.digest for shard in shards))
     shard = known[document.shard]

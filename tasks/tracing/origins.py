@@ -22,7 +22,7 @@ from tokmill.tasks.formats.text.resolving import origin_digest
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.remote.location import Location, below, located
 from tokmill.tasks.store.record import InputEntry, Record
-from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store.remote import pulled_when_opened
 from tokmill.tasks.store.store import Store
 from tokmill.tasks.tracing.members import Document
 
@@ -63,7 +63,7 @@ class Origins:
     @cached_property
     def path(self) -> Path:
         """The packed artifact's directory; its files are fetched when they are opened."""
-        return self.store.arriving(self.packed.ref)
+        return self.store.place(self.packed.ref)
 
     @cached_property
     def reader(self) -> PackedReader:
@@ -104,7 +104,7 @@ class Origins:
         Raises:
             StoreError: it is no longer in the store, or is damaged.
         """
-        return EncodedShard.open(STORAGE.arriving(self._encoded_paths[source, index]))
+        return EncodedShard.open(pulled_when_opened(self._encoded_paths[source, index]))
 
     def encoded_position(self, document: Document) -> int | None:
         """A document's position in its encoded shard; None if it was not encoded."""
@@ -200,7 +200,7 @@ class Origins:
         return self._ancestor(self._encoded_record, "corpus")
 
     def _path(self, record: Record) -> Path:
-        return self.store.arriving(record.ref)
+        return self.store.place(record.ref)
 
     def _ancestor(self, record: Record, kind: str) -> Record:
         """The nearest artifact of a kind among those that a record was made from."""

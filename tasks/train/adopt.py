@@ -11,8 +11,8 @@ from pydantic import Field
 
 from tokmill.tasks.core.stage import Outcome, Params, Stage
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
-from tokmill.tasks.remote.fetching import fetched
 from tokmill.tasks.remote.location import located
+from tokmill.tasks.remote.objects import fetched
 from tokmill.tokenizer.core.errors import FormatError
 
 

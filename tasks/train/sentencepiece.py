@@ -3,7 +3,7 @@
 from pydantic import Field
 
 from tokmill.tasks.count.stage import CountParams
-from tokmill.tasks.store.canonical import only_with
+from tokmill.tasks.store.digest import only_with
 
 _ON_SENTENCES = only_with("mode", "sentencepiece")
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from tokmill.tasks.store.canonical import UNLESS_DEFAULT
+from tokmill.tasks.store.digest import UNLESS_DEFAULT
 from tokmill.tasks.train.sentencepiece import SentenceParams
 from tokmill.tokenizer.components.post_processors import check_template
 from tokmill.tokenizer.components.roles import MAX_TEMPLATE_CHARS, check_roles, with_sets

@@ -155,6 +155,6 @@ class BucketSeen(SeenStore):
         self.bucket.delete(name)
 
     def _work_folders(self) -> Iterator[Path]:
-        for mark in self.caches.glob("*/tokmill/mirrors/*/.url"):
+        for mark in self.caches.glob("*/tokmill/stores/*/.url"):
             if self.url in mark.read_text("utf-8"):
                 yield mark.parent

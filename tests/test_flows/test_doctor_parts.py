@@ -22,8 +22,8 @@ from tokmill.flows.doctor.stores import look_at_machine, look_at_store
 from tokmill.flows.server.findings import out_of_bounds
 from tokmill.flows.server.orphans import dead_runs, worker_name
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.liveness import Process
-from tokmill.tasks.store.storage import STORAGE
+from tokmill.tasks.store.disk import ProcessLock
+from tokmill.tasks.store.leases import Process
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +114,7 @@ def test_leftovers_damage_and_locks_of_a_store_are_found(tmp_path: Path) -> None
         tok.artifact.open()
     tokmill.train(["some text", "of a few words"] * 9, vocab_size=265, store=store)  # sets it aside
 
-    lock = STORAGE.lock(store.layout.locks / "tokenizer-test.lock")
+    lock = ProcessLock(store.layout.locks / "tokenizer-test.lock")
     assert lock.try_acquire()
     try:
         found = look_at_store(store.location)

@@ -36,7 +36,7 @@ from tokmill.tasks.encode.stage import EncodeParams
 from tokmill.tasks.holdout.stage import HoldoutParams
 from tokmill.tasks.mixing.params import MixParams
 from tokmill.tasks.packing.params import PackParams
-from tokmill.tasks.store.leftovers import leftovers
+from tokmill.tasks.store.removal import leftovers
 from tokmill.tasks.train.stage import TrainParams
 
 TRAIN = {"vocab_size": 400, "split_pattern": "o200k"}

@@ -22,8 +22,7 @@ from tokmill.flows.reproduce.remaking import stage_of, verbs
 from tokmill.tasks.balance import stage as balance
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.digest import content_digest
-from tokmill.tasks.store.record import encode_record, read_record
-from tokmill.tasks.store.sealing import sealed
+from tokmill.tasks.store.record import encode_record, read_record, sealed
 
 PROFILE = """
 [sources.tales]

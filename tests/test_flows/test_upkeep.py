@@ -18,7 +18,7 @@ from tokmill.flows.upkeep.checking import check_store, usage_of
 from tokmill.flows.upkeep.collecting import collect_garbage
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.keeping import Policy
+from tokmill.tasks.store.retention import Policy
 
 pytestmark = pytest.mark.slow
 

@@ -29,8 +29,8 @@ from tokmill.flows.reproduce.known import cargo_of
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.keeping import Policy
-from tokmill.tasks.store.moving import move
+from tokmill.tasks.store.push import move
+from tokmill.tasks.store.retention import Policy
 
 # Removals are killed at every eleventh step, a push at every fifteenth, with TOKMILL_EVERYTHING at all and at
 # every third: each step costs a second of work. The test checks that some die between two removals.

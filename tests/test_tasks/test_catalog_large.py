@@ -1,4 +1,4 @@
-"""A large catalog is not copied for a few rows, nor a large store listed to find it as it was."""
+"""A catalog is brought up to date by what is new, and a store is not listed to find it as it was."""
 
 import os
 import shutil
@@ -9,11 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.test_tasks.store_stages import WriteParams, ask, ask_joined, catalog_rows, stage_of
-from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.catalog import Catalog
-from tokmill.tasks.store.stamps import UNSURE, look_over, sure_times
+from tokmill.tasks.store.indexing import UNSURE, look_over, sure_times
+from tokmill.tasks.store.labels import Names
 
 
 def letters(params, *, out):
@@ -32,7 +32,6 @@ def brought(name, text):
 
 @pytest.fixture
 def store(tmp_path):
-    """A store whose catalog counts as large from its first byte on."""
     store = Store.open(tmp_path / "store")
     first, second = store.realize(ask("web/0", text="ab")).ref, store.realize(ask("web/1", text="c")).ref
     store.realize(ask_joined("all", first, second))
@@ -40,12 +39,7 @@ def store(tmp_path):
     store.catalog.add_run("run-1")
     store.catalog.finish_run("run-1", state="completed")
     store.catalog.rebuild()
-    store.catalog = Catalog(store.layout, large_bytes=0)
     return store
-
-
-def snapshot_of(store):
-    return store.catalog.path.stat().st_ino
 
 
 def aged(store):
@@ -55,52 +49,28 @@ def aged(store):
     store.catalog.sync()
 
 
-def test_new_rows_are_seen_beside_the_snapshot_as_a_rebuild_would_give_them(store):
-    written = snapshot_of(store)
+def test_what_is_new_is_seen_as_a_rebuild_would_give_it(store):
     new = store.realize(ask("web/2", text="d")).ref
     store.realize(brought("two", "z"))
     store.tag(new, "prod")
     store.catalog.add_run("run-2", profile="other")
     store.label(new, "second-name")
     shutil.rmtree(store.path(store.resolve("joined/all")))
-    beside = catalog_rows(store, "letters")
-    assert snapshot_of(store) == written
+    updated = catalog_rows(store, "letters")
     assert [row["name"] for row in store.list()] == ["one", "two", "second-name", "web/0", "web/1", "web/2"]
-    assert len(beside["letters"]) == 3
+    assert len(updated["letters"]) == 3
     store.catalog.rebuild()
-    assert snapshot_of(store) != written
-    assert catalog_rows(store, "letters") == beside
+    assert catalog_rows(store, "letters") == updated
 
 
-@pytest.mark.parametrize(
-    "views",
-    [
-        "Lineage_Down",
-        "query('FROM line' || 'age_down')",
-        "query_table('line' || 'age_down')",
-        "lineage_down((SELECT fingerprint FROM artifacts WHERE name = 'web/0'))",
-    ],
-)
-def test_lineage_has_what_is_new_however_a_question_names_it(store, views):
-    written = snapshot_of(store)
-    first = store.resolve("text/web/0")
-    store.realize(ask_joined("more", first, store.realize(ask("web/2", text="d")).ref))
-    wanted = f"SELECT user_name FROM {views} WHERE fingerprint = '{first.fingerprint}' ORDER BY ALL"
-    assert store.catalog.ask(wanted).rows == [("all",), ("more",)]
-    assert store.catalog.query(wanted) == [{"user_name": "all"}, {"user_name": "more"}]
-    assert snapshot_of(store) == written
+def test_a_question_where_nothing_is_new_writes_nothing(store):
+    store.list()
+    written = store.catalog.path.stat().st_ino
+    store.list()
+    assert store.catalog.path.stat().st_ino == written
 
 
-def test_a_wrong_question_beside_the_snapshot_is_an_error_and_harms_nothing(store):
-    written = snapshot_of(store)
-    store.realize(ask("web/2", text="d"))
-    with pytest.raises(StoreError, match="DuckDB rejects the query"):
-        store.catalog.query("SELECT nothing FROM runs")
-    assert [row["name"] for row in store.list("text")] == ["web/0", "web/1", "web/2"]
-    assert snapshot_of(store) == written
-
-
-def test_a_changed_run_replaces_its_rows_beside_the_snapshot(store):
+def test_a_changed_run_replaces_its_rows(store):
     store.catalog.add_run("run-1")
     states = store.catalog.query("SELECT attempt, state FROM runs ORDER BY attempt")
     assert states == [{"attempt": 1, "state": "completed"}, {"attempt": 2, "state": "running"}]
@@ -110,18 +80,6 @@ def test_a_table_of_an_artifact_that_is_gone_is_made_without_it(store):
     store.realize(brought("two", "z"))
     shutil.rmtree(store.path(store.resolve("letters_of/one")))
     assert [row["letter"] for row in store.catalog.query("FROM letters")] == ["z"]
-
-
-def test_many_new_files_are_written_to_the_snapshot(store):
-    store.catalog = Catalog(store.layout, large_bytes=0, most_beside=3)
-    written = snapshot_of(store)
-    store.realize(ask("web/2", text="d"))
-    assert len(store.list()) == 5
-    assert snapshot_of(store) == written
-    for number in range(3, 6):
-        store.realize(ask(f"web/{number}", text=str(number)))
-    assert len(store.list()) == 8
-    assert snapshot_of(store) != written
 
 
 class TestLooking:
@@ -147,6 +105,17 @@ class TestLooking:
         assert look_over(store.layout, self.trusted(store)).parts == {"aliases", "labels/text"}
         assert [row["label"] for row in store.list(name="second")] == ["v1"]
 
+    def test_a_label_of_a_process_that_was_killed_before_it_published_is_seen_by_who_looks_next(self, store):
+        aged(store)
+        Names(store.layout).reserve("text", "web/0", "f" * 64, announce=False)
+        assert look_over(store.layout, self.trusted(store)).parts == {"aliases"}
+        (store.root / ".tmp" / "1-dead" / "out").mkdir(parents=True)
+        rows = catalog_rows(store)
+        store.catalog.rebuild()
+        assert catalog_rows(store) == rows
+        assert len(rows["labels"]) == 5
+        assert list((store.root / ".tmp").iterdir()) == []
+
     def test_a_folder_that_changed_within_the_tick_of_a_clock_is_not_trusted(self, store):
         store.realize(ask("web/2", text="d"))
         times = look_over(store.layout, {}).times
@@ -170,7 +139,7 @@ class TestLooking:
         sound = place.read_bytes()
         place.write_text("{")
         aged(store)
-        store.catalog = Catalog(store.layout, large_bytes=0, report=told.append)
+        store.catalog = Catalog(store.layout, report=told.append)
         assert [row["name"] for row in store.list("text")] == ["web/1"]
         assert "leaves out text/" in told[-1]
         place.write_bytes(sound)

@@ -11,8 +11,8 @@ from tokmill.flows.reproduce.known import cargo_of
 from tokmill.tasks.core.errors import StoreError, TracingError
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.store import Store, digest_bytes, lineage
-from tokmill.tasks.store.keeping import Policy
-from tokmill.tasks.store.moving import move
+from tokmill.tasks.store.push import move
+from tokmill.tasks.store.retention import Policy
 from tokmill.tasks.takedown.impact import impact_of
 from tokmill.tasks.takedown.request import take_down
 from tokmill.tasks.tracing import Origins, trace_document

@@ -1,7 +1,5 @@
 """The catalog's views of lineage agree with `lineage`, in every state of the catalog."""
 
-from contextlib import nullcontext
-
 import duckdb
 import pytest
 from hypothesis import given, settings
@@ -10,10 +8,9 @@ from hypothesis import strategies as st
 from tests.effort import EVERYTHING
 from tests.test_tasks.store_stages import ask, ask_joined, give_one_number
 from tokmill.tasks.store import Direction, Store, lineage
-from tokmill.tasks.store.catalog import Catalog
-from tokmill.tasks.store.catalog_schema import ALL_TABLES
 from tokmill.tasks.store.lineage_views import VIEWS, make_views
-from tokmill.tasks.store.removing import remove_one
+from tokmill.tasks.store.removal import remove_one
+from tokmill.tasks.store.tables import ALL_TABLES
 
 OTHER: dict[Direction, str] = {"up": "input", "down": "user"}
 
@@ -98,19 +95,6 @@ def test_a_notebook_has_them_in_the_catalogs_file(tmp_path):
         assert number == 5
 
 
-def test_rows_beside_the_snapshot_count(tmp_path):
-    store = Store.open(tmp_path)
-    a, _, _, book = chain(store)
-    store.catalog.sync()
-    store.catalog = Catalog(store.layout, large_bytes=0)
-    before = store.catalog.path.stat().st_mtime_ns
-    store.realize(ask_joined("volume", book))
-    found = store.catalog.query("SELECT max(depth) AS most FROM lineage_down WHERE artifact = 'text/b@v1'")
-    assert found == [{"most": 3}]
-    assert pairs(store, a, "down")[0] == pairs(store, a, "down")[1]
-    assert store.catalog.path.stat().st_mtime_ns == before
-
-
 def test_a_removed_input_stays_with_its_name(tmp_path):
     store = Store.open(tmp_path)
     a, b, _, book = chain(store)
@@ -133,7 +117,7 @@ def test_the_way_leads_on_through_what_was_removed(tmp_path):
     a, b, both, book = chain(store)
     wider = store.realize(ask_joined("wider", both, both, text="+")).ref
     for ref in (both, wider):
-        assert remove_one(store.layout, store.record(ref), unless=lambda: nullcontext(enter_result=False))
+        assert remove_one(store.layout, store.record(ref), stays=lambda leases, fingerprint: False)
 
     up = store.catalog.query(
         "SELECT depth, input_name, input_label, origin, status FROM lineage_up "
@@ -196,7 +180,7 @@ def test_contents_that_share_a_number_by_chance_are_told_apart(tmp_path, pair):
     user = store.realize(ask_joined("user", alone, text="/")).ref
     away = store.realize(ask_joined("away", user, b)).ref
     last = store.realize(ask_joined("last", away)).ref
-    assert remove_one(store.layout, store.record(away), unless=lambda: nullcontext(enter_result=False))
+    assert remove_one(store.layout, store.record(away), stays=lambda leases, fingerprint: False)
     refs = {
         "a": a,
         "b": b,

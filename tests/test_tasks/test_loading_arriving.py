@@ -3,6 +3,7 @@
 import pickle
 import re
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -97,7 +98,7 @@ class TestOnABucket:
         keys = [request.key for request in bucket.requests("GET", "store/files/*")]
         assert all(map(_READ.search, keys))
         assert fetched(bucket) == set(range(len(dataset.manifest.shards)))
-        assert len(list(dataset.path.glob("shard-*.bin"))) == len(dataset.manifest.shards)
+        assert len(list(Path(str(dataset.path)).glob("shard-*.bin"))) == len(dataset.manifest.shards)
 
     def test_resuming_fetches_what_is_left(self, packed, bucket, there):
         local = PackedDataset(packed, batch_size=2)
@@ -134,7 +135,7 @@ class TestOnABucket:
         bucket.fault("answer", method="GET", key=token_key(bucket, 4), status=403)
         dataset = PackedDataset(there, batch_size=1, num_threads=0, prefetch=1)
         seen = []
-        with pytest.raises(StoreError, match=r"packed/copied@v1 cannot be fetched from s3://"):
+        with pytest.raises(StoreError, match=r"packed/copied@v1 cannot be pulled from s3://"):
             seen.extend(batch["sequence"][0] for batch in dataset)
         seen.extend(batch["sequence"][0] for batch in dataset)
 

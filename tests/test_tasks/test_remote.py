@@ -76,16 +76,11 @@ def test_folders_are_listed_deep_and_one_step_down(folder: str) -> None:
     assert list(remote.listed(f"{folder}/nothing")) == []
 
 
-def test_a_name_is_created_once_and_exchanged_only_from_a_known_state(folder: str) -> None:
-    etag = remote.create(f"{folder}/a", b"first")
+def test_a_name_is_created_once(folder: str) -> None:
+    remote.create(f"{folder}/a", b"first")
     with pytest.raises(FileExistsError):
         remote.create(f"{folder}/a", b"second")
-    newer = remote.exchange(f"{folder}/a", b"third!", etag)
-    with pytest.raises(ChangedError):
-        remote.exchange(f"{folder}/a", b"fourth", etag)
     remote.remove([f"{folder}/a", f"{folder}/a"])
-    with pytest.raises(ChangedError):
-        remote.exchange(f"{folder}/a", b"fifth", newer)
 
     assert list(remote.listed(folder)) == []
 
@@ -107,8 +102,7 @@ def test_files_go_up_and_come_down_whole(folder: str, tmp_path: Path) -> None:
     for size in (0, 1, PART_BYTES + 1, 2 * PART_BYTES + 3):
         (tmp_path / f"{size}").write_bytes(b"0123456789abcdef" * (size // 16) + b"x" * (size % 16))
         remote.upload(tmp_path / f"{size}", f"{folder}/{size}")
-        remote.copy(f"{folder}/{size}", f"{folder}/copy")
-        remote.download(f"{folder}/copy", tmp_path / f"{size}.down", size)
+        remote.download(f"{folder}/{size}", tmp_path / f"{size}.down", size)
 
         assert (tmp_path / f"{size}.down").read_bytes() == (tmp_path / f"{size}").read_bytes()
 
@@ -127,20 +121,16 @@ def test_threads_share_a_service(folder: str) -> None:
     assert sorted(info.num_bytes for info in remote.listed(folder)) == list(range(1, 9))
 
 
-@pytest.mark.parametrize("how", ["create", "exchange"])
-def test_of_four_writers_at_once_one_wins(folder: str, how: str) -> None:
+def test_of_four_writers_at_once_one_wins(folder: str) -> None:
     if folder.startswith("memory:"):
         pytest.skip("without conditional writes two may win")
-    known = remote.write(f"{folder}/a", b"before") if how == "exchange" else None
     together, outcomes = threading.Barrier(4), list[str]()
 
     def attempt(number: int) -> None:
         together.wait()
         try:
-            remote.create(f"{folder}/a", b"%d" % number) if known is None else remote.exchange(
-                f"{folder}/a", b"%d" % number, known
-            )
-        except (ChangedError, FileExistsError):
+            remote.create(f"{folder}/a", b"%d" % number)
+        except FileExistsError:
             outcomes.append("late")
         else:
             outcomes.append(str(number))
@@ -222,11 +212,9 @@ def test_an_upload_outlasts_lost_and_cut_connections(bucket: Bucket, tmp_path: P
 
 def test_a_creation_whose_answer_is_lost_counts(bucket: Bucket) -> None:
     bucket.fault("lose", method="PUT", key="a")
-    etag = remote.create(f"{bucket.url}/a", b"mine")
-    bucket.fault("lose", method="PUT", key="a")
-    remote.exchange(f"{bucket.url}/a", b"mine again", etag)
+    remote.create(f"{bucket.url}/a", b"mine")
 
-    assert bucket.get("a") == b"mine again"
+    assert bucket.get("a") == b"mine"
 
 
 def test_of_two_creators_at_once_one_wins(bucket: Bucket) -> None:
@@ -257,9 +245,6 @@ def test_no_secret_gets_into_a_url_or_a_message() -> None:
         remote.stat("s3:///")
 
     assert "hunter2" not in str(refused.value)
-    assert remote.is_url("s3://bucket")
-    assert not remote.is_url("file:///folder")
-    assert not remote.is_url("folder/s3")
 
 
 def test_a_missing_library_is_named_with_its_command() -> None:

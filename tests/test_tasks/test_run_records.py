@@ -15,11 +15,28 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.peak_memory import held_bytes, peak_memory
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Provenance, RunArtifact, Store
-from tokmill.tasks.store.annotations import annotate, tags_of_runs
-from tokmill.tasks.store.environment import Machine, installed_packages
-from tokmill.tasks.store.run_listing import Column, Order, RunFilter, find_columns, list_runs
-from tokmill.tasks.store.run_references import find_run_id, run_of, short_ids
-from tokmill.tasks.store.runs import Begun, Found, Override, RunInput, StartedBy, read_run, run_path
+from tokmill.tasks.store.provenance import Machine, installed_packages
+from tokmill.tasks.store.run_queries import (
+    Column,
+    Order,
+    RunFilter,
+    find_columns,
+    find_run_id,
+    list_runs,
+    run_of,
+    short_ids,
+    tags_of_runs,
+)
+from tokmill.tasks.store.runs import (
+    Begun,
+    Found,
+    Override,
+    RunInput,
+    StartedBy,
+    annotate,
+    read_run,
+    run_path,
+)
 
 REF = ArtifactRef(kind="text", name="n", fingerprint="f" * 64, content_digest="c" * 64)
 KILLED = """

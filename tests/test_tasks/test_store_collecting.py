@@ -1,8 +1,10 @@
 """What a collection keeps, and why; and that it removes the rest and nothing else."""
 
+import os
 import shutil
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -12,9 +14,9 @@ from tokmill.flows.upkeep.checking import usage_of
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, Outcome, Request
 from tokmill.tasks.store import RunArtifact, Store
-from tokmill.tasks.store.inventory import take_inventory
-from tokmill.tasks.store.keeping import Policy, Reason, make_plan, shown_age
 from tokmill.tasks.store.leases import leased
+from tokmill.tasks.store.retention import Policy, Reason, make_plan, shown_age, take_inventory
+from tokmill.tasks.store.shared import now_ns
 
 NOTHING = Policy(older_than_days=0, keep=0)
 LATEST = Policy(older_than_days=0, keep=1)
@@ -122,40 +124,63 @@ def test_what_the_last_completed_run_of_a_profile_used_stays_though_it_is_no_lat
     assert removed(store, LATEST) == ["text/p@v2"]
 
 
+DAY_NS = 86_400 * 10**9
+
+
 def test_what_is_young_stays_and_so_does_what_a_recent_run_used(store):
+    """By the clock of the store: whatever a record says of when it was made."""
     old, used = text(store, "p", "a"), text(store, "p", "b")
     inventory = take_inventory(store.layout, store.catalog)
-    now = datetime.now(UTC) + timedelta(days=15)
-    assert {item.fingerprint for item in make_plan(inventory, {}, Policy(14, 0), now).garbage} == {
+    now = now_ns(store.root)
+    assert {
+        item.fingerprint for item in make_plan(inventory, {}, Policy(14, 0), now + 15 * DAY_NS).garbage
+    } == {
         old.fingerprint,
         used.fingerprint,
     }
-    assert make_plan(inventory, {}, Policy(16, 0), now).garbage == []
+    assert make_plan(inventory, {}, Policy(16, 0), now + 15 * DAY_NS).garbage == []
 
+    for ref in (old, used):
+        os.utime(store.path(ref) / "record.json", ns=(now - 15 * DAY_NS, now - 15 * DAY_NS))
     ran(store, "r1", "p", used, state="failed")
-    inventory = take_inventory(store.layout, store.catalog)
-    aged = {
-        key: item._replace(ended=item.ended - timedelta(days=15)) for key, item in inventory.items.items()
-    }
-    plan = make_plan(inventory._replace(items=aged), {}, Policy(14, 0), now - timedelta(days=15))
+    store.catalog.rebuild()
+    garbage = store.find_garbage(Policy(14, 0))
+    plan = garbage.plan
     assert [item.fingerprint for item in plan.garbage] == [old.fingerprint]
     assert plan.gone[old.fingerprint] == Reason("unused", "unused for 14 days")
-    assert plan.kept[used.fingerprint].text == "of run r1 of p, begun 0 min ago, in the last 14 days"
-    assert plan.age(aged[old.fingerprint]).days == 15
+    assert plan.kept[used.fingerprint].text == "of run r1 of p, 0 min ago, in the last 14 days"
+    assert plan.age(garbage.inventory.items[old.fingerprint]).days == 15
 
 
 def test_a_superseded_artifact_goes_even_if_it_is_young_unless_it_has_an_alias(store):
     first, second = text(store, "p", "a"), text(store, "p", "b")
     inventory = take_inventory(store.layout, store.catalog)
     marked = inventory._replace(superseded={first.fingerprint: ["text/new@v1"]})
+    now = now_ns(store.root)
 
-    plan = make_plan(marked, {}, Policy(1.5))
+    plan = make_plan(marked, {}, Policy(1.5), now)
     assert [item.fingerprint for item in plan.garbage] == [first.fingerprint]
     assert plan.gone == {first.fingerprint: Reason("superseded", "superseded by text/new@v1")}
     assert plan.kept[second.fingerprint].text == "made 0 min ago, in the last 1.5 days"
     named = marked._replace(aliases=[("text/p@prod", first.fingerprint)])
-    assert make_plan(named, {}, Policy()).garbage == []
-    assert second.fingerprint in make_plan(marked, {}, Policy()).kept
+    assert make_plan(named, {}, Policy(), now).garbage == []
+    assert second.fingerprint in make_plan(marked, {}, Policy(), now).kept
+
+
+def test_a_chain_of_two_thousand_artifacts_is_collected_and_removed_without_recursion(store):
+    """Each made from the one before, as takedowns and extensions are."""
+    text(store, "link")
+    inventory = take_inventory(store.layout, store.catalog)
+    (item,) = inventory.items.values()
+    names = [f"{number:064x}" for number in range(2000)]
+    items = {name: item._replace(fingerprint=name) for name in names}
+    inputs = {name: [before] for before, name in pairwise(names)}
+    long = inventory._replace(items=items, inputs=inputs, labels=[], aliases=[])
+
+    plan = make_plan(long, {}, NOTHING, now_ns(store.root))
+    assert [each.fingerprint for each in plan.garbage] == names[::-1]
+    kept = make_plan(long._replace(aliases=[("a", names[-1])]), {}, NOTHING, now_ns(store.root)).kept
+    assert len(kept) == len(names)
 
 
 @pytest.mark.parametrize(
@@ -328,12 +353,12 @@ def test_leftovers_go_and_what_is_of_use_stays(store):
         f".prefect/write-{'e' * 64}": 5,
         ".prefect/telling/ended": 5,
         "telling/ended": 2,
-        ".tmp/1-2": 0,
     }
     assert sorted(path.name for path in results.rglob("*") if path.is_file()) == [
         "task.json",
         f"write-{ref.fingerprint}",
     ]
+    assert not stale.parent.exists()
     assert [path.name for path in store.layout.telling.iterdir()] == ["r"]
     assert not damaged.exists()
     assert [path.name for path in store.layout.temporary.iterdir()] == ["of-somebody-else"]

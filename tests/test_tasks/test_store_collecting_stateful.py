@@ -12,8 +12,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from tests.test_tasks.store_stages import ask, ask_joined
 from tokmill.tasks.store import RunArtifact, Store
-from tokmill.tasks.store.keeping import Policy
 from tokmill.tasks.store.leases import leased
+from tokmill.tasks.store.retention import Policy
 
 _NAMES = st.sampled_from(["p", "p.part/1", "q", "pq"])
 _NUMBERS = st.integers(0, 7)

@@ -13,8 +13,8 @@ from tests.test_tasks.store_child import EVERYTHING, slow_request
 from tests.test_tasks.store_stages import ask, ask_joined, catalog_rows, left_over
 from tokmill.flows.reproduce.known import cargo_of
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.keeping import Policy
-from tokmill.tasks.store.moving import move
+from tokmill.tasks.store.push import move
+from tokmill.tasks.store.retention import Policy
 
 pytestmark = pytest.mark.slow
 

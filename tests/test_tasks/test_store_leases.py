@@ -1,16 +1,17 @@
-"""Leases: what running work needs, and how it and a collector see each other."""
+"""Leases: what running work needs, and whether it lives."""
 
+import os
+import re
 import subprocess
 import sys
-import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.test_tasks.store_stages import ask, ask_joined
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.leases import announce, hold, leased, live_leases, withdraw
-from tokmill.tasks.store.liveness import silent
+from tokmill.tasks.store.leases import hold, leased, live_leases
 
 HOLDING = """
 import sys
@@ -81,39 +82,17 @@ def test_the_lease_of_a_killed_process_needs_nothing(store):
     assert list(store.layout.leases.iterdir()) == []
 
 
-def test_a_run_waits_until_a_collector_has_read_its_lease(store):
-    announce(store.layout, {})
-    done = threading.Event()
-
-    def work() -> None:
-        with leased(store.layout, "r"):
-            hold(["a" * 64])
-            done.set()
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    seen: dict[str, int] = {}
-    while not done.is_set():
-        # Whatever the run does, it is never past a change that the collector has not acknowledged.
-        seen = {key: needs.number for key, needs in live_leases(store.layout).items()}
-        announce(store.layout, seen)
-    thread.join()
-    withdraw(store.layout)
-
-    assert seen.keys() == {"r"}
-
-
-@in_proc
-def test_a_run_does_not_wait_for_a_collector_that_died(store):
-    announce(store.layout, {})
-    path = store.layout.leases / "collector"
-    path.write_text(path.read_text().replace('"began":', '"began":1'))
-
+def test_a_lease_of_another_machine_is_as_old_as_the_clock_of_the_file_system_says(store, monkeypatch):
+    """However wrong this machine's clock is: a lease that was renewed a moment ago is alive."""
     with leased(store.layout, "r"):
-        hold(["a" * 64])
+        path = store.layout.leases / "r.json"
+        path.write_text(re.sub('"boot":"[^"]*"', '"boot":"another machine"', path.read_text()))
+        monkeypatch.setattr(time, "time_ns", lambda: 0)
+        monkeypatch.setattr(time, "time", lambda: 4e9)
+        assert held(store) == {"r": []}
+        assert store.list() == []
+        assert path.exists()
 
-
-def test_a_file_in_the_place_of_the_leases_is_no_dead_process(tmp_path):
-    (tmp_path / "leases").write_text("")
-    assert silent(tmp_path / "leases" / "collector") is None
-    assert live_leases(Store.open(tmp_path).layout) == {}
+        long_ago = path.stat().st_mtime_ns - 400 * 10**9
+        os.utime(path, ns=(long_ago, long_ago))
+        assert held(store) == {}

@@ -1,6 +1,5 @@
 """Push and pull: what another store has afterwards, what stays, and what is refused."""
 
-from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,10 @@ from tokmill.flows.errors import UsageError
 from tokmill.flows.reproduce.known import cargo_of
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.annotations import annotate
-from tokmill.tasks.store.moving import Moved, move
+from tokmill.tasks.store.push import Moved, move
 from tokmill.tasks.store.record import encode_record
-from tokmill.tasks.store.removing import remove_one
+from tokmill.tasks.store.removal import remove_one
+from tokmill.tasks.store.runs import annotate
 
 
 @pytest.fixture
@@ -223,7 +222,7 @@ def test_of_a_removed_input_the_tombstone_comes_along(here, there):
     here.remove(given)
     here.realize(ask("given"))
     made = here.realize(ask_joined("made", given)).ref
-    remove_one(here.layout, here.record(given), unless=lambda: nullcontext(False))
+    remove_one(here.layout, here.record(given), stays=lambda leases, fingerprint: False)
     moved = pushed(here, there, "joined/made")
     assert (names(moved.of("removed")), names(moved.of("copy"))) == (["given"], ["made"])
     assert there.past("text", given.fingerprint).content_digest == given.content_digest

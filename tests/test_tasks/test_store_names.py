@@ -12,10 +12,10 @@ from tests.test_tasks.store_stages import PLACES, ask, open_in
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store, read_record
+from tokmill.tasks.store.disk import ProcessLock
 from tokmill.tasks.store.names import inside
-from tokmill.tasks.store.record import encode_record, parse_record
+from tokmill.tasks.store.record import encode_record, parse_record, sealed
 from tokmill.tasks.store.runs import read_run, run_path
-from tokmill.tasks.store.sealing import sealed
 
 
 @pytest.fixture(params=PLACES)
@@ -251,7 +251,7 @@ def test_a_link_in_an_artifact_is_not_followed(tmp_path, link):
     else:
         (place / "parts").rename(secret)
         (place / "parts").symlink_to(secret)
-    for follow in (store.path, store.place, store.arriving):
+    for follow in (store.path, store.place):
         with pytest.raises(StoreError, match="is a link"):
             follow(ref)
 
@@ -264,13 +264,12 @@ OWN_PLACES = [
     "damaged/text",
     "labels/text",
     "removed/text",
-    "telling/a",
     ".texts",
 ]
 OWN_FILES = [".locks/a.lock", ".cache/digests.sqlite", "catalog.duckdb"]
 
 
-@pytest.mark.parametrize("place", [*OWN_PLACES, ".prefect", ".prefect/telling", *OWN_FILES])
+@pytest.mark.parametrize("place", [*OWN_PLACES, ".prefect", *OWN_FILES])
 def test_a_store_with_links_to_elsewhere_is_not_opened(tmp_path, place):
     """What is written, swept or collected through one would be written and removed there."""
     link = tmp_path / "store" / place
@@ -278,3 +277,17 @@ def test_a_store_with_links_to_elsewhere_is_not_opened(tmp_path, place):
     link.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StoreError, match=f"{re.escape(place)} is a link"):
         Store.open(tmp_path / "store")
+
+
+def test_a_store_may_be_reached_by_a_link(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    made = Store.open(tmp_path / "store").realize(ask()).ref
+    assert Store.open(tmp_path / "link").read("text", made.fingerprint).ref == made
+
+
+def test_the_place_of_a_lock_is_never_a_link(tmp_path):
+    (tmp_path / "victim").write_text("kept")
+    (tmp_path / "lock").symlink_to(tmp_path / "victim")
+    with pytest.raises(StoreError, match="cannot be taken"):
+        ProcessLock(tmp_path / "lock").try_acquire()
+    assert (tmp_path / "victim").read_text() == "kept"

@@ -11,7 +11,7 @@ import pytest
 
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import RunArtifact, Store
-from tokmill.tasks.store.liveness import SILENCE_SECONDS, Process
+from tokmill.tasks.store.leases import SILENCE_SECONDS, Process
 
 WORKING = """
 import sys
@@ -75,8 +75,8 @@ def test_a_run_that_ends_says_so_itself(store, at_work):
 def test_another_process_with_the_same_id_is_not_the_run():
     own = Process.own()
 
-    assert not own.is_gone(silent_seconds=10 * SILENCE_SECONDS)
-    assert own.model_copy(update={"began": own.began - 1}).is_gone(silent_seconds=0)
+    assert not own.is_gone(lambda: 10 * SILENCE_SECONDS)
+    assert own.model_copy(update={"began": own.began - 1}).is_gone(lambda: 0)
 
 
 def test_a_run_on_another_machine_is_gone_when_it_was_silent_for_long(store):

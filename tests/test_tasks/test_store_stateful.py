@@ -27,6 +27,7 @@ from hypothesis.stateful import (
 from tests.effort import EVERYTHING
 from tests.object_server import Bucket
 from tests.test_tasks.store_stages import ask, catalog_rows, left_over
+from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store
 
 names = st.sampled_from(["a", "a/1", "b"])
@@ -198,22 +199,25 @@ class BucketMachine(StoreMachine):
         return [key for key in self.bucket.keys() if key.startswith(start)]  # noqa: SIM118 - a method
 
     def harm(self, recipe, harm):
-        text = next((key for key in self.keys("files", recipe) if key.endswith("text.txt")), None)
-        if harm == "truncate":
-            self.bucket.put(text, b"")
-        elif harm == "remove":
-            self.bucket.delete(text)
-        else:
+        """Harm the record, or a file, which another machine notices when it pulls it."""
+        if harm == "record":
             self.bucket.put(self.keys("index", recipe)[0], b"{")
+            return
+        for key in [key for key in self.keys("files", recipe) if key.endswith("text.txt")]:
+            self.bucket.put(key, b"") if harm == "truncate" else self.bucket.delete(key)
+        here = os.environ["TOKMILL_CACHE"]
+        os.environ["TOKMILL_CACHE"] = str(self.root / f"noticing{next(self._numbers)}")
+        with pytest.raises(StoreError, match="set aside"):
+            self.store.path(self.store.resolve(self.fingerprint(recipe)))
+        os.environ["TOKMILL_CACHE"] = here
 
     def lose(self, recipe):
         for key in (*self.keys("index", recipe), *self.keys("files", recipe)):
             self.bucket.delete(key)
 
     def leave_behind(self):
-        """What a machine leaves that dies in an upload: files without a record, and its lease."""
+        """What a machine leaves that dies in an upload: files without a record."""
         self.bucket.put(f"{self.prefix}/files/text/{'0' * 16}/{'1' * 16}/text.txt", b"half")
-        self.bucket.put(f"{self.prefix}/locks/text-{'0' * 64}", b"{}")
 
 
 @pytest.mark.slow

@@ -16,8 +16,8 @@ from tokmill.tasks.count.stage import CountParams
 from tokmill.tasks.count.stage import run as count
 from tokmill.tasks.count.stage import run_shard as count_shard
 from tokmill.tasks.formats.tokenizer import open_tokenizer
-from tokmill.tasks.store.canonical import plain
-from tokmill.tasks.store.fingerprints import fingerprint_payload
+from tokmill.tasks.store.digest import plain
+from tokmill.tasks.store.recipe import fingerprint_payload
 from tokmill.tasks.train.adopt import AdoptParams
 from tokmill.tasks.train.adopt import run as adopt
 from tokmill.tasks.train.stage import TRAIN, TrainParams

@@ -8,7 +8,7 @@ from typing import Any
 
 from tokmill.tasks.audit.report.payload import packed
 from tokmill.tasks.audit.report.svg import STYLE
-from tokmill.tasks.store.durable import reported_as
+from tokmill.tasks.store.disk import reported_as
 
 
 def document(

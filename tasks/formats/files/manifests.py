@@ -9,7 +9,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
 from tokmill.tasks.core.faults import broken
-from tokmill.tasks.store.integrity import check_files
+from tokmill.tasks.store.verify import check_files
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -35,7 +35,7 @@ from tokmill.tasks.formats.files.indices import check_pieces
 from tokmill.tasks.formats.files.manifests import read_model, readable, write_model
 from tokmill.tasks.formats.files.parquet import numbers
 from tokmill.tasks.formats.packed.figures import Packing
-from tokmill.tasks.store.integrity import check_files
+from tokmill.tasks.store.verify import check_files
 
 PIECES_FILE = "pieces.parquet"
 MANIFEST_FILE = "packing.json"

@@ -13,7 +13,7 @@ from tokmill.tasks.formats.files.parquet import read_parquet
 from tokmill.tasks.formats.packed.layout import PROVENANCE_SCHEMA, PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.plan import piece_columns
 from tokmill.tasks.formats.packed.shard_format import ShardReader, format_of
-from tokmill.tasks.store.integrity import check_files
+from tokmill.tasks.store.verify import check_files
 
 __all__ = ["PieceRows", "ShardReader", "open_shard"]
 

@@ -24,10 +24,9 @@ from tokmill.tasks.formats.text.globbing import (
     unescaped,
 )
 from tokmill.tasks.formats.text.table_logs import num_above_log, tables_of_partition
-from tokmill.tasks.remote.location import RemoteFile, is_remote
+from tokmill.tasks.remote.location import RemoteFile, check_url, is_remote
 from tokmill.tasks.remote.objects import listed, stat
 from tokmill.tasks.remote.services import Info
-from tokmill.tasks.remote.urls import check_url
 
 _WEB = ("http://", "https://")
 _LOOKED_AT = 100

@@ -7,8 +7,8 @@ import orjson
 
 from tokmill.tasks.core.stage import Account, Scalar
 from tokmill.tasks.store import Graph, InputEntry, Node, Record, Store
-from tokmill.tasks.store.graph import families
-from tokmill.tasks.store.run_references import short_ids
+from tokmill.tasks.store.lineage import families
+from tokmill.tasks.store.run_queries import short_ids
 
 Pairs: TypeAlias = list[tuple[str, str]]
 Figures: TypeAlias = Callable[[str, Mapping[str, Scalar]], str]

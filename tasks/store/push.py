@@ -2,7 +2,7 @@
 
     artifacts   inputs first, each as it is published anywhere: files beside their place, compared with the
                 digests in the record as they arrive, then the record, and a rename (in a bucket: the record
-                last, and what arrived is read back)
+                last)
     labels      an artifact keeps its label if the other store has not given it to another one; else it gets
                 the next one there, in its record, too
     aliases     come along unless the other store has them for something else; one that is named is moved
@@ -25,19 +25,18 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.store.annotations import is_remark, read_remark
+from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.digest import FileEntry, digest_file
-from tokmill.tasks.store.durable import reported_as
-from tokmill.tasks.store.integrity import Problem, examine
+from tokmill.tasks.store.disk import DamagedError, ProcessLock, holding, reported_as, sync_path
 from tokmill.tasks.store.layout import RECORD_FILE
-from tokmill.tasks.store.mirrors import url_of
-from tokmill.tasks.store.publish import commit, workspace
+from tokmill.tasks.store.publish import commit
 from tokmill.tasks.store.record import Record
+from tokmill.tasks.store.remote import remote_of
 from tokmill.tasks.store.runs import Run, read_run, run_path
-from tokmill.tasks.store.shelf import Shelf
-from tokmill.tasks.store.storage import STORAGE, DamagedError, holding
 from tokmill.tasks.store.store import Store
 from tokmill.tasks.store.tombstones import Tombstone, tombstone
+from tokmill.tasks.store.verify import Problem, examine
+from tokmill.tasks.store.workspace import workspace
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 _MOST_BYTES = 256 << 20
@@ -110,19 +109,10 @@ class Moved:
 def move(
     source: Store, target: Store, cargo: Cargo, report: Callable[[str], None], *, dry_run: bool = False
 ) -> Moved:
-    """Copy artifacts, runs and aliases.
-
-    Args:
-        source: where they are.
-        target: where they are to be, too; a folder is made if there is none.
-        cargo: what to copy.
-        report: called with a line for each artifact that is copied.
-        dry_run: only say what would be done.
-
-    Raises:
-        StoreError: an artifact is damaged here or arrives damaged, or the other store cannot be written.
-    """
+    """Copy artifacts, runs and aliases."""
     moved = Moved()
+    source.refresh()
+    target.refresh()
     moved.artifacts += [(record, _what(source, target, record, moved.damaged)) for record in cargo.records]
     buried = (target.tombstone(record.kind, record.fingerprint) for record in moved.of("copy"))
     moved.restored += [left for left in buried if left is not None]
@@ -163,24 +153,33 @@ def _kept(source: Store, fingerprints: Sequence[str]) -> Iterator[None]:
 def _what(source: Store, target: Store, record: Record, damaged: list[Problem]) -> What:
     place = target.layout.artifact(record.kind, record.fingerprint)
     is_here = source.holds(record.ref)
-    if STORAGE.is_file(place / RECORD_FILE):
-        found = examine(place, "sizes") if is_here else target.read(record.kind, record.fingerprint)
+    if (place / RECORD_FILE).is_file():
+        found = _examined(place) if is_here else target.read(record.kind, record.fingerprint)
         if isinstance(found, Record):
             return "there" if found.content_digest == record.content_digest else "other content"
         damaged.append(found)
     return "copy" if is_here else "removed"
 
 
+def _examined(place: Path) -> Record | Problem:
+    """Return the record of an artifact, or the first problem, by sizes: here, and in the remote."""
+    found = examine(place, "sizes")
+    if isinstance(found, Record) and (remote := remote_of(place)):
+        damages = remote.damages(remote.name_of(place), full=False)
+        return next((Problem(found.reference, *damage) for damage in damages), found)
+    return found
+
+
 def _send(source: Store, target: Store, record: Record, moved: Moved) -> None:
     """Publish a copy of an artifact, unless somebody else has published it by now."""
     place = target.layout.artifact(record.kind, record.fingerprint)
-    lock = STORAGE.lock(target.layout.locks / f"{record.kind}-{record.fingerprint}.lock")
+    lock = ProcessLock(target.layout.locks / f"{record.kind}-{record.fingerprint}.lock")
     with holding(lock, lambda who: None), reported_as(f"{record.reference} cannot be copied"):
-        if STORAGE.is_file(place / RECORD_FILE):
-            found = examine(place, "sizes")
+        if target.holds(record.ref):
+            found = _examined(place)
             if isinstance(found, Record):
                 return
-            Shelf(target.layout, target.catalog).set_aside(place, found, lambda line: None)
+            target.set_aside(place, found)
         label = target.names.find(record.kind, record.name, record.fingerprint)
         if label is None and target.names.restore(record.kind, record.name, record.label, record.fingerprint):
             label = record.label
@@ -188,28 +187,21 @@ def _send(source: Store, target: Store, record: Record, moved: Moved) -> None:
         copy = record.model_copy(update={"label": label})
         if label != record.label:
             moved.relabelled.append((record.reference, copy.reference))
-        folder = _fetched(source, record)
-        try:
-            with workspace(target.layout) as out:
-                _copy_files(folder, out, copy)
-                commit(target.layout, out, copy)
-        finally:
-            STORAGE.let_go(folder)
-        _check_there(target, place, copy)
+        folder = _pulled(source, record)
+        with workspace(target.layout) as out:
+            _copy_files(folder, out, copy)
+            commit(target.layout, out, copy)
     label_path = target.names.label_path(record.kind, record.name, label)
     target.catalog.register_publication(place / RECORD_FILE, label_path)
 
 
-def _fetched(source: Store, record: Record) -> Path:
-    """Return the folder of an artifact with local files; damage is told, but nothing is set aside here.
-
-    Raises:
-        StoreError: it is damaged, or is no longer there.
-    """
+def _pulled(source: Store, record: Record) -> Path:
+    """Return the folder of an artifact with local files; damage is told, but nothing is set aside here."""
     folder = source.layout.artifact(record.kind, record.fingerprint)
     source.record(record.ref)
     try:
-        STORAGE.fetch(folder, None)
+        if remote := remote_of(folder):
+            remote.pull(remote.name_of(folder))
     except DamagedError as error:
         raise StoreError(
             f"{record.reference}: {error.filename} {error.strerror}; push it to {source.location} from a "
@@ -223,15 +215,15 @@ def _copy_files(folder: Path, out: Path, record: Record) -> None:
     for entry in record.files:
         raise_if_stopped()
         _copy_file(folder / entry.path, out / entry.path, entry, record)
-    for each in (out, *(path for path in STORAGE.tree(out) if STORAGE.is_folder(path))):
-        STORAGE.sync(each)
+    for each in (out, *(path for path in out.rglob("*") if path.is_dir())):
+        sync_path(each)
 
 
 def _copy_file(file: Path, copy: Path, entry: FileEntry, record: Record) -> None:
-    STORAGE.make_folder(copy.parent)
-    with STORAGE.opened(file) as given, copy.open("wb") as out:
+    copy.parent.mkdir(parents=True, exist_ok=True)
+    with disk.opened(file) as given, copy.open("wb") as out:
         shutil.copyfileobj(given, out, _BLOCK)
-    STORAGE.sync(copy)
+    sync_path(copy)
     if digest_file(copy) != entry.digest:
         raise StoreError(
             f"{record.reference}: {entry.path} is not what was published; `tokmill verify` examines the "
@@ -239,25 +231,13 @@ def _copy_file(file: Path, copy: Path, entry: FileEntry, record: Record) -> None
         )
 
 
-def _check_there(target: Store, place: Path, record: Record) -> None:
-    """Compare what a bucket has with the record; what arrived otherwise is taken back."""
-    if url_of(target.root) is None:
-        return
-    for entry in record.files:
-        if STORAGE.digest(place / entry.path) != entry.digest:
-            STORAGE.remove_tree(place)
-            raise StoreError(f"{record.reference}: {entry.path} arrived damaged; push again")
-
-
 def _bury(source: Store, target: Store, record: Record) -> None:
     """Copy the tombstone of a removed artifact, which keeps its record."""
     place = source.layout.removed / record.kind
     name = f"{source.layout.artifact(record.kind, record.fingerprint).name}.json"
-    if tombstone(target.layout, record.kind, record.fingerprint) is None and STORAGE.is_file(place / name):
+    if tombstone(target.layout, record.kind, record.fingerprint) is None and (place / name).is_file():
         with reported_as(f"the tombstone of {record.reference} cannot be copied"):
-            STORAGE.create(
-                target.layout.removed / record.kind / name, STORAGE.read(place / name, _MOST_BYTES)
-            )
+            shared.create(target.layout.removed / record.kind / name, disk.read(place / name, _MOST_BYTES))
 
 
 def _names(target: Store, cargo: Cargo, moved: Moved, *, dry_run: bool) -> None:
@@ -294,10 +274,10 @@ def _runs(source: Store, target: Store, runs: Iterable[str], moved: Moved) -> No
         if run.state == "running":
             continue
         written = list(_new_files(_remarks(source, run_id), source, target))
-        if not STORAGE.is_file(copy) or _goes_on(read_run(copy), run):
+        if not copy.is_file() or _goes_on(read_run(copy), run):
             moved.runs.append(run_id)
             with reported_as(f"run {run_id} cannot be copied"):
-                STORAGE.replace(copy, STORAGE.read(path, _MOST_BYTES))
+                shared.replace(copy, disk.read(path, _MOST_BYTES))
             written.append(copy)
         if written:
             target.catalog.register(*written)
@@ -311,16 +291,15 @@ def _goes_on(copied: Run, run: Run) -> bool:
 
 def _remarks(store: Store, run_id: str) -> list[Path]:
     folder = store.layout.annotations
-    names = (entry.name for entry in STORAGE.entries(folder))
-    return [folder / name for name in sorted(names) if is_remark(name) and name.startswith(f"{run_id}.")]
+    names = (entry.name for entry in disk.entries(folder))
+    return [folder / name for name in sorted(names) if name.startswith(f"{run_id}.")]
 
 
 def _new_files(files: Iterable[Path], source: Store, target: Store) -> Iterable[Path]:
-    """Copy remarks that the other store does not have; yield the copies."""
+    """Copy small files that the other store does not have; yield the copies."""
     for file in files:
         copy = target.root / file.relative_to(source.root)
-        if not STORAGE.is_file(copy):
-            read_remark(file)
+        if not copy.is_file():
             with reported_as(f"{file.name} cannot be copied"):
-                STORAGE.replace(copy, STORAGE.read(file, _MOST_BYTES))
+                shared.replace(copy, disk.read(file, _MOST_BYTES))
             yield copy

@@ -17,7 +17,7 @@ from tokmill.tasks.mixing.stage import MIX
 from tokmill.tasks.packing.params import PackParams
 from tokmill.tasks.packing.stage import PACK_PLAN, PACK_SHARD
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.arriving import ArrivingPath
+from tokmill.tasks.store.remote import PulledPath
 
 pytestmark = pytest.mark.objects
 
@@ -96,10 +96,10 @@ def test_who_lists_a_folder_gets_all_that_is_in_it(machine, listed):
 
 def test_a_path_is_the_same_in_another_process(machine):
     store = machine()
-    path = machine().arriving(store.realize(ask(text="ab")).ref) / "text.txt"
+    path = machine().place(store.realize(ask(text="ab")).ref) / "text.txt"
     copy = pickle.loads(pickle.dumps(path))
 
-    assert isinstance(copy, ArrivingPath)
+    assert isinstance(copy, PulledPath)
     assert copy == path
     assert copy.read_text() == "ab"
 
@@ -130,8 +130,7 @@ def test_a_service_that_fails_says_nothing_of_the_artifact(bucket, machine, monk
 
 def test_a_stage_that_reads_on_needs_room_for_a_few(bucket, machine, monkeypatch):
     refs = [machine().realize(ask(f"n{number}", text=f"{number}" * 1000)).ref for number in range(6)]
-    monkeypatch.setattr("tokmill.tasks.store.uses._A_WHILE", 2)
-    monkeypatch.setattr("tokmill.tasks.store.uses._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("tokmill.tasks.store.cache._LOOK_SECONDS", 0.0)
     monkeypatch.setenv("TOKMILL_CACHE_BYTES", "2500")
     there = machine()
     most = 0

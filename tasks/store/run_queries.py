@@ -1,21 +1,33 @@
-"""Lists of runs: filtered, and sorted by a metric, a parameter or a field of theirs.
+"""Questions about runs: lists of them, and the references by which people name one.
 
 A column is named in full (`audit.bytes_per_token`, `balance.temperature`), or by its last part where that
 fits one name only. A name that a metric and a parameter share (`audit.max_premium`, measured and allowed) is
 the metric's; `parameter:audit.max_premium` is the other. All comes from the catalog, so that a list of ten
 thousand runs reads no record.
+
+References:
+    latest               the run that began last
+    5f0c2a31-…           an id, or the first 4 or more of its characters, if they fit one run
+    smoke · temperature 5    a name; of several runs of that name, the latest
+    winner               a tag that one run has
+    tokenizer/smoke@v2   an artifact: the run that made it
+
+If nothing is found, the error suggests the nearest names.
 """
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from operator import and_, eq
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.stage import Scalar
-from tokmill.tasks.store.annotations import TAGS_OF_RUNS
+from tokmill.tasks.core.stage import ArtifactRef, Scalar
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.run_tables import scalar_of
+from tokmill.tasks.store.runs import Run, read_run, run_path
+from tokmill.tasks.store.store import Store
 
 Row: TypeAlias = dict[str, Any]
 
@@ -43,6 +55,17 @@ _RUNS: Final = """
     ORDER BY {order}
     LIMIT {limit}
 """
+
+
+TAGS_OF_RUNS: Final = """
+    SELECT run_id, list(text ORDER BY text) AS tags
+    FROM (SELECT run_id, text, arg_max(action, moment) AS latest
+          FROM (SELECT run_id, tag AS text, 'tag' AS action, moment FROM run_tags
+                UNION ALL SELECT run_id, text, action, moment FROM run_annotations)
+          WHERE action <> 'note' GROUP BY ALL)
+    WHERE latest = 'tag' GROUP BY run_id
+"""
+"""The tags that runs have now, by run; runs without any are left out."""
 
 
 class Column(NamedTuple):
@@ -91,11 +114,7 @@ NEWEST: Final = Order(Column("field", "started"), descending=True)
 
 
 def find_columns(catalog: Catalog, wanted: Iterable[str]) -> list[Column]:
-    """Return the columns of these names.
-
-    Raises:
-        StoreError: no run has a metric or parameter of that name, or several fit it.
-    """
+    """Return the columns of these names."""
     names = list(wanted)
     if all(name in FIELDS for name in names):
         return [Column("field", name) for name in names]
@@ -132,16 +151,7 @@ def list_runs(
     *,
     complete: bool = False,
 ) -> list[Row]:
-    """Return one row per run.
-
-    Args:
-        catalog: of the store.
-        where: which runs.
-        columns: metrics and parameters to return, by name in `values` of each row; None where there is none.
-        order: how they are sorted.
-        limit: the most rows; None for all.
-        complete: leave out runs that have no value to be sorted by.
-    """
+    """Return one row per run."""
     sorting = [order.by, *([order.lost] if order.lost else [])]
     shown = [*dict.fromkeys(column for column in (*columns, *sorting) if column.of != "field")]
     picked = "".join(f", {_picked(place)}" for place in range(len(shown)))
@@ -188,3 +198,100 @@ def _row(row: Row, shown: Sequence[Column]) -> Row:
 
 def _value(number: float | None, text: str | None) -> Scalar | None:
     return None if text is None else scalar_of(number, text)
+
+
+_FEWEST_CHARS = 4
+_SHORT_CHARS = 8
+_LATEST_RUNS = "SELECT run_id, name FROM runs WHERE is_latest ORDER BY started DESC, run_id"
+_MADE = """
+    SELECT a.run_id, a.how = 'made' AS made FROM run_artifacts a JOIN runs r USING (run_id, attempt)
+    WHERE a.fingerprint = $fingerprint AND coalesce(a.content_digest = $content, true)
+    ORDER BY made DESC, CASE WHEN a.how = 'made' THEN r.started END DESC, r.started, a.run_id
+"""
+
+
+def find_run(store: Store, reference: str) -> Run:
+    """Return the run that `reference` names."""
+    return read_run(run_path(store.layout.runs, find_run_id(store, reference)))
+
+
+def find_run_id(store: Store, reference: str) -> str:
+    """Return the id of the run that `reference` names."""
+    if _is_id(store, reference):
+        return reference
+    runs = store.catalog.query(_LATEST_RUNS)
+    if not runs:
+        raise StoreError(f"{store.location} has no runs; make one with `tokmill run PROFILE`")
+    if reference == "latest":
+        return str(runs[0]["run_id"])
+    named = [row["run_id"] for row in runs if row["name"] == reference]
+    if named:
+        return str(named[0])
+    tags = tags_of_runs(store.catalog)
+    tagged = [row for row in runs if reference in tags.get(row["run_id"], ())]
+    if tagged:
+        return _only(f"tag {reference}", tagged, "name one by its id")
+    begin = [row for row in runs if str(row["run_id"]).startswith(reference.lower())]
+    if len(reference) >= _FEWEST_CHARS and begin:
+        return _only(reference, begin, "use more of the id, or the run's name")
+    if "/" in reference:
+        return _of_artifact(store, reference)
+    raise StoreError(f"there is no run {reference!r} in {store.location}{_nearest(store, reference, runs)}")
+
+
+def run_of(store: Store, ref: ArtifactRef) -> str | None:
+    """Return the id of the run that made an artifact, or else of the first that had it; None without any."""
+    found = store.catalog.query(_MADE, {"fingerprint": ref.fingerprint, "content": ref.content_digest})
+    return str(found[0]["run_id"]) if found else None
+
+
+def short_ids(store: Store, run_ids: Sequence[str]) -> list[str]:
+    """Return ids in as few characters, at least 8, as tell them from every other run of the store.
+
+    The runs that a schedule creates at once have ids that begin alike.
+    """
+    known = sorted({*run_ids, *(str(row["run_id"]) for row in store.catalog.query(_LATEST_RUNS))})
+    alike = [sum(accumulate(map(eq, *pair), and_)) for pair in pairwise(known)]
+    least = dict(zip(known, map(max, [0, *alike], [*alike, 0]), strict=False))  # [] has no pair
+    return [run_id[: max(_SHORT_CHARS, least[run_id] + 1)] for run_id in run_ids]
+
+
+def _is_id(store: Store, reference: str) -> bool:
+    try:
+        return run_path(store.layout.runs, reference).is_file()
+    except StoreError:  # which cannot be an id
+        return False
+
+
+def _only(reference: str, runs: Sequence[Row], fix: str) -> str:
+    if len(runs) > 1:
+        several = ", ".join(f"{row['run_id']} ({row['name']})" for row in runs[:5])
+        more = ", …" if len(runs) > 5 else ""
+        raise StoreError(f"{reference!r} fits {len(runs)} runs: {several}{more}; {fix}")
+    return str(runs[0]["run_id"])
+
+
+def _of_artifact(store: Store, reference: str) -> str:
+    ref = store.resolve(reference)
+    found = run_of(store, ref)
+    if found is None:
+        raise StoreError(
+            f"no run in {store.location} has {reference}: it was made by a command, or elsewhere"
+        )
+    return found
+
+
+def _nearest(store: Store, wanted: str, runs: Sequence[Row]) -> str:
+    """Return a hint with the nearest names, or the latest runs."""
+    names = list(dict.fromkeys(str(row["name"]) for row in runs))
+    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
+    if near:
+        return f"; did you mean {' or '.join(map(repr, near))}?"
+    ids = short_ids(store, [str(row["run_id"]) for row in runs[:3]])
+    latest = ", ".join(f"{run_id} ({row['name']})" for run_id, row in zip(ids, runs, strict=False))
+    return f"; the latest are {latest}"
+
+
+def tags_of_runs(catalog: Catalog) -> Mapping[str, Sequence[str]]:
+    """Return run id → its tags, sorted; runs without any are left out."""
+    return {row["run_id"]: row["tags"] for row in catalog.query(TAGS_OF_RUNS)}
