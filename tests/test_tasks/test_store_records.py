@@ -12,7 +12,7 @@ from tests.test_tasks.store_stages import WRITE, ask, ask_joined, catalog_rows
 from tokmill.tasks.store import Store, digest_bytes, read_record
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.digest import FileEntry, content_digest
-from tokmill.tasks.store.interface import DamagedError
+from tokmill.tasks.store.disk import DamagedError
 from tokmill.tasks.store.record import encode_record
 from tokmill.tasks.store.transfers import Held
 
