@@ -14,7 +14,7 @@ from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.digest import FileEntry, content_digest
 from tokmill.tasks.store.disk import DamagedError
 from tokmill.tasks.store.record import encode_record
-from tokmill.tasks.store.transfers import Held
+from tokmill.tasks.store.remote import Contents
 
 REQUEST = ask(text="abcd")
 
@@ -378,4 +378,4 @@ def test_a_bad_run_is_one_line_and_stops_nothing(store, place, text):
 @pytest.mark.parametrize("record", [b"[" * 100_000, b'{"a":' * 100_000, b"{}", b'{"files": 1}', b"\xff"])
 def test_a_record_in_a_bucket_that_cannot_be_read_is_damaged(record):
     with pytest.raises(DamagedError):
-        Held.of(record)
+        Contents.of(record)
