@@ -30,7 +30,7 @@ from typing import Any
 from large_store_files import PACKED_SHARDS, SHARDS, corpus_files, packed_files, text_files
 
 from tokmill.tasks.core.stage import ArtifactRef, External, How, Input, Inputs
-from tokmill.tasks.formats.text.resolving import origin_digest
+from tokmill.tasks.formats.text.source_files import origin_digest
 from tokmill.tasks.store import FileEntry, Provenance, Record, Run, RunArtifact, Store, Timings
 from tokmill.tasks.store.digest import content_digest, digest_bytes
 from tokmill.tasks.store.recipe import fingerprint

@@ -83,8 +83,8 @@ def json_lines():
     import orjson
     import simdjson
 
+    from tokmill.tasks.formats.text.delimited import Span
     from tokmill.tasks.formats.text.jsonl import read_jsonl
-    from tokmill.tasks.formats.text.records import Span
     from tokmill.tasks.formats.text.sources import ReadOptions
 
     parser = simdjson.Parser()
@@ -115,7 +115,7 @@ def globbing():
     """Find the standard library's Python files, without installed packages."""
     from wcmatch import glob
 
-    from tokmill.tasks.formats.text.globbing import expand, parse
+    from tokmill.tasks.formats.text.globs import expand, parse
 
     root = sysconfig.get_path("stdlib")
     left_out = [f"**/{name}/**" for name in ("site-packages", "dist-packages", "__pycache__")]

@@ -30,10 +30,10 @@ import zstandard
 from tokmill.tasks.encode.encoding import write_shard
 from tokmill.tasks.formats.encoded import EncodedShard, EncodedStatistics
 from tokmill.tasks.formats.mixture import Mixture, PlanWriter
-from tokmill.tasks.formats.trigram_models import ModelManifest, TrigramModels
 from tokmill.tasks.mixing.lengths import ShardLengths, SourceLengths
 from tokmill.tasks.mixing.sorting import scratch_below
 from tokmill.tasks.mixing.stage import MixParams, Planning
+from tokmill.tasks.score.measures import ModelManifest, TrigramModels
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 SHARD = 1_000_000
@@ -154,8 +154,7 @@ def plans(documents: int, cases: list[str]) -> None:
 def scores() -> None:
     from tokmill import tokenizer
     from tokmill.tasks.score.kneser_ney import train
-    from tokmill.tasks.score.noise import noise_of
-    from tokmill.tasks.score.perplexity import perplexity_of, sample_of
+    from tokmill.tasks.score.measures import noise_of, perplexity_of, sample_of
 
     tok = tokenizer.load(SHARED / "vocabs" / "cl100k_base.tiktoken", split_pattern="cl100k")
     with tempfile.TemporaryDirectory(prefix="tokmill-mixing-") as name:

@@ -18,8 +18,7 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from tokmill.tasks.formats.mixture import Plan
-from tokmill.tasks.mixing.competence import Competence, Kind
-from tokmill.tasks.mixing.curves import Curves
+from tokmill.tasks.mixing.curves import Competence, Curves, Kind
 from tokmill.tasks.mixing.lengths import SourceLengths
 from tokmill.tasks.mixing.sorting import Scratch
 from tokmill.tasks.mixing.stage import MixParams, Planning

@@ -8,8 +8,7 @@ from rich.text import Text
 
 from tokmill.flows.cli.output import PlainTable, draw, results, say, table
 from tokmill.flows.figures import counted
-from tokmill.tasks.comparing.causes import Cause, value_text
-from tokmill.tasks.comparing.environments import Changed
+from tokmill.tasks.comparing.causes import Cause, Changed, value_text
 from tokmill.tasks.comparing.explaining import Explanation
 from tokmill.tasks.comparing.runs import Comparison, Line, change_text
 from tokmill.tasks.core.markdown import number

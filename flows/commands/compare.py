@@ -86,7 +86,7 @@ def compare(
         return
     if html is not None:
         raise UsageError("compare: --html is for runs; tokenizers side by side are in `tokmill report`")
-    from tokmill.tasks.audit.comparing import compare_parity, compare_texts, compare_vocabularies
+    from tokmill.tasks.audit.comparison import compare_parity, compare_texts, compare_vocabularies
 
     loaded = {name: load_one(one, store) for name, one in names_of(tokenizers).items()}
     named = _once_each("--text", map(_named_text, text or []))
@@ -195,9 +195,9 @@ def _text(name: str, files: str, column: str, megabytes: float) -> "tuple[Any, A
     """Read the beginning of a text."""
     import numpy as np
 
-    from tokmill.tasks.formats.text.resolving import resolve_files
+    from tokmill.tasks.formats.text.source_files import resolve_files
     from tokmill.tasks.formats.text.sources import SourceSpec
-    from tokmill.tasks.vocabulary.measuring import batches
+    from tokmill.tasks.vocabulary.report import batches
 
     spec = SourceSpec(files=[files], text_column=column)
     found, _ = resolve_files(spec, Path.cwd(), _NoDigests(), source=name)

@@ -70,7 +70,7 @@ def read_both(audit: Path, usage: Path) -> "tuple[pa.Table, pa.Table]":
     Raises:
         StoreError: a table is missing or broken.
     """
-    from tokmill.tasks.audit.reading import read_table, read_tokens
+    from tokmill.tasks.audit.tables import read_table, read_tokens
 
     tokens = read_tokens(audit)
     return tokens, read_table(usage, "vocab_suspects", len(tokens))
@@ -89,7 +89,7 @@ def learned_from(
 
     Raises:
         UsageError: there are tensors without a model, or more than two.
-        EmbeddingError: see `tasks.audit.embeddings.read_indicators`.
+        EmbeddingError: see `tasks.audit.learned.read_indicators`.
     """
     from tokmill.tasks.audit.learned import compare_with_model
 

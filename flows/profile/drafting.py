@@ -13,7 +13,7 @@ from tokmill.flows.errors import UsageError
 from tokmill.flows.profile.sniffing import Seen, sniff
 from tokmill.flows.profile.writing import toml_key, toml_value
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.resolving import resolve_files
+from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import UTF_8, SourceSpec
 from tokmill.tasks.remote.location import located, stands_alone
 

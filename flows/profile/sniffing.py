@@ -17,10 +17,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tokmill.flows.profile.text_column import beginning, choose_columns
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.compression import BrokenArchiveError
+from tokmill.tasks.formats.text.compression import BrokenArchiveError, size_of
 from tokmill.tasks.formats.text.delimited import Span, content
 from tokmill.tasks.formats.text.detection import contents_of
-from tokmill.tasks.formats.text.opening import size_of
 from tokmill.tasks.formats.text.sources import (
     WITH_COLUMNS,
     Format,

@@ -8,7 +8,7 @@ from tokmill.flows.errors import UsageError
 from tokmill.flows.run.sources import remote_tokenizer, tokenizer_at
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, Params, Request, Stage
-from tokmill.tasks.formats.text.resolving import resolve_files
+from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.remote.location import is_remote
 from tokmill.tasks.store import FileDigests, Store

@@ -8,7 +8,7 @@ from tokmill.flows.errors import ProfileError
 from tokmill.flows.profile import Profile
 from tokmill.tasks.core.stage import ArtifactRef, External
 from tokmill.tasks.formats.scores import COLUMN
-from tokmill.tasks.formats.text.resolving import resolve_files
+from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.remote.location import is_remote, located
 from tokmill.tasks.remote.objects import files_at
 from tokmill.tasks.score.column import missing_values

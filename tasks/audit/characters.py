@@ -92,7 +92,7 @@ class Characters:
     Attributes:
         categories: major category of each: L, M, N, P, S, Z or C.
         cases: `upper` or `lower` of each that has a case.
-        scripts: the script of each that has one; `Other` if it is none of `SCRIPTS`.
+        scripts: the script of each that has one; `Other` if it is not in `SCRIPTS`.
     """
 
     categories: dict[str, str]

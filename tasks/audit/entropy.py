@@ -22,7 +22,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.tasks.audit.measuring import Measured
+from tokmill.tasks.audit.measurement import Measured
 from tokmill.tasks.audit.sources import ALL, ratio
 from tokmill.tasks.audit.tokens import EXTRAORDINARY
 from tokmill.tasks.kernels.surprisal import surprisals
@@ -45,14 +45,7 @@ SCHEMA = pa.schema(
 def entropies(
     tok: Tokenizer, text: str, sources: Mapping[str, Measured], reference: Mapping[str, int] | None = None
 ) -> pa.Table:
-    """Return the table `vocab_entropy`.
-
-    Args:
-        tok: the tokenizer.
-        text: what was measured: `held_out` or `corpus`.
-        sources: what was measured of each source.
-        reference: the reference tokenizer's tokens of each source.
-    """
+    """Return the table `vocab_entropy`."""
     ordinary = np.array([kind not in EXTRAORDINARY for kind in tok.definition.kinds()], np.bool_)
     rows = {name: [one] for name, one in sources.items()}
     if len(sources) > 1:
@@ -130,13 +123,12 @@ def _unigram_bits(documents: Sequence[NDArray[np.uint32]], vocab_size: int) -> f
     """Return what the unigram models of both halves need for the other; None without two documents."""
     if len(documents) < 2:
         return None
-    halves = [_counted(documents[half::2], vocab_size) for half in (0, 1)]
+    halves = [
+        np.bincount(np.concatenate(documents[half::2]), minlength=vocab_size).astype(np.float64)
+        for half in (0, 1)
+    ]
     chances = [(half + 0.5) / (half.sum() + 0.5 * vocab_size) for half in halves]
     return float(sum(-(halves[1 - half] @ np.log2(chances[half])) for half in (0, 1)))
-
-
-def _counted(documents: Sequence[NDArray[np.uint32]], vocab_size: int) -> NDArray[np.float64]:
-    return np.bincount(np.concatenate(documents), minlength=vocab_size).astype(np.float64)
 
 
 def _trigram_bits(documents: Sequence[NDArray[np.uint32]], vocab_size: int) -> float | None:

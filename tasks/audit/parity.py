@@ -24,11 +24,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.tasks.audit.measuring import unknown_ids
+from tokmill.tasks.audit.measurement import unknown_ids
 from tokmill.tasks.audit.params import EVERY, check_language
 from tokmill.tasks.audit.sources import ratio
 from tokmill.tasks.core.errors import AuditError
-from tokmill.tasks.formats.text.opening import read_all
+from tokmill.tasks.formats.text.compression import read_all
 from tokmill.tasks.remote.location import Location
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.text import split_lines
@@ -91,8 +91,7 @@ def check_parallel(num_lines: Mapping[str, int], reference: str) -> None:
             raise AuditError(f"audit.parallel: {error}") from error
     if reference not in num_lines:
         raise AuditError(
-            f"audit.reference={reference!r} is none of the languages of audit.parallel: "
-            f"{', '.join(num_lines)}"
+            f"audit.reference={reference!r} is not a language of audit.parallel: {', '.join(num_lines)}"
         )
     wanted = num_lines[reference]
     for language, number in num_lines.items():
@@ -108,7 +107,7 @@ def read_parallel(files: Mapping[str, Location]) -> dict[str, list[str]]:
     """Return the lines of parallel texts by language; an empty file has none.
 
     Raises:
-        AuditError: a file is no UTF-8, or a line is blank in one of them alone, which would make that
+        AuditError: a file is not UTF-8, or a line is blank in one of them alone, which would make that
             language cheaper than it is.
     """
     texts = {language: _lines(language, path) for language, path in files.items()}

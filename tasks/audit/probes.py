@@ -10,9 +10,9 @@
     met          bool          NULL without an expectation
     remark       string        the figures in one line
 
-An expectation that is not met is no fault by itself: whether cutting `1234567` from the left matters depends
-on what a model is for. Names of special tokens in a probe are text. A text that the tokenizer refuses has no
-ids, its expectation is not met, and the remark says why. `tasks.audit.probing` has the texts.
+An unmet expectation is not a fault by itself: whether cutting `1234567` from the left matters depends on
+what a model is for. Names of special tokens in a probe are text. A text that the tokenizer refuses has no
+ids, its expectation is not met, and the remark says why. `tasks.audit.probe_texts` has the texts.
 """
 
 from collections import Counter
@@ -21,10 +21,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from tokmill.tasks.audit.probing.judging import Encoded, Probe, Verdict
-from tokmill.tasks.audit.probing.numbers import number_probes
-from tokmill.tasks.audit.probing.own import OwnProbe
-from tokmill.tasks.audit.probing.texts import text_probes
+from tokmill.tasks.audit.params import OwnProbe
+from tokmill.tasks.audit.probe_judgement import Encoded, Probe, Verdict
+from tokmill.tasks.audit.probe_texts import number_probes, text_probes
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.errors import TokenizerError
 

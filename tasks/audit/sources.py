@@ -5,7 +5,7 @@
     text, source        `held_out` or `corpus`, and the source's name
     num_documents, num_bytes, num_chars, num_words, num_tokens
     bytes_per_token, chars_per_token
-    fertility           tokens per word; see `words`
+    fertility           tokens per word; see `measurement`
     num_whole_words, whole_share       words that are one token, which is not the unknown one
     num_continued_words                the others: words of several tokens, and unknown ones
     num_unknown, unknown_share         occurrences of the unknown token; NULL if the vocabulary has none
@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.tasks.audit.measuring import Measured, fallback_ids, unknown_ids
+from tokmill.tasks.audit.measurement import Measured, fallback_ids, unknown_ids
 from tokmill.tasks.audit.tokens import EXTRAORDINARY, surfaces_of
 from tokmill.tokenizer import Tokenizer
 
@@ -37,13 +37,7 @@ _RANKS_A_DECADE = 30
 
 
 def source_tables(tok: Tokenizer, text: str, sources: Mapping[str, Measured]) -> dict[str, pa.Table]:
-    """Return the tables of a text, by name.
-
-    Args:
-        tok: the tokenizer.
-        text: what is measured: `held_out` or `corpus`.
-        sources: what was measured of each source.
-    """
+    """Return the tables of a text, by name."""
     rows = dict(sources)
     if len(sources) != 1:
         rows[ALL] = total(tok, sources)

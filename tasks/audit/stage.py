@@ -29,7 +29,7 @@ from tokmill.tokenizer.core.stopping import raise_if_stopped
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tokmill.tasks.audit.measuring import Measured
+    from tokmill.tasks.audit.measurement import Measured
     from tokmill.tasks.audit.summary import AuditSummary
     from tokmill.tasks.audit.tokens import Occurrences
     from tokmill.tokenizer import Tokenizer
@@ -132,8 +132,8 @@ def _measured(
     params: AuditParams, tok: "Tokenizer", corpus: Corpus, texts: Sequence[Path]
 ) -> "dict[str, Measured]":
     """Return what was measured of each source; sources without text were measured as empty."""
-    from tokmill.tasks.audit.measuring import Amounts, Measured
-    from tokmill.tasks.formats.measured import read_measured
+    from tokmill.tasks.audit.measurement import Amounts, Measured
+    from tokmill.tasks.audit.text import read_measured
 
     found = {source: Measured.none(tok.vocab_size) for source in corpus.sources}
     for (shard, _), path in zip(sampled(corpus, params.sample_megabytes), texts, strict=True):

@@ -27,7 +27,7 @@ Such tokens are found by what is expected of each and what occurs.
 Columns: rank (1 first), token_id, text, reason, score, num_training, num_occurrences, expected, source (which
 gave most of its training occurrences), example (the most frequent pre-token there that holds it). Reasons:
 
-    unreachable   no text gives it (see `reach`); single bytes aside
+    unreachable   no text gives it (see `tokens`); single bytes aside
     never_seen    it does not occur, and was expected to
     rare          it occurs less than a hundredth as often as expected
     fragment      it does not occur, and is a part of characters; what it is a part of was merged further

@@ -3,16 +3,29 @@
 Of every source a sample is read: the documents at the beginning of up to four shards, evenly spread, with as
 many bytes as `sample_megabytes` allows (`sampled`). So the audit of a large corpus takes as long as that of a
 small one.
+
+Measured text on disk: what the audit found in some documents of one shard, and their ids.
+
+The files:
+
+tokens.npy      uint32 [t]      ids of all documents, in order
+offsets.npy     int64 [d + 1]   document k: tokens[offsets[k]:offsets[k + 1]]
+measures.json   `MeasuredFile`
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pydantic import Field
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
 
 from tokmill.tasks.core.stage import Outcome, Params, Stage
 from tokmill.tasks.formats.corpus import Corpus, Shard, read_shard
+from tokmill.tasks.formats.files.indices import check_ascending, check_within
+from tokmill.tasks.formats.files.manifests import read_model, write_model
+from tokmill.tasks.formats.files.npy import NpyAppender, open_vector
 
 _MOST_SHARDS = 4
 
@@ -60,8 +73,7 @@ def run(params: AuditShardParams, *, out: Path, tokenizer: Path, shard: Mapping[
         SourceError: a file is missing, or has changed since it was ingested.
         TokenizerError: the tokenizer is broken.
     """
-    from tokmill.tasks.audit.measuring import measure
-    from tokmill.tasks.formats.measured import write_measured
+    from tokmill.tasks.audit.measurement import measure
     from tokmill.tasks.formats.tokenizer import open_tokenizer
 
     batches = read_shard(Shard.model_validate(shard["shard"]), shard["roots"])
@@ -74,3 +86,36 @@ def run(params: AuditShardParams, *, out: Path, tokenizer: Path, shard: Mapping[
 AUDIT_SHARD = Stage(
     verb="audit_shard", task="audit", kind="audit_shard", version=2, params=AuditShardParams, run=run
 )
+
+
+MEASURES_FILE = "measures.json"
+
+
+class MeasuredFile(BaseModel):
+    """The content of `measures.json`: the sums of `tasks.audit.measurement.Amounts`, and an example."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    amounts: dict[str, int]
+    example: str
+
+
+def write_measured(out: Path, amounts: dict[str, int], example: str, ids: list[NDArray[np.uint32]]) -> None:
+    """Write what was measured."""
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(one) for one in ids], dtype=np.int64)])
+    with NpyAppender(out / "tokens.npy", np.uint32) as tokens:  # says what is wrong if the disk is full
+        for one in ids:
+            tokens.append(one)
+    with NpyAppender(out / "offsets.npy", np.int64) as places:
+        places.append(offsets)
+    write_model(out / MEASURES_FILE, MeasuredFile(amounts=amounts, example=example))
+
+
+def read_measured(path: Path, vocab_size: int) -> tuple[dict[str, int], str, list[NDArray[np.uint32]]]:
+    """Read what `write_measured` wrote."""
+    found = read_model(path / MEASURES_FILE, MeasuredFile, "measures of a text")
+    tokens = open_vector(path / "tokens.npy", np.uint32)
+    offsets = open_vector(path / "offsets.npy", np.int64)
+    check_ascending(path / "offsets.npy", "offsets", offsets, first=0, last=len(tokens))
+    check_within(path / "tokens.npy", "token", tokens, least=0, below=vocab_size)
+    return found.amounts, found.example, np.split(tokens, offsets[1:-1]) if len(offsets) > 1 else []

@@ -125,11 +125,7 @@ def balanced(params: BalanceParams, sizes: Mapping[str, SourceSize]) -> Balance:
 
 
 def _resolution(factors: Mapping[str, Decimal], sizes: Mapping[str, SourceSize]) -> int:
-    """The power of ten by which all factors are multiplied, so that rounding to whole counts changes little.
-
-    Raises:
-        BalanceError: counts with both the largest and the smallest factor do not fit in 64 bits.
-    """
+    """The power of ten that multiplies all factors, so that rounding to whole counts changes little."""
     used = {source: factor for source, factor in factors.items() if factor}
     if all(factor == factor.to_integral_value() for factor in used.values()):
         return 1
@@ -208,9 +204,6 @@ def weighted_counts(
 
     Returns:
         Arrays of the same shapes; see `scaled_counts` for the rounding.
-
-    Raises:
-        BalanceError: a source is not in the balance, or a product exceeds 64 bits.
     """
     scales = scales_of(balance, counts)
     return {source: scaled_counts(array, scales[source]) for source, array in counts.items()}

@@ -62,11 +62,7 @@ class StageAccounts:
     accounts: Sequence[Account]
 
     def of(self, source: str, unit: Unit) -> Account:
-        """The account of one source.
-
-        Raises:
-            AccountError: the record has none.
-        """
+        """The account of one source."""
         for account in self.accounts:
             if (account.source, account.unit) == (source, unit):
                 return account
@@ -77,12 +73,7 @@ class StageAccounts:
 
 
 def account_table(unit: Unit, sources: Sequence[str], stages: Sequence[StageAccounts]) -> AccountTable:
-    """Follow `unit` of each source through the stages.
-
-    Raises:
-        AccountError: an account is missing or does not add up, or a stage took in another amount than the one
-            before it handed on.
-    """
+    """Follow `unit` of each source through the stages."""
     steps = {source: _steps(unit, source, stages) for source in sources}
     columns = [
         column

@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.card.conservation import AccountTable
-from tokmill.tasks.core.optional import WithOptional
+from tokmill.tasks.core.stage import WithOptional
 from tokmill.tasks.formats.packed.figures import PackedShare
 from tokmill.tasks.store.record import Record
 

@@ -87,23 +87,15 @@ class Upstream:
 
 
 def gather_facts(upstream: Upstream, given: Mapping[str, Any], notes: Mapping[str, str]) -> CardFacts:
-    """Read all facts of the card.
-
-    Args:
-        upstream: the artifacts.
-        given: what only people know: title, description, license, languages, tags.
-        notes: on sources.
-
-    Raises:
-        StoreError: an artifact has no record or is broken.
-        AccountError: the stages' accounts do not lead from one to the next.
-    """
+    """Read all facts of the card."""
     return CardFacts(
         **given,
         files=_files(upstream.corpus),
         sources=source_facts(upstream, notes),
         tokenizer=tokenizer_facts(upstream),
-        balance=_balance_facts(upstream.balance),
+        balance=BalanceFacts(**upstream.balance.model_dump(include=set(BalanceFacts.model_fields)))
+        if upstream.balance
+        else None,
         mixture=MixtureFacts(
             **upstream.mixture.manifest.model_dump(include=set(MixtureFacts.model_fields)),
             bytes_per_token=_mixed_bytes_per_token(upstream),
@@ -159,18 +151,15 @@ def source_facts(upstream: Upstream, notes: Mapping[str, str]) -> list[SourceFac
             text_share=float(text_shares[source]),
             num_tokens=tokens[source],
             token_share=float(token_shares[source]),
-            training_share=_measured(upstream.records["tokenizer"], source) if upstream.balance else None,
+            training_share=float(upstream.records["tokenizer"].metrics.get(f"share.{source}", 0.0))
+            if upstream.balance
+            else None,
             **_training(balanced.get(source)),
             **_mixing(mixed[source]),
             **_yield(audited[source]),
         )
         for source, found in stats.items()
     ]
-
-
-def _measured(tokenizer: Record, source: str) -> float:
-    """What a source counted for in training; 0 where it was left out."""
-    return float(tokenizer.metrics.get(f"share.{source}", 0.0))
 
 
 def _training(balanced: BalancedSource | None) -> dict[str, Any]:
@@ -223,10 +212,6 @@ def tokenizer_facts(upstream: Upstream) -> TokenizerFacts:
         renyi_efficiency=usage.renyi_efficiency,
         gate=upstream.audit.gate,
     )
-
-
-def _balance_facts(balance: Balance | None) -> BalanceFacts | None:
-    return BalanceFacts(**balance.model_dump(include=set(BalanceFacts.model_fields))) if balance else None
 
 
 def _packed_facts(packed: PackedManifest, accounts: Sequence[Account]) -> PackedFacts:

@@ -21,12 +21,7 @@ def of_validation(role: str) -> bool:
 
 
 def validation_facts(paths: Mapping[str, Path]) -> ValidationFacts:
-    """Read the facts of the documents that are held out.
-
-    Raises:
-        StoreError: an artifact has no record or is broken.
-        AccountError: the stages' accounts do not lead from one to the next.
-    """
+    """Read the facts of the documents that are held out."""
     packed = PackedManifest.open(paths["validation"])
     shared = packed.model_dump(
         include=set(ValidationFacts.model_fields) - {"sources", "ledgers", "artifacts"}

@@ -5,12 +5,16 @@ with the two balances differ because of it, and not for a reason of their own.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from dataclasses import field as field_of
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
-from tokmill.tasks.store import Absent
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.store import Absent, InputEntry, Provenance, Record, Store, disk, read_record
+from tokmill.tasks.store.tombstones import tombstone
 
 Sort: TypeAlias = Literal["source", "input", "parameter", "stage", "package", "platform", "code", "unknown"]
 """What differs: a source's files, another input from outside, a parameter, the stage or its version, a
@@ -120,3 +124,114 @@ def value_text(value: Any) -> str:
 
 
 _LONGEST: Final = 60
+
+
+def record_of(store: Store, ref: ArtifactRef) -> Record | None:
+    """Return the record of an artifact with this content, wherever it is; None if it is nowhere.
+
+    An artifact that was made again with other content is set aside, and its record with it.
+    """
+    for record in _records(store, ref):
+        if record.content_digest == ref.content_digest:
+            return record
+    return None
+
+
+def input_record(store: Store, entry: InputEntry) -> Record | None:
+    """Return the record of an artifact that another one was made from; None if it is nowhere."""
+    ref = entry.ref
+    return None if ref is None else record_of(store, ref)
+
+
+def is_whole(store: Store, record: Record) -> bool:
+    """Whether an artifact of this content is in the store, with its files."""
+    try:
+        return store.read(record.kind, record.fingerprint).content_digest == record.content_digest
+    except StoreError:
+        return False
+
+
+def _records(store: Store, ref: ArtifactRef) -> Iterator[Record]:
+    with suppress(StoreError):
+        yield store.read(ref.kind, ref.fingerprint)
+    with suppress(StoreError):
+        left = tombstone(store.layout, ref.kind, ref.fingerprint)
+        if left is not None:
+            yield left.record
+    place = store.layout.artifact(ref.kind, ref.fingerprint)
+    folder = store.layout.damaged / ref.kind
+    names = sorted(entry.name for entry in disk.entries(folder) if entry.name.startswith(f"{place.name}-"))
+    for name in names:
+        with suppress(StoreError):
+            yield read_record(folder / name)
+
+
+class Changed(NamedTuple):
+    """One thing that differs: a package, Python, the system, or the code."""
+
+    sort: Sort
+    name: str
+    a: str | None
+    b: str | None
+
+    @property
+    def text(self) -> str:
+        """What differs, in words."""
+        if self.a is None or self.b is None:
+            there = f"{self.name} {self.a or self.b}"
+            return f"{there} was {'only in the second' if self.a is None else 'only in the first'}"
+        return f"{self.name} {self.a} → {self.b}"
+
+
+def package_changes(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[Changed]:
+    """Yield the packages of which two environments have different versions."""
+    for name in sorted({*a, *b}):
+        if a.get(name) != b.get(name):
+            yield Changed("package", name, a.get(name), b.get(name))
+
+
+def process_changes(a: Provenance, b: Provenance) -> Iterator[Changed]:
+    """Yield what differs beside the packages: Python, the system, the code of a checkout."""
+    if a.python != b.python:
+        yield Changed("package", "python", a.python, b.python)
+    if a.platform != b.platform:
+        yield Changed("platform", "platform", a.platform, b.platform)
+    if code_of(a) != code_of(b):
+        yield Changed("code", "code", code_of(a), code_of(b))
+
+
+def code_of(made: Provenance) -> str | None:
+    """Return the commit of the code, with the digest of what was not committed; None if it is installed."""
+    if made.git_commit is None:
+        return None
+    dirty = f" with changes {(made.dirty_digest or 'of unknown content')[:12]}" if made.git_dirty else ""
+    return f"{made.git_commit[:12]}{dirty}"
+
+
+def causes_of_environment(a: Record, b: Record) -> list[Cause]:
+    """Return why two artifacts of one recipe have different content, as far as their provenance tells."""
+    old, new = a.provenance, b.provenance
+    changed = [*package_changes(old.packages, new.packages), *process_changes(old, new)]
+    where = f"{b.kind}/{b.name}"
+    found = [
+        Cause(
+            each.sort,
+            where,
+            each.name,
+            Absent.ABSENT if each.a is None else each.a,
+            Absent.ABSENT if each.b is None else each.b,
+            f"{each.text}; the recipe is the same, and it was made again",
+        )
+        for each in changed
+    ]
+    return found or [
+        Cause(
+            "unknown",
+            where,
+            "content",
+            a.content_digest[:12],
+            b.content_digest[:12],
+            "recipe, packages, platform and code are the same: the stage is not deterministic, or a machine "
+            "or disk failed",
+        )
+    ]

@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tokmill.tasks.comparing.causes import Cause, plain
-from tokmill.tasks.comparing.past import record_of
+from tokmill.tasks.comparing.causes import Cause, plain, record_of
 from tokmill.tasks.comparing.walking import Walk, own_causes
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, Scalar

@@ -10,9 +10,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from tokmill.tasks.comparing.causes import Cause, once_each
-from tokmill.tasks.comparing.environments import Changed, code_of, package_changes, process_changes
-from tokmill.tasks.comparing.past import record_of
+from tokmill.tasks.comparing.causes import (
+    Cause,
+    Changed,
+    code_of,
+    once_each,
+    package_changes,
+    process_changes,
+    record_of,
+)
 from tokmill.tasks.comparing.walking import Walk
 from tokmill.tasks.core.markdown import percent
 from tokmill.tasks.core.stage import ArtifactRef

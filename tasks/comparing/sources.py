@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
-from tokmill.tasks.comparing.causes import Cause
+from tokmill.tasks.comparing.causes import Cause, is_whole
 from tokmill.tasks.comparing.documents import Documents, changed_documents, moved_documents
-from tokmill.tasks.comparing.past import is_whole
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.store import Record, Store

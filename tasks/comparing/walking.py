@@ -2,7 +2,8 @@
 
 Two artifacts with equal content do not differ, whatever they were made from. Otherwise what differs in their
 recipes is a cause of its own (a parameter, the stage, its version), and each pair of inputs that differ is
-walked in turn. If nothing differs in the recipes, the processes that made them do (`environments`).
+walked in turn. If nothing differs in the recipes, the processes that made them do
+(`causes.causes_of_environment`).
 """
 
 from collections import defaultdict
@@ -10,9 +11,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from tokmill.tasks.comparing.causes import WEAK, Cause, once_each, value_text
-from tokmill.tasks.comparing.environments import causes_of_environment
-from tokmill.tasks.comparing.past import input_record, record_of
+from tokmill.tasks.comparing.causes import (
+    WEAK,
+    Cause,
+    causes_of_environment,
+    input_record,
+    once_each,
+    record_of,
+    value_text,
+)
 from tokmill.tasks.comparing.sources import causes_of_sources
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Difference, InputEntry, Record, Store, payload_differences

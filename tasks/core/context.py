@@ -82,7 +82,7 @@ def remarks_reported_to(listener: Callable[[str], None] | None) -> AbstractConte
 
 
 def remark(text: str) -> None:
-    """Say something about the work that is no warning, such as what memory it needs."""
+    """Report something about the work that is not a warning, such as the memory it needs."""
     if listener := _LISTENER.get():
         listener(text)
 

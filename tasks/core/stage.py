@@ -13,9 +13,9 @@ paths or `External.value`. `tasks.store` turns a request into a published artifa
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
 Unit = Literal["documents", "tokens", "bytes"]
 Scalar: TypeAlias = str | int | float | bool
@@ -153,3 +153,20 @@ class Request:
     name: str
     params: Params
     inputs: Inputs
+
+
+class WithOptional(BaseModel):
+    """A model whose fields in `optional` are left out of the JSON if they have their default values."""
+
+    optional: ClassVar[frozenset[str]] = frozenset()
+
+    @model_serializer(mode="wrap")
+    def _leave_out(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields = type(self).model_fields
+        written: dict[str, Any] = handler(self)
+        return {
+            name: value
+            for name, value in written.items()
+            if name not in self.optional
+            or getattr(self, name) != fields[name].get_default(call_default_factory=True)
+        }

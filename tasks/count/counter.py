@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.tasks.core.context import report_progress
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.count.merging import block_rows, merge_streams, streams_of
-from tokmill.tasks.count.tree import FAN_IN
+from tokmill.tasks.count.merging import FAN_IN, block_rows, merge_streams, streams_of
 from tokmill.tasks.formats.counts import (
     CountsStatistics,
     PreTokenization,
@@ -41,12 +40,7 @@ class DocumentCounter:
     """
 
     def __init__(self, cut: PreTokenization, memory_bytes: int) -> None:
-        """Start with no documents.
-
-        Args:
-            cut: how text is cut into pre-tokens.
-            memory_bytes: memory that the counts may use.
-        """
+        """Start with no documents."""
         self._cut = cut
         self._splitter, self._normalizer = _reading(cut)
         self._memory_bytes = memory_bytes
@@ -55,11 +49,7 @@ class DocumentCounter:
         self.num_bytes = 0
 
     def count(self, batches: "Iterable[DocumentBatch]", path: Path) -> CountsStatistics:
-        """Count the pre-tokens of all documents into the file `path`; runs are kept next to it meanwhile.
-
-        Raises:
-            StoreError: runs cannot be added up.
-        """
+        """Count the pre-tokens of all documents into the file `path`; runs are kept next to it meanwhile."""
         with TemporaryDirectory(prefix=".runs-", dir=path.parent) as folder:
             runs: list[Path] = []
             num_pretokens = 0

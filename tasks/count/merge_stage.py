@@ -1,8 +1,8 @@
 """merge_counts: the counts of consecutive shards of a source, added up in one artifact.
 
-The shards of a source are merged in a tree if they are many (`tasks.count.tree`), so that no task reads more
-than `FAN_IN` files of counts. Files are merged as they are read (`tasks.count.merging`), so that no task
-holds the distinct pre-tokens in memory. The artifact has the format of a counted shard.
+The shards of a source are merged in a tree if they are many, so that no task reads more than `FAN_IN` files.
+Files are merged as they are read, so that no task holds the distinct pre-tokens in memory
+(`tasks.count.merging`). The artifact has the format of a counted shard.
 """
 
 from collections.abc import Sequence
@@ -35,11 +35,7 @@ def run(params: MergeParams, *, out: Path, shards: Sequence[Path]) -> Outcome:
 
 
 def add_up_shards(shards: Sequence[Path], path: Path) -> CountsStatistics:
-    """Write the sum of some shards' counts into the file `path`, and return its statistics.
-
-    Raises:
-        StoreError: a shard is broken.
-    """
+    """Write the sum of some shards' counts into the file `path`, and return its statistics."""
     from tokmill.tasks.count.counter import add_up
 
     parts = [read_statistics(shard) for shard in shards]

@@ -7,15 +7,53 @@ stream is read on.
 
 Laws. The sum does not depend on the sizes of blocks, nor on the order of the streams. Memory is that of one
 block per stream and of their sum, whatever the streams hold in all.
+
+The tree in which the counts of a source's shards are merged.
+
+Model. A part is a range of a source's shards whose counts are in one artifact; at first each shard is a
+part. While there are more than `FAN_IN` parts, each `FAN_IN` consecutive ones are merged into one; a single
+part that is left over stays as it is. `count` adds up the parts that remain.
+
+Laws. The tree depends on the number of shards alone, not on workers. A source of at most `FAN_IN` shards has
+no merges. One more shard at the end leaves all merges as they are, but the last one of each level.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from tokmill.tasks.count.tree import FAN_IN
 from tokmill.tasks.formats.counts import read_parts, size_of
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.stopping import raise_if_stopped
+
+FAN_IN = 32
+MOST_LEVELS = 3
+"""Levels of merges; enough for 1,048,576 shards per source. `count` adds up more parts all the same."""
+
+
+def level_of(num_shards: int, level: int) -> list[list[range]]:
+    """Return which parts are merged on a level, in order: groups of one part stay as they are.
+
+    Args:
+        num_shards: shards of a source.
+        level: 0 merges shards.
+    """
+    parts = parts_of(num_shards, level)
+    if len(parts) <= FAN_IN:
+        return [[part] for part in parts]
+    return [parts[first : first + FAN_IN] for first in range(0, len(parts), FAN_IN)]
+
+
+def parts_of(num_shards: int, num_levels: int = MOST_LEVELS) -> list[range]:
+    """Return the parts that remain after some levels of merges, in order."""
+    if not num_levels:
+        return [range(index, index + 1) for index in range(num_shards)]
+    return [joined(group) for group in level_of(num_shards, num_levels - 1)]
+
+
+def joined(group: Sequence[range]) -> range:
+    """Return consecutive parts as one."""
+    return range(group[0].start, group[-1].stop)
+
 
 _COPIES, _BYTES_PER_ROW = 6, 160  # of a block: as read and as cut, in the sum, and waiting to be written
 _LEAST_ROWS, _MOST_ROWS = 1 << 8, 1 << 15
@@ -42,9 +80,6 @@ def block_rows(paths: Sequence[Path], memory_bytes: int) -> int:
     """Return how many rows of each file may be in memory at a time for all to be merged in `memory_bytes`.
 
     It is never less than 256, nor more than 32,768.
-
-    Raises:
-        StoreError: a file is missing, or is not Parquet.
     """
     sizes = [size_of(path) for path in paths]
     widest = max((size.num_bytes / size.num_distinct for size in sizes if size.num_distinct), default=0.0)

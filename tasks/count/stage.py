@@ -2,7 +2,7 @@
 
 `count_shard` normalizes the documents of one corpus shard, cuts them into pre-tokens and counts these;
 `count` adds up the shards of each source, of which `merge_counts` has added up some before if they are many
-(`tasks.count.tree`). Training needs nothing else of the text. So the text is read only once, also when the
+(`tasks.count.merging`). Training needs nothing else of the text. So the text is read only once, also when the
 balance, the vocabulary size or the tie rule changes.
 
 Laws. Special tokens are cut out first and not counted. Counts are sums: the order of documents, batches
@@ -25,7 +25,7 @@ from tokmill.tasks.core.context import memory_budget
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
 from tokmill.tasks.count.merge_stage import add_up_shards
-from tokmill.tasks.count.tree import parts_of
+from tokmill.tasks.count.merging import parts_of
 from tokmill.tasks.formats.corpus import Corpus, Shard, read_shard
 from tokmill.tasks.formats.counts import (
     COUNTS_FILE,
@@ -174,7 +174,7 @@ def run(params: CountParams, *, out: Path, corpus: Path, shards: Sequence[Path])
         params: the parameters with which the shards were counted.
         out: the artifact's directory.
         corpus: the corpus artifact.
-        shards: the counted shards, or what they were merged into (`tree.parts_of`), in the corpus's order: by
+        shards: the counted shards, or what they were merged into (`parts_of`), in the corpus's order: by
             source, then index.
 
     Raises:
@@ -183,7 +183,9 @@ def run(params: CountParams, *, out: Path, corpus: Path, shards: Sequence[Path])
     opened = Corpus.open(corpus)
     entries, accounts = [], []
     for source, parts in _by_source(opened, shards).items():
-        entries.append(_merge_source(source, parts, out))
+        entries.append(
+            CountedSource(source=source, statistics=add_up_shards(parts, out / f"{source}.parquet"))
+        )
         _warn_of_cut_marks(source, params.cut.split_pattern, out)
         stats = opened.source_stats(source)
         accounts += _accounts(source, (stats.num_documents, stats.num_bytes), entries[-1].statistics)
@@ -204,11 +206,6 @@ def _by_source(corpus: Corpus, shards: Sequence[Path]) -> dict[str, list[Path]]:
         f"count: the corpus has {sum(counted.values())} shards, or {sum(merged.values())} once they are "
         f"merged, and artifacts of {len(shards)} were given; pass one for each, by source, then index"
     )
-
-
-def _merge_source(source: str, shards: Sequence[Path], out: Path) -> CountedSource:
-    """Write the sum of one source's shards."""
-    return CountedSource(source=source, statistics=add_up_shards(shards, out / f"{source}.parquet"))
 
 
 def _warn_of_cut_marks(source: str, split_pattern: str, out: Path) -> None:

@@ -2,7 +2,7 @@
 
 `vocab_size` becomes the number of rows, that of `text_config` too, where models of several kinds of input
 have it. Ids of special tokens (`eos_token_id`, `image_token_index`, lists of them) get their new numbers,
-without which a trimmed model would never end a text. Numbers that are no old ids (-1, say) stay.
+without which a trimmed model would never end a text. Numbers that are not old ids (-1, say) stay.
 """
 
 from collections.abc import Mapping
@@ -33,7 +33,7 @@ def read_json(file: Path) -> dict[str, Any]:
     except (OSError, orjson.JSONDecodeError, orjson.JSONEncodeError) as error:
         raise EmbeddingError(f"{file}: cannot be read as JSON: {error}; get it again") from error
     if not isinstance(value, dict):
-        raise EmbeddingError(f"{file}: is no JSON object; get it again")
+        raise EmbeddingError(f"{file}: is not a JSON object; get it again")
     return value
 
 
@@ -50,11 +50,7 @@ def with_new_size(config: Mapping[str, Any], num_rows: int) -> dict[str, Any]:
 
 
 def with_new_ids(config: Mapping[str, Any], plan: EmbeddingPlan, where: Path) -> dict[str, Any]:
-    """Return the settings with the new ids of their tokens.
-
-    Raises:
-        EmbeddingError: a setting names an id that the new vocabulary does not have.
-    """
+    """Return the settings with the new ids of their tokens."""
     new = np.full(plan.old_size, -1, dtype=np.int64)
     kept = np.flatnonzero(plan.kept >= 0)
     new[plan.kept[kept]] = kept

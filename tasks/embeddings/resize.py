@@ -1,9 +1,9 @@
 """Resize the embeddings of a model for a changed vocabulary: a file, or shards with an index.
 
 Every tensor with a row for each id is resized: input and output embeddings, and output biases. Rows of kept
-ids are copied bit by bit, new rows are computed (`rows`), and rows beyond the old vocabulary (padding) are
-left out. All other tensors and files are copied. Tied embeddings are one tensor, and stay so; equal ones stay
-equal.
+ids are copied bit by bit, new rows are computed (`safetensors.NewRows`), and rows beyond the old vocabulary
+(padding) are left out. All other tensors and files are copied. Tied embeddings are one tensor, and stay so;
+equal ones stay equal.
 """
 
 import shutil
@@ -17,8 +17,7 @@ import orjson
 
 from tokmill.tasks.core.errors import EmbeddingError
 from tokmill.tasks.embeddings.config import CONFIG, GENERATION, read_json, with_new_ids, with_new_size
-from tokmill.tasks.embeddings.rows import Method, NewRows
-from tokmill.tasks.embeddings.safetensors import Tensor, TensorFile, Write, write_file
+from tokmill.tasks.embeddings.safetensors import Method, NewRows, Tensor, TensorFile, Write, write_file
 from tokmill.tasks.store.disk import whole_folder
 from tokmill.tokenizer.adaptation.plan import EmbeddingPlan
 
@@ -187,12 +186,7 @@ def _is_file_name(name: str) -> bool:
 
 
 def _chosen(files: list[TensorFile], plan: EmbeddingPlan, names: tuple[str, ...]) -> set[str]:
-    """Return the tensors to resize.
-
-    Raises:
-        EmbeddingError: there is none, or one has too few rows, or a tensor with as many rows is
-            called otherwise.
-    """
+    """Return the tensors to resize."""
     every = {name: tensor for file in files for name, tensor in file.tensors.items()}
     found = set(names) or {name for name in every if name.endswith(_ENDINGS)}
     for name in sorted(found):

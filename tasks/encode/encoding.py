@@ -20,8 +20,8 @@ from tokmill.tasks.formats.encoded import STATISTICS_FILE, EncodedStatistics, to
 from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.formats.files.npy import NpyAppender
 from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of
+from tokmill.tasks.kernels.documents import count_narrow, count_wide, gather
 from tokmill.tasks.kernels.text_size import text_size
-from tokmill.tasks.kernels.tokens import count_narrow, count_wide, gather
 from tokmill.tokenizer.components.specials import find
 from tokmill.tokenizer.core.buffers import EncodedBatch
 from tokmill.tokenizer.core.errors import LawError, SpecialTokenError
@@ -270,11 +270,7 @@ class EncodedShardWriter:
         self.statistics += statistics
 
     def _count(self, tokens: NDArray[Any]) -> None:
-        """Count how often each id occurs.
-
-        Raises:
-            StoreError: an id is not below vocab_size.
-        """
+        """Count how often each id occurs."""
         counted = (count_narrow if tokens.dtype == np.uint16 else count_wide)(tokens, self._counts)
         if counted < len(tokens):
             raise StoreError(

@@ -16,11 +16,10 @@ from pydantic import Field
 from tokmill.tasks.core.errors import PackingError
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Scalar, Stage
 from tokmill.tasks.formats.files.manifests import readable
-from tokmill.tasks.formats.packed.block import SequenceBlock, ShardShape, group_rows
 from tokmill.tasks.formats.packed.layout import PackedFormat, PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed.shards import PieceRows, open_shard
+from tokmill.tasks.formats.packed.reader import PieceRows, open_shard
+from tokmill.tasks.formats.packed.shard_format import SequenceBlock, ShardShape, group_rows, write_sequences
 from tokmill.tasks.formats.packed.takedown import TakedownManifest
-from tokmill.tasks.formats.packed.writing import write_sequences
 from tokmill.tasks.packing.assemble import assembled, link
 from tokmill.tasks.packing.params import FormatParams
 from tokmill.tasks.store.layout import RECORD_FILE
@@ -72,20 +71,7 @@ def _write_shard(
     *,
     labels: bool = False,
 ) -> None:
-    """Write one shard of a packed artifact in other formats; hard-link its table of pieces.
-
-    Args:
-        packed: the artifact's directory.
-        manifest: its `packed.json`.
-        index: index of the shard.
-        formats: formats to write.
-        out: an existing directory.
-        labels: whether to write labels and label masks, too.
-
-    Raises:
-        StoreError: a file of the artifact is missing or broken.
-        PackingError: a format cannot hold the shard.
-    """
+    """Write one shard of a packed artifact in other formats; hard-link its table of pieces."""
     source, files = ShardFiles(packed, index), ShardFiles(out, index)
     dtype = np.dtype(manifest.dtype).newbyteorder("<")
     shape = ShardShape(manifest.num_sequences_of(index), manifest.sequence_length, dtype, labels)
@@ -98,11 +84,7 @@ def _write_shard(
 
 
 def _blocks(files: ShardFiles, manifest: PackedManifest) -> Iterator[SequenceBlock]:
-    """Yield the sequences of one shard in order, in blocks for `write_sequences`.
-
-    Raises:
-        StoreError: a file is missing or broken.
-    """
+    """Yield the sequences of one shard in order, in blocks for `write_sequences`."""
     opened = open_shard(files.folder, files.index, manifest)
     pieces = PieceRows.open(files, manifest)
     lengths = pieces.columns["length"].astype(np.int64)

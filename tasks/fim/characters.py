@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.fim.tokens import FIM_TOKENS, SPM, DocumentKeys, choose_cuts, choose_forms
 from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of
-from tokmill.tasks.kernels.tokens import gather
+from tokmill.tasks.kernels.documents import gather
 from tokmill.tokenizer.core.buffers import EncodedBatch
 from tokmill.tokenizer.core.errors import LawError
 

@@ -13,7 +13,7 @@ shards, and
     selections.parquet  source, shard, of, part, seed, below, also
     held_out.parquet    source, shard, ordinal
 
-`selections` has the rule by which each shard's documents are selected (`tasks.formats.text.selection`), and
+`selections` has the rule by which each shard's documents are selected (`tasks.formats.text.sharding`), and
 `held_out` the documents of the validation part, in both parts.
 
 Rows count from 0; `start` and `end` are bytes of the decompressed content, null where a format has no such
@@ -38,8 +38,8 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.manifests import read_model
 from tokmill.tasks.formats.files.parquet import read_parquet
 from tokmill.tasks.formats.text.documents import DocumentBatch, Ints
-from tokmill.tasks.formats.text.selection import CorpusPart, Selection
 from tokmill.tasks.formats.text.shard import FileSegment, Shard, read_shard
+from tokmill.tasks.formats.text.sharding import CorpusPart, Selection
 from tokmill.tasks.formats.text.sources import ReadOptions, SourceName, nearest
 from tokmill.tasks.store.verify import check_files
 

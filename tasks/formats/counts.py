@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.optional import WithOptional
+from tokmill.tasks.core.stage import WithOptional
 from tokmill.tasks.formats.files.manifests import read_model, readable
 from tokmill.tasks.formats.text.sources import SourceName
 from tokmill.tokenizer.sentences.options import SentenceText
@@ -247,11 +247,7 @@ def size_of(path: Path) -> Size:
 
 
 def sampled_chars_per_byte(path: Path) -> float:
-    """Return about how many characters a byte has, by at most 8 row groups of a file of counts.
-
-    Raises:
-        StoreError: the file is missing, or is not Parquet.
-    """
+    """Return about how many characters a byte has, by at most 8 row groups of a file of counts."""
     num_chars = num_bytes = 0
     with readable(path, "table of counts"), pq.ParquetFile(path) as file:
         step = -(-file.num_row_groups // _SAMPLED_GROUPS) or 1

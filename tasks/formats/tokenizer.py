@@ -131,7 +131,7 @@ def _state(file: Path) -> tuple[int, int]:
     try:
         status = file.stat()
     except OSError as error:
-        raise broken(file, "no file of a tokenizer artifact", error) from error
+        raise broken(file, "not a file of a tokenizer artifact", error) from error
     return status.st_size, status.st_mtime_ns
 
 

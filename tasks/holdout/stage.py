@@ -2,7 +2,7 @@
 
 `hash_documents` hashes the documents of one shard. `holdout` chooses the documents that are held out and
 publishes one part: a corpus with the same sources, shards, files and ordinals, whose shards have fewer
-documents (`tasks.formats.text.selection`). All later stages read it like any other corpus.
+documents (`tasks.formats.text.sharding`). All later stages read it like any other corpus.
 
 Laws. A document's part depends on its content, the seed and the limits alone, so copies of a document are in
 the same part, in whatever source or file they are. With one share for all sources, a document stays in its
@@ -23,11 +23,11 @@ from pydantic import Field
 from tokmill.tasks.core.errors import HoldoutError
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Stage
 from tokmill.tasks.formats.corpus import Corpus, Shard, read_shard
-from tokmill.tasks.formats.text.selection import CorpusPart
+from tokmill.tasks.formats.text.sharding import CorpusPart
 from tokmill.tasks.sampling import check_sources
 
 if TYPE_CHECKING:
-    from tokmill.tasks.holdout.choosing import Wanted
+    from tokmill.tasks.holdout.split import Wanted
 
 _LOG = logging.getLogger(__name__)
 
@@ -81,8 +81,8 @@ def run_shard(params: NoParams, *, out: Path, shard: Mapping[str, Any]) -> Outco
     """
     import numpy as np
 
-    from tokmill.tasks.formats.document_hashes import DocumentHashes, write_hashes
     from tokmill.tasks.formats.text.sharding import document_hashes
+    from tokmill.tasks.holdout.split import DocumentHashes, write_hashes
     from tokmill.tasks.kernels.text_size import document_sizes
 
     plan = Shard.model_validate(shard["shard"])
@@ -117,8 +117,7 @@ def run(params: CorpusPartParams, *, out: Path, corpus: Path, documents: Sequenc
             sources is held out.
         StoreError: there are more or fewer hashes than shards, or one is broken.
     """
-    from tokmill.tasks.holdout.choosing import choose
-    from tokmill.tasks.holdout.writing import write_part
+    from tokmill.tasks.holdout.split import choose, write_part
 
     whole = Corpus.open(corpus)
     hashed = whole.pair(documents, "holdout")
@@ -137,12 +136,8 @@ def run(params: CorpusPartParams, *, out: Path, corpus: Path, documents: Sequenc
 
 
 def _wanted(params: HoldoutParams, sources: Sequence[str]) -> "dict[str, Wanted]":
-    """How much of each source is held out.
-
-    Raises:
-        HoldoutError: a setting names a source that does not exist.
-    """
-    from tokmill.tasks.holdout.choosing import Wanted
+    """How much of each source is held out."""
+    from tokmill.tasks.holdout.split import Wanted
 
     shares = params.share if isinstance(params.share, dict) else dict.fromkeys(sources, params.share)
     check_sources("shares", shares, sources, HoldoutError, "holdout")
@@ -151,13 +146,7 @@ def _wanted(params: HoldoutParams, sources: Sequence[str]) -> "dict[str, Wanted]
 
 
 def _check(wanted: "Mapping[str, Wanted]", held_out: Mapping[str, int], totals: Mapping[str, int]) -> None:
-    """Refuse a holdout that leaves nothing on one side; warn of sources of which nothing is held out.
-
-    Args:
-        wanted: how much of each source is held out.
-        held_out: by source, the documents that are.
-        totals: by source, all its documents.
-    """
+    """Refuse a holdout that leaves nothing on one side; warn of sources of which nothing is held out."""
     for source, number in held_out.items():
         total, asked = totals[source], wanted[source]
         if number == total and total:

@@ -25,7 +25,7 @@ from tokmill.tasks.formats.corpus import CorpusSource, SourceStats
 from tokmill.tasks.formats.text.documents import FileBatch
 from tokmill.tasks.formats.text.sharding import Limits, default_shard_bytes, estimated_text_bytes
 from tokmill.tasks.formats.text.sources import ReadOptions, SourceName, is_compressed
-from tokmill.tasks.ingest.scanning import FileScan, scan_file
+from tokmill.tasks.ingest.scan import FileScan, scan_file
 from tokmill.tasks.ingest.writer import CorpusWriter
 from tokmill.tasks.remote.location import Location, RemoteFile, located
 from tokmill.tasks.remote.objects import stat
@@ -78,7 +78,7 @@ def run(params: IngestParams, *, out: Path, files: Sequence[File], workers: int 
         DocumentError: a document is bad, and its source's `on_error` is "fail".
     """
     by_source = _by_source(params, files)
-    limits = Limits(params.shard_bytes or _shard_bytes(files))
+    limits = Limits(params.shard_bytes or default_shard_bytes(_text_bytes(files)))
     writer, scanned = CorpusWriter(limits), _Scanned(_text_bytes(files))
     for source, options in sorted(params.sources.items()):
         writer.begin(source, options)
@@ -91,11 +91,6 @@ def run(params: IngestParams, *, out: Path, files: Sequence[File], workers: int 
     return Outcome(
         metrics=manifest.metrics(), accounts=[_account(one.name, one.stats) for one in manifest.sources]
     )
-
-
-def _shard_bytes(files: Sequence[File]) -> int:
-    """Choose the size of shards by the approximate size of the files' content."""
-    return default_shard_bytes(_text_bytes(files))
 
 
 def _text_bytes(files: Sequence[File]) -> int:

@@ -27,7 +27,7 @@ _TINY = 1e-12  # relative distance at which a value counts as on a stair
 
 
 class Rule(NamedTuple):
-    """A competence function (`tasks.mixing.competence`).
+    """A competence function (`tasks.mixing.curves`).
 
     Attributes:
         kind: LINEAR, SQRT, EXP or STEP.

@@ -7,16 +7,23 @@ Laws. Only the files that the loader reads are fetched, each at most once, and e
 record when it arrives. At most `AHEAD` shards have come or are on their way before someone reads them. An
 error of the thread is raised where its shard is read, and reading that again fetches it again. Shards that
 are local need no connection.
+
+Prefetch: compute results ahead of the consumer in a few threads, and yield them in order.
+
+Laws. At most `ahead` results are waiting or being computed. When the generator ends, is closed or is
+garbage-collected, or when `work` raises, no further item is started, and each thread ends after its current
+item. Nothing waits for the threads: a thread that runs the garbage collector may hold a lock that they need.
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 from tokmill.tasks.formats.packed.layout import MANIFEST_FILE, PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.takedown import MANIFEST_FILE as TAKEDOWN_FILE
-from tokmill.tasks.loading.prefetch import THREAD_NAME
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.cache import url_of
 from tokmill.tasks.store.layout import RECORD_FILE
@@ -24,6 +31,9 @@ from tokmill.tasks.store.record import read_record
 
 AHEAD = 2
 _HEADS = (MANIFEST_FILE, TAKEDOWN_FILE)
+T = TypeVar("T")
+R = TypeVar("R")
+THREAD_NAME = "tokmill-loading"
 
 
 def fetch_descriptions(folder: Path) -> None:
@@ -160,3 +170,33 @@ def loaded_files(manifest: PackedManifest, position: int) -> list[str]:
     files = ShardFiles(Path(), manifest.shards[position].index)
     tokens = files.tokens if "memmap" in manifest.formats else files.rows
     return [path.as_posix() for path in (tokens, *files.boundaries)]
+
+
+def made_ahead(
+    work: Callable[[T], R], items: Iterable[T], *, num_threads: int, ahead: int
+) -> Generator[R, None, None]:
+    """Yield `work(item)` for every item, in order.
+
+    Args:
+        work: called in one of the threads.
+        items: taken one by one, in the caller's thread.
+        num_threads: 0 works in the caller's thread, on demand.
+        ahead: the most results that wait or are being computed; ≥ 1.
+
+    Raises:
+        Exception: any exception of `items` or `work`, in the place of its result.
+    """
+    if num_threads == 0:
+        yield from map(work, items)
+        return
+    waiting: deque[Future[R]] = deque()
+    pool = ThreadPoolExecutor(num_threads, thread_name_prefix=THREAD_NAME)
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) >= ahead:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

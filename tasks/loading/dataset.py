@@ -2,8 +2,7 @@
 
 The model. A dataset is like an open file: it has a place (`tasks.loading.place`), and iterating yields
 batches from there on and moves the place. An iteration ends with the epoch, and the next iteration is the
-next epoch. `tasks.loading.order` defines the order of sequences, `tasks.loading.split` the parts of ranks and
-workers.
+next epoch. `tasks.loading.split` defines the order of sequences and the parts of ranks and workers.
 
 Laws. Every sequence of an epoch comes exactly once over all ranks and workers, except for `remainder`.
 Resuming from a state with the same number of ranks gives the same batches as without the interruption; with
@@ -23,15 +22,12 @@ import numpy as np
 
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.formats.packed.layout import PackedManifest
-from tokmill.tasks.loading.arriving import fetch_descriptions
+from tokmill.tasks.loading.arriving import fetch_descriptions, made_ahead
 from tokmill.tasks.loading.batches import Batch, Block, Dtype, Field, Wanted, check_bounds, made
-from tokmill.tasks.loading.checked import checked_artifact
 from tokmill.tasks.loading.lengths import RowLengths
-from tokmill.tasks.loading.order import Order
-from tokmill.tasks.loading.place import Place, Walk
-from tokmill.tasks.loading.prefetch import made_ahead
+from tokmill.tasks.loading.place import Place, Walk, checked_artifact
 from tokmill.tasks.loading.rows import PackedRows
-from tokmill.tasks.loading.split import Remainder, Split
+from tokmill.tasks.loading.split import Order, Remainder, Split
 from tokmill.tasks.store.naming import artifact_folder
 
 if TYPE_CHECKING:

@@ -16,14 +16,29 @@ If fewer positions than a step takes remain at the end:
 Laws. With `keep` the ranks' and workers' positions from any start on are a partition of the remaining
 positions; with `drop`, of all but the last, partial step. So a single number, the position in the epoch, is
 enough to resume with another number of ranks or workers, or another batch size.
+
+The order of sequences in an epoch.
+
+The model. Without shuffling, every epoch has the artifact's order, which is the mixture's; only this order
+keeps a schedule or a curriculum. With shuffling, every epoch is a keyed permutation of all sequences
+(`tasks.mixing.permutation`) that depends on the seed, the epoch and the number of sequences, but not on
+ranks, workers or earlier epochs. So the sequence at any position can be computed directly, which makes
+resuming simple.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal, TypeAlias, get_args
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tokmill.tasks.core.errors import LoadingError
+from tokmill.tasks.mixing.permutation import permutation, permutation_key, permuted
 
 Remainder: TypeAlias = Literal["keep", "drop", "wrap"]
+# Up to this many sequences an epoch's whole permutation is kept in memory: 8 MB.
+_KEPT = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -102,3 +117,36 @@ class Split:
         each, over = divmod(rest, self.world_size)
         first = self.rank * each + min(self.rank, over)
         return first, first + each + int(self.rank < over)
+
+
+class Order:
+    """The orders of all epochs of `size` sequences.
+
+    Args:
+        size: number of sequences.
+        shuffle: whether epochs are permuted at all.
+        seed: seed of the permutations; any whole number from 0.
+    """
+
+    def __init__(self, size: int, shuffle: bool, seed: int) -> None:
+        self.size = size
+        self.shuffle = shuffle
+        self.seed = seed
+        self._whole = lru_cache(maxsize=1)(self._permutation)
+
+    def __reduce__(self) -> tuple[type["Order"], tuple[int, bool, int]]:
+        return Order, (self.size, self.shuffle, self.seed)
+
+    def sequences(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sequences at `positions`, int64 [n] in [0, size), of an epoch; int64 [n]."""
+        if not self.shuffle:
+            return positions
+        if self.size <= _KEPT:
+            return self._whole(epoch)[positions]
+        return permuted(positions, self.size, self._key(epoch))
+
+    def _permutation(self, epoch: int) -> NDArray[np.int64]:
+        return permutation(self.size, self._key(epoch))
+
+    def _key(self, epoch: int) -> tuple[int, ...]:
+        return permutation_key("loading", self.seed, epoch)

@@ -36,7 +36,7 @@ class TorchDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
         self._num_workers = torch.zeros(1, dtype=torch.int64).share_memory_()  # which iterate copies, now
 
     def __len__(self) -> int:
-        """See `PackedDataset.__len__`."""
+        """Number of batches of this rank in a whole epoch."""
         return len(self.dataset)
 
     def __iter__(self) -> Iterator[Tensors]:
@@ -49,12 +49,12 @@ class TorchDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
         yield from map(_tensors, self._at_work)
 
     def set_epoch(self, epoch: int) -> None:
-        """See `PackedDataset.set_epoch`."""
+        """Go to the beginning of an epoch; does nothing if it is the current one."""
         self._num_workers.zero_()
         self.dataset.set_epoch(epoch)
 
     def state_dict(self, num_batches: int | None = None) -> dict[str, Any]:
-        """See `PackedDataset.state_dict`; in a worker process, the place of its own copy.
+        """The place to resume from; in a worker process, that of its own copy.
 
         Raises:
             LoadingError: worker processes make the batches, and `num_batches` is not given.
@@ -69,7 +69,7 @@ class TorchDataset(torch.utils.data.IterableDataset):  # type: ignore[misc]
         return (self._at_work or self.dataset).state_dict(num_batches)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See `PackedDataset.load_state_dict`."""
+        """Go to the place of a state."""
         self._num_workers.zero_()
         self.dataset.load_state_dict(state)
         self._at_work = None

@@ -19,14 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.kernels.drawing import EXP, LINEAR, SQRT, STEP, Course, Rule, draw_times
-from tokmill.tasks.kernels.urn import Arrivals, Waiting, hand_out
-from tokmill.tasks.mixing.competence import Competence
-from tokmill.tasks.mixing.curves import Curves
+from tokmill.tasks.kernels.sampling import Arrivals, Waiting, hand_out
+from tokmill.tasks.mixing.curves import Competence, Curves
 from tokmill.tasks.mixing.difficulty import Difficulty
 from tokmill.tasks.mixing.draw import Drawn, Stop
-from tokmill.tasks.mixing.lengths import LengthBlock
-from tokmill.tasks.mixing.order import DOCUMENT, check_epochs, document_keys, num_epochs
 from tokmill.tasks.mixing.permutation import Key, permutation_key
+from tokmill.tasks.mixing.shuffled import DOCUMENT, check_epochs, document_keys, num_epochs
 from tokmill.tasks.mixing.sorting import BLOCK, Rows, sorted_rows
 
 _RACER = np.dtype(
@@ -62,11 +60,7 @@ class Paced:
     begin: float = 0.0
 
     def blocks(self, stop: Stop) -> Iterator[Drawn]:
-        """Yield documents until `stop` is reached.
-
-        Raises:
-            MixingError: this needs more than 65,535 copies of a document.
-        """
+        """Yield documents until `stop` is reached."""
         check_epochs(self.difficulty.source, self.copies)
         if stop.is_reached:
             return iter(())
@@ -232,7 +226,10 @@ class Sorted:
         check_epochs(self.difficulty.source, num_epochs(stop, lengths))
         epoch = self.first_epoch
         while not stop.is_reached:
-            left = sum(_left(block, epoch) for block in lengths.blocks(self.difficulty.source))
+            left = sum(
+                int(block.lengths[block.consumed <= epoch].sum())
+                for block in lengths.blocks(self.difficulty.source)
+            )
             whole = stop.num_tokens + left <= stop.quota
             rows = self._whole(epoch, stop) if whole else self._part(epoch, stop)
             yield from (Drawn(block, np.full(len(block), epoch, dtype=np.uint16)) for block in rows)
@@ -264,11 +261,6 @@ class Sorted:
             placed["place"] = np.arange(place, place + len(rows))
             place += len(rows)
             yield placed
-
-
-def _left(block: LengthBlock, epoch: int) -> int:
-    """Tokens of the documents that were consumed at most `epoch` times."""
-    return int(block.lengths[block.consumed <= epoch].sum())
 
 
 def _without_epochs(rows: Rows) -> Drawn:

@@ -3,15 +3,35 @@
 A source's share is a piecewise linear function of the position in the run. Its integral, the number of tokens
 requested up to a position, is piecewise quadratic. All arithmetic here is decimal with 50 digits; the kernel
 that interleaves the sources gets the same curves as doubles.
+
+Competence functions: the eligible part of a source as a function of the run's progress.
+
+With t the progress, in [0, 1], stretched so that 1 is reached at `until`, and c the starting fraction:
+
+    linear   f(t) = c + (1 - c) t
+    sqrt     f(t) = √(c² + (1 - c²) t)
+    exp      f(t) = c + (1 - c) (1 - e^(-3t))       reaches 95 % of the missing part, never all of it
+    step     f(t) = c + (1 - c) i / (s - 1)         on stair i = ⌊s t⌋ of s stairs
+
+At progress t the easiest documents of a source, up to and including the one in which f(t) of its tokens end,
+are eligible. A document with a part q of its source's tokens before it, by difficulty, becomes eligible at
+the smallest t with f(t) ≥ q: its release.
+
+A source of n tokens can meet a request of A(t) tokens by t if A(t) ≤ k n f(t) at every t, where k is the
+number of times that each document may be drawn. The source's pace is the largest A(t) / (n f(t)).
+
+Source: Platanios et al. 2019, "Competence-based Curriculum Learning for Neural Machine Translation" (linear
+and square root).
 """
 
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
-from decimal import Decimal, localcontext
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from functools import cached_property
-from itertools import accumulate
-from typing import TypeAlias
+from itertools import accumulate, repeat
+from operator import mul
+from typing import Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +41,9 @@ from tokmill.tasks.kernels.interleave import Curve
 from tokmill.tasks.sampling import EXACT
 
 Shares: TypeAlias = tuple[Decimal, ...]
+Kind: TypeAlias = Literal["linear", "sqrt", "exp", "step"]
+_PLACES = 4096
+_ON_EDGE = 1e-9
 
 
 @dataclass(frozen=True)
@@ -140,3 +163,102 @@ def _solved(interval: Interval, source: int, tokens: Decimal) -> Decimal:
 
 def _doubles(rows: Sequence[Sequence[Decimal]]) -> NDArray[np.float64]:
     return np.array([float(value) for row in rows for value in row], dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class Competence:
+    """A competence function.
+
+    Attributes:
+        kind: shape of the function.
+        start: c, the eligible part at the beginning, in [0, 1].
+        until: the progress at which it stops growing, in (0, 1].
+        stairs: s, for "step"; at least 2.
+    """
+
+    kind: Kind
+    start: Decimal
+    until: Decimal = Decimal(1)
+    stairs: int = 10
+
+    def eligible(self, progress: Decimal, *, before: bool = False) -> Decimal:
+        """The part f of each source's tokens that is eligible at a progress in [0, 1], or `before` it."""
+        with localcontext(EXACT):
+            t, c = min(progress / self.until, Decimal(1)), self.start
+            if self.kind == "linear":
+                return c + (1 - c) * t
+            if self.kind == "sqrt":
+                return (c * c + (1 - c * c) * t).sqrt()
+            if self.kind == "exp":
+                return c + (1 - c) * (1 - (-3 * t).exp())
+            passed = t * self.stairs
+            stair = int((passed - before).to_integral_value(ROUND_CEILING if before else ROUND_FLOOR))
+            return c + (1 - c) * max(0, min(stair, self.stairs - 1)) / (self.stairs - 1)
+
+    def release(self, part: Decimal) -> Decimal | None:
+        """The smallest progress at which a part, in [0, 1), is eligible; None if it never is."""
+        with localcontext(EXACT):
+            c = self.start
+            if part <= c:
+                return Decimal(0)
+            if self.kind == "linear":
+                return self.until * (part - c) / (1 - c)
+            if self.kind == "sqrt":
+                return self.until * (part * part - c * c) / (1 - c * c)
+            if self.kind == "exp":
+                missing = (1 - part) / (1 - c)
+                return None if missing < Decimal(-3).exp() else self.until * -missing.ln() / 3
+            stair = ((part - c) / (1 - c) * (self.stairs - 1)).to_integral_value(ROUND_CEILING)
+            return self.until * stair / self.stairs
+
+    @cached_property
+    def table(self) -> NDArray[np.float64]:
+        """The values of `eligible` at 4097 points from 0 to 1, as doubles."""
+        return self._doubles(np.arange(_PLACES + 1) / _PLACES, before=False)
+
+    def _doubles(self, places: NDArray[np.float64], *, before: bool) -> NDArray[np.float64]:
+        """`eligible` at many points, computed only with sums, products, quotients and roots."""
+        t, c = np.minimum(places / float(self.until), 1.0), float(self.start)
+        if self.kind == "linear":
+            return c + (1 - c) * t
+        if self.kind == "sqrt":
+            return np.sqrt(c * c + (1 - c * c) * t)
+        if self.kind == "exp":
+            return c + (1 - c) * (1 - self._powers[np.rint(places * _PLACES).astype(np.int64)])
+        passed = t * self.stairs
+        stair = np.ceil(passed - 1 - _ON_EDGE) if before else np.floor(passed + _ON_EDGE)
+        return c + (1 - c) * np.clip(stair, 0, self.stairs - 1) / (self.stairs - 1)
+
+    @cached_property
+    def _powers(self) -> NDArray[np.float64]:
+        """e^(-3t) at the points of `table`."""
+        with localcontext(EXACT):
+            one = (Decimal(-3) / _PLACES / self.until).exp()
+            powers = accumulate(repeat(one, _PLACES), mul, initial=Decimal(1))
+            least = Decimal(-3).exp()
+            return np.array([float(max(power, least)) for power in powers])
+
+    def pace(
+        self, curves: Curves, source: str, num_tokens: int, shift: float = 0.0, begin: float = 0.0
+    ) -> float:
+        """The fewest times that each eligible document must be drawn for a source to meet its request.
+
+        Args:
+            curves: the request over the run.
+            source: name of the source.
+            num_tokens: tokens of the source.
+            shift: requested tokens that need not be given.
+            begin: progress of the run from which the request must be met.
+
+        Returns:
+            A number ≥ 0; infinite if tokens are requested while nothing is eligible.
+        """
+        places = np.arange(1, _PLACES + 1) / _PLACES
+        if self.kind == "step":  # the maximum is at the edge of a stair, which may lie between two points
+            edges = np.arange(1, self.stairs) / self.stairs * float(self.until)
+            places = np.concatenate([places, edges])
+        places = places[places > begin]
+        asked = curves.doubles(curves.sources.index(source), places * float(curves.end)) - shift
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.where(asked > 0, asked / (self._doubles(places, before=True) * num_tokens), 0.0)
+        return float(ratios.max(initial=0.0))

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.mixing.lengths import LengthBlock, SourceLengths
-from tokmill.tasks.mixing.order import DOCUMENT, document_keys
 from tokmill.tasks.mixing.permutation import permutation_key
+from tokmill.tasks.mixing.shuffled import DOCUMENT, document_keys
 from tokmill.tasks.mixing.sorting import Rows, Scratch, regrouped, sorted_rows
 
 GRADED = np.dtype([*DOCUMENT.descr, ("consumed", "<u2")])

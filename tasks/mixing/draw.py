@@ -20,7 +20,7 @@ class Drawn(NamedTuple):
     """Consecutive documents that a source gives.
 
     Attributes:
-        rows: array of dtype `tasks.mixing.order.DOCUMENT`.
+        rows: array of dtype `tasks.mixing.shuffled.DOCUMENT`.
         epochs: uint16 [n], how often each document was drawn before.
     """
 

@@ -72,11 +72,7 @@ NOTHING = History()
 
 
 def with_consumed(sources: Mapping[str, SourceLengths], ledger: Ledger) -> dict[str, SourceLengths]:
-    """The same sources with the ledger's counts of their documents.
-
-    Raises:
-        MixingError: a shard with consumed documents is missing.
-    """
+    """The same sources with the ledger's counts of their documents."""
     return {
         name: _of_source(name, found, ledger) if name in ledger.by_source else found
         for name, found in sources.items()

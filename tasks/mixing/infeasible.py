@@ -14,8 +14,7 @@ from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal, localcontext
 from math import ceil, inf
 
-from tokmill.tasks.mixing.feasible import SAME_PACE, Case
-from tokmill.tasks.mixing.limits import Limits
+from tokmill.tasks.mixing.feasible import SAME_PACE, Case, Limits
 from tokmill.tasks.sampling import EXACT, capacity, rounded, water_fill
 
 _ROUNDS = 200  # of the iteration that scales weights
@@ -24,13 +23,7 @@ _BEYOND = Decimal("1e-6")  # aim this far beyond a limit, so that the iteration 
 
 
 def infeasible(case: Case, total: Decimal, *, given: bool) -> str:
-    """Format the message that a request cannot be met: the reason, and the nearest feasible requests.
-
-    Args:
-        case: the request.
-        total: tokens of the mixture.
-        given: whether the user set `total`; otherwise the limits determine it.
-    """
+    """Format the message that a request cannot be met: the reason, and the nearest feasible requests."""
     with localcontext(EXACT):
         ways = [
             *_other_total(case, total),

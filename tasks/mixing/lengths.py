@@ -80,12 +80,7 @@ class SourceLengths:
         return found
 
     def blocks(self, source: str, size: int = BLOCK) -> Iterator[LengthBlock]:
-        """Yield all lengths in order, at most `size` at a time; `source` is for messages.
-
-        Raises:
-            StoreError: a shard does not match its manifest.
-            MixingError: a document is too long for a plan.
-        """
+        """Yield all lengths in order, at most `size` at a time; `source` is for messages."""
         for index, shard in enumerate(self.shards):
             offsets = shard.offsets()
             found = (len(offsets) - 1, int(offsets[-1]))
@@ -146,12 +141,7 @@ def _in_memory(index: int, lengths: NDArray[np.int64]) -> ShardLengths:
 
 
 def source_lengths(encoded: Encoded, shards: Sequence[Path]) -> dict[str, SourceLengths]:
-    """The document lengths of every source of an encoded corpus; shards are opened when they are read.
-
-    Args:
-        encoded: the manifest.
-        shards: the shards' directories, in the manifest's order.
-    """
+    """The document lengths of every source of an encoded corpus; shards are opened when they are read."""
     found: dict[str, list[ShardLengths]] = {source: [] for source in encoded.sources}
     for source, entry, path in encoded.pair(shards):
         found[source].append(ShardLengths(entry.num_documents, entry.num_tokens, entry.digest, _opener(path)))

@@ -11,9 +11,9 @@ from tokmill.tasks.mixing.curriculum import Paced, Sorted
 from tokmill.tasks.mixing.difficulty import Difficulty, Measure, Scores
 from tokmill.tasks.mixing.draw import Order
 from tokmill.tasks.mixing.lengths import SourceLengths, Standing
-from tokmill.tasks.mixing.order import Shuffled
 from tokmill.tasks.mixing.params import CurriculumParams, MixParams
 from tokmill.tasks.mixing.quotas import Asked
+from tokmill.tasks.mixing.shuffled import Shuffled
 from tokmill.tasks.mixing.sorting import Scratch
 
 _TWO_SIDED = ("compression",)
@@ -36,16 +36,7 @@ class ScoreShards:
         rules: CurriculumParams | None,
         scores: Mapping[str, Sequence[Path]],
     ) -> "ScoreShards":
-        """Group scores by source.
-
-        Args:
-            manifest: the encoded corpus.
-            rules: the curriculum.
-            scores: measure → one directory per shard of the sources with a curriculum.
-
-        Raises:
-            MixingError: there are more or fewer directories than shards.
-        """
+        """Group scores by source."""
         chosen = [entry for entry in manifest.sources if rules and rules.has(entry.source)]
         number = sum(len(entry.shards) for entry in chosen)
         paths: dict[str, dict[str, Sequence[Path]]] = {}
@@ -60,11 +51,7 @@ class ScoreShards:
         return cls(paths)
 
     def openers(self, measure: str, source: str, component: str) -> list[Scores]:
-        """Functions that open the scores of each of a source's shards.
-
-        Raises:
-            MixingError: there are no scores of this measure.
-        """
+        """Functions that open the scores of each of a source's shards."""
         if measure not in self.paths:
             raise MixingError(
                 f"mix: curriculum.difficulty names '{measure}', but no scores of it were given; score the "

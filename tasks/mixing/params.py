@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from tokmill.tasks.core.stage import Params
 from tokmill.tasks.formats.scores import COLUMN, COMPONENTS
-from tokmill.tasks.mixing.competence import Competence, Kind
+from tokmill.tasks.mixing.curves import Competence, Kind
 from tokmill.tasks.mixing.schedule import Change, Curve
 from tokmill.tasks.sampling import Repetition, SamplingParams, Weight, check_proportions, decimal
 

@@ -99,11 +99,7 @@ class Timeline:
         return replace(self, points=points)
 
     def curves(self, end: Decimal) -> Curves:
-        """The shares from the run's first token to token `end`, which is more than 0.
-
-        Raises:
-            MixingError: at some position no source has a weight.
-        """
+        """The shares from the run's first token to token `end`, which is more than 0."""
         with localcontext(EXACT):
             scale = end if self.relative else Decimal(1)
             own_end = Decimal(1) if self.relative else end
@@ -135,11 +131,7 @@ class Timeline:
         return 1 if straight and not ramped else LINES
 
     def shares(self, position: Decimal, *, after: bool) -> Shares:
-        """The shares at a position; at a jump, those after or before it.
-
-        Raises:
-            MixingError: no source has a weight there.
-        """
+        """The shares at a position; at a jump, those after or before it."""
         weights = list(self._proportions(position, after))
         for ramp in self.ramps:
             weights[ramp.source] *= (

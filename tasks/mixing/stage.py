@@ -73,12 +73,7 @@ class Planning:
         scores: ScoreShards | None = None,
         ledger: Ledger | None = None,
     ) -> "Planning":
-        """Settle the request on sources; a ledger, if given, has the documents consumed before.
-
-        Raises:
-            MixingError: an unknown source, a source without tokens, or a request that is not feasible; or
-                a shard with consumed documents is missing.
-        """
+        """Settle the request on sources; a ledger, if given, has the documents consumed before."""
         if len(sources) > _MOST_SOURCES:
             raise MixingError(
                 f"mix: {len(sources)} sources must be at most {_MOST_SOURCES}; join some of them"
@@ -179,11 +174,7 @@ class Planning:
         return Account(source=source, unit=unit, num_in=num_in, added=added, became=became)
 
     def warnings(self) -> list[str]:
-        """Warnings of missed requests.
-
-        Raises:
-            MixingError: there are some, and `on_miss` is "fail".
-        """
+        """Warnings of missed requests."""
         given = {source: draw.stop.num_tokens for source, draw in self.draws.items()}
         missed = Misses(self.params.tolerance, self.settled.quotas, given)
         if missed.found and self.params.on_miss == "fail":

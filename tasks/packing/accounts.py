@@ -105,12 +105,7 @@ class PackedTotals:
         return int(self._added.sum())
 
     def accounts(self, sources: Sequence[MixedSource], num_padding: int) -> list[Account]:
-        """Two accounts per source, in documents and in tokens, and one of the padding.
-
-        Args:
-            sources: the sources' entries in the mixture's manifest.
-            num_padding: number of padding tokens.
-        """
+        """Two accounts per source, in documents and in tokens, and one of the padding."""
         accounts = [account for index, mixed in enumerate(sources) for account in self._of(index, mixed)]
         padding = {"padding": num_padding}
         return [*accounts, Account(source=NO_SOURCE, unit="tokens", num_in=0, added=padding, became=padding)]

@@ -9,7 +9,7 @@ from typing import Any
 from tokmill.tasks.core.errors import PackingError
 from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.plan import PackedShardEntry
-from tokmill.tasks.formats.packed.writing import shard_files, write_folder_files
+from tokmill.tasks.formats.packed.shard_format import shard_files, write_folder_files
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
 

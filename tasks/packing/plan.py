@@ -23,9 +23,8 @@ from tokmill.tasks.formats.packed.plan import (
     write_packing_plan,
 )
 from tokmill.tasks.packing.accounts import PackedTotals
-from tokmill.tasks.packing.blocks import blocks
 from tokmill.tasks.packing.params import PackPlanParams
-from tokmill.tasks.packing.pieces import Pieces
+from tokmill.tasks.packing.pieces import Pieces, blocks
 from tokmill.tasks.packing.shares import Shares
 from tokmill.tasks.packing.shuffling import Closed, Shuffle, window_of
 from tokmill.tasks.packing.strategies import packer
@@ -51,7 +50,9 @@ def plan_packing(
     """
     check_fim_tokens(rule, encoded.vocab_size)
     sources = mixture.manifest.sources
-    totals = PackedTotals(len(sources), rule.sequence_length, _drops_long(rule))
+    totals = PackedTotals(
+        len(sources), rule.sequence_length, rule.strategy != "concat" and rule.long_documents == "drop"
+    )
     window = window_of(rule.shuffle_window, mixture, rule.sequence_length)
     shares = Shares(len(sources), rule.sequence_length, mixture.manifest.num_tokens, max(1, window))
     shortest = _Shortest()
@@ -127,10 +128,6 @@ def _rates(rule: PackPlanParams, sources: list[str]) -> "np.ndarray[tuple[int], 
     given = rule.fim_rate
     rates = [given.get(source, 0.0) if isinstance(given, Mapping) else given for source in sources]
     return np.array(rates, dtype=np.float64)
-
-
-def _drops_long(rule: PackPlanParams) -> bool:
-    return rule.strategy != "concat" and rule.long_documents == "drop"
 
 
 def check_fim_tokens(rule: PackPlanParams, vocab_size: int) -> None:

@@ -4,7 +4,7 @@ The pieces of a long document are cut one after the other, and so would fill a b
 `pack.shuffle_window` sequences those of each source come in a random order instead, one in each of as many
 equal stretches, at a random place in it (in the middle of it, rare sources would come together). Of the
 next `LOOK_AHEAD` sequences the one comes first that brings the sources nearest to their shares, as in
-`tasks.packing.lining_up`. (In a plainly random order some blocks of 64 sequences miss the shares by 20
+`tasks.packing.pieces`. (In a plainly random order some blocks of 64 sequences miss the shares by 20
 points.)
 
 Laws. A sequence stays in its window, and windows keep their order. Within a window every source advances as
@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.plan import PackingManifest, PieceTable
-from tokmill.tasks.kernels.lining_up import InPlan
+from tokmill.tasks.kernels.alignment import InPlan
 from tokmill.tasks.mixing.permutation import permutation, permutation_key
-from tokmill.tasks.packing.lining_up import FRACTION, line_up_sources
 from tokmill.tasks.packing.params import MOST_WINDOW
+from tokmill.tasks.packing.pieces import FRACTION, line_up_sources
 
 LOOK_AHEAD = 64
 LARGEST_PART = 0.25
@@ -164,7 +164,7 @@ def _due(
     """When each sequence, in a random order, is due: those of each source evenly along its advance.
 
     Each is due `within` its stretch of the advance, at a fraction of it that is random, too.
-    A sequence counts for the source of one of its tokens, which is chosen evenly (`lining_up.FRACTION`).
+    A sequence counts for the source of one of its tokens, which is chosen evenly (`pieces.FRACTION`).
     """
     ends = np.cumsum(lengths)
     firsts = np.searchsorted(sequence, np.arange(len(order) + 1))

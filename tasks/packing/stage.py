@@ -28,7 +28,7 @@ from tokmill.tasks.packing.params import PackParams, PackPlanParams, PackShardPa
 from tokmill.tasks.packing.plan import plan_packing
 from tokmill.tasks.packing.shares import warnings
 from tokmill.tasks.packing.shuffling import long_warnings
-from tokmill.tasks.packing.write import Recipe, ShardPaths, write_shard
+from tokmill.tasks.packing.write import Recipe, write_shard
 from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file
 from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.record import read_record
@@ -62,11 +62,7 @@ def run_plan(
 
 
 def _check_same_sources(mixed: Sequence[str], encoded: Sequence[str]) -> None:
-    """Reject a mixture whose sources differ from the encoding's.
-
-    Raises:
-        PackingError: their names differ.
-    """
+    """Reject a mixture whose sources differ from the encoding's."""
     if list(mixed) != list(encoded):
         raise PackingError(
             f"pack: the mixture has the sources {', '.join(mixed)}, the encoding {', '.join(encoded)}; "
@@ -75,12 +71,7 @@ def _check_same_sources(mixed: Sequence[str], encoded: Sequence[str]) -> None:
 
 
 def _check_digests(encoded: Encoded, shards: Sequence[Path]) -> None:
-    """Check every encoded shard, and compare its digest with the one in `encoded.json`.
-
-    Raises:
-        PackingError: a shard's files have changed since it was encoded.
-        StoreError: there are more or fewer shards than `encoded.json` lists.
-    """
+    """Check every encoded shard, and compare its digest with the one in `encoded.json`."""
     pairs = [(source, entry, path) for source, entry, path in encoded.pair(shards)]
     with ThreadPoolExecutor() as pool:  # hashing lets other threads run
         found = pool.map(within_limit(_digest), pairs)
@@ -156,7 +147,10 @@ def run_shard(
         _pad_id(params.pad_id, manifest),
         labels=params.labels,
     )
-    paths = _shard_paths(manifest.sources, Encoded.open(encoded), shards)
+    paths = {
+        (manifest.sources.index(source), entry.index): path
+        for source, entry, path in Encoded.open(encoded).pair(shards)
+    }
     write_shard(recipe, entry, opened.pieces(params.index), paths, ShardFiles(out, params.index))
     _packed_manifest(manifest, recipe, [entry]).save(out)
     return Outcome(metrics={"num_sequences": entry.num_sequences, "num_tokens": entry.num_tokens})
@@ -171,10 +165,6 @@ def _pad_id(asked: int | None, manifest: PackingManifest) -> int:
             "vocabulary"
         )
     return pad_id
-
-
-def _shard_paths(sources: Sequence[str], encoded: Encoded, shards: Sequence[Path]) -> ShardPaths:
-    return {(sources.index(source), entry.index): path for source, entry, path in encoded.pair(shards)}
 
 
 def _packed_manifest(

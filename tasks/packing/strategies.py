@@ -13,7 +13,7 @@
 Laws. No sequence holds more than its length. With every strategy but `concat` a document that fits into a
 sequence is in one piece. The pieces of a sequence are in the order of the documents. `concat`, `greedy` and
 `pad` keep the order of the documents, whatever the blocks. A window's sequences come before the next
-window's, in an order in which every source keeps its share (`tasks.packing.lining_up`).
+window's, in an order in which every source keeps its share (`tasks.packing.pieces`).
 All are functions of the lengths and, for that order, of the sources alone.
 """
 
@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.formats.packed.figures import WINDOWED, LongDocuments, Strategy
-from tokmill.tasks.kernels.fitting import (
+from tokmill.tasks.kernels.bin_packing import (
     Rooms,
     by_sequence,
     fit_best,
@@ -32,8 +32,7 @@ from tokmill.tasks.kernels.fitting import (
     longest_first,
     next_fit,
 )
-from tokmill.tasks.packing.lining_up import lined_up
-from tokmill.tasks.packing.pieces import Pieces, UnplacedPieces, cut_documents, spread
+from tokmill.tasks.packing.pieces import Pieces, UnplacedPieces, cut_documents, lined_up, spread
 
 
 class Packer(Protocol):
@@ -73,7 +72,7 @@ class Concat:
         self.num_closed = 0
 
     def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8], sources: NDArray[np.uint16]) -> Pieces:
-        """See `Packer`; `fim` must be zeros, since cuts can be anywhere."""
+        """Pack the next documents; `fim` must be zeros, since cuts can be anywhere."""
         ends = self._position + np.cumsum(lengths)
         begins = ends - lengths
         first = begins // self._length
@@ -103,7 +102,7 @@ class Greedy:
         self.num_closed = 0
 
     def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8], sources: NDArray[np.uint16]) -> Pieces:
-        """See `Packer`."""
+        """Pack the next documents."""
         cut = cut_documents(lengths, self._length, self._long_documents, fim)
         bins, starts = np.empty_like(cut.length), np.empty_like(cut.length)
         self._used = next_fit(cut.length, self._length, self._used, bins, starts)
@@ -121,7 +120,7 @@ class Pad:
         self.num_closed = 0
 
     def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8], sources: NDArray[np.uint16]) -> Pieces:
-        """See `Packer`."""
+        """Pack the next documents."""
         cut = cut_documents(lengths, self._length, self._long_documents, fim)
         sequence = self.num_closed + np.arange(len(cut.length))
         self.num_closed += len(sequence)
@@ -138,7 +137,7 @@ class Fit:
         self.num_closed = 0
 
     def pack(self, lengths: NDArray[np.int64], fim: NDArray[np.uint8], sources: NDArray[np.uint16]) -> Pieces:
-        """See `Packer`."""
+        """Pack the next documents."""
         cut = cut_documents(lengths, self._length, self._long_documents, fim)
         fit = best_fit if self._best else first_fit_decreasing
         bins = fit(cut.length, self._length)

@@ -3,7 +3,7 @@
 `score_noise` measures the text that the tokens of an encoded shard decode to (`tasks.kernels.noise`).
 `score_column` reads a numeric column of the source's files. Both write one value (noise: four) per document
 of the encoded shard, in order. `fit_trigrams` trains two small models on the encoded corpus, and
-`score_perplexity` scores each document by the model that was not trained on it (`tasks.score.perplexity`).
+`score_perplexity` scores each document by the model that was not trained on it (`tasks.score.measures`).
 
 Laws. The noise and column scores of a document depend on its shard alone, its perplexity on the corpus. So
 another schedule, weight or curriculum does not require scoring again.
@@ -50,7 +50,7 @@ def run_noise(params: NoiseParams, *, out: Path, tokenizer: Path, shard: Path) -
         shard: the encoded shard.
     """
     from tokmill.tasks.encode.encoding import end_token_id
-    from tokmill.tasks.score.noise import noise_of
+    from tokmill.tasks.score.measures import noise_of
 
     opened = open_tokenizer(tokenizer)
     end_id = end_token_id(opened, params.end_of_document)
@@ -112,9 +112,8 @@ def run_fit(params: TrigramParams, *, out: Path, encoded: Path, shards: Sequence
     Raises:
         MixingError: a half has no documents, or the vocabulary is too large.
     """
-    from tokmill.tasks.formats.trigram_models import ModelManifest, write_manifest, write_trigrams
     from tokmill.tasks.score.kneser_ney import train
-    from tokmill.tasks.score.perplexity import FOLDS, sample_of
+    from tokmill.tasks.score.measures import FOLDS, ModelManifest, sample_of, write_manifest, write_trigrams
 
     opened = Encoded.open(encoded)
     known = ModelManifest(
@@ -159,8 +158,7 @@ def run_perplexity(params: PerplexityParams, *, out: Path, model: Path, shard: P
     Raises:
         StoreError: the model is broken.
     """
-    from tokmill.tasks.formats.trigram_models import TrigramModels
-    from tokmill.tasks.score.perplexity import perplexity_of
+    from tokmill.tasks.score.measures import TrigramModels, perplexity_of
 
     opened = EncodedShard.open(shard)
     scores = perplexity_of(opened, artifact_digest(shard), TrigramModels.open(model))

@@ -102,11 +102,7 @@ class Cell(BaseModel):
 
     @classmethod
     def open(cls, path: Path) -> "Cell":
-        """Read the cell in the directory `path`.
-
-        Raises:
-            StoreError: it is missing or broken.
-        """
+        """Read the cell in the directory `path`."""
         return read_model(path / CELL_FILE, cls, "cell of a sweep")
 
     @property
@@ -214,7 +210,7 @@ def _metrics(cell: Cell) -> dict[str, Any]:
 
 def _of_text(tok: "Tokenizer", counts: Counts) -> dict[str, Any]:
     """Return the figures of each source, and of all together."""
-    from tokmill.tasks.audit.measuring import unknown_ids
+    from tokmill.tasks.audit.measurement import unknown_ids
     from tokmill.tasks.audit.sources import ratio
     from tokmill.tasks.audit.training_counts import occurrences_by_source
 

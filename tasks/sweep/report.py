@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.tasks.audit.report.charts import Chart, Curves
-from tokmill.tasks.audit.report.markup import note, section, table
+from tokmill.tasks.audit.report.page import note, section, table
+from tokmill.tasks.audit.report.report import CHARTS_FOLDER, REPORT_FILE, write_charts
 from tokmill.tasks.audit.report.svg import STYLE, svg_of
-from tokmill.tasks.audit.report.writing import CHARTS_FOLDER, REPORT_FILE, write_charts
 from tokmill.tasks.sweep.cell import curve_of
 from tokmill.tasks.sweep.stage import SweepSummary, as_table
 

@@ -20,9 +20,8 @@ from tokmill.tasks.core.markdown import percent, table
 from tokmill.tasks.core.stage import Outcome, Scalar, Stage
 from tokmill.tasks.formats.files.manifests import read_model, write_model
 from tokmill.tasks.sweep.cell import Cell
-from tokmill.tasks.sweep.costs import cost_of, operations_text
 from tokmill.tasks.sweep.params import SweepParams
-from tokmill.tasks.sweep.recommending import knees, recommend
+from tokmill.tasks.sweep.recommendation import cost_of, knees, operations_text, recommend
 
 SUMMARY_FILE = "summary.json"
 _I, _F, _S, _B = pa.int64(), pa.float64(), pa.string(), pa.bool_()
@@ -49,6 +48,32 @@ SOURCES = pa.schema(
     ]
 )
 LANGUAGES = pa.schema([("cell", _S), ("language", _S), ("num_tokens", _I), ("premium", _F)])
+LOSSY = (
+    "Lossy: a part of the text is unknown to the tokenizer, or may come back changed (normalized, or with "
+    "other spaces); what is lost costs no tokens."
+)
+SHOWN = {
+    "cell": "tokenizer",
+    "bytes_per_token": "bytes/token",
+    "max_premium": "premium",
+    "unknown_share": "unknown",
+    "operations_per_byte": "ops/byte",
+    "embedding_parameters": "embedding",
+    "embedding_share": "of model",
+    "marks": "",
+}
+"""The columns that a wide terminal has room for, with their headings."""
+_IN_FULL = {
+    "cell": "tokenizer",
+    "marks": "",
+    "bytes_per_token": "bytes per token",
+    "max_premium": "greatest premium",
+    "unknown_share": "unknown",
+    "embedding_parameters": "embedding parameters",
+    "embedding_share": "share of the model",
+    "operations_per_byte": "operations per byte",
+    "attention_share": "attention",
+}
 
 
 class SweepSummary(BaseModel):
@@ -135,35 +160,6 @@ def to_markdown(summary: SweepSummary) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-LOSSY = (
-    "Lossy: a part of the text is unknown to the tokenizer, or may come back changed (normalized, or with "
-    "other spaces); what is lost costs no tokens."
-)
-SHOWN = {
-    "cell": "tokenizer",
-    "bytes_per_token": "bytes/token",
-    "max_premium": "premium",
-    "unknown_share": "unknown",
-    "operations_per_byte": "ops/byte",
-    "embedding_parameters": "embedding",
-    "embedding_share": "of model",
-    "marks": "",
-}
-"""The columns that a wide terminal has room for, with their headings."""
-
-_IN_FULL = {
-    "cell": "tokenizer",
-    "marks": "",
-    "bytes_per_token": "bytes per token",
-    "max_premium": "greatest premium",
-    "unknown_share": "unknown",
-    "embedding_parameters": "embedding parameters",
-    "embedding_share": "share of the model",
-    "operations_per_byte": "operations per byte",
-    "attention_share": "attention",
-}
-
-
 def as_table(
     summary: SweepSummary, columns: Mapping[str, str] = _IN_FULL
 ) -> tuple[list[str], list[list[str]]]:
@@ -171,13 +167,12 @@ def as_table(
 
     Marks say whether a cell loses text, is a knee, and is recommended.
     """
-    rows = [{**row, "marks": _marks(row)} for row in summary.cells]
+    rows = [
+        {**row, "marks": ", ".join(mark for mark in ("lossy", "knee", "recommended") if row[mark])}
+        for row in summary.cells
+    ]
     shown = {name: head for name, head in columns.items() if any(row[name] is not None for row in rows)}
     return [*shown.values()], [[_text_of(name, row) for name in shown] for row in rows]
-
-
-def _marks(row: Mapping[str, Any]) -> str:
-    return ", ".join(mark for mark in ("lossy", "knee", "recommended") if row[mark])
 
 
 def _text_of(name: str, row: Mapping[str, Any]) -> str:

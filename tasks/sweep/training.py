@@ -42,17 +42,7 @@ _CURVES: OrderedDict[_Key, _Curve] = OrderedDict()
 
 
 def train_together(params: "TrainParams", counts: Path, balance: Path, sizes: Sequence[int]) -> "Tokenizer":
-    """Return the tokenizer of `params`.
-
-    Args:
-        params: its parameters.
-        counts: the counts artifact.
-        balance: the balance artifact.
-        sizes: the vocabulary sizes to train if it was not trained yet; `params.vocab_size` is one of them.
-
-    Raises:
-        TrainingError, BalanceError: see `tasks.train.learning.learn`.
-    """
+    """Return the tokenizer of `params`."""
     key = (params.model_dump_json(exclude={"vocab_size"}), counts, balance)
     with _LOCK:
         curve = _CURVES.setdefault(key, _Curve())

@@ -23,7 +23,7 @@ from tokmill.tasks.formats.mixture import MixedSource, Mixture, MixtureManifest,
 from tokmill.tasks.formats.packed.takedown import ExcludedDocuments
 from tokmill.tasks.store import NOT_IN_FINGERPRINT
 from tokmill.tasks.store.tombstones import MOST_REASON_CHARS
-from tokmill.tasks.tracing.members import Document, Members
+from tokmill.tasks.tracing.origins import Document, Members
 
 
 class ExcludeParams(Params):

@@ -28,14 +28,14 @@ from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.encoded import Encoded, EncodedShard
 from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed.shards import PieceRows
+from tokmill.tasks.formats.packed.reader import PieceRows
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.store.record import Record
 from tokmill.tasks.store.store import Store
 from tokmill.tasks.takedown.exclude import members_of
-from tokmill.tasks.tracing.naming import FoundDocument
+from tokmill.tasks.tracing.document import Wanted
+from tokmill.tasks.tracing.document_names import FoundDocument
 from tokmill.tasks.tracing.origins import Origins
-from tokmill.tasks.tracing.pieces import Wanted
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
@@ -48,6 +48,7 @@ _CANDIDATES = """
     ORDER BY kind, name, label, fingerprint
 """
 _CORPORA = "SELECT fingerprint FROM artifacts WHERE kind = 'corpus' ORDER BY fingerprint"
+_WAY = ("encoded", "pack_plan", "packed", "corpus")
 
 
 class Holder(NamedTuple):
@@ -103,11 +104,7 @@ class _Search:
                             yield _Place(source, shard.index, ordinal, shard.digest)
 
     def holds(self, record: Record) -> bool:
-        """Whether an artifact has one of the documents.
-
-        Raises:
-            StoreError: the artifact, or one that it was made from, cannot be read.
-        """
+        """Whether an artifact has one of the documents."""
         path = self.store.place(record.ref)
         if record.kind == "encoded_shard":
             return self._in_tokens(record, path) or bool(self._copies_in(record))
@@ -126,11 +123,7 @@ class _Search:
         return bool(ordinals) and bool(np.isin(EncodedShard.open(path).ordinals, ordinals).any())
 
     def _places_of(self, record: Record) -> list[_Place]:
-        """The places of the documents in what an artifact was made from.
-
-        Raises:
-            StoreError: its tokens are gone, and it was made from another state of the documents' file.
-        """
+        """The places of the documents in what an artifact was made from."""
         corpus, encoded = self._origin(record)
         places = list(self.places.get(corpus, []))
         try:
@@ -167,9 +160,6 @@ class _Search:
         return record.fingerprint, encoded
 
 
-_WAY = ("encoded", "pack_plan", "packed", "corpus")
-
-
 @dataclass(frozen=True)
 class _Texts:
     """Texts of documents, to be found in encoded shards of any tokenizer.
@@ -198,11 +188,7 @@ class _Texts:
         )
 
     def ordinals_in(self, store: Store, record: Record) -> list[int]:
-        """Return the ordinals of an encoded shard's documents that have one of the texts.
-
-        Raises:
-            StoreError: the shard or its tokenizer cannot be read.
-        """
+        """Return the ordinals of an encoded shard's documents that have one of the texts."""
         shard = EncodedShard.open(store.place(record.ref))
         tok, lengths, texts = self._encoded(store, record)
         ends = int(shard.statistics.num_begin_tokens > 0) + int(shard.statistics.num_end_tokens > 0)
@@ -239,11 +225,7 @@ def _ids(shard: EncodedShard, index: int, fim: Sequence[int]) -> Ids:
 
 
 def holders_of(origins: Origins, documents: Sequence[FoundDocument]) -> list[Holder]:
-    """Return every artifact of the store that holds one of the documents, by kind, name and label.
-
-    Raises:
-        StoreError: the corpus in which the documents were found cannot be read.
-    """
+    """Return every artifact of the store that holds one of the documents, by kind, name and label."""
     digests = origins.corpus.file_digests()
     search = _Search(
         origins.store,

@@ -24,9 +24,9 @@ from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
 from tokmill.tasks.takedown.holders import Holder, holders_of
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
 from tokmill.tasks.tracing.absence import why_absent
-from tokmill.tasks.tracing.naming import FoundDocument, find_documents
+from tokmill.tasks.tracing.document import pieces_of
+from tokmill.tasks.tracing.document_names import FoundDocument, find_documents
 from tokmill.tasks.tracing.origins import Origins
-from tokmill.tasks.tracing.pieces import pieces_of
 from tokmill.tokenizer.core.text import split_lines
 
 _EARLIER_MIXTURES, _EARLIER_PACKINGS = "earlier_mixtures", "earlier_packings"

@@ -40,7 +40,7 @@ class TokenizerCardParams(HubParams):
             if name not in known:
                 near = get_close_matches(name, known, n=1)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
-                raise ValueError(f"{name!r} is no setting of [train] or [balance]{hint}")
+                raise ValueError(f"{name!r} is not a setting of [train] or [balance]{hint}")
         return reasons
 
 

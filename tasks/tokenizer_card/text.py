@@ -1,6 +1,11 @@
-"""A tokenizer's card as Markdown. Every number is one of `TokenizerCard`; this module only lays them out."""
+"""A tokenizer's card as Markdown. Every number is one of `TokenizerCard`; this module only lays them out.
 
-from collections.abc import Iterable, Mapping
+How to load a tokenizer's exports in the libraries that read them: code that can be copied.
+
+A test runs each block and compares its ids with those of the tokenizer.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tokmill.tasks.audit.sources import ALL
@@ -14,8 +19,7 @@ from tokmill.tasks.card.words import (
     size,
 )
 from tokmill.tasks.core.markdown import cell, percent, table
-from tokmill.tasks.tokenizer_card.facts import Suspect, TokenizerCard
-from tokmill.tasks.tokenizer_card.loading import HERE, blocks
+from tokmill.tasks.tokenizer_card.facts import Export, Suspect, TokenizerCard
 from tokmill.tokenizer.pipeline.families import find_family
 
 _SHOWN_SPECIALS = 40
@@ -31,6 +35,51 @@ _WHY = {
     "never_seen": "never seen",
     "rare": "rare",
     "fragment": "a fragment of a character",
+}
+HERE = "path/to/tokenizer"
+"""The artifact's folder, in the code."""
+TEXT = "Hello world"
+_OWN = f"""import tokmill
+
+tokenizer = tokmill.load("{HERE}")
+ids = tokenizer.encode("{TEXT}")"""
+_CODE = {
+    "huggingface": {
+        "transformers": """from transformers import AutoTokenizer
+
+tokenizer = AutoTokenizer.from_pretrained("{folder}")
+ids = tokenizer.encode("{text}", add_special_tokens=False)""",
+        "tokenizers": """from tokenizers import Tokenizer
+
+tokenizer = Tokenizer.from_file("{folder}/tokenizer.json")
+ids = tokenizer.encode("{text}", add_special_tokens=False).ids""",
+    },
+    "tiktoken": {
+        "tiktoken": """import json
+from pathlib import Path
+
+import tiktoken
+from tiktoken.load import load_tiktoken_bpe
+
+ranks = load_tiktoken_bpe("{folder}/tokenizer.tiktoken")
+usage = json.loads(Path("{folder}/tokenizer.tiktoken.sidecar.json").read_text("utf-8"))
+tokenizer = tiktoken.Encoding(
+    "own", pat_str=usage["pat_str"], mergeable_ranks=ranks, special_tokens=usage["special_tokens"]
+)
+ids = tokenizer.encode("{text}")"""
+    },
+    "sentencepiece": {
+        "sentencepiece": """import sentencepiece
+
+tokenizer = sentencepiece.SentencePieceProcessor(model_file="{folder}/tokenizer.model")
+ids = tokenizer.encode("{text}")"""
+    },
+    "tekken": {
+        "mistral-common": """from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+
+tokenizer = Tekkenizer.from_file("{folder}/tekken.json")
+ids = tokenizer.encode("{text}", bos=False, eos=False)"""
+    },
 }
 
 
@@ -229,3 +278,13 @@ def _loading(card: TokenizerCard) -> list[str]:
     left = [f"- {one.format}: {cell(one.not_possible)}" for one in card.exports if one.not_possible]
     left += [f"- {one.format}: {cell(one.differs)}" for one in card.exports if one.differs]
     return [*lines, "", "What formats cannot say:", "", *left] if left else lines
+
+
+def blocks(exports: Sequence[Export]) -> dict[str, str]:
+    """Return library → code for the exports that there are; tokmill first."""
+    found = {"tokmill": _OWN}
+    for export in exports:
+        for library, example in _CODE.get(export.format, {}).items() if export.files else ():
+            folder = f"{HERE}/exports/{export.format}"
+            found.setdefault(library, example.replace("{folder}", folder).replace("{text}", TEXT))
+    return found

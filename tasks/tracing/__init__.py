@@ -1,12 +1,12 @@
 """Tracing: from a packed token back to its line, and from a document to every sequence with a part of it.
 
 The path is piece (source, shard, ordinal) → encoded shard → corpus (file, row) → the file itself. The records
-and tables of the store hold all of it, so no separate index is needed. `tasks.tracing.naming` defines the
-names of documents.
+and tables of the store hold all of it, so no separate index is needed.
+`tasks.tracing.document_names` defines the names of documents.
 """
 
 from tokmill.tasks.tracing.document import TracedDocument, trace_document
-from tokmill.tasks.tracing.naming import FoundDocument, find_documents
+from tokmill.tasks.tracing.document_names import FoundDocument, find_documents
 from tokmill.tasks.tracing.origins import Origins
 from tokmill.tasks.tracing.sequence import TracedPiece, TracedSequence, trace_sequence
 

@@ -12,11 +12,10 @@ import numpy as np
 from tokmill.tasks.formats.ledger import TAKEN_DOWN, Ledger
 from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.takedown import ExcludedDocuments, TakedownManifest
-from tokmill.tasks.formats.text.selection import CorpusPart
+from tokmill.tasks.formats.text.sharding import CorpusPart
 from tokmill.tasks.store.record import Record
-from tokmill.tasks.tracing.members import Members
-from tokmill.tasks.tracing.naming import FoundDocument
-from tokmill.tasks.tracing.origins import Origins
+from tokmill.tasks.tracing.document_names import FoundDocument
+from tokmill.tasks.tracing.origins import Members, Origins
 
 
 def why_absent(origins: Origins, document: FoundDocument) -> str:

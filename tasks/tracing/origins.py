@@ -9,25 +9,77 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import StoreError, TracingError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.formats.corpus import Corpus, Shard
 from tokmill.tasks.formats.encoded import Encoded, EncodedShard
 from tokmill.tasks.formats.packed.reader import PackedReader
-from tokmill.tasks.formats.text.resolving import origin_digest
+from tokmill.tasks.formats.text.source_files import origin_digest
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.remote.location import Location, below, located
 from tokmill.tasks.store.record import InputEntry, Record
 from tokmill.tasks.store.remote import pulled_when_opened
 from tokmill.tasks.store.store import Store
-from tokmill.tasks.tracing.members import Document
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
+
+
+class Document(Protocol):
+    """The values that identify a document."""
+
+    @property
+    def source(self) -> str:
+        """The source's name."""
+        ...
+
+    @property
+    def shard(self) -> int:
+        """The index of its shard in the source."""
+        ...
+
+    @property
+    def ordinal(self) -> int:
+        """Its number in the shard."""
+        ...
+
+
+class Members:
+    """A set of documents, each identified by source, shard, and position in the shard (or ordinal).
+
+    Args:
+        sources: [d], below 2^16.
+        shards: [d], below 2^32.
+        numbers: [d], at least 0; multiplied by the number of distinct shards, below 2^64.
+    """
+
+    def __init__(self, sources: NDArray[Any], shards: NDArray[Any], numbers: NDArray[Any]) -> None:
+        pairs = _paired(sources, shards)
+        self._pairs = np.unique(pairs)
+        self._keys = np.unique(self._keyed(pairs, numbers))
+
+    def among(self, sources: NDArray[Any], shards: NDArray[Any], numbers: NDArray[Any]) -> NDArray[np.bool_]:
+        """Whether each row belongs to one of the documents: bool [n]."""
+        pairs = _paired(sources, shards)
+        found: NDArray[np.bool_] = np.isin(pairs, self._pairs)
+        if found.any():
+            found[found] = np.isin(self._keyed(pairs[found], numbers[found]), self._keys)
+        return found
+
+    def _keyed(self, pairs: NDArray[np.uint64], numbers: NDArray[Any]) -> NDArray[np.uint64]:
+        """A unique key for each (source, shard) pair and number."""
+        at = np.searchsorted(self._pairs, pairs).astype(np.uint64)
+        return numbers.astype(np.uint64) * np.uint64(max(1, len(self._pairs))) + at
+
+
+def _paired(sources: NDArray[Any], shards: NDArray[Any]) -> NDArray[np.uint64]:
+    pairs: NDArray[np.uint64] = sources.astype(np.uint64) << np.uint64(32) | shards.astype(np.uint64)
+    return pairs
 
 
 @dataclass(frozen=True)
@@ -207,7 +259,8 @@ class Origins:
         waiting, seen = [record], {record.fingerprint}
         while waiting:
             found = waiting.pop(0)
-            entries = _one_a_role(found)
+            # the first input of each role: all shards of a stage have the same origins
+            entries = [entry for entry in found.inputs if entry.kind is not None and not entry.position]
             for entry in entries:
                 if entry.kind == kind:
                     return self._record(entry)
@@ -227,8 +280,3 @@ class Origins:
                 f"{self.packed.reference} goes back to {entry.kind}/{entry.name}, which is not in the store "
                 f"any more ({error}); run the profile again to make it"
             ) from error
-
-
-def _one_a_role(record: Record) -> list[InputEntry]:
-    """The inputs of a record, the first of each role: all shards of a stage have the same origins."""
-    return [entry for entry in record.inputs if entry.kind is not None and not entry.position]

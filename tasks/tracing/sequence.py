@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from tokmill.tasks.core.errors import SourceError, TracingError
 from tokmill.tasks.formats.packed.reader import Piece
 from tokmill.tasks.formats.text.quarantine import place_of
-from tokmill.tasks.tracing.naming import ids_of
+from tokmill.tasks.tracing.document_names import ids_of
 from tokmill.tasks.tracing.origins import Origins
 
 

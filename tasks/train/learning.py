@@ -78,18 +78,15 @@ def publish(tokenizer: "Tokenizer", learned: Learned, out: Path) -> Outcome:
             "vocab_size": tokenizer.vocab_size,
             **tokenizer.definition.model.figures(),
             "num_special_tokens": len(tokenizer.special_tokens),
-            "longest_token_bytes": _longest(tokenizer),
+            "longest_token_bytes": max(
+                (len(token) for _, token in tokenizer.definition.vocabulary.ordinary()), default=0
+            ),
             **learned.figures,
             "exports": ", ".join(exports),
             "unicode_tables": "{version} ({tables})".format(**tokenizer.splitter.unicode),
             **{f"share.{source}": share for source, share in learned.shares.items()},
         }
     )
-
-
-def _longest(tokenizer: "Tokenizer") -> int:
-    """Return the bytes of the longest token that stands for text."""
-    return max((len(token) for _, token in tokenizer.definition.vocabulary.ordinary()), default=0)
 
 
 def _trained(

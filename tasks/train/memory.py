@@ -8,6 +8,12 @@ between 0.7 and 1.5 times the estimate. That of a run holds up to `_RUN` besides
 
 A training that this machine cannot hold is refused, before the operating system would kill it. That says
 nothing about the text.
+
+How much memory this process can still get, before it asks for it.
+
+On Linux it is what the kernel calls available (free, or in caches that can be dropped), and no more than
+what the control group leaves: its limit without what its processes hold. Elsewhere it is the memory of the
+machine. The figure is good for refusing what cannot fit; others may take the memory a moment later.
 """
 
 from collections.abc import Mapping
@@ -15,15 +21,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tokmill.tasks.core.context import remark
+from tokmill.tasks.core.context import remark, total_memory
 from tokmill.tasks.core.errors import MachineError
-from tokmill.tasks.core.memory import available_memory
 from tokmill.tasks.formats.balance import Balance
 from tokmill.tasks.formats.counts import Counts
 from tokmill.tasks.train.reading import TextSize, Weighted, largest_size
 
 if TYPE_CHECKING:
     from tokmill.tasks.train.stage import TrainParams
+
+_AVAILABLE = "MemAvailable:"
+_GROUPS = (
+    # files of control groups: the limit, the use, and what of the use is a cache of files
+    ("memory.max", "memory.current", "memory.stat", "inactive_file"),
+    (
+        "memory/memory.limit_in_bytes",
+        "memory/memory.usage_in_bytes",
+        "memory/memory.stat",
+        "total_inactive_file",
+    ),
+)
 
 
 @dataclass(frozen=True)
@@ -86,11 +103,6 @@ def memory_of(params: "TrainParams", known: Mapping[str, Path]) -> int | None:
 def fitting_size(params: "TrainParams", weighted: Weighted, largest: TextSize) -> TextSize:
     """Return the size of the counts that are trained on, once it is sure that this machine can train on them.
 
-    Args:
-        params: see `TrainParams`.
-        weighted: the counts.
-        largest: their size if sources have no pre-token in common.
-
     Raises:
         MachineError: they need more memory than there is.
     """
@@ -110,3 +122,32 @@ def fitting_size(params: "TrainParams", weighted: Weighted, largest: TextSize) -
 
 def _shown(num_bytes: int) -> str:
     return f"{num_bytes / 1e9:.1f} GB"
+
+
+def available_memory(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
+    """Return the bytes that this process can still get, about."""
+    found = [room for names in _GROUPS if (room := _room(groups, *names)) is not None]
+    return max(0, min([_of_machine(proc), *found]))
+
+
+def _of_machine(proc: Path) -> int:
+    for line in _text(proc / "meminfo").splitlines():
+        if line.startswith(_AVAILABLE):
+            return int(line.split()[1]) << 10
+    return total_memory()
+
+
+def _room(groups: Path, limit: str, used: str, statistics: str, cached: str) -> int | None:
+    """Return what a control group leaves; None if there is no limit."""
+    most, taken = (_text(groups / name).strip() for name in (limit, used))
+    if not most.isdecimal() or not taken.isdecimal():
+        return None
+    entries = dict(line.split(" ", 1) for line in _text(groups / statistics).splitlines() if " " in line)
+    return int(most) - int(taken) + int(entries.get(cached, 0))
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text("ascii")
+    except OSError:
+        return ""

@@ -9,14 +9,45 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from tokmill.tasks.store.digest import UNLESS_DEFAULT
-from tokmill.tasks.train.sentencepiece import SentenceParams
+from tokmill.tasks.count.stage import CountParams
+from tokmill.tasks.store.digest import UNLESS_DEFAULT, only_with
 from tokmill.tokenizer.components.post_processors import check_template
 from tokmill.tokenizer.components.roles import MAX_TEMPLATE_CHARS, check_roles, with_sets
 from tokmill.tokenizer.core.vocabulary import reserved_name
 
 _MADE = ("[UNK]", "<unk>", "<s>", "</s>", "<pad>")
 """Special tokens that families make themselves."""
+
+
+_ON_SENTENCES = only_with("mode", "sentencepiece")
+
+
+class SentenceParams(CountParams):
+    """How pieces are learned from sentences; the settings of how these are read are with `count`."""
+
+    split_by_unicode_script: bool = Field(
+        default=True,
+        description="No piece has characters of two scripts; Han and kana are one.",
+        json_schema_extra=_ON_SENTENCES,
+    )
+    split_by_number: bool = Field(
+        default=True,
+        description="Digits have a script of their own, so that no piece has digits and letters.",
+        json_schema_extra=_ON_SENTENCES,
+    )
+    split_digits: bool = Field(
+        default=False, description="Every digit is a piece.", json_schema_extra=_ON_SENTENCES
+    )
+    unk_id: int = Field(default=0, ge=0, description="The id of <unk>.", json_schema_extra=_ON_SENTENCES)
+    bos_id: int = Field(
+        default=1, ge=-1, description="The id of <s>; -1 for none.", json_schema_extra=_ON_SENTENCES
+    )
+    eos_id: int = Field(
+        default=2, ge=-1, description="The id of </s>; -1 for none.", json_schema_extra=_ON_SENTENCES
+    )
+    pad_id: int = Field(
+        default=-1, ge=-1, description="The id of <pad>; -1 for none.", json_schema_extra=_ON_SENTENCES
+    )
 
 
 class SpecialParams(SentenceParams):
@@ -77,20 +108,12 @@ class SpecialParams(SentenceParams):
 
 
 def check_role_names(roles: Mapping[str, str], special_tokens: Sequence[str], num_reserved: int) -> None:
-    """Check that roles are those of tokens that there will be.
-
-    Raises:
-        VocabularyError: names the role, and the token if that is missing.
-    """
+    """Check that roles are those of tokens that there will be."""
     check_roles(roles, dict.fromkeys(_names(special_tokens, num_reserved), 0))
 
 
 def check_text_templates(params: SpecialParams, num_reserved: int) -> None:
-    """Check that templates around texts are valid, and have tokens that there will be.
-
-    Raises:
-        VocabularyError: names the template, and the token if that is missing.
-    """
+    """Check that templates around texts are valid, and have tokens that there will be."""
     names = dict.fromkeys(_names(params.special_tokens, num_reserved), 0)
     check_template(params.template, params.pair_template, names)
 

@@ -35,12 +35,7 @@ _TOO_LONG = 64
 def sequences_of(
     tokenizer: "Tokenizer", suspects: Iterable[tuple[int, int, str | None]]
 ) -> dict[int, Sequence[int]]:
-    """Return the ids that stand for each suspect in text: its own, or those of its example.
-
-    Args:
-        tokenizer: the one whose tokens they are.
-        suspects: id, occurrences and example of each; without both, it is left out.
-    """
+    """Return the ids that stand for each suspect in text: its own, or those of its example."""
     sequences: dict[int, Sequence[int]] = {}
     for token, occurrences, example in suspects:
         if occurrences:
@@ -55,16 +50,7 @@ def sequences_of(
 def find_contexts(
     tokenizer: "Tokenizer", sequences: Mapping[int, Sequence[int]], shards: Sequence[Path]
 ) -> dict[int, str]:
-    """Return where each sequence occurs first, the same for any number of workers.
-
-    Args:
-        tokenizer: the one that the shards were encoded with.
-        sequences: ids, by the token that they stand for; those that do not occur are left out of the result.
-        shards: encoded shards in the manifest's order, which are read until all is found.
-
-    Raises:
-        StoreError: a shard is broken.
-    """
+    """Return where each sequence occurs first, the same for any number of workers."""
     left, found = dict(sequences), dict[int, str]()
     for number, path in enumerate(shards):
         if not left:

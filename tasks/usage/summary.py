@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.audit.entropy import RENYI_ORDER, renyi_efficiency
 from tokmill.tasks.core.markdown import percent, table
-from tokmill.tasks.core.optional import WithOptional
+from tokmill.tasks.core.stage import WithOptional
 from tokmill.tasks.formats.files.manifests import read_model
 from tokmill.tasks.usage.tables import SourceUse, Vocabulary, rows
 from tokmill.tokenizer.splitting.marks import marks_apart
@@ -25,6 +25,22 @@ SUMMARY_FILE = "summary.json"
 _NUM_EXAMPLES = 40
 SHOWN = 30
 """Suspects in `summary.md`."""
+_UNUSED = """
+    SELECT readable FROM usage_tokens SEMI JOIN ordinary USING (token_id)
+    WHERE num_occurrences = 0 ORDER BY kind = 'byte', token_id LIMIT ?
+"""
+_OVERALL = r"""
+    SELECT 'all' AS source, num_documents, num_tokens, num_text_tokens, num_bytes, num_chars,
+        num_bytes / nullif(num_text_tokens, 0) AS bytes_per_token,
+        num_chars / nullif(num_text_tokens, 0) AS chars_per_token,
+        (SELECT avg((num_occurrences > 0)::INT) FROM usage_tokens SEMI JOIN ordinary USING (token_id))
+            AS used_share
+    FROM (SELECT coalesce(sum(COLUMNS('(num_.*)')), 0)::BIGINT AS '\1' FROM usage_sources)
+"""
+_YIELD_HEAD = (
+    *("source", "documents", "tokens", "text tokens", "bytes", "characters"),
+    *("bytes per token", "characters per token", "vocabulary used", "Rényi efficiency"),
+)
 
 
 class _Part(BaseModel):
@@ -233,24 +249,6 @@ def _marks_line(summary: Summary) -> list[str]:
         "words of these scripts take many tokens. What helps is a split pattern that keeps them together, "
         "such as o200k, and where it does, more text of these scripts, or more tokens"
     ]
-
-
-_UNUSED = """
-    SELECT readable FROM usage_tokens SEMI JOIN ordinary USING (token_id)
-    WHERE num_occurrences = 0 ORDER BY kind = 'byte', token_id LIMIT ?
-"""
-_OVERALL = r"""
-    SELECT 'all' AS source, num_documents, num_tokens, num_text_tokens, num_bytes, num_chars,
-        num_bytes / nullif(num_text_tokens, 0) AS bytes_per_token,
-        num_chars / nullif(num_text_tokens, 0) AS chars_per_token,
-        (SELECT avg((num_occurrences > 0)::INT) FROM usage_tokens SEMI JOIN ordinary USING (token_id))
-            AS used_share
-    FROM (SELECT coalesce(sum(COLUMNS('(num_.*)')), 0)::BIGINT AS '\1' FROM usage_sources)
-"""
-_YIELD_HEAD = (
-    *("source", "documents", "tokens", "text tokens", "bytes", "characters"),
-    *("bytes per token", "characters per token", "vocabulary used", "Rényi efficiency"),
-)
 
 
 def _yield(row: dict[str, Any], efficiency: float | None) -> Yield:

@@ -17,8 +17,7 @@ from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.core.stage import Outcome, Params, Stage
 from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tasks.formats.tokenizer import open_tokenizer, publish_tokenizer
-from tokmill.tasks.vocabulary.measuring import File, batches, measure, token_counts
-from tokmill.tasks.vocabulary.report import ChangedToken, Report
+from tokmill.tasks.vocabulary.report import ChangedToken, File, Report, batches, measure, token_counts
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
@@ -111,11 +110,7 @@ def run_extend(
 def _grown(
     tok: "Tokenizer", params: ExtendParams, texts: Sequence[File]
 ) -> "tuple[Changed, dict[str, str], dict[int, str]]":
-    """Add terms, then merges.
-
-    Returns:
-        The change; the terms that are not added, with the reason; the term that each new id is a form of.
-    """
+    """Add terms, then merges."""
     from tokmill.tokenizer.adaptation.continuation import continued
     from tokmill.tokenizer.adaptation.extend import Changed, check_terms, extended
 

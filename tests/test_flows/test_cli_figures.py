@@ -3,7 +3,7 @@
 import pytest
 
 from tokmill.flows.figures import figure, key_figures, outcome_words, percentage, size, span
-from tokmill.tasks.audit.report.markup import table
+from tokmill.tasks.audit.report.page import table
 from tokmill.tasks.core.markdown import number
 
 

@@ -19,8 +19,8 @@ from tokmill.flows.run.progress import Reporter
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.flows.run.tasks import Asked, Ended, TaskSpec, perform
 from tokmill.tasks.core.stage import ArtifactRef, Request
+from tokmill.tasks.count.merging import FAN_IN
 from tokmill.tasks.count.stage import COUNT, CountParams
-from tokmill.tasks.count.tree import FAN_IN
 from tokmill.tasks.ingest.stage import INGEST
 from tokmill.tasks.store import Store
 

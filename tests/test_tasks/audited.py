@@ -8,7 +8,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from tokmill.tasks.audit.entropy import entropies
-from tokmill.tasks.audit.measuring import measure_texts
+from tokmill.tasks.audit.measurement import measure_texts
 from tokmill.tasks.audit.parity import parity
 from tokmill.tasks.audit.probes import probe
 from tokmill.tasks.audit.sources import source_tables, total

@@ -10,7 +10,7 @@ import pytest
 
 from tokmill.tasks.core.stage import External
 from tokmill.tasks.formats.corpus import Corpus
-from tokmill.tasks.formats.text.resolving import resolve_files
+from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.ingest.stage import IngestParams
 from tokmill.tasks.ingest.stage import run as ingest

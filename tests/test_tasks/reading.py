@@ -17,7 +17,7 @@ from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.text.delimited import Span
 from tokmill.tasks.formats.text.detection import format_of
 from tokmill.tasks.formats.text.readers import read_file_batches
-from tokmill.tasks.formats.text.resolving import resolve_files
+from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import ReadOptions, SourceSpec
 from tokmill.tasks.ingest.stage import IngestParams
 from tokmill.tasks.ingest.stage import run as ingest

@@ -8,12 +8,11 @@ import pyarrow as pa
 import pytest
 from safetensors.numpy import save_file
 
-from tokmill.tasks.audit.embeddings import MOST_PADDING, Indicators, compare, known_unused, read_indicators
+from tokmill.tasks.audit.learned import MOST_PADDING, Indicators, compare, known_unused, read_indicators
 from tokmill.tasks.audit.suspects import SCHEMA, find_suspects
 from tokmill.tasks.audit.tokens import describe_tokens
 from tokmill.tasks.core.errors import EmbeddingError
-from tokmill.tasks.embeddings.rows import to_bytes
-from tokmill.tasks.embeddings.safetensors import Tensor, write_file
+from tokmill.tasks.embeddings.safetensors import Tensor, to_bytes, write_file
 from tokmill.tokenizer import Tokenizer
 
 ROWS = np.array([[3, 4], [0, 2], [0, 0], [-1, 0], [0, 5]], np.float32)
@@ -109,7 +108,7 @@ def test_names_and_unused_ids_that_do_not_exist(tmp_path: Path) -> None:
     assert read_indicators(path, 5, [4], names=("odd", "odd")).tied
     with pytest.raises(EmbeddingError, match="has no tensor 'even'"):
         read_indicators(path, 5, names=("odd", "even"))
-    with pytest.raises(EmbeddingError, match="unused id 5 is none of the 5 ids"):
+    with pytest.raises(EmbeddingError, match="unused id 5 is not among the 5 ids"):
         read_indicators(path, 5, [5], names=("odd", "odd"))
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(EmbeddingError, match="not a sound safetensors file"):
@@ -136,7 +135,7 @@ def test_comparison_without_variety_is_null() -> None:
     table = compare(suspects([1, 0], [2.0, 1.0]), np.ones(2), (1, 2))
     assert table["rank_correlation"].to_pylist() == [None, None]
     assert compare(suspects([], []), np.ones(2)).num_rows == 0
-    with pytest.raises(EmbeddingError, match="suspect 2 is none of the 2 ids"):
+    with pytest.raises(EmbeddingError, match="suspect 2 is not among the 2 ids"):
         compare(suspects([2], [1.0]), np.ones(2))
 
 

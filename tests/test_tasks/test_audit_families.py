@@ -11,7 +11,7 @@ import pytest
 from tests.test_tokenizer.conftest import ntrex
 from tokmill import tokenizer
 from tokmill.tasks.audit.entropy import entropies
-from tokmill.tasks.audit.measuring import measure_texts
+from tokmill.tasks.audit.measurement import measure_texts
 from tokmill.tasks.audit.parity import parity
 from tokmill.tasks.audit.sources import source_tables
 from tokmill.tokenizer import Tokenizer

@@ -12,7 +12,7 @@ import pytest
 from tokmill import tokenizer
 from tokmill.tasks.audit.entropy import entropies, shannon_bits
 from tokmill.tasks.audit.gates import Comparison, compare, not_passed, verdict
-from tokmill.tasks.audit.measuring import measure, measure_texts
+from tokmill.tasks.audit.measurement import measure, measure_texts
 from tokmill.tasks.audit.params import AuditParams
 from tokmill.tasks.audit.parity import check_parallel, gini, parity, read_parallel
 from tokmill.tasks.audit.sources import ALL, log_spaced, source_tables
@@ -142,7 +142,7 @@ def test_a_reference_without_tokens_has_no_premiums() -> None:
 @pytest.mark.parametrize(
     ("num_lines", "reference", "says"),
     [
-        ({"eng": 2}, "deu", "'deu' is none of the languages of audit.parallel: eng"),
+        ({"eng": 2}, "deu", "'deu' is not a language of audit.parallel: eng"),
         ({"eng": 2, "deu": 3}, "eng", "deu has 3 lines and eng 2"),
         ({"eng": 0}, "eng", "at least one"),
         ({"eng": 1, "*": 1}, "eng", "names no language"),

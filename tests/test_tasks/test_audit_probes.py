@@ -8,9 +8,9 @@ import pytest
 from pydantic import ValidationError
 
 from tokmill import tokenizer
+from tokmill.tasks.audit.probe_judgement import Encoded, begins_with, cut_at, cut_of, differs_from, no_special
+from tokmill.tasks.audit.probe_texts import cuts_of
 from tokmill.tasks.audit.probes import SCHEMA, OwnProbe, probe
-from tokmill.tasks.audit.probing.judging import Encoded, begins_with, cut_at, cut_of, differs_from, no_special
-from tokmill.tasks.audit.probing.numbers import cuts_of
 from tokmill.tokenizer import Tokenizer
 
 BYTES = {bytes([byte]): byte for byte in range(256)}

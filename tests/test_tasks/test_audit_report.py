@@ -19,8 +19,8 @@ from tests.test_tasks.audited import write_audit
 from tokmill import tokenizer
 from tokmill.tasks.audit.report import write_report
 from tokmill.tasks.audit.report.charts import Bar, Bars, Curves, charts_of
-from tokmill.tasks.audit.report.reading import NEEDED, Tables
 from tokmill.tasks.audit.report.svg import NUM_STYLES, svg_of
+from tokmill.tasks.audit.report.tables import NEEDED, Tables
 from tokmill.tasks.core.errors import AuditError
 from tokmill.tasks.core.markdown import number
 
@@ -169,10 +169,10 @@ def test_a_folder_that_is_no_audit_is_refused(tmp_path: Path) -> None:
         write_report(tmp_path, tmp_path, tokenizer=TOK)
     (tmp_path / "catalog").mkdir()
     (tmp_path / "summary.json").write_text("[]", "utf-8")
-    with pytest.raises(AuditError, match=r"summary\.json is no JSON object"):
+    with pytest.raises(AuditError, match=r"summary\.json is not a JSON object"):
         write_report(tmp_path, tmp_path, tokenizer=TOK)
     (tmp_path / "catalog" / "vocab_tokens.parquet").write_bytes(b"no table")
-    with pytest.raises(AuditError, match=r"vocab_tokens\.parquet is no Parquet file"):
+    with pytest.raises(AuditError, match=r"vocab_tokens\.parquet is not a Parquet file"):
         write_report(tmp_path, tmp_path, tokenizer=TOK)
 
 

@@ -6,7 +6,7 @@ import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.tasks.audit.words import words_of
+from tokmill.tasks.audit.measurement import words_of
 
 
 def words(text: str) -> list[str]:

@@ -18,7 +18,7 @@ from tokmill.tasks.formats.text.compression import BLOCK_BYTES, BrokenArchiveErr
 from tokmill.tasks.formats.text.documents import documents_of
 from tokmill.tasks.formats.text.sharding import Limits
 from tokmill.tasks.formats.text.sources import ReadOptions
-from tokmill.tasks.ingest.scanning import scan_file
+from tokmill.tasks.ingest.scan import scan_file
 
 CODECS = [suffix for suffix in COMPRESSORS if suffix]
 TEXT = b"".join(b"line %d of some text\n" % number for number in range(3000))

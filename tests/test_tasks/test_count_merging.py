@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from tokmill.tasks.count.counter import add_up
 from tokmill.tasks.count.merge_stage import MergeParams, run
-from tokmill.tasks.count.merging import merge_streams, streams_of
-from tokmill.tasks.count.tree import FAN_IN, MOST_LEVELS, level_of, parts_of
+from tokmill.tasks.count.merging import FAN_IN, MOST_LEVELS, level_of, merge_streams, parts_of, streams_of
 from tokmill.tasks.formats.counts import (
     COUNTS_FILE,
     STATISTICS_FILE,

@@ -15,7 +15,7 @@ from tokmill.tasks.encode.encoding import write_shard
 from tokmill.tasks.formats.encoded import EncodedStatistics
 from tokmill.tasks.formats.text.documents import file_batch
 from tokmill.tasks.formats.text.sharding import document_hashes
-from tokmill.tasks.kernels.tokens import gather
+from tokmill.tasks.kernels.documents import gather
 
 WORD = (1 << 64) - 1
 GOLDEN = 0x9E3779B97F4A7C15

@@ -12,8 +12,7 @@ from safetensors.numpy import save_file
 
 from tokmill.tasks.core.errors import EmbeddingError
 from tokmill.tasks.embeddings.resize import INDEX, resize_embeddings
-from tokmill.tasks.embeddings.rows import to_bytes, to_floats
-from tokmill.tasks.embeddings.safetensors import TensorFile
+from tokmill.tasks.embeddings.safetensors import TensorFile, to_bytes, to_floats
 from tokmill.tokenizer.adaptation.plan import EmbeddingPlan
 
 OLD, NEW, WIDTH = 6, 8, 4

@@ -21,9 +21,8 @@ from tokmill.tasks.formats.packed.layout import ShardFiles
 from tokmill.tasks.formats.packed.masks import block_ranges
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
-from tokmill.tasks.loading.order import Order
-from tokmill.tasks.loading.prefetch import THREAD_NAME, made_ahead
-from tokmill.tasks.loading.split import Split
+from tokmill.tasks.loading.arriving import THREAD_NAME, made_ahead
+from tokmill.tasks.loading.split import Order, Split
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,7 @@ from tests.test_tasks.packings import FIELDS, LENGTHS, packed_folder, published,
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.packed.layout import PackedManifest
 from tokmill.tasks.loading import PackedDataset
-from tokmill.tasks.loading.arriving import AHEAD, ArrivingShards
-from tokmill.tasks.loading.prefetch import THREAD_NAME
+from tokmill.tasks.loading.arriving import AHEAD, THREAD_NAME, ArrivingShards
 
 _READ = re.compile(r"/(packed\.json|shard-\d+\.(bin|(cu_seqlens|cu_offsets|document_starts)\.npy))$")
 

@@ -15,8 +15,8 @@ from tests.test_tasks.planned import Planned, rows
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.mixing.draw import Draw, Stop
 from tokmill.tasks.mixing.lengths import SourceLengths
-from tokmill.tasks.mixing.order import Shuffled
 from tokmill.tasks.mixing.permutation import permutation, permutation_key, permuted
+from tokmill.tasks.mixing.shuffled import Shuffled
 from tokmill.tasks.mixing.sorting import Scratch, sorted_rows
 
 LENGTHS = st.lists(st.integers(1, 50), min_size=1, max_size=30)

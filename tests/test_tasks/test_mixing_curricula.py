@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from tests.test_tasks.planned import Planned, assert_shares_hold, rows
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.kernels.drawing import logarithm
-from tokmill.tasks.mixing.competence import Competence
+from tokmill.tasks.mixing.curves import Competence
 from tokmill.tasks.mixing.difficulty import sortable
 from tokmill.tasks.mixing.stage import MixParams
 

@@ -146,7 +146,7 @@ def test_the_columns_of_parquet(tmp_path):
 
 def test_parquet_rows_do_not_depend_on_the_row_groups(tmp_path, monkeypatch):
     corpus, _, path = packed(tmp_path / "whole", sequence_length=8, formats=["parquet"])
-    monkeypatch.setattr("tokmill.tasks.formats.packed.block._GROUP_TOKENS", 24)
+    monkeypatch.setattr("tokmill.tasks.formats.packed.shard_format._GROUP_TOKENS", 24)
     _, _, cut = packed(tmp_path / "cut", sequence_length=8, formats=["parquet"])
     assert pq.read_metadata(cut / "shard-00000.parquet").num_row_groups > 2
     assert pq.read_table(cut / "shard-00000.parquet") == pq.read_table(path / "shard-00000.parquet")
@@ -156,7 +156,7 @@ def test_parquet_rows_do_not_depend_on_the_row_groups(tmp_path, monkeypatch):
 @pytest.mark.parametrize("strategy", ["concat", "best_fit"])
 def test_the_bytes_do_not_depend_on_the_blocks_that_are_written(tmp_path, monkeypatch, strategy):
     common = {"sequence_length": 8, "strategy": strategy, "formats": ALL_FORMATS}
-    monkeypatch.setattr("tokmill.tasks.formats.packed.block._GROUP_TOKENS", 16)
+    monkeypatch.setattr("tokmill.tasks.formats.packed.shard_format._GROUP_TOKENS", 16)
     _, _, whole = packed(tmp_path / "whole", **common)
     monkeypatch.setattr("tokmill.tasks.packing.write._BLOCK_TOKENS", 48)
     _, _, cut = packed(tmp_path / "cut", **common)
@@ -287,7 +287,7 @@ def test_a_reader_may_go_to_another_process(tmp_path, formats):
 
 
 def test_threads_may_share_a_reader(tmp_path, monkeypatch):
-    monkeypatch.setattr("tokmill.tasks.formats.packed.block._GROUP_TOKENS", 16)
+    monkeypatch.setattr("tokmill.tasks.formats.packed.shard_format._GROUP_TOKENS", 16)
     _, _, path = packed(tmp_path, sequence_length=8, formats=["parquet"])
     reader = PackedReader.open(path)
     expected = [sequence.input_ids.tolist() for sequence in reader]

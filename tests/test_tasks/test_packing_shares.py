@@ -14,7 +14,7 @@ from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pa
 from tests.test_tasks.packed_lengths import packed_by
 from tokmill.tasks.formats.mixture import MixedSource, Mixture
 from tokmill.tasks.formats.packed.reader import PackedReader
-from tokmill.tasks.packing.lining_up import LONGEST_WAIT, LOOK_AHEAD
+from tokmill.tasks.packing.pieces import LONGEST_WAIT, LOOK_AHEAD
 from tokmill.tasks.packing.shares import LIMIT, Shares, warnings
 
 STRATEGIES = ["concat", "greedy", "best_fit", "first_fit_decreasing", "pad"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.packed_lengths import packed_by
 from tokmill.tasks.formats.mixture import Plan
-from tokmill.tasks.packing.blocks import blocks
+from tokmill.tasks.packing.pieces import blocks
 from tokmill.tasks.packing.strategies import best_fit, first_fit_decreasing
 
 LENGTHS = st.lists(st.integers(1, 60), min_size=1, max_size=40)

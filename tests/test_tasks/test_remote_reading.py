@@ -24,10 +24,10 @@ from tests.object_server import Bucket
 from tests.test_tasks.reading import COMPRESSORS, Read, read
 from tokmill.tasks.core.errors import MachineError, SourceError
 from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.text.compression import read_all
 from tokmill.tasks.formats.text.delimited import Span
-from tokmill.tasks.formats.text.opening import read_all
-from tokmill.tasks.formats.text.resolving import resolve_files
 from tokmill.tasks.formats.text.shard import Shard, read_shard
+from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.ingest.stage import IngestParams
 from tokmill.tasks.ingest.stage import run as ingest

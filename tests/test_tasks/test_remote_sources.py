@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.object_server import Bucket
 from tokmill.tasks.core.errors import MachineError, RemoteError, SourceError
-from tokmill.tasks.formats.text.resolving import resolve_files
+from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.store.files import FileDigests
 

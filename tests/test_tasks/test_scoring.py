@@ -21,11 +21,9 @@ from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
 from tokmill.tasks.formats.encoded import EncodedShard, EncodedStatistics
 from tokmill.tasks.formats.scores import ScoredShard, write_scores
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
-from tokmill.tasks.formats.trigram_models import TrigramModels
 from tokmill.tasks.kernels.surprisal import surprisals
-from tokmill.tasks.score.blocks import token_blocks
 from tokmill.tasks.score.kneser_ney import train
-from tokmill.tasks.score.noise import noise_of
+from tokmill.tasks.score.measures import TrigramModels, noise_of, token_blocks
 from tokmill.tasks.score.stage import (
     FIT_TRIGRAMS,
     SCORE_COLUMN,

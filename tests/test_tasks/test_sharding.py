@@ -24,8 +24,8 @@ from tokmill.tasks.formats.text.sharding import (
     name_may_end,
 )
 from tokmill.tasks.formats.text.sources import ReadOptions
-from tokmill.tasks.ingest.grouping import Draft, Grouper
-from tokmill.tasks.ingest.scanning import FileScan, scan_file
+from tokmill.tasks.ingest.scan import FileScan, scan_file
+from tokmill.tasks.ingest.writer import Draft, Grouper
 from tokmill.tasks.kernels.text_size import TextSize
 
 SMALL = Limits(400)

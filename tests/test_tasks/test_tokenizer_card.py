@@ -15,8 +15,8 @@ from tokmill.tasks.formats.balance import Balance
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.store import Store
 from tokmill.tasks.tokenizer_card.facts import TokenizerCard
-from tokmill.tasks.tokenizer_card.loading import HERE, TEXT, blocks
 from tokmill.tasks.tokenizer_card.stage import TOKENIZER_CARD, TokenizerCardParams
+from tokmill.tasks.tokenizer_card.text import HERE, TEXT, blocks
 from tokmill.tasks.train.adopt import ADOPT, AdoptParams
 from tokmill.tasks.train.stage import TrainParams
 from tokmill.tokenizer.pipeline.families import find_family
@@ -135,7 +135,7 @@ def test_its_code_gives_our_ids(made: dict[str, Path]) -> None:
 
 
 def test_a_reason_for_an_unknown_setting_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"'vocab_sise' is no setting .* did you mean 'vocab_size'"):
+    with pytest.raises(ValueError, match=r"'vocab_sise' is not a setting .* did you mean 'vocab_size'"):
         TokenizerCardParams(reasons={"vocab_sise": "?"})
 
 

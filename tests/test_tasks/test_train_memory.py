@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from tokmill.tasks.core.context import remarks_reported_to
 from tokmill.tasks.core.errors import MachineError
-from tokmill.tasks.core.memory import available_memory
 from tokmill.tasks.formats.balance import Balance, BalancedSource
 from tokmill.tasks.formats.counts import (
     MANIFEST_FILE,
@@ -24,7 +23,7 @@ from tokmill.tasks.formats.counts import (
 )
 from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.train.learning import learn
-from tokmill.tasks.train.memory import fitting_size, memory_of, needed_memory
+from tokmill.tasks.train.memory import available_memory, fitting_size, memory_of, needed_memory
 from tokmill.tasks.train.reading import TextSize, Weighted, largest_size
 from tokmill.tasks.train.stage import TrainParams
 from tokmill.tokenizer import PretokenCounts

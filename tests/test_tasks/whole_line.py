@@ -14,7 +14,7 @@ from tokmill.tasks.count.stage import COUNT, COUNT_SHARD
 from tokmill.tasks.encode.stage import ENCODE, ENCODE_SHARD, EncodeParams
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.packed.plan import PackingPlan
-from tokmill.tasks.formats.text.resolving import resolve_files
+from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.ingest.stage import INGEST, IngestParams
 from tokmill.tasks.mixing.stage import MIX, MixParams

@@ -1,13 +1,13 @@
 """The charts of a report, as data: which rows become bars and curves.
 
-A chart is drawn by `svg` for the page and by `drawing` as PNG. Values that are NULL are left out.
+`svg` draws a chart for the page, and as PNG. Values that are NULL are left out.
 """
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tokmill.tasks.audit.report.reading import Row, Tables
+from tokmill.tasks.audit.report.tables import Row, Tables
 from tokmill.tasks.audit.sources import ALL
 
 MAX_LINES = 20

@@ -1,15 +1,20 @@
 """The sections of the page that need no JavaScript: charts and tables, each from one or two tables."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 from itertools import groupby
 
+import pyarrow as pa
+
+from tokmill.tasks.audit.comparison import compare_vocabularies
 from tokmill.tasks.audit.gates import not_passed
+from tokmill.tasks.audit.probes import probe
 from tokmill.tasks.audit.report.charts import source_name
-from tokmill.tasks.audit.report.markup import gap, note, pieces, section, table
-from tokmill.tasks.audit.report.reading import AGREEMENT, LEAST, Row, Tables
+from tokmill.tasks.audit.report.page import gap, note, pieces, section, table
+from tokmill.tasks.audit.report.tables import AGREEMENT, LEAST, Row, Tables
 from tokmill.tasks.core.markdown import number
+from tokmill.tokenizer import Tokenizer
 
 MAX_SUSPECTS = 200
 _SOURCES = {
@@ -87,6 +92,13 @@ _TEXTS = {"held_out": "held-out documents", "corpus": "a sample of the corpus", 
 
 Pictures = Mapping[str, str]
 """SVG by name of the chart."""
+_VOCABULARIES = {
+    "tokenizer": "tokenizer",
+    "family": "family",
+    "vocab_size": "ids",
+    "num_shared": "shared tokens",
+    "shared_share": "share of its own",
+}
 
 
 def overview(tables: Tables) -> str:
@@ -233,3 +245,47 @@ def _probe(row: Row) -> str:
 def _figures(pictures: Pictures, *names: str) -> str:
     drawn = "".join(f"<figure>{pictures[name]}</figure>" for name in names if name in pictures)
     return f'<div class="figures">{drawn}</div>' if drawn else gap("There is nothing to draw here.")
+
+
+def comparison(tokenizers: Mapping[str, Tokenizer]) -> str:
+    """Return the section.
+
+    Args:
+        tokenizers: by name, the one that was audited first.
+    """
+    names, rows = list(tokenizers), _rows([probe(tok) for tok in tokenizers.values()])
+    columns = {"probe": "probe", **{str(place): f"{name}: tokens" for place, name in enumerate(names)}}
+    return section(
+        "compared",
+        "Side by side",
+        table(
+            f"Vocabularies, and what they share with {names[0]}",
+            compare_vocabularies(tokenizers),
+            _VOCABULARIES,
+        ),
+        table("Tokens of the probes", map(_numbers, rows), columns),
+        note("Probes that they cut differently:"),
+        *(_cuts(names, found) for found in rows if any(row["tokens"] != found[0]["tokens"] for row in found)),
+    )
+
+
+def _rows(probed: Sequence[pa.Table]) -> list[tuple[Row, ...]]:
+    """Return the rows of each probe that all tokenizers have: some are about their own special tokens."""
+    by_name = [{(row["group"], row["probe"]): row for row in table.to_pylist()} for table in probed]
+    shared = [key for key in by_name[0] if all(key in found for found in by_name)]
+    return [tuple(found[key] for found in by_name) for key in shared]
+
+
+def _numbers(rows: tuple[Row, ...]) -> Row:
+    tokens = {str(place): row["num_tokens"] for place, row in enumerate(rows)}
+    return {"probe": f"{rows[0]['group']}: {rows[0]['probe']}", **tokens}
+
+
+def _cuts(names: list[str], rows: tuple[Row, ...]) -> str:
+    shown = "".join(
+        f'<p><span class="remark">{escape(name)}</span> {pieces(row["tokens"] or [], row["ids"] or [])}</p>'
+        for name, row in zip(names, rows, strict=True)
+    )
+    return (
+        f"<details><summary>{escape(rows[0]['group'])}: {escape(rows[0]['probe'])}</summary>{shown}</details>"
+    )

@@ -3,10 +3,12 @@
 Numbers are rounded to a tenth of a unit, so that the same chart gives the same bytes.
 """
 
+import importlib.util
 import math
 import unicodedata
 from collections.abc import Iterable, Sequence
 from html import escape
+from pathlib import Path
 
 from tokmill.tasks.audit.report.charts import Bars, Chart, Curves
 from tokmill.tasks.core.markdown import number
@@ -41,6 +43,7 @@ STYLE = "\n".join(
     ]
 )
 """The style that the charts of a page, or a file of one, need."""
+_LINE_STYLES = ("-", "--", ":", "-.")
 
 
 def svg_of(chart: Chart, *, alone: bool = False) -> str:
@@ -170,3 +173,53 @@ def _text(x: float, y: float, text: str, style: str = "") -> str:
 
 def _line(x: float, y: float, to_x: float, to_y: float, style: str) -> str:
     return f'<line class="{style}" x1="{x:.1f}" y1="{y:.1f}" x2="{to_x:.1f}" y2="{to_y:.1f}"/>'
+
+
+def can_draw() -> bool:
+    """Whether matplotlib is installed (`pip install 'tokmill[pictures]'`)."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def write_png(chart: Chart, path: Path) -> None:
+    """Draw a chart into a file; only where `can_draw`."""
+    from matplotlib.figure import Figure
+
+    height = 0.9 + 0.22 * len(chart.bars) if isinstance(chart, Bars) else 3.6
+    figure = Figure(figsize=(6.4, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_title(chart.title, loc="left", fontsize=9)
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    if isinstance(chart, Bars):
+        _draw_bars(axes, chart)
+    else:
+        for place, (name, line) in enumerate(chart.lines.items()):
+            lap, colour = divmod(place, len(COLOURS))
+            style = {"color": COLOURS[colour], "linestyle": _LINE_STYLES[lap % len(_LINE_STYLES)]}
+            axes.loglog([x for x, _ in line], [y for _, y in line], label=name, **style)
+        for x, y, _ in chart.marks:
+            axes.plot([x], [y], marker="o", markersize=7, markerfacecolor="none", markeredgecolor="#1c1c1c")
+        axes.set_xlabel(chart.across)
+        axes.set_ylabel(chart.up)
+        axes.legend(frameon=False, fontsize=8)
+    figure.savefig(path, format="png", dpi=150, metadata={"Software": None})
+
+
+def _draw_bars(axes: "object", chart: Bars) -> None:
+    from matplotlib.axes import Axes
+
+    assert isinstance(axes, Axes)
+    places = range(len(chart.bars))
+    axes.barh(places, [bar.value for bar in chart.bars], color=COLOURS[0], height=0.7)
+    axes.set_yticks(places, [bar.label for bar in chart.bars], fontsize=8)
+    axes.invert_yaxis()
+    for place, bar in enumerate(chart.bars):
+        if bar.low is not None and bar.high is not None:
+            axes.plot([bar.low, bar.high], [place, place], color="#1c1c1c", linewidth=1.2)
+        end = bar.value if bar.high is None else bar.high
+        axes.annotate(
+            number(bar.value), (end, place), (3, 0), textcoords="offset points", fontsize=7, va="center"
+        )
+    if chart.reference is not None:
+        axes.axvline(chart.reference, color=COLOURS[1], linestyle="--", linewidth=1.2)
+    axes.set_xlabel(chart.unit, fontsize=8)

@@ -5,8 +5,7 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from tokmill.tasks.audit.report.markup import gap, note, section, table
-from tokmill.tasks.audit.report.page import document, static, write_document
+from tokmill.tasks.audit.report.page import document, gap, note, section, static, table, write_document
 from tokmill.tasks.comparing.causes import Cause, value_text
 from tokmill.tasks.comparing.explaining import Explanation
 from tokmill.tasks.comparing.page.writing import cause_item

@@ -10,8 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from tokmill.tasks.audit.report.markup import gap, note, section, table
-from tokmill.tasks.audit.report.page import document, static, write_document
+from tokmill.tasks.audit.report.page import document, gap, note, section, static, table, write_document
 from tokmill.tasks.comparing.causes import Cause, value_text
 from tokmill.tasks.comparing.runs import Comparison, Line, change_text
 

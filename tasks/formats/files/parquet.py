@@ -20,7 +20,7 @@ def read_parquet(path: "os.PathLike[str]") -> pa.Table:
 
     Raises:
         OSError: it cannot be read.
-        pyarrow.ArrowException: it is no Parquet file, or a broken one.
+        pyarrow.ArrowException: it is not a Parquet file, or a broken one.
     """
     with pq.ParquetFile(os.fspath(path)) as file:
         return file.read()

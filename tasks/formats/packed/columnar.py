@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.indices import check_lengths, check_starts, check_within, untrue
 from tokmill.tasks.formats.files.manifests import readable
-from tokmill.tasks.formats.packed.block import Append, SequenceBlock, ShardShape, group_rows
 from tokmill.tasks.formats.packed.layout import (
     IGNORED_LABEL,
     LABEL_FIELDS,
@@ -30,7 +29,13 @@ from tokmill.tasks.formats.packed.layout import (
     PackedManifest,
     ShardFiles,
 )
-from tokmill.tasks.formats.packed.shard_format import ShardFormat
+from tokmill.tasks.formats.packed.shard_format import (
+    Append,
+    SequenceBlock,
+    ShardFormat,
+    ShardShape,
+    group_rows,
+)
 
 _READ = ("input_ids", "seq_lengths", "document_starts")
 STATE_FILES = ("state.json", "dataset_info.json")
@@ -140,24 +145,20 @@ class _ColumnarShard(ABC):
         self._dtype, self._length = np.dtype(manifest.dtype), manifest.sequence_length
 
     def tokens(self, row: int) -> NDArray[Any]:
-        """See `ShardReader`; converted to the memmap format's width."""
+        """The row's tokens with its padding, in the memmap format's width."""
         return self._rows(row).value("input_ids", row).astype(self._dtype)
 
     def cu_seqlens(self, row: int) -> NDArray[np.int32]:
-        """See `ShardReader`."""
+        """The boundaries of the row's pieces."""
         lengths, starts = self._rows(row).value("seq_lengths", row), self.document_starts(row)
         return np.cumsum([0, *lengths[: len(starts)]], dtype=np.int32)  # padding has a length, but no start
 
     def document_starts(self, row: int) -> NDArray[np.int64]:
-        """See `ShardReader`."""
+        """The start of each of the row's pieces in its document."""
         return self._rows(row).value("document_starts", row)
 
     def _checked(self, file: Path, rows: "_Rows") -> "_Rows":
-        """Return the rows, after checking the lengths of all lists.
-
-        Raises:
-            StoreError: a list is null, has a null or a wrong length, or pieces do not fit in their sequence.
-        """
+        """Return the rows, after checking the lengths of all lists."""
         with readable(file, "table of sequences"):
             for column in rows.columns.values():
                 column.validate(full=True)
@@ -180,11 +181,7 @@ class ParquetShard(_ColumnarShard):
     """The Parquet format; caches the last row group."""
 
     def __init__(self, files: ShardFiles, manifest: PackedManifest) -> None:
-        """Open the file.
-
-        Raises:
-            StoreError: it is missing, is not Parquet, or has another number of rows than the manifest says.
-        """
+        """Open the file."""
         self._path = _parquet_file(files)
         with readable(_parquet_file(files), "Parquet file"):
             metadata = pq.read_metadata(_parquet_file(files))
@@ -212,12 +209,7 @@ class ArrowShard(_ColumnarShard):
     """The Arrow format, memory-mapped."""
 
     def __init__(self, files: ShardFiles, manifest: PackedManifest) -> None:
-        """Map the file.
-
-        Raises:
-            StoreError: it is missing, is not an IPC stream, or has another number of rows than the
-                manifest says.
-        """
+        """Map the file."""
         with readable(_arrow_file(files), "Arrow stream"):
             table = pa.ipc.open_stream(pa.memory_map(os.fspath(_arrow_file(files)))).read_all()
         _check_columns(_arrow_file(files), table.schema)
@@ -256,11 +248,7 @@ def _flat(column: pa.ListArray) -> tuple[NDArray[np.int64], NDArray[Any]]:
 
 
 def check_rows(file: Path, found: int, expected: int) -> None:
-    """Reject a file with another number of sequences.
-
-    Raises:
-        StoreError: the numbers differ.
-    """
+    """Reject a file with another number of sequences."""
     if found != expected:
         raise StoreError(f"{file}: {found} rows must be {expected}, as packed.json says; verify the artifact")
 

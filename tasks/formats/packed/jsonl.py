@@ -16,10 +16,9 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.core.faults import broken
 from tokmill.tasks.formats.files.indices import check_lengths, check_starts, untrue
-from tokmill.tasks.formats.packed.block import Append, SequenceBlock, ShardShape
 from tokmill.tasks.formats.packed.columnar import check_rows, sequence_schema
 from tokmill.tasks.formats.packed.layout import IGNORED_LABEL, PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed.shard_format import ShardFormat
+from tokmill.tasks.formats.packed.shard_format import Append, SequenceBlock, ShardFormat, ShardShape
 
 
 @contextmanager
@@ -59,11 +58,7 @@ class JsonlShard:
     """The JSON lines format, read as a whole."""
 
     def __init__(self, files: ShardFiles, manifest: PackedManifest) -> None:
-        """Read the file.
-
-        Raises:
-            StoreError: it is missing, broken, or has another number of lines than the manifest says.
-        """
+        """Read the file."""
         self._dtype = np.dtype(manifest.dtype)
         try:
             with _file(files).open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as stream:
@@ -93,16 +88,16 @@ class JsonlShard:
         check_starts(file, flat, firsts, np.array(counts, dtype=np.int64), sequence_length)
 
     def tokens(self, row: int) -> NDArray[Any]:
-        """See `ShardReader`."""
+        """The row's tokens with its padding."""
         return np.array(self._rows[row]["input_ids"], dtype=self._dtype)
 
     def cu_seqlens(self, row: int) -> NDArray[np.int32]:
-        """See `ShardReader`."""
+        """The boundaries of the row's pieces."""
         line = self._rows[row]
         return np.cumsum([0, *line["seq_lengths"][: len(line["document_starts"])]], dtype=np.int32)
 
     def document_starts(self, row: int) -> NDArray[np.int64] | None:
-        """See `ShardReader`."""
+        """The start of each of the row's pieces in its document."""
         return np.array(self._rows[row]["document_starts"], dtype=np.int64)
 
 

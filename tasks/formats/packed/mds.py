@@ -21,10 +21,9 @@ from numpy.typing import NDArray
 from tokmill.tasks.core.errors import PackingError, StoreError
 from tokmill.tasks.core.faults import broken
 from tokmill.tasks.formats.files.indices import check_ascending, check_lengths, check_starts, untrue
-from tokmill.tasks.formats.packed.block import Append, SequenceBlock, ShardShape
 from tokmill.tasks.formats.packed.columnar import check_rows
 from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed.shard_format import ShardFormat
+from tokmill.tasks.formats.packed.shard_format import Append, SequenceBlock, ShardFormat, ShardShape
 
 INDEX_FILE = "index.json"
 _NAMES = ("document_starts", "seq_lengths", "tokens")
@@ -33,11 +32,7 @@ _MOST_BYTES = (1 << 32) - 1
 
 @contextmanager
 def write_mds(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
-    """Write one shard; the positions of the samples are written before them at the end.
-
-    Raises:
-        PackingError: the shard takes 4 GiB or more, which its index cannot address.
-    """
+    """Write one shard; the positions of the samples are written before them at the end."""
     config = _config(shape.dtype.name, shape.sequence_length)
     text = json.dumps(config, sort_keys=True).encode()
     begin = 4 + 4 * (shape.num_sequences + 1) + len(text)
@@ -114,11 +109,7 @@ class MdsShard:
     """The MDS format, memory-mapped."""
 
     def __init__(self, files: ShardFiles, manifest: PackedManifest) -> None:
-        """Map the file.
-
-        Raises:
-            StoreError: it is missing or broken, or has another number of samples than the manifest says.
-        """
+        """Map the file."""
         self._dtype = np.dtype(manifest.dtype).newbyteorder("<")
         self._num_bytes = manifest.sequence_length * self._dtype.itemsize
         try:
@@ -173,18 +164,18 @@ class MdsShard:
         return [(begin, sizes[0]), (begin + sizes[0], sizes[1])]
 
     def tokens(self, row: int) -> NDArray[Any]:
-        """See `ShardReader`."""
+        """The row's tokens with its padding."""
         stop = self._bounds[row + 1]
         tokens: NDArray[Any] = np.asarray(self._data[stop - self._num_bytes : stop]).view(self._dtype)
         return tokens
 
     def cu_seqlens(self, row: int) -> NDArray[np.int32]:
-        """See `ShardReader`."""
+        """The boundaries of the row's pieces."""
         lengths = self._vector_of(row, 1)[: len(self._vector_of(row, 0))]  # the rest is padding
         return np.cumsum([0, *lengths], dtype=np.int32)
 
     def document_starts(self, row: int) -> NDArray[np.int64] | None:
-        """See `ShardReader`."""
+        """The start of each of the row's pieces in its document."""
         return self._vector_of(row, 0).astype(np.int64)
 
     def _vector_of(self, row: int, column: int) -> NDArray[np.uint32]:

@@ -23,10 +23,9 @@ from numpy.typing import NDArray
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.faults import broken
 from tokmill.tasks.formats.files.indices import check_lengths, untrue
-from tokmill.tasks.formats.packed.block import Append, SequenceBlock, ShardShape
 from tokmill.tasks.formats.packed.columnar import check_rows
 from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed.shard_format import ShardFormat
+from tokmill.tasks.formats.packed.shard_format import Append, SequenceBlock, ShardFormat, ShardShape
 
 _MAGIC = b"MMIDIDX\x00\x00"
 _HEADER = struct.Struct("<9sQBQQ")
@@ -71,11 +70,7 @@ class MegatronShard:
     """The Megatron format, memory-mapped; the reader restores the padding."""
 
     def __init__(self, files: ShardFiles, manifest: PackedManifest) -> None:
-        """Map both files.
-
-        Raises:
-            StoreError: one is missing or broken, or has other numbers than the manifest says.
-        """
+        """Map both files."""
         self._length, self._pad_id = manifest.sequence_length, manifest.pad_id
         self._dtype = np.dtype(manifest.dtype)
         try:
@@ -107,20 +102,20 @@ class MegatronShard:
         check_lengths(_index_file(files), lengths, self._bounds, self._length)
 
     def tokens(self, row: int) -> NDArray[Any]:
-        """See `ShardReader`."""
+        """The row's tokens with its padding."""
         ends = self._ends(row)
         tokens = np.full(self._length, self._pad_id, dtype=self._dtype)
         tokens[: ends[-1] - ends[0]] = self._tokens[ends[0] : ends[-1]]
         return tokens
 
     def cu_seqlens(self, row: int) -> NDArray[np.int32]:
-        """See `ShardReader`."""
+        """The boundaries of the row's pieces."""
         ends = self._ends(row)
         bounds: NDArray[np.int32] = (ends - ends[0]).astype(np.int32)
         return bounds
 
     def document_starts(self, row: int) -> NDArray[np.int64] | None:
-        """See `ShardReader`; the format cannot hold it."""
+        """None: the format cannot hold it."""
         return None
 
     def _ends(self, row: int) -> NDArray[np.int64]:

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.indices import check_ascending, check_bounds, check_within, untrue
 from tokmill.tasks.formats.files.npy import NpyAppender, open_array, open_vector
-from tokmill.tasks.formats.packed.block import Append, SequenceBlock, ShardShape
 from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed.shard_format import ShardFormat
+from tokmill.tasks.formats.packed.shard_format import Append, SequenceBlock, ShardFormat, ShardShape
 
 
 @contextmanager
@@ -137,15 +136,15 @@ class MemmapShard:
         return cls(rows, flat, offsets, starts)
 
     def tokens(self, row: int) -> NDArray[Any]:
-        """See `ShardReader`."""
+        """The row's tokens with its padding."""
         return np.asarray(self.rows[row])
 
     def cu_seqlens(self, row: int) -> NDArray[np.int32]:
-        """See `ShardReader`."""
+        """The boundaries of the row's pieces."""
         return np.asarray(self.flat[self.offsets[row] : self.offsets[row + 1]])
 
     def document_starts(self, row: int) -> NDArray[np.int64]:
-        """See `ShardReader`."""
+        """The start of each of the row's pieces in its document."""
         # The rows before row i have i boundaries that begin a sequence instead of a piece.
         return np.asarray(self.starts[self.offsets[row] - row : self.offsets[row + 1] - row - 1])
 

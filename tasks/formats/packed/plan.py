@@ -164,11 +164,7 @@ PIECE_SCHEMA = pa.schema(
 
 
 def piece_columns(file: Path, table: pa.Table, schema: pa.Schema) -> dict[str, NDArray[Any]]:
-    """The columns of a table of pieces, as arrays of the types of `schema`.
-
-    Raises:
-        StoreError: one is missing, of another type, or has a null.
-    """
+    """The columns of a table of pieces, as arrays of the types of `schema`."""
     found: dict[str, NDArray[Any]] = {}
     for field in schema:
         named = [table.column(place) for place in table.schema.get_all_field_indices(field.name)]

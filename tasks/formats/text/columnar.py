@@ -73,12 +73,7 @@ def _check_rows(metadata: pq.FileMetaData) -> None:
 
 
 def read_arrow(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
-    """Yield the documents of the span's rows, of an IPC file (Feather) or an IPC stream.
-
-    Raises:
-        SourceError: as for Parquet.
-        BrokenFileError: as for Parquet.
-    """
+    """Yield the documents of the span's rows, of an IPC file (Feather) or an IPC stream."""
     with _source(path, span.codec, _ARROW_BYTES) as source:
         _require_bytes(source)
         schema, batches = _ipc(source)
@@ -146,11 +141,7 @@ def _decoded(value: bytes | None) -> str | bytes | None:
 
 
 def read_columns(path: Location, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the rows of a small Parquet file, with those of the columns that it has.
-
-    Raises:
-        BrokenFileError: the file is damaged or empty.
-    """
+    """Return the rows of a small Parquet file, with those of the columns that it has."""
     with _source(path) as source:
         rows: list[dict[str, Any]] = pq.ParquetFile(source).read(list(columns), use_threads=False).to_pylist()
         return rows
@@ -170,13 +161,7 @@ def largest_row_group(path: Location) -> int:
 
 @contextmanager
 def _source(path: Location, codec: str | None = DETECTED, at_least: int = 0) -> Iterator[pa.NativeFile]:
-    """Open a file for seeking (a compressed one as a temporary file), and classify its errors.
-
-    Args:
-        path: the file.
-        codec: its compression.
-        at_least: bytes to fetch at a time if it is remote; 0 if the reader asks for large ranges.
-    """
+    """Open a file for seeking (a compressed one as a temporary file), and classify its errors."""
     try:
         codec = codec_of(path) if codec == DETECTED else codec
         if codec is not None:
@@ -315,9 +300,6 @@ def _sound(column: ArrowArray) -> ArrowArray:
     """Return a column of text as bytes, after checking its offsets and indices.
 
     UTF-8 is checked later, document by document.
-
-    Raises:
-        ArrowInvalid: an offset or index is out of bounds.
     """
     column.validate()
     if pa.types.is_dictionary(column.type):

@@ -7,18 +7,25 @@ everything before it. A damaged compressed file raises `BrokenArchiveError`, aft
 damage was yielded. But a frame's checksum comes at its end, so of what was yielded only whole frames are
 sound, and the error says how many bytes these are. Zero bytes after the last frame are padding. At most
 `BLOCK_BYTES` are decompressed at a time.
+
+Open a file to read its bytes, wherever it is.
+
+A local file is opened as such. An object is read in ranges: ahead of the reader, where it is read from one
+position on, and on demand where a format needs random access (`tasks.formats.text.columnar`).
 """
 
 import codecs
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
 
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.core.faults import is_of_machine, unreadable
+from tokmill.tasks.core.faults import is_of_machine, refuse_irregular, unreadable
 from tokmill.tasks.formats.text.codecs import FRAMES, Frame, errors_of
-from tokmill.tasks.formats.text.opening import Readable, opened
 from tokmill.tasks.formats.text.sources import UTF_8, compression_of
-from tokmill.tasks.remote.location import Location
+from tokmill.tasks.remote.location import Location, RemoteFile
+from tokmill.tasks.remote.objects import stat
 
 BLOCK_BYTES = 1 << 20
 FIRST_BLOCK_BYTES = 128 << 10
@@ -74,12 +81,7 @@ def _is_readable(beginning: bytes) -> bool:
 
 
 def codec_of(path: Location) -> str | None:
-    """Return a file's compression by its first bytes.
-
-    Raises:
-        SourceError: the file cannot be read.
-        MachineError: the disk or the network fails.
-    """
+    """Return a file's compression by its first bytes."""
     try:
         with opened(path, 0, HEAD_BYTES) as file:
             return codec_in(file.read(HEAD_BYTES), path.name)
@@ -137,6 +139,14 @@ def blocks(
         ) from error
     except OSError as error:
         raise unreadable(path, error) from error
+
+
+class Readable(Protocol):
+    """What is read from one position on, such as an open file."""
+
+    def read(self, size: int, /) -> bytes:
+        """Return at most `size` bytes, at least one before the end, and none there."""
+        ...
 
 
 def _plain(file: Readable) -> Iterator[bytes]:
@@ -241,3 +251,53 @@ def _gathered(stream: Iterator[bytes]) -> Iterator[bytes]:
         yield b"".join(held)
     if broken is not None:
         raise broken
+
+
+_BLOCK_BYTES = 1 << 20
+
+
+@contextmanager
+def opened(file: Location, start: int = 0, end: int | None = None) -> Iterator[Readable]:
+    """Open a file for reading on from byte `start`; nothing is read beyond `end`.
+
+    Raises:
+        SourceError: it is missing, not permitted, or not a regular file.
+        MachineError: the network fails.
+        OSError: the operating system cannot open it.
+    """
+    if isinstance(file, RemoteFile):
+        from tokmill.tasks.remote.streaming import streamed
+
+        with streamed(file.url, start, end) as stream:
+            yield stream
+    else:
+        refuse_irregular(file)
+        with file.open("rb") as local:
+            if start:
+                local.seek(start)
+            yield local
+
+
+def read_all(file: Location) -> bytes:
+    """Return a file's bytes.
+
+    Raises:
+        SourceError: it is missing, not permitted, or not a regular file.
+        MachineError: the disk, the network or the service fails.
+    """
+    try:
+        with opened(file) as stream:
+            return b"".join(iter(lambda: stream.read(_BLOCK_BYTES), b""))
+    except OSError as error:
+        raise unreadable(file, error) from error
+
+
+def size_of(file: Location) -> int:
+    """Return a file's size in bytes.
+
+    Raises:
+        OSError: it is missing, or not permitted.
+    """
+    if isinstance(file, RemoteFile):
+        return stat(file.url).num_bytes
+    return file.stat().st_size

@@ -116,11 +116,7 @@ def _ambiguous(name: str, line: str) -> SourceError:
 
 
 def read_csv(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
-    """Yield the documents of the span's rows.
-
-    Raises:
-        SourceError: the header lacks the text or the id column, or the quoting cannot be told.
-    """
+    """Yield the documents of the span's rows."""
     start = start_of(path, span.whole_file, options.encoding)
     dialect = dialect_of(path, options, start)
     header, first = _header(path.name, start.lines, dialect)

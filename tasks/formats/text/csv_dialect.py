@@ -82,11 +82,7 @@ def default_delimiter(name: str) -> str:
 
 
 def dialect_of(path: Location, options: ReadOptions, start: Start) -> Dialect:
-    """Return how a file is written.
-
-    Raises:
-        SourceError: the start of the file does not show the quoting.
-    """
+    """Return how a file is written."""
     delimiter = options.delimiter or start.delimiter
     if not delimiter:
         default = default_delimiter(path.name)

@@ -145,11 +145,7 @@ def content(path: Location, span: Span, encoding: str) -> Iterator[tuple[bytes, 
 
 
 def _refuse_other_unicode(path: Location, block: bytes) -> None:
-    """Reject UTF-16 and UTF-32 that are to be read as UTF-8, by a byte order mark or the places of zeros.
-
-    Raises:
-        SourceError: the file begins like that.
-    """
+    """Reject UTF-16 and UTF-32 that are to be read as UTF-8, by a byte order mark or the places of zeros."""
     name = next((name for mark, name in _MARKS.items() if block.startswith(mark)), "")
     beginning = block[:_LOOKED_AT]
     zeros = tuple(8 * beginning[start::4].count(0) > len(beginning) for start in range(4))
@@ -308,14 +304,7 @@ def read_delimited(path: Location, span: Span, options: ReadOptions) -> Iterator
 def _without_line_ends(
     found: RowBlock, delimiter: bytes, *, is_own_line: bool, first_row: int
 ) -> tuple[RowBlock, bool]:
-    """Return rows without the ends of lines of delimiters alone, and whether such a line follows them.
-
-    Args:
-        found: the rows.
-        delimiter: what ends them.
-        is_own_line: whether there is such a line before the first row.
-        first_row: number of the first row.
-    """
+    """Return rows without the ends of lines of delimiters alone, and whether such a line follows them."""
     if delimiter.endswith(b"\n"):
         return found, False
     starts, stops, ends = found.starts, found.stops, found.ends
@@ -331,11 +320,7 @@ def _without_line_ends(
 
 
 def _refuse_returns(path: Location, found: RowBlock) -> None:
-    r"""Reject a file whose lines end with `\r`: `found`, which begins it, has no other line ends.
-
-    Raises:
-        SourceError: it is.
-    """
+    r"""Reject a file whose lines end with `\r`: `found`, which begins it, has no other line ends."""
     if b"\n" not in found.block and b"\r" in found.block.rstrip(b"\r"):
         raise SourceError(
             f"{path}: its lines end with a carriage return alone; replace each by a newline, or set format = "

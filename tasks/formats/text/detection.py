@@ -14,8 +14,13 @@ from typing import NamedTuple
 
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.core.faults import unreadable
-from tokmill.tasks.formats.text.compression import HEAD_BYTES, BrokenArchiveError, codec_in, decompressed
-from tokmill.tasks.formats.text.opening import opened
+from tokmill.tasks.formats.text.compression import (
+    HEAD_BYTES,
+    BrokenArchiveError,
+    codec_in,
+    decompressed,
+    opened,
+)
 from tokmill.tasks.formats.text.sources import Format, ReadOptions, format_by_name
 from tokmill.tasks.remote.location import Location
 

@@ -21,8 +21,7 @@ from tokmill.tasks.core.pipelining import read_ahead
 from tokmill.tasks.formats.text.delimited import Span
 from tokmill.tasks.formats.text.documents import BATCH_BYTES, ArrowArray, DocumentBatch, offsets_of
 from tokmill.tasks.formats.text.readers import read_file_batches
-from tokmill.tasks.formats.text.selection import Selection
-from tokmill.tasks.formats.text.sharding import ShardHasher
+from tokmill.tasks.formats.text.sharding import Selection, ShardHasher
 from tokmill.tasks.formats.text.sources import Format, ReadOptions
 from tokmill.tasks.remote.location import below
 

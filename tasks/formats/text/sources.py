@@ -14,7 +14,7 @@ from typing import Annotated, Literal, Self
 from pydantic import ConfigDict, Field, StringConstraints, field_validator, model_validator
 
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.core.optional import WithOptional
+from tokmill.tasks.core.stage import WithOptional
 
 Format = Literal["text", "lines", "delimited", "jsonl", "json", "parquet", "arrow", "csv", "prose"]
 Quoting = Literal["auto", "double", "backslash", "none", "escapes"]

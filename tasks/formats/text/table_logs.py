@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.opening import read_all
+from tokmill.tasks.formats.text.compression import read_all
 from tokmill.tasks.remote.location import Location, RemoteFile, below
 from tokmill.tasks.remote.objects import listed
 
@@ -53,12 +53,7 @@ def tables_of_partition(folder: str) -> list[RemoteFile]:
 
 
 def counting_files(table: Location) -> frozenset[str]:
-    """Return the files of a Delta table that count, as paths relative to its folder.
-
-    Raises:
-        SourceError: the table is of another kind, deletes rows inside of files, or has files elsewhere; or
-            its log is incomplete or damaged.
-    """
+    """Return the files of a Delta table that count, as paths relative to its folder."""
     names = sorted(_names(below(str(table), DELTA)))
     if not names:
         raise SourceError(

@@ -44,11 +44,7 @@ class Shuffled:
     first_epoch: int = 0
 
     def blocks(self, stop: Stop) -> Iterator[Drawn]:
-        """Yield documents, epoch after epoch, until `stop` is reached.
-
-        Raises:
-            MixingError: this needs more than 65,535 epochs.
-        """
+        """Yield documents, epoch after epoch, until `stop` is reached."""
         check_epochs(self.source, num_epochs(stop, self.lengths))
         return stop.applied(self._epochs()) if not stop.is_reached else iter(())
 
@@ -70,11 +66,7 @@ def num_epochs(stop: Stop, lengths: SourceLengths) -> int:
 
 
 def check_epochs(source: str, number: int) -> None:
-    """Reject more epochs of a source than a plan can store.
-
-    Raises:
-        MixingError: there are more than `MOST_EPOCHS`.
-    """
+    """Reject more epochs of a source than a plan can store."""
     if number > MOST_EPOCHS:
         raise MixingError(
             f"mix: source '{source}' would be drawn {number} times; at most {MOST_EPOCHS} are possible, "

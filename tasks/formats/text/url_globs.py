@@ -1,9 +1,9 @@
-"""Find objects by URLs and globs, with the semantics of `tasks.formats.text.globbing` for files.
+"""Find objects by URLs and globs, with the semantics of `tasks.formats.text.globs` for files.
 
 A pattern is a URL with `*`, `?`, `[…]` and `**` in the path below the bucket; `[*]` is a literal `*`. Buckets
 have no folders, only keys with slashes, which are listed page by page: level by level as far as the pattern
 goes, and all keys below a `**` at once. Keys that end with a slash, and objects of 0 bytes that only mark a
-folder, are no files. Keys with an empty part (`a//b`) are found below a `**` alone. Web servers list nothing,
+folder, are not files. Keys with an empty part (`a//b`) match a `**` alone. Web servers list nothing,
 so their URLs are taken as they are.
 """
 
@@ -13,7 +13,7 @@ from functools import cache
 from itertools import islice, takewhile
 
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.globbing import (
+from tokmill.tasks.formats.text.globs import (
     Matcher,
     Skipped,
     holding,
@@ -56,12 +56,7 @@ class UrlPattern:
 
 
 def parse_url(text: str) -> UrlPattern:
-    """Read a pattern.
-
-    Raises:
-        RemoteError: the URL holds a password.
-        SourceError: it names no object, or its bucket has wildcards.
-    """
+    """Read a pattern."""
     check_url(text)
     if text.lower().startswith(_WEB) and "?" in text:
         msg = (
@@ -83,17 +78,7 @@ def parse_url(text: str) -> UrlPattern:
 
 
 def expand_url(pattern: UrlPattern, *, hidden: bool, skipped: Skipped) -> Iterator[Info]:
-    """Yield the objects that a pattern matches, each once.
-
-    Args:
-        pattern: the pattern.
-        hidden: whether wildcards match a leading dot.
-        skipped: collects the objects that wildcards skipped.
-
-    Raises:
-        SourceError: the pattern names a folder.
-        OSError: there is no such bucket, access is refused, or the service cannot be reached.
-    """
+    """Yield the objects that a pattern matches, each once."""
     if pattern.parts:
         matchers = Matcher(pattern.parts, hidden=hidden), Matcher(pattern.parts, hidden=True)
         walk = _Walk(pattern.folder, *matchers, skipped)
@@ -192,11 +177,7 @@ def _with_those_above(folder: str, above: str) -> set[str]:
 
 
 def url_root(patterns: Sequence[UrlPattern]) -> str:
-    """Return the deepest folder that all patterns share.
-
-    Raises:
-        SourceError: they are in several buckets.
-    """
+    """Return the deepest folder that all patterns share."""
     parents = sorted(pattern.parent.split("/") for pattern in patterns)
     pairs = zip(parents[0], parents[-1], strict=False)
     shared = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
@@ -219,9 +200,6 @@ def url_excluder(patterns: Sequence[str], root: str) -> Callable[[str], bool]:
     """Return a function that decides whether a URL is excluded, by itself or with a folder above it.
 
     A pattern without a slash is compared with every name below `root`, as for files; the others are URLs.
-
-    Raises:
-        SourceError: a pattern is a path of this machine, which no URL matches.
     """
     by_url = [text for text in patterns if "/" in text.rstrip("/")]
     for text in by_url:

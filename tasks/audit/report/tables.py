@@ -67,9 +67,9 @@ class Tables:
         try:
             summary = orjson.loads(path.read_bytes()) if path.exists() else {}
         except orjson.JSONDecodeError as error:
-            raise AuditError(f"report: {path} is no JSON ({error}); make the audit again") from error
+            raise AuditError(f"report: {path} is not JSON ({error}); make the audit again") from error
         if not isinstance(summary, dict):
-            raise AuditError(f"report: {path} is no JSON object; make the audit again")
+            raise AuditError(f"report: {path} is not a JSON object; make the audit again")
         return cls(tables, summary)
 
     def with_tables_of(self, folder: Path) -> "Tables":
@@ -105,7 +105,7 @@ def _read(path: Path) -> pa.Table:
     try:
         table = parquet.ParquetFile(path).read()
     except (OSError, pa.ArrowInvalid) as error:
-        raise AuditError(f"report: {path} is no Parquet file ({error}); make the audit again") from error
+        raise AuditError(f"report: {path} is not a Parquet file ({error}); make the audit again") from error
     problem = _problem(table, path.stem)
     if problem is not None:
         raise AuditError(f"report: {path}: {problem}, so another version wrote it; make the audit again")

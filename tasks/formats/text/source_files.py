@@ -19,10 +19,10 @@ from typing import Any, Protocol, TypeVar
 from tokmill.tasks.core.errors import MachineError, RemoteError, SourceError
 from tokmill.tasks.core.faults import refuse_irregular, unreadable
 from tokmill.tasks.core.stage import External
-from tokmill.tasks.formats.text.globbing import Pattern, Skipped, excluder, expand, holding, parse
+from tokmill.tasks.formats.text.globs import Pattern, Skipped, excluder, expand, holding, parse
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.formats.text.table_logs import counting_files
-from tokmill.tasks.formats.text.url_globbing import expand_url, parse_url, there, url_excluder, url_root
+from tokmill.tasks.formats.text.url_globs import expand_url, parse_url, there, url_excluder, url_root
 from tokmill.tasks.remote.location import Location, RemoteFile, is_remote, stands_alone
 from tokmill.tasks.remote.services import Info
 from tokmill.tasks.remote.streaming import tag_of
@@ -118,14 +118,7 @@ def _matched(
     excluded: Callable[[Any], bool],
     source: str,
 ) -> list[F]:
-    """Return the files that patterns match, and log the skipped ones.
-
-    Args:
-        files: by pattern, yields its files and collects the skipped ones.
-        nothing: by pattern, describes the folder in which it found none.
-        excluded: whether a location is excluded.
-        source: the source's name.
-    """
+    """Return the files that patterns match, and log the skipped ones."""
     found: dict[str, tuple[F, str]] = {}
     skipped = Skipped()
     for text, expanded in files.items():

@@ -12,11 +12,10 @@ from functools import partial
 
 from tokmill.tasks.core.errors import DocumentError, SourceError
 from tokmill.tasks.formats.text.columnar import BrokenFileError, largest_row_group
-from tokmill.tasks.formats.text.compression import damage_of
+from tokmill.tasks.formats.text.compression import damage_of, size_of
 from tokmill.tasks.formats.text.delimited import Span
 from tokmill.tasks.formats.text.detection import Contents, UnsupportedFileError, contents_of
 from tokmill.tasks.formats.text.documents import FileBatch
-from tokmill.tasks.formats.text.opening import size_of
 from tokmill.tasks.formats.text.quarantine import BadDocument, document_error
 from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sharding import Cutter, Limits, ShardHasher, limits_of_file, may_end

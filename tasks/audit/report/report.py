@@ -10,14 +10,11 @@ from pathlib import Path
 from tokmill.tasks.audit.learned import Learned
 from tokmill.tasks.audit.report import sections
 from tokmill.tasks.audit.report.charts import Chart, charts_of
-from tokmill.tasks.audit.report.comparison import comparison
-from tokmill.tasks.audit.report.drawing import can_draw, write_png
 from tokmill.tasks.audit.report.encoding import encoder_of
-from tokmill.tasks.audit.report.markup import section
-from tokmill.tasks.audit.report.page import document, static
-from tokmill.tasks.audit.report.payload import columns_of
-from tokmill.tasks.audit.report.reading import Tables
-from tokmill.tasks.audit.report.svg import svg_of
+from tokmill.tasks.audit.report.page import columns_of, document, section, static
+from tokmill.tasks.audit.report.sections import comparison
+from tokmill.tasks.audit.report.svg import can_draw, svg_of, write_png
+from tokmill.tasks.audit.report.tables import Tables
 from tokmill.tasks.core.markdown import number
 from tokmill.tokenizer import Tokenizer
 
@@ -62,7 +59,7 @@ def write_report(
         The path of the HTML file.
 
     Raises:
-        AuditError: the folder is no audit, or a table is broken.
+        AuditError: the folder is not an audit, or a table is broken.
     """
     tables = Tables.read(folder) if usage is None else Tables.read(folder).with_tables_of(usage)
     tables = tables if learned is None else tables.with_learned(learned)

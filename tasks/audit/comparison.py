@@ -13,7 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.tasks.audit.entropy import entropies
-from tokmill.tasks.audit.measuring import Measured, measure_texts
+from tokmill.tasks.audit.measurement import Measured, measure_texts
 from tokmill.tasks.audit.params import EVERY
 from tokmill.tasks.audit.parity import parity
 from tokmill.tasks.audit.sources import ALL, ratio, source_tables

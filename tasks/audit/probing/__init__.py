@@ -1,1 +1,0 @@
-"""The texts of `vocab_probes`, and what is expected of each."""
