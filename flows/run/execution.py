@@ -13,16 +13,16 @@ and what depends on it. A run that is paused ends in the same way, so that no wo
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import NamedTuple
 
 from tokmill.flows.errors import RunError
+from tokmill.flows.results import RunResult, RunRow, Standing, group_of
 from tokmill.flows.run.dag import Dag, Done, Job, Node, Step, references
 from tokmill.flows.run.process import clear_frames
-from tokmill.flows.run.progress import Reporter, group_of
-from tokmill.flows.run.results import RunResult, RunRow
+from tokmill.flows.run.progress import Reporter
 from tokmill.flows.run.tasks import Asked, Ended, Submitted, TaskCallbacks, Tasks, TaskSettings, TaskSpec
 from tokmill.tasks.core.stage import ArtifactRef, How
 from tokmill.tasks.store import Store
@@ -35,22 +35,6 @@ class _End(NamedTuple):
 
     how: How
     at: float
-
-
-class Standing(NamedTuple):
-    """What has become of a DAG until now.
-
-    Attributes:
-        rows: the outcomes of the tasks that have succeeded, in the order of the DAG.
-        failures: the title of each task, or job, that failed, and why.
-        begun: group of tasks → how many it has, of the jobs that were begun.
-        not_begun: the titles of the other jobs.
-    """
-
-    rows: Sequence[RunRow] = ()
-    failures: Sequence[tuple[str, Exception]] = ()
-    begun: Mapping[str, int] = {}
-    not_begun: Sequence[str] = ()
 
 
 class Executor:
@@ -219,7 +203,7 @@ class Executor:
         record = self.store.record(outcome)
         how, began, seconds = self._times(step.title, ended, record)
         row = RunRow(step.title, outcome, how, seconds, record.metrics, began, record.timings.peak_bytes)
-        self.reporter.on_finish(step.title, how, seconds, outcome, row.metrics)
+        self.reporter.on_finish(row)
         return row
 
     def _times(self, title: str, ended: Ended, record: Record) -> tuple[How, float, float]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias, get_args
 
 from tokmill.flows.errors import UsageError
+from tokmill.flows.figures import counted
 from tokmill.tasks.core.context import quarter_of_the_ram
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store, Verify
@@ -119,6 +120,11 @@ class Machine:
             _stages(refresh),
             profile.credentials,
         )
+
+    @property
+    def words(self) -> str:
+        """What executes the tasks: `2 workers (threads)`."""
+        return f"{counted(self.workers, 'worker')} ({self.runner})"
 
     def open_store(self) -> Store:
         """Open the store."""
