@@ -11,7 +11,16 @@ from typing import Any
 from prefect import Flow
 
 from tokmill.flows.deploying import schedules
-from tokmill.flows.deploying.form import MACHINE, Schema, form_of, in_order, keeping, kept_in, version_of
+from tokmill.flows.deploying.form import (
+    MACHINE,
+    Schema,
+    form_of,
+    in_order,
+    keeping,
+    kept_in,
+    label_of,
+    version_of,
+)
 from tokmill.flows.errors import ProfileError, ServeError
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.schedule import Schedule
@@ -79,7 +88,7 @@ def _table(title: str, model: type[Any]) -> Schema:
     """Return a section with the fields of a model, which has plain values only."""
     schema: Schema = model.model_json_schema()
     fields = {
-        name: {**inner, "title": name.replace("_", " ").capitalize(), "position": index}
+        name: {**inner, "title": label_of(name), "position": index}
         for index, (name, inner) in enumerate(schema["properties"].items())
     }
     return {"title": title, "type": "object", "properties": fields, "additionalProperties": False}
@@ -306,10 +315,3 @@ def _made(
         schema = deployed.form(None, [])
         found.append(Deployment(served.name, deployed, None, None, schema))
     return found
-
-
-def written_deployment(deployed: Deployed) -> Deployment:
-    """Return a deployment for the shipped quickstart, as `prefect.yaml` has it, under the flow's name."""
-    schema = deployed.form(None, [])
-    given = None if deployed.of_store else "quickstart"
-    return Deployment(deployed.flow.name, deployed, None, given, schema)
