@@ -14,6 +14,7 @@ from tokmill.flows.deploying import schedules
 from tokmill.flows.deploying.form import (
     MACHINE,
     Schema,
+    field_of,
     form_of,
     in_order,
     keeping,
@@ -94,6 +95,12 @@ def _table(title: str, model: type[Any]) -> Schema:
     return {"title": title, "type": "object", "properties": fields, "additionalProperties": False}
 
 
+def _parameters(flow: Flow[..., Any], *names: str) -> dict[str, Schema]:
+    """Return fields for parameters of a flow, as its signature and its docstring have them."""
+    known = flow.parameters.properties
+    return {name: field_of(name, known[name], known[name].get("default")) for name in names}
+
+
 BUILD = Deployed(
     build_corpus,
     "build_corpus",
@@ -122,27 +129,14 @@ REPACK = Deployed(
     repack,
     "repack",
     ("pack", "experiment"),
-    {
-        "mixture": {
-            "title": "Mixture",
-            "type": "string",
-            "description": "The mixture, e.g. mixture/books@v3; empty for the profile's latest.",
-        }
-    },
+    _parameters(repack, "mixture"),
     without=("until", "rehash"),
 )
 VERIFY = Deployed(
     verify_store,
     "verify_store",
     (),
-    {
-        "deep": {
-            "title": "Digests",
-            "type": "boolean",
-            "default": True,
-            "description": "Compare digests; if not, only sizes.",
-        }
-    },
+    _parameters(verify_store, "deep"),
     of_store=True,
     schedule=Schedule(cron="0 1 * * *"),
 )
@@ -150,29 +144,7 @@ GARBAGE = Deployed(
     collect_garbage,
     "collect_garbage",
     (),
-    {
-        "older_than_days": {
-            "title": "Older than days",
-            "type": "number",
-            "minimum": 0,
-            "default": 14,
-            "description": "Younger artifacts and runs are kept.",
-        },
-        "keep": {
-            "title": "Keep",
-            "type": "integer",
-            "minimum": 0,
-            "default": 1,
-            "description": "Latest versions of each name, and last completed runs of each profile, that are "
-            "kept.",
-        },
-        "apply": {
-            "title": "Remove",
-            "type": "boolean",
-            "default": True,
-            "description": "Remove them; if not, only list them.",
-        },
-    },
+    _parameters(collect_garbage, "older_than_days", "keep", "apply"),
     of_store=True,
     schedule=Schedule(cron="0 2 * * 0"),
 )

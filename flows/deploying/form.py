@@ -35,54 +35,29 @@ _RULES = (
 MACHINE: Mapping[str, Schema] = {
     "more": {
         "title": "More",
-        "type": "array",
         "items": {"type": "string", "pattern": r"^[^=]+=.*"},
         "description": "Any other value of the profile, as section.key=value, e.g. encode.min_tokens=16.",
     },
     "until": {
         "title": "Until",
-        "type": "array",
         "items": {"type": "string", "enum": list(get_args(Kind))},
         "description": "Make these artifacts and what they are made from, but nothing else; empty for all.",
     },
     "refresh": {
         "title": "Refresh",
-        "type": "array",
         "items": {"type": "string", "enum": list(get_args(StageName))},
         "description": "Stages whose artifacts are made again although the store has them. What comes out "
         "equal leaves what follows as it is.",
     },
-    "verify": {
-        "title": "Verify",
-        "type": "string",
-        "enum": ["sizes", "full"],
-        "description": "How artifacts are checked before they are reused: by the sizes of their files, or by "
-        "their digests as well.",
-    },
-    "rehash": {
-        "title": "Read sources again",
-        "type": "boolean",
-        "description": "Read every source file again instead of trusting its size and time.",
-    },
-    "workers": {
-        "title": "Workers",
-        "type": "integer",
-        "minimum": 1,
-        "maximum": 1 << 12,
-        "description": "Parallel tasks; empty for one per core. Changes no result.",
-    },
-    "memory": {
-        "title": "Memory",
-        "type": "string",
-        "pattern": f"^$|{SIZE}",
-        "description": "Memory for counts, e.g. 4GB; empty for a quarter of the RAM. Changes no result.",
-    },
-    "store": {
-        "title": "Store",
-        "type": "string",
-        "description": "Folder or URL of the artifacts; empty for the deployment's own.",
-    },
+    "verify": {},
+    "rehash": {},
+    "workers": {},
+    "memory": {"pattern": f"^$|{SIZE}"},
+    "store": {},
 }
+"""The fields of the machine; those that `[execution]` has are described and ruled there."""
+
+
 SECTIONS: Mapping[str, tuple[str, Sequence[str]]] = {
     "train": (
         "Tokenizer: training",
@@ -140,7 +115,7 @@ def form_of(
                 "additionalProperties": False,
             }
     for name in machine:
-        properties[name] = MACHINE[name] | _machine_default(profile, name)
+        properties[name] = _machine_field(profile, name)
     return {
         "title": "Parameters",
         "type": "object",
@@ -194,11 +169,24 @@ def _profile_field(choices: list[str]) -> Schema:
     return field | ({"default": choices[0]} if len(choices) == 1 else {})
 
 
-def _machine_default(profile: Profile | None, name: str) -> Schema:
-    if MACHINE[name]["type"] == "array":
-        return {"default": []}
-    value = None if profile is None else getattr(profile.execution, name, None)
-    return {} if value is None or name == "store" else {"default": value}
+def _machine_field(profile: Profile | None, name: str) -> Schema:
+    field = _described("execution").get(name)
+    if field is None:
+        return {**MACHINE[name], "type": "array", "default": []}
+    value = None if profile is None or name == "store" else getattr(profile.execution, name)
+    return field_of(name, field, value) | MACHINE[name]
+
+
+def field_of(name: str, described: Schema, value: Any) -> Schema:
+    """Return a field that shows a plain value.
+
+    Args:
+        name: what its label says.
+        described: its schema, as a model or the parameters of a flow have it.
+        value: what it shows; None for an empty one.
+    """
+    text = {"title": label_of(name), "description": described["description"]}
+    return text | (_plain(described, value, None) or {})
 
 
 def _fields(profile: Profile | None, name: str) -> dict[str, Schema]:
