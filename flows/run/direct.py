@@ -55,7 +55,8 @@ def run_directly(
             so_far.sources = resolve_sources(profile, store, rehash=machine.rehash)
             executor = Executor(store, DirectTasks(pool), told, TaskSettings.of(machine, provenance))
             so_far.rows, so_far.steps = executor.rows_so_far, executor.steps_so_far
-            result = executor.result(str(provenance.run_id), compose(so_far.sources))
+            dag = compose(so_far.sources)
+            result = result_of(str(provenance.run_id), dag, executor.run(dag.jobs), executor.rows)
         completed(result)
     return result
 

@@ -31,7 +31,7 @@ from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.served import require_served
 from tokmill.flows.results import RunResult
 from tokmill.flows.run.ending import Ending, note_cancelled
-from tokmill.flows.run.execution import Executor
+from tokmill.flows.run.execution import Executor, result_of
 from tokmill.flows.run.flow_run import (
     ONLY_IN_FILES,
     TABLES,
@@ -283,7 +283,8 @@ def _execute(
         failing = failure_shown(page.publish, profile, page.links, tasks.task_runs, executor.standing)
         with shown_to(page), ending.at_once(tasks.stop), failing:
             so_far.sources = resolve_sources(profile, store, rehash=machine.rehash)
-            result = executor.result(run_id, target.compose(profile, store, so_far.sources))
+            dag = target.compose(profile, store, so_far.sources)
+            result = result_of(run_id, dag, executor.run(dag.jobs), executor.rows)
             page.publish(partial(summed_up, profile, store, machine.words, result, page.links))
     return result
 
