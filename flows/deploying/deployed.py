@@ -28,8 +28,8 @@ from tokmill.flows.profile.schedule import Schedule
 from tokmill.flows.profile.served import ServedProfile, served_profiles
 from tokmill.flows.run.flow import audit_tokenizer, build_corpus, repack, sweep, train_tokenizer
 from tokmill.flows.run.sweeping import Grid
-from tokmill.flows.run.upkeep_flows import collect_garbage, verify_store
 from tokmill.flows.server.served_folder import ServedFolder
+from tokmill.flows.upkeep.flows import collect_garbage, verify_store
 from tokmill.tasks.sweep.params import SweepParams
 
 TAG = "tokmill"

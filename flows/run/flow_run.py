@@ -1,4 +1,4 @@
-"""TODO."""
+"""What the server knows of the current flow run: name, tags, who asked for it, the values of its form."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from prefect.runtime import deployment, flow_run
 from tokmill.flows.profile import Profile
 from tokmill.flows.profile.overrides import parse_override
 from tokmill.flows.run.target import tags_of
-from tokmill.flows.server.askers import HOW, USER
+from tokmill.flows.server.app import HOW, USER
 from tokmill.tasks.store.runs import StartedBy
 
 _LOG = logging.getLogger(__name__)

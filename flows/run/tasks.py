@@ -43,7 +43,7 @@ class TaskSettings:
             one client per task costs more CPU time than the rest of its orchestration.
         limits: how long a stage may take, and how often it is tried.
         refresh: stages whose artifacts are made although the store has them.
-        credentials: the block that has those for object storage; see `flows.run.credentials`.
+        credentials: the block that has those for object storage; see `flows.run.machine`.
     """
 
     verify: Verify = "sizes"
