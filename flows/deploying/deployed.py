@@ -42,33 +42,29 @@ class Deployed:
 
     Attributes:
         flow: the flow.
-        attribute: its name in its module.
-        sections: the profile's tables in its form.
+        sections: the profile's tables in its form; none if it is about the whole store.
         fields: further fields of its form, after the profile.
         without: fields of the machine that it has not.
         per_profile: whether every profile has a deployment of its own.
-        of_store: whether it is about the whole store, so that its form has no profile.
         schedule: when it starts runs by itself, unless its profile says that.
     """
 
     flow: Flow[..., Any]
-    attribute: str
     sections: Sequence[str]
     fields: Mapping[str, Schema] = field(default_factory=dict)
     without: Sequence[str] = ("until",)
     per_profile: bool = False
-    of_store: bool = False
     schedule: Schedule | None = None
 
     @property
-    def description(self) -> str:
-        """What it is for."""
-        return self.flow.description or ""
+    def of_store(self) -> bool:
+        """Whether it is about the whole store, so that its form has no profile."""
+        return not self.sections
 
     @property
     def entrypoint(self) -> str:
         """The import path of the flow."""
-        return f"{self.flow.fn.__module__}.{self.attribute}"
+        return f"{self.flow.fn.__module__}.{self.flow.name.replace('-', '_')}"
 
     def form(self, profile: Profile | None, choices: Sequence[str]) -> Schema:
         """Return its form, with the flow's own fields after the profile.
@@ -101,54 +97,30 @@ def _parameters(flow: Flow[..., Any], *names: str) -> dict[str, Schema]:
     return {name: field_of(name, known[name], known[name].get("default")) for name in names}
 
 
-BUILD = Deployed(
-    build_corpus,
-    "build_corpus",
-    ("train", "balance", "tokenizer", "mix", "pack", "holdout", "audit", "experiment"),
-    without=(),
-    per_profile=True,
+DEPLOYED = (
+    Deployed(
+        build_corpus,
+        ("train", "balance", "tokenizer", "mix", "pack", "holdout", "audit", "experiment"),
+        without=(),
+        per_profile=True,
+    ),
+    Deployed(train_tokenizer, ("train", "balance", "holdout", "audit", "experiment")),
+    Deployed(audit_tokenizer, ("tokenizer", "holdout", "audit", "experiment")),
+    Deployed(
+        sweep,
+        ("train", "balance", "holdout", "experiment"),
+        {"grid": _table("What is tried, all with all", Grid), "model": _table("The model", SweepParams)},
+        without=("until", "refresh"),
+    ),
+    Deployed(repack, ("pack", "experiment"), _parameters(repack, "mixture"), without=("until", "rehash")),
+    Deployed(verify_store, (), _parameters(verify_store, "deep"), schedule=Schedule(cron="0 1 * * *")),
+    Deployed(
+        collect_garbage,
+        (),
+        _parameters(collect_garbage, "older_than_days", "keep", "apply"),
+        schedule=Schedule(cron="0 2 * * 0"),
+    ),
 )
-SWEEP = Deployed(
-    sweep,
-    "sweep",
-    ("train", "balance", "holdout", "experiment"),
-    {"grid": _table("What is tried, all with all", Grid), "model": _table("The model", SweepParams)},
-    without=("until", "refresh"),
-)
-TRAIN = Deployed(
-    train_tokenizer,
-    "train_tokenizer",
-    ("train", "balance", "holdout", "audit", "experiment"),
-)
-AUDIT = Deployed(
-    audit_tokenizer,
-    "audit_tokenizer",
-    ("tokenizer", "holdout", "audit", "experiment"),
-)
-REPACK = Deployed(
-    repack,
-    "repack",
-    ("pack", "experiment"),
-    _parameters(repack, "mixture"),
-    without=("until", "rehash"),
-)
-VERIFY = Deployed(
-    verify_store,
-    "verify_store",
-    (),
-    _parameters(verify_store, "deep"),
-    of_store=True,
-    schedule=Schedule(cron="0 1 * * *"),
-)
-GARBAGE = Deployed(
-    collect_garbage,
-    "collect_garbage",
-    (),
-    _parameters(collect_garbage, "older_than_days", "keep", "apply"),
-    of_store=True,
-    schedule=Schedule(cron="0 2 * * 0"),
-)
-DEPLOYED = (BUILD, TRAIN, AUDIT, SWEEP, REPACK, VERIFY, GARBAGE)
 
 
 @dataclass(frozen=True)
@@ -200,7 +172,7 @@ class Deployment:
             "" if self.profile is None or not self.profile.description else f"{self.profile.description}\n\n"
         )
         where = f"Runs work in `{served.folder}` and keep their artifacts in `{served.store}`."
-        return f"{own}{self.deployed.description}\n\n{where}"
+        return f"{own}{self.deployed.flow.description}\n\n{where}"
 
     def by_code(self, served: ServedFolder, earlier: Schema | None) -> dict[str, Any]:
         """Return what the code and the profile define, which every registration replaces.

@@ -47,7 +47,7 @@ def as_written(deployed: Deployed) -> dict[str, Any]:
         one.pop("day_or", None)
     return {
         "name": made.name,
-        "description": deployed.description,
+        "description": deployed.flow.description,
         "entrypoint": deployed.entrypoint,
         "tags": made.tags,
         "parameters": made.parameters,
