@@ -18,11 +18,12 @@ from tokmill.flows.results import RunResult, RunRow
 from tokmill.flows.run.dag import Dag, Node, Step, walk
 from tokmill.flows.run.execution import Executor, result_of
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.observing import attempt_of, followed
+from tokmill.flows.run.observing import followed
 from tokmill.flows.run.progress import Reporter, noting_warnings
 from tokmill.flows.run.record import SoFar, begun, recorded
 from tokmill.flows.run.sources import Sources, resolve_sources
 from tokmill.flows.run.tasks import Asked, Ended, TaskSettings, TaskSpec, perform
+from tokmill.flows.tracking.attempt import Attempt
 from tokmill.tasks.core.errors import StoreError, TaskError
 from tokmill.tasks.store import Provenance, Store
 from tokmill.tasks.store.leases import hold, leased
@@ -116,7 +117,7 @@ def _recorded(
     begins = begun(profile, machine, provenance, name=name)
     with (
         recorded(store, run_id, begins, so_far, partial(_note_end, store, run_id, so_far)) as completed,
-        followed(profile, attempt_of(run_id, begins, store), reporter, reporter.note) as told,
+        followed(profile, Attempt(run_id, 1, begins, store), reporter, reporter.note) as told,
     ):
         yield store, provenance, told, completed
 

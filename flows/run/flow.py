@@ -43,7 +43,7 @@ from tokmill.flows.run.flow_run import (
     typed_name,
 )
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.observing import attempt_of, followed
+from tokmill.flows.run.observing import followed
 from tokmill.flows.run.page import Page, shown_to
 from tokmill.flows.run.progress import Both, Reporter, noting_warnings
 from tokmill.flows.run.record import SoFar, begun, recorded, started_here
@@ -53,6 +53,7 @@ from tokmill.flows.run.sweeping import Grid
 from tokmill.flows.run.target import Target
 from tokmill.flows.run.tasks import TaskSettings
 from tokmill.flows.server.pages import PAGES
+from tokmill.flows.tracking.attempt import Attempt
 from tokmill.tasks.store import Provenance, Store, Verify
 from tokmill.tasks.sweep.params import SweepParams
 
@@ -253,7 +254,7 @@ def _recorded(profile: Profile, target: Target, machine: Machine, reporter: Repo
         started_by=started_here() if in_this_process else started_at_the_server(),
         url=flow_run.ui_url,
     )
-    attempt = attempt_of(run_id, begins, store, number=flow_run.run_count or 1)
+    attempt = Attempt(run_id, flow_run.run_count or 1, begins, store)
     with (
         ending.after_all(),
         recorded(store, run_id, begins, so_far, ending.note) as completed,

@@ -11,9 +11,7 @@ from tokmill.flows.run.dag import Step, references
 from tokmill.flows.run.progress import Both, Reporter
 from tokmill.flows.tracking.attempt import Asked, Attempt, End
 from tokmill.tasks.core.stage import External
-from tokmill.tasks.store import Store
 from tokmill.tasks.store.record import input_entries
-from tokmill.tasks.store.runs import Begun
 
 
 class Follower(Protocol):
@@ -68,11 +66,6 @@ class Following(Reporter):
 def _has_parts(step: Step) -> bool:
     """Whether an input is a part of an artifact that lists it, and none itself."""
     return any(isinstance(given, External) for given in step.inputs.values())
-
-
-def attempt_of(run_id: str, begun: Begun, store: Store, number: int = 1) -> Attempt:
-    """Return what followers are told of an attempt, from its record."""
-    return Attempt(run_id, number, begun, store)
 
 
 @contextmanager
