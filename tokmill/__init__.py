@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from tokmill.flows.library.table import Table
     from tokmill.flows.library.training import train
     from tokmill.flows.profile import Profile, load_profile
+    from tokmill.flows.results import RunResult
     from tokmill.flows.run.api import plan, sweep
     from tokmill.flows.run.planning import PlanRow
-    from tokmill.flows.run.results import RunResult
     from tokmill.tasks.formats.packed.reader import PackedReader
     from tokmill.tasks.loading import PackedDataset
     from tokmill.tokenizer import (
@@ -50,7 +50,7 @@ _HOMES = {
     "PackedReader": "tasks.formats.packed",
     "PlanRow": "flows.run.planning",
     "Profile": "flows.profile",
-    "RunResult": "flows.run.results",
+    "RunResult": "flows.results",
     "Store": "flows.library.store",
     "Table": "flows.library.table",
     "Tokenizer": "tokenizer",

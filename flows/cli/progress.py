@@ -24,9 +24,10 @@ from rich.text import Text
 from tokmill.flows.cli.output import OneLine, visible
 from tokmill.flows.figures import counted, key_figures, outcome_words, span
 from tokmill.flows.pace import Pace
-from tokmill.flows.run.progress import Reporter, group_of
+from tokmill.flows.results import RunRow, group_of
+from tokmill.flows.run.progress import Reporter
 from tokmill.tasks.core.context import StageProgress
-from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
+from tokmill.tasks.core.stage import Scalar
 
 _SIGN_OF_LIFE_SECONDS = 10.0
 _NAMES_SHOWN = 3
@@ -142,18 +143,16 @@ class Display(Reporter, ABC):
             group.pace.note(progress)
             self.changed(group)
 
-    def on_finish(
-        self, task_name: str, how: How, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
-    ) -> None:
+    def on_finish(self, row: RunRow) -> None:
         """A task succeeded."""
         with self.lock:
-            group = self._group(task_name)
-            group.at_work.pop(task_name, None)
-            group.num_cached += how == "cached"
-            group.num_waited += how == "waited"
-            group.num_made += how == "made"
-            group.seconds_of_work += seconds
-            group.kind, group.metrics = ref.kind, metrics
+            group = self._group(row.task)
+            group.at_work.pop(row.task, None)
+            group.num_cached += row.how == "cached"
+            group.num_waited += row.how == "waited"
+            group.num_made += row.how == "made"
+            group.seconds_of_work += row.seconds
+            group.kind, group.metrics = row.ref.kind, row.metrics
             self._ended_one(group)
 
     def on_fail(self, task_name: str, message: str) -> None:

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from tokmill.flows.cli.output import draw, pairs, table
 from tokmill.flows.figures import counted, outcome_words, size, span
-from tokmill.flows.run.progress import group_of
+from tokmill.flows.results import group_of
 from tokmill.tasks.core.markdown import number
 from tokmill.tasks.store import RunArtifact, Store
 from tokmill.tasks.store.run_queries import Column, short_ids

@@ -15,10 +15,9 @@ from rich.text import Text
 
 from tokmill.flows.cli.output import draw, pairs, results, say, shown_address, shown_store, table
 from tokmill.flows.figures import counted, key_figures, outcome_words, span
+from tokmill.flows.results import RunResult, RunRow, group_of, wall_seconds
 from tokmill.flows.run.machine import open_store, store_url
 from tokmill.flows.run.planning import PlanRow
-from tokmill.flows.run.progress import group_of
-from tokmill.flows.run.results import RunResult, RunRow, wall_seconds
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 

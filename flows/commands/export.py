@@ -53,7 +53,7 @@ def export(
 ) -> None:
     """Write packed sequences in another format, without encoding or packing again."""
     from tokmill.flows.cli.lookup import existing_store, find_artifact
-    from tokmill.flows.run.exporting import copy_out, export_packed, parse_formats
+    from tokmill.flows.library.derived import copy_out, export_packed, parse_formats
 
     wanted = parse_formats(formats)
     opened = existing_store(store)

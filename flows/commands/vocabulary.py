@@ -190,8 +190,8 @@ def _make(
     """Publish a changed tokenizer, and say where it is."""
     from pydantic import ValidationError
 
+    from tokmill.flows.library.derived import change
     from tokmill.flows.profile.problems import first_problem
-    from tokmill.flows.run.changing import change
     from tokmill.flows.run.machine import store_url, writable_store
 
     text_column, split_pattern, name, location = about

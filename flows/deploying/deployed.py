@@ -11,15 +11,25 @@ from typing import Any
 from prefect import Flow
 
 from tokmill.flows.deploying import schedules
-from tokmill.flows.deploying.form import MACHINE, Schema, form_of, in_order, keeping, kept_in, version_of
+from tokmill.flows.deploying.form import (
+    MACHINE,
+    Schema,
+    field_of,
+    form_of,
+    in_order,
+    keeping,
+    kept_in,
+    label_of,
+    version_of,
+)
 from tokmill.flows.errors import ProfileError, ServeError
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.schedule import Schedule
 from tokmill.flows.profile.served import ServedProfile, served_profiles
 from tokmill.flows.run.flow import audit_tokenizer, build_corpus, repack, sweep, train_tokenizer
 from tokmill.flows.run.sweeping import Grid
-from tokmill.flows.run.upkeep_flows import collect_garbage, verify_store
 from tokmill.flows.server.served_folder import ServedFolder
+from tokmill.flows.upkeep.flows import collect_garbage, verify_store
 from tokmill.tasks.sweep.params import SweepParams
 
 TAG = "tokmill"
@@ -32,33 +42,29 @@ class Deployed:
 
     Attributes:
         flow: the flow.
-        attribute: its name in its module.
-        sections: the profile's tables in its form.
+        sections: the profile's tables in its form; none if it is about the whole store.
         fields: further fields of its form, after the profile.
         without: fields of the machine that it has not.
         per_profile: whether every profile has a deployment of its own.
-        of_store: whether it is about the whole store, so that its form has no profile.
         schedule: when it starts runs by itself, unless its profile says that.
     """
 
     flow: Flow[..., Any]
-    attribute: str
     sections: Sequence[str]
     fields: Mapping[str, Schema] = field(default_factory=dict)
     without: Sequence[str] = ("until",)
     per_profile: bool = False
-    of_store: bool = False
     schedule: Schedule | None = None
 
     @property
-    def description(self) -> str:
-        """What it is for."""
-        return self.flow.description or ""
+    def of_store(self) -> bool:
+        """Whether it is about the whole store, so that its form has no profile."""
+        return not self.sections
 
     @property
     def entrypoint(self) -> str:
         """The import path of the flow."""
-        return f"{self.flow.fn.__module__}.{self.attribute}"
+        return f"{self.flow.fn.__module__}.{self.flow.name.replace('-', '_')}"
 
     def form(self, profile: Profile | None, choices: Sequence[str]) -> Schema:
         """Return its form, with the flow's own fields after the profile.
@@ -79,95 +85,42 @@ def _table(title: str, model: type[Any]) -> Schema:
     """Return a section with the fields of a model, which has plain values only."""
     schema: Schema = model.model_json_schema()
     fields = {
-        name: {**inner, "title": name.replace("_", " ").capitalize(), "position": index}
+        name: {**inner, "title": label_of(name), "position": index}
         for index, (name, inner) in enumerate(schema["properties"].items())
     }
     return {"title": title, "type": "object", "properties": fields, "additionalProperties": False}
 
 
-BUILD = Deployed(
-    build_corpus,
-    "build_corpus",
-    ("train", "balance", "tokenizer", "mix", "pack", "holdout", "audit", "experiment"),
-    without=(),
-    per_profile=True,
+def _parameters(flow: Flow[..., Any], *names: str) -> dict[str, Schema]:
+    """Return fields for parameters of a flow, as its signature and its docstring have them."""
+    known = flow.parameters.properties
+    return {name: field_of(name, known[name], known[name].get("default")) for name in names}
+
+
+DEPLOYED = (
+    Deployed(
+        build_corpus,
+        ("train", "balance", "tokenizer", "mix", "pack", "holdout", "audit", "experiment"),
+        without=(),
+        per_profile=True,
+    ),
+    Deployed(train_tokenizer, ("train", "balance", "holdout", "audit", "experiment")),
+    Deployed(audit_tokenizer, ("tokenizer", "holdout", "audit", "experiment")),
+    Deployed(
+        sweep,
+        ("train", "balance", "holdout", "experiment"),
+        {"grid": _table("What is tried, all with all", Grid), "model": _table("The model", SweepParams)},
+        without=("until", "refresh"),
+    ),
+    Deployed(repack, ("pack", "experiment"), _parameters(repack, "mixture"), without=("until", "rehash")),
+    Deployed(verify_store, (), _parameters(verify_store, "deep"), schedule=Schedule(cron="0 1 * * *")),
+    Deployed(
+        collect_garbage,
+        (),
+        _parameters(collect_garbage, "older_than_days", "keep", "apply"),
+        schedule=Schedule(cron="0 2 * * 0"),
+    ),
 )
-SWEEP = Deployed(
-    sweep,
-    "sweep",
-    ("train", "balance", "holdout", "experiment"),
-    {"grid": _table("What is tried, all with all", Grid), "model": _table("The model", SweepParams)},
-    without=("until", "refresh"),
-)
-TRAIN = Deployed(
-    train_tokenizer,
-    "train_tokenizer",
-    ("train", "balance", "holdout", "audit", "experiment"),
-)
-AUDIT = Deployed(
-    audit_tokenizer,
-    "audit_tokenizer",
-    ("tokenizer", "holdout", "audit", "experiment"),
-)
-REPACK = Deployed(
-    repack,
-    "repack",
-    ("pack", "experiment"),
-    {
-        "mixture": {
-            "title": "Mixture",
-            "type": "string",
-            "description": "The mixture, e.g. mixture/books@v3; empty for the profile's latest.",
-        }
-    },
-    without=("until", "rehash"),
-)
-VERIFY = Deployed(
-    verify_store,
-    "verify_store",
-    (),
-    {
-        "deep": {
-            "title": "Digests",
-            "type": "boolean",
-            "default": True,
-            "description": "Compare digests; if not, only sizes.",
-        }
-    },
-    of_store=True,
-    schedule=Schedule(cron="0 1 * * *"),
-)
-GARBAGE = Deployed(
-    collect_garbage,
-    "collect_garbage",
-    (),
-    {
-        "older_than_days": {
-            "title": "Older than days",
-            "type": "number",
-            "minimum": 0,
-            "default": 14,
-            "description": "Younger artifacts and runs are kept.",
-        },
-        "keep": {
-            "title": "Keep",
-            "type": "integer",
-            "minimum": 0,
-            "default": 1,
-            "description": "Latest versions of each name, and last completed runs of each profile, that are "
-            "kept.",
-        },
-        "apply": {
-            "title": "Remove",
-            "type": "boolean",
-            "default": True,
-            "description": "Remove them; if not, only list them.",
-        },
-    },
-    of_store=True,
-    schedule=Schedule(cron="0 2 * * 0"),
-)
-DEPLOYED = (BUILD, TRAIN, AUDIT, SWEEP, REPACK, VERIFY, GARBAGE)
 
 
 @dataclass(frozen=True)
@@ -219,7 +172,7 @@ class Deployment:
             "" if self.profile is None or not self.profile.description else f"{self.profile.description}\n\n"
         )
         where = f"Runs work in `{served.folder}` and keep their artifacts in `{served.store}`."
-        return f"{own}{self.deployed.description}\n\n{where}"
+        return f"{own}{self.deployed.flow.description}\n\n{where}"
 
     def by_code(self, served: ServedFolder, earlier: Schema | None) -> dict[str, Any]:
         """Return what the code and the profile define, which every registration replaces.
@@ -306,10 +259,3 @@ def _made(
         schema = deployed.form(None, [])
         found.append(Deployment(served.name, deployed, None, None, schema))
     return found
-
-
-def written_deployment(deployed: Deployed) -> Deployment:
-    """Return a deployment for the shipped quickstart, as `prefect.yaml` has it, under the flow's name."""
-    schema = deployed.form(None, [])
-    given = None if deployed.of_store else "quickstart"
-    return Deployment(deployed.flow.name, deployed, None, given, schema)

@@ -14,8 +14,7 @@ A default is what the field shows, not what the run uses: see `flows.run.flow_ru
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib import metadata
 from typing import Any, TypeAlias, get_args
@@ -36,139 +35,61 @@ _RULES = (
 MACHINE: Mapping[str, Schema] = {
     "more": {
         "title": "More",
-        "type": "array",
         "items": {"type": "string", "pattern": r"^[^=]+=.*"},
         "description": "Any other value of the profile, as section.key=value, e.g. encode.min_tokens=16.",
     },
     "until": {
         "title": "Until",
-        "type": "array",
         "items": {"type": "string", "enum": list(get_args(Kind))},
         "description": "Make these artifacts and what they are made from, but nothing else; empty for all.",
     },
     "refresh": {
         "title": "Refresh",
-        "type": "array",
         "items": {"type": "string", "enum": list(get_args(StageName))},
         "description": "Stages whose artifacts are made again although the store has them. What comes out "
         "equal leaves what follows as it is.",
     },
-    "verify": {
-        "title": "Verify",
-        "type": "string",
-        "enum": ["sizes", "full"],
-        "description": "How artifacts are checked before they are reused: by the sizes of their files, or by "
-        "their digests as well.",
-    },
-    "rehash": {
-        "title": "Read sources again",
-        "type": "boolean",
-        "description": "Read every source file again instead of trusting its size and time.",
-    },
-    "workers": {
-        "title": "Workers",
-        "type": "integer",
-        "minimum": 1,
-        "maximum": 1 << 12,
-        "description": "Parallel tasks; empty for one per core. Changes no result.",
-    },
-    "memory": {
-        "title": "Memory",
-        "type": "string",
-        "pattern": f"^$|{SIZE}",
-        "description": "Memory for counts, e.g. 4GB; empty for a quarter of the RAM. Changes no result.",
-    },
-    "store": {
-        "title": "Store",
-        "type": "string",
-        "description": "Folder or URL of the artifacts; empty for the deployment's own.",
-    },
+    "verify": {},
+    "rehash": {},
+    "workers": {},
+    "memory": {"pattern": f"^$|{SIZE}"},
+    "store": {},
 }
-_MODELS = {
-    "train": "TrainParams",
-    "balance": "BalanceParams",
-    "tokenizer": "ExistingTokenizer",
-    "mix": "MixParams",
-    "pack": "PackParams",
-    "holdout": "HoldoutParams",
-    "audit": "Auditing",
-    "experiment": "Experiment",
-}
+"""The fields of the machine; those that `[execution]` has are described and ruled there."""
 
 
-@dataclass(frozen=True)
-class Section:
-    """A table of the profile in the form.
-
-    Attributes:
-        title: its heading.
-        fields: key → the field's label, in the order of the form.
-    """
-
-    title: str
-    fields: Mapping[str, str]
-
-
-SECTIONS: Mapping[str, Section] = {
-    "train": Section(
+SECTIONS: Mapping[str, tuple[str, Sequence[str]]] = {
+    "train": (
         "Tokenizer: training",
-        {
-            "family": "Family",
-            "vocab_size": "Vocabulary size",
-            "split_pattern": "Split pattern",
-            "normalizer": "Normalizer",
-            "min_frequency": "Least frequency",
-        },
+        ("family", "vocab_size", "split_pattern", "normalizer", "min_frequency"),
     ),
-    "balance": Section(
+    "balance": (
         "Tokenizer: shares of the sources",
-        {
-            "method": "Method",
-            "temperature": "Temperature",
-            "weights": "Weights",
-            "max_repetition": "Most repetitions",
-        },
+        ("method", "temperature", "weights", "max_repetition"),
     ),
-    "tokenizer": Section("Tokenizer", {"use": "Existing tokenizer"}),
-    "mix": Section(
+    "tokenizer": ("Tokenizer", ("use",)),
+    "mix": (
         "Training data: shares of the sources",
-        {
-            "method": "Method",
-            "temperature": "Temperature",
-            "weights": "Weights",
-            "schedule": "Schedule",
-            "schedule_unit": "Unit of the schedule",
-            "max_repetition": "Most repetitions",
-            "total_tokens": "Tokens in all",
-            "seed": "Seed",
-        },
+        (
+            *("method", "temperature", "weights", "schedule", "schedule_unit"),
+            *("max_repetition", "total_tokens", "seed"),
+        ),
     ),
-    "pack": Section(
+    "pack": (
         "Training data: sequences",
-        {
-            "sequence_length": "Sequence length",
-            "strategy": "Strategy",
-            "long_documents": "Long documents",
-            "formats": "Formats",
-        },
+        ("sequence_length", "strategy", "long_documents", "formats"),
     ),
-    "holdout": Section("Holdout", {"share": "Share held out", "seed": "Seed"}),
-    "audit": Section(
+    "holdout": ("Holdout", ("share", "seed")),
+    "audit": (
         "Audit and its gate",
-        {
-            "sample_megabytes": "Text that is read, in MB",
-            "min_bytes_per_token": "Fewest bytes per token",
-            "max_fertility": "Highest fertility",
-            "max_unknown_share": "Highest share of unknown tokens",
-            "max_premium": "Highest premium",
-            "max_unused_share": "Highest share of unused vocabulary",
-            "max_regression": "Highest regression",
-            "no_unreachable": "No unreachable tokens",
-            "on_failure": "If the gate fails",
-        },
+        (
+            *("sample_megabytes", "min_bytes_per_token", "max_fertility", "max_unknown_share"),
+            *("max_premium", "max_unused_share", "max_regression", "no_unreachable", "on_failure"),
+        ),
     ),
-    "experiment": Section("Experiment", {"name": "Experiment", "tags": "Tags", "notes": "Notes"}),
+    "experiment": ("Experiment", ("name", "tags", "notes")),
 }
+"""The profile's tables in the form: heading, and keys in its order."""
 
 
 def form_of(
@@ -188,13 +109,13 @@ def form_of(
         fields = _fields(profile, name)
         if fields:
             properties[name] = {
-                "title": SECTIONS[name].title,
+                "title": SECTIONS[name][0],
                 "type": "object",
                 "properties": fields,
                 "additionalProperties": False,
             }
     for name in machine:
-        properties[name] = MACHINE[name] | _machine_default(profile, name)
+        properties[name] = _machine_field(profile, name)
     return {
         "title": "Parameters",
         "type": "object",
@@ -248,34 +169,54 @@ def _profile_field(choices: list[str]) -> Schema:
     return field | ({"default": choices[0]} if len(choices) == 1 else {})
 
 
-def _machine_default(profile: Profile | None, name: str) -> Schema:
-    if MACHINE[name]["type"] == "array":
-        return {"default": []}
-    value = None if profile is None else getattr(profile.execution, name, None)
-    return {} if value is None or name == "store" else {"default": value}
+def _machine_field(profile: Profile | None, name: str) -> Schema:
+    field = _described("execution").get(name)
+    if field is None:
+        return {**MACHINE[name], "type": "array", "default": []}
+    value = None if profile is None or name == "store" else getattr(profile.execution, name)
+    return field_of(name, field, value) | MACHINE[name]
+
+
+def field_of(name: str, described: Schema, value: Any) -> Schema:
+    """Return a field that shows a plain value.
+
+    Args:
+        name: what its label says.
+        described: its schema, as a model or the parameters of a flow have it.
+        value: what it shows; None for an empty one.
+    """
+    text = {"title": label_of(name), "description": described["description"]}
+    return text | (_plain(described, value, None) or {})
 
 
 def _fields(profile: Profile | None, name: str) -> dict[str, Schema]:
     """Return the fields of a section; none if the profile has no use for it."""
     if profile is not None and not _used(profile, name):
         return {}
-    model = _schemas()
-    described: dict[str, Schema] = model[_MODELS[name]]["properties"]
+    described = _described(name)
     values = _values(profile, name)
     fields = {}
-    for key, label in SECTIONS[name].fields.items():
-        given = _plain(described[key], values.get(key), profile, model)
+    for key in SECTIONS[name][1]:
+        given = _plain(described[key], values.get(key), profile)
         if given is not None and not (name == "holdout" and key != "share" and not values):
-            about = {"title": label, "description": f"{name}.{key}: {described[key]['description']}"}
-            fields[key] = about | given
+            text = f"{name}.{key}: {described[key]['description']}"
+            fields[key] = {"title": label_of(key), "description": text} | given
     return in_order(fields)
 
 
-@cache  # it takes as long as all else of a form, and a form asks for it once per section
-def _schemas() -> Mapping[str, Schema]:
-    """Return the schemas of the profile's tables, by the names of their models; nobody changes them."""
-    schemas: Mapping[str, Schema] = Profile.model_json_schema()["$defs"]
-    return schemas
+def label_of(key: str) -> str:
+    """Return the label of a field: `vocab_size` → `Vocab size`."""
+    return key.replace("_", " ").capitalize()
+
+
+@cache  # it takes as long as all else of a form
+def _described(name: str) -> Mapping[str, Schema]:
+    """Return the schemas of the fields of one of the profile's tables; nobody changes them."""
+    schema = Profile.model_json_schema()
+    table = schema["properties"][name]
+    reference: str = table.get("$ref") or table["anyOf"][0]["$ref"]
+    fields: Mapping[str, Schema] = schema["$defs"][reference.rpartition("/")[2]]["properties"]
+    return fields
 
 
 def _used(profile: Profile, name: str) -> bool:
@@ -290,7 +231,7 @@ def _values(profile: Profile | None, name: str) -> dict[str, Any]:
     return {} if section is None else dict(section.model_dump(mode="json", exclude_none=True))
 
 
-def _plain(field: Schema, value: Any, profile: Profile | None, model: Mapping[str, Schema]) -> Schema | None:
+def _plain(field: Schema, value: Any, profile: Profile | None) -> Schema | None:
     """Return a field that Prefect's pages show as one, with the profile's value; None if there is none."""
     options = [one for one in field.get("anyOf", [field]) if one["type"] != "null"]
     by_name = next((one for one in options if "additionalProperties" in one), None)

@@ -102,14 +102,3 @@ def changes(
     if schedule.active != (before or {}).get("active", schedule.active):
         changed["active"] = schedule.active
     return [("PATCH", f"/{ours['id']}", changed)]
-
-
-def written_schedules(schedule: Schedule | None) -> list[dict[str, Any]]:
-    """Return the schedules of a new deployment as `prefect.yaml` writes them."""
-    return [
-        {"slug": one["slug"], "active": one["active"], **_without_defaults(one)} for one in first(schedule)
-    ]
-
-
-def _without_defaults(one: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in one["schedule"].items() if name != "day_or"}

@@ -17,10 +17,10 @@ from tokmill.flows.library.table import Table
 from tokmill.flows.nearest import suggestion
 from tokmill.flows.profile import Profile, load_profile, profile_of
 from tokmill.flows.profile.overrides import parse_override
+from tokmill.flows.results import RunResult, wall_seconds
 from tokmill.flows.run import api
 from tokmill.flows.run.machine import store_url
 from tokmill.flows.run.progress import Reporter
-from tokmill.flows.run.results import RunResult, wall_seconds
 from tokmill.flows.server.settings import may_have_a_server
 from tokmill.tasks.store import Store as ArtifactStore
 from tokmill.tokenizer.core import markup

@@ -4,27 +4,26 @@ First what it is (version, digests, size, place, who made it), then its key figu
 artifacts that it was made from, with links to the runs that made them. Every figure comes from a record.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from tokmill.flows.figures import counted, labelled, size, span
-from tokmill.flows.page.links import Links, key_of, to_key
+from tokmill.flows.figures import counted, key_figures, labelled, outcome_words, size, span
+from tokmill.flows.page.links import Links, key_of, section, to_key
+from tokmill.flows.results import RunRow
+from tokmill.tasks.audit.sources import ALL
+from tokmill.tasks.audit.summary import read_summary
+from tokmill.tasks.card.words import without_front_matter
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.markdown import table
+from tokmill.tasks.core.markdown import number, table
 from tokmill.tasks.core.stage import ArtifactRef, How
 from tokmill.tasks.store import InputEntry, Record, Store
+from tokmill.tasks.sweep.stage import SweepSummary, to_markdown
 
 _READ = 100  # a stage may have a thousand shards; the runs of the first hundred are named
 _RUNS_NAMED, _ORIGINS_NAMED = 3, 3
 _HOW: dict[How, str] = {"made": "Made by this task", "cached": "Reused", "waited": "Made by another run"}
-
-
-class Shown(NamedTuple):
-    """An artifact of a run, and how its task got it, in how many seconds."""
-
-    ref: ArtifactRef
-    how: How
-    seconds: float
 
 
 def producers(store: Store, record: Record) -> set[str]:
@@ -33,7 +32,7 @@ def producers(store: Store, record: Record) -> set[str]:
     return {made.provenance.flow_run_id for made in records if made.provenance.flow_run_id}
 
 
-def sheet(store: Store, shown: Shown, links: Links, more: str = "") -> str:
+def sheet(store: Store, shown: RunRow, links: Links, more: str = "") -> str:
     """Return the text about an artifact.
 
     Args:
@@ -50,9 +49,9 @@ def sheet(store: Store, shown: Shown, links: Links, more: str = "") -> str:
         _facts(record, label, store.address(shown.ref), links.command(reference)),
         " · ".join(part for part in (links.report(shown.ref), *_beside(shown.ref)) if part),
         more,
-        *_section("Key figures", ("figure", "value"), _figures(record)),
-        *_section("Accounts", ("source", "unit", "in", "added", "became"), _accounts(record), right=(2,)),
-        *_section("Made from", ("input", "artifact", "made by"), _inputs(store, record, links)),
+        *section("### Key figures", ("figure", "value"), _figures(record)),
+        *section("### Accounts", ("source", "unit", "in", "added", "became"), _accounts(record), right=(2,)),
+        *section("### Made from", ("input", "artifact", "made by"), _inputs(store, record, links)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -63,7 +62,7 @@ def in_brief(record: Record) -> str:
     return f"{size(num_bytes)} in {counted(len(record.files), 'file')}"
 
 
-def _origin(record: Record, shown: Shown, links: Links) -> str:
+def _origin(record: Record, shown: RunRow, links: Links) -> str:
     """Say who made the artifact, when, and in what time."""
     run = links.run(record.provenance.flow_run_id)
     when = record.timings.ended[:16].replace("T", " ")
@@ -83,16 +82,7 @@ def _facts(record: Record, label: str, place: str, command: str) -> str:
         ("place", f"`{place}`"),
         ("in a terminal", f"`{command}`"),
     ]
-    return "\n".join(
-        table(
-            (
-                "artifact",
-                "",
-            ),
-            rows,
-            left=(0, 1),
-        )
-    )
+    return "\n".join(table(("artifact", ""), rows, left=(0, 1)))
 
 
 def _beside(ref: ArtifactRef) -> Iterable[str]:
@@ -101,15 +91,6 @@ def _beside(ref: ArtifactRef) -> Iterable[str]:
     for kind, words in parts.items():
         if kind != ref.kind and (ref.kind in parts or ref.kind in {"tokenizer", "packed", "usage"}):
             yield to_key(words.capitalize(), key_of(kind, ref.name))
-
-
-def _section(
-    title: str, head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()
-) -> Sequence[str]:
-    """Return a heading and a table; nothing without rows."""
-    found = list(rows)
-    left = [column for column in range(len(head)) if column not in right]
-    return (f"### {title}", "\n".join(table(head, found, left=left))) if found else ()
 
 
 def _figures(record: Record) -> Iterable[Sequence[str]]:
@@ -170,3 +151,105 @@ def _records(store: Store, entries: Sequence[InputEntry]) -> Sequence[Record]:
         except StoreError:  # removed since
             continue
     return found
+
+
+_WORDS = {"made": "made", "cached": "cached", "waited": "waited for"}
+
+
+class Piece(NamedTuple):
+    """One artifact of Prefect's.
+
+    Attributes:
+        type: `markdown` or `table`.
+        key: which gives it a page with all its versions.
+        data: Markdown, or rows as JSON.
+        description: one line; its first words are seen in the list.
+    """
+
+    type: str
+    key: str
+    data: str
+    description: str
+
+
+class _Own(NamedTuple):
+    """What an artifact has to say itself: a text, and tables as (what, rows, description)."""
+
+    text: str = ""
+    tables: Sequence[tuple[str, Sequence[Mapping[str, Any]], str]] = ()
+
+
+def pieces(store: Store, shown: RunRow, links: Links) -> list[Piece]:
+    """Return what the page of a task shows of its artifact."""
+    ref = shown.ref
+    own = _OWN[ref.kind](store, ref) if ref.kind in _OWN else _Own()
+    return [
+        Piece(
+            "markdown",
+            key_of(ref.kind, ref.name),
+            sheet(store, shown, links, own.text),
+            _in_a_line(store, shown),
+        ),
+        *(table_piece(key_of(what, ref.name), rows, said) for what, rows, said in own.tables),
+    ]
+
+
+def shards_table(group: str, rows: Sequence[RunRow]) -> Piece:
+    """Return one table of all shards of a stage, which is a group of tasks, e.g. `encode[*]`."""
+    step, profile = group.removesuffix("[*]"), rows[0].name.rpartition("/")[0].rpartition(".")[0]
+    ways = Counter(_WORDS[row.how] for row in rows)
+    lines = [
+        {
+            "shard": row.task.removeprefix(f"{step}[").removesuffix("]"),
+            "result": _WORDS[row.how],
+            "time": span(row.seconds) if row.how != "cached" else "",
+            **dict(labelled(name, value) for name, value in row.metrics.items() if value not in {0, ""}),
+        }
+        for row in sorted(rows, key=lambda row: row.task)
+    ]
+    said = f"{counted(len(rows), 'shard')}: {outcome_words(ways)}"
+    return table_piece(key_of(f"{step}-shards", profile), lines, said)
+
+
+def table_piece(key: str, rows: Sequence[Mapping[str, Any]], description: str) -> Piece:
+    """Return a table; every row has the columns of all, in the order of their first appearance."""
+    columns = dict.fromkeys(name for row in rows for name in row)
+    full = [{name: _cell(row.get(name, "")) for name in columns} for row in rows]
+    return Piece("table", key, json.dumps(full), description)
+
+
+def _cell(value: Any) -> Any:
+    return number(value) if isinstance(value, bool | int | float) else value
+
+
+def _in_a_line(store: Store, shown: RunRow) -> str:
+    record, ref = store.record(shown.ref), shown.ref
+    figures = key_figures(ref.kind, record.metrics)
+    parts = [store.label(ref, ref.name), _WORDS[shown.how], figures]
+    return " · ".join(part for part in parts if part)
+
+
+def _audit(store: Store, ref: ArtifactRef) -> _Own:
+    path = store.path(ref, ["summary.json", "summary.md"])
+    summary = read_summary(path)
+    rows = [{**row, "source": "all" if row["source"] == ALL else row["source"]} for row in summary.sources]
+    limits = [("audit-limits", summary.limits, f"gate {summary.gate}: its limits")] if summary.limits else []
+    text = (path / "summary.md").read_text("utf-8")
+    return _Own(text, [("audit-sources", rows, "the tokenizer, by source"), *limits])
+
+
+def _sweep(store: Store, ref: ArtifactRef) -> _Own:
+    summary = SweepSummary.open(store.path(ref))
+    return _Own(to_markdown(summary), [("sweep-cells", summary.cells, "all tokenizers of the sweep")])
+
+
+def _card(store: Store, ref: ArtifactRef) -> _Own:
+    return _Own(without_front_matter((store.path(ref) / "card.md").read_text("utf-8")))
+
+
+_OWN: Mapping[str, Callable[[Store, ArtifactRef], _Own]] = {
+    "audit": _audit,
+    "sweep": _sweep,
+    "card": _card,
+    "tokenizer_card": _card,
+}

@@ -1,4 +1,4 @@
-"""Links of the texts in Prefect's pages: to flow runs, to other artifacts of a run, and to reports.
+"""What the texts in Prefect's pages share: sections, and links to flow runs, artifacts and reports.
 
 Paths begin at the server's root, so that they work under every name of it, from both of Prefect's user
 interfaces; they open the newer one. A run is linked only if this server knows it: an artifact may have been
@@ -14,10 +14,12 @@ from typing import NamedTuple
 from uuid import UUID
 
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.markdown import table
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Difference, Store, payload_differences
 
 _RUN, _TASK_RUN, _KEY = "/v2/runs/flow-run", "/v2/runs/task-run", "/v2/artifacts/key"
+_EMPTY = 2  # lines of a table without rows
 _REPORTED = {"audit", "sweep"}
 _KNOWN = """
     SELECT DISTINCT fingerprint FROM run_artifacts
@@ -28,6 +30,14 @@ _KNOWN = """
 def key_of(what: str, name: str) -> str:
     """Return a key that Prefect accepts (lower-case letters, digits, dashes): `audit-my-profile`."""
     return re.sub("[^a-z0-9]+", "-", f"{what}-{name}".lower()).strip("-")
+
+
+def section(
+    title: str, head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()
+) -> Sequence[str]:
+    """Return a heading and a table, whose columns in `right` have numbers; nothing without rows."""
+    lines = table(head, rows, left=[column for column in range(len(head)) if column not in right])
+    return (title, "\n".join(lines)) if len(lines) > _EMPTY else ()
 
 
 def to_key(text: str, key: str) -> str:

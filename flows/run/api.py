@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
 from tokmill.flows.profile import Profile, load_profile
-from tokmill.flows.run.direct import Compose, Shown, reused, run_directly
+from tokmill.flows.results import RunResult
+from tokmill.flows.run.direct import reused, run_directly
 from tokmill.flows.run.machine import Machine, store_url, writable_store
 from tokmill.flows.run.planning import PlanRow, plan_target
 from tokmill.flows.run.progress import Reporter, noting_warnings
-from tokmill.flows.run.results import RunResult
 from tokmill.flows.run.sweeping import curves_of, grid_of
-from tokmill.flows.run.target import WHOLE, Target
+from tokmill.flows.run.target import Target
 from tokmill.flows.server.settings import may_have_a_server, prepare_terminal_run
 from tokmill.tasks.store import Store, Verify
 from tokmill.tasks.sweep.params import SweepParams
@@ -125,41 +125,25 @@ def _run(
     composed, name = partial(target.compose, profile, opened), target.named(profile)
     if not prefect:
         return run_directly(profile, machine, told, composed, name)
-    result = None if machine.refresh else _reused(profile, target, machine, told, composed, name)
-    if result is not None:
-        return result
+    # Prefect's engine takes longer than a run without work, and is only worth it where people see it
+    if not machine.refresh and not _has_server():
+        result = reused(profile, machine, told, composed, name)
+        if result is not None:
+            return result
     with _server(opened, told):
         from tokmill.flows.run.flow import run_here  # noqa: PLC0415 - see `_server`
 
         return run_here(profile, target, location, told, settings)
 
 
-def _reused(
-    profile: Profile, target: Target, machine: Machine, reporter: Reporter, composed: Compose, name: str
-) -> RunResult | None:
-    """Return the result of a run for which the store has everything; else None.
-
-    Where people may look at a server, such a run is shown there, too: by its client alone if it makes all of
-    a profile, else by Prefect.
-    """
+def _has_server() -> bool:
+    """Whether a server is configured; Prefect is imported only if one may be."""
     if not may_have_a_server():
-        return reused(profile, machine, reporter, composed, name=name)
-    if target != WHOLE:
-        return None
-    return reused(profile, machine, reporter, composed, lambda: _shown(profile, machine, reporter), name)
-
-
-@contextmanager
-def _shown(profile: Profile, machine: Machine, reporter: Reporter) -> Iterator[Shown | None]:
-    """Show a run that found everything at the configured server, if there is one."""
+        return False
     prepare_terminal_run()
-    from tokmill.flows.run.unchanged import has_server, shown_unchanged  # noqa: PLC0415 - see `_server`
+    from prefect.client.base import ServerType, determine_server_type  # noqa: PLC0415
 
-    if not has_server():
-        yield None
-        return
-    with _server(machine.open_store(), reporter), shown_unchanged(profile, machine) as shown:
-        yield shown
+    return determine_server_type() not in {ServerType.EPHEMERAL, ServerType.UNCONFIGURED}
 
 
 @contextmanager

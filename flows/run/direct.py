@@ -3,29 +3,29 @@
 The stages, their artifacts and the run's record are those of a run on Prefect; only its server knows nothing.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor as Pool
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 from tokmill.flows.profile import Profile
-from tokmill.flows.run.dag import Dag, Done, Job, Node, Step, walk
+from tokmill.flows.results import RunResult, RunRow
+from tokmill.flows.run.dag import Dag, Node, Step, walk
 from tokmill.flows.run.execution import Executor, result_of
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.observing import attempt_of, followed
+from tokmill.flows.run.observing import followed
 from tokmill.flows.run.progress import Reporter, noting_warnings
 from tokmill.flows.run.record import SoFar, begun, recorded
-from tokmill.flows.run.results import RunResult, RunRow
 from tokmill.flows.run.sources import Sources, resolve_sources
 from tokmill.flows.run.tasks import Asked, Ended, TaskSettings, TaskSpec, perform
+from tokmill.flows.tracking.attempt import Attempt
 from tokmill.tasks.core.errors import StoreError, TaskError
-from tokmill.tasks.store import Provenance, Store, Verify
+from tokmill.tasks.store import Provenance, Store
 from tokmill.tasks.store.leases import hold, leased
 from tokmill.tasks.store.runs import State
 from tokmill.tokenizer.core.stopping import allow_work, request_stop
@@ -50,47 +50,20 @@ def run_directly(
         SourceError: a source matches no file, or one file twice.
         RunError: a task failed; artifacts that were published before stay published.
     """
-    store, run_id, so_far = machine.open_store(), str(uuid4()), SoFar()
-    provenance = Provenance.collect(run_id=run_id)
-    store.catalog.settle()
-    note_end, begins = (
-        partial(_note_end, store, run_id, so_far),
-        begun(profile, machine, provenance, name=name),
-    )
-    with (
-        recorded(store, run_id, begins, so_far, note_end) as completed,
-        followed(profile, attempt_of(run_id, begins, store), reporter, reporter.note) as told,
-    ):
+    so_far = SoFar()
+    with _recorded(profile, machine, reporter, so_far, name) as (store, provenance, told, completed):
         with pool_of(machine.workers) as pool, noting_warnings(reporter):
             so_far.sources = resolve_sources(profile, store, rehash=machine.rehash)
             executor = Executor(store, DirectTasks(pool), told, TaskSettings.of(machine, provenance))
             so_far.rows, so_far.steps = executor.rows_so_far, executor.steps_so_far
-            result = executor.result(run_id, compose(so_far.sources))
+            dag = compose(so_far.sources)
+            result = result_of(str(provenance.run_id), dag, executor.run(dag.jobs), executor.rows)
         completed(result)
     return result
 
 
-class Shown(Protocol):
-    """A run that a server shows while it is recorded."""
-
-    run_id: str
-    link: str | None
-
-    def complete(self, result: RunResult, jobs: Mapping[Job, Sequence[RunRow]]) -> None:
-        """Show the result, and the rows of each job."""
-
-
-Show: TypeAlias = Callable[[], AbstractContextManager[Shown | None]]
-"""Begins to show a run that found everything; what it yields is None where there is nobody to see it."""
-
-
 def reused(
-    profile: Profile,
-    machine: Machine,
-    reporter: Reporter,
-    compose: Compose,
-    show: Show = nullcontext,
-    name: str | None = None,
+    profile: Profile, machine: Machine, reporter: Reporter, compose: Compose, name: str | None = None
 ) -> RunResult | None:
     """Return the result of a run for which the store has every artifact, and record it; else None.
 
@@ -101,54 +74,52 @@ def reused(
         machine: see `run_directly`.
         reporter: see `run_directly`.
         compose: see `run_directly`.
-        show: called if everything was found.
         name: see `run_directly`.
     """
-    store, run_id = machine.open_store(), str(uuid4())
-    with leased(store.layout, run_id, names=profile.name):
-        found = _Found(store, machine.verify)
+    store, rows, steps = machine.open_store(), list[RunRow](), list[Step]()
+
+    def look_up(step: Step) -> Node:
+        ref = store.lookup(step.request(), verify=machine.verify)
+        if ref is None:
+            raise _MissingError(step.title)
+        steps.append(step)
+        rows.append(RunRow(step.title, ref, "cached", 0.0, store.record(ref).metrics))
+        return ref
+
+    with leased(store.layout, str(uuid4()), names=profile.name):
         try:
             sources = resolve_sources(profile, store, rehash=machine.rehash)
             dag = compose(sources)
-            done = walk(dag.jobs, found.look_up)
+            done = walk(dag.jobs, look_up)
         except (_MissingError, TaskError):
             return None
-        if not _holds(store, found.rows):
+        if not _holds(store, rows):
             return None
-        with show() as shown:
-            so_far = SoFar(sources, lambda: found.rows, lambda: found.steps)
-            return _recorded_as_found(profile, machine, reporter, so_far, dag, done, shown, name)
+        so_far = SoFar(sources, lambda: rows, lambda: steps)
+        with _recorded(profile, machine, reporter, so_far, name) as (store, provenance, told, completed):
+            for step, row in zip(steps, rows, strict=True):
+                store.label(row.ref, row.name)
+                told.on_submit(step)
+                told.on_finish(row)
+            result = result_of(str(provenance.run_id), dag, done, rows)
+            completed(result)
+        return result
 
 
-def _recorded_as_found(
-    profile: Profile,
-    machine: Machine,
-    reporter: Reporter,
-    so_far: SoFar,
-    dag: Dag,
-    done: Done,
-    shown: Shown | None,
-    name: str | None,
-) -> RunResult:
-    run_id, link = (str(uuid4()), None) if shown is None else (shown.run_id, shown.link)
-    store, rows = machine.open_store(), so_far.rows()
-    result = result_of(run_id, dag, done, rows)
-    provenance = Provenance.collect(flow_run_id=None if shown is None else run_id, run_id=run_id)
-    note_end = partial(_note_end, store, run_id, so_far)
-    begins = begun(profile, machine, provenance, name=name, url=link)
+@contextmanager
+def _recorded(
+    profile: Profile, machine: Machine, reporter: Reporter, so_far: SoFar, name: str | None
+) -> Iterator[tuple[Store, Provenance, Reporter, Callable[[RunResult], None]]]:
+    """Record the run of this block, and have others follow it."""
+    store, run_id = machine.open_store(), str(uuid4())
+    provenance = Provenance.collect(run_id=run_id)
+    store.catalog.settle()
+    begins = begun(profile, machine, provenance, name=name)
     with (
-        recorded(store, run_id, begins, so_far, note_end) as completed,
-        followed(profile, attempt_of(run_id, begins, store), reporter, reporter.note) as told,
+        recorded(store, run_id, begins, so_far, partial(_note_end, store, run_id, so_far)) as completed,
+        followed(profile, Attempt(run_id, 1, begins, store), reporter, reporter.note) as told,
     ):
-        for step, row in zip(so_far.steps(), rows, strict=True):
-            store.label(row.ref, row.name)
-            told.on_submit(step)
-            told.on_finish(row.task, row.how, row.seconds, row.ref, row.metrics)
-        completed(result)
-        if shown is not None:
-            left = iter(rows)
-            shown.complete(result, {job: list(islice(left, len(done[job]))) for job in dag.jobs})
-    return result
+        yield store, provenance, told, completed
 
 
 def _holds(store: Store, rows: Sequence[RunRow]) -> bool:
@@ -163,25 +134,6 @@ def _holds(store: Store, rows: Sequence[RunRow]) -> bool:
 
 class _MissingError(Exception):
     """The store has no artifact for a step."""
-
-
-class _Found:
-    """Looks steps up in the store; the first that is missing ends it."""
-
-    def __init__(self, store: Store, verify: Verify) -> None:
-        self.rows: list[RunRow] = []
-        self.steps: list[Step] = []
-        self._store = store
-        self._verify = verify
-
-    def look_up(self, step: Step) -> Node:
-        """Return the artifact of a step."""
-        ref = self._store.lookup(step.request(), verify=self._verify)
-        if ref is None:
-            raise _MissingError(step.title)
-        self.steps.append(step)
-        self.rows.append(RunRow(step.title, ref, "cached", 0.0, self._store.record(ref).metrics))
-        return ref
 
 
 def _note_end(store: Store, run_id: str, so_far: SoFar, error: BaseException) -> None:

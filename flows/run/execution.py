@@ -13,16 +13,16 @@ and what depends on it. A run that is paused ends in the same way, so that no wo
 import re
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import NamedTuple
 
 from tokmill.flows.errors import RunError
+from tokmill.flows.results import RunResult, RunRow, Standing, group_of
 from tokmill.flows.run.dag import Dag, Done, Job, Node, Step, references
 from tokmill.flows.run.process import clear_frames
-from tokmill.flows.run.progress import Reporter, group_of
-from tokmill.flows.run.results import RunResult, RunRow
+from tokmill.flows.run.progress import Reporter
 from tokmill.flows.run.tasks import Asked, Ended, Submitted, TaskCallbacks, Tasks, TaskSettings, TaskSpec
 from tokmill.tasks.core.stage import ArtifactRef, How
 from tokmill.tasks.store import Store
@@ -35,22 +35,6 @@ class _End(NamedTuple):
 
     how: How
     at: float
-
-
-class Standing(NamedTuple):
-    """What has become of a DAG until now.
-
-    Attributes:
-        rows: the outcomes of the tasks that have succeeded, in the order of the DAG.
-        failures: the title of each task, or job, that failed, and why.
-        begun: group of tasks → how many it has, of the jobs that were begun.
-        not_begun: the titles of the other jobs.
-    """
-
-    rows: Sequence[RunRow] = ()
-    failures: Sequence[tuple[str, Exception]] = ()
-    begun: Mapping[str, int] = {}
-    not_begun: Sequence[str] = ()
 
 
 class Executor:
@@ -93,21 +77,22 @@ class Executor:
             RunError: a task failed; the message is the task's title and the message of its error.
             TaskError: an artifact that lists the parts of a job cannot be read, or a job's check failed.
         """
-        self._jobs = jobs
-        waiting = self._submit_ready(jobs)
-        while self._running:
+        self._jobs = waiting = jobs
+        while True:
+            held = self._failed or self.tasks.paused() is not None
+            for job in waiting:
+                if not held and all(needed in self._done for needed in job.dependencies):
+                    self._start(job)
+            if not self._running:
+                break
+            waiting = [job for job in waiting if job not in self._started]
             self._finish(self._completed.get())
-            waiting = self._submit_ready(waiting)
         paused = self.tasks.paused() if len(self._done) < len(jobs) else None
         if paused is not None:
             raise paused
         self._raise_first()
         self.rows = [row for job in jobs for row in self._started[job].in_order]
         return self._done
-
-    def result(self, run_id: str, dag: Dag) -> RunResult:
-        """Run all jobs of a DAG and return the run's result; raises as `run`."""
-        return result_of(run_id, dag, self.run(dag.jobs), self.rows)
 
     def rows_so_far(self) -> Sequence[RunRow]:
         """Return the outcome of each task that has ended by now, also of a run that failed."""
@@ -133,17 +118,6 @@ class Executor:
             for index in sorted(failures)
         ]
 
-    def _submit_ready(self, waiting: Sequence[Job]) -> Sequence[Job]:
-        """Start the jobs whose dependencies are done, unless something failed; return the others."""
-        still_waiting = []
-        held = self._failed or self.tasks.paused() is not None
-        for job in waiting:
-            if held or not all(needed in self._done for needed in job.dependencies):
-                still_waiting.append(job)
-            else:
-                self._start(job)
-        return still_waiting
-
     def _start(self, job: Job) -> None:
         progress = self._started[job] = Started()
         try:
@@ -154,21 +128,18 @@ class Executor:
             for step in progress.steps:
                 self.reporter.on_submit(step)
             with TaskCallbacks(self._on_start, self.reporter.on_progress, self._on_end).installed():
-                self._submit(job, progress.steps)
+                submitted = self.tasks.submit([self._asked(step) for step in progress.steps])
         except Exception as error:  # raised after the running tasks have ended
             self._fail(job, -1, error)
         else:
+            for index, future in enumerate(submitted):
+                self._running[future] = (job, index)
+                future.add_done_callback(self._completed.put)
             self._close(job)  # a job without parts is done already
 
     def _needed(self, step: Step) -> list[str]:
         """Return the fingerprints of a step's artifact and of its inputs, which a lease is to protect."""
         return [self.store.fingerprint(step.request()), *(ref.fingerprint for ref in references(step))]
-
-    def _submit(self, job: Job, steps: Sequence[Step]) -> None:
-        submitted = self.tasks.submit([self._asked(step) for step in steps])
-        for index, future in enumerate(submitted):
-            self._running[future] = (job, index)
-            future.add_done_callback(self._completed.put)
 
     def _asked(self, step: Step) -> Asked:
         spec = TaskSpec(step.request(), self.store.location, self.settings)
@@ -219,7 +190,7 @@ class Executor:
         record = self.store.record(outcome)
         how, began, seconds = self._times(step.title, ended, record)
         row = RunRow(step.title, outcome, how, seconds, record.metrics, began, record.timings.peak_bytes)
-        self.reporter.on_finish(step.title, how, seconds, outcome, row.metrics)
+        self.reporter.on_finish(row)
         return row
 
     def _times(self, title: str, ended: Ended, record: Record) -> tuple[How, float, float]:

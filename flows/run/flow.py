@@ -24,12 +24,14 @@ from prefect.runtime import deployment, flow_run
 from pydantic import Field
 
 from tokmill.flows.errors import ProfileError, RunError
+from tokmill.flows.page.failure import failure_shown, show_refused
 from tokmill.flows.page.links import Links
+from tokmill.flows.page.summary import summed_up
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.served import require_served
+from tokmill.flows.results import RunResult
 from tokmill.flows.run.ending import Ending, note_cancelled
-from tokmill.flows.run.execution import Executor
-from tokmill.flows.run.failure import failure_shown, show_refused
+from tokmill.flows.run.execution import Executor, result_of
 from tokmill.flows.run.flow_run import (
     ONLY_IN_FILES,
     TABLES,
@@ -41,18 +43,17 @@ from tokmill.flows.run.flow_run import (
     typed_name,
 )
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.observing import attempt_of, followed
+from tokmill.flows.run.observing import followed
 from tokmill.flows.run.page import Page, shown_to
 from tokmill.flows.run.progress import Both, Reporter, noting_warnings
 from tokmill.flows.run.record import SoFar, begun, recorded, started_here
-from tokmill.flows.run.results import RunResult
 from tokmill.flows.run.runners import RUNNERS
 from tokmill.flows.run.sources import resolve_sources
-from tokmill.flows.run.summary import summed_up
 from tokmill.flows.run.sweeping import Grid
 from tokmill.flows.run.target import Target
 from tokmill.flows.run.tasks import TaskSettings
 from tokmill.flows.server.pages import PAGES
+from tokmill.flows.tracking.attempt import Attempt
 from tokmill.tasks.store import Provenance, Store, Verify
 from tokmill.tasks.sweep.params import SweepParams
 
@@ -253,7 +254,7 @@ def _recorded(profile: Profile, target: Target, machine: Machine, reporter: Repo
         started_by=started_here() if in_this_process else started_at_the_server(),
         url=flow_run.ui_url,
     )
-    attempt = attempt_of(run_id, begins, store, number=flow_run.run_count or 1)
+    attempt = Attempt(run_id, flow_run.run_count or 1, begins, store)
     with (
         ending.after_all(),
         recorded(store, run_id, begins, so_far, ending.note) as completed,
@@ -283,8 +284,9 @@ def _execute(
         failing = failure_shown(page.publish, profile, page.links, tasks.task_runs, executor.standing)
         with shown_to(page), ending.at_once(tasks.stop), failing:
             so_far.sources = resolve_sources(profile, store, rehash=machine.rehash)
-            result = executor.result(run_id, target.compose(profile, store, so_far.sources))
-            page.publish(partial(summed_up, profile, store, machine, result, page.links))
+            dag = target.compose(profile, store, so_far.sources)
+            result = result_of(run_id, dag, executor.run(dag.jobs), executor.rows)
+            page.publish(partial(summed_up, profile, store, machine.words, result, page.links))
     return result
 
 

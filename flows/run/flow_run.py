@@ -1,4 +1,4 @@
-"""TODO."""
+"""What the server knows of the current flow run: name, tags, who asked for it, the values of its form."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -15,33 +15,30 @@ from prefect.runtime import deployment, flow_run
 from tokmill.flows.profile import Profile
 from tokmill.flows.profile.overrides import parse_override
 from tokmill.flows.run.target import tags_of
-from tokmill.flows.server.askers import HOW, USER
+from tokmill.flows.server.app import HOW, USER
 from tokmill.tasks.store.runs import StartedBy
 
 _LOG = logging.getLogger(__name__)
 # The page fills its form in with one of these and an animal, so a person hardly ever types such a name.
 _OF_THE_FORM = frozenset(
     [
-        "Awesome",
-        "Rustic",
-        "Small",
-        "Gorgeous",
-        "Fantastic",
-        "Sleek",
-        "Intelligent",
-        "Unbranded",
-        "Refined",
-        "Licensed",
-        "Generic",
-        "Practical",
-        "Ergonomic",
-        "Handcrafted",
-        "Tasty",
-        "Handmade",
-        "Incredible",
+        *("Awesome", "Rustic", "Small", "Gorgeous", "Fantastic", "Sleek"),
+        *("Intelligent", "Unbranded", "Refined", "Licensed", "Generic", "Practical"),
+        *("Ergonomic", "Handcrafted", "Tasty", "Handmade", "Incredible"),
     ]
 )
 _LETTERS_OF_THE_FORM = 6
+Section: TypeAlias = dict[str, Any] | None
+"""Values of one table of the profile, by key; None for the profile's own."""
+TABLES = ("train", "balance", "tokenizer", "mix", "pack", "holdout", "audit", "experiment")
+"""The tables of the profile that a run's parameters have values of."""
+ONLY_IN_FILES = frozenset({"openlineage", "mlflow", "execution.credentials", "execution.address"})
+"""What the form cannot change: who writes to the API must not name others' secrets, or where results go; a
+cluster at another address would be sent programs, and believed what it sends back."""
+KEPT = "tokmill"
+"""The key of the schema's `definitions` with what the registration keeps there."""
+SHOWN = "shown"
+"""The key below it: version → section → key → the value that the form shows."""
 
 
 def typed_name() -> str | None:
@@ -74,9 +71,6 @@ def _is_random(name: str) -> bool:
     return len(parts) == 2 and words.issuperset(parts)
 
 
-_LOG = logging.getLogger(__name__)
-
-
 def started_at_the_server() -> StartedBy:
     """Return who asked for the current flow run, and how; `deployment` if the server does not say more."""
     name = deployment.name or ""
@@ -96,22 +90,6 @@ def _by(run: FlowRun, name: str) -> StartedBy:
     if run.created_by is not None and run.created_by.type == "AUTOMATION":
         return StartedBy(how="automation", detail=run.created_by.display_value or name)
     return StartedBy(how=asked.get(HOW, "deployment"), user=asked.get(USER, ""), detail=name)
-
-
-Section: TypeAlias = dict[str, Any] | None
-"""Values of one table of the profile, by key; None for the profile's own."""
-
-TABLES = ("train", "balance", "tokenizer", "mix", "pack", "holdout", "audit", "experiment")
-"""The tables of the profile that a run's parameters have values of."""
-
-ONLY_IN_FILES = frozenset({"openlineage", "mlflow", "execution.credentials", "execution.address"})
-"""What the form cannot change: who writes to the API must not name others' secrets, or where results go; a
-cluster at another address would be sent programs, and believed what it sends back."""
-
-KEPT = "tokmill"
-"""The key of the schema's `definitions` with what the registration keeps there."""
-SHOWN = "shown"
-"""The key below it: version → section → key → the value that the form shows."""
 
 
 def overrides_of(

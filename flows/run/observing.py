@@ -1,18 +1,17 @@
 """Has other systems follow a run, where its profile asks for it (`[openlineage]`, `[mlflow]`)."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.profile import Profile
+from tokmill.flows.results import RunRow
 from tokmill.flows.run.dag import Step, references
 from tokmill.flows.run.progress import Both, Reporter
-from tokmill.flows.tracking.attempt import Asked, Attempt, End, Got
-from tokmill.tasks.core.stage import ArtifactRef, External, How, Scalar
-from tokmill.tasks.store import Store
+from tokmill.flows.tracking.attempt import Asked, Attempt, End
+from tokmill.tasks.core.stage import External
 from tokmill.tasks.store.record import input_entries
-from tokmill.tasks.store.runs import Begun
 
 
 class Follower(Protocol):
@@ -27,7 +26,7 @@ class Follower(Protocol):
     def started(self, title: str) -> None:
         """A task starts."""
 
-    def finished(self, title: str, got: Got) -> None:
+    def finished(self, row: RunRow) -> None:
         """A task has its artifact."""
 
     def failed(self, title: str, message: str) -> None:
@@ -55,11 +54,9 @@ class Following(Reporter):
         """See `Reporter`."""
         self._follower.started(task_name)
 
-    def on_finish(
-        self, task_name: str, how: How, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
-    ) -> None:
+    def on_finish(self, row: RunRow) -> None:
         """See `Reporter`."""
-        self._follower.finished(task_name, Got(ref, how, seconds))
+        self._follower.finished(row)
 
     def on_fail(self, task_name: str, message: str) -> None:
         """See `Reporter`."""
@@ -69,11 +66,6 @@ class Following(Reporter):
 def _has_parts(step: Step) -> bool:
     """Whether an input is a part of an artifact that lists it, and none itself."""
     return any(isinstance(given, External) for given in step.inputs.values())
-
-
-def attempt_of(run_id: str, begun: Begun, store: Store, number: int = 1) -> Attempt:
-    """Return what followers are told of an attempt, from its record."""
-    return Attempt(run_id, number, begun, store)
 
 
 @contextmanager

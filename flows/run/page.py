@@ -28,13 +28,13 @@ from prefect.logging import get_logger
 from prefect.states import Failed
 
 from tokmill.flows.figures import key_figures, span
-from tokmill.flows.page.artifact import Shown, producers
+from tokmill.flows.page.artifact import Piece, pieces, producers, shards_table
 from tokmill.flows.page.links import Links, key_of
 from tokmill.flows.page.progress import GroupProgress
-from tokmill.flows.run.progress import Reporter, group_of
-from tokmill.flows.run.shown import Piece, pieces, shards_table
+from tokmill.flows.results import RunRow, group_of
+from tokmill.flows.run.progress import Reporter
 from tokmill.tasks.core.context import StageProgress
-from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
+from tokmill.tasks.core.stage import How
 from tokmill.tasks.store import Store
 
 _LOG = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class Page(Reporter):
         self._profile = profile
         self._lock = threading.Lock()
         self._groups: dict[str, GroupProgress] = {}
-        self._rows: dict[str, list[tuple[str, Shown, Mapping[str, Scalar]]]] = {}
+        self._rows: dict[str, list[RunRow]] = {}
         self._progress: dict[str, UUID] = {}
         self._waiting: SimpleQueue[Send | None] = SimpleQueue()
         self._failed = False
@@ -93,21 +93,19 @@ class Page(Reporter):
         with self._lock:
             self._group(task_name).report(task_name, progress)
 
-    def on_finish(
-        self, task_name: str, how: How, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
-    ) -> None:
+    def on_finish(self, row: RunRow) -> None:
         """See `Reporter`."""
-        shown, group = Shown(ref, how, seconds), group_of(task_name)
+        group = group_of(row.task)
         with self._lock:
-            state = self._group(task_name)
-            state.end(task_name, how, metrics)
+            state = self._group(row.task)
+            state.end(row.task, row.how, row.metrics)
             rows = self._rows.setdefault(group, [])
-            rows.append((task_name, shown, metrics))
+            rows.append(row)
             complete = state.complete
-        self._log(task_name, shown, metrics)
-        if group == task_name or (how == "made" and seconds >= _LONG_SECONDS):
-            self._waiting.put(lambda client: self._show(client, task_name, shown))
-        if complete and group != task_name and any(each.how != "cached" for _, each, _ in rows):
+        self._log(row)
+        if group == row.task or (row.how == "made" and row.seconds >= _LONG_SECONDS):
+            self._waiting.put(lambda client: self._show(client, row))
+        if complete and group != row.task and any(each.how != "cached" for each in rows):
             self._waiting.put(lambda client: self._publish(client, [shards_table(group, rows)], None))
 
     def on_fail(self, task_name: str, message: str) -> None:
@@ -168,26 +166,26 @@ class Page(Reporter):
                 _LOG.warning("the server does not take what the run shows: %s", error)
             self._failed = True
 
-    def _log(self, task_name: str, shown: Shown, metrics: Mapping[str, Scalar]) -> None:
+    def _log(self, row: RunRow) -> None:
         """Log a task's result, as a message of its task run and its flow run."""
-        took = f" in {span(shown.seconds)}" if shown.how != "cached" else ""
-        figures = key_figures(shown.ref.kind, metrics)
-        label = self._store.label(shown.ref, shown.ref.name)
+        took = f" in {span(row.seconds)}" if row.how != "cached" else ""
+        figures = key_figures(row.ref.kind, row.metrics)
+        label = self._store.label(row.ref, row.name)
         _TASKS.info(
             "%s: %s%s · %s/%s@%s%s",
-            *(task_name, _HOW[shown.how], took, shown.ref.kind, shown.ref.name, label),
+            *(row.task, _HOW[row.how], took, row.ref.kind, row.name, label),
             f" · {figures}" if figures else "",
             extra={
                 "flow_run_id": str(self._run_id),
-                "task_run_id": str(self.task_runs[task_name]) if task_name in self.task_runs else None,
-                "task_run_name": task_name,
-                "task_name": shown.ref.kind,
+                "task_run_id": str(self.task_runs[row.task]) if row.task in self.task_runs else None,
+                "task_run_name": row.task,
+                "task_name": row.ref.kind,
             },
         )
 
-    def _show(self, client: SyncPrefectClient, task_name: str, shown: Shown) -> None:
-        self._learn(client, producers(self._store, self._store.record(shown.ref)))
-        self._publish(client, pieces(self._store, shown, self.links), self.task_runs.get(task_name))
+    def _show(self, client: SyncPrefectClient, row: RunRow) -> None:
+        self._learn(client, producers(self._store, self._store.record(row.ref)))
+        self._publish(client, pieces(self._store, row, self.links), self.task_runs.get(row.task))
 
     def _learn(self, client: SyncPrefectClient, ids: set[str]) -> None:
         """Ask the server once for the names of flow runs that it may know."""

@@ -10,17 +10,14 @@ Reporters are called from several threads and must never make a run fail.
 """
 
 import logging
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
+from tokmill.flows.results import RunRow
 from tokmill.flows.run.dag import Step
 from tokmill.tasks.core.context import StageProgress
-from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
-
-_SHARD = re.compile(r"(?P<step>[^\[]+)\[(.*/)?\d+(-\d+)?\]")
 
 
 class Reporter:
@@ -38,10 +35,8 @@ class Reporter:
     def on_progress(self, task_name: str, progress: StageProgress) -> None:
         """A long task of this process reports how much of its work is done, at any rate it likes."""
 
-    def on_finish(
-        self, task_name: str, how: How, seconds: float, ref: ArtifactRef, metrics: Mapping[str, Scalar]
-    ) -> None:
-        """A task succeeded, after `seconds`; `how` it got the artifact `ref`."""
+    def on_finish(self, row: RunRow) -> None:
+        """A task succeeded: how it got its artifact, and in what time."""
 
     def on_fail(self, task_name: str, message: str) -> None:
         """A task failed; `message` is the text of its error."""
@@ -65,12 +60,6 @@ class Both(Reporter):
 def _tell(first: Callable[..., None], second: Callable[..., None], *said: Any) -> None:
     first(*said)
     second(*said)
-
-
-def group_of(task_name: str) -> str:
-    """Return the group that a task is shown under: `encode[code/3]` → `encode[*]`, `ingest` → `ingest`."""
-    shard = _SHARD.fullmatch(task_name)
-    return f"{shard['step']}[*]" if shard else task_name
 
 
 class _Notes(logging.Handler):

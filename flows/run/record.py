@@ -9,10 +9,10 @@ from typing import Any
 
 from tokmill.flows.profile import Profile
 from tokmill.flows.profile.model import NOT_RECORDED
+from tokmill.flows.results import RunResult, RunRow
 from tokmill.flows.run.dag import Step
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.process import is_a_command
-from tokmill.flows.run.results import RunResult, RunRow
 from tokmill.flows.run.sources import Sources
 from tokmill.flows.run.target import name_of
 from tokmill.tasks.core.stage import ArtifactRef, External, Scalar

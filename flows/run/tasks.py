@@ -43,7 +43,7 @@ class TaskSettings:
             one client per task costs more CPU time than the rest of its orchestration.
         limits: how long a stage may take, and how often it is tried.
         refresh: stages whose artifacts are made although the store has them.
-        credentials: the block that has those for object storage; see `flows.run.credentials`.
+        credentials: the block that has those for object storage; see `flows.run.machine`.
     """
 
     verify: Verify = "sizes"
@@ -177,36 +177,46 @@ def perform(spec: TaskSpec, title: str, report: Callable[[str], None]) -> Realiz
     watcher = partial(callbacks.on_progress, title) if callbacks else None
     remarks = remarks_reported_to(report)
     with memory_limited_to(spec.settings.memory_bytes), progress_reported_to(watcher), remarks:
-        limits = spec.settings.limits
-        realized = _tried_again(partial(_once, spec, report), title, limits.retries, limits.pause)
+        realized = _realized(spec, title, report)
     if callbacks:
         callbacks.on_end(title, realized.how)
     return realized
 
 
-def _tried_again(work: Callable[[], Realized], title: str, retries: int, pause: float) -> Realized:
-    """Return what `work` returns, in the first attempt that succeeds; log the others as warnings.
-
-    Args:
-        work: does the work; after a failure it leaves nothing behind.
-        title: its name in the warnings.
-        retries: further attempts.
-        pause: seconds before the first of these; before each further one it is twice as long.
+def _realized(spec: TaskSpec, title: str, report: Callable[[str], None]) -> Realized:
+    """Realize a task's request in the first attempt that succeeds; log the others as warnings.
 
     Raises:
+        TimeLimitError: the stage ran for longer than it may.
         Exception: that of the last attempt, or one that would come again.
-        StopRequested: a stop was requested during a pause.
+        StopRequested: a stop was requested.
     """
-    for number in range(retries):
+    settings, stage = spec.settings, spec.request.stage.task
+    limits, limit = settings.limits, settings.limits.of_stage(stage)
+    number, pause = 1, limits.pause
+    while True:
         try:
-            return work()
+            with time_limited_to(None if limit is None else num_seconds(limit)):
+                return Store.open(spec.store).realize(
+                    spec.request,
+                    provenance=settings.provenance,
+                    report=report,
+                    verify=settings.verify,
+                    refresh=stage in settings.refresh,
+                )
+        except TimeLimitReached as reached:
+            raise TimeLimitError(
+                f"{stage}: it was stopped after {limit}, its time limit; raise execution.timeouts.{stage} "
+                "(or execution.timeout), or give it less text or more cores"
+            ) from reached
         except Exception as error:
-            if not may_pass(error):
+            raise_if_stopped()  # a query that was interrupted is no failure
+            if number > limits.retries or not may_pass(error):
                 raise
-            attempt = f"attempt {number + 1} of {retries + 1}"
-            _LOG.warning("%s: %s failed (%s); the next is in %g s", title, attempt, error, pause * 2**number)
-        _wait(pause * 2**number)
-    return work()
+            attempt = f"attempt {number} of {limits.retries + 1}"
+            _LOG.warning("%s: %s failed (%s); the next is in %g s", title, attempt, error, pause)
+        _wait(pause)
+        number, pause = number + 1, 2 * pause
 
 
 def _wait(seconds: float) -> None:
@@ -215,25 +225,3 @@ def _wait(seconds: float) -> None:
         _never.wait(min(seconds, _LOOK_SECONDS))
         seconds -= _LOOK_SECONDS
     raise_if_stopped()
-
-
-def _once(spec: TaskSpec, report: Callable[[str], None]) -> Realized:
-    stage = spec.request.stage.task
-    limit = spec.settings.limits.of_stage(stage)
-    try:
-        with time_limited_to(None if limit is None else num_seconds(limit)):
-            return Store.open(spec.store).realize(
-                spec.request,
-                provenance=spec.settings.provenance,
-                report=report,
-                verify=spec.settings.verify,
-                refresh=stage in spec.settings.refresh,
-            )
-    except Exception:
-        raise_if_stopped()  # a query that was interrupted is no failure
-        raise
-    except TimeLimitReached as reached:
-        raise TimeLimitError(
-            f"{stage}: it was stopped after {limit}, its time limit; raise execution.timeouts.{stage} (or "
-            "execution.timeout), or give it less text or more cores"
-        ) from reached

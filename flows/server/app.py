@@ -4,16 +4,27 @@ Started by `uvicorn --factory tokmill.flows.server.app:create_app`; configured b
 `HOSTS`.
 """
 
+import base64
+import binascii
 import gc
+import json
 import os
+import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-from tokmill.flows.server.askers import Askers
-from tokmill.flows.server.guard import Application, Guard, origins
+from tokmill.flows.server.guard import Application, Guard, Message, Receive, Scope, Send, origins
 from tokmill.flows.server.pages import Pages
 
 HOSTS = "TOKMILL_SERVER_HOSTS"  # names of the server with ports, separated by commas
+_PAUSE_SECONDS = 0.5
+HOW: Final = "tokmill.started_by"
+USER: Final = "tokmill.user"
+_ASKS = re.compile(r"(/api)?/(deployments/[0-9a-fA-F-]{36}/create_flow_run|flow_runs/?)")
+_SIGNED_IN: Final = ("x-forwarded-user", "x-remote-user", "x-auth-request-user", "remote-user")
+_MOST_BYTES: Final = 16 << 20
+_MOST_CHARS: Final = 100
 
 
 def protection(names: Sequence[str]) -> dict[str, str]:
@@ -41,9 +52,6 @@ def create_app() -> Application:
     return Guard(pages, os.environ.get(HOSTS, "").split(","))
 
 
-_PAUSE_SECONDS = 0.5
-
-
 def collect_elsewhere() -> None:
     """From now on, collect this process's garbage in a thread; what there is by now stays."""
     gc.disable()
@@ -63,3 +71,92 @@ def _oldest_due() -> int | None:
     """Return the oldest generation that Python would collect by now; None if it is none."""
     counts, thresholds = gc.get_count(), gc.get_threshold()
     return max((number for number in range(3) if counts[number] > thresholds[number] > 0), default=None)
+
+
+class Askers:
+    """An ASGI application that adds the labels, and passes all requests on."""
+
+    def __init__(self, application: Application) -> None:
+        """Wrap Prefect's application."""
+        self._application = application
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on; one for a flow run with its labels."""
+        if not _asks_for_a_run(scope):
+            await self._application(scope, receive, send)
+            return
+        body = await _body(receive)
+        if body is None:  # too long, or its sender left; Prefect gets nothing, and refuses that
+            body = b""
+        labelled = with_labels(body, _headers(scope))
+        waiting = [{"type": "http.request", "body": labelled, "more_body": False}]
+
+        async def receiving() -> Message:
+            return waiting.pop() if waiting else await receive()
+
+        await self._application(_of_length(scope, len(labelled)), receiving, send)
+
+
+def with_labels(body: bytes, headers: Mapping[str, str]) -> bytes:
+    """Return the body of a request with the labels; unchanged if it is no JSON object, or has them.
+
+    Args:
+        body: of the request.
+        headers: of the request, by lower-case name.
+    """
+    try:
+        wanted = json.loads(body)
+    except (ValueError, RecursionError):  # the server itself refuses it
+        return body
+    if not isinstance(wanted, dict):
+        return body
+    given = wanted.get("labels")
+    wanted["labels"] = {**(given if isinstance(given, dict) else {}), **_labels(headers)}
+    return json.dumps(wanted).encode()
+
+
+def _labels(headers: Mapping[str, str]) -> dict[str, Any]:
+    how = "page" if "sec-fetch-site" in headers else "program"
+    user = next((headers[name] for name in _SIGNED_IN if headers.get(name)), None) or _basic_user(headers)
+    return {HOW: how} | ({USER: user[:_MOST_CHARS]} if user else {})
+
+
+def _basic_user(headers: Mapping[str, str]) -> str:
+    scheme, _, value = headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(value, validate=True).decode().partition(":")[0]
+    except (binascii.Error, UnicodeDecodeError):
+        return ""
+
+
+def _asks_for_a_run(scope: Scope) -> bool:
+    return (
+        scope["type"] == "http"
+        and scope["method"] == "POST"
+        and _ASKS.fullmatch(scope.get("path", "")) is not None
+    )
+
+
+def _headers(scope: Scope) -> dict[str, str]:
+    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+
+
+async def _body(receive: Receive) -> bytes | None:
+    parts, size = list[bytes](), 0
+    while True:
+        message = await receive()
+        if message["type"] != "http.request":
+            return None
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > _MOST_BYTES:
+            return None
+        if not message.get("more_body", False):
+            return b"".join(parts)
+
+
+def _of_length(scope: Scope, length: int) -> Scope:
+    others = [pair for pair in scope["headers"] if pair[0].lower() != b"content-length"]
+    return {**scope, "headers": [*others, (b"content-length", str(length).encode())]}

@@ -2,7 +2,12 @@
 
 It is called with a store and the arguments of Prefect's command line. It is named after its process
 (`flows.server.orphans`), so that others find out that it has died; when it is stopped, it ends its own
-runs at the server. It also checks each cancel at the server (`flows.server.attempt`).
+runs at the server.
+
+Prefect's worker opens a stream of events for each attempt of a run, and the server repeats on it what
+happened in the last minute. So an attempt that is begun within a minute of a cancel (a person cancels,
+changes the profile and presses Retry) hears of that cancel again, and Prefect would stop it without a look
+at the state of the run. Here the server is asked first.
 
 Prefect's worker looks for hooks of a cancelled run in its own process, and so must import the flow. At the
 first one that would take seconds of those in which the run is to be shown as Cancelled.
@@ -12,8 +17,13 @@ import gc
 import runpy
 import sys
 from importlib import import_module
+from typing import Any
+from uuid import UUID
 
-from tokmill.flows.server.attempt import check_cancels
+from prefect.client.schemas.objects import StateType
+from prefect.runner._flow_run_executor import FlowRunExecutorContext
+from prefect.workers import process
+
 from tokmill.flows.server.orphans import reconciling, worker_name
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.leases import Process
@@ -33,6 +43,37 @@ def main() -> None:
 
 def _say(line: str) -> None:
     print(line, flush=True)  # noqa: T201 - the worker's log
+
+
+class Attempt(FlowRunExecutorContext):
+    """What a worker keeps for an attempt of a run, with cancels checked at the server."""
+
+    async def __aenter__(self) -> "Attempt":
+        """Begin to listen."""
+        await super().__aenter__()
+        manager: Any = self._cancellation_manager
+        manager.cancel_by_id = self._cancel_if_asked
+        return self
+
+    async def _cancel_if_asked(self, flow_run_id: UUID) -> None:
+        if await self._cancelled(flow_run_id):
+            return
+        # a cancel is listened for until one is heard: listen again, and look whether one came in between
+        self._observer.remove_in_flight_flow_run_id(flow_run_id)
+        self._observer.add_in_flight_flow_run_id(flow_run_id)
+        await self._cancelled(flow_run_id)
+
+    async def _cancelled(self, flow_run_id: UUID) -> bool:
+        flow_run = await self.client.read_flow_run(flow_run_id)
+        asked = flow_run.state is not None and flow_run.state.type == StateType.CANCELLING
+        if asked:
+            await self._cancellation_manager.cancel(flow_run)
+        return asked
+
+
+def check_cancels() -> None:
+    """Have this process's workers check cancels at the server."""
+    setattr(process, "FlowRunExecutorContext", Attempt)  # noqa: B010 - mypy takes no class for another
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal, TypeAlias
 from uuid import UUID, uuid5
 
-from tokmill.tasks.core.stage import ArtifactRef, How
+from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.record import InputEntry
 from tokmill.tasks.store.runs import Begun
@@ -65,15 +65,6 @@ class Asked:
     params: Mapping[str, Any]
     inputs: Sequence[InputEntry]
     lists: Sequence[ArtifactRef] = ()
-
-
-@dataclass(frozen=True)
-class Got:
-    """The artifact of a task that succeeded, and how it came by it, in how many seconds."""
-
-    ref: ArtifactRef
-    how: How
-    seconds: float
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

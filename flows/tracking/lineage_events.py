@@ -34,7 +34,8 @@ from openlineage.client.transport.transport import Transport
 
 from tokmill.flows.kept import kept
 from tokmill.flows.profile.tracking import ENVIRONMENT, OpenLineage
-from tokmill.flows.tracking.attempt import Asked, Attempt, End, Got, flat
+from tokmill.flows.results import RunRow
+from tokmill.flows.tracking.attempt import Asked, Attempt, End, flat
 from tokmill.flows.tracking.datasets import PRODUCER, Datasets
 from tokmill.flows.tracking.outbox import Outbox
 
@@ -80,13 +81,13 @@ class LineageEvents:
         """Tell that a task begins to work."""
         self._start(title, datetime.now(UTC))
 
-    def finished(self, title: str, got: Got) -> None:
+    def finished(self, row: RunRow) -> None:
         """Tell that a task has its artifact."""
         now = datetime.now(UTC)
-        self._start(title, now - timedelta(seconds=got.seconds))
+        self._start(row.task, now - timedelta(seconds=row.seconds))
         with self._lock:
-            self._open.pop(title, None)
-        self._put(lambda: self._complete(title, now, got))
+            self._open.pop(row.task, None)
+        self._put(lambda: self._complete(row, now))
 
     def failed(self, title: str, message: str) -> None:
         """Tell that a task has failed."""
@@ -140,17 +141,17 @@ class LineageEvents:
             parameters = {"executionParameters": _parameters(task.params)}
         return self._task(title, state, when, {**parameters, **facets}, inputs, outputs)
 
-    def _complete(self, title: str, when: datetime, got: Got) -> RunEvent:
-        record, task = self._attempt.store.record(got.ref), self._asked.get(title)
+    def _complete(self, row: RunRow, when: datetime) -> RunEvent:
+        record, task = self._attempt.store.record(row.ref), self._asked.get(row.task)
         lists = () if task is None else task.lists
         given = [self._datasets.input(entry) for entry in record.inputs]
         inputs = [each for each in given if each] + [self._datasets.artifact(ref) for ref in lists]
         facets = {
             "executionParameters": _parameters(record.params),
-            "tags": _tags({"how": got.how, "seconds": f"{got.seconds:.3f}", "artifact": record.reference}),
+            "tags": _tags({"how": row.how, "seconds": f"{row.seconds:.3f}", "artifact": record.reference}),
         }
         outputs = [self._datasets.output(record, lists)]
-        return self._task(title, RunState.COMPLETE, when, facets, inputs, outputs)
+        return self._task(row.task, RunState.COMPLETE, when, facets, inputs, outputs)
 
     def _inputs(self, task: Asked) -> list[InputDataset]:
         given = [self._datasets.input(entry) for entry in task.inputs]

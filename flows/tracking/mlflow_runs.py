@@ -20,7 +20,8 @@ from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
 from tokmill.flows.profile.tracking import MLflow
-from tokmill.flows.tracking.attempt import Asked, Attempt, End, Got, flat
+from tokmill.flows.results import RunRow
+from tokmill.flows.tracking.attempt import Asked, Attempt, End, flat
 from tokmill.flows.tracking.outbox import Outbox
 from tokmill.tasks.core.stage import ArtifactRef, Scalar
 from tokmill.tasks.holdout.stage import TRAINING, VALIDATION
@@ -65,13 +66,13 @@ class MLflowRun:
     def failed(self, title: str, message: str) -> None:
         """The run's end has the message."""
 
-    def finished(self, title: str, got: Got) -> None:
+    def finished(self, row: RunRow) -> None:
         """Log the figures of an artifact, unless it is a shard's."""
-        self._how[got.how] += 1
-        kind = self._named_kind(title, got.ref.kind)
+        self._how[row.how] += 1
+        kind = self._named_kind(row.task, row.ref.kind)
         if kind is not None:
-            self._refs[kind] = got.ref
-            self._outbox.put(lambda: self._figures(kind, got.ref))
+            self._refs[kind] = row.ref
+            self._outbox.put(lambda: self._figures(kind, row.ref))
 
     def _named_kind(self, title: str, kind: str) -> str | None:
         """Return what the run's record calls a task's artifact; None if it has no figures of it there."""

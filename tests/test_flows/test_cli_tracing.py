@@ -8,7 +8,7 @@ import pytest
 from tests.test_tasks.traced_line import traced_line
 from tokmill.flows.cli.summaries import superseded_lines
 from tokmill.flows.commands.main import main
-from tokmill.flows.run.results import RunResult
+from tokmill.flows.results import RunResult
 from tokmill.tasks.store import Store
 from tokmill.tasks.takedown.request import take_down
 from tokmill.tasks.tracing import Origins

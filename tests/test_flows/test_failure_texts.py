@@ -7,10 +7,9 @@ import pytest
 
 from tests.test_tasks.store_stages import ask
 from tokmill.flows.errors import ProfileError, RunError
+from tokmill.flows.page.failure import failure_summary, refusal_summary
 from tokmill.flows.page.links import Links
-from tokmill.flows.run.execution import Standing
-from tokmill.flows.run.failure import failure_summary, refusal_summary
-from tokmill.flows.run.results import RunRow
+from tokmill.flows.results import RunRow, Standing
 from tokmill.tasks.core.errors import DocumentError, GateError, MachineError, SourceError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store

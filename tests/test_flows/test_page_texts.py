@@ -8,11 +8,12 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.store_stages import ask, ask_joined
 from tokmill.flows.figures import labelled
-from tokmill.flows.page.artifact import Shown, producers, sheet
+from tokmill.flows.page.artifact import producers, sheet
 from tokmill.flows.page.links import Links, key_of, known_before, why_made
 from tokmill.flows.page.progress import GroupProgress
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.changes import in_words
+from tokmill.flows.results import RunRow
 from tokmill.flows.run.target import name_of as named
 from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.store import Provenance, RunArtifact, Store
@@ -145,7 +146,7 @@ def test_a_sheet_has_what_a_person_asks_of_an_artifact(tmp_path: Path):
     links.learn({"run-1", "run-2"}, {"run-1": "first", "run-2": "second"})
 
     assert producers(store, store.record(ref)) == {"run-1", "run-2"}
-    text = sheet(store, Shown(ref, "cached", 0.0), links)
+    text = sheet(store, RunRow("all", ref, "cached", 0.0, {}), links)
 
     assert text.startswith("## joined/all@v1\n\n**Reused**: made on ")
     assert " by [second](/v2/runs/flow-run/run-2) in " in text
@@ -160,7 +161,9 @@ def test_a_sheet_has_what_a_person_asks_of_an_artifact(tmp_path: Path):
         "| rest | 2 × text | [first](/v2/runs/flow-run/run-1) |",
     ):
         assert line in text.splitlines()
-    assert "| web | documents | 1 |  | kept 1 |" in sheet(store, Shown(texts[0], "made", 1.0), links)
+    assert "| web | documents | 1 |  | kept 1 |" in sheet(
+        store, RunRow("one", texts[0], "made", 1.0, {}), links
+    )
 
 
 def test_why_something_was_made_is_what_differs_from_the_version_before(tmp_path: Path):

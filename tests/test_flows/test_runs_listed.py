@@ -11,7 +11,7 @@ from tests.test_flows.corpora import write_project
 from tokmill.flows.commands.main import main
 from tokmill.flows.errors import RunError
 from tokmill.flows.run import api
-from tokmill.flows.server.askers import HOW, USER, with_labels
+from tokmill.flows.server.app import HOW, USER, with_labels
 from tokmill.tasks.store import Run, Store
 from tokmill.tasks.store.runs import read_run, run_path
 

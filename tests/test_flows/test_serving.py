@@ -28,30 +28,39 @@ from tests.test_flows.page import (
 from tests.test_flows.processes import end_all, left_after, processes_with
 from tests.test_flows.served import RefusedError, Service, wait_for_line
 from tests.test_flows.stopped import wait_until
+from tokmill.flows.deploying.deployed import DEPLOYED, Deployed, Deployment
+from tokmill.flows.deploying.schedules import first
 from tokmill.flows.server.served_folder import ServedFolder
 
 pytestmark = pytest.mark.server
 
-SHOW_DEPLOYMENTS = """
-import json
-from tokmill.flows.deploying.written import as_written
-print(json.dumps(as_written()))
-"""
+
+def as_written(deployed: Deployed) -> dict[str, Any]:
+    """The entry of `prefect.yaml` for a deployment of the quickstart, without its work pool."""
+    given = None if deployed.of_store else "quickstart"
+    made = Deployment(deployed.flow.name, deployed, None, given, deployed.form(None, []))
+    limit, options = made.concurrency.values()
+    schedules = [
+        {"slug": one["slug"], "active": one["active"], **one["schedule"]} for one in first(made.schedule)
+    ]
+    for one in schedules:
+        one.pop("day_or", None)
+    return {
+        "name": made.name,
+        "description": deployed.flow.description,
+        "entrypoint": deployed.entrypoint,
+        "tags": made.tags,
+        "parameters": made.parameters,
+        "concurrency_limit": {"limit": limit, **options},
+        "schedules": schedules,
+    }
 
 
 def test_prefect_yaml_says_what_is_registered(checkout: Path) -> None:
     written = yaml.safe_load((checkout / "prefect.yaml").read_text(encoding="utf-8"))["deployments"]
-    done = subprocess.run(
-        [sys.executable, "-c", SHOW_DEPLOYMENTS],
-        env=clean_environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    made = json.loads(done.stdout)
 
     # Deployments and pool are named after the folder elsewhere; a team chooses its own names.
+    made = [as_written(deployed) for deployed in DEPLOYED]
     assert made == [{key: each[key] for key in each if key != "work_pool"} for each in written]
 
 
@@ -59,7 +68,7 @@ def test_prefect_yaml_says_what_is_registered(checkout: Path) -> None:
 @pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
 def test_the_form_shows_the_profiles_values_and_refuses_a_wrong_one(service: Service, tmp_path: Path) -> None:
     known = service.call("/flow_runs/filter", {})
-    size = f"({below('Vocabulary size', 'input')})[1]"
+    size = f"({below('Vocab size', 'input')})[1]"
     with open_browser(tmp_path) as browser:
         browser.get(f"{service.url}/v2/deployments/deployment/{service.deployment['id']}/run")
         shown = find(browser, size).get_attribute("value")

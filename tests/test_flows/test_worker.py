@@ -29,7 +29,7 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 from prefect.runner._starter_engine import EngineCommandStarter
 from prefect.states import Cancelling, Running
-from tokmill.flows.server.attempt import Attempt
+from tokmill.flows.server.worker import Attempt
 
 
 @flow

@@ -7,7 +7,7 @@ after a semicolon the fix; an error that nobody foresaw has no fix, and is said 
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import UUID
@@ -16,15 +16,13 @@ from prefect.artifacts import create_markdown_artifact
 
 from tokmill.flows.errors import FlowError, RunError
 from tokmill.flows.figures import counted, span
-from tokmill.flows.page.links import Links, key_of, to_key, to_task_run
+from tokmill.flows.page.artifact import Piece
+from tokmill.flows.page.links import Links, key_of, section, to_key, to_task_run
 from tokmill.flows.profile import Profile
-from tokmill.flows.run.execution import Standing
-from tokmill.flows.run.progress import group_of
-from tokmill.flows.run.results import wall_seconds
-from tokmill.flows.run.shown import Piece
+from tokmill.flows.results import Standing, group_of, wall_seconds
 from tokmill.tasks.core.errors import GateError, MachineError, TaskError
 from tokmill.tasks.core.faults import may_pass
-from tokmill.tasks.core.markdown import number, table
+from tokmill.tasks.core.markdown import number
 
 _LOG = logging.getLogger(__name__)
 _LIMITS = ("limit", "subject", "value", "threshold", "passed", "missing")
@@ -93,15 +91,16 @@ def failure_summary(
     kept = (
         f"{counted(len(standing.rows), 'artifact')} of this run {'are' if len(standing.rows) != 1 else 'is'}"
     )
+    judged = _judged(cause, standing, links)
+    not_begun = ", ".join(f"`{stage}`" for stage in dict.fromkeys(standing.not_begun))
     parts = [
         f"# {name}: failed",
         f"**{failed}**{took}. {kept} in `{links.store}`, and stay there.",
-        "## What failed",
-        _table(("", ""), [*_facts(error, cause, where, task_runs), *_judged(cause, standing, links)]),
-        *_section("Limits of the gate", _table(_LIMITS, _limits(cause))),
-        *_section("Also failed", _table(("task", "why"), _others(error, standing))),
-        *_section("Made, and kept", _table(("stage", "done", "result", "time"), _kept(standing, cause))),
-        *_section("Not begun", ", ".join(f"`{stage}`" for stage in dict.fromkeys(standing.not_begun))),
+        *section("## What failed", ("", ""), (*_facts(error, cause, where, task_runs), *judged)),
+        *section("## Limits of the gate", _LIMITS, _limits(cause)),
+        *section("## Also failed", ("task", "why"), _others(error, standing)),
+        *section("## Made, and kept", ("stage", "done", "result", "time"), _kept(standing, cause)),
+        *(("## Not begun", not_begun) if not_begun else ()),
         "## What a retry does",
         _retry(cause, where, standing),
     ]
@@ -139,10 +138,12 @@ def _facts(
         yield "task", f"`{where}`{page}"
     yield "problem", _plain(problem or type(error).__name__)
     if isinstance(cause, TaskError | FlowError):
-        yield "fix", _plain(fix) if fix else ""
+        if fix:
+            yield "fix", _plain(fix)
         yield "kind", f"`{type(cause).__name__}`: {_plain(_first_line(cause))}"
     else:
-        yield "more", _plain(fix) if fix else ""
+        if fix:
+            yield "more", _plain(fix)
         yield "kind", f"`{type(cause).__name__}`, which nobody foresaw here: the log has its traceback"
 
 
@@ -210,15 +211,6 @@ def _retry(cause: BaseException, where: str | None, standing: Standing) -> str:
             f"{does} With the same profile and the same text it fails again: do what the message says first."
         )
     return does
-
-
-def _section(title: str, text: str) -> Sequence[str]:
-    return (f"## {title}", text) if text else ()
-
-
-def _table(head: Sequence[str], rows: Iterator[Sequence[str]] | Sequence[Sequence[str]]) -> str:
-    found = [row for row in rows if any(row[1:])]
-    return "\n".join(table(head, found, left=range(len(head)))) if found else ""
 
 
 def _plain(text: str) -> str:

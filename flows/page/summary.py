@@ -9,15 +9,13 @@ figure comes from a record.
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from tokmill.flows.figures import counted, key_figures, labelled, percentage, span
-from tokmill.flows.page.links import Links, key_of, known_before, to_key, why_made
+from tokmill.flows.figures import key_figures, labelled, percentage, span
+from tokmill.flows.page.artifact import Piece
+from tokmill.flows.page.links import Links, key_of, known_before, section, to_key, why_made
 from tokmill.flows.profile import Profile
 from tokmill.flows.profile.changes import value_in_words
-from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.progress import group_of
-from tokmill.flows.run.results import RunResult, RunRow, wall_seconds
-from tokmill.flows.run.shown import Piece
-from tokmill.tasks.core.markdown import number, table
+from tokmill.flows.results import RunResult, RunRow, group_of, wall_seconds
+from tokmill.tasks.core.markdown import number
 from tokmill.tasks.core.stage import How, Scalar
 from tokmill.tasks.store import Store, lineage
 
@@ -39,38 +37,34 @@ _TEXTS = {
     "training": " (training text)",
     "text": " (text that was measured)",
 }
-_STAGES = ("stage", "tasks", "result", "time", "key figures")
 _SHARES: Mapping[str, str] = {"balance": "training text", "mixture": "training tokens"}
 _DETAILS, _LOOKED_AT = 4, 20
 _SHARE = "share."
-_NO_PARAMETERS = {"name", "description", "execution", "openlineage", "mlflow"}
 
 
-def run_summary(profile: Profile, store: Store, machine: Machine, result: RunResult, links: Links) -> str:
+def run_summary(profile: Profile, store: Store, by: str, result: RunResult, links: Links) -> str:
     """Return the summary of a run that succeeded.
 
     Args:
         profile: the resolved profile.
         store: the store.
-        machine: the machine settings.
+        by: what executed the tasks, e.g. `2 workers (threads)`.
         result: the run's result.
         links: to reports.
     """
     parts = [
         f"# {profile.name}",
         profile.description,
-        _outcome(store, machine, result),
-        *_section("Warnings", _warnings(store, result.rows)),
-        *_section("Figures", _table(("figure", "value"), _figures(store, result))),
-        *_section("Shares", _shares(store, result)),
-        *_section("Overrides", _overrides(profile)),
-        *_section("Made, and why", _table(("stage", "made", "why", "what differs"), _made(store, result))),
-        *_section(
-            "Stages", _table(("stage", "tasks", "result", "time", "key figures"), _stages(result.rows))
-        ),
-        *_section("Results", _table(("kind", "artifact", "content digest"), _results(store, result, links))),
-        *_section("Lineage", _lineage(store, result)),
-        *_section("Parameters", _table(("parameter", "value"), _parameters(profile))),
+        _outcome(store, by, result),
+        *_warnings(store, result.rows),
+        *section("## Figures", ("figure", "value"), _figures(store, result)),
+        *_shares(store, result),
+        *_overrides(profile),
+        *section("## Made, and why", ("stage", "made", "why", "what differs"), _made(store, result)),
+        *section("## Stages", ("stage", "tasks", "result", "time", "key figures"), _stages(result.rows)),
+        *section("## Results", ("kind", "artifact", "content digest"), _results(store, result, links)),
+        *_lineage(store, result),
+        *section("## Parameters", ("parameter", "value"), _parameters(profile)),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -81,26 +75,16 @@ def outcome_line(result: RunResult) -> str:
     return f"{result.num_made} of {len(result.rows)} tasks made, {result.num_cached} cached{waited}"
 
 
-def _outcome(store: Store, machine: Machine, result: RunResult) -> str:
+def _outcome(store: Store, by: str, result: RunResult) -> str:
     work = [row for row in result.rows if row.how != "cached"]
     took = f" in {span(wall_seconds(work))}" if work else ""
-    by = f"{counted(machine.workers, 'worker')} ({machine.runner})"
     return f"**{outcome_line(result)}**{took}, by {by}, in `{store.location}`."
 
 
-def _section(title: str, text: str) -> Sequence[str]:
-    return (f"## {title}", text) if text else ()
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
-    found = list(rows)
-    left = [column for column in range(len(head)) if column not in right]
-    return "\n".join(table(head, found, left=left)) if found else ""
-
-
-def _warnings(store: Store, rows: Sequence[RunRow]) -> str:
+def _warnings(store: Store, rows: Sequence[RunRow]) -> Sequence[str]:
     found = [(row.ref, row.metrics["warnings"]) for row in rows if "warnings" in row.metrics]
-    return "\n".join(f"- `{store.record(ref).reference}`: {text}" for ref, text in found)
+    lines = [f"- `{store.record(ref).reference}`: {text}" for ref, text in found]
+    return ("## Warnings", "\n".join(lines)) if lines else ()
 
 
 def _figures(store: Store, result: RunResult) -> Iterable[Sequence[str]]:
@@ -121,7 +105,7 @@ def _measured_on(kind: str, name: str, metrics: Mapping[str, Scalar]) -> str:
     return _TEXTS.get(str(text), "")
 
 
-def _shares(store: Store, result: RunResult) -> str:
+def _shares(store: Store, result: RunResult) -> Sequence[str]:
     """The share of each source in the tokenizer's training text, and in the training tokens."""
     columns = {
         words: _by_source(store.record(result.refs[kind]).metrics)
@@ -130,7 +114,7 @@ def _shares(store: Store, result: RunResult) -> str:
     }
     sources = sorted({source for shares in columns.values() for source in shares})
     rows = [(source, *(_percent(shares.get(source)) for shares in columns.values())) for source in sources]
-    return _table(("source", *columns), rows, right=range(1, len(columns) + 1))
+    return section("## Shares", ("source", *columns), rows, right=range(1, len(columns) + 1))
 
 
 def _by_source(metrics: Mapping[str, Scalar]) -> Mapping[str, float]:
@@ -143,12 +127,13 @@ def _percent(share: float | None) -> str:
     return "" if share is None else percentage(share)
 
 
-def _overrides(profile: Profile) -> str:
+def _overrides(profile: Profile) -> Sequence[str]:
     rows = [
         (f"`{change.field}`", value_in_words(change.before), value_in_words(change.after))
         for change in profile.changed
     ]
-    return _table(("field", "profile", "this run"), rows) or "None: all values are the profile's own."
+    found = section("## Overrides", ("field", "profile", "this run"), rows)
+    return found or ("## Overrides", "None: all values are the profile's own.")
 
 
 def _made(store: Store, result: RunResult) -> Iterable[Sequence[str]]:
@@ -198,17 +183,13 @@ def _results(store: Store, result: RunResult, links: Links) -> Iterable[Sequence
         yield (
             kind.replace("_", " "),
             to_key(reference, key_of(ref.kind, ref.name)) + beside,
-            _digest(ref.content_digest),
+            f"`{ref.content_digest[:16]}`",
         )
 
 
-def _digest(digest: str) -> str:
-    return f"`{digest[:16]}`"
-
-
-def _lineage(store: Store, result: RunResult) -> str:
+def _lineage(store: Store, result: RunResult) -> Sequence[str]:
     end = result.refs.get("packed") or result.refs.get("sweep")
-    return f"```mermaid\n{lineage(store, end, 'up').to_mermaid()}\n```" if end else ""
+    return ("## Lineage", f"```mermaid\n{lineage(store, end, 'up').to_mermaid()}\n```") if end else ()
 
 
 def _parameters(profile: Profile) -> Iterable[Sequence[str]]:
@@ -229,10 +210,8 @@ def _leaves(value: Mapping[str, object], above: str = "") -> Iterable[tuple[str,
             yield path, item
 
 
-def summed_up(
-    profile: Profile, store: Store, machine: Machine, result: RunResult, links: Links
-) -> list[Piece]:
+def summed_up(profile: Profile, store: Store, by: str, result: RunResult, links: Links) -> list[Piece]:
     """Return the artifact of a run's page that describes the whole run."""
-    text = run_summary(profile, store, machine, result, links)
+    text = run_summary(profile, store, by, result, links)
     key = key_of("sweep-run" if "sweep" in result.refs else "run", profile.name)
     return [Piece("markdown", key, text, outcome_line(result))]

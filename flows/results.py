@@ -1,9 +1,13 @@
-"""The results of a run, one row per task, for the command line and the summary in the Prefect UI."""
+"""What a run did: one row per task; terminal, pages, record, OpenLineage and MLflow tell of these."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
+
+_SHARD = re.compile(r"(?P<step>[^\[]+)\[(.*/)?\d+(-\d+)?\]")
 
 
 @dataclass(frozen=True)
@@ -69,3 +73,25 @@ class RunResult:
 
     def _num(self, how: How) -> int:
         return sum(row.how == how for row in self.rows)
+
+
+class Standing(NamedTuple):
+    """What has become of a DAG until now.
+
+    Attributes:
+        rows: the outcomes of the tasks that have succeeded, in the order of the DAG.
+        failures: the title of each task, or job, that failed, and why.
+        begun: group of tasks → how many it has, of the jobs that were begun.
+        not_begun: the titles of the other jobs.
+    """
+
+    rows: Sequence[RunRow] = ()
+    failures: Sequence[tuple[str, Exception]] = ()
+    begun: Mapping[str, int] = {}
+    not_begun: Sequence[str] = ()
+
+
+def group_of(task_name: str) -> str:
+    """Return the group that a task is shown under: `encode[code/3]` → `encode[*]`, `ingest` → `ingest`."""
+    shard = _SHARD.fullmatch(task_name)
+    return f"{shard['step']}[*]" if shard else task_name
