@@ -4,10 +4,10 @@
     balance ─ tokenizer ─ 40 encoded shards ─ encoded ─ mixture ─ plan ─ 10 shards ─ packed ─ card    a run
 
 A run has 57 artifacts and some 650 inputs, a corpus 42 of each. Everything is as the store itself would have
-written it (fingerprints, digests, sealed records, labels), so that `tokmill verify` finds no problem; only
-the time between publications, the flushes and the stages' work are left out. Corpora and the pieces of
-packings can be read, so that `tokmill impact` answers (`large_store_files.py`); the others have one small
-file. Equal arguments give equal stores, times of files and the place of the text aside.
+written it (fingerprints, digests, sealed records, labels), so that `tokmill store verify` finds no problem;
+only the time between publications, the flushes and the stages' work are left out. Corpora and the pieces of
+packings can be read, so that `tokmill data impact` answers (`large_store_files.py`); the others have one
+small file. Equal arguments give equal stores, times of files and the place of the text aside.
 
     python benchmarks/large_store.py FOLDER                        make one of 100,000 artifacts
     python benchmarks/large_store.py FOLDER --measure              time commands on it, which has a catalog
@@ -240,12 +240,12 @@ COMMANDS = (
     "ls --all --json",
     "show card/profile-50",
     "runs show run-00500",
-    "diff card/profile-50@v1 card/profile-50@v2",
+    "compare --artifacts card/profile-50@v1 card/profile-50@v2",
     "lineage card/profile-50",
     "lineage corpus/corpus-0003 --down",
-    "impact {text}/corpus-0003/part-1.jsonl",
-    "impact {text}/corpus-0003/part-1.jsonl:117",
-    "impact {digest}",
+    "data impact {text}/corpus-0003/part-1.jsonl",
+    "data impact {text}/corpus-0003/part-1.jsonl:117",
+    "data impact {digest}",
     "sql 'SELECT count(*) FROM inputs'",
 )
 
@@ -291,7 +291,7 @@ def main() -> None:
         print(f"{large.num_artifacts:,} artifacts with {large.num_inputs:,} inputs")
         return
     if given.rebuild:
-        wall, cpu, _ = _timed(["catalog", "rebuild"], store)
+        wall, cpu, _ = _timed(["store", "rebuild"], store)
         print(f"{'catalog rebuild':60} {wall:8.2f} {cpu:8.2f} {os.getloadavg()[0]:6.1f}")
     measure(store, text, given.repeats)
 

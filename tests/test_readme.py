@@ -41,11 +41,14 @@ def test_continuous_integration_runs_the_same_test_command(checkout: Path) -> No
 
 
 def test_commands_and_options_exist(readme: str) -> None:
-    known = typer.main.get_group(app).commands
+    root = typer.main.get_group(app)
     named = COMMAND.findall(readme)
 
     assert named
     for name, rest in named:
-        assert name in known, name
-        options = {option for parameter in known[name].params for option in parameter.opts}
+        command, words = root, [name, *rest.split()]
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        assert command is not root, name
+        options = {option for parameter in command.params for option in parameter.opts}
         assert {word for word in rest.split() if word.startswith("--")} <= options, name

@@ -1,6 +1,7 @@
-"""The Typer application that the commands register with; `tokmill.flows.commands` holds them."""
+"""The Typer application and its groups, which the commands of `tokmill.flows.commands` register with."""
 
-from typing import Annotated
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import typer
 from rich.markup import escape
@@ -10,14 +11,9 @@ from tokmill.flows.cli.interruption import InterruptedCommandError, noting_signa
 
 FAILED, USAGE = 1, 2
 
-
-_ORDER = (
-    *("run", "plan", "up", "deploy", "work", "doctor"),
-    *("profiles", "init"),
-    *("ls", "runs", "show", "lineage", "diff", "verify", "tag", "remove", "gc", "du", "sql", "catalog"),
-    *("trace", "impact", "takedown", "export", "reproduce", "bundle", "push", "pull"),
-    *("encode", "decode", "sweep", "compare", "report", "suspects", "extend", "trim", "resize-embeddings"),
-)
+_DAILY = ("init", "plan", "run", "runs", "ls", "show", "compare", "lineage", "trace", "report", "sql")
+_ORDER = (*_DAILY, "encode", "decode", "up", "doctor", "profiles", "store", "vocab", "data", "server")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class _Commands(TyperGroup):
@@ -48,8 +44,8 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     name="tokmill",
-    help="Raw text to training-ready token shards, as one DAG of cached, versioned tasks.",
-    epilog="A first look:\n  $ tokmill run quickstart\n  $ tokmill ls\n  $ tokmill COMMAND --help",
+    help="Raw text to training-ready token shards: a DAG of cached, versioned tasks.",
+    epilog="A first look: tokmill run quickstart, tokmill ls, tokmill COMMAND --help",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -58,9 +54,41 @@ app = typer.Typer(
 )
 
 
+def _group(name: str, about: str) -> typer.Typer:
+    made = typer.Typer(no_args_is_help=True, help=about)
+    app.add_typer(made, name=name, rich_help_panel="More")
+    return made
+
+
+in_store = _group("store", "Check, clean, tag, copy and reindex the store.")
+in_vocab = _group("vocab", "Sweep, examine, extend and trim vocabularies.")
+in_data = _group("data", "Export packed data; find and take down documents.")
+in_server = _group("server", "Register deployments, and work for a Prefect server.")
+
+
+def command(
+    group: typer.Typer, *commands: str, name: str | None = None, panel: str | None = None
+) -> Callable[[_Function], _Function]:
+    """Register a function as a command of a group, with examples at the end of its help."""
+    return group.command(name, epilog=examples(*commands), rich_help_panel=panel)
+
+
 def examples(*commands: str) -> str:
     """Return the examples at the end of a command's help, one per line."""
     return "\n".join(["Examples:", *(f"  $ {escape(command)}" for command in commands)])
+
+
+in_runs = typer.Typer(
+    invoke_without_command=True,
+    help="List runs; show, tag, note, reproduce or bundle one.",
+    epilog=examples(
+        "tokmill runs --experiment temperature",
+        "tokmill runs --sort bytes_per_token --best 3",
+        "tokmill runs show latest",
+        "tokmill runs tag latest winner",
+    ),
+)
+app.add_typer(in_runs, name="runs")
 
 
 def _print_version(wanted: bool) -> None:
@@ -73,9 +101,8 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
-    version: Annotated[
-        bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop."),
-    ] = False,
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version and stop."
+    ),
 ) -> None:
     pass

@@ -1,6 +1,6 @@
-"""The output of `tokmill compare` of runs, and of `tokmill diff`."""
+"""The output of `tokmill compare`, of runs and of artifacts."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -8,7 +8,7 @@ from rich.text import Text
 
 from tokmill.flows.cli.output import PlainTable, draw, results, say, table
 from tokmill.flows.figures import counted
-from tokmill.tasks.comparing.causes import Cause, Changed, value_text
+from tokmill.tasks.comparing.causes import Cause, value_text
 from tokmill.tasks.comparing.explaining import Explanation
 from tokmill.tasks.comparing.runs import Comparison, Line, change_text
 from tokmill.tasks.core.markdown import number
@@ -20,14 +20,13 @@ _MOST_OF_A_WORD: Final = 12
 
 
 def print_comparison(comparison: Comparison, *, every_metric: bool) -> None:
-    """Print runs side by side, for people.
-
-    Args:
-        comparison: of the runs.
-        every_metric: whether metrics that do not differ are printed, too.
-    """
+    """Print runs side by side; metrics that do not differ only if `every_metric`."""
     heads = comparison.heads
-    draw(_runs_table(comparison))
+    lines = [
+        (head, run.name or run.profile, run.state, run.started[:16].replace("T", " "), run.experiment)
+        for head, run in zip(heads, comparison.runs, strict=True)
+    ]
+    draw(table(("run", "name", "state", "began (UTC)", "experiment"), lines))
     _section("parameters", heads, partial(_side_by_side, heads, comparison.parameters))
     _section("inputs", heads, partial(_side_by_side, heads, comparison.inputs))
     for place in range(1, len(comparison.runs)):
@@ -43,10 +42,7 @@ def print_comparison(comparison: Comparison, *, every_metric: bool) -> None:
 
 
 def why(comparison: Comparison, place: int) -> list[str]:
-    """Return why a run differs from the first, as lines: the causes, and what changed no artifact.
-
-    A run that did not complete has no artifacts of its own that could differ: how it ended is told, too.
-    """
+    """Return why a run differs from the first, as lines: causes, how it ended, what changed no artifact."""
     causes, num = comparison.causes(place), comparison.num_differing(place)
     reached = [line.task for line in comparison.artifacts if line.causes[place]]
     lines = [part for cause in causes for part in cause_lines(cause)]
@@ -59,19 +55,15 @@ def why(comparison: Comparison, place: int) -> list[str]:
     named = {cause.field for cause in causes}
     idle = [each for each in comparison.environments[place] if each.name not in named]
     if idle:
-        lines.append(f"  {_environment_words(idle)}; no artifact differs because of that")
+        more = [f"{len(idle) - _SHOWN} more"] if len(idle) > _SHOWN else []
+        words = ", ".join([*(each.text for each in idle[:_SHOWN]), *more])
+        lines.append(f"  {words}; no artifact differs because of that")
     return lines
 
 
 def cause_lines(cause: Cause) -> list[str]:
     """Return a cause as lines."""
     return [f"  {cause.text} ({cause.artifact})", *(f"    {line}" for line in cause.details)]
-
-
-def _environment_words(changed: Sequence[Changed]) -> str:
-    named = [each.text for each in changed[:_SHOWN]]
-    more = [f"{len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
-    return ", ".join([*named, *more])
 
 
 def print_explanation(found: Explanation, *, fields: bool) -> None:
@@ -98,41 +90,17 @@ def print_explanation(found: Explanation, *, fields: bool) -> None:
 
 def _section(title: str, heads: Sequence[str], of: Callable[[Sequence[int]], PlainTable]) -> None:
     """Write a table of the runs at some places; below each other if they have no room side by side."""
-    every = range(len(heads))
-    if not of(every).row_count:
+    if not of(range(len(heads))).row_count:
         return
     draw(Text(f"\n{title}", style="bold"))
-    for places in _abreast(every, of, results().width):
-        if places[1] > 1:
+    begin, end, room = 1, 2, results().width
+    while begin < len(heads):  # as many as have room, each time after the first
+        while end < len(heads) and of([0, *range(begin, end + 1)]).num_columns <= room:
+            end += 1
+        draw(of([0, *range(begin, end)]))
+        begin, end = end, end + 1
+        if begin < len(heads):
             say("")
-        draw(of(places))
-
-
-def _abreast(
-    places: Sequence[int], of: Callable[[Sequence[int]], PlainTable], room: int
-) -> Iterator[Sequence[int]]:
-    """Yield as many places as have room in one table, each time after the first, which is in all."""
-    first, left = places[0], list(places[1:])
-    while left:
-        taken = 1
-        while taken < len(left) and of([first, *left[: taken + 1]]).num_columns <= room:
-            taken += 1
-        yield [first, *left[:taken]]
-        left = left[taken:]
-
-
-def _runs_table(comparison: Comparison) -> PlainTable:
-    lines = [
-        (
-            head,
-            run.name or run.profile,
-            run.state,
-            run.started[:16].replace("T", " "),
-            run.experiment,
-        )
-        for head, run in zip(comparison.heads, comparison.runs, strict=True)
-    ]
-    return table(("run", "name", "state", "began (UTC)", "experiment"), lines)
 
 
 def _side_by_side(heads: Sequence[str], lines: Sequence[Line], places: Sequence[int]) -> PlainTable:
@@ -160,15 +128,13 @@ def _metrics_table(heads: Sequence[str], lines: Sequence[Line], places: Sequence
     first, *others = [heads[place] for place in places]
     columns = [first, *(part for head in others for part in (head, "change"))]
     most = _MOST_OF_A_WORD if len(heads) > _ROOMY or results().width < _WIDE else None
-    rows = [(line.name, *_cells([line.values[place] for place in places], most)) for line in lines]
+    rows = []
+    for line in lines:
+        cells = [_shown(line.values[places[0]], most)]
+        for value in (line.values[place] for place in places[1:]):
+            cells += [_shown(value, most), change_text(line.values[places[0]], value)]
+        rows.append((line.name, *cells))
     return table(("", *columns), rows, right=columns)
-
-
-def _cells(values: Sequence[Any], most: int | None) -> list[str]:
-    cells = [_shown(values[0], most)]
-    for value in values[1:]:
-        cells += [_shown(value, most), change_text(values[0], value)]
-    return cells
 
 
 def _shown(value: Any, most: int | None) -> str:

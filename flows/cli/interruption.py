@@ -1,8 +1,4 @@
-"""Ends a command after Ctrl-C, SIGTERM, or the loss of its terminal (SIGHUP).
-
-The signal becomes a KeyboardInterrupt in the main thread; `flows.run.deadline` ends the process if that takes
-too long. One message then states which work is kept.
-"""
+"""Ends a command after Ctrl-C, SIGTERM, or the loss of its terminal, and states which work is kept."""
 
 import signal
 import sys
@@ -21,12 +17,7 @@ _NAMES = {
 
 
 class Interruption:
-    """The signals that a command received, and the message about them.
-
-    Attributes:
-        signals: numbers, in the order of arrival.
-        kept: returns a description of the work that is kept.
-    """
+    """The signals that a command received, in order, and what describes the work that is kept."""
 
     def __init__(self) -> None:
         self.signals: list[int] = []

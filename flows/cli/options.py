@@ -1,13 +1,13 @@
-"""Options that several commands share."""
+"""Arguments and options that several commands share."""
 
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
+from typer import Argument, Option
 
 StoreOption = Annotated[
     str | None,
-    typer.Option(
+    Option(
         "--store",
         envvar="TOKMILL_STORE",
         metavar="URL",
@@ -15,45 +15,37 @@ StoreOption = Annotated[
         show_default="tokmill-store",
     ),
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Write JSON instead of text.")]
+JsonOption = Annotated[bool, Option("--json", help="Write JSON instead of text.")]
 ProfileArgument = Annotated[
-    str,
-    typer.Argument(metavar="PROFILE", help="A profile that ships with tokmill, or the path of a TOML file."),
+    str, Argument(metavar="PROFILE", help="A profile that ships with tokmill, or the path of a TOML file.")
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option(
+    Option(
         "--set",
         metavar="KEY=VALUE",
-        help="Replace one value of the profile, e.g. pack.sequence_length=2048; may be given several times.",
+        help="A value of the profile, e.g. pack.sequence_length=2048; repeatable.",
     ),
 ]
-RehashOption = Annotated[
-    bool, typer.Option("--rehash", help="Read every source file again instead of trusting its size and time.")
-]
+RehashOption = Annotated[bool, Option("--rehash", help="Read every source file; do not trust size and time.")]
 EmbeddingsOption = Annotated[
     Path | None,
-    typer.Option(
-        "--embeddings",
-        metavar="MODEL",
-        help="A model's safetensors file, the index of several, or their folder: what it has learned least.",
+    Option(
+        metavar="MODEL", help="A safetensors file, an index or a folder: what the model has learned least."
     ),
 ]
 EmbeddingTensorOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--tensor",
-        help="The tensor of the input embeddings, and once more for the output's; usual names by default.",
+    Option(
+        "--tensor", help="The tensor of the input embeddings, and again for the output's; default: by name."
     ),
 ]
 WorkersOption = Annotated[
-    int | None,
-    typer.Option("--workers", min=1, metavar="N", help="Parallel tasks.", show_default="one per core"),
+    int | None, Option(min=1, metavar="N", help="Parallel tasks.", show_default="one per core")
 ]
 MemoryOption = Annotated[
     str | None,
-    typer.Option(
-        "--memory",
+    Option(
         envvar="TOKMILL_MEMORY",
         metavar="SIZE",
         help="Memory for counts before they are written to disk, e.g. 4GB.",
@@ -61,40 +53,29 @@ MemoryOption = Annotated[
     ),
 ]
 RefreshOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--refresh",
-        metavar="STAGE",
-        help="Make a stage's artifacts again, e.g. train, though they are there; may be given several times.",
-    ),
+    list[str] | None, Option(metavar="STAGE", help="Make a stage's artifacts again, e.g. train; repeatable.")
 ]
 UntilOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--until",
-        metavar="KIND",
-        help="Make artifacts of this kind, e.g. tokenizer, and what it needs, but nothing else; may be given "
-        "several times.",
-    ),
+    Option(metavar="KIND", help="Make this kind of artifact, e.g. tokenizer, and what it needs; repeatable."),
 ]
 NoPrefectOption = Annotated[
-    bool,
-    typer.Option(
-        "--no-prefect", help="Run the stages in this process, unseen by any Prefect server; same artifacts."
-    ),
+    bool, Option("--no-prefect", help="Run in this process, without any Prefect server; same artifacts.")
 ]
 VerifyOption = Annotated[
     Literal["sizes", "full"] | None,
-    typer.Option(
-        "--verify",
-        help="How an artifact is checked before it is reused: its files' sizes, or their digests as well.",
-        show_default="sizes",
-    ),
+    Option(help="How artifacts are checked before reuse: sizes, or also digests.", show_default="sizes"),
 ]
 ArtifactArgument = Annotated[
     str,
-    typer.Argument(
-        metavar="ARTIFACT",
-        help="kind/name, kind/name@v3, kind/name@alias, or the first digits of a fingerprint.",
+    Argument(
+        metavar="ARTIFACT", help="kind/name, kind/name@v3, kind/name@alias, or a fingerprint's first digits."
     ),
+]
+PackedArgument = Annotated[
+    str, Argument(metavar="PACKED", help="packed/name, packed/name@v3, or a fingerprint's first digits.")
+]
+RootOption = Annotated[
+    list[str] | None,
+    Option(metavar="SOURCE=FOLDER", help="The folder or URL of a source's files, if they moved; repeatable."),
 ]

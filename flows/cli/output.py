@@ -31,9 +31,7 @@ _UNBOUNDED_COLUMNS = 10_000
 _BETWEEN = " · "
 _GAP = " " * 3
 _LEAST_COLUMNS = 8  # of a column of text, in a terminal that is too narrow
-_TURNING = frozenset(
-    {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
-)  # embeddings, overrides, isolates
+_TURNING = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}  # the direction of what follows
 
 
 def results() -> Console:
@@ -58,11 +56,8 @@ def draw(renderable: RenderableType, width: int | None = None) -> None:
     if console.is_terminal:
         console.print(renderable)
         return
-    if (
-        isinstance(renderable, PlainTable)
-        and console.width == _UNBOUNDED_COLUMNS
-        and (text := renderable.plain())
-    ):
+    quick = renderable if isinstance(renderable, PlainTable) and console.width == _UNBOUNDED_COLUMNS else None
+    if quick and (text := quick.plain()):
         sys.stdout.write(text)
         return
     with console.capture() as drawn:
@@ -71,16 +66,26 @@ def draw(renderable: RenderableType, width: int | None = None) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
+def draw_sections(parts: Mapping[str, Table]) -> None:
+    """Write tables below their headings, without those that have no rows."""
+    for heading, part in parts.items():
+        if part.row_count:
+            draw(Text(f"\n{heading}" if heading else "", style="bold"))
+            draw(part)
+
+
+def aside(text: str) -> None:
+    """Write a remark on a result to standard error."""
+    messages().print(Text(visible(text), style="dim"), soft_wrap=True)
+
+
 def say(text: str) -> None:
     """Write one line of a result without wrapping or markup."""
     sys.stdout.write(f"{visible(text)}\n")
 
 
 def visible(text: str) -> str:
-    """Return a text whose control characters are shown: a name in a store must not steer the terminal.
-
-    So are those that turn the direction of what follows. Line feeds and tabs are left as they are.
-    """
+    """Return a text with visible control characters, so that a name in a store cannot steer the terminal."""
     if text.isprintable():
         return text
     return "".join(repr(char)[1:-1] if _steers(char) else char for char in text)
@@ -97,17 +102,13 @@ class Notes(Reporter):
 
     def note(self, text: str) -> None:
         """Write one line to standard error."""
-        messages().print(Text(visible(text), style="dim"), soft_wrap=True)
+        aside(text)
 
 
-def require_new(command: str, file: Path) -> None:
-    """Refuse to write over a file that is there.
-
-    Raises:
-        UsageError: it exists.
-    """
-    if file.exists():
-        raise UsageError(f"{command}: {file} exists; name a new file")
+def require_new(command: str, path: Path | None, kind: str = "file") -> None:
+    """Raise UsageError if a file or folder exists that a command would write."""
+    if path is not None and path.exists():
+        raise UsageError(f"{command}: {path} exists; name a new {kind}")
 
 
 def shown(path: Path) -> str:
@@ -153,8 +154,7 @@ def table(
     for index, column in enumerate(columns):
         side: Literal["left", "right"] = "right" if column in right else "left"
         last = index == len(columns) - 1
-        # Only the last column shrinks if the terminal is too narrow.
-        width = None if last else max(map(cell_len, (column, *(row[index].plain for row in cells))))
+        width = None if last else made.widths[index]  # only the last column shrinks in a narrow terminal
         folded: Literal["fold", "ellipsis"] = "fold" if last and wrap else "ellipsis"  # a name loses no end
         made.add_column(Text(column), justify=side, no_wrap=not last, min_width=width, overflow=folded)
     for *first, end in cells:
@@ -163,39 +163,22 @@ def table(
 
 
 class PlainTable(Table):
-    """A table whose lines can be written without rich, which takes 0.4 ms for each.
-
-    Args:
-        columns: the headings.
-        cells: the rows' cells.
-        right: columns that hold numbers.
-        least: the width that the last column keeps in a terminal that is too narrow.
-    """
+    """A table whose lines can be written without rich, which takes 0.4 ms for each."""
 
     def __init__(
-        self,
-        columns: Sequence[str],
-        cells: Sequence[Sequence[Text]],
-        right: Sequence[str],
-        least: int = _LEAST_COLUMNS,
+        self, columns: Sequence[str], cells: Sequence[Sequence[Text]], right: Sequence[str], least: int
     ) -> None:
         super().__init__(box=SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="bold")
         self._cells = cells
         self._lines = [list(columns), *([cell.plain for cell in row] for row in cells)]
+        self.widths = [max(map(cell_len, column)) for column in zip(*self._lines, strict=True)]
         self._right = [column in right for column in columns]
         self._least = least
-
-    @property
-    def num_columns(self) -> int:
+        self.num_columns = sum(self.widths) + len(_GAP) * (len(columns) - 1)
         """How many columns of a terminal it takes if no cell is cut."""
-        widths = [max(map(cell_len, column)) for column in zip(*self._lines, strict=True)]
-        return sum(widths) + len(_GAP) * (len(widths) - 1)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Draw it; if the last column alone cannot give enough room, columns of text are cut, too.
-
-        If that does not suffice, a row is a list of names and values, so that nothing is lost.
-        """
+        """Draw it; without room for all columns, each row becomes a list of names and values."""
         if self._fit(options.max_width):
             yield from super().__rich_console__(console, options)
             return
@@ -208,9 +191,8 @@ class PlainTable(Table):
             yield named
 
     def _fit(self, room: int) -> bool:
-        """Take width from the widest columns of text until all columns have a place; whether they have."""
-        widths = [max(map(cell_len, column)) for column in zip(*self._lines, strict=True)]
-        widths[-1] = min(widths[-1], self._least)
+        """Take width from the widest columns of text, and return whether all columns have room then."""
+        widths = [*self.widths[:-1], min(self.widths[-1], self._least)]
         room -= len(_GAP) * (len(widths) - 1)
         text = [index for index, is_number in enumerate(self._right[:-1]) if not is_number]
         while sum(widths) > room and any(widths[index] > _LEAST_COLUMNS for index in text):
@@ -223,11 +205,10 @@ class PlainTable(Table):
         """Return what rich would draw at any width, without styles; None if it has to be drawn."""
         if len(self._lines) == 1 or not all(cell.isprintable() for line in self._lines for cell in line):
             return None  # such as a cell of several lines
-        widths = [max(map(cell_len, column)) for column in zip(*self._lines, strict=True)]
-        if not all(widths) or sum(widths) + len(_GAP) * len(widths) > _UNBOUNDED_COLUMNS:
+        if not all(self.widths) or self.num_columns + len(_GAP) > _UNBOUNDED_COLUMNS:
             return None
-        drawn = [_GAP.join(map(_padded, line, widths, self._right)).rstrip() for line in self._lines]
-        drawn.insert(1, "─" * (sum(widths) + len(_GAP) * (len(widths) - 1)))
+        drawn = [_GAP.join(map(_padded, line, self.widths, self._right)).rstrip() for line in self._lines]
+        drawn.insert(1, "─" * self.num_columns)
         return "".join(f"{line}\n" for line in drawn)
 
 
@@ -243,17 +224,14 @@ def _plain_text(cell: str | Text) -> Text:
 
 
 class OneLine:
-    """A text on one line; what has no room is left out, by whole figures where ` · ` is between them.
-
-    A number that is cut is a wrong one: `27,623 tokens · 216 sequences` becomes `27,623 tokens · …`.
-    """
+    """A text on one line, shortened by whole figures: `27,623 tokens · 216 shards`, `27,623 tokens · …`."""
 
     def __init__(self, text: Text) -> None:
         self.text = text
         text.no_wrap, text.overflow = True, "ellipsis"
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        """Any width will do, up to that of all."""
+        """Return widths from 1 to that of the whole text."""
         return Measurement(1, max(self.text.cell_len, 1))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:

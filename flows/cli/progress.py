@@ -1,9 +1,7 @@
 """Shows a run's progress: one line per group of tasks.
 
 On a terminal all groups are shown at once, active ones with a bar and a clock. Elsewhere (a log, a pipe) each
-group prints one line when it is done, and a long one its progress: after ten seconds, and whenever it has
-worked twice as long as at its last line. Both write to standard error, so that standard output has results
-only.
+group prints one line when it is done, and a long one its progress now and then. Both write to standard error.
 """
 
 import threading
@@ -11,7 +9,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Self
 
 from rich.console import Console, Group, RenderableType
@@ -118,15 +115,11 @@ class Display(Reporter, ABC):
             self.groups[group].num_tasks += num_tasks
             self.groups[group].ended = None
 
-    @abstractmethod
     def __enter__(self) -> Self:
-        """Start the display."""
+        return self
 
-    @abstractmethod
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop the display."""
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
+        pass
 
     def on_start(self, task_name: str) -> None:
         """A task begins to work."""
@@ -206,15 +199,6 @@ class Display(Reporter, ABC):
 class PlainProgress(Display):
     """Prints one line per finished group, and fewer and fewer lines for long ones."""
 
-    def __enter__(self) -> Self:
-        """Start the display."""
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Do nothing."""
-
     def changed(self, group: TaskGroup) -> None:
         """Print the group if it is done, or if it has worked twice as long as at its last line."""
         if group.complete:
@@ -230,10 +214,7 @@ class PlainProgress(Display):
 
 
 class LiveProgress(Display):
-    """Shows every group as a line with a mark, a bar and a clock.
-
-    The lines are cleared after a successful run, whose summary follows; after a failure they stay.
-    """
+    """Shows every group as a line, which stays after a failure; a successful run's summary replaces it."""
 
     def __init__(self, console: Console) -> None:
         super().__init__(console)
@@ -242,19 +223,14 @@ class LiveProgress(Display):
         self._live = Live(console=console, get_renderable=self.drawn, refresh_per_second=8, transient=True)
 
     def __enter__(self) -> Self:
-        """Start the display."""
         self._live.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Stop the display; after a failure, print the finished groups."""
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
         self._live.stop()
         if kind is not None:
             ended = [group for group in self.groups.values() if group.num_done]
-            width = self._name_width()
-            self.console.print(Group(*(_row(group, _mark(group), width) for group in ended)))
+            self.console.print(Group(*(_row(group, _mark(group), self._name_width()) for group in ended)))
 
     def changed(self, group: TaskGroup) -> None:
         """Do nothing: `Live` redraws by itself."""
@@ -263,32 +239,23 @@ class LiveProgress(Display):
         """Return the current lines."""
         with self.lock:
             width = self._name_width()
-            rows = [_row(group, self._sign(group), width) for group in self.groups.values()]
+            groups = self.groups.values()
+            rows = [_row(each, _mark(each) if each.complete else self._spinner, width) for each in groups]
             num_at_work = sum(bool(group.at_work) for group in self.groups.values())
         if not num_at_work:
-            rows.append(_idle(self._spinner, time.monotonic() - self._began, started=bool(rows)))
+            # the run looks into the store, or Prefect starts
+            idle = Table.grid(padding=(0, 1))
+            what = "" if rows else f"starting … {span(time.monotonic() - self._began)}"
+            idle.add_row(self._spinner, Text(what, style="dim"))
+            rows.append(idle)
         return Group(*rows[-(self.console.height - 2) :])
 
     def _name_width(self) -> int:
         return max(_NAME, *map(len, self.groups), 0)
 
-    def _sign(self, group: TaskGroup) -> RenderableType:
-        return _mark(group) if group.complete else self._spinner
-
-
-def _idle(spinner: Spinner, seconds: float, *, started: bool) -> Table:
-    """The line shown while no task is active: the run looks into the store, or Prefect starts."""
-    row = Table.grid(padding=(0, 1))
-    what = "" if started else f"starting … {span(seconds)}"
-    row.add_row(spinner, Text(what, style="dim"))
-    return row
-
 
 def _row(group: TaskGroup, mark: RenderableType, name_width: int) -> Table:
-    """Return the line of a group: mark, name, count, outcome or bar, wall time, figures.
-
-    Only the last column gives way on a narrow terminal, so that the lines stay below one another.
-    """
+    """Return the line of a group; only its last column gives way on a narrow terminal."""
     row = Table.grid(padding=(0, 1))
     for width in (1, name_width, _COUNT, _BAR, _CLOCK):
         right = width in {_COUNT, _CLOCK}
@@ -297,7 +264,8 @@ def _row(group: TaskGroup, mark: RenderableType, name_width: int) -> Table:
     row.add_column(style="dim")
     # rich would read names in brackets as markup in a str.
     name, tail = Text(group.name), Text(group.figures or _names_at_work(group))
-    outcome = _styled_outcome(group) if group.complete else _bar(group)
+    style = "red" if group.num_failed or group.refused else "green" if group.num_made else "cyan"
+    outcome = Text(group.outcome, style=style) if group.complete else _bar(group)
     row.add_row(mark, name, group.count, outcome, group.clock, OneLine(tail))
     return row
 
@@ -307,11 +275,6 @@ def _mark(group: TaskGroup) -> Text:
         return Text("·", style="dim")
     failed = group.num_failed or group.refused
     return Text("✗", style="bold red") if failed else Text("✓", style="green")
-
-
-def _styled_outcome(group: TaskGroup) -> Text:
-    style = "red" if group.num_failed or group.refused else "green" if group.num_made else "cyan"
-    return Text(group.outcome, style=style)
 
 
 def _bar(group: TaskGroup) -> RenderableType:

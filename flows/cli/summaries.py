@@ -1,8 +1,4 @@
-"""The summaries of `run` and `plan`: one line per stage, then the paths of the results.
-
-All tasks of a mapped stage are one line: the number of shards, how many were made, and the wall time from the
-first start to the last end.
-"""
+"""The summaries of `run` and `plan`: one line per stage or mapped stage, then the paths of the results."""
 
 import re
 import shlex
@@ -37,11 +33,7 @@ _LEAST_HALVED = 16  # half of it is the least sequence length
 def print_run(again: str, store: Store, result: RunResult, seconds: float) -> None:
     """Print the outcome of each stage, the paths of the results, and the next commands.
 
-    Args:
-        again: the arguments of `tokmill run` that repeat the run.
-        store: the run's store.
-        result: the run's result.
-        seconds: wall time.
+    `again` has the arguments of `tokmill run` that repeat the run.
     """
     draw(_run_table(store, result.rows))
     for row in result.rows:
@@ -98,12 +90,9 @@ def print_plan(store: Store, rows: Sequence[PlanRow]) -> None:
     num_waiting = sum(row.action == "run" and row.reason.startswith("waits") for row in rows)
     num_sure = len(rows) - num_cached - num_waiting
     more = " or more" if any(row.task.endswith("[…]") for row in rows) else ""
-    waiting = f", and so may {num_waiting}{more} that wait for {_them(num_sure)}" if num_waiting else ""
+    them = "it" if num_sure == 1 else "them"
+    waiting = f", and so may {num_waiting}{more} that wait for {them}" if num_waiting else ""
     say(f"\n{num_sure} would run{waiting}; {num_cached} cached in {shown_store(store)}")
-
-
-def _them(number: int) -> str:
-    return "it" if number == 1 else "them"
 
 
 def plan_document(profile: str, store: Store, rows: Sequence[PlanRow]) -> dict[str, Any]:
@@ -114,13 +103,7 @@ def plan_document(profile: str, store: Store, rows: Sequence[PlanRow]) -> dict[s
         "num_cached": sum(row.action == "cached" for row in rows),
         "num_to_run": sum(row.action == "run" for row in rows),
         "tasks": [
-            {
-                "task": row.task,
-                "name": row.name,
-                "action": row.action,
-                "reason": row.reason,
-                "details": list(row.details),
-            }
+            {name: getattr(row, name) for name in ("task", "name", "action", "reason", "details")}
             for row in rows
         ],
     }
@@ -203,7 +186,7 @@ def _ingested(result: RunResult) -> ArtifactRef:
 
 def _draw_steps(steps: Mapping[str, str]) -> None:
     """Draw commands with a comment beside each, or above it if the terminal is too narrow."""
-    if sum(max(map(len, column)) for column in (steps.keys(), steps.values())) < results().width - 1:
+    if max(map(len, steps)) + max(map(len, steps.values())) < results().width - 1:
         draw(pairs(steps))
         return
     for command, what in steps.items():

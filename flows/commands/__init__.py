@@ -1,47 +1,20 @@
-"""The commands of `tokmill`; importing this package registers them all, in the order that the help shows."""
+"""The commands of `tokmill`; importing this package registers them all."""
 
-from tokmill.flows.commands import (
+from tokmill.flows.commands import (  # noqa: F401
     artifacts,
-    catalog,
     compare,
+    data,
     doctor,
-    export,
-    impact,
-    moving,
     profiles,
     report,
-    reproduce,
     run,
     runs,
-    serve,
+    server,
     sql,
+    store,
     suspects,
     sweep,
     text,
     trace,
-    upkeep,
     vocabulary,
 )
-
-__all__ = [
-    "artifacts",
-    "catalog",
-    "compare",
-    "doctor",
-    "export",
-    "impact",
-    "moving",
-    "profiles",
-    "report",
-    "reproduce",
-    "run",
-    "runs",
-    "serve",
-    "sql",
-    "suspects",
-    "sweep",
-    "text",
-    "trace",
-    "upkeep",
-    "vocabulary",
-]

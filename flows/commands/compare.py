@@ -1,12 +1,13 @@
-"""`tokmill compare`: runs side by side, with the causes of what differs; or tokenizers on the same text."""
+"""`tokmill compare`: runs or two artifacts, with the causes of differences; or tokenizers on a text."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import typer
+from typer import Argument, Option
 
-from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.app import app, command
+from tokmill.flows.cli.lookup import distinct, existing_store, find_artifact, find_run, load_tokenizer
 from tokmill.flows.cli.options import JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, print_json, require_new, say, table
 from tokmill.flows.errors import UsageError
@@ -31,68 +32,60 @@ _COLUMNS = {
 }
 
 
-@app.command(
-    rich_help_panel="Store",
-    epilog=examples(
-        "tokmill compare latest 5f0c2a",
-        "tokmill compare tokenizer/own@v1 tokenizer/own@v2 --html comparison.html",
-        "tokmill compare tokenizer/own@v1 tokenizer/own@v2 --text web='held-out/*.jsonl'",
-        "tokmill compare own gpt2/vocab.json o200k_base.tiktoken:o200k bert/vocab.txt --text notes.txt",
-        "tokmill compare own llama.model --parallel eng=eng.txt --parallel hin=hin.txt",
-    ),
+@command(
+    app,
+    "tokmill compare latest 5f0c2a",
+    "tokmill compare tokenizer/own@v1 tokenizer/own@v2 --html comparison.html",
+    "tokmill compare --artifacts packed/quickstart@v1 packed/quickstart@v2",
+    "tokmill compare tokenizer/own@v1 tokenizer/own@v2 --text web='held-out/*.jsonl'",
+    "tokmill compare own gpt2/vocab.json o200k_base.tiktoken:o200k bert/vocab.txt --text notes.txt",
+    "tokmill compare own llama.model --parallel eng=eng.txt --parallel hin=hin.txt",
 )
 def compare(
-    tokenizers: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="RUN…",
-            help="Runs: `latest`, ids, names, artifacts for the runs that made them. With --text or "
-            "--parallel tokenizers: tokenizer/name, or a file or folder; FILE:PATTERN for files that do not "
-            "say how text is split.",
-        ),
-    ],
-    text: Annotated[
-        list[str] | None,
-        typer.Option("--text", metavar="[NAME=]FILES", help="Text, a file or a pattern; repeatable."),
-    ] = None,
-    parallel: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--parallel", metavar="LANGUAGE=FILE", help="Parallel text, the reference first; repeatable."
-        ),
-    ] = None,
-    megabytes: Annotated[
-        float, typer.Option("--megabytes", min=0.001, help="How much of each text is read, in 10^6 bytes.")
-    ] = 16,
-    text_column: Annotated[
-        str, typer.Option("--text-column", help="Column of the text in JSONL, Parquet, …")
-    ] = "text",
-    html: Annotated[
-        Path | None,
-        typer.Option("--html", metavar="FILE", help="Write the comparison of runs as a page, a new file."),
-    ] = None,
-    every: Annotated[
-        bool, typer.Option("--all", "-a", help="Also the metrics in which the runs do not differ.")
-    ] = False,
+    references: list[str] = Argument(
+        ...,
+        metavar="RUN…",
+        help="Runs: `latest`, ids, names, artifacts for the runs that made them. With --artifacts two "
+        "artifacts. With --text or --parallel tokenizers: tokenizer/name, a file or a folder; FILE:PATTERN "
+        "for files that do not say how text is split.",
+    ),
+    artifacts: bool = Option(False, "--artifacts", help="Say why two artifacts differ: the first causes."),
+    fields: bool = Option(False, "--fields", help="With --artifacts: every field that differs."),
+    text: list[str] | None = Option(None, metavar="[NAME=]FILES", help="A file or a pattern; repeatable."),
+    parallel: list[str] | None = Option(
+        None, metavar="LANGUAGE=FILE", help="The reference first; repeatable."
+    ),
+    megabytes: float = Option(16, min=0.001, help="How much of each text is read, in 10^6 bytes."),
+    text_column: str = Option("text", help="Column of the text in JSONL, Parquet, …"),
+    html: Path | None = Option(None, metavar="FILE", help="Write it as a page, a new file."),
+    every: bool = Option(False, "--all", "-a", help="Also metrics that do not differ."),
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare runs, and say why they differ; or, with --text or --parallel, tokenizers on the same text.
+    """Compare runs, two artifacts, or tokenizers on the same text.
 
-    The first is the one that the others are measured against.
+    The others are measured against the first. Of runs and artifacts, the causes of differences are shown.
     """
     if not text and not parallel:
-        compare_runs(tokenizers, store, html, every_metric=every, as_json=as_json)
+        page = _compare_artifacts if artifacts else _compare_runs
+        page(references, store, html, every=fields if artifacts else every, as_json=as_json)
         return
-    if html is not None:
-        raise UsageError("compare: --html is for runs; tokenizers side by side are in `tokmill report`")
+    if html is not None or artifacts:
+        raise UsageError(
+            "compare: --html and --artifacts exclude --text and --parallel; `tokmill report` has a page"
+        )
     from tokmill.tasks.audit.comparison import compare_parity, compare_texts, compare_vocabularies
+    from tokmill.tasks.audit.parity import read_parallel
+    from tokmill.tasks.core.errors import AuditError
 
-    loaded = {name: load_one(one, store) for name, one in names_of(tokenizers).items()}
+    loaded = {name: load_one(one, store) for name, one in names_of(references).items()}
     named = _once_each("--text", map(_named_text, text or []))
     texts = {name: _text(name, files, text_column, megabytes) for name, files in named.items()}
     languages = _once_each("--parallel", map(_named_file, parallel or []))
-    lines = _parallel(languages)
+    try:
+        lines = read_parallel(languages)
+    except AuditError as error:
+        raise UsageError(f"compare: {error}") from error
     found = {
         "tokenizers": compare_vocabularies(loaded),
         "texts": compare_texts(loaded, texts) if texts else [],
@@ -104,16 +97,10 @@ def compare(
         _draw(found)
 
 
-def compare_runs(
-    references: Sequence[str], store: str | None, html: Path | None, *, every_metric: bool, as_json: bool
+def _compare_runs(
+    references: Sequence[str], store: str | None, html: Path | None, *, every: bool, as_json: bool
 ) -> None:
-    """Compare runs, and print or write what differs and why.
-
-    Raises:
-        UsageError: there are fewer than two, there is no such run, or the file exists.
-    """
     from tokmill.flows.cli.comparison import print_comparison
-    from tokmill.flows.cli.lookup import distinct, existing_store, find_run
     from tokmill.tasks.comparing.runs import Comparison
 
     if len(references) < 2:
@@ -132,39 +119,56 @@ def compare_runs(
     elif as_json:
         print_json(comparison.to_json())
     else:
-        print_comparison(comparison, every_metric=every_metric)
+        print_comparison(comparison, every_metric=every)
+
+
+def _compare_artifacts(
+    references: Sequence[str], store: str | None, html: Path | None, *, every: bool, as_json: bool
+) -> None:
+    from tokmill.flows.cli.comparison import print_explanation
+    from tokmill.tasks.comparing.explaining import explain
+
+    if len(references) != 2:
+        raise UsageError(f"compare: --artifacts compares two, but {len(references)} are named")
+    opened = existing_store(store)
+    one, other = (find_artifact(opened, reference, removed=True) for reference in references)
+    if one.kind != other.kind:
+        a, b = references
+        raise UsageError(f"compare: {a} is a {one.kind} and {b} a {other.kind}; name two of one kind")
+    found = explain(opened, one, other)
+    if html is not None:
+        from tokmill.tasks.comparing.page.two import write_page_of_two
+
+        require_new("compare", html)
+        write_page_of_two(found, html)
+        say(f"{html} shows {found.a.reference} and {found.b.reference}")
+    elif as_json:
+        print_json(found.to_json())
+    else:
+        print_explanation(found, fields=every)
 
 
 def names_of(references: Sequence[str]) -> dict[str, str]:
-    """Return tokenizers by what they are called in the tables; files of one name by their paths.
-
-    Raises:
-        UsageError: one is named twice.
-    """
-    short = [_short_name(reference) for reference in references]
+    """Return references to tokenizers by their short names, or by their paths if files have the same name."""
+    paths = [Path(_place(reference)[0]) for reference in references]
+    short = [
+        path.name if path.exists() else reference.removeprefix("tokenizer/")
+        for path, reference in zip(paths, references, strict=True)
+    ]
     names = [one if short.count(one) == 1 else ref for one, ref in zip(short, references, strict=True)]
     return _once_each("tokenizers", zip(names, references, strict=True))
 
 
-def _short_name(reference: str) -> str:
-    path = Path(_place(reference)[0])
-    return path.name if path.exists() else reference.removeprefix("tokenizer/")
-
-
-def _once_each(what: str, given: Iterable[tuple[str, _T]]) -> dict[str, _T]:
-    """Return what is given by name.
-
-    Raises:
-        UsageError: a name stands for two things, or for all of them.
-    """
-    found: dict[str, _T] = {}
-    for name, value in given:
-        if name in found:
+def _once_each(what: str, named: Iterable[tuple[str, _T]]) -> dict[str, _T]:
+    """Return values by name; raises UsageError for a name that stands for two of them, or for all."""
+    values: dict[str, _T] = {}
+    for name, value in named:
+        if name in values:
             raise UsageError(f"compare: {what}: {name!r} is named twice; name each once")
         if name in _RESERVED:
             raise UsageError(f"compare: {what}: {name!r} is what all together are called; use another name")
-        found[name] = value
-    return found
+        values[name] = value
+    return values
 
 
 def _place(reference: str) -> tuple[str, str | None]:
@@ -177,18 +181,19 @@ def _place(reference: str) -> tuple[str, str | None]:
 def load_one(reference: str, store: str | None) -> "Tokenizer":
     """Load a tokenizer that was named on the command line."""
     from tokmill import tokenizer
-    from tokmill.flows.cli.lookup import load_tokenizer
 
     place, pattern = _place(reference)
     return load_tokenizer(place, store) if pattern is None else tokenizer.load(place, split_pattern=pattern)
 
 
-def _named_text(given: str) -> tuple[str, str]:
+def _named_text(option: str) -> tuple[str, str]:
     """Return the name of a text and its files, which may have `=` in their names."""
-    if Path(given).exists():
-        return Path(given).name, given
-    name, _, files = given.partition("=")
-    return (name, files) if name and files else (Path(given.removeprefix("=")).name, given.removeprefix("="))
+    if Path(option).exists():
+        return Path(option).name, option
+    name, _, files = option.partition("=")
+    return (
+        (name, files) if name and files else (Path(option.removeprefix("=")).name, option.removeprefix("="))
+    )
 
 
 def _text(name: str, files: str, column: str, megabytes: float) -> "tuple[Any, Any]":
@@ -202,13 +207,13 @@ def _text(name: str, files: str, column: str, megabytes: float) -> "tuple[Any, A
     spec = SourceSpec(files=[files], text_column=column)
     found, _ = resolve_files(spec, Path.cwd(), _NoDigests(), source=name)
     data: list[Any] = []
-    ends, left = [0], min(megabytes, _MOST_MEGABYTES) * 1e6
+    ends, remaining = [0], min(megabytes, _MOST_MEGABYTES) * 1e6
     for file in found:
         for batch in batches(file.value, spec.read_options()):
-            number = min(len(batch.offsets) - 1, int(np.searchsorted(batch.offsets, max(0, left))))
+            number = min(len(batch.offsets) - 1, int(np.searchsorted(batch.offsets, max(0, remaining))))
             data.append(batch.data[: batch.offsets[number]])
             ends += (batch.offsets[1 : number + 1] + (ends[-1])).tolist()
-            left -= int(batch.offsets[number])
+            remaining -= int(batch.offsets[number])
     return (np.concatenate(data) if data else np.zeros(0, np.uint8), np.array(ends, np.int64))
 
 
@@ -220,56 +225,43 @@ class _NoDigests:
         return "0" * 64
 
 
-def _named_file(given: str) -> tuple[str, Path]:
-    language, equals, path = given.partition("=")
+def _named_file(option: str) -> tuple[str, Path]:
+    language, equals, path = option.partition("=")
     if not equals or not Path(path).is_file():
-        raise UsageError(f"--parallel {given}: write LANGUAGE=FILE, with a file that exists")
+        raise UsageError(f"--parallel {option}: write LANGUAGE=FILE, with a file that exists")
     return language, Path(path)
-
-
-def _parallel(files: Mapping[str, Path]) -> dict[str, list[str]]:
-    from tokmill.tasks.audit.parity import read_parallel
-    from tokmill.tasks.core.errors import AuditError
-
-    try:
-        return read_parallel(files)
-    except AuditError as error:
-        raise UsageError(f"compare: {error}") from error
 
 
 def _draw(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
     head = ("tokenizer", "family", "tokens", "shared with the first")
-    rows = [
-        (row["tokenizer"], row["family"], f"{row['vocab_size']:,}", _shared(row))
-        for row in found["tokenizers"]
-    ]
+    rows = []
+    for row in found["tokenizers"]:
+        share = row["shared_share"]
+        shared = "–" if share is None else f"{row['num_shared']:,} ({percent(share, 1)})"
+        rows.append((row["tokenizer"], row["family"], f"{row['vocab_size']:,}", shared))
     draw(table(head, rows, right=head[2:]))
     for name in dict.fromkeys(row["text"] for row in found["texts"]):
         of_text = [row for row in found["texts"] if row["text"] == name]
-        say(
-            f"\n{name}: {counted(of_text[0]['num_documents'], 'document')}, {of_text[0]['num_bytes']:,} bytes"
-        )
-        if not of_text[0]["num_bytes"]:
+        num_documents, num_bytes = (of_text[0][key] for key in ("num_documents", "num_bytes"))
+        say(f"\n{name}: {counted(num_documents, 'document')}, {num_bytes:,} bytes")
+        if not num_bytes:
             say("nothing to measure: it holds no text")
             continue
         of_text.sort(key=lambda row: bool(row["lossy"]))  # those that lose text are apart, in the same order
         shown = [column for column in _COLUMNS if any(row[column] for row in of_text)]
-        cells = [(_marked(row), *(_cell(row, column) for column in shown)) for row in of_text]
+        cells = [
+            (
+                f"{row['tokenizer']}{' (lossy)' if row['lossy'] else ''}",
+                *(_cell(row, column) for column in shown),
+            )
+            for row in of_text
+        ]
         heads = [_COLUMNS[column] for column in shown]
         draw(table(("tokenizer", *heads), cells, right=heads))
         if of_text[-1]["lossy"]:
             say("lossy: a part of the text is unknown, or comes back changed; what is lost costs no tokens")
     if found["parity"]:
         _draw_parity(found["parity"])
-
-
-def _marked(row: Mapping[str, Any]) -> str:
-    return f"{row['tokenizer']} (lossy)" if row["lossy"] else str(row["tokenizer"])
-
-
-def _shared(row: Mapping[str, Any]) -> str:
-    share = row["shared_share"]
-    return "–" if share is None else f"{row['num_shared']:,} ({percent(share, 1)})"
 
 
 def _cell(row: Mapping[str, Any], column: str) -> str:

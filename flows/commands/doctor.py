@@ -1,38 +1,32 @@
 """`tokmill doctor`: whether this installation, machine, store and server are fit for work."""
 
-from typing import TYPE_CHECKING, Annotated
-
 import typer
+from typer import Option
 
-from tokmill.flows.cli.app import FAILED, app, examples
+from tokmill.flows.cli.app import FAILED, app, command
 from tokmill.flows.cli.options import JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, pairs, print_json, say
-
-if TYPE_CHECKING:
-    from tokmill.flows.doctor.report import Part
+from tokmill.flows.figures import counted
 
 
-@app.command(
-    rich_help_panel="Work",
-    epilog=examples(
-        "tokmill doctor",
-        "tokmill doctor --store s3://team/store",
-        "PREFECT_API_URL=http://prefect.example.org/api tokmill doctor --no-speed",
-        "tokmill doctor --free",
-        "tokmill doctor --json",
-    ),
+@command(
+    app,
+    "tokmill doctor",
+    "tokmill doctor --store s3://team/store",
+    "PREFECT_API_URL=http://prefect.example.org/api tokmill doctor --no-speed",
+    "tokmill doctor --free",
+    "tokmill doctor --json",
 )
 def doctor(
     store: StoreOption = None,
-    speed: Annotated[
-        bool, typer.Option("--speed/--no-speed", help="Measure the kernels for five seconds.")
-    ] = True,
-    free: Annotated[
-        bool, typer.Option("--free", help="End dead runs at the server, and remove its dead workers.")
-    ] = False,
+    speed: bool = Option(True, "--speed/--no-speed", help="Measure the kernels for five seconds."),
+    free: bool = Option(False, "--free", help="End dead runs and remove dead workers there."),
     as_json: JsonOption = False,
 ) -> None:
-    """Examine versions, machine, speed, store and Prefect server; exit code 1 if something does not work."""
+    """Check versions, machine, speed, store and Prefect server.
+
+    The exit code is 1 if something does not work.
+    """
     from tokmill.flows.doctor.report import look_at_installation, look_at_server
     from tokmill.flows.doctor.stores import look_at_machine, look_at_store
     from tokmill.flows.run.machine import store_url
@@ -44,31 +38,20 @@ def doctor(
 
         parts.append(look_at_speed())
     parts.append(look_at_server(location, free=free))
-    failing = sum(finding.fails for part in parts for finding in part.findings)
+    findings = [(part, finding) for part in parts for finding in part.findings]
+    failing = sum(finding.fails for _, finding in findings)
     if as_json:
-        _print_json(parts)
+        listed = [
+            {"part": part.title, "text": one.text, "what": one.what, "fix": one.fix, "fails": one.fails}
+            for part, one in findings
+        ]
+        print_json({"findings": listed, **{part.title: part.figures for part in parts}})
     else:
-        _print(parts, failing)
+        for part in parts:
+            say(part.title)
+            draw(pairs({f"  {name}": text for name, text in part.facts.items()}))
+        for _, finding in findings:
+            say(f"{'fails' if finding.fails else 'note '}  {finding.text}")
+        say(counted(failing, "failure") if findings else "no problems")
     if failing:
         raise typer.Exit(FAILED)
-
-
-def _print_json(parts: "list[Part]") -> None:
-    findings = [
-        {"part": part.title, "text": one.text, "what": one.what, "fix": one.fix, "fails": one.fails}
-        for part in parts
-        for one in part.findings
-    ]
-    print_json({"findings": findings, **{part.title: part.to_json() for part in parts}})
-
-
-def _print(parts: "list[Part]", failing: int) -> None:
-    from tokmill.flows.figures import counted
-
-    for part in parts:
-        say(part.title)
-        draw(pairs({f"  {name}": text for name, text in part.facts.items()}))
-    findings = [finding for part in parts for finding in part.findings]
-    for finding in findings:
-        say(f"{'fails' if finding.fails else 'note '}  {finding.text}")
-    say(counted(failing, "failure") if findings else "no problems")

@@ -3,14 +3,14 @@
 import shlex
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
+from typer import Argument, Option
 
-from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.app import app, command
 from tokmill.flows.cli.options import JsonOption
 from tokmill.flows.cli.output import Notes, draw, print_json, say, table
 from tokmill.flows.errors import UsageError
@@ -20,20 +20,13 @@ if TYPE_CHECKING:
     from tokmill.flows.profile.reference import Key
 
 
-@app.command(
-    rich_help_panel="Profiles",
-    epilog=examples("tokmill profiles", "tokmill profiles --keys", "tokmill profiles pack"),
-)
+@command(app, "tokmill profiles", "tokmill profiles --keys", "tokmill profiles pack", panel="More")
 def profiles(
-    section: Annotated[
-        str | None, typer.Argument(metavar="SECTION", help="List the keys of this table only, e.g. pack.")
-    ] = None,
-    keys: Annotated[
-        bool, typer.Option("--keys", help="List every key of a profile, with its meaning.")
-    ] = False,
+    section: str | None = Argument(None, metavar="SECTION", help="The keys of one table, e.g. pack."),
+    keys: bool = Option(False, "--keys", help="List every key of a profile, with its meaning."),
     as_json: JsonOption = False,
 ) -> None:
-    """List the profiles that ship with tokmill, or the keys of a profile."""
+    """List the shipped profiles, or the keys of a profile."""
     if keys or section:
         _list_keys(section, as_json=as_json)
     else:
@@ -82,45 +75,32 @@ def _key_table(keys: "list[Key]") -> Table:
     return made
 
 
-@app.command(
-    rich_help_panel="Profiles",
-    epilog=examples(
-        "tokmill init own.toml --source books='data/books/*.txt' --source web='crawl/**/*.jsonl.zst'",
-        "tokmill init own.toml --source code='src/**/*.py' --vocab-size 32000 --sequence-length 4096",
-    ),
+@command(
+    app,
+    "tokmill init own.toml --source books='data/books/*.txt' --source web='crawl/**/*.jsonl.zst'",
+    "tokmill init own.toml --source code='src/**/*.py' --vocab-size 32000 --sequence-length 4096",
 )
 def init(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="The profile to write, e.g. own.toml.")],
-    sources: Annotated[
-        list[str],
-        typer.Option(
-            "--source", metavar="NAME=GLOB", help="A source and its files; may be given several times."
-        ),
-    ],
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(metavar="GLOB", help="Files or folders to leave out; may be given several times."),
-    ] = None,
-    encoding: Annotated[str, typer.Option(help="Encoding of the files, e.g. shift_jis.")] = "utf-8",
-    text_columns: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--text-column",
-            metavar="NAME=COLUMN",
-            help="The column of a source's documents, e.g. qa=context; default: chosen by its rows.",
-        ),
-    ] = None,
-    delimiter: Annotated[
-        str | None, typer.Option(help="The character between the fields of CSV files; default: found.")
-    ] = None,
-    quoting: Annotated[
-        str, typer.Option(help="How fields of CSV files are quoted: double, backslash, none, escapes.")
-    ] = "auto",
-    vocab_size: Annotated[int, typer.Option(min=257, help="Tokens in the vocabulary.")] = 32_000,
-    sequence_length: Annotated[int, typer.Option(min=8, help="Tokens per packed sequence.")] = 2048,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
+    path: Path = Argument(..., metavar="FILE", help="The profile to write, e.g. own.toml."),
+    sources: list[str] = Option(..., "--source", metavar="NAME=GLOB", help="A source's files; repeatable."),
+    exclude: list[str] | None = Option(None, metavar="GLOB", help="What to leave out; repeatable."),
+    encoding: str = Option("utf-8", help="Encoding of the files, e.g. shift_jis."),
+    text_columns: list[str] | None = Option(
+        None,
+        "--text-column",
+        metavar="NAME=COLUMN",
+        help="The column of a source's documents, e.g. qa=context; default: chosen by its rows.",
+    ),
+    delimiter: str | None = Option(None, help="Between the fields of CSV files; default: detected."),
+    quoting: str = Option("auto", help="Quotes in CSV files: double, backslash, none, escapes."),
+    vocab_size: int = Option(32_000, min=257, help="Tokens in the vocabulary."),
+    sequence_length: int = Option(2048, min=8, help="Tokens per packed sequence."),
+    force: bool = Option(False, "--force", help="Overwrite the file if it exists."),
 ) -> None:
-    """Write a profile for your own files: finds them and detects their format and text column."""
+    """Write a profile for your own files; detects their format.
+
+    Also chooses the column of the text.
+    """
     from tokmill.flows.profile.drafting import draft_profile
 
     with noting_warnings(Notes()):

@@ -1,13 +1,14 @@
 """`tokmill report`: the report of an audit as a folder, with charts and with other tokenizers beside it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
+from typer import Argument, Option
 
-from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.app import app, command
+from tokmill.flows.cli.lookup import existing_store, find_artifact
 from tokmill.flows.cli.options import EmbeddingsOption, EmbeddingTensorOption, StoreOption
-from tokmill.flows.cli.output import say
+from tokmill.flows.cli.output import require_new, say
 from tokmill.flows.errors import UsageError
 
 if TYPE_CHECKING:
@@ -21,43 +22,34 @@ _USAGE = """
 """
 
 
-@app.command(
-    rich_help_panel="Vocabulary",
-    epilog=examples(
-        "tokmill report own --out report",
-        "tokmill report sweep/own --out report",
-        "tokmill report audit/own@v2 --out report --compare gpt2/vocab.json --compare tokenizer/own@v1",
-        "tokmill report own --out report --embeddings model/",
-    ),
+@command(
+    app,
+    "tokmill report own --out report",
+    "tokmill report sweep/own --out report",
+    "tokmill report audit/own@v2 --out report --compare gpt2/vocab.json --compare tokenizer/own@v1",
+    "tokmill report own --out report --embeddings model/",
 )
 def report(
-    audit: Annotated[
-        str,
-        typer.Argument(
-            metavar="AUDIT",
-            help="audit/name or sweep/name, with a version; a fingerprint; or an audit's name.",
-        ),
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")],
-    compare: Annotated[
-        list[str] | None,
-        typer.Option("--compare", metavar="TOKENIZER", help="A tokenizer to show beside it; repeatable."),
-    ] = None,
+    audit: str = Argument(
+        ...,
+        metavar="AUDIT",
+        help="audit/name or sweep/name, with a version; a fingerprint; or an audit's name.",
+    ),
+    out: Path = Option(..., "--out", "-o", help="A new folder."),
+    compare: list[str] | None = Option(None, metavar="TOKENIZER", help="Shown beside it; repeatable."),
     embeddings: EmbeddingsOption = None,
     tensor: EmbeddingTensorOption = None,
     store: StoreOption = None,
 ) -> None:
-    """Write an audit or a sweep as one HTML page, and its charts as files."""
-    from tokmill.flows.cli.lookup import existing_store, find_artifact, is_reference
+    """Write an audit or a sweep as an HTML page with its charts."""
     from tokmill.flows.commands.compare import load_one, names_of
     from tokmill.tasks.audit.report import write_report
     from tokmill.tasks.formats.tokenizer import open_tokenizer
     from tokmill.tasks.store.disk import whole_folder
 
-    if out.exists():
-        raise UsageError(f"report: {out} exists; name a new folder")
+    require_new("report", out, "folder")
     opened = existing_store(store)
-    ref = find_artifact(opened, audit if is_reference(audit) else f"audit/{audit}")
+    ref = find_artifact(opened, audit, kind="audit")
     if ref.kind == "sweep":
         from tokmill.tasks.sweep.report import write_sweep_report
 
@@ -95,9 +87,6 @@ def _learned(
 
 
 def _usage(store: "Store", audit: "ArtifactRef") -> Path | None:
-    """Return the folder of the newest usage artifact of this audit, if something was encoded since.
-
-    It may have been made under another name, or from another audit with the same content.
-    """
+    """Return the folder of the newest usage artifact of an audit with this content, if there is one."""
     rows = store.catalog.query(_USAGE, {"digest": audit.content_digest})
     return store.path(store.resolve(rows[0]["fingerprint"])) if rows else None

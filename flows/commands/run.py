@@ -4,7 +4,7 @@ import shlex
 import time
 from collections.abc import Sequence
 
-from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.app import app, command
 from tokmill.flows.cli.interruption import keeping
 from tokmill.flows.cli.options import (
     JsonOption,
@@ -22,14 +22,12 @@ from tokmill.flows.cli.options import (
 from tokmill.flows.cli.output import Notes, messages, print_json
 
 
-@app.command(
-    rich_help_panel="Work",
-    epilog=examples(
-        "tokmill run quickstart",
-        "tokmill run own.toml --set pack.sequence_length=2048 --workers 8",
-        "tokmill run own.toml --until tokenizer",
-        "tokmill run own.toml --store /data/store --verify full --json > run.json",
-    ),
+@command(
+    app,
+    "tokmill run quickstart",
+    "tokmill run own.toml --set pack.sequence_length=2048 --workers 8",
+    "tokmill run own.toml --until tokenizer",
+    "tokmill run own.toml --store /data/store --verify full --json > run.json",
 )
 def run(
     profile: ProfileArgument,
@@ -44,7 +42,10 @@ def run(
     no_prefect: NoPrefectOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a profile, from raw text to packed shards; artifacts that are up to date are reused."""
+    """Run a profile, from raw text to packed shards.
+
+    Artifacts that are up to date are reused.
+    """
     from tokmill.flows.cli.progress import display
     from tokmill.flows.cli.summaries import print_run, run_document
     from tokmill.flows.profile import load_profile
@@ -82,13 +83,11 @@ def _again(profile: str, overrides: Sequence[str], until: Sequence[str]) -> str:
     return shlex.join([profile, *(word for option in options for word in option)])
 
 
-@app.command(
-    rich_help_panel="Work",
-    epilog=examples(
-        "tokmill plan quickstart",
-        "tokmill plan quickstart --set balance.temperature=3",
-        "tokmill plan own.toml --json",
-    ),
+@command(
+    app,
+    "tokmill plan quickstart",
+    "tokmill plan quickstart --set balance.temperature=3",
+    "tokmill plan own.toml --json",
 )
 def plan(
     profile: ProfileArgument,
@@ -98,7 +97,7 @@ def plan(
     until: UntilOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what a run would do: which tasks are cached, which would run, and which field changed."""
+    """Show what a run would make, what is cached, and what changed."""
     from tokmill.flows.cli.summaries import plan_document, print_plan
     from tokmill.flows.profile import load_profile
     from tokmill.flows.run import api

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from typer import Argument, Option
 
-from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.app import app, command
+from tokmill.flows.cli.lookup import existing_store
 from tokmill.flows.cli.options import JsonOption, StoreOption
-from tokmill.flows.cli.output import draw, messages, table
+from tokmill.flows.cli.output import aside, draw, table
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted
 from tokmill.tasks.core.faults import read_named
@@ -22,28 +23,22 @@ if TYPE_CHECKING:
     from tokmill.tasks.store.catalog import Answer
 
 
-@app.command(
-    rich_help_panel="Store",
-    epilog=examples(
-        'tokmill sql "FROM artifacts SELECT kind, count(*) GROUP BY kind"',
-        "tokmill sql \"FROM metrics WHERE name = 'bytes_per_token'\" --csv",
-        'tokmill sql "SHOW TABLES"',
-        "tokmill sql --file worst.sql --json",
-    ),
+@command(
+    app,
+    'tokmill sql "FROM artifacts SELECT kind, count(*) GROUP BY kind"',
+    "tokmill sql \"FROM metrics WHERE name = 'bytes_per_token'\" --csv",
+    'tokmill sql "SHOW TABLES"',
+    "tokmill sql --file worst.sql --json",
 )
 def sql(
-    query: Annotated[
-        str | None, typer.Argument(metavar="QUERY", help="One SELECT statement of DuckDB; - reads it.")
-    ] = None,
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="A file with the query.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="Rows of the table that are shown.")] = 100,
-    as_csv: Annotated[bool, typer.Option("--csv", help="Write all rows as CSV.")] = False,
+    query: str | None = Argument(None, metavar="QUERY", help="One SELECT statement of DuckDB; - reads it."),
+    file: Path | None = Option(None, "--file", "-f", help="A file with the query."),
+    limit: int = Option(100, min=1, help="Rows of the table that are shown."),
+    as_csv: bool = Option(False, "--csv", help="Write all rows as CSV."),
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Ask the catalog in SQL; it is only read."""
-    from tokmill.flows.cli.lookup import existing_store
-
+    """Query the catalog in SQL, read-only."""
     question = _question(query, file)
     if as_csv and as_json:
         raise UsageError("sql: --csv and --json exclude each other; leave one out")
@@ -57,11 +52,7 @@ def sql(
 
 
 def _question(query: str | None, file: Path | None) -> str:
-    """Return the query: an argument, a file's content, or standard input.
-
-    Raises:
-        UsageError: there is none, or two.
-    """
+    """Return the query: an argument, a file's content, or standard input."""
     if (query is None) == (file is None):
         raise UsageError("sql: give a query or --file FILE, one of the two; - reads standard input")
     from tokmill.tasks.store.catalog import MOST_CHARS
@@ -84,7 +75,7 @@ def _draw(answer: "Answer", limit: int) -> None:
     draw(table(list(answer.columns), rows, right=numbers))
     if len(answer.rows) > limit:
         more = counted(len(answer.rows) - limit, "more row")
-        messages().print(f"[dim]{more}; --limit shows more, --csv and --json write all[/dim]")
+        aside(f"{more}; --limit shows more, --csv and --json write all")
 
 
 def _text(value: object) -> str:
@@ -94,12 +85,8 @@ def _text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     if isinstance(value, bytes):
-        return _readable(value)
+        return value.decode("utf-8", "backslashreplace")
     return str(_json(value) if not isinstance(value, str) else value.replace("\n", "⏎"))
-
-
-def _readable(value: bytes) -> str:
-    return value.decode("utf-8", "backslashreplace")
 
 
 def _write_json(answer: "Answer") -> None:
@@ -132,7 +119,7 @@ def _json(value: Any) -> Any:
         return value if math.isfinite(value) else None
     if isinstance(value, str | int | None):
         return value
-    return _readable(value) if isinstance(value, bytes) else str(value)
+    return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
 
 
 def _write_csv(answer: "Answer") -> None:

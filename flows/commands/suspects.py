@@ -1,11 +1,12 @@
-"""`tokmill suspects`: tokens that a model would hardly ever see, beside what a model has learned of them."""
+"""`tokmill vocab suspects`: tokens that a model hardly ever sees, beside what it has learned of them."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from typer import Argument, Option
 
-from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.app import command, in_vocab
+from tokmill.flows.cli.lookup import existing_store, find_artifact
 from tokmill.flows.cli.options import EmbeddingsOption, EmbeddingTensorOption, JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, print_json, say, table
 from tokmill.flows.errors import UsageError
@@ -28,29 +29,23 @@ _CONTEXT = {"context": "in text"}
 _LEARNED_COLUMNS = {"indicator": "indicator", "indicator_rank": "its rank"}
 
 
-@app.command(
-    rich_help_panel="Vocabulary",
-    epilog=examples(
-        "tokmill suspects own",
-        "tokmill suspects usage/own@v2 --limit 100 --json",
-        "tokmill suspects own --embeddings model/",
-    ),
+@command(
+    in_vocab,
+    "tokmill vocab suspects own",
+    "tokmill vocab suspects usage/own@v2 --limit 100 --json",
+    "tokmill vocab suspects own --embeddings model/",
 )
 def suspects(
-    usage: Annotated[
-        str, typer.Argument(metavar="USAGE", help="usage/name, with a version; or just the name.")
-    ],
+    usage: str = Argument(..., metavar="USAGE", help="usage/name, with a version; or just the name."),
     embeddings: EmbeddingsOption = None,
     tensor: EmbeddingTensorOption = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=1 << 31, help="How many are shown.")] = 20,
+    limit: int = Option(20, min=1, max=1 << 31, help="How many are shown."),
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show tokens that a model would hardly ever see, or what a model has learned least."""
-    from tokmill.flows.cli.lookup import existing_store, find_artifact, is_reference
-
+    """Show tokens that a model hardly ever sees, or has learned least."""
     opened = existing_store(store)
-    ref = find_artifact(opened, usage if is_reference(usage) else f"usage/{usage}")
+    ref = find_artifact(opened, usage, kind="usage")
     if ref.kind != "usage":
         raise UsageError(
             f"suspects: {usage} is of kind {ref.kind}; name what was measured after encoding, usage/NAME"
@@ -65,11 +60,7 @@ def suspects(
 
 
 def read_both(audit: Path, usage: Path) -> "tuple[pa.Table, pa.Table]":
-    """Return `vocab_tokens` of an audit, and `vocab_suspects` of what was encoded since.
-
-    Raises:
-        StoreError: a table is missing or broken.
-    """
+    """Return `vocab_tokens` of an audit, and `vocab_suspects` of what was encoded since."""
     from tokmill.tasks.audit.tables import read_table, read_tokens
 
     tokens = read_tokens(audit)
@@ -79,18 +70,7 @@ def read_both(audit: Path, usage: Path) -> "tuple[pa.Table, pa.Table]":
 def learned_from(
     tokens: "pa.Table", found: "pa.Table", model: Path | None, tensors: list[str] | None
 ) -> "Learned | None":
-    """Compare suspects with a model, if one is given.
-
-    Args:
-        tokens: `vocab_tokens`.
-        found: `vocab_suspects`.
-        model: a safetensors file, the index of several, or a folder.
-        tensors: the input embeddings, and the output embeddings unless they are the same.
-
-    Raises:
-        UsageError: there are tensors without a model, or more than two.
-        EmbeddingError: see `tasks.audit.learned.read_indicators`.
-    """
+    """Compare suspects with a model, if one is given, by its input embeddings and its output embeddings."""
     from tokmill.tasks.audit.learned import compare_with_model
 
     names = tensors or []
@@ -105,11 +85,12 @@ def learned_from(
 
 
 def _as_json(found: "pa.Table", learned: "Learned | None", limit: int) -> dict[str, Any]:
+    suspects = (found if learned is None else learned.suspects).slice(0, limit).to_pylist()
+    document = {"num_suspects": len(found), "suspects": suspects}
     if learned is None:
-        return {"num_suspects": len(found), "suspects": found.slice(0, limit).to_pylist()}
+        return document
     return {
-        "num_suspects": len(found),
-        "suspects": learned.suspects.slice(0, limit).to_pylist(),
+        **document,
         "indicator": learned.indicator,
         "least_trained": learned.least.slice(0, limit).to_pylist(),
         "agreement": learned.agreement.to_pylist(),
@@ -155,5 +136,5 @@ def _cell(name: str, value: Any) -> str:
 
 
 def _visible(text: str) -> str:
-    """Return a text as one line; its backslashes stand for bytes that are no text."""
+    """Return a text as one line; its backslashes stand for bytes that are not text."""
     return readable(text.encode()).replace("\\\\", "\\")

@@ -1,11 +1,11 @@
-"""`tokmill sweep`: tokenizers of several families, temperatures and sizes, side by side."""
+"""`tokmill vocab sweep`: tokenizers of several families, temperatures and sizes, side by side."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import typer
+from typer import Option
 
-from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.app import command, in_vocab
 from tokmill.flows.cli.interruption import keeping
 from tokmill.flows.cli.options import (
     JsonOption,
@@ -20,51 +20,30 @@ from tokmill.flows.cli.output import Notes, draw, messages, print_json, results,
 from tokmill.flows.errors import UsageError
 
 if TYPE_CHECKING:
+    from tokmill.flows.profile import Profile
     from tokmill.tasks.sweep.stage import SweepSummary
 
 _WIDE = 100
 _N = TypeVar("_N", int, float)
 
 
-@app.command(
-    rich_help_panel="Vocabulary",
-    epilog=examples(
-        "tokmill sweep quickstart --vocab-size 1000,2000,4000",
-        "tokmill sweep own.toml --vocab-size 8000,16000,32000 --temperature 1,3.3 --family byte_bpe,unigram",
-        "tokmill sweep own.toml --vocab-size 32000,64000 --d-model 4096 --num-layers 32 --json",
-    ),
+@command(
+    in_vocab,
+    "tokmill vocab sweep quickstart --vocab-size 1000,2000,4000",
+    "tokmill vocab sweep own.toml --vocab-size 8000,16000 --temperature 1,3.3 --family byte_bpe,unigram",
+    "tokmill vocab sweep own.toml --vocab-size 32000,64000 --d-model 4096 --num-layers 32 --json",
 )
 def sweep(
     profile: ProfileArgument,
-    vocab_size: Annotated[
-        str | None,
-        typer.Option("--vocab-size", metavar="N,…", help="Sizes to try.", show_default="the profile's"),
-    ] = None,
-    temperature: Annotated[
-        str | None,
-        typer.Option(
-            "--temperature", metavar="T,…", help="Temperatures of the balance.", show_default="the profile's"
-        ),
-    ] = None,
-    family: Annotated[
-        str | None,
-        typer.Option("--family", metavar="NAME,…", help="Families.", show_default="the profile's"),
-    ] = None,
-    d_model: Annotated[int, typer.Option("--d-model", min=1, help="Width of the model.")] = 2048,
-    num_layers: Annotated[int, typer.Option("--num-layers", min=1, help="Layers of the model.")] = 24,
-    context: Annotated[int, typer.Option("--context", min=1, help="Tokens in the model's context.")] = 4096,
-    tied: Annotated[
-        bool, typer.Option("--tied", help="The output layer has the parameters of the embedding.")
-    ] = False,
-    tolerance: Annotated[
-        float,
-        typer.Option(
-            "--tolerance", min=0, help="How much more a fairer tokenizer may cost per byte, as a fraction."
-        ),
-    ] = 0.02,
-    only_plan: Annotated[
-        bool, typer.Option("--plan", help="Show what would be made, and make nothing.")
-    ] = False,
+    vocab_size: str | None = Option(None, metavar="N,…", help="Sizes to try.", show_default="the profile's"),
+    temperature: str | None = Option(None, metavar="T,…", help="Temperatures.", show_default="the profile's"),
+    family: str | None = Option(None, metavar="NAME,…", help="Families.", show_default="the profile's"),
+    d_model: int = Option(2048, min=1, help="Width of the model."),
+    num_layers: int = Option(24, min=1, help="Layers of the model."),
+    context: int = Option(4096, min=1, help="Tokens in the model's context."),
+    tied: bool = Option(False, "--tied", help="The output layer has the parameters of the embedding."),
+    tolerance: float = Option(0.02, min=0, help="The share that a fairer tokenizer may cost more."),
+    only_plan: bool = Option(False, "--plan", help="Show what would be made, and make nothing."),
     overrides: SetOption = None,
     store: StoreOption = None,
     workers: WorkersOption = None,
@@ -72,7 +51,12 @@ def sweep(
     no_prefect: NoPrefectOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Train tokenizers of several families, temperatures and sizes, compare them, and recommend one."""
+    """Train tokenizers over a grid, compare them, and recommend one.
+
+    The grid has families, temperatures and vocabulary sizes.
+    """
+    from tokmill.flows.profile import load_profile
+    from tokmill.flows.run.machine import store_url
     from tokmill.flows.run.sweeping import model_of
 
     grid: dict[str, Any] = {
@@ -81,45 +65,38 @@ def sweep(
         "families": _parts("--family", family),
     }
     model = model_of(d_model=d_model, num_layers=num_layers, context=context, tied=tied, tolerance=tolerance)
-    given: dict[str, Any] = {**grid, "model": model, "overrides": overrides or []}
+    loaded = load_profile(profile, overrides or [])
+    request: dict[str, Any] = {**grid, "model": model, "store": store_url(store, loaded.execution)}
     if only_plan:
-        _plan(profile, given, store, as_json)
+        _plan(loaded, request, as_json=as_json)
     else:
-        _run(
-            profile, given, {"workers": workers, "memory": memory, "prefect": not no_prefect}, store, as_json
-        )
+        settings = {"workers": workers, "memory": memory, "prefect": not no_prefect}
+        _run(loaded, {**request, **settings}, as_json=as_json)
 
 
-def _plan(profile: str, given: dict[str, Any], store: str | None, as_json: bool) -> None:
+def _plan(loaded: "Profile", request: dict[str, Any], *, as_json: bool) -> None:
     from tokmill.flows.cli.summaries import plan_document, print_plan
-    from tokmill.flows.profile import load_profile
     from tokmill.flows.run import api
-    from tokmill.flows.run.machine import open_store, store_url
+    from tokmill.flows.run.machine import open_store
 
-    loaded = load_profile(profile, given.pop("overrides"))
-    opened = open_store(store_url(store, loaded.execution))
-    rows = api.plan_sweep(loaded, **given, store=opened.location, reporter=Notes())
+    opened = open_store(request["store"])
+    rows = api.plan_sweep(loaded, **{**request, "store": opened.location}, reporter=Notes())
     if as_json:
         print_json(plan_document(loaded.name, opened, rows))
     else:
         print_plan(opened, rows)
 
 
-def _run(
-    profile: str, given: dict[str, Any], settings: dict[str, Any], store: str | None, as_json: bool
-) -> None:
+def _run(loaded: "Profile", request: dict[str, Any], *, as_json: bool) -> None:
     from tokmill.flows.cli.progress import display
-    from tokmill.flows.profile import load_profile
     from tokmill.flows.run import api
-    from tokmill.flows.run.machine import store_url, writable_store
+    from tokmill.flows.run.machine import writable_store
     from tokmill.tasks.sweep.stage import SweepSummary
 
-    loaded = load_profile(profile, given.pop("overrides"))
-    location = store_url(store, loaded.execution)
-    opened = writable_store(location)
+    opened = writable_store(request["store"])
     with display(messages()) as shown:
-        keeping(lambda: shown.kept(location))
-        result = api.sweep(loaded, **given, store=location, reporter=shown, **settings)
+        keeping(lambda: shown.kept(request["store"]))
+        result = api.sweep(loaded, **request, reporter=shown)
     ref = result.refs["sweep"]
     summary = SweepSummary.open(opened.path(ref))
     if as_json:
@@ -144,20 +121,16 @@ def _draw(summary: "SweepSummary", reference: str, made: str) -> None:
     say(f"\n{made}: {reference}; `tokmill report {reference} --out FOLDER` draws its curves")
 
 
-def _parts(option: str, given: str | None) -> Sequence[str]:
-    """Return what stands between commas; nothing if the option is not given."""
-    if given is None:
-        return []
-    parts = [part.strip() for part in given.split(",")]
+def _parts(option: str, text: str | None) -> Sequence[str]:
+    """Return the words between commas; none without the option."""
+    parts = [] if text is None else [part.strip() for part in text.split(",")]
     if not all(parts):
-        raise UsageError(
-            f"{option} {given!r}: nothing stands before or after a comma; write a,b or leave it out"
-        )
+        raise UsageError(f"{option} {text!r}: a word beside a comma is missing; write a,b or leave it out")
     return parts
 
 
-def _numbers(option: str, given: str | None, kind: type[_N]) -> list[_N]:
+def _numbers(option: str, text: str | None, kind: type[_N]) -> list[_N]:
     try:
-        return [kind(part.replace("_", "")) for part in _parts(option, given)]
+        return [kind(part.replace("_", "")) for part in _parts(option, text)]
     except ValueError as error:
-        raise UsageError(f"{option} {given}: write numbers with commas between, e.g. 8000,16000") from error
+        raise UsageError(f"{option} {text}: write numbers with commas between, e.g. 8000,16000") from error

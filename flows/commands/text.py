@@ -1,8 +1,4 @@
-"""`tokmill encode` and `tokmill decode`: text to token ids and back, with any tokenizer.
-
-Each line of text, and each line of ids, is one document. So `encode | decode` returns the input lines, empty
-ones included.
-"""
+"""`tokmill encode` and `tokmill decode`: text to token ids and back; each line is a document."""
 
 import json
 import re
@@ -13,8 +9,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
-from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.app import app, command
+from tokmill.flows.cli.lookup import load_tokenizer
 from tokmill.flows.cli.options import StoreOption
 from tokmill.flows.errors import UsageError
 from tokmill.tokenizer.core.errors import SpecialTokenError
@@ -28,7 +26,7 @@ _MOST_BYTES = 1 << 30  # of one document: a device, or a pipe without newlines, 
 
 TokenizerOption = Annotated[
     str,
-    typer.Option(
+    Option(
         "--tokenizer",
         "-t",
         envvar="TOKMILL_TOKENIZER",
@@ -38,43 +36,31 @@ TokenizerOption = Annotated[
 ]
 FileOption = Annotated[
     Path | None,
-    typer.Option(
-        "--file", "-f", metavar="PATH", exists=True, dir_okay=False, help="Read lines from this file."
-    ),
+    Option("--file", "-f", metavar="PATH", exists=True, dir_okay=False, help="Read lines from this file."),
 ]
-JsonLinesOption = Annotated[bool, typer.Option("--json", help="Write one JSON object per document and line.")]
+JsonLinesOption = Annotated[bool, Option("--json", help="Write one JSON object per document and line.")]
 
 
-@app.command(
-    rich_help_panel="Text",
-    epilog=examples(
-        'tokmill encode -t quickstart "def f(x): return x"',
-        "tokmill encode -t quickstart --file notes.txt > ids.txt",
-        "cat notes.txt | tokmill encode -t quickstart | tokmill decode -t quickstart",
-        'tokmill encode -t gpt2/vocab.json --json "Hello world"',
-    ),
+@command(
+    app,
+    'tokmill encode -t quickstart "def f(x): return x"',
+    "tokmill encode -t quickstart --file notes.txt > ids.txt",
+    "cat notes.txt | tokmill encode -t quickstart | tokmill decode -t quickstart",
+    'tokmill encode -t gpt2/vocab.json --json "Hello world"',
 )
 def encode(
     tokenizer: TokenizerOption,
-    texts: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="TEXT", help="Documents; by default, one per line of input."),
-    ] = None,
+    texts: list[str] | None = Argument(None, metavar="TEXT", help="Documents; default: the input's lines."),
     file: FileOption = None,
-    whole: Annotated[
-        bool, typer.Option("--whole", help="Read the input as one document, not one per line.")
-    ] = False,
-    special_tokens: Annotated[
-        Literal["raise", "allowed", "as_text"],
-        typer.Option(
-            help="How to treat special tokens in the text: as an error, as ids, or as ordinary text."
-        ),
-    ] = "raise",
+    whole: bool = Option(False, "--whole", help="Read the input as one document, not one per line."),
+    special_tokens: Literal["raise", "allowed", "as_text"] = Option(
+        "raise", help="How to treat special tokens in the text: as an error, as ids, or as ordinary text."
+    ),
     store: StoreOption = None,
     as_json: JsonLinesOption = False,
 ) -> None:
-    """Turn text into token ids: one line of ids for each document."""
-    loaded = _load(tokenizer, store)
+    """Turn text into token ids, one line per document."""
+    loaded = load_tokenizer(tokenizer, store)
     documents = _documents(texts, file, whole=whole)
     allowed = "all" if special_tokens == "allowed" else ()
     num_encoded = 0
@@ -91,38 +77,30 @@ def encode(
             )
 
 
-@app.command(
-    rich_help_panel="Text",
-    epilog=examples(
-        "tokmill decode -t quickstart 40 374 257",
-        "tokmill decode -t quickstart --file ids.txt",
-        'echo "[40, 374, 257]" | tokmill decode -t tokenizer/quickstart@v1 --json',
-    ),
+@command(
+    app,
+    "tokmill decode -t quickstart 40 374 257",
+    "tokmill decode -t quickstart --file ids.txt",
+    'echo "[40, 374, 257]" | tokmill decode -t tokenizer/quickstart@v1 --json',
 )
 def decode(
     tokenizer: TokenizerOption,
-    ids: Annotated[
-        list[int] | None,
-        typer.Argument(
-            metavar="ID", help="Token ids of one document; by default, one document per line of input."
-        ),
-    ] = None,
+    ids: list[int] | None = Argument(
+        None, metavar="ID", help="Ids of one document; default: a document per line of input."
+    ),
     file: FileOption = None,
     store: StoreOption = None,
     as_json: JsonLinesOption = False,
 ) -> None:
-    """Turn token ids into text: one document per line, ids separated by spaces or as JSON."""
-    loaded = _load(tokenizer, store)
+    """Turn token ids into text, one document per line.
+
+    Ids are separated by spaces, or a JSON list.
+    """
+    loaded = load_tokenizer(tokenizer, store)
     documents = iter([ids]) if ids else map(_parsed_ids, _numbered_lines("decode", file))
     for document in documents:
         text = loaded.decode(document)
         _write(json.dumps({"ids": document, "text": text}, ensure_ascii=False) if as_json else text)
-
-
-def _load(reference: str, store: str | None) -> "Tokenizer":
-    from tokmill.flows.cli.lookup import load_tokenizer
-
-    return load_tokenizer(reference, store)
 
 
 def _entry(tokenizer: "Tokenizer", ids: list[int]) -> dict[str, object]:

@@ -1,16 +1,17 @@
-"""`tokmill extend`, `trim` and `resize-embeddings`: change a vocabulary, and a model's embeddings with it."""
+"""`tokmill vocab extend`, `trim` and `resize`: change a vocabulary, and a model's embeddings with it."""
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
 from rich.text import Text
+from typer import Argument, Option
 
-from tokmill.flows.cli.app import app, examples
+from tokmill.flows.cli.app import command, in_vocab
+from tokmill.flows.cli.lookup import existing_store, find_artifact
 from tokmill.flows.cli.options import JsonOption, StoreOption
-from tokmill.flows.cli.output import draw, pairs, print_json, say, shown, shown_address, table
+from tokmill.flows.cli.output import draw, pairs, print_json, require_new, say, shown, shown_address, table
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted, key_figures
 from tokmill.tasks.core.faults import read_named
@@ -27,47 +28,33 @@ _MAX_SEED = (1 << 63) - 1
 _MAX_PADDING = 1 << 20
 
 TokenizerArgument = Annotated[
-    str, typer.Argument(metavar="TOKENIZER", help="tokenizer/name, or a file or folder in a known format.")
+    str, Argument(metavar="TOKENIZER", help="tokenizer/name, or a file or folder in a known format.")
 ]
-NameOption = Annotated[
-    str | None, typer.Option("--name", help="Name of the new tokenizer; that of the old one by default.")
-]
+NameOption = Annotated[str | None, Option(help="Name of the new tokenizer; default: the old one's.")]
 CorpusOption = Annotated[
-    list[str] | None,
-    typer.Option("--corpus", metavar="FILES", help="Texts of the domain, a file or a pattern; repeatable."),
+    list[str] | None, Option(metavar="FILES", help="Texts of the domain, a file or a pattern; repeatable.")
 ]
 OthersOption = Annotated[
-    list[str] | None,
-    typer.Option("--others", metavar="FILES", help="Other texts, for the report alone; repeatable."),
+    list[str] | None, Option(metavar="FILES", help="Other texts, for the report alone; repeatable.")
 ]
-ColumnOption = Annotated[str, typer.Option("--text-column", help="Column of the text in JSONL, Parquet, …")]
-PatternOption = Annotated[
-    str | None, typer.Option("--split-pattern", help="For files that do not say it: cl100k, o200k, …")
-]
+ColumnOption = Annotated[str, Option(help="Column of the text in JSONL, Parquet, …")]
+PatternOption = Annotated[str | None, Option(help="For files that do not say it: cl100k, o200k, …")]
 
 
-@app.command(
-    rich_help_panel="Vocabulary",
-    epilog=examples(
-        "tokmill extend tokenizer/own --terms terms.txt --corpus 'medical/*.jsonl'",
-        "tokmill extend cl100k_base.tiktoken --split-pattern cl100k --mine 500 --corpus notes.txt --name med",
-        "tokmill extend tokenizer/own --merges 2000 --corpus 'medical/*.jsonl' --others 'web/*.jsonl'",
-    ),
+@command(
+    in_vocab,
+    "tokmill vocab extend tokenizer/own --terms terms.txt --corpus 'medical/*.jsonl'",
+    "tokmill vocab extend cl100k_base.tiktoken --split-pattern cl100k --mine 500 --corpus notes.txt",
+    "tokmill vocab extend tokenizer/own --merges 2000 --corpus 'medical/*.jsonl' --others 'web/*.jsonl'",
 )
 def extend(
     tokenizer: TokenizerArgument,
-    terms: Annotated[Path | None, typer.Option("--terms", help="A file with a term a line.")] = None,
-    mine: Annotated[
-        int, typer.Option("--mine", min=0, metavar="N", help="Also add the N words that save most tokens.")
-    ] = 0,
-    merges: Annotated[
-        int,
-        typer.Option("--merges", min=0, metavar="N", help="Also learn N merges from the texts."),
-    ] = 0,
-    forms: Annotated[
-        Literal["both", "spaced", "bare"],
-        typer.Option("--forms", help="Add terms with a blank before them, without, or both."),
-    ] = "both",
+    terms: Path | None = Option(None, help="A file with a term a line."),
+    mine: int = Option(0, min=0, metavar="N", help="Also add the N words that save most tokens."),
+    merges: int = Option(0, min=0, metavar="N", help="Also learn N merges from the texts."),
+    forms: Literal["both", "spaced", "bare"] = Option(
+        "both", help="Terms with a blank before, without, or both."
+    ),
     corpus: CorpusOption = None,
     others: OthersOption = None,
     text_column: ColumnOption = "text",
@@ -79,18 +66,15 @@ def extend(
     """Add terms or merges to a vocabulary; no old id changes."""
     from tokmill.tasks.vocabulary.stage import EXTEND
 
-    given = {"terms": _terms(terms), "num_mined": mine, "num_merges": merges, "forms": forms}
+    options = {"terms": _terms(terms), "num_mined": mine, "num_merges": merges, "forms": forms}
     files = {"texts": corpus or [], "others": others or []}
-    _make(EXTEND, tokenizer, given, files, (text_column, split_pattern, name, store), as_json=as_json)
+    _make(EXTEND, tokenizer, options, files, (text_column, split_pattern, name, store), as_json=as_json)
 
 
-@app.command(
-    rich_help_panel="Vocabulary",
-    epilog=examples("tokmill trim tokenizer/own --to 32000 --corpus 'data/*.jsonl.zst'"),
-)
+@command(in_vocab, "tokmill vocab trim tokenizer/own --to 32000 --corpus 'data/*.jsonl.zst'")
 def trim(
     tokenizer: TokenizerArgument,
-    to: Annotated[int, typer.Option("--to", min=257, metavar="N", help="Tokens that are to be left.")],
+    to: int = Option(..., min=257, metavar="N", help="Tokens that are to be left."),
     corpus: CorpusOption = None,
     others: OthersOption = None,
     text_column: ColumnOption = "text",
@@ -99,53 +83,39 @@ def trim(
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Take the tokens away that the texts need least."""
+    """Remove the tokens that the texts need least."""
     from tokmill.tasks.vocabulary.stage import TRIM
 
     if not corpus:
         raise UsageError("trim: --corpus is needed: tokens that occur least often in it are taken away")
     files = {"texts": corpus, "others": others or []}
-    _make(
-        TRIM, tokenizer, {"vocab_size": to}, files, (text_column, split_pattern, name, store), as_json=as_json
-    )
+    about = (text_column, split_pattern, name, store)
+    _make(TRIM, tokenizer, {"vocab_size": to}, files, about, as_json=as_json)
 
 
-@app.command(
-    "resize-embeddings",
-    rich_help_panel="Vocabulary",
-    epilog=examples(
-        "tokmill resize-embeddings model/ --plan tokenizer/own --out model-extended",
-        "tokmill resize-embeddings model.safetensors --plan embedding-plan.json --method normal --out new",
-    ),
+@command(
+    in_vocab,
+    "tokmill vocab resize model/ --plan tokenizer/own --out model-extended",
+    "tokmill vocab resize model.safetensors --plan embedding-plan.json --method normal --out new",
+    name="resize",
 )
 def resize_embeddings(
-    model: Annotated[Path, typer.Argument(help="A safetensors file, an index of shards, or their folder.")],
-    plan: Annotated[
-        str, typer.Option("--plan", help="An embedding-plan.json, or the tokenizer that has one.")
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="A new folder.")],
-    method: Annotated[
-        Literal["mean", "weighted_mean", "normal"],
-        typer.Option("--method", help="New rows: the (weighted) mean of their parts' rows, or at random."),
-    ] = "mean",
-    seed: Annotated[int, typer.Option("--seed", min=0, max=_MAX_SEED, help="Seed of --method normal.")] = 0,
-    tensor: Annotated[
-        list[str] | None, typer.Option("--tensor", help="A tensor to resize; usual names by default.")
-    ] = None,
-    pad_to_multiple_of: Annotated[
-        int,
-        typer.Option(
-            "--pad-to-multiple-of", min=1, max=_MAX_PADDING, help="Add rows up to a multiple of this."
-        ),
-    ] = 1,
+    model: Path = Argument(..., help="A safetensors file, an index of shards, or their folder."),
+    plan: str = Option(..., help="An embedding-plan.json, or the tokenizer that has one."),
+    out: Path = Option(..., "--out", "-o", help="A new folder."),
+    method: Literal["mean", "weighted_mean", "normal"] = Option(
+        "mean", help="New rows: the (weighted) mean of their parts' rows, or at random."
+    ),
+    seed: int = Option(0, min=0, max=_MAX_SEED, help="Seed of --method normal."),
+    tensor: list[str] | None = Option(None, help="A tensor to resize; usual names by default."),
+    pad_to_multiple_of: int = Option(1, min=1, max=_MAX_PADDING, help="Add rows up to a multiple of this."),
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Resize a model's embeddings for a changed vocabulary."""
     from tokmill.tasks.embeddings.resize import resize_embeddings as resize
 
-    if out.exists():
-        raise UsageError(f"resize-embeddings: {out} exists; name a new folder")
+    require_new("resize", out, "folder")
     done = resize(
         model,
         _plan(plan, store),
@@ -155,16 +125,13 @@ def resize_embeddings(
         names=tuple(tensor or ()),
         pad_to_multiple_of=pad_to_multiple_of,
     )
-    changed = {name: f"{_shape(old)} → {_shape(new)}" for name, (old, new) in done.tensors.items()}
+    shapes = {name: [" × ".join(map(str, each)) for each in pair] for name, pair in done.tensors.items()}
+    changed = {name: " → ".join(pair) for name, pair in shapes.items()}
     if as_json:
         print_json({"out": str(out), "tied": done.tied, "tensors": changed})
         return
     tied = {"tied": "the output shares the input's matrix, as config.json says"} if done.tied else {}
     draw(pairs({**changed, **tied, "files": shown(out)}))
-
-
-def _shape(shape: Sequence[int]) -> str:
-    return " × ".join(map(str, shape))
 
 
 def _terms(file: Path | None) -> tuple[str, ...]:
@@ -181,7 +148,7 @@ def _terms(file: Path | None) -> tuple[str, ...]:
 def _make(
     stage: "Stage[Any]",
     tokenizer: str,
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     files: Mapping[str, Sequence[str]],
     about: tuple[str, str | None, str | None, str | None],
     *,
@@ -197,14 +164,14 @@ def _make(
     text_column, split_pattern, name, location = about
     store = writable_store(store_url(location))
     try:
-        params: Params = stage.params(**given, read={"text_column": text_column})
+        params: Params = stage.params(**options, read={"text_column": text_column})
     except ValidationError as error:
         raise UsageError(first_problem(error)) from error
     made = change(store, stage, params, tokenizer, files, split_pattern=split_pattern, name=name)
-    _say(store, made, as_json=as_json)
+    _show(store, made, as_json=as_json)
 
 
-def _say(store: "Store", made: "ArtifactRef", *, as_json: bool) -> None:
+def _show(store: "Store", made: "ArtifactRef", *, as_json: bool) -> None:
     from tokmill.tasks.formats.files.manifests import read_model
     from tokmill.tasks.vocabulary.report import Report
 
@@ -216,9 +183,8 @@ def _say(store: "Store", made: "ArtifactRef", *, as_json: bool) -> None:
     figures = record.metrics
     saved = "not measured: name texts of the domain with --corpus"
     if "num_saved_tokens" in figures:
-        saved = (
-            f"{figures['num_saved_tokens']:,} tokens of the texts ({percent(float(figures['saved_share']))})"
-        )
+        share = percent(float(figures["saved_share"]))
+        saved = f"{figures['num_saved_tokens']:,} tokens of the texts ({share})"
     rows = {
         "artifact": called,
         "holds": key_figures("tokenizer", figures),
@@ -249,7 +215,6 @@ def _plan(reference: str, store: str | None) -> Any:
     """Read an embedding plan from a file or from the tokenizer that has it."""
     import orjson
 
-    from tokmill.flows.cli.lookup import existing_store, find_artifact
     from tokmill.tasks.vocabulary.stage import PLAN_FILE
     from tokmill.tokenizer.adaptation.plan import EmbeddingPlan
 
@@ -261,9 +226,9 @@ def _plan(reference: str, store: str | None) -> Any:
         spec = orjson.loads(read_named(file))
     except (OSError, orjson.JSONDecodeError) as error:
         raise UsageError(
-            f"resize-embeddings: {file} is no embedding plan ({error}); give that of `tokmill extend` or "
-            "`tokmill trim`"
+            f"resize: {file} is not an embedding plan ({error}); give that of `tokmill vocab extend` or "
+            "`tokmill vocab trim`"
         ) from error
     if not isinstance(spec, dict):
-        raise UsageError(f"resize-embeddings: {file} is no embedding plan")
+        raise UsageError(f"resize: {file} is not an embedding plan")
     return EmbeddingPlan.from_spec(spec, str(file))

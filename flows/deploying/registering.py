@@ -1,6 +1,6 @@
 """Registers a folder's work pool and deployments at the Prefect server that the environment names.
 
-`tokmill up` runs `python -m tokmill.flows.deploying.registering FOLDER STORE`; `tokmill deploy` calls
+`tokmill up` runs `python -m tokmill.flows.deploying.registering FOLDER STORE`; `tokmill server deploy` calls
 `register`.
 
 Registering again keeps the settings that people made in the UI: schedules with their parameters, the

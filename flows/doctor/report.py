@@ -1,7 +1,7 @@
 """What a part of the examination returns."""
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
 from platform import python_version
@@ -45,41 +45,31 @@ class Part:
         """Add something that does not work."""
         self.findings.append(Finding(f"{self.title} {key}", what, fix))
 
-    def to_json(self) -> Mapping[str, Any]:
-        """Return the figures."""
-        return self.figures
-
 
 def look_at_installation() -> Part:
     """Return the versions of Python, tokmill and what it needs."""
-    found = Part("installation", findings=look_at_packages())
+    part = Part("installation", findings=look_at_packages())
     versions = {requirement.name: metadata.version(requirement.name) for requirement in required()}
     extra = {name: version for name in _OPTIONAL if (version := _version(name)) is not None}
     bounds = {requirement.name: str(requirement.specifier) for requirement in required()}
-    found.figures = {
+    part.figures = {
         "python": python_version(),
         "tokmill": metadata.version("tokmill"),
         "packages": {name: {"version": v, "bounds": bounds[name]} for name, v in versions.items()},
         "optional": extra,
     }
-    found.facts = {
-        "tokmill": f"{found.figures['tokmill']} on Python {python_version()}",
+    part.facts = {
+        "tokmill": f"{part.figures['tokmill']} on Python {python_version()}",
         "requirements": ", ".join(f"{name} {version} ({bounds[name]})" for name, version in versions.items()),
         "optional": ", ".join(f"{name} {version}" for name, version in extra.items()) or "none",
     }
     if not _PYTHONS[0] <= sys.version_info[:2] <= _PYTHONS[1]:
-        found.note(
-            "python",
-            f"Python {python_version()} is not one that tokmill is tested with",
-            "use Python 3.11, 3.12 or 3.13",
-        )
+        what = f"Python {python_version()} is not one that tokmill is tested with"
+        part.note("python", what, "use Python 3.11, 3.12 or 3.13")
     if jit_disabled():
-        found.fail(
-            "jit",
-            "NUMBA_DISABLE_JIT is set, so kernels run as plain Python, a thousand times slower",
-            "unset it",
-        )
-    return found
+        what = "NUMBA_DISABLE_JIT is set, so kernels run as plain Python, a thousand times slower"
+        part.fail("jit", what, "unset it")
+    return part
 
 
 def required() -> Iterator[Requirement]:
@@ -97,34 +87,29 @@ def _version(name: str) -> str | None:
 
 
 def look_at_server(location: str, *, free: bool = False) -> Part:
-    """Return what is wrong with the server's loops, workers and doors; nothing is asked where there is none.
-
-    Args:
-        location: the store that a server may serve.
-        free: whether to end dead runs at the server, and to remove dead workers there.
-    """
-    found = Part("server")
+    """Return what is wrong with a store's server; `free` ends dead runs there, and removes dead workers."""
+    part = Part("server")
     store = _store(location)
     serves = None if store is None else last_served(store.root / ".up")
     if serves is None and not may_have_a_server():
-        found.facts["api"] = "none is configured; each run brings its own, and `tokmill up` starts one"
-        found.figures["api"] = None
-        return found
+        part.facts["api"] = "none is configured; each run brings its own, and `tokmill up` starts one"
+        part.figures["api"] = None
+        return part
     prepare_terminal_run()
     from prefect.settings import PREFECT_API_URL  # noqa: PLC0415 - takes a second
 
     from tokmill.flows.server.doctor import look_at_dead, look_at_doors, look_at_runs  # noqa: PLC0415 - likewise
 
     api = (PREFECT_API_URL.value() or (f"{serves.url}/api" if serves else "")).rstrip("/") or None
-    found.figures["api"] = api
-    found.facts["api"] = api or "none is configured"
+    part.figures["api"] = api
+    part.facts["api"] = api or "none is configured"
     if api is None:
-        return found
+        return part
     dead, freed = look_at_dead(api, store, free=free)
-    found.figures["freed"] = freed
-    found.facts |= {"freed": ", ".join(freed)} if freed else {}
-    found.findings = [*dead, *look_at_runs(api), *look_at_doors(api)]
-    return found
+    part.figures["freed"] = freed
+    part.facts |= {"freed": ", ".join(freed)} if freed else {}
+    part.findings = [*dead, *look_at_runs(api), *look_at_doors(api)]
+    return part
 
 
 def _store(location: str) -> Store | None:

@@ -1,21 +1,35 @@
 """Five seconds of training, encoding and packing, against what a quiet machine of the log does.
 
-The work is fixed: made-up words from a seed, so that it needs no file and never changes. Each part is
-repeated for a second and a half; the fastest round counts, which other work on the machine disturbs least.
-The figures of `benchmarks/log/measurements.md` (2026-11-24) are for one thread.
+The text is fixed: words of random letters from a seed. Each part is repeated for a second and a half, and the
+fastest round counts. The figures of `benchmarks/log/measurements.md` (2026-11-24) are for one thread.
 """
 
 import random
 import time
 from collections.abc import Callable, Mapping
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from tokmill.flows.doctor.report import Part
-
-if TYPE_CHECKING:
-    from tokmill.tokenizer import EncodedBatch, PretokenCounts, Tokenizer
+from tokmill.tasks.encode.encoding import write_shard
+from tokmill.tasks.formats.encoded import (
+    MANIFEST_FILE,
+    EncodedManifest,
+    EncodedStatistics,
+    ShardEntry,
+    SourceEntry,
+    token_dtype,
+)
+from tokmill.tasks.formats.files.manifests import write_model
+from tokmill.tasks.mixing import stage as mixing
+from tokmill.tasks.packing import stage as packing
+from tokmill.tasks.packing.params import PackParams
+from tokmill.tasks.store.digest import digest_folder
+from tokmill.tokenizer import EncodedBatch, Tokenizer, count_pretokens, train_from_counts
 
 LOGGED: Final[Mapping[str, float]] = {"train": 245_000.0, "encode": 397.0, "pack": 78.0}
 """Of the machine in the log: merges per second, megabytes of text and millions of tokens per second."""
@@ -41,37 +55,45 @@ def look_at_speed(measured: Measured | None = None) -> Part:
     began = time.perf_counter()
     rates, seconds = measured or measure()
     ratios = {name: rate / LOGGED[name] for name, rate in rates.items()}
-    found = Part("speed")
-    found.figures = {
+    part = Part("speed")
+    part.figures = {
         name: {"rate": round(rates[name], 3), "unit": UNITS[name], "ratio": round(ratio, 3)}
         for name, ratio in ratios.items()
     }
-    found.figures["seconds"] = round(seconds or time.perf_counter() - began, 2)
-    found.facts = {
+    part.figures["seconds"] = round(seconds or time.perf_counter() - began, 2)
+    part.facts = {
         name: f"{rates[name]:,.0f} {UNITS[name]}, {ratio:.2f} × the log's {LOGGED[name]:,.0f}"
         for name, ratio in ratios.items()
     }
     slow = [name for name, ratio in ratios.items() if ratio < _SLOW]
     if slow:
-        found.note(
+        part.note(
             "slow",
             f"{' and '.join(slow)} take more than twice as long as on the log's machine",
             "look for other work on this machine (its load is above), and for limits of its processor",
         )
-    return found
+    return part
 
 
 def measure() -> Measured:
     """Measure each part once the kernels are compiled."""
-    from tokmill.tokenizer import count_pretokens  # noqa: PLC0415 - loads numba
-
     began = time.perf_counter()
     texts = documents()
     counts = count_pretokens(texts)
-    tok, trained = _train(counts)
-    encoded, encode = _encode(tok, texts)
-    packed = _pack(tok, encoded)
-    rates = {"train": trained, "encode": encode, "pack": packed}
+
+    def train() -> Tokenizer:
+        return train_from_counts(counts, vocab_size=_VOCAB_SIZE, special_tokens=["<|endoftext|>"])
+
+    tok = train()
+    encoded = tok.encode_batch(texts)
+    with TemporaryDirectory(prefix="tokmill-doctor-") as folder:
+        pack = packing_of(tok, encoded, Path(folder), _LENGTH)
+        pack()
+        rates = {
+            "train": (_VOCAB_SIZE - 257) / _fastest(train),
+            "encode": sum(map(len, texts)) / 1e6 / _fastest(lambda: tok.encode_batch(texts)),
+            "pack": len(encoded.ids) / 1e6 / _fastest(pack),
+        }
     return Measured(rates, time.perf_counter() - began)
 
 
@@ -85,36 +107,6 @@ def documents() -> list[str]:
     return [" ".join(drawn[first : first + _WORDS_PER_DOCUMENT]) for first in every]
 
 
-def _train(counts: "PretokenCounts") -> "tuple[Tokenizer, float]":
-    from tokmill.tokenizer import train_from_counts  # noqa: PLC0415 - loads numba
-
-    def train() -> "Tokenizer":
-        return train_from_counts(counts, vocab_size=_VOCAB_SIZE, special_tokens=["<|endoftext|>"])
-
-    tok = train()
-    return tok, (_VOCAB_SIZE - 257) / _fastest(train)
-
-
-def _encode(tok: "Tokenizer", texts: list[str]) -> "tuple[EncodedBatch, float]":
-    num_bytes = sum(map(len, texts))
-
-    def encode() -> "EncodedBatch":
-        return tok.encode_batch(texts)
-
-    encoded = encode()
-    return encoded, num_bytes / 1e6 / _fastest(encode)
-
-
-def _pack(tok: "Tokenizer", encoded: "EncodedBatch") -> float:
-    """Pack by best fit, from the encoded documents to shards on the disk."""
-    from tokmill.flows.doctor.packing import packing_of  # noqa: PLC0415 - loads pyarrow
-
-    with TemporaryDirectory(prefix="tokmill-doctor-") as folder:
-        pack = packing_of(tok, encoded, Path(folder), _LENGTH)
-        pack()
-        return len(encoded.ids) / 1e6 / _fastest(pack)
-
-
 def _fastest(work: Callable[[], object]) -> float:
     """Return the seconds of the fastest round of work."""
     until, least = time.perf_counter() + _SECONDS, float("inf")
@@ -123,3 +115,41 @@ def _fastest(work: Callable[[], object]) -> float:
         work()
         least = min(least, time.perf_counter() - began)
     return least
+
+
+def packing_of(tok: Tokenizer, encoded: EncodedBatch, folder: Path, length: int) -> Callable[[], None]:
+    """Write an encoding and its mixture into a folder; return what packs it, each time into a new folder."""
+    shard, manifest, mixture = (_made(folder / name) for name in ("shard", "encoded", "mixture"))
+    _write_encoded(tok, encoded, shard, manifest)
+    mixing.run(mixing.MixParams(), out=mixture, encoded=manifest, shards=[shard])
+    params, numbers = PackParams(sequence_length=length, strategy="best_fit"), count()
+
+    def pack() -> None:
+        number = next(numbers)
+        plan, out = _made(folder / f"plan-{number}"), _made(folder / f"packed-{number}")
+        packing.run_plan(params.plan_params(), out=plan, mixture=mixture, encoded=manifest, shards=[shard])
+        packing.run_shard(params.shard_params(0), out=out, plan=plan, encoded=manifest, shards=[shard])
+
+    return pack
+
+
+def _made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
+
+
+def _write_encoded(tok: Tokenizer, encoded: EncodedBatch, shard: Path, manifest: Path) -> None:
+    num_documents, num_tokens = len(encoded), len(encoded.ids)
+    figures = EncodedStatistics(num_documents=num_documents, num_tokens=num_tokens)
+    with write_shard(shard, tok.vocab_size) as writer:
+        writer.append(encoded.ids, encoded.offsets, np.arange(num_documents, dtype=np.int64), figures)
+    digest = digest_folder(shard)
+    entry = ShardEntry(index=0, digest=digest, num_documents=num_documents, num_tokens=num_tokens)
+    content = EncodedManifest(
+        tokenizer="0" * 64,
+        dtype=token_dtype(tok.vocab_size),
+        vocab_size=tok.vocab_size,
+        end_of_document_id=None,
+        sources=[SourceEntry(source="text", statistics=figures, shards=[entry])],
+    )
+    write_model(manifest / MANIFEST_FILE, content)

@@ -1,4 +1,4 @@
-"""The store's health: who uses it, what lies about, and what this machine may do with it."""
+"""The health of the store and of the machine: runs, locks, leftovers, rights, memory, disks."""
 
 import os
 import shutil
@@ -26,45 +26,44 @@ _NO_DISK = 64 << 20
 
 
 def look_at_store(location: str) -> Part:
-    """Return the health of a store; one that does not exist yet has none."""
-    found = Part("store", figures={"location": location}, facts={"location": location})
+    """Return the health of a store, if it exists."""
+    part = Part("store", figures={"location": location}, facts={"location": location})
     try:
         store = open_store(location)
-        if "://" in store.location and not _look_at_rights(found, store.location):
-            return found
-        if "://" not in store.location and not _look_at_folder(found, store.root):
-            return found
-        _look_inside(found, store)
+        if "://" in store.location and not _look_at_rights(part, store.location):
+            return part
+        if "://" not in store.location and not _look_at_folder(part, store.root):
+            return part
+        _look_inside(part, store)
     except (UsageError, TaskError) as error:
-        found.fail("unusable", str(error), "name another one with --store or TOKMILL_STORE, or mend this one")
-    return found
+        part.fail("unusable", str(error), "name another one with --store or TOKMILL_STORE, or mend this one")
+    return part
 
 
-def _look_at_folder(found: Part, root: Path) -> bool:
+def _look_at_folder(part: Part, root: Path) -> bool:
     """Look at a store's folder; whether there is one to look into."""
-    look_at_disk(found, "disk", root, "remove what nothing needs (`tokmill gc`), or name a store elsewhere")
+    look_at_disk(
+        part, "disk", root, "remove what nothing needs (`tokmill store gc`), or name a store elsewhere"
+    )
     if not root.exists():
-        found.facts["contents"] = "none: it is made by the first run"
-        found.figures["exists"] = False
+        part.facts["contents"] = "none: it is made by the first run"
+        part.figures["exists"] = False
         return False
-    found.figures |= {"exists": True, "writable": os.access(root, os.W_OK | os.X_OK)}
-    if not found.figures["writable"]:
-        found.note(
-            "read-only",
-            f"{root} cannot be written to, so runs fail there; it can be read",
-            "give this user the right to write, or run into another --store",
-        )
+    part.figures |= {"exists": True, "writable": os.access(root, os.W_OK | os.X_OK)}
+    if not part.figures["writable"]:
+        what = f"{root} cannot be written to, so runs fail there; it can be read"
+        part.note("read-only", what, "give this user the right to write, or run into another --store")
     return True
 
 
-def _look_inside(found: Part, store: Store) -> None:
+def _look_inside(part: Part, store: Store) -> None:
     rows = store.catalog.query("SELECT count(*) AS n, coalesce(sum(num_bytes), 0) AS b FROM artifacts")
     number, num_bytes = int(rows[0]["n"]), int(rows[0]["b"])
     working = live_leases(store.layout)
     lying = leftovers(store.layout, (), older_than_days=0)
     damaged = [one for one in lying if store.layout.damaged in one.path.parents]
     held = _held_locks(store)
-    found.figures |= {
+    part.figures |= {
         "num_artifacts": number,
         "num_bytes": num_bytes,
         "num_running": len(working),
@@ -73,22 +72,19 @@ def _look_inside(found: Part, store: Store) -> None:
         "leftover_bytes": sum(one.num_bytes for one in lying),
         "num_damaged": len(damaged),
     }
-    found.facts["contents"] = f"{counted(number, 'artifact')}, {size(num_bytes)}"
-    found.facts["at work"] = f"{counted(len(working), 'run')}, {counted(len(held), 'lock')} held"
-    found.facts["leftovers"] = f"{len(lying)}, {size(found.figures['leftover_bytes'])}"
+    part.facts["contents"] = f"{counted(number, 'artifact')}, {size(num_bytes)}"
+    part.facts["at work"] = f"{counted(len(working), 'run')}, {counted(len(held), 'lock')} held"
+    part.facts["leftovers"] = f"{len(lying)}, {size(part.figures['leftover_bytes'])}"
     if damaged:
-        found.note(
+        part.note(
             "damaged",
             f"{counted(len(damaged), 'artifact')} were set aside as damaged, the last in {damaged[-1].path}",
-            "check the disk; `tokmill verify --deep` reads what is left, `tokmill gc --apply` removes them",
+            "check the disk; `tokmill store verify` reads the rest, `tokmill store gc --apply` removes them",
         )
     if len(lying) > len(damaged):
-        found.note(
-            "leftovers",
-            f"{counted(len(lying) - len(damaged), 'leftover')} of dead processes take "
-            f"{size(sum(one.num_bytes for one in lying if one not in damaged))}",
-            "`tokmill gc --apply` removes them",
-        )
+        num_bytes = sum(one.num_bytes for one in lying if one not in damaged)
+        what = f"{counted(len(lying) - len(damaged), 'leftover')} of dead processes take {size(num_bytes)}"
+        part.note("leftovers", what, "`tokmill store gc --apply` removes them")
 
 
 def _held_locks(store: Store) -> list[str]:
@@ -112,7 +108,7 @@ def _is_held(path: Path) -> bool:
     return False
 
 
-def _look_at_rights(found: Part, url: str) -> bool:
+def _look_at_rights(part: Part, url: str) -> bool:
     """Try what a store in a bucket needs; whether it can be read."""
     from tokmill.tasks import remote  # noqa: PLC0415 - only for stores behind a URL
 
@@ -125,25 +121,19 @@ def _look_at_rights(found: Part, url: str) -> bool:
         "remove": lambda: remote.remove([probe]),
     }
     rights = {name: _tried(step) for name, step in steps.items()}
-    found.figures["rights"] = {name: problem is None for name, problem in rights.items()}
-    found.facts["rights"] = ", ".join(name for name, problem in rights.items() if problem is None) or "none"
+    part.figures["rights"] = {name: problem is None for name, problem in rights.items()}
+    part.facts["rights"] = ", ".join(name for name, problem in rights.items() if problem is None) or "none"
     if rights["list"] is not None:
-        found.fail("unreachable", f"{url} cannot be listed ({rights['list']})", _CREDENTIALS)
+        part.fail("unreachable", f"{url} cannot be listed ({rights['list']})", _CREDENTIALS)
         return False
     if rights["create"] is not None:
-        found.note(
-            "read-only",
-            f"{url} may not be written to ({rights['create']}), so runs fail there; it can be read",
-            _CREDENTIALS,
-        )
+        what = f"{url} may not be written to ({rights['create']}), so runs fail there; it can be read"
+        part.note("read-only", what, _CREDENTIALS)
     elif rights["create only once"] is not None:
-        found.fail(
-            "conditional",
-            f"{url} takes a second object where one is, so that two writers may both win",
-            "use a service with conditional writes (If-None-Match), such as S3",
-        )
+        what = f"{url} takes a second object where one is, so that two writers may both win"
+        part.fail("conditional", what, "use a service with conditional writes (If-None-Match), such as S3")
     elif rights["remove"] is not None:
-        found.note("remove", f"{url}: objects may not be removed ({rights['remove']})", _CREDENTIALS)
+        part.note("remove", f"{url}: objects may not be removed ({rights['remove']})", _CREDENTIALS)
     return True
 
 
@@ -167,51 +157,45 @@ def _refused(create: Callable[[], object]) -> None:
 
 def look_at_machine() -> Part:
     """Return what the machine has, for this process."""
-    found = Part("machine")
+    part = Part("machine")
     cores, memory = len(os.sched_getaffinity(0)), total_memory()
-    found.figures = {
+    part.figures = {
         "cores": cores,
         "memory_bytes": memory,
         "counts_bytes": quarter_of_the_ram(),
         "load": round(os.getloadavg()[0], 2),
     }
-    found.facts = {
+    part.facts = {
         "cores": f"{cores}, load {os.getloadavg()[0]:.1f}",
         "memory": f"{size(memory)}, of which counts may take {size(quarter_of_the_ram())}",
     }
     if memory < _LITTLE_MEMORY:
-        found.note("memory", f"there are only {size(memory)} of memory", "set execution.workers = 1")
+        part.note("memory", f"there are only {size(memory)} of memory", "set execution.workers = 1")
     if os.getloadavg()[0] > 2 * cores:
-        found.note(
-            "load",
-            f"the load is {os.getloadavg()[0]:.1f} on {counted(cores, 'core')}: other work competes",
-            "wait for it, or set execution.workers to fewer",
-        )
-    look_at_disk(found, "temporary files", Path(tempfile.gettempdir()), "set TMPDIR to a folder with more")
-    _look_at_kernels(found)
-    return found
+        what = f"the load is {os.getloadavg()[0]:.1f} on {counted(cores, 'core')}: other work competes"
+        part.note("load", what, "wait for it, or set execution.workers to fewer")
+    look_at_disk(part, "temporary files", Path(tempfile.gettempdir()), "set TMPDIR to a folder with more")
+    _look_at_kernels(part)
+    return part
 
 
-def look_at_disk(found: Part, name: str, folder: Path, fix: str) -> None:
+def look_at_disk(part: Part, name: str, folder: Path, fix: str) -> None:
     """Add the free space of a folder's disk to a part."""
     there = next(place for place in (folder, *folder.parents) if place.exists())
     free = shutil.disk_usage(there).free
-    found.figures[f"{name.replace(' ', '_')}_free_bytes"] = free
-    found.facts[name] = f"{size(free)} free in {folder}"
+    part.figures[f"{name.replace(' ', '_')}_free_bytes"] = free
+    part.facts[name] = f"{size(free)} free in {folder}"
     if free < _NO_DISK:
-        found.fail(f"disk {name}", f"there are only {size(free)} free in {folder}", fix)
+        part.fail(f"disk {name}", f"there are only {size(free)} free in {folder}", fix)
     elif free < _LITTLE_DISK:
-        found.note(f"disk {name}", f"there are only {size(free)} free in {folder}", fix)
+        part.note(f"disk {name}", f"there are only {size(free)} free in {folder}", fix)
 
 
-def _look_at_kernels(found: Part) -> None:
+def _look_at_kernels(part: Part) -> None:
     folder, lasts = kernel_cache()
     num_files = sum(1 for _ in folder.rglob("*.nbc")) if folder.is_dir() else 0
-    found.figures["kernel_cache"] = {"folder": str(folder), "num_compiled": num_files, "lasts": lasts}
-    found.facts["kernel cache"] = f"{counted(num_files, 'compiled kernel')} in {folder}"
+    part.figures["kernel_cache"] = {"folder": str(folder), "num_compiled": num_files, "lasts": lasts}
+    part.facts["kernel cache"] = f"{counted(num_files, 'compiled kernel')} in {folder}"
     if not lasts:
-        found.note(
-            "kernel cache",
-            f"no cache of machine code can be written to, so each process compiles anew, into {folder}",
-            "set TOKMILL_KERNEL_CACHE to a folder that can be written to",
-        )
+        what = f"no cache of machine code can be written to, so each process compiles again, into {folder}"
+        part.note("kernel cache", what, "set TOKMILL_KERNEL_CACHE to a folder that can be written to")

@@ -4,7 +4,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from types import TracebackType
 from typing import Any, Self
 
 from rich.text import Text
@@ -34,15 +33,12 @@ class NotebookProgress(Display):
         self._handle: Any = None
 
     def __enter__(self) -> Self:
-        """Begin the display."""
         from IPython.display import display  # noqa: PLC0415 - only kernels have it
 
         self._handle = display(_bundle(self.drawn()), raw=True, display_id=True)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
         """Take the display away; after a failure it stays."""
         left = markup.sheet("Run", *map(markup.note, self._notes)) if self._notes else ""
         self._draw(self.drawn() if kind is not None else left)

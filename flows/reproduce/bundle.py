@@ -236,7 +236,9 @@ def _check_size(archive: zipfile.ZipFile, file: Path) -> None:
     """Refuse an archive whose parts take more room than it has."""
     parts = archive.infolist()
     if any(part.compress_type != zipfile.ZIP_STORED or part.flag_bits & 1 for part in parts):
-        raise StoreError(f"bundle {file} has compressed or encrypted parts; `tokmill bundle` writes none")
+        raise StoreError(
+            f"bundle {file} has compressed or encrypted parts; `tokmill runs bundle` writes none"
+        )
     unpacked, size = sum(part.file_size for part in parts), file.stat().st_size
     if unpacked > size:
         raise StoreError(f"bundle {file} has {size:,} bytes, and {unpacked:,} unpacked; copy it again")
@@ -252,7 +254,7 @@ def _read(archive: zipfile.ZipFile, name: str) -> bytes:
 
 def _about(archive: zipfile.ZipFile, file: Path) -> About:
     if _ABOUT not in archive.namelist():
-        raise UsageError(f"{file} is not a bundle: it has no {_ABOUT}; `tokmill bundle` writes one")
+        raise UsageError(f"{file} is not a bundle: it has no {_ABOUT}; `tokmill runs bundle` writes one")
     about = About.model_validate_json(_read(archive, _ABOUT))
     if about.format > FORMAT:
         raise UsageError(

@@ -114,7 +114,7 @@ def reasons_of(record: Record, new: Record) -> Iterator[str]:
     if not found:
         yield (
             "nothing that records hold was different: the stage depends on something else, which is a fault "
-            "of it, or the original was changed after it was made (`tokmill verify`)"
+            "of it, or the original was changed after it was made (`tokmill store verify`)"
         )
 
 

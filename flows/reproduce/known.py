@@ -97,7 +97,7 @@ class Subject:
         except StoreError as error:
             raise StoreError(
                 f"{record.reference} was made from {kind} {fingerprint[:PREFIX_CHARS]}, whose record cannot "
-                f"be had: {error}; get it from a store that has it (`tokmill pull`), or from a backup"
+                f"be had: {error}; get it from a store that has it (`tokmill store pull`), or from a backup"
             ) from error
 
 

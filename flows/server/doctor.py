@@ -193,7 +193,7 @@ def _why_late(client: SyncPrefectClient, deployment: DeploymentResponse) -> tupl
         return what, "wait, or raise the limit", False
     return (
         f"no worker is online for its work pool {pool}",
-        f"start one with `tokmill work --pool {pool}`, or `tokmill up` in its folder",
+        f"start one with `tokmill server work --pool {pool}`, or `tokmill up` in its folder",
         True,
     )
 

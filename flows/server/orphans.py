@@ -3,7 +3,7 @@
 If a run, its worker or its server is killed, the server shows the run as Running, or Cancelling, for ever,
 and the next one waits for its place. Two things tell that a run is dead: the store, where each run has a
 heartbeat (`tasks.store.runs.settle`), and the name of its worker, which says which process of which machine
-that is. `tokmill up` and `tokmill work` end dead runs while they work, `tokmill doctor` shows them.
+that is. `tokmill up` and `tokmill server work` end dead runs while they work, `tokmill doctor` shows them.
 """
 
 import hashlib

@@ -110,8 +110,8 @@ def require_pool(name: str) -> None:
             client.read_work_pool(name)
         except ObjectNotFound:
             raise ServeError(
-                f"work: the server has no work pool {name!r}; register this folder with `tokmill deploy` "
-                "and the same --store, or name an existing pool with --pool"
+                f"work: the server has no work pool {name!r}; register this folder with `tokmill server "
+                "deploy` and the same --store, or name an existing pool with --pool"
             ) from None
 
 

@@ -1,4 +1,4 @@
-"""The folder that a `tokmill up` serves or a `tokmill deploy` registers, and its store.
+"""The folder that a `tokmill up` serves or a `tokmill server deploy` registers, and its store.
 
 The deployment and the work pool are named after both. So two folders at one Prefect server have separate
 schedules, and a worker never takes the runs of another folder. A folder that is moved, or served with

@@ -66,7 +66,7 @@ class Checked:
             )
         if len(self.problems) > _MOST_SHOWN:
             parts.append(
-                f"{len(self.problems) - _MOST_SHOWN:,} more are not listed; `tokmill verify` has all."
+                f"{len(self.problems) - _MOST_SHOWN:,} more are not listed; `tokmill store verify` has all."
             )
         return "\n\n".join(parts) + "\n"
 
@@ -93,7 +93,7 @@ class Share(NamedTuple):
     Attributes:
         number, num_bytes: of all of them.
         shared_bytes: of those that several versions of kept artifacts were made from, or several names have.
-        free_bytes: of those that `tokmill gc` would remove.
+        free_bytes: of those that `tokmill store gc` would remove.
     """
 
     number: int

@@ -41,7 +41,7 @@ def collect_garbage(
     apply: bool = True,
     store: str | None = None,
 ) -> dict[str, Any]:
-    """Remove the artifacts that nothing keeps, as `tokmill gc` does.
+    """Remove the artifacts that nothing keeps, as `tokmill store gc` does.
 
     Args:
         older_than_days: Younger artifacts and runs are kept.

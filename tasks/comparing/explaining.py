@@ -1,4 +1,4 @@
-"""Why two artifacts differ: what `tokmill diff` says, and `tokmill compare` of artifacts."""
+"""Why two artifacts differ: what `tokmill compare --artifacts` says, and `tokmill compare` of artifacts."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -154,7 +154,7 @@ class FormatParams(Params):
         description=(
             "One or several of 'memmap' (flat .bin of tokens with .npy boundaries), 'npy', 'parquet', "
             "'arrow' (Hugging Face datasets), 'jsonl', 'megatron' (.bin and .idx) and 'mds' (MosaicML "
-            "streaming). Every format holds all sequences; `tokmill export` adds one later."
+            "streaming). Every format holds all sequences; `tokmill data export` adds one later."
         ),
         examples=[["memmap", "parquet"]],
     )

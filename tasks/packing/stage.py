@@ -102,8 +102,8 @@ def _digest(pair: tuple[str, ShardEntry, Path]) -> str:
 def _other_digest(source: str, entry: ShardEntry, path: Path, digest: str) -> str:
     return (
         f"pack: shard {entry.index} of source '{source}' ({path}) has the content digest {digest} but was "
-        f"encoded with {entry.digest}; it has been changed or damaged: `tokmill verify` names the file, and "
-        "a run with execution.verify='full' sets it aside and encodes it again"
+        f"encoded with {entry.digest}; it has been changed or damaged: `tokmill store verify` names the "
+        "file, and a run with execution.verify='full' sets it aside and encodes it again"
     )
 
 

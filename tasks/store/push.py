@@ -226,8 +226,8 @@ def _copy_file(file: Path, copy: Path, entry: FileEntry, record: Record) -> None
     sync_path(copy)
     if digest_file(copy) != entry.digest:
         raise StoreError(
-            f"{record.reference}: {entry.path} is not what was published; `tokmill verify` examines the "
-            "store, and a run makes it again"
+            f"{record.reference}: {entry.path} is not what was published; `tokmill store verify` examines "
+            "the store, and a run makes it again"
         )
 
 

@@ -207,7 +207,7 @@ def _one(prefix: str) -> str:
 
 
 def _incomplete(what: str) -> StoreError:
-    return StoreError(f"gc: {what}, so it is not known what is needed; `tokmill verify` has the reason")
+    return StoreError(f"gc: {what}, so it is not known what is needed; `tokmill store verify` has the reason")
 
 
 def find_garbage(layout: Layout, catalog: Catalog, policy: Policy) -> Garbage:

@@ -121,8 +121,8 @@ def check_files(directory: Path, files: Iterable[Path]) -> None:
         damage = _file_damage(file, entry, full=True)
         if damage:
             raise StoreError(
-                f"{file}: the file {damage}; it was changed or damaged: `tokmill verify` lists such files, "
-                "and a run with execution.verify='full' makes them again"
+                f"{file}: the file {damage}; it was changed or damaged: `tokmill store verify` lists such "
+                "files, and a run with execution.verify='full' makes them again"
             )
         _sound.add(state)
 
@@ -283,7 +283,7 @@ def _differences(connection: "DuckDBPyConnection", layout: Layout) -> Iterator[P
         elif key in changed and (path.endswith(RECORD_FILE) or stamp == now[key][1:]):
             message = (
                 f"the catalog has other {', '.join(changed[key])}: the file was changed later, or its "
-                "artifact was made again; `tokmill catalog rebuild` reads it again"
+                "artifact was made again; `tokmill store rebuild` reads it again"
             )
             yield Problem(_CATALOG, path, message)
 

@@ -13,7 +13,7 @@ import pytest
 from large_store import LargeStore
 
 from tests.effort import EVERYTHING
-from tokmill.flows.cli.listing import listed, listing_table
+from tokmill.flows.cli.artifacts import listed, listing_table
 from tokmill.flows.figures import key_figures
 from tokmill.tasks.store import Record, Store, lineage
 from tokmill.tasks.store.record import read_record

@@ -109,7 +109,8 @@ class InThisProcess(Tokmill):
 
     def __call__(self, *arguments: str, **changes: str) -> Outcome:
         """Run a command to its end; `changes` are environment variables."""
-        if arguments[0] in {"run", "sweep"} and "--no-prefect" not in arguments:
+        is_run = arguments[0] == "run" or arguments[:2] == ("vocab", "sweep")
+        if is_run and "--no-prefect" not in arguments:
             arguments = (*arguments, "--no-prefect")
         out, err = io.StringIO(), io.StringIO()
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):

@@ -246,7 +246,7 @@ ON_SMALL_DISK = """
 tokmill() { "$PYTHON" -m tokmill "$@"; echo $?; }
 tokmill run p.toml --no-prefect >run.out 2>run.err
 ls -A store/.tmp >left.out
-tokmill verify >verify.out 2>&1
+tokmill store verify >verify.out 2>&1
 mount -o remount,size=64m "$0"
 tokmill run p.toml --no-prefect --json >again.out 2>again.err
 """

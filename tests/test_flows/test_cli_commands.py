@@ -48,6 +48,17 @@ def test_help_lists_every_command(tokmill):
         assert f" {command.split()[0]} " in out
 
 
+def test_help_fits_on_a_screen_with_a_line_for_each_command(tokmill, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    names = {command.split()[0] for command in COMMANDS}
+    _, out, _ = tokmill("--help")
+    assert len(out.splitlines()) <= 40
+    assert {line.split()[1] for line in out.splitlines() if line.startswith("│ ") and line[2] != " "} >= names
+    for group in ("store", "vocab", "data", "server", "runs"):
+        listed = tokmill(group, "--help")[1].partition("─ Commands")[2].splitlines()
+        assert not [line for line in listed if line.startswith("│  ")]
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_examples(tokmill, command):
     code, out, _ = tokmill(*command.split(), "--help")
@@ -129,7 +140,9 @@ class TestWrongUsage:
         assert code == 2
         assert "did you mean pack.sequence_length?" in err
 
-    @pytest.mark.parametrize("command", [["ls"], ["show", "card/smoke"], ["verify"], ["catalog", "rebuild"]])
+    @pytest.mark.parametrize(
+        "command", [["ls"], ["show", "card/smoke"], ["store", "verify"], ["store", "rebuild"]]
+    )
     def test_no_store(self, tokmill, command, tmp_path):
         code, _, err = tokmill(*command)
         assert code == 2

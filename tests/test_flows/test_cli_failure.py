@@ -5,7 +5,9 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -58,7 +60,7 @@ def test_a_command_that_fails_says_nothing_after_its_message():
 
 
 def test_a_limit_that_no_table_can_have_is_refused(capsys):
-    assert main(["suspects", "usage/own", "--limit", str(1 << 63)]) == 2
+    assert main(["vocab", "suspects", "usage/own", "--limit", str(1 << 63)]) == 2
     assert "--limit" in capsys.readouterr().err
 
 
@@ -106,19 +108,26 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def commands_of(group: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Yield the words of each command, those in groups included, and the command."""
+    for name, command in group.commands.items():
+        yield (*words, name), command
+        yield from commands_of(command, *words, name) if hasattr(command, "commands") else ()
+
+
 def command_lines(draw: random.Random) -> list[list[str]]:
     """A line for each parameter of each command, in any order, with one value that was not expected there."""
     lines = []
-    for name, command in typer.main.get_command(app).commands.items():
+    for words, command in commands_of(typer.main.get_command(app)):
         arguments = [each for each in command.params if each.param_type_name == "argument"]
         options = [each for each in command.params if each.param_type_name == "option" and not each.is_flag]
-        for odd in () if name in LEFT_OUT else (*arguments, *options):
+        for odd in () if words[-1] in LEFT_OUT else (*arguments, *options):
             known = {each: draw.choice(["own.toml", "text/one", "own.txt", "latest"]) for each in arguments}
             values = {**known, odd: draw.choice(VALUES)}
             line = [
                 values[each] if each in arguments else f"{each.opts[0]}={values[each]}" for each in values
             ]
-            lines.append([name, *line, *(["--plan"] if name == "sweep" else [])])
+            lines.append([*words, *line, *(["--plan"] if words[-1] == "sweep" else [])])
     draw.shuffle(lines)
     return lines
 
@@ -140,11 +149,14 @@ def test_no_command_line_ends_in_a_traceback(project: Path, capsys: pytest.Captu
     [
         *((["ls", word], "is not UTF-8 text") for word in UNTEXT),
         (["ls", "text/o\0ne"], "is not UTF-8 text"),
-        (["sweep", "own.toml", "--plan", "--temperature=9223372036854775807"], "less than or equal to"),
-        (["sweep", "own.toml", "--plan", "--vocab-size=" + "9,10," * 5000 + "11"], "at most 1000"),
+        (
+            ["vocab", "sweep", "own.toml", "--plan", "--temperature=9223372036854775807"],
+            "less than or equal to",
+        ),
+        (["vocab", "sweep", "own.toml", "--plan", "--vocab-size=" + "9,10," * 5000 + "11"], "at most 1000"),
         (["plan", "own.toml", "--set=" + "a." * 200_000 + "b=1"], "not a dotted key"),
         (["plan", "deep.toml"], "nested more than"),
-        (["gc", "--older-than=1e300"], "at most 36,500"),
+        (["store", "gc", "--older-than=1e300"], "at most 36,500"),
         (["ls", "--store=file://["], "is not a URL"),
     ],
     ids=range(11),

@@ -1,4 +1,4 @@
-"""`tokmill report` and `tokmill suspects`: what was encoded since, and what a model has learned."""
+"""`tokmill report` and `tokmill vocab suspects`: what was encoded since, and what a model has learned."""
 
 import numpy as np
 import pytest
@@ -46,7 +46,7 @@ def test_an_earlier_version_has_its_own_suspects(made: Tokmill) -> None:
 @pytest.fixture
 def model(made: Tokmill) -> str:
     """A model whose row of the first suspect is the shortest."""
-    first = made("suspects", "tiny", "--json").document["suspects"][0]["token_id"]
+    first = made("vocab", "suspects", "tiny", "--json").document["suspects"][0]["token_id"]
     rows = np.random.default_rng(1).normal(size=(600, 8)).astype(np.float32)
     rows[first] *= 1e-3
     save_file({"embed_tokens.weight": rows, "lm_head.weight": rows.copy()}, made.folder / "m.safetensors")
@@ -54,12 +54,12 @@ def model(made: Tokmill) -> str:
 
 
 def test_suspects_stand_beside_what_a_model_learned(made: Tokmill, model: str) -> None:
-    found = made("suspects", "usage/tiny", "--embeddings", model, "--json", "--limit", "3").document
+    found = made("vocab", "suspects", "usage/tiny", "--embeddings", model, "--json", "--limit", "3").document
     first, *_ = found["suspects"]
     assert (first["rank"], first["indicator_rank"], len(found["suspects"])) == (1, 1, 3)
     assert found["least_trained"][0]["suspect_rank"] == 1
     assert found["num_suspects"] > 3
-    shown = made("suspects", "tiny", "--embeddings", model).out
+    shown = made("vocab", "suspects", "tiny", "--embeddings", model).out
     assert "Least trained in the model, by norm" in shown
     page = made("report", "tiny", "--out", "report", "--embeddings", model)
     assert page.code == 0, page.err
@@ -70,7 +70,7 @@ def test_suspects_stand_beside_what_a_model_learned(made: Tokmill, model: str) -
 
 def test_suspects_stand_in_running_text(made: Tokmill) -> None:
     """None of these occurs: longer tokens took the words that hold them, and those do."""
-    found = made("suspects", "tiny", "--json", "--limit", "200").document["suspects"]
+    found = made("vocab", "suspects", "tiny", "--json", "--limit", "200").document["suspects"]
     shown = [row for row in found if row["context"]]
     assert len(shown) > len(found) / 2
     assert all(f"⟦{row['example']}⟧" in row["context"] for row in shown)
@@ -78,10 +78,10 @@ def test_suspects_stand_in_running_text(made: Tokmill) -> None:
 
 def test_a_model_of_another_vocabulary_is_refused_before_anything_is_written(made: Tokmill) -> None:
     save_file({"embed_tokens.weight": np.ones((10, 4), np.float32)}, made.folder / "small.safetensors")
-    for command in (("suspects", "tiny"), ("report", "tiny", "--out", "new")):
+    for command in (("vocab", "suspects", "tiny"), ("report", "tiny", "--out", "new")):
         done = made(*command, "--embeddings", "small.safetensors")
         assert done.code == 1
         assert "10 rows" in done.err
     assert not (made.folder / "new").exists()
-    assert "give both, or neither" in made("suspects", "tiny", "--tensor", "wte").err
-    assert "name what was measured after encoding" in made("suspects", "audit/tiny").err
+    assert "give both, or neither" in made("vocab", "suspects", "tiny", "--tensor", "wte").err
+    assert "name what was measured after encoding" in made("vocab", "suspects", "audit/tiny").err

@@ -192,51 +192,51 @@ class TestLineage:
 
 class TestDiff:
     def test_only_what_bears_identity_differs(self, tokmill):
-        _, out, _ = tokmill("diff", "pack_plan/smoke@v1", "pack_plan/smoke@v2", "--fields")
+        _, out, _ = tokmill("compare", "--artifacts", "pack_plan/smoke@v1", "pack_plan/smoke@v2", "--fields")
         assert "pack_plan.sequence_length 128 → 64" in out
         assert "params.sequence_length\n  a  128\n  b  64" in out
 
     def test_json(self, tokmill):
-        _, out, _ = tokmill("diff", "pack_plan/smoke@v1", "pack_plan/smoke@v2", "--json")
+        _, out, _ = tokmill("compare", "--artifacts", "pack_plan/smoke@v1", "pack_plan/smoke@v2", "--json")
         document = json.loads(out)
         assert document["fields"] == [{"field": "params.sequence_length", "a": 128, "b": 64}]
         assert [cause["field"] for cause in document["causes"]] == ["pack_plan.sequence_length"]
 
     def test_the_same(self, tokmill):
-        assert "have the same content" in tokmill("diff", "corpus/smoke", "corpus/smoke")[1]
+        assert "have the same content" in tokmill("compare", "--artifacts", "corpus/smoke", "corpus/smoke")[1]
 
 
 class TestVerify:
     def test_a_sound_store(self, tokmill):
-        code, out, _ = tokmill("verify")
+        code, out, _ = tokmill("store", "verify")
         assert code == 0
         assert out.endswith("no problems\n")
 
     def test_damage_is_named_and_fails(self, tokmill, copied):
         damaged = copied.path(copied.resolve("tokenizer/smoke")) / "tokmill.json"
         damaged.write_bytes(damaged.read_bytes()[:-1] + b"?")
-        code, out, _ = tokmill("verify", "tokenizer/smoke")
+        code, out, _ = tokmill("store", "verify", "tokenizer/smoke")
         assert code == 1
         assert "tokenizer/smoke@v1: tokmill.json" in out
-        assert tokmill("verify", "tokenizer/smoke", "--sizes")[0] == 0
-        assert json.loads(tokmill("verify", "--json")[1])["problems"][0]["path"] == "tokmill.json"
+        assert tokmill("store", "verify", "tokenizer/smoke", "--sizes")[0] == 0
+        assert json.loads(tokmill("store", "verify", "--json")[1])["problems"][0]["path"] == "tokmill.json"
 
 
 class TestTag:
     def test_an_alias_calls_the_artifact(self, tokmill, copied):
-        code, out, _ = tokmill("tag", "packed/smoke@v1", "prod")
+        code, out, _ = tokmill("store", "tag", "packed/smoke@v1", "prod")
         assert (code, out) == (0, "packed/smoke@prod is now packed/smoke@v1\n")
         assert tokmill("show", "packed/smoke@prod")[1].startswith("packed/smoke@v1")
         assert "@prod" in tokmill("ls", "packed", "--all")[1]
 
     def test_a_label_is_no_alias(self, tokmill, copied):
-        assert tokmill("tag", "packed/smoke@v1", "v7")[0] != 0
+        assert tokmill("store", "tag", "packed/smoke@v1", "v7")[0] != 0
 
 
 class TestExport:
     def test_the_sequences_are_there_in_the_other_format(self, tokmill, copied, tmp_path):
         code, out, _ = tokmill(
-            "export", "packed/smoke@v1", "--format", "megatron", "--out", tmp_path / "data", "--json"
+            "data", "export", "packed/smoke@v1", "--format", "megatron", "--out", tmp_path / "data", "--json"
         )
         document = json.loads(out)
         assert (code, document["artifact"]) == (0, "packed/smoke.megatron@v1")
@@ -250,14 +250,14 @@ class TestExport:
         assert subprocess.run(done, cwd=tmp_path / "data", check=False).returncode == 0
 
     def test_its_lineage_leads_to_the_text(self, tokmill, copied):
-        tokmill("export", "packed/smoke@v1", "-f", "npy", "-f", "jsonl")
+        tokmill("data", "export", "packed/smoke@v1", "-f", "npy", "-f", "jsonl")
         code, out, _ = tokmill("lineage", "packed/smoke.jsonl+npy")
         assert code == 0
         assert "packed/smoke@v1" in out
         assert "corpus/smoke@v1" in out
 
     def test_exporting_twice_makes_nothing(self, tokmill, copied):
-        outs = [tokmill("export", "packed/smoke", "-f", "npy")[1] for _ in range(2)]
+        outs = [tokmill("data", "export", "packed/smoke", "-f", "npy")[1] for _ in range(2)]
         assert outs[0] == outs[1]
         assert len(list((copied.root / "packed").iterdir())) == 3
 
@@ -266,7 +266,7 @@ class TestExport:
         data = bytearray(file.read_bytes())
         data[0] ^= 1
         file.write_bytes(data)
-        code, out, err = tokmill("export", "packed/smoke@v1", "-f", "npy")
+        code, out, err = tokmill("data", "export", "packed/smoke@v1", "-f", "npy")
         assert (code, out) == (1, "")
         assert "shard-00000.bin: has digest" in err
         assert len(list((copied.root / "packed").iterdir())) == 2
@@ -280,7 +280,7 @@ class TestExport:
         ],
     )
     def test_wrong_usage_is_said(self, tokmill, arguments, problem):
-        code, out, err = tokmill("export", *arguments)
+        code, out, err = tokmill("data", "export", *arguments)
         assert (code, out) == (2, "")
         assert problem in err
 
@@ -288,7 +288,7 @@ class TestExport:
 def test_the_catalog_can_be_deleted_and_made_again(tokmill, copied):
     before = tokmill("ls", "--all", "--json")[1]
     copied.catalog.path.unlink()
-    code, out, _ = tokmill("catalog", "rebuild", "--json")
+    code, out, _ = tokmill("store", "rebuild", "--json")
     assert code == 0
     assert json.loads(out)["artifacts"] > 10
     assert tokmill("ls", "--all", "--json")[1] == before
@@ -394,7 +394,7 @@ class TestText:
 class TestRemove:
     def test_all_that_would_go_is_listed_first_and_stays(self, tokmill, copied):
         before = sorted(copied.layout.artifacts())
-        code, out, err = tokmill("remove", "tokenizer/smoke", "--with-dependents")
+        code, out, err = tokmill("store", "remove", "tokenizer/smoke", "--with-dependents")
         assert code == 0
         assert "--apply" in err
         listed = [line.split() for line in out.splitlines() if "@v" in line]
@@ -403,10 +403,10 @@ class TestRemove:
         assert {"card", "packed", "packed_shard", "encoded_shard", "audit"} <= kinds
         assert not {"corpus", "counts", "balance"} & kinds
         assert sorted(copied.layout.artifacts()) == before
-        assert tokmill("verify", "--sizes")[0] == 0
+        assert tokmill("store", "verify", "--sizes")[0] == 0
 
     def test_what_was_listed_goes_at_once(self, tokmill, copied):
-        asked = ("remove", "tokenizer/smoke", "--with-dependents", "--json")
+        asked = ("store", "remove", "tokenizer/smoke", "--with-dependents", "--json")
         listed = json.loads(tokmill(*asked)[1])
         sizes = {record.reference: record.num_bytes for record in map(read_record, copied.layout.artifacts())}
         code, out, _ = tokmill(*asked, "--apply")
@@ -420,7 +420,7 @@ class TestRemove:
         assert left == sizes.keys() - {row["artifact"] for row in gone["removed"]}
 
     def test_one_that_nothing_was_made_from_goes_as_named(self, tokmill, copied):
-        code, out, _ = tokmill("remove", "card/smoke@v1")
+        code, out, _ = tokmill("store", "remove", "card/smoke@v1")
         assert code == 0
         (line,) = [line for line in out.splitlines() if "@v" in line]
         assert line.split()[:2] == ["card/smoke@v1", "2"]
@@ -431,7 +431,7 @@ class TestRemove:
         held = copied.resolve("packed/smoke@v1")
         with copied.at_work("a test") as lease:
             lease.hold([held.fingerprint])
-            code, out, err = tokmill("remove", "mixture/smoke", "--with-dependents", *how)
+            code, out, err = tokmill("store", "remove", "mixture/smoke", "--with-dependents", *how)
         assert (code, out) == (1, "")
         assert "packed/smoke@v1 is not removed" in err
         assert copied.holds(held)
@@ -443,7 +443,7 @@ class TestGc:
     def test_every_reason_has_its_days_and_fits_the_terminal(self, tokmill, copied, monkeypatch, width, each):
         monkeypatch.setenv("COLUMNS", str(width))
         copied.tag(copied.resolve("tokenizer/smoke"), "prod")
-        code, out, _ = tokmill("gc", "--older-than", "14", *each)
+        code, out, _ = tokmill("store", "gc", "--older-than", "14", *each)
         assert code == 0
         lines = out.splitlines()[:-1]  # the last one has the store's path
         assert max(map(len, lines)) <= width
@@ -458,7 +458,7 @@ class TestGc:
         copied.tag(copied.resolve("tokenizer/smoke"), "prod")
         with copied.at_work("a test") as lease:
             lease.hold([held.fingerprint])
-            _, out, err = tokmill("gc", "--older-than", "0", "--keep", "0")
+            _, out, err = tokmill("store", "gc", "--older-than", "0", "--keep", "0")
         rows = {line.split()[0]: line for line in out.splitlines() if line and line[0].isalpha()}
         assert rows["would"].split()[-4:] == ["number", "size", "age", "why"]
         assert rows["card"].endswith("unused")
@@ -470,7 +470,7 @@ class TestGc:
     def test_each_artifact_has_its_reason_and_age_in_json(self, tokmill, copied):
         held = copied.resolve("packed/smoke@v1")
         copied.tag(copied.resolve("tokenizer/smoke"), "prod")
-        asked = ("gc", "--older-than", "0", "--keep", "0", "--json")
+        asked = ("store", "gc", "--older-than", "0", "--keep", "0", "--json")
         with copied.at_work("a test") as lease:
             lease.hold([held.fingerprint])
             found = json.loads(tokmill(*asked, "--each")[1])
@@ -486,7 +486,7 @@ class TestGc:
         assert "kept_artifacts" not in json.loads(tokmill(*asked)[1])
 
     def test_what_is_young_says_how_young(self, tokmill):
-        found = json.loads(tokmill("gc", "--older-than", "1", "--json", "--each")[1])
+        found = json.loads(tokmill("store", "gc", "--older-than", "1", "--json", "--each")[1])
         assert found["removed"] == []
         assert found["kept"]["recent"]["why"] == "made, or used by a run, in the last 1 day"
         assert {row["why"].partition(" ago, ")[2] for row in found["kept_artifacts"]} == {"in the last 1 day"}

@@ -114,7 +114,9 @@ def copied(line, tmp_path, monkeypatch, tokmill):
 
 class TestTakedown:
     def test_for_people_it_says_what_changed(self, tokmill, copied):
-        code, out, err = tokmill("takedown", "packed/line", "--documents", copied("web:twin", "web:tiny"))
+        code, out, err = tokmill(
+            "data", "takedown", "packed/line", "--documents", copied("web:twin", "web:tiny")
+        )
         assert code == 0, err
         lines = out.splitlines()
         assert lines[0].startswith("web:tiny: in no sequence: it was dropped")
@@ -123,7 +125,9 @@ class TestTakedown:
             ["web", "documents"],
             ["web", "tokens"],
         ]
-        still = lines[1 + next(at for at, line in enumerate(lines) if "`tokmill remove ARTIFACT`" in line) :]
+        still = lines[
+            1 + next(at for at, line in enumerate(lines) if "`tokmill store remove ARTIFACT`" in line) :
+        ]
         assert {"  packed/line@v1", "  mixture/line@v1"} <= set(still)
         assert "  packed/line@v2" not in still
         assert any(line.split() == ["data", "card", "card/line@v2"] for line in lines)
@@ -137,29 +141,29 @@ class TestTakedown:
         assert "it was taken down in packed/line@v2" in tokmill("trace", "packed/line", "-d", "web:twin")[1]
 
     def test_the_old_version_is_superseded_and_can_be_removed(self, tokmill, copied, tmp_path):
-        tokmill("takedown", "packed/line", "--documents", copied("web:twin"))
+        tokmill("data", "takedown", "packed/line", "--documents", copied("web:twin"))
         shown = tokmill("show", "packed/line@v1")[1].splitlines()[1]
         assert shown == "superseded: documents were taken down in packed/line@v2"
         listed = json.loads(tokmill("ls", "packed", "--all", "--json")[1])
         assert [row["superseded_by"] for row in listed] == [["packed/line@v2"], []]
-        found = json.loads(tokmill("gc", "--json")[1])
+        found = json.loads(tokmill("store", "gc", "--json")[1])
         assert {row["artifact"]: row["why"] for row in found["removed"]}["packed/line@v1"] == (
             "superseded by packed/line@v2"
         )
-        code, _, err = tokmill("remove", "packed/line@v1")
+        code, _, err = tokmill("store", "remove", "packed/line@v1")
         assert code == 1
         assert "packed/line@v1 is not removed: card/line@v1 was made from it" in err
-        assert tokmill("remove", "packed/line@v1", "--with-dependents", "--apply")[0] == 0
-        code, _, err = tokmill("verify", "packed/line@v1")
+        assert tokmill("store", "remove", "packed/line@v1", "--with-dependents", "--apply")[0] == 0
+        code, _, err = tokmill("store", "verify", "packed/line@v1")
         assert code == 2
         assert "packed/line@v1 was removed on " in err
-        assert tokmill("verify")[0] == 0
+        assert tokmill("store", "verify")[0] == 0
 
     def test_a_removed_version_is_shown_compared_and_followed(self, tokmill, copied):
         why = "case 17: asked for by the author"
-        tokmill("takedown", "packed/line", "--documents", copied("web:twin"), "--reason", f" {why} ")
-        tokmill("remove", "card/line@v1", "--reason", "no longer true")
-        tokmill("remove", "packed/line@v1")
+        tokmill("data", "takedown", "packed/line", "--documents", copied("web:twin"), "--reason", f" {why} ")
+        tokmill("store", "remove", "card/line@v1", "--reason", "no longer true")
+        tokmill("store", "remove", "packed/line@v1")
         shown = tokmill("show", "packed/line@v1")[1]
         assert shown.splitlines()[1].startswith("removed on 20")
         assert why in " ".join(shown.split())
@@ -174,9 +178,11 @@ class TestTakedown:
         assert tokmill("lineage", "packed/line@v1")[1].startswith("packed/line@v1 (removed)")
         assert (
             "packed/line@v2 differs from packed/line@v1"
-            in tokmill("diff", "packed/line@v1", "packed/line@v2")[1]
+            in tokmill("compare", "--artifacts", "packed/line@v1", "packed/line@v2")[1]
         )
-        code, _, err = tokmill("takedown", "packed/line", "-d", copied("web:twin"), "--reason", "x" * 3000)
+        code, _, err = tokmill(
+            "data", "takedown", "packed/line", "-d", copied("web:twin"), "--reason", "x" * 3000
+        )
         assert code == 2
         assert "3,000 characters" in err
 
@@ -191,7 +197,8 @@ class TestTakedown:
     def test_as_json(self, tokmill, copied):
         documents = copied("web:twin")
         first, second = (
-            json.loads(tokmill("takedown", "packed/line@v1", "-d", documents, "--json")[1]) for _ in range(2)
+            json.loads(tokmill("data", "takedown", "packed/line@v1", "-d", documents, "--json")[1])
+            for _ in range(2)
         )
         assert (first["made"], second["made"]) == (True, False)
         assert first["version"] == second["version"]
@@ -199,13 +206,15 @@ class TestTakedown:
         assert first["version"]["metrics"]["num_taken_down_tokens"] > 0
 
     def test_packed_again(self, tokmill, copied):
-        code, out, err = tokmill("takedown", "packed/line", "-d", copied("essays:essay.txt"), "--repack")
+        code, out, err = tokmill(
+            "data", "takedown", "packed/line", "-d", copied("essays:essay.txt"), "--repack"
+        )
         assert code == 0, err
         assert out.startswith("packed/line@v2 made: packed again without 1 document, ")
         assert "essays   documents" in out
 
     def test_nothing_to_do_is_no_failure(self, tokmill, copied):
-        code, out, _ = tokmill("takedown", "packed/line", "-d", copied("web:tiny"))
+        code, out, _ = tokmill("data", "takedown", "packed/line", "-d", copied("web:tiny"))
         assert code == 0
         assert "packed/line@v1 has none of the documents" in out.splitlines()[-1]
 
@@ -215,8 +224,8 @@ class TestTakedown:
             ([f"web:{'x' * 5_000_000}"], "xxx'… is not a document of the corpus"),
             ([], "it lists no document"),
         ):
-            code, _, err = tokmill("takedown", "packed/line", "-d", copied(*names))
+            code, _, err = tokmill("data", "takedown", "packed/line", "-d", copied(*names))
             assert code == 2
             assert message in err
             assert len(err) < 1000
-        assert tokmill("takedown", "packed/line", "-d", "missing.txt")[0] == 2
+        assert tokmill("data", "takedown", "packed/line", "-d", "missing.txt")[0] == 2

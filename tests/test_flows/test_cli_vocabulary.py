@@ -1,4 +1,4 @@
-"""`tokmill extend`, `trim` and `resize-embeddings`: from a tokenizer's file to a resized model."""
+"""`tokmill vocab extend`, `trim` and `resize`: from a tokenizer's file to a resized model."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from tests.test_tokenizer.conftest import TRAINING_TEXTS
 from tokmill import tokenizer
 from tokmill.flows.commands.main import main
 
-RESIZE = ("resize-embeddings", "m", "--plan", "p", "--out", "o")
+RESIZE = ("vocab", "resize", "m", "--plan", "p", "--out", "o")
 
 
 @pytest.fixture
@@ -37,7 +37,8 @@ def tokmill(capsys, monkeypatch, tmp_path):
 
 def extended(tokmill, *more: str) -> Path:
     """The folder of an extended tokenizer."""
-    asked = ("extend", "old", "--terms", "terms.txt", "--corpus", "notes.txt", "--name", "new", *more)
+    files = ("--terms", "terms.txt", "--corpus", "notes.txt")
+    asked = ("vocab", "extend", "old", *files, "--name", "new", *more)
     code, out, _ = tokmill(*asked, "--json")
     assert code == 0
     return Path(json.loads(out)["path"])
@@ -62,7 +63,9 @@ def test_terms_are_added_and_reported(tokmill):
 def test_each_term_says_what_it_saves_and_useless_ones_are_warned_of(tokmill):
     Path("terms.txt").write_text("zebra\n肺炎\n心肌\n", "utf-8")
     Path("notes.txt").write_text("A zebra has no zebra. 因肺炎入院，急性心肌梗死。\n", "utf-8")
-    code, out, _ = tokmill("extend", "old", "--terms", "terms.txt", "--corpus", "notes.txt", "--name", "new")
+    code, out, _ = tokmill(
+        "vocab", "extend", "old", "--terms", "terms.txt", "--corpus", "notes.txt", "--name", "new"
+    )
     assert code == 0
     each = 2 * (len(tokenizer.load("old").encode(" zebra")) - 1)
     assert ["zebra", str(each)] in [line.split() for line in out.splitlines()]
@@ -72,7 +75,7 @@ def test_each_term_says_what_it_saves_and_useless_ones_are_warned_of(tokmill):
     saved = [token["num_occurrences"] * (len(token["parts"]) - 1) for token in report["changed"]]
     (measured,) = report["texts"]
     assert sum(saved) == measured["num_tokens_before"] - measured["num_tokens_after"] == each
-    _, out, _ = tokmill("extend", "old", "--terms", "terms.txt", "--name", "unmeasured")
+    _, out, _ = tokmill("vocab", "extend", "old", "--terms", "terms.txt", "--name", "unmeasured")
     assert "not measured: name texts of the domain with --corpus" in out
 
 
@@ -81,14 +84,14 @@ def test_a_model_follows_its_tokenizer(tokmill, tmp_path):
     old = tokenizer.load("old")
     values = np.arange(old.vocab_size * 2, dtype="<f4").reshape(-1, 2)
     written(tmp_path / "model.safetensors", {EMBED: ("F32", values.shape, values.tobytes())})
-    asked = ("resize-embeddings", "model.safetensors", "--plan", "tokenizer/new", "--out", "bigger")
+    asked = ("vocab", "resize", "model.safetensors", "--plan", "tokenizer/new", "--out", "bigger")
     code, out, _ = tokmill(*asked)
     assert code == 0
     assert f"{old.vocab_size} × 2 → {old.vocab_size + 2} × 2" in out
     rows = values_of(tmp_path / "bigger" / "model.safetensors", EMBED)
     assert rows[: old.vocab_size].tolist() == values.tolist()
     assert rows[old.vocab_size].tolist() == pytest.approx(values[old.encode(" zebra")].mean(axis=0).tolist())
-    by_file = ("resize-embeddings", "model.safetensors", "--plan", path / "embedding-plan.json", "--out")
+    by_file = ("vocab", "resize", "model.safetensors", "--plan", path / "embedding-plan.json", "--out")
     assert tokmill(*by_file, "again")[0] == 0
     assert tokmill(*by_file, "again")[0] == 2  # it exists
     same = (tmp_path / "again" / "model.safetensors").read_bytes()
@@ -96,33 +99,45 @@ def test_a_model_follows_its_tokenizer(tokmill, tmp_path):
 
 
 def test_a_vocabulary_is_trimmed(tokmill):
-    code, out, _ = tokmill("trim", "old", "--to", 300, "--corpus", "other.txt", "--json")
+    code, out, _ = tokmill("vocab", "trim", "old", "--to", 300, "--corpus", "other.txt", "--json")
     assert code == 0
     small = tokenizer.load(json.loads(out)["path"])
     assert small.vocab_size == 300
     assert small.decode(small.encode("Größe 今天")) == "Größe 今天"
     assert small.encode("the quick brown fox", as_text=True)
-    again = tokmill("trim", "old", "--to", 300, "--corpus", "other.txt", "--json")[1]
+    again = tokmill("vocab", "trim", "old", "--to", 300, "--corpus", "other.txt", "--json")[1]
     assert again == out
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (("extend", "old"), 2, "tokmill: extend: there is nothing to add"),
-        (("extend", "old", "--mine", "3", "--corpus", "empty.txt"), 1, "are to be found are empty"),
-        (("extend", "old", "--merges", "3", "--corpus", "empty.txt"), 1, "are to be found are empty"),
-        (("trim", "old", "--to", "300", "--corpus", "empty.txt"), 1, "the texts hold no token"),
-        (("extend", "old", "--terms", "missing.txt"), 2, "missing.txt cannot be read"),
-        (("extend", "nowhere", "--terms", "terms.txt"), 2, "nowhere"),
-        (("extend", "old", "--mine", "3"), 1, "no text to find them in"),
-        (("trim", "old", "--to", "300"), 2, "--corpus is needed"),
-        (("trim", "old", "--to", "9999", "--corpus", "notes.txt"), 1, "9999 must be from"),
-        (("trim", "old", "--to", "300", "--corpus", "none/*.txt"), 1, "none/*.txt"),
-        (("extend", ".", "--terms", "terms.txt"), 1, "holds 0 *.tiktoken files and none of tokmill.json"),
-        (("extend", "odd", "--terms", "terms.txt"), 1, r"odd/\xff.txt' is not UTF-8; rename the file"),
-        (("resize-embeddings", "m", "--plan", "terms.txt", "--out", "o"), 2, "is no embedding plan"),
-        (("resize-embeddings", "m", "--plan", "missing.json", "--out", "o"), 2, ""),
+        (("vocab", "extend", "old"), 2, "tokmill: extend: there is nothing to add"),
+        (("vocab", "extend", "old", "--mine", "3", "--corpus", "empty.txt"), 1, "are to be found are empty"),
+        (
+            ("vocab", "extend", "old", "--merges", "3", "--corpus", "empty.txt"),
+            1,
+            "are to be found are empty",
+        ),
+        (("vocab", "trim", "old", "--to", "300", "--corpus", "empty.txt"), 1, "the texts hold no token"),
+        (("vocab", "extend", "old", "--terms", "missing.txt"), 2, "missing.txt cannot be read"),
+        (("vocab", "extend", "nowhere", "--terms", "terms.txt"), 2, "nowhere"),
+        (("vocab", "extend", "old", "--mine", "3"), 1, "no text to find them in"),
+        (("vocab", "trim", "old", "--to", "300"), 2, "--corpus is needed"),
+        (("vocab", "trim", "old", "--to", "9999", "--corpus", "notes.txt"), 1, "9999 must be from"),
+        (("vocab", "trim", "old", "--to", "300", "--corpus", "none/*.txt"), 1, "none/*.txt"),
+        (
+            ("vocab", "extend", ".", "--terms", "terms.txt"),
+            1,
+            "holds 0 *.tiktoken files and none of tokmill.json",
+        ),
+        (
+            ("vocab", "extend", "odd", "--terms", "terms.txt"),
+            1,
+            r"odd/\xff.txt' is not UTF-8; rename the file",
+        ),
+        (("vocab", "resize", "m", "--plan", "terms.txt", "--out", "o"), 2, "is not an embedding plan"),
+        (("vocab", "resize", "m", "--plan", "missing.json", "--out", "o"), 2, ""),
         ((*RESIZE, "--seed", str(1 << 128)), 2, "'--seed'"),
         ((*RESIZE, "--pad-to-multiple-of", str(1 << 62)), 2, "'--pad-to-multiple-of'"),
     ],
@@ -139,11 +154,14 @@ def test_what_cannot_be_done_is_said(tokmill, tmp_path, arguments, code, message
 
 
 def test_a_command_that_was_killed_when_it_was_nearly_done_is_run_again(tokmill):
-    tokmill("extend", "old", "--terms", "terms.txt")
-    steps = (("extend", "tokenizer/old", "--mine", "1"), ("trim", "tokenizer/old", "--to", 300))
+    tokmill("vocab", "extend", "old", "--terms", "terms.txt")
+    steps = (
+        ("vocab", "extend", "tokenizer/old", "--mine", "1"),
+        ("vocab", "trim", "tokenizer/old", "--to", 300),
+    )
     for number, command in enumerate(steps, 2):
         asked = (*command, "--corpus", "notes.txt", "--json")
         code, out, _ = tokmill(*asked)
         assert (code, json.loads(out)["artifact"]) == (0, f"tokenizer/old@v{number + 1}")
         assert tokmill(*asked)[:2] == (0, out)
-    assert tokmill("trim", "tokenizer/old@v4", "--to", 300, "--corpus", "notes.txt")[0] == 1
+    assert tokmill("vocab", "trim", "tokenizer/old@v4", "--to", 300, "--corpus", "notes.txt")[0] == 1

@@ -33,7 +33,7 @@ def test_commands_fetch_what_they_read_and_show_urls(bucket: Bucket, tmp_path: P
     traced = there("trace", "packed/smoke", "-s", "3", "--json", "--store", url).document
     name = traced["pieces"][0]["name"]
     (tmp_path / "names.txt").write_text(f"{name}\n", encoding="utf-8")
-    taken = there("takedown", "packed/smoke", "-d", "names.txt", "--json", "--store", url).document
+    taken = there("data", "takedown", "packed/smoke", "-d", "names.txt", "--json", "--store", url).document
     assert taken["version"]["path"].startswith(f"{url}/files/packed/")
     assert "packed/smoke@v1" in taken["holders"]
 
@@ -45,7 +45,13 @@ def test_commands_fetch_what_they_read_and_show_urls(bucket: Bucket, tmp_path: P
     (tagged,) = there("runs", "--tag", "hotter", "--json", "--store", url).document
     assert tagged["run_id"] == compared["runs"][1]["run_id"]
 
-    for command in (["show", "packed/smoke"], ["catalog", "rebuild"], ["du"], ["gc"], ["verify"]):
+    for command in (
+        ["show", "packed/smoke"],
+        ["store", "rebuild"],
+        ["store", "du"],
+        ["store", "gc"],
+        ["store", "verify"],
+    ):
         outcome = there(*command, "--store", url)
         assert outcome.code == 0, outcome.err
         assert str(tmp_path / "there") not in outcome.out + outcome.err

@@ -45,7 +45,7 @@ def test_runs_at_once_of_two_deployments_publish_every_artifact_once(
     shutil.copytree(migrated_home, tmp_path / "first" / "home" / ".prefect")
     with served(first, url) as service, ExitStack() as workers:
         team = {"PREFECT_API_URL": f"{service.url}/api"}
-        registered = others[0]("deploy", "--store", url, "--json", **team).document
+        registered = others[0]("server", "deploy", "--store", url, "--json", **team).document
         for other, queue in zip(others, ELSEWHERE, strict=True):
             workers.enter_context(worker(other, registered["pool"], queue, team))
         ours = ServedFolder.of(first.folder, url).name
@@ -107,7 +107,7 @@ def served(machine: Tokmill, store: str) -> Iterator[Service]:
 @contextmanager
 def worker(machine: Tokmill, pool: str, queue: str, environment: dict[str, str]) -> Iterator[None]:
     """Have a worker of a machine take the runs of one queue of a pool."""
-    command = ["work", "--pool", pool, "--queue", queue, "--allow-profiles"]
+    command = ["server", "work", "--pool", pool, "--queue", queue, "--allow-profiles"]
     with (machine.folder.parent / "worker.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "tokmill", *command],

@@ -163,7 +163,7 @@ def test_the_winner_is_made_again_in_another_folder_from_archived_texts(
     look_in = str(story.folder / "archive")
     with without(story.folder / "texts"):
         said = elsewhere(
-            *(tmp_path, python, "reproduce", "winner", "--store", store),
+            *(tmp_path, python, "runs", "reproduce", "winner", "--store", store),
             *("--look-in", look_in, "--into", "again", "--json"),
         )
 
@@ -177,10 +177,12 @@ def test_the_winners_bundle_is_all_that_is_needed(
     story: Story, tokmill: Command, tmp_path: Path, python: str
 ) -> None:
     file = tmp_path / "winner.bundle"
-    code, _, err = tokmill("bundle", "winner", "-o", str(file), "--with-inputs", "--look-in", "archive")
+    code, _, err = tokmill(
+        "runs", "bundle", "winner", "-o", str(file), "--with-inputs", "--look-in", "archive"
+    )
     assert code == 0, err
     with without(story.folder):
-        said = elsewhere(tmp_path, python, "reproduce", "winner.bundle", "--into", "again", "--json")
+        said = elsewhere(tmp_path, python, "runs", "reproduce", "winner.bundle", "--into", "again", "--json")
 
     assert_equal(said, tmp_path / "again")
 
@@ -191,7 +193,7 @@ def assert_equal(said: str, again: Path) -> None:
     assert {row["verdict"] for row in document["artifacts"]} == {"equal"}
     kinds = {row["artifact"].partition("/")[0] for row in document["artifacts"]}
     assert kinds >= {"corpus", "counts", "tokenizer", "audit", "encoded_shard", "packed", "card"}
-    assert main(["verify", "--store", str(again)]) == 0
+    assert main(["store", "verify", "--store", str(again)]) == 0
 
 
 def test_a_comparison_is_written_as_a_page_into_a_new_file(
@@ -211,7 +213,7 @@ def test_a_comparison_is_written_as_a_page_into_a_new_file(
 
 def test_the_difference_of_two_artifacts_is_written_as_a_page_too(tokmill: Command, tmp_path: Path) -> None:
     page = tmp_path / "difference.html"
-    asked = ("diff", "packed/story@v1", "packed/story@v3", "--html", str(page))
+    asked = ("compare", "--artifacts", "packed/story@v1", "packed/story@v3", "--html", str(page))
 
     assert tokmill(*asked)[0] == 0
     text = page.read_text("utf-8")
@@ -224,20 +226,24 @@ def test_the_difference_of_two_artifacts_is_written_as_a_page_too(tokmill: Comma
 
 
 def test_any_two_artifacts_are_explained_by_the_same_causes(tokmill: Command) -> None:
-    code, out, _ = tokmill("diff", "packed/story@v1", "packed/story@v2")
+    code, out, _ = tokmill("compare", "--artifacts", "packed/story@v1", "packed/story@v2")
     assert code == 0
     assert "a.jsonl: 30 → 37 documents" in out
     assert "through corpus/story → " in out
     assert " → packed/story" in out
-    shard = tokmill("diff", "encoded_shard/story.web/0@v1", "encoded_shard/story.web/0@v2")[1]
+    shard = tokmill("compare", "--artifacts", "encoded_shard/story.web/0@v1", "encoded_shard/story.web/0@v2")[
+        1
+    ]
     assert "source web: 40 → 47 documents" in shard
-    found = json.loads(tokmill("diff", "tokenizer/story@v2", "tokenizer/story@v3", "--json")[1])
+    found = json.loads(
+        tokmill("compare", "--artifacts", "tokenizer/story@v2", "tokenizer/story@v3", "--json")[1]
+    )
     assert [(cause["field"], cause["a"], cause["b"]) for cause in found["causes"]] == [
         ("balance.temperature", 2.0, 5.0)
     ]
-    fields = tokmill("diff", "tokenizer/story@v2", "tokenizer/story@v3", "--fields")[1]
+    fields = tokmill("compare", "--artifacts", "tokenizer/story@v2", "tokenizer/story@v3", "--fields")[1]
     assert "inputs.balance" in fields
-    same = tokmill("diff", "counts/story", "counts/story")[1]
+    same = tokmill("compare", "--artifacts", "counts/story", "counts/story")[1]
     assert "have the same content" in same
 
 
@@ -247,7 +253,7 @@ def test_any_two_artifacts_are_explained_by_the_same_causes(tokmill: Command) ->
         (("compare", "latest"), "name at least two runs"),
         (("compare", "latest", "stry"), "did you mean"),
         (("compare", "latest", "latest"), "is named twice"),
-        (("diff", "corpus/story", "packed/story"), "name two of one kind"),
+        (("compare", "--artifacts", "corpus/story", "packed/story"), "name two of one kind"),
     ],
 )
 def test_wrong_usage_says_what_is_right(tokmill: Command, arguments: tuple[str, ...], said: str) -> None:

@@ -170,7 +170,7 @@ def test_runs_are_filtered_sorted_and_have_figures(done: FinishedRun) -> None:
     assert len(store.runs(since="1h", profile="tiny")) == len(store.runs())
     with pytest.raises(UsageError, match="did you mean"):
         store.runs(sort="num_sequence")
-    with pytest.raises(UsageError, match="is no time"):
+    with pytest.raises(UsageError, match="is not a time"):
         store.runs(since="yesterday")
 
 

@@ -26,7 +26,7 @@ def test_what_one_machine_makes_another_finds(
 
     made = machine("here").run("smoke", "--no-prefect", "--store", url)
     found = machine("there").run("smoke", "--no-prefect", "--store", url)
-    verified = machine("third")("verify", "--deep", "--store", url)
+    verified = machine("third")("store", "verify", "--deep", "--store", url)
 
     assert {task["how"] for task in made["tasks"]} == {"made"}
     assert {task["how"] for task in found["tasks"]} == {"cached"}

@@ -110,7 +110,7 @@ def test_commands_read_the_text_by_its_url(
     )  # the id is read from the text
     assert code == 0, err
     (tmp_path / "list.txt").write_text("many:1-3\n")
-    code, out, err = tokmill("takedown", "packed/tiny", "-d", "list.txt", "--json")
+    code, out, err = tokmill("data", "takedown", "packed/tiny", "-d", "list.txt", "--json")
     assert code == 0, err
 
     code, _, err = tokmill("trace", "packed/tiny", "-d", "many:1-3", "--root", f"many={bucket.url}/moved")

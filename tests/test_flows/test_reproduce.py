@@ -1,4 +1,4 @@
-"""`tokmill reproduce` and `bundle`: artifacts from records, in other folders.
+"""`tokmill runs reproduce` and `bundle`: artifacts from records, in other folders.
 
 Offline and on other Pythons: `test_experiment_story.py`.
 """
@@ -60,7 +60,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "texts" / "notes.txt").write_text("".join(f"note {k}: buy {k % 9} apples\n" for k in range(80)))
     (folder / "own.toml").write_text(PROFILE)
     assert _at(folder, "run", "own.toml", "--no-prefect", "--store", "store") == 0
-    assert _at(folder, "tag", "tokenizer/own", "winner", "--store", "store") == 0
+    assert _at(folder, "store", "tag", "tokenizer/own", "winner", "--store", "store") == 0
     return folder
 
 
@@ -79,7 +79,7 @@ def moved(made: Path, tmp_path: Path) -> Path:
 
 def _verdicts(capsys, folder: Path, *arguments: str) -> tuple[int, dict]:
     capsys.readouterr()
-    code = _at(folder, "reproduce", *arguments, "--json")
+    code = _at(folder, "runs", "reproduce", *arguments, "--json")
     return code, json.loads(capsys.readouterr().out)
 
 
@@ -90,14 +90,16 @@ def test_every_artifact_of_a_run_is_made_again_with_equal_digests(made: Path, tm
     kinds = {row["artifact"].partition("/")[0] for row in said["artifacts"]}
     assert {"corpus", "counts", "tokenizer", "encoded_shard", "packed", "card", "tokenizer_card"} <= kinds
     again = tmp_path / "again"
-    assert _at(made, "verify", "--store", str(again)) == 0
+    assert _at(made, "store", "verify", "--store", str(again)) == 0
     for row in said["artifacts"]:
         kind = row["artifact"].partition("/")[0]
         assert (again / kind / row["fingerprint"][:16] / "record.json").exists()
 
 
 def test_an_artifact_that_was_removed_is_made_from_its_tombstone(moved: Path, capsys) -> None:
-    assert _at(moved, "remove", "packed/own", "--with-dependents", "--apply", "--store", "store") == 0
+    assert (
+        _at(moved, "store", "remove", "packed/own", "--with-dependents", "--apply", "--store", "store") == 0
+    )
     code, said = _verdicts(capsys, moved, "latest", "--store", "store", "--look-in", "texts")
     assert (code, said["equal"]) == (0, True)
 
@@ -131,7 +133,10 @@ def test_a_removed_artifact_is_named_by_its_fingerprint_and_bundled(
 ) -> None:
     ref = Store.open(emptied / "store").resolve("balance/own", removed=True)
     out = str(tmp_path / "b.bundle")
-    assert _at(emptied, "bundle", ref.fingerprint[:8], "-o", out, "--with-inputs", "--store", "store") == 0
+    assert (
+        _at(emptied, "runs", "bundle", ref.fingerprint[:8], "-o", out, "--with-inputs", "--store", "store")
+        == 0
+    )
     code, said = _verdicts(capsys, tmp_path, out)
     assert (code, said["equal"]) == (0, True)
     assert said["artifacts"][-1]["content_digest"] == ref.content_digest
@@ -139,7 +144,7 @@ def test_a_removed_artifact_is_named_by_its_fingerprint_and_bundled(
 
 @pytest.mark.slow
 def test_what_gc_took_of_a_run_is_made_again(moved: Path, capsys) -> None:
-    assert _at(moved, "gc", "--older-than", "0", "--keep", "0", "--apply", "--store", "store") == 0
+    assert _at(moved, "store", "gc", "--older-than", "0", "--keep", "0", "--apply", "--store", "store") == 0
     store = Store.open(moved / "store")
     kept = {record.kind for record in map(read_record, store.layout.artifacts())}
     assert {"tokenizer", "corpus"} <= kept  # for the alias
@@ -158,7 +163,7 @@ def test_a_tombstone_that_was_changed_is_refused(emptied: Path, tmp_path: Path, 
     for name in ("balance/own", "balance/own@v1", ref.fingerprint[:8], "tokenizer/own@v1", "latest"):
         for command in (("reproduce",), ("bundle", "-o", "b.bundle")):
             capsys.readouterr()
-            assert _at(tmp_path, command[0], name, *command[1:], "--store", "store") in (1, 2)
+            assert _at(tmp_path, "runs", command[0], name, *command[1:], "--store", "store") in (1, 2)
             said = capsys.readouterr().err
             assert str(path) in said
             assert "changed after it was written" in said
@@ -173,10 +178,10 @@ def test_a_record_that_is_nowhere_is_named_with_what_was_made_from_it(
     store = Store.open(tmp_path / "store")
     balance = store.resolve("balance/own", removed=True)
     (store.layout.removed / "balance" / f"{balance.fingerprint[:16]}.json").unlink()
-    assert _at(tmp_path, "reproduce", "tokenizer/own@v1", "--store", "store") == 1
+    assert _at(tmp_path, "runs", "reproduce", "tokenizer/own@v1", "--store", "store") == 1
     said = capsys.readouterr().err
     assert f"tokenizer/own@v1 was made from balance {balance.fingerprint[:16]}" in said
-    assert "tokmill pull" in said
+    assert "tokmill store pull" in said
 
 
 def test_removed_artifacts_whose_texts_are_gone_say_where_to_look(
@@ -185,7 +190,7 @@ def test_removed_artifacts_whose_texts_are_gone_say_where_to_look(
     hidden = made / "hidden"
     (made / "texts").rename(hidden)
     try:
-        assert _at(emptied, "reproduce", "tokenizer/own@v1", "--store", "store") == 1
+        assert _at(emptied, "runs", "reproduce", "tokenizer/own@v1", "--store", "store") == 1
         said = capsys.readouterr().err
         code, _ = _verdicts(capsys, emptied, "tokenizer/own@v1", "--store", "store", "--look-in", str(hidden))
     finally:
@@ -231,7 +236,7 @@ def test_of_a_run_that_failed_it_is_said_so(moved: Path, capsys) -> None:
     assert _at(moved, "run", "own.toml", "--no-prefect", "--store", "store") == 1
     capsys.readouterr()
 
-    assert _at(moved, "reproduce", "latest", "--into", "again", "--store", "store") == 0
+    assert _at(moved, "runs", "reproduce", "latest", "--into", "again", "--store", "store") == 0
 
     equal, state = capsys.readouterr().out.splitlines()
     assert equal.endswith("came out equal")
@@ -247,7 +252,7 @@ def test_moved_and_renamed_inputs_are_found_by_their_content(made: Path, tmp_pat
     hidden = made / "hidden"
     (made / "texts").rename(hidden)
     try:
-        code = _at(tmp_path, "reproduce", "tokenizer/own@winner", "--store", "store")
+        code = _at(tmp_path, "runs", "reproduce", "tokenizer/own@winner", "--store", "store")
         assert code == 1
         assert "nothing has its name" in capsys.readouterr().err
         code, said = _verdicts(
@@ -268,7 +273,7 @@ def test_a_changed_byte_is_named_with_file_and_row(
     lines[row] = lines[row].replace(b"e", b"a", 2)[: len(lines[row])].replace(b"taxt", b"text")
     file.write_bytes(b"".join(lines))
     try:
-        assert _at(moved, "reproduce", "latest", "--store", "store") == 1
+        assert _at(moved, "runs", "reproduce", "latest", "--store", "store") == 1
     finally:
         file.write_bytes(before)
     said = capsys.readouterr().err
@@ -298,14 +303,14 @@ def _rounded(run):
 
 def test_a_folder_that_holds_something_else_is_refused(made: Path, tmp_path: Path, capsys) -> None:
     (tmp_path / "file").write_text("mine")
-    assert _at(made, "reproduce", "latest", "--store", "store", "--into", str(tmp_path)) == 2
+    assert _at(made, "runs", "reproduce", "latest", "--store", "store", "--into", str(tmp_path)) == 2
     assert "not empty" in capsys.readouterr().err
 
 
 def test_a_bundle_has_the_same_bytes_and_gives_the_same_elsewhere(made: Path, tmp_path: Path, capsys) -> None:
     for name in ("one", "two"):
         out = str(tmp_path / f"{name}.bundle")
-        assert _at(made, "bundle", "latest", "-o", out, "--with-inputs", "--store", "store") == 0
+        assert _at(made, "runs", "bundle", "latest", "-o", out, "--with-inputs", "--store", "store") == 0
     assert (tmp_path / "one.bundle").read_bytes() == (tmp_path / "two.bundle").read_bytes()
     hidden = made.with_name("hidden")
     made.rename(hidden)
@@ -319,7 +324,7 @@ def test_a_bundle_has_the_same_bytes_and_gives_the_same_elsewhere(made: Path, tm
 
 def test_the_profile_in_a_bundle_is_run_as_it_was(made: Path, tmp_path: Path, capsys) -> None:
     out = tmp_path / "b.bundle"
-    assert _at(made, "bundle", "latest", "-o", str(out), "--store", "store") == 0
+    assert _at(made, "runs", "bundle", "latest", "-o", str(out), "--store", "store") == 0
     with zipfile.ZipFile(out) as archive:
         (made / "bundled.toml").write_bytes(archive.read("profile.toml"))
     capsys.readouterr()
@@ -331,7 +336,7 @@ def test_the_profile_in_a_bundle_is_run_as_it_was(made: Path, tmp_path: Path, ca
 
 def test_a_bundle_without_inputs_says_what_it_needs(made: Path, tmp_path: Path, capsys) -> None:
     out = str(tmp_path / "b.bundle")
-    assert _at(made, "bundle", "tokenizer/own@winner", "-o", out, "--store", "store") == 0
+    assert _at(made, "runs", "bundle", "tokenizer/own@winner", "-o", out, "--store", "store") == 0
     assert "notes.txt" in capsys.readouterr().out
     code, said = _verdicts(capsys, tmp_path, out, "--look-in", str(made / "texts"))
     assert (code, said["equal"]) == (0, True)
@@ -339,7 +344,7 @@ def test_a_bundle_without_inputs_says_what_it_needs(made: Path, tmp_path: Path, 
 
 def test_a_bundle_is_a_new_file(made: Path, tmp_path: Path, capsys) -> None:
     out = tmp_path / "b.bundle"
-    asked = ("bundle", "tokenizer/own", "-o", str(out), "--store", "store")
+    asked = ("runs", "bundle", "tokenizer/own", "-o", str(out), "--store", "store")
     assert _at(made, *asked, "--with-inputs") == 0
     whole = out.read_bytes()
     assert _at(made, *asked) == 2
@@ -349,16 +354,16 @@ def test_a_bundle_is_a_new_file(made: Path, tmp_path: Path, capsys) -> None:
 
 def test_a_bundle_that_was_cut_off_is_told_from_a_name(made: Path, tmp_path: Path, capsys) -> None:
     out = tmp_path / "b.bundle"
-    assert _at(made, "bundle", "tokenizer/own", "-o", str(out), "--store", "store") == 0
+    assert _at(made, "runs", "bundle", "tokenizer/own", "-o", str(out), "--store", "store") == 0
     out.write_bytes(out.read_bytes()[:-50])
     for folder in (made, tmp_path):  # with a store and without
-        assert _at(folder, "reproduce", str(out), "--store", "store") == 2
+        assert _at(folder, "runs", "reproduce", str(out), "--store", "store") == 2
         assert f"{out} is not a bundle, or its end is missing" in capsys.readouterr().err
 
 
 def test_a_disk_without_room_for_a_bundle_is_named(made: Path, tmp_path: Path) -> None:
     place = tmp_path / "small"
-    script = f"{sys.executable} -m tokmill bundle latest -o $0/b.bundle --store {made / 'store'}"
+    script = f"{sys.executable} -m tokmill runs bundle latest -o $0/b.bundle --store {made / 'store'}"
     done = subprocess.run(on_small_disk(place, "16k", script), check=False, capture_output=True, text=True)
     assert done.returncode == 1
     assert f"bundle: {place / 'b.bundle'} cannot be written" in done.stderr
@@ -367,9 +372,11 @@ def test_a_disk_without_room_for_a_bundle_is_named(made: Path, tmp_path: Path) -
 
 def test_a_damaged_bundle_is_refused(made: Path, tmp_path: Path, capsys) -> None:
     out = tmp_path / "b.bundle"
-    assert _at(made, "bundle", "tokenizer/own", "-o", str(out), "--with-inputs", "--store", "store") == 0
+    assert (
+        _at(made, "runs", "bundle", "tokenizer/own", "-o", str(out), "--with-inputs", "--store", "store") == 0
+    )
     out.write_bytes(out.read_bytes().replace(b"apples", b"apricot"[:6]))
-    assert _at(tmp_path, "reproduce", str(out)) == 1
+    assert _at(tmp_path, "runs", "reproduce", str(out)) == 1
     assert "damaged" in capsys.readouterr().err
 
 
@@ -382,7 +389,7 @@ def test_every_stage_is_known_by_its_verb() -> None:
 def bundled(made: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A bundle of a corpus with its inputs."""
     out = tmp_path_factory.mktemp("bundled") / "b.bundle"
-    assert _at(made, "bundle", "corpus/own", "-o", str(out), "--with-inputs", "--store", "store") == 0
+    assert _at(made, "runs", "bundle", "corpus/own", "-o", str(out), "--with-inputs", "--store", "store") == 0
     return out
 
 
@@ -401,7 +408,7 @@ def _refused(capsys, tmp_path: Path, bundle: Path) -> str:
     victim = tmp_path / "victim"
     victim.write_text("mine")
     capsys.readouterr()
-    assert _at(tmp_path, "reproduce", str(bundle), "--into", "deep/er/again") in (1, 2)
+    assert _at(tmp_path, "runs", "reproduce", str(bundle), "--into", "deep/er/again") in (1, 2)
     said = capsys.readouterr().err
     assert "Traceback" not in said
     assert "a bug in tokmill" not in said

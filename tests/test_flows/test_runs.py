@@ -113,7 +113,7 @@ def test_a_profile_trains_a_tokenizer_of_another_family(project: Tokmill, family
     assert "becomes `[UNK]` and is lost" in cards
     encoded = project("encode", "--tokenizer", "tokenizer/smoke", "und \U000f0000", "--json").document
     assert 0 in encoded["ids"]
-    assert project("verify").code == 0
+    assert project("store", "verify").code == 0
 
 
 @pytest.mark.slow
@@ -127,7 +127,7 @@ def test_a_profile_trains_a_tokenizer_that_knows_every_byte(project: Tokmill) ->
     made_now = [found for found in records(project.store).values() if found["name"] == "smoke"]
     (record,) = (found for found in made_now if found["kind"] == "tokenizer")
     assert record["metrics"]["exports"] == "rwkv"
-    assert project("verify").code == 0
+    assert project("store", "verify").code == 0
 
 
 def test_another_family_runs_what_depends_on_it_alone(project: Tokmill) -> None:
@@ -151,7 +151,7 @@ def test_a_sentencepiece_model_is_trained_of_the_same_corpus(project: Tokmill, f
     cards = [path.read_text() for path in project.store.glob("tokenizer_card/*/card.md")]
     (card,) = (card for card in cards if "| mode | `sentencepiece` |" in card and f"`{family}`" in card)
     assert "split_pattern" not in card
-    assert project("verify").code == 0
+    assert project("store", "verify").code == 0
 
 
 def test_another_schedule_scores_no_document_again(project: Tokmill) -> None:

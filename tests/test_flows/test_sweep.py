@@ -146,15 +146,15 @@ def _using(project: Path, folder: Path, tokenizer: str) -> Path:
 def test_the_command_trains_compares_and_recommends(tokmill: Tokmill) -> None:
     profile = write_project(tokmill.folder, num_documents=20)
     grid = ("--vocab-size", "300,350,400", "--temperature", "1,4")
-    planned = tokmill("sweep", profile, *grid, "--plan", "--json").document
+    planned = tokmill("vocab", "sweep", profile, *grid, "--plan", "--json").document
     assert {task["action"] for task in planned["tasks"]} == {"run"}
-    found = tokmill("sweep", profile, *grid, "--json").document
+    found = tokmill("vocab", "sweep", profile, *grid, "--json").document
     assert [row["cell"] for row in found["cells"]] == [
         f"byte_bpe-T{temperature}-{size}" for temperature in (1, 4) for size in (300, 350, 400)
     ]
     assert found["recommended"] in {row["cell"] for row in found["cells"]}
 
-    shown = tokmill("sweep", profile, *grid, "--d-model", "64").out
+    shown = tokmill("vocab", "sweep", profile, *grid, "--d-model", "64").out
     assert "measured on the text that was trained on" in shown
     assert f"recommended: {found['recommended']}" in shown
     assert "1 of " in shown  # the comparison alone; its tokenizers were there
@@ -171,7 +171,7 @@ def test_the_command_trains_compares_and_recommends(tokmill: Tokmill) -> None:
         (("--vocab-size", "many"), "write numbers with commas between"),
         (("--vocab-size", "300,300"), "named twice"),
         (("--family", "nothing"), "families"),
-        (("--vocab-size", "300,,400"), "nothing stands before or after a comma"),
+        (("--vocab-size", "300,,400"), "a word beside a comma is missing"),
         (("--vocab-size", "100"), "byte_bpe: vocab_size=100 must be at least 257"),
         (("--vocab-size", "9" * 21), "vocab_size=" + "9" * 21 + ": it must be less than"),
         (("--family", "unigram", "--vocab-size", "2"), "unigram: vocab_size=2 must be at least 3"),
@@ -183,7 +183,7 @@ def test_the_command_trains_compares_and_recommends(tokmill: Tokmill) -> None:
     ],
 )
 def test_wrong_options_are_told(tokmill: Tokmill, words: tuple[str, ...], says: str) -> None:
-    outcome = tokmill("sweep", write_project(tokmill.folder, num_documents=3), *words)
+    outcome = tokmill("vocab", "sweep", write_project(tokmill.folder, num_documents=3), *words)
     assert outcome.code != 0
     assert says in outcome.err
     assert "Traceback" not in outcome.err

@@ -87,12 +87,12 @@ def test_a_run_is_stopped_when_that_was_asked_for_and_not_for_an_earlier_cancel(
 
 
 def test_work_without_a_server_or_a_pool_says_what_to_do(tokmill: Tokmill) -> None:
-    unregistered = tokmill("work")
+    unregistered = tokmill("server", "work")
     without = {name: value for name, value in tokmill.environment.items() if name != "PREFECT_API_URL"}
-    alone = Tokmill(tokmill.folder, without)("work")
+    alone = Tokmill(tokmill.folder, without)("server", "work")
 
     assert (unregistered.code, alone.code) == (1, 1)
-    assert "register this folder with `tokmill deploy`" in unregistered.err
+    assert "register this folder with `tokmill server deploy`" in unregistered.err
     assert "no Prefect server is configured" in alone.err
 
 
@@ -103,7 +103,7 @@ def test_a_worker_that_is_stopped_or_killed_leaves_no_run_as_running(tokmill: To
         text = words(generator, 10_000)
         (tokmill.folder / "long" / f"{number}.txt").write_text(text, encoding="utf-8")
     (tokmill.folder / "long.toml").write_text(LONG, encoding="utf-8")
-    deployed = json.loads(tokmill("deploy", "--json").out)
+    deployed = json.loads(tokmill("server", "deploy", "--json").out)
     (name,) = [each for each in deployed["deployments"] if each.endswith(".long")]
 
     with httpx.Client(base_url=deployed["api"], timeout=60) as api:
@@ -132,7 +132,7 @@ def test_a_worker_that_is_stopped_or_killed_leaves_no_run_as_running(tokmill: To
 def at_work(tokmill: Tokmill, api: httpx.Client, name: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
     """Start a worker and a run of a deployment; yield both once the run is at work."""
     worker = Tokmill(tokmill.folder, {**tokmill.environment, "PREFECT_WORKER_QUERY_SECONDS": "1"}).start(
-        "work"
+        "server", "work"
     )
     try:
         deployment = api.get(f"/deployments/name/{name}").raise_for_status().json()

@@ -81,7 +81,7 @@ class EmbeddingPlan:
         if spec.get("format") != FORMAT or spec.get("version") != VERSION:
             raise FormatError(
                 f"{where}: format={spec.get('format')!r:.80} and version={spec.get('version')!r:.80} must be "
-                f"{FORMAT!r} and {VERSION}; give the embedding-plan.json of `tokmill extend` or `trim`"
+                f"{FORMAT!r} and {VERSION}; give the embedding-plan.json of `tokmill vocab extend` or `trim`"
             )
         with refuse_malformed(where):
             old_size, new_size = int(spec["old_size"]), int(spec["new_size"])

@@ -8,12 +8,13 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from tokmill.flows.cli.output import draw, pairs, table
+from tokmill.flows.cli.output import draw, draw_sections, pairs, table
 from tokmill.flows.figures import counted, outcome_words, size, span
 from tokmill.flows.results import group_of
 from tokmill.tasks.core.markdown import number
 from tokmill.tasks.store import RunArtifact, Store
 from tokmill.tasks.store.run_queries import Column, short_ids
+from tokmill.tasks.store.run_tables import flat
 from tokmill.tasks.store.runs import Attempt, Remark, Run, RunInput, read_remark, remark_paths
 
 _STYLES = {"completed": "green", "running": "cyan", "suspended": "cyan"}
@@ -95,22 +96,19 @@ def print_run_sheet(store: Store, run: Run, *, every_parameter: bool) -> None:
     """Print a run's record for people, section by section."""
     draw(Text(run.name or run.profile, style="bold"))
     remarks = remarks_on(store, run.run_id)
+    overrides = {each.field: f"{_text(each.before)} → {_text(each.after)}" for each in run.overrides}
+    parameters = flat(run.parameters) if every_parameter else ()
     parts: Mapping[str, Table] = {
         "": pairs(_head(run, tags_now(run, remarks))),
         "notes": pairs(dict(_notes(run, remarks))),
-        "overrides": pairs(
-            {each.field: f"{_text(each.before)} → {_text(each.after)}" for each in run.overrides}
-        ),
-        "parameters": pairs(_parameters(run.parameters) if every_parameter else {}),
+        "overrides": pairs(overrides),
+        "parameters": pairs({name: _text(value) for name, value in parameters}),
         "inputs": _inputs(run.inputs),
         "stages": _stages(run.artifacts),
         "metrics": pairs({name: number(value) for name, value in run.metrics.items()}),
         "earlier attempts": _earlier(run.earlier),
     }
-    for heading, part in parts.items():
-        if part.row_count:
-            draw(Text(f"\n{heading}" if heading else "", style="bold"))
-            draw(part)
+    draw_sections(parts)
 
 
 def _head(run: Run, tags: Sequence[str]) -> Mapping[str, str | Text]:
@@ -166,12 +164,6 @@ def _notes(run: Run, remarks: Sequence[Remark]) -> Iterator[tuple[str, str]]:
         }
         who = f" {remark.user}" if remark.user else ""
         yield f"{remark.moment[:19].replace('T', ' ')}{who}", words[remark.action]
-
-
-def _parameters(parameters: Mapping[str, Any]) -> Mapping[str, str]:
-    from tokmill.tasks.store.run_tables import flat
-
-    return {name: _text(value) for name, value in flat(parameters)}
 
 
 def _text(value: Any) -> str:

@@ -1,55 +1,67 @@
-"""The output of `tokmill show`: one artifact's record."""
+"""The output of `tokmill ls` and `tokmill show`: a store's artifacts, and one artifact's record."""
 
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final, NamedTuple
 
 from rich.table import Table
 from rich.text import Text
 
-from tokmill.flows.cli.output import draw, pairs, results, say, shown_address, table
+from tokmill.flows.cli.output import draw, draw_sections, pairs, results, say, shown_address, table
 from tokmill.flows.errors import UsageError
-from tokmill.flows.figures import size, span
-from tokmill.tasks.card.words import published, without_front_matter
+from tokmill.flows.figures import key_figures, size, span
+from tokmill.flows.nearest import suggestion
 from tokmill.tasks.core.markdown import number
-from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.core.stage import ArtifactRef, Scalar
 from tokmill.tasks.store import InputEntry, Record, Store
+from tokmill.tasks.store.run_tables import scalar_of
 
 _SHOWN = 12
 _RUN = "SELECT name, url FROM runs WHERE is_latest AND run_id = $run_id"
+SHOWN: Final = 200
+"""The most versions that are listed on a terminal by default."""
+_NUMBERS = """
+    SELECT count(*) AS versions,
+           count(DISTINCT l.kind || '/' || l.name)
+               FILTER ($kind IS NOT NULL OR NOT ends_with(l.kind, '_shard')) AS names
+    FROM labels l JOIN artifacts a ON (a.kind, a.fingerprint) = (l.kind, l.fingerprint)
+    WHERE coalesce(l.kind = $kind, true)
+"""
+_METRICS = """
+    SELECT fingerprint, name, value, text FROM metrics
+    WHERE fingerprint IN (SELECT unnest($fingerprints::VARCHAR[]))
+"""
 
 
 def print_sheet(store: Store, ref: ArtifactRef) -> None:
     """Print an artifact's record for people, section by section."""
-    record, left = store.past_record(ref), store.tombstone(ref.kind, ref.fingerprint)
-    label = record.label if left is not None else store.label(ref, ref.name)
+    record, removal = store.past_record(ref), store.tombstone(ref.kind, ref.fingerprint)
+    label = record.label if removal is not None else store.label(ref, ref.name)
     draw(Text(f"{ref.kind}/{ref.name}@{label}", style="bold"))
-    if left is not None:
-        draw(Text(left.words, style="yellow"))
+    if removal is not None:
+        draw(Text(removal.words, style="yellow"))
     if makers := store.superseded().get(ref.fingerprint):
         draw(Text(f"superseded: documents were taken down in {', '.join(makers)}", style="yellow"))
-    parts = {
+    parts: Mapping[str, Table] = {
         "": pairs(_origin(store, record)),
         "figures": pairs({name: number(value) for name, value in record.metrics.items()}),
         "parameters": pairs(_parameters(_in_effect(record))),
         "inputs": pairs(_inputs(record.inputs)),
         "accounts": _accounts(record),
-        "quarantined": _quarantined(store, record) if left is None else Table(),
+        "quarantined": _quarantined(store, record) if removal is None else Table(),
         "files": _files(record),
     }
-    for heading, part in parts.items():
-        if part.row_count:
-            draw(Text(f"\n{heading}" if heading else "", style="bold"))
-            draw(part)
+    draw_sections(parts)
 
 
 def sheet_document(store: Store, ref: ArtifactRef) -> dict[str, object]:
     """Return an artifact's record as JSON, with its place, its run, what superseded it, and its removal."""
-    left = store.tombstone(ref.kind, ref.fingerprint)
-    removal = None if left is None else left.model_dump(mode="json", exclude={"record"})
+    tombstone = store.tombstone(ref.kind, ref.fingerprint)
+    removal = None if tombstone is None else tombstone.model_dump(mode="json", exclude={"record"})
     return {
         **store.past_record(ref).model_dump(mode="json"),
-        "path": None if left is not None else store.address(ref),
+        "path": None if removal is not None else store.address(ref),
         "superseded_by": store.superseded().get(ref.fingerprint, []),
         "removal": removal,
         "run_page": _run_of(store, store.past_record(ref)).get("page"),
@@ -67,13 +79,9 @@ def _run_of(store: Store, record: Record) -> dict[str, str]:
 
 
 def print_words(store: Store, ref: ArtifactRef) -> None:
-    """Print an artifact's text, such as a data card: rendered on a terminal, as Markdown elsewhere.
+    """Print an artifact's text: rendered on a terminal, as Markdown elsewhere, a card with name and date."""
+    from tokmill.tasks.card.words import published, without_front_matter
 
-    A card gets its name, version and date, which its own bytes do not depend on.
-
-    Raises:
-        UsageError: it has no text.
-    """
     found = [entry.path for entry in store.record(ref).files if Path(entry.path).suffix == ".md"]
     if not found:
         raise UsageError(f"{ref.kind}/{ref.name} has no text to read; card and audit artifacts do")
@@ -110,14 +118,12 @@ def _inputs(inputs: Sequence[InputEntry]) -> Mapping[str, str]:
     roles: dict[str, list[InputEntry]] = {}
     for entry in inputs:
         roles.setdefault(entry.role, []).append(entry)
-    return {role: _input(entries) for role, entries in roles.items()}
+    return {role: _input(entries[0], len(entries)) for role, entries in roles.items()}
 
 
-def _input(entries: Sequence[InputEntry]) -> str:
-    first = entries[0]
-    if len(entries) > 1:
-        what = first.kind or "files from outside the store"
-        return f"{len(entries):,} × {what}"
+def _input(first: InputEntry, number_of: int) -> str:
+    if number_of > 1:
+        return f"{number_of:,} × {first.kind or 'files from outside the store'}"
     if first.kind is None:
         return first.origin or first.digest
     return f"{first.kind}/{first.name} ({(first.fingerprint or '')[:12]})"
@@ -125,14 +131,8 @@ def _input(entries: Sequence[InputEntry]) -> str:
 
 def _accounts(record: Record) -> Table:
     rows = [
-        (
-            account.source,
-            account.unit,
-            f"{account.num_in:,}",
-            _amounts(account.added),
-            _amounts(account.became),
-        )
-        for account in record.accounts
+        (each.source, each.unit, f"{each.num_in:,}", _amounts(each.added), _amounts(each.became))
+        for each in record.accounts
     ]
     return table(("source", "unit", "in", "added", "became"), rows, right=("in",), wrap=True)
 
@@ -147,10 +147,7 @@ def _quarantined(store: Store, record: Record) -> Table:
         listed = Corpus.open(store.place(record.ref)).table("quarantine")
         rows = [
             (
-                bad["source"],
-                bad["file"],
-                str(bad["row"]),
-                bad["reason"],
+                *(str(bad[name]) for name in ("source", "file", "row", "reason")),
                 bad["detail"] or REASONS[bad["reason"]][0],
             )
             for bad in listed.slice(0, _SHOWN).to_pylist()
@@ -196,3 +193,65 @@ def _written(value: object) -> str:
     if isinstance(value, list):
         return f"[{', '.join(json.dumps(item, ensure_ascii=False) for item in value)}]"
     return number(value) if isinstance(value, int | float | str) else "–"
+
+
+class Listing(NamedTuple):
+    """Versions in a store.
+
+    Attributes:
+        rows: one row of the catalog per version.
+        num_hidden: shards and older versions that were not requested.
+        num_beyond: requested versions beyond the most that are listed.
+    """
+
+    rows: list[dict[str, Any]]
+    num_hidden: int
+    num_beyond: int
+
+
+def listed(store: Store, kind: str | None, *, every: bool, most: int | None = None) -> Listing:
+    """Return the versions in a store: all of them, or the latest of each name without shards.
+
+    Args:
+        store: the store.
+        kind: only versions of this kind.
+        every: whether older versions and shards are listed.
+        most: only so many, those that were made last; all if not given.
+
+    Raises:
+        UsageError: the store has no artifact of that kind; or runs are requested.
+    """
+    if kind in {"run", "runs"}:
+        raise UsageError("ls: runs are not artifacts; `tokmill runs` lists them")
+    gone = store.superseded()
+    rows = store.catalog.versions(kind, every=every, most=most)
+    versions = [{**row, "superseded_by": gone.get(row["fingerprint"], [])} for row in rows]
+    if kind is not None and not versions:
+        kinds = {row["kind"] for row in store.catalog.query("SELECT DISTINCT kind FROM artifacts")}
+        raise UsageError(f"ls: {store.location} has no {kind}{suggestion(kind, kinds, known_as='it has')}")
+    (number,) = store.catalog.query(_NUMBERS, {"kind": kind})
+    num_asked = number["versions" if every else "names"]
+    beyond = num_asked - len(versions) if len(versions) == most else 0  # others may publish in between
+    return Listing(versions, number["versions"] - num_asked, max(beyond, 0))
+
+
+def listing_table(store: Store, rows: list[dict[str, Any]]) -> Table:
+    """Return one line per version: its name, time, size and key figures."""
+    lines = []
+    metrics = _metrics(store, rows)
+    for row in rows:
+        called = Text(f"{row['kind']}/{row['name']}@{row['label']}")
+        called.append("".join(f" @{alias}" for alias in row["aliases"]), style="cyan")
+        if row["superseded_by"]:
+            called.append(f" superseded by {', '.join(row['superseded_by'])}", style="yellow")
+        figures = Text(key_figures(row["kind"], metrics[row["fingerprint"]]), style="dim")
+        lines.append((called, row["ended"][:16].replace("T", " "), size(row["num_bytes"]), figures))
+    return table(("artifact", "made (UTC)", "size", "key figures"), lines, right=("size",))
+
+
+def _metrics(store: Store, rows: list[dict[str, Any]]) -> Mapping[str, Mapping[str, Scalar]]:
+    """Return the metrics of versions by fingerprint, in their order; from the catalog, not from records."""
+    found: dict[str, dict[str, Scalar]] = {row["fingerprint"]: {} for row in rows}
+    for row in store.catalog.query(_METRICS, {"fingerprints": list(found)}):
+        found[row["fingerprint"]][row["name"]] = scalar_of(row["value"], row["text"])
+    return found

@@ -1,0 +1,344 @@
+"""`tokmill store`: check, tag, remove, collect garbage, show sizes, push, pull and reindex.
+
+What would go besides the named artifact is listed first, with its bytes, and goes with `--apply`.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from typer import Argument, Option
+
+from tokmill.flows.cli.app import FAILED, command, in_store
+from tokmill.flows.cli.lookup import existing_store, find_artifact
+from tokmill.flows.cli.options import ArtifactArgument, JsonOption, StoreOption
+from tokmill.flows.cli.output import aside, draw, messages, print_json, say, shown, shown_store, table
+from tokmill.flows.figures import counted, size
+
+if TYPE_CHECKING:
+    from tokmill.flows.upkeep.collecting import Collected
+    from tokmill.tasks.store import Record, Store
+    from tokmill.tasks.store.push import Moved
+
+_LEAST_WHY = 20
+_COUNTS = "SELECT (SELECT count(*) FROM artifacts) AS artifacts, (SELECT count(*) FROM runs) AS runs"
+_HOW = "--apply removes it; records and labels stay"
+
+OlderThanOption = Annotated[
+    float, Option("--older-than", metavar="DAYS", min=0, help="Keep what is younger, and its runs.")
+]
+KeepOption = Annotated[
+    int,
+    Option("--keep", metavar="N", min=0, help="Keep the last N versions of a name and runs of a profile."),
+]
+OtherArgument = Annotated[str, Argument(metavar="STORE", help="The other store: a folder or a URL.")]
+SubjectsArgument = Annotated[
+    list[str] | None,
+    Argument(
+        metavar="[RUN|ARTIFACT]...", help="What to copy, with all that it was made from; default: everything."
+    ),
+]
+DryRunOption = Annotated[bool, Option("--dry-run", help="Only say what would be copied, in bytes.")]
+
+
+@command(
+    in_store,
+    "tokmill store verify",
+    "tokmill store verify tokenizer/quickstart packed/quickstart",
+    "tokmill store verify --sizes",
+)
+def verify(
+    artifacts: list[str] | None = Argument(None, metavar="ARTIFACT", help="What to check; default: all."),
+    deep: bool = Option(True, "--deep/--sizes", help="Read every byte, or compare sizes of files only."),
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check artifacts against their records; exit code 1 if any is wrong.
+
+    Also checks the records against the catalog.
+    """
+    opened = existing_store(store)
+    refs = [find_artifact(opened, artifact) for artifact in artifacts] if artifacts else None
+    problems = opened.verify(refs, full=deep)
+    num_checked = len(refs) if refs is not None else sum(1 for _ in opened.layout.artifacts())
+    if as_json:
+        listed = [{"artifact": p.artifact, "path": p.path, "message": p.message} for p in problems]
+        print_json({"num_checked": num_checked, "problems": listed})
+    else:
+        for problem in problems:
+            say(str(problem))
+        found = counted(len(problems), "problem") if problems else "no problems"
+        say(f"{counted(num_checked, 'artifact')} checked, {found}")
+    if problems:
+        raise typer.Exit(FAILED)
+
+
+@command(
+    in_store, "tokmill store gc", "tokmill store gc --apply", "tokmill store gc --why tokenizer/quickstart@v1"
+)
+def gc(
+    apply: bool = Option(False, "--apply", help="Remove the garbage; by default it is only listed."),
+    older_than: OlderThanOption = 14.0,
+    keep: KeepOption = 1,
+    each: bool = Option(False, "--each", help="List every artifact, and why it goes or is kept."),
+    why: str | None = Option(None, metavar="ARTIFACT", help="Only say why this artifact is kept."),
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Find garbage, and remove it with --apply.
+
+    Garbage is artifacts without an alias that no recent or running work needs.
+    """
+    from tokmill.flows.upkeep.collecting import collect_garbage
+
+    opened = existing_store(store)
+    if why is not None:
+        _explain(opened, why, older_than, keep, as_json=as_json)
+        return
+    report = messages().print if apply and not as_json else None
+    done = collect_garbage(opened, older_than_days=older_than, keep=keep, apply=apply, report=report)
+    if as_json:
+        print_json(done.to_json(each=each))
+    else:
+        _show_collected(done, each=each)
+
+
+def _explain(store: "Store", artifact: str, older_than: float, keep: int, *, as_json: bool) -> None:
+    from tokmill.tasks.store.retention import Policy
+
+    ref = find_artifact(store, artifact)
+    garbage = store.find_garbage(Policy(older_than, keep))
+    lines = garbage.plan.why(garbage.inventory, ref.fingerprint)
+    if as_json:
+        print_json({"artifact": artifact, "kept": bool(lines), "why": lines})
+    else:
+        say("\n".join(lines or [f"{artifact} would be removed: nothing that is kept needs it"]))
+
+
+def _show_collected(done: "Collected", *, each: bool) -> None:
+    from tokmill.flows.upkeep.collecting import COLUMNS, unused_means
+
+    columns: Sequence[str] = ("size", "age", "why") if each else COLUMNS
+    summed = [one.cells for one in done.goes], [one.cells for one in done.stays]
+    goes, stays = _one_by_one(done) if each else summed
+    for head, rows in ((done.head, goes), ("kept", stays)):
+        if rows:
+            draw(table((head, *columns), rows, right=("number", "size"), wrap=True, least=_LEAST_WHY))
+            say("")
+    say(done.summary)
+    if any(reason.group == "unused" for reason in done.garbage.plan.gone.values()):
+        aside(unused_means(done.policy))
+    if done.removed and not done.applied:
+        aside(_HOW)
+
+
+def _one_by_one(done: "Collected") -> tuple[list[list[str]], list[list[str]]]:
+    """Return a row per artifact that goes, with leftovers, and per artifact that stays."""
+    from tokmill.tasks.store.layout import printable
+    from tokmill.tasks.store.retention import shown_age
+
+    rows: dict[bool, list[list[str]]] = {True: [], False: []}
+    for item, group, why in done.each():
+        age = shown_age(done.garbage.plan.age(item))
+        rows[group == "removed"].append([item.reference, size(item.num_bytes), age, why])
+    for one in done.leftovers:
+        rows[True].append([printable(one.path.name), size(one.num_bytes), "", f"{one.what}: {one.why}"])
+    return rows[True], rows[False]
+
+
+@command(
+    in_store,
+    "tokmill store remove packed/quickstart@v1",
+    "tokmill store remove corpus/quickstart --with-dependents",
+    "tokmill store remove corpus/quickstart --with-dependents --apply",
+    'tokmill store remove packed/quickstart@v1 --reason "case 17: asked for by the author"',
+)
+def remove(
+    artifact: ArtifactArgument,
+    with_dependents: bool = Option(False, "--with-dependents", help="Also what was made from it."),
+    apply: bool = Option(False, "--apply", help="With --with-dependents: remove all of that."),
+    reason: str = Option("", metavar="TEXT", help="Kept with the record; default: the takedown's."),
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete an artifact permanently; its record stays.
+
+    Refused while other artifacts were made from it.
+    """
+    opened = existing_store(store)
+    ref = find_artifact(opened, artifact)
+    applied = apply or not with_dependents
+    if applied:
+        gone = opened.remove(ref, with_dependents=with_dependents, reason=reason.strip())
+    else:
+        gone = opened.find_removal(ref)
+    num_bytes = sum(each.num_bytes for each in gone)
+    if as_json:
+        removed = [_entry(each) for each in gone]
+        print_json({"store": opened.location, "applied": applied, "num_bytes": num_bytes, "removed": removed})
+    else:
+        _show_removal(opened.location, gone, num_bytes, applied=applied)
+
+
+def _entry(record: "Record") -> dict[str, object]:
+    return {"artifact": record.reference, "fingerprint": record.fingerprint, "num_bytes": record.num_bytes}
+
+
+def _show_removal(location: str, gone: "Sequence[Record]", num_bytes: int, *, applied: bool) -> None:
+    from tokmill.flows.upkeep.collecting import summary_of
+
+    head = "removed" if applied else "would be removed"
+    rows = [[each.reference, f"{len(each.files):,}", size(each.num_bytes)] for each in gone]
+    draw(table((head, "files", "size"), rows, right=("files", "size")))
+    say(f"\n{summary_of(location, counted(len(gone), 'artifact'), num_bytes, applied=applied)}")
+    if not applied:
+        aside(_HOW)
+
+
+@command(in_store, "tokmill store du", "tokmill store du --by profile", "tokmill store du --json")
+def du(
+    by: Literal["kind", "profile", "name"] = Option("kind", help="What to add up by."),
+    older_than: OlderThanOption = 14.0,
+    keep: KeepOption = 1,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show what takes the space, and how much of it `gc` would free."""
+    from tokmill.flows.upkeep.checking import usage_of
+    from tokmill.tasks.store.retention import Policy
+
+    usage = usage_of(existing_store(store), by, Policy(older_than, keep))
+    if as_json:
+        shares = {group: share._asdict() for group, share in usage.shares.items()}
+        print_json({by: shares, "total": usage.total._asdict(), "others": usage.others})
+        return
+    rows = [
+        [group, f"{one.number:,}", size(one.num_bytes), size(one.shared_bytes), size(one.free_bytes)]
+        for group, one in {**usage.shares, "all artifacts": usage.total}.items()
+    ]
+    rows += [[what, "", size(num_bytes), "", ""] for what, num_bytes in usage.others.items()]
+    head = (by, "artifacts", "size", "shared", "gc frees")
+    draw(table(head, rows, right=head[1:]))
+
+
+@command(in_store, "tokmill store tag tokenizer/quickstart@v2 prod", "tokmill show tokenizer/quickstart@prod")
+def tag(
+    artifact: ArtifactArgument,
+    alias: str = Argument(..., help="Any name, e.g. prod."),
+    store: StoreOption = None,
+) -> None:
+    """Point an alias at an artifact, for references like kind/name@alias."""
+    opened = existing_store(store)
+    ref = find_artifact(opened, artifact)
+    opened.tag(ref, alias)
+    say(f"{ref.kind}/{ref.name}@{alias} is now {ref.kind}/{ref.name}@{opened.label(ref, ref.name)}")
+
+
+@command(
+    in_store,
+    "tokmill store push s3://bucket/team --dry-run",
+    "tokmill store push s3://bucket/team latest",
+    "tokmill store push /backup/store tokenizer/quickstart@prod",
+)
+def push(
+    other: OtherArgument,
+    subjects: SubjectsArgument = None,
+    dry_run: DryRunOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy artifacts with their lineage into another store.
+
+    Runs and aliases, too; everything is checked on arrival.
+    """
+    _move(existing_store(store), other, subjects or [], dry_run=dry_run, as_json=as_json)
+
+
+@command(
+    in_store,
+    "tokmill store pull s3://bucket/team packed/quickstart@v1",
+    "tokmill store pull /backup/store --dry-run",
+)
+def pull(
+    other: OtherArgument,
+    subjects: SubjectsArgument = None,
+    dry_run: DryRunOption = False,
+    store: StoreOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy artifacts with their lineage from another store.
+
+    Runs and aliases, too; everything is checked on arrival.
+    """
+    from tokmill.flows.run.machine import store_url
+
+    _move(existing_store(other), store_url(store), subjects or [], dry_run=dry_run, as_json=as_json)
+
+
+def _move(source: "Store", location: str, subjects: list[str], *, dry_run: bool, as_json: bool) -> None:
+    from tokmill.flows.reproduce.known import cargo_of
+    from tokmill.flows.run.machine import open_store, writable_store
+    from tokmill.tasks.store.push import move
+
+    target = open_store(location) if dry_run else writable_store(location)
+    source.refresh()
+    target.refresh()
+    moved = move(source, target, cargo_of(source, subjects), messages().print, dry_run=dry_run)
+    if as_json:
+        print_json(_document(moved, dry_run))
+    else:
+        for line in _lines(moved, target.location, dry_run):
+            say(line)
+    if moved.of("other content"):
+        raise typer.Exit(FAILED)
+
+
+def _document(moved: "Moved", dry_run: bool) -> dict[str, object]:
+    return {
+        "dry_run": dry_run,
+        "num_bytes": moved.num_bytes,
+        "artifacts": [{**_entry(record), "done": done} for record, done in moved.artifacts],
+        "relabelled": dict(moved.relabelled),
+        "damaged": [str(problem) for problem in moved.damaged],
+        "restored": [removal.record.reference for removal in moved.restored],
+        "runs": moved.runs,
+        "aliases": moved.aliases,
+        "kept": moved.kept,
+    }
+
+
+def _lines(moved: "Moved", location: str, dry_run: bool) -> list[str]:
+    would, was, is_, points = (
+        ("would be copied", "would be", "would be", "would point")
+        if dry_run
+        else ("copied", "was", "is", "points")
+    )
+    number, there = len(moved.of("copy")), len(moved.of("there"))
+    other = "is there with other content, and stays: `tokmill runs reproduce` says which comes out again"
+    return [
+        f"{number:,} artifacts ({size(moved.num_bytes)}) {would} to {location}; {there:,} were there",
+        *(f"{before} is {after} there: its label was taken" for before, after in moved.relabelled),
+        *(f"{problem} there; it {was} set aside, and copied again" for problem in moved.damaged),
+        *(
+            f"{removal.record.reference} {is_} there again; it had been {removal.words}"
+            for removal in moved.restored
+        ),
+        *(f"{alias} {points} to the same there" for alias in moved.aliases),
+        *(f"{alias} stays as it is there, for another artifact; name it to move it" for alias in moved.kept),
+        *([f"runs: {len(moved.runs):,}"] if moved.runs else []),
+        *(f"{one.reference} was removed here; its record comes along" for one in moved.of("removed")),
+        *(f"{one.reference} {other}" for one in moved.of("other content")),
+    ]
+
+
+@command(in_store, "tokmill store rebuild", "tokmill store rebuild --store /data/store")
+def rebuild(store: StoreOption = None, as_json: JsonOption = False) -> None:
+    """Rebuild the catalog from the records."""
+    opened = existing_store(store)
+    opened.catalog.rebuild()
+    counts = opened.catalog.query(_COUNTS)[0]
+    if as_json:
+        print_json({"path": str(opened.catalog.path), **counts})
+    else:
+        where = shown_store(opened) if "://" in opened.location else shown(opened.catalog.path)
+        say(f"{where}: {counts['artifacts']:,} artifacts, {counts['runs']:,} runs")
