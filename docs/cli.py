@@ -2,8 +2,8 @@
 
     python docs/cli.py
 
-A section is made up to the end of its examples; what follows there, until the next heading, is written by hand
-and kept. `python docs/refresh.py docs/cli.md` runs the commands that the page shows.
+A section is made up to the end of its examples; what follows there, until the next heading, is written by
+hand and kept. `python docs/refresh.py docs/cli.md` runs the commands that the page shows.
 """
 
 import contextlib

@@ -1,0 +1,54 @@
+"""Write the keys of a profile into docs/profiles.md, each with the beginning of its description.
+
+    python docs/keys.py
+
+`tokmill profiles --keys` prints the descriptions in full.
+"""
+
+import re
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import Path
+
+from tokmill.flows.profile.reference import Key, profile_keys
+
+PAGE = Path(__file__).with_name("profiles.md")
+HEADING = "\n## Every key\n"
+MOST_WORDS = 22  # of a sentence that is not cut at its colon or semicolon
+FEWEST_WORDS = 5  # of what comes before it
+SENTENCE = re.compile(r"(?<!al\.)(?<!e\.g\.)(?<=\.) (?=[A-Z0-9]|\w+: )")
+UNREACHED = re.compile(r" (and )?[<≤] [\d,]{11,}")  # bounds of the machine's integers
+
+
+def made(page: str) -> str:
+    """Return the page with its list of keys, which is its last part, made again."""
+    before, _, after = page.partition(HEADING)
+    introduction = after.strip().partition("\n\n")[0]
+    lines = "\n".join(_lines()).strip()
+    return f"{before}{HEADING}\n{introduction}\n\n{lines}\n"
+
+
+def _lines() -> Iterator[str]:
+    for section, keys in groupby(profile_keys(), key=lambda key: key.section):
+        yield f"\n**`[{section}]`**\n" if section else "\n**At the top**\n"
+        yield from map(_item, keys)
+
+
+def _item(key: Key) -> str:
+    kind = UNREACHED.sub("", key.kind.replace('" or "', '", "'))
+    default = f", default `{key.default}`" if key.default not in {"", "required"} else ""
+    needed = ", required" if key.default == "required" else ""
+    return f"- `{key.name}` ({kind}{default}{needed}): {_beginning(key.description)}"
+
+
+def _beginning(description: str) -> str:
+    """Return the first sentence; of a long one what comes before its colon or semicolon."""
+    sentence = SENTENCE.split(description)[0]
+    head = re.split(r"[:;] ", sentence)[0]
+    if len(sentence.split()) <= MOST_WORDS or len(head.split()) < FEWEST_WORDS:
+        return sentence
+    return head.rstrip(".") + "."
+
+
+if __name__ == "__main__":
+    PAGE.write_text(made(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
