@@ -14,8 +14,8 @@ from tokmill.flows.profile.reference import Key, profile_keys
 
 PAGE = Path(__file__).with_name("profiles.md")
 HEADING = "\n## Every key\n"
-MOST_WORDS = 22  # of a sentence that is not cut at its colon or semicolon
-FEWEST_WORDS = 5  # of what comes before it
+MOST_WORDS = 18  # of a sentence that is not cut at its colon or semicolon
+FEWEST_WORDS = 4  # of what comes before it
 SENTENCE = re.compile(r"(?<!al\.)(?<!e\.g\.)(?<=\.) (?=[A-Z0-9]|\w+: )")
 UNREACHED = re.compile(r" (and )?[<≤] [\d,]{11,}")  # bounds of the machine's integers
 
@@ -44,10 +44,11 @@ def _item(key: Key) -> str:
 def _beginning(description: str) -> str:
     """Return the first sentence; of a long one what comes before its colon or semicolon."""
     sentence = SENTENCE.split(description)[0]
-    head = re.split(r"[:;] ", sentence)[0]
-    if len(sentence.split()) <= MOST_WORDS or len(head.split()) < FEWEST_WORDS:
+    cuts = [each.start() for each in re.finditer(r"[:;] ", sentence)]
+    heads = [sentence[:cut] for cut in cuts if len(sentence[:cut].split()) >= FEWEST_WORDS]
+    if len(sentence.split()) <= MOST_WORDS or not heads:
         return sentence
-    return head.rstrip(".") + "."
+    return f"{heads[0]}."
 
 
 if __name__ == "__main__":
