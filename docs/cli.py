@@ -18,6 +18,9 @@ from tokmill.flows.commands.main import main
 PAGE = Path(__file__).with_name("cli.md")
 SECTION = re.compile(r"^### `(.*?)`\n.*?```sh\n.*?^```\n(.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
 PANEL = re.compile(r"^╭─ (.+?) ─+╮\n(.*?)^╰", re.DOTALL | re.MULTILINE)
+SAID = re.compile(r" \[required\]|, e\.g\. [^;,.]*(?=\.$)")
+SEVERAL = re.compile(r"; (may be given several times|repeatable)")
+MOST_EXAMPLES = 2
 COMMON = ("--help", "--json", "--store")  # the page's head describes them
 
 
@@ -48,7 +51,7 @@ def _sections(by_hand: dict[str, str], first: dict[str, str], *words: str) -> It
         yield f"### `{heading}`"
         yield purpose
         yield "\n".join(_items(options, first, f"tokmill {' '.join(words)}"))
-        yield "\n".join(["```sh", *examples, "```"])
+        yield "\n".join(["```sh", *examples[:MOST_EXAMPLES], "```"])
         yield by_hand.get(heading, "")
     for name in below:
         yield from _sections(by_hand, first, *words, name)
@@ -88,7 +91,7 @@ def _items(lines: list[str], first: dict[str, str], command: str) -> Iterator[st
             continue
         first[line] = command
         shown = " ".join(name for name in names if name[1:-1] not in {"bool", "str", "path", "list[str]"})
-        yield f"- `{shown}`: {meaning.replace(' [required]', '')}"
+        yield f"- `{shown}`: {SEVERAL.sub(' (repeatable)', SAID.sub('', meaning)).strip()}"
     for other, same in repeated.items():
         yield f"- {', '.join(same)}: as for `{other}`."
 

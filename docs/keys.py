@@ -14,9 +14,10 @@ from tokmill.flows.profile.reference import Key, profile_keys
 
 PAGE = Path(__file__).with_name("profiles.md")
 HEADING = "\n## Every key\n"
-MOST_WORDS = 18  # of a sentence that is not cut at its colon or semicolon
+MOST_WORDS = 15  # of a sentence that is not cut at its colon or semicolon
 FEWEST_WORDS = 4  # of what comes before it
 SENTENCE = re.compile(r"(?<!al\.)(?<!e\.g\.)(?<=\.) (?=[A-Z0-9]|\w+: )")
+PLAIN = re.compile(r"^(text|whole number|number|true or false)( |$)")
 UNREACHED = re.compile(r" (and )?[<≤] [\d,]{11,}")  # bounds of the machine's integers
 
 
@@ -35,10 +36,18 @@ def _lines() -> Iterator[str]:
 
 
 def _item(key: Key) -> str:
+    return f"- `{key.name}`{_shape(key)}: {_beginning(key.description)}"
+
+
+def _shape(key: Key) -> str:
+    """Return type, bounds and default in parentheses, without a type that the default shows."""
     kind = UNREACHED.sub("", key.kind.replace('" or "', '", "'))
-    default = f", default `{key.default}`" if key.default not in {"", "required"} else ""
-    needed = ", required" if key.default == "required" else ""
-    return f"- `{key.name}` ({kind}{default}{needed}): {_beginning(key.description)}"
+    if key.default == "required":
+        return f" ({kind}, required)"
+    if not key.default:
+        return f" ({kind})" if kind != "text" else ""
+    bounds = PLAIN.sub("", kind)
+    return f" ({bounds}, default `{key.default}`)" if bounds else f" (default `{key.default}`)"
 
 
 def _beginning(description: str) -> str:
