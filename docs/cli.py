@@ -20,7 +20,7 @@ SECTION = re.compile(r"^### `(.*?)`\n.*?```sh\n.*?^```\n(.*?)(?=^##|\Z)", re.DOT
 PANEL = re.compile(r"^╭─ (.+?) ─+╮\n(.*?)^╰", re.DOTALL | re.MULTILINE)
 SAID = re.compile(r" \[required\]|, e\.g\. [^;,.]*(?=\.$)")
 SEVERAL = re.compile(r"; (may be given several times|repeatable)")
-MOST_EXAMPLES = 2
+MOST_EXAMPLES = 1
 COMMON = ("--help", "--json", "--store")  # the page's head describes them
 
 
