@@ -14,7 +14,7 @@ from tokmill.flows.profile.reference import Key, profile_keys
 
 PAGE = Path(__file__).with_name("profiles.md")
 HEADING = "\n## Every key\n"
-MOST_WORDS = 15  # of a sentence that is not cut at its colon or semicolon
+MOST_WORDS = 11  # of a sentence that is not cut at its colon or semicolon
 FEWEST_WORDS = 4  # of what comes before it
 SENTENCE = re.compile(r"(?<!al\.)(?<!e\.g\.)(?<=\.) (?=['A-Z0-9]|\w+: )")
 PLAIN = re.compile(r"^(text|whole number|number|true or false)( |$)")
