@@ -18,7 +18,7 @@ from tokmill.flows.commands.main import main
 PAGE = Path(__file__).with_name("cli.md")
 SECTION = re.compile(r"^### `(.*?)`\n.*?```sh\n.*?^```\n(.*?)(?=^##|\Z)", re.DOTALL | re.MULTILINE)
 PANEL = re.compile(r"^╭─ (.+?) ─+╮\n(.*?)^╰", re.DOTALL | re.MULTILINE)
-SAID = re.compile(r" \[required\]|, e\.g\. [^;,.]*(?=\.$)")
+SAID = re.compile(r" \[required\]| \[env var: \w+\]|, e\.g\. [^;,.]*(?=\.$)")
 SEVERAL = re.compile(r"; (may be given several times|repeatable)")
 MOST_EXAMPLES = 1
 COMMON = ("--help", "--json", "--store")  # the page's head describes them
