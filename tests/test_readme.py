@@ -11,7 +11,7 @@ from tokmill.flows.cli.app import app
 
 LINK = re.compile(r"\]\(([^)#]+)\)")
 SHELL = re.compile(r"```sh\n(.*?)```", re.DOTALL)
-COMMAND = re.compile(r"(?:`|\$ |/)tokmill (\w+)((?: [^`\n#]*)?)")
+COMMAND = re.compile(r"\btokmill (\w+)((?: [^`\n#]*)?)")
 
 
 @pytest.fixture
