@@ -10,7 +10,6 @@ from tokmill.flows.cli.lookup import existing_store, find_artifact
 from tokmill.flows.cli.options import EmbeddingsOption, EmbeddingTensorOption, JsonOption, StoreOption
 from tokmill.flows.cli.output import draw, print_json, say, table
 from tokmill.flows.errors import UsageError
-from tokmill.tokenizer.core.text import readable
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -137,4 +136,6 @@ def _cell(name: str, value: Any) -> str:
 
 def _visible(text: str) -> str:
     """Return a text as one line; its backslashes stand for bytes that are not text."""
+    from tokmill.tokenizer.core.text import readable
+
     return readable(text.encode()).replace("\\\\", "\\")

@@ -16,7 +16,6 @@ from tokmill.flows.cli.lookup import load_tokenizer
 from tokmill.flows.cli.options import StoreOption
 from tokmill.flows.errors import UsageError
 from tokmill.tokenizer.core.errors import SpecialTokenError
-from tokmill.tokenizer.core.text import BOM
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
@@ -117,6 +116,8 @@ def _command_message(error: SpecialTokenError, num_before: int) -> str:
 
 
 def _documents(texts: list[str] | None, file: Path | None, *, whole: bool) -> Iterator[str]:
+    from tokmill.tokenizer.core.text import BOM
+
     if texts and file:
         raise UsageError("encode: give texts or --file, not both")
     if texts:
@@ -130,6 +131,8 @@ def _documents(texts: list[str] | None, file: Path | None, *, whole: bool) -> It
 
 def _numbered_lines(command: str, file: Path | None) -> Iterator[tuple[int, str]]:
     """Yield lines as `tokenizer.core.text` has them, numbered from 1, as they come in."""
+    from tokmill.tokenizer.core.text import BOM
+
     if file is None and sys.stdin.isatty():
         typer.echo("reading lines from the terminal; Ctrl-D ends", err=True)
     with _opened(file) as stream:

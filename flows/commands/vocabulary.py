@@ -16,7 +16,6 @@ from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted, key_figures
 from tokmill.tasks.core.faults import read_named
 from tokmill.tasks.core.markdown import percent
-from tokmill.tokenizer.core.text import split_lines
 
 if TYPE_CHECKING:
     from tokmill.tasks.core.stage import ArtifactRef, Params, Stage
@@ -136,6 +135,8 @@ def resize_embeddings(
 
 def _terms(file: Path | None) -> tuple[str, ...]:
     """Return the lines of a file of terms, without blank ones, comments and repetitions."""
+    from tokmill.tokenizer.core.text import split_lines
+
     if file is None:
         return ()
     try:

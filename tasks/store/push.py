@@ -32,7 +32,7 @@ from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.publish import commit
 from tokmill.tasks.store.record import Record
 from tokmill.tasks.store.remote import remote_of
-from tokmill.tasks.store.runs import Run, read_run, run_path
+from tokmill.tasks.store.runs import Run, is_remark, read_remark, read_run, run_path
 from tokmill.tasks.store.store import Store
 from tokmill.tasks.store.tombstones import Tombstone, tombstone
 from tokmill.tasks.store.verify import Problem, examine
@@ -292,14 +292,15 @@ def _goes_on(copied: Run, run: Run) -> bool:
 def _remarks(store: Store, run_id: str) -> list[Path]:
     folder = store.layout.annotations
     names = (entry.name for entry in disk.entries(folder))
-    return [folder / name for name in sorted(names) if name.startswith(f"{run_id}.")]
+    return [folder / name for name in sorted(names) if is_remark(name) and name.startswith(f"{run_id}.")]
 
 
 def _new_files(files: Iterable[Path], source: Store, target: Store) -> Iterable[Path]:
-    """Copy small files that the other store does not have; yield the copies."""
+    """Copy remarks that the other store does not have; yield the copies."""
     for file in files:
         copy = target.root / file.relative_to(source.root)
         if not copy.is_file():
+            read_remark(file)
             with reported_as(f"{file.name} cannot be copied"):
                 shared.replace(copy, disk.read(file, _MOST_BYTES))
             yield copy

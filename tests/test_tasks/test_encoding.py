@@ -138,7 +138,7 @@ def test_an_encoding_that_cannot_be_right_is_not_written_and_its_document_is_nam
     texts = ["the cat", "", f"{aside}\n\n" * 4, "the"]
     batches = list(batches_of(texts, 4, gap=10))
     with tok._encoder._encoder.workspace() as workspace:
-        cache = workspace._memory.cache
+        cache = workspace.memory.cache
     tok.encode_batch([aside])
     cache.aside[:] = 300
     additions = Additions(None, fim)
