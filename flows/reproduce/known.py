@@ -189,6 +189,7 @@ def cargo_of(store: Store, references: Sequence[str]) -> Cargo:
         UsageError: there is no artifact or run of a name.
         StoreError: a record is missing or damaged.
     """
+    store.refresh()
     subjects = [subject_in(store, reference) for reference in references] if references else [_all(store)]
     records: dict[str, Record] = {}
     for subject in subjects:

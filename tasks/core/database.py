@@ -14,7 +14,7 @@ from DuckDB 2 on; DuckDB 1 ends a fork that opens it if its parent has ever done
 
 import atexit
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -33,7 +33,9 @@ _NO_EXTENSIONS: Final[dict[str, str | bool]] = {
     "extension_directory": f"{os.devnull}/no-extensions",  # below a file, so there can be no such folder
 }
 _MAGIC: Final = slice(8, 12), b"DUCK"
-_idle: list[tuple[Path, "DuckDBPyConnection"]] = []  # by folder; each has no database but its own, empty one
+_idle: list[
+    tuple[tuple[Path, ...], "DuckDBPyConnection"]
+] = []  # by folders; each has no database but its own, empty one
 _MOST_IDLE: Final = 1
 
 
@@ -53,13 +55,14 @@ def require_duckdb() -> None:
 
 
 def connect(
-    path: Path | None = None, *, within: Path | None = None, **limits: str | int
+    path: Path | None = None, *, within: Sequence[Path] = (), **limits: str | int
 ) -> "DuckDBPyConnection":
     """Open a database file, or an empty database in memory if `path` is None.
 
     Args:
         path: a DuckDB file, or where to make one.
-        within: no statement, nor a view or macro of an attached database, reaches a file outside this folder.
+        within: no statement, nor a view or macro of an attached database, reaches a file outside these
+            folders; no limit if there are none.
         limits: further settings: `threads`, `memory_limit`, `temp_directory`.
 
     Raises:
@@ -70,9 +73,9 @@ def connect(
 
     place = ":memory:" if path is None else str(path)
     connection = duckdb.connect(place, config={**_NO_EXTENSIONS, **limits})  # noqa: TID251 - the one place
-    if within is not None:
-        quoted = str(within).replace("'", "''")
-        connection.execute(f"SET allowed_directories = ['{quoted}']")
+    if within:
+        quoted = ", ".join("'{}'".format(str(folder).replace("'", "''")) for folder in within)
+        connection.execute(f"SET allowed_directories = [{quoted}]")
         connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection
@@ -86,10 +89,10 @@ def database_of_a_stage(**limits: str | int) -> "Iterator[DuckDBPyConnection]":
 
 
 @contextmanager
-def scratch_database(within: Path) -> "Iterator[DuckDBPyConnection]":
+def scratch_database(*within: Path) -> "Iterator[DuckDBPyConnection]":
     """Open an empty database in memory, `scratch`, which is the default of statements.
 
-    Files are read below the folder `within` alone. A block may attach databases, but detaches them itself.
+    Files are read below the folders `within` alone. A block may attach databases, but detaches them itself.
     After an error, nothing of it is kept.
     """
     connection = _started(within)
@@ -106,13 +109,13 @@ def scratch_database(within: Path) -> "Iterator[DuckDBPyConnection]":
     _close_idle(_MOST_IDLE)
 
 
-def _started(within: Path) -> "DuckDBPyConnection":
-    """Return an idle connection, or a new one if there is none for this folder."""
+def _started(within: tuple[Path, ...]) -> "DuckDBPyConnection":
+    """Return an idle connection, or a new one if there is none for these folders."""
     try:
-        folder, connection = _idle.pop()
+        folders, connection = _idle.pop()
     except IndexError:
         return connect(within=within)
-    if folder == within:
+    if folders == within:
         return connection
     connection.close()
     return connect(within=within)

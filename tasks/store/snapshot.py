@@ -18,6 +18,7 @@ import errno
 import math
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -167,11 +168,11 @@ class Snapshot:
 
     def _ask_copy(self, ask: Callable[["DuckDBPyConnection"], T], *, anew: bool) -> T:
         """Query a copy of the file, after an update; it is gone afterwards."""
-        with workspace(self._layout) as folder:
-            copy = folder / self._path.name
+        with tempfile.TemporaryDirectory(prefix="tokmill-catalog-") as folder:  # the store may be read-only
+            copy = Path(folder) / self._path.name
             if not anew:
                 _copy(self._path, copy)
-            with _opened(copy, self._layout.root) as connection:
+            with _opened(copy, self._layout.root, copy.parent) as connection:
                 self.take_in(connection)
                 return ask(connection)
 
@@ -304,9 +305,9 @@ def attached(connection: "DuckDBPyConnection", path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(copy: Path, root: Path) -> Iterator["DuckDBPyConnection"]:
-    """Yield a connection to a file that is written, and made if it is not there, below the store's `root`."""
-    with _in_memory(root) as connection:
+def _opened(copy: Path, *within: Path) -> Iterator["DuckDBPyConnection"]:
+    """Yield a connection to a file that is written, and made if it is not there."""
+    with _in_memory(*within) as connection:
         _attach(connection, copy, "(TYPE DUCKDB)")
         with _in_use(connection, "snapshot.main"):
             if not check_version(connection, empty=True):
@@ -351,8 +352,8 @@ def _check_kind(path: Path) -> None:
 
 
 @contextmanager
-def _in_memory(root: Path) -> Iterator["DuckDBPyConnection"]:
-    with _translated(root), scratch_database(root) as connection:
+def _in_memory(*within: Path) -> Iterator["DuckDBPyConnection"]:
+    with _translated(within[0]), scratch_database(*within) as connection:
         yield connection
 
 
