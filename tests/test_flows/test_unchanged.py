@@ -22,6 +22,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tests.test_flows.commands import Tokmill, clean_environment
 from tests.test_flows.corpora import write_project
+from tests.test_flows.stopped import wait_until
 
 # What takes a tenth of a second or more to import, or belongs to an extra.
 HEAVY = ("prefect", "numba", "llvmlite", "fsspec", "s3fs", "dask", "distributed", "ray", "httpx", "fastapi")
@@ -99,6 +100,9 @@ def test_a_server_shows_a_run_without_work_like_any_other(on_prefect: Tokmill) -
         assert set(again.tags) == set(first.tags)
         assert again.end_time is not None
 
+        # the server records a while later what it is told
+        wanted = {stage(task.name) for task in of_run(client, first.id)}
+        wait_until(lambda: wanted <= {stage(task.name) for task in of_run(client, again.id)}, "the tasks")
         tasks = [of_run(client, run.id) for run in (first, again)]
         assert {task.state_name for task in tasks[1]} == {"Cached"}
         assert {stage(task.name) for task in tasks[1]} == {stage(task.name) for task in tasks[0]}
