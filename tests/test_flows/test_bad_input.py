@@ -161,7 +161,7 @@ def message_of(outcome: Outcome) -> str:
     progress, found, message = outcome.err.partition("tokmill: ")
     assert found, outcome.err
     assert outcome.out == ""
-    line = re.compile(r"(\S+ +(made|cached|failed|(\d+/\d+  )?at work) .*|  compiling kernels .*)\n")
+    line = re.compile(r"(\S+ +(made|cached|failed|(\d+/\d+  )?at work) .*|  compiling kernels.*)\n")
     assert all(map(line.fullmatch, progress.splitlines(keepends=True))), progress
     assert "Traceback" not in message
     return message

@@ -108,6 +108,14 @@ def both(bucket: Bucket | Memory, folder: Path, name: str, data: bytes, kind: st
     return read(folder / name, **options(kind)), read(RemoteFile(f"{bucket.url}/{name}"), **options(kind))
 
 
+def judged(place: Path | RemoteFile, kind: str) -> Read | str:
+    """Read a file or an object; what is wrong with it if it is refused, as CSV that ends in its header is."""
+    try:
+        return read(place, **options(kind))
+    except SourceError as error:
+        return str(error)
+
+
 @pytest.mark.parametrize("kind", SUFFIXES)
 @pytest.mark.parametrize("compression", COMPRESSORS)
 def test_every_format_and_compression(memory: Memory, tmp_path: Path, kind: str, compression: str) -> None:
@@ -138,13 +146,12 @@ def test_any_documents_whole_or_damaged(
     """A file that ends early is judged in the same way wherever it is."""
     whole = COMPRESSORS[compression](content(kind, texts))
     data = whole if cut % 2 else whole[: len(whole) * cut // 100]
+    file = tmp_path_factory.mktemp("files") / f"a{SUFFIXES[kind]}{compression}"
+    file.write_bytes(data)
+    memory.put(file.name, data)
 
     with ranges(first, largest, ahead):
-        local, remote = both(
-            memory, tmp_path_factory.mktemp("files"), f"a{SUFFIXES[kind]}{compression}", data, kind
-        )
-
-    assert remote == local
+        assert judged(RemoteFile(f"{memory.url}/{file.name}"), kind) == judged(file, kind)
 
 
 @pytest.mark.parametrize("ahead", [1, 2, 4])
