@@ -44,7 +44,7 @@ class TrainParams(SpecialParams):
         default="byte_bpe",
         description="The kind of tokenizer: byte-level BPE; char_bpe, BPE over characters (Sennrich et al. "
         "2016); longest_match, at each place the longest token, as in RWKV's vocabulary; unigram, the most "
-        "probable pieces (Kudo 2018); word_bpe, BPE over words with </w> at their ends; wordpiece, whose "
+        "probable pieces (Kudo 2018); word_bpe, BPE over words with a mark at their ends; wordpiece, whose "
         "pieces make up words without their spaces; or the baselines whose tokens are whole words or single "
         "characters. All but byte_bpe and longest_match have [UNK] for what they do not know, word_bpe only "
         "if its letters are characters.",
@@ -155,8 +155,8 @@ class TrainParams(SpecialParams):
     )
     end_of_word: Literal["attached", "apart"] = Field(
         default="attached",
-        description="word_bpe: whether </w> is attached to the last letter of a word, as in subword-nmt and "
-        "Hugging Face's tokenizers, or stands apart as a piece of its own, as in Sennrich et al. 2016.",
+        description="word_bpe: whether the mark is attached to the last letter of a word, as in subword-nmt "
+        "and Hugging Face's tokenizers, or stands apart as a piece of its own, as in Sennrich et al. 2016.",
         json_schema_extra=_WORD_BPE,
     )
     segmentation: Literal["merges", "longest_first"] = Field(
