@@ -204,11 +204,18 @@ def count_texts(
     num_threads: int = 1,
 ) -> PretokenCounter:
     """Count the pre-tokens of texts without holding all of them in memory; see `count_buffers`."""
+    return count_parts(parts_of(texts), counted_as(splitter, specials, normalizer), num_threads)
+
+
+def counted_as(
+    splitter: Cuts, specials: Sequence[str], normalizer: str | TextNormalizer | None
+) -> Callable[[PretokenCounter, Buffers], None]:
+    """Return what adds the pre-tokens of a part of the texts to a counter."""
 
     def count(counter: PretokenCounter, batch: Buffers) -> None:
         counter.add_documents(*batch, splitter, specials, normalizer)
 
-    return count_parts(parts_of(texts), count, num_threads)
+    return count
 
 
 def parts_of(texts: Texts) -> Iterator[Buffers]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.core.buffers import Texts
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-from tokmill.tokenizer.counting import Buffers, Cuts, Part, PretokenCounter, in_threads, parts_of
+from tokmill.tokenizer.counting import Buffers, Cuts, Part, PretokenCounter, counted_as, in_threads, parts_of
 from tokmill.tokenizer.kernels.counting import count_and_note, read_counts
 from tokmill.tokenizer.kernels.sorting import gather_strings
 from tokmill.tokenizer.pipeline.model import TextNormalizer
@@ -73,11 +73,7 @@ def count_texts_in_order(
     num_threads: int = 1,
 ) -> FirstSeenCounter:
     """Count the pre-tokens of texts, and remember the order in which they first occur."""
-
-    def count(counter: PretokenCounter, batch: Buffers) -> None:
-        counter.add_documents(*batch, splitter, specials, normalizer)
-
-    return count_parts_in_order(parts_of(texts), count, num_threads)
+    return count_parts_in_order(parts_of(texts), counted_as(splitter, specials, normalizer), num_threads)
 
 
 def count_parts_in_order(

@@ -124,7 +124,7 @@ class Composer:
         return self.one(COUNT, params, {"corpus": corpus, "shards": shards}, part=part)
 
     def _merged(self, level: Level, corpus: Job, part: str) -> Job:
-        """Merge counted shards in groups; see `flows.run.merging`."""
+        """Merge counted shards in groups."""
         title, name = in_part(MERGE_COUNTS.task, part), in_part(self.profile.name, part)
         job = MergingJob(
             MERGE_COUNTS, title, name, MergeParams(), {}, of=corpus, parts=level.merges, tree=level

@@ -156,20 +156,20 @@ class DirectTasks:
     pool: Pool
 
     def submit(self, asked: Sequence[Asked]) -> Sequence[Any]:
-        """See `tasks.Tasks`."""
+        """Have tasks executed; return one for each, in order."""
         return [self.pool.submit(copy_context().run, _ended, each.spec, each.title) for each in asked]
 
     def ended(self, submitted: Any) -> Ended:
-        """See `tasks.Tasks`."""
+        """Return what became of a task that has ended."""
         error = submitted.exception()
         return submitted.result() if error is None else Ended(error)
 
     def paused(self) -> None:
-        """See `tasks.Tasks`; nobody can pause such a run."""
+        """Return None, since nobody can pause such a run."""
 
 
 def _ended(spec: TaskSpec, title: str) -> Ended:
-    ref = spec.lookup()
+    ref = spec.lookup(Store.open(spec.store))
     return Ended(perform(spec, title, _unheard).ref) if ref is None else Ended(ref, cached=True)
 
 

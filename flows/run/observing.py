@@ -43,7 +43,7 @@ class Following(Reporter):
         self._follower = follower
 
     def on_submit(self, step: Step) -> None:
-        """See `Reporter`."""
+        """A task is about to be submitted."""
         request = step.request()
         lists = [ref for ref in references(step) if ref in step.after] if _has_parts(step) else []
         stage, params = step.stage, step.params.model_dump(mode="json", exclude_none=True)
@@ -51,15 +51,15 @@ class Following(Reporter):
         self._follower.asked(Asked(step.title, stage.task, stage.kind, step.name, params, inputs, lists))
 
     def on_start(self, task_name: str) -> None:
-        """See `Reporter`."""
+        """A task starts."""
         self._follower.started(task_name)
 
     def on_finish(self, row: RunRow) -> None:
-        """See `Reporter`."""
+        """A task has its artifact."""
         self._follower.finished(row)
 
     def on_fail(self, task_name: str, message: str) -> None:
-        """See `Reporter`."""
+        """A task failed."""
         self._follower.failed(task_name, message)
 
 

@@ -79,22 +79,22 @@ class Page(Reporter):
         self._failed = False
 
     def expect(self, group: str, num_tasks: int) -> None:
-        """See `Reporter`."""
+        """More tasks of a group are about to be submitted."""
         with self._lock:
             self._groups.setdefault(group, GroupProgress(num_tasks=0)).num_tasks += num_tasks
 
     def on_start(self, task_name: str) -> None:
-        """See `Reporter`."""
+        """A task starts."""
         with self._lock:
             self._group(task_name).start(task_name, time.monotonic())
 
     def on_progress(self, task_name: str, progress: StageProgress) -> None:
-        """See `Reporter`."""
+        """A task reports how much is done."""
         with self._lock:
             self._group(task_name).report(task_name, progress)
 
     def on_finish(self, row: RunRow) -> None:
-        """See `Reporter`."""
+        """A task has its artifact."""
         group = group_of(row.task)
         with self._lock:
             state = self._group(row.task)
@@ -109,19 +109,19 @@ class Page(Reporter):
             self._waiting.put(lambda client: self._publish(client, [shards_table(group, rows)], None))
 
     def on_fail(self, task_name: str, message: str) -> None:
-        """See `Reporter`; Prefect logs the error itself."""
+        """A task failed; Prefect logs the error itself."""
         with self._lock:
             self._group(task_name).end(task_name, None, {})
 
     def on_refuse(self, task_name: str, message: str) -> None:
-        """See `Reporter`; the task run is shown as failed, too."""
+        """A task's artifact did not pass its gate; the task run is shown as failed, too."""
         task_run = self.task_runs.get(task_name)
         if task_run is not None:
             state: State[Any] = Failed(message=message)
             self._waiting.put(lambda client: self._set_state(client, task_run, state))
 
     def note(self, text: str) -> None:
-        """See `Reporter`."""
+        """A message for the user."""
         _LOG.warning("%s", text)
 
     def publish(self, made: Callable[[], list[Piece]]) -> None:

@@ -111,9 +111,9 @@ class FingerprintPolicy(CachePolicy):
         store, verb = Store.open(specs[0].store), specs[0].request.stage.verb
         owners = [store.fingerprint(spec.request) for spec in specs]
         key = f"{verb}-{owners[0] if len(owners) == 1 else digest_bytes(' '.join(owners).encode())}"
-        refs = list(takewhile(lambda ref: ref is not None, (spec.lookup() for spec in specs)))
+        refs = list(takewhile(lambda ref: ref is not None, (spec.lookup(store) for spec in specs)))
         if len(refs) < len(specs):
-            (results_folder(store.location) / key).unlink(missing_ok=True)
+            (store.layout.results / key).unlink(missing_ok=True)
         else:
             _remember(store, key, refs)
         return key
@@ -125,7 +125,7 @@ def _remember(store: Store, key: str, refs: list[ArtifactRef]) -> None:
     Any other file, which may have names of another profile, is replaced unread: it may have come with the
     store from elsewhere, and Prefect would unpickle it if it says so.
     """
-    folder = results_folder(store.location)
+    folder = store.layout.results
     path = folder / key
     if path.is_symlink():
         path.unlink()
@@ -229,7 +229,7 @@ class Member:
     title: str
 
     def add_done_callback(self, callback: Callable[[Any], None], /) -> None:
-        """See `tasks.Submitted`."""
+        """Have a callback called with this when its group has ended."""
         self.group.add_done_callback(lambda _: callback(self))
 
 
@@ -250,7 +250,7 @@ class PrefectTasks:
     task_runs: dict[str, UUID] = field(default_factory=dict)
 
     def submit(self, asked: Sequence[Asked]) -> Sequence[Member]:
-        """See `tasks.Tasks`."""
+        """Have tasks executed; return one for each, in order."""
         return [member for group in divided(asked, self.workers) for member in self._submit(group)]
 
     def _submit(self, asked: Sequence[Asked]) -> list[Member]:
@@ -269,7 +269,7 @@ class PrefectTasks:
         return [Member(future, index, title) for index, title in enumerate(titles)]
 
     def ended(self, submitted: Member) -> Ended:
-        """See `tasks.Tasks`."""
+        """Return what became of a task that has ended."""
         try:
             submitted.group.wait()  # it has ended, but may not have its final state until it is waited for
         except Pause:  # Prefect held back a task of this process
@@ -294,7 +294,7 @@ class PrefectTasks:
             request_stop()
 
     def paused(self) -> Pause | None:
-        """See `tasks.Tasks`; in this process, what was submitted and has not begun is held back."""
+        """Return what to raise if a person has paused the run; what has not begun here is held back."""
         context = FlowRunContext.get()
         asked = context.flow_run_suspension_request.get_state() if context else None
         if asked is None:

@@ -74,11 +74,10 @@ class TaskSpec:
     store: str
     settings: TaskSettings
 
-    def lookup(self) -> ArtifactRef | None:
-        """Return the artifact if the store has it, under the name of this request; else None."""
+    def lookup(self, store: Store) -> ArtifactRef | None:
+        """Return the artifact if its store has it, under the name of this request; else None."""
         if self.request.stage.task in self.settings.refresh:
             return None
-        store = Store.open(self.store)
         ref = store.lookup(self.request, verify=self.settings.verify)
         if ref is not None:
             store.label(ref, self.request.name)

@@ -273,25 +273,6 @@ def read_statistics(shard: Path) -> CountsStatistics:
     return read_model(shard / STATISTICS_FILE, CountsStatistics, "statistics of counts")
 
 
-def merge_bounded(parts: Iterable["PretokenCounts"]) -> "PretokenCounts":
-    """Add up `parts`, one by one.
-
-    Parts wait until they hold as many entries as the sum so far, and are then merged into it: memory stays
-    within a small multiple of the distinct pre-tokens plus one part.
-    """
-    from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-
-    waiting: list[PretokenCounts] = []
-    num_waiting = 0
-    for part in parts:
-        waiting.append(part)
-        num_waiting += len(part)
-        if len(waiting) > 1 and num_waiting >= 2 * len(waiting[0]):
-            waiting = [PretokenCounts.merge(waiting)]
-            num_waiting = len(waiting[0])
-    return PretokenCounts.merge(waiting)
-
-
 def _buffers(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """The bytes and offsets (starting at 0) of a large_binary array."""
     offsets = np.frombuffer(array.buffers()[1], dtype=np.int64)[array.offset : array.offset + len(array) + 1]

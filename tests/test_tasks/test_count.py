@@ -15,7 +15,6 @@ from tokmill.tasks.count.stage import COUNT_SHARD, CountParams, run, run_shard
 from tokmill.tasks.formats.corpus import DocumentBatch
 from tokmill.tasks.formats.counts import (
     Counts,
-    merge_bounded,
     read_counts,
     read_parts,
     write_counts,
@@ -200,7 +199,7 @@ def test_a_budget_is_a_quarter_of_the_memory_unless_it_is_said():
 def test_the_same_counts_are_the_same_bytes_whatever_order_they_came_in(tmp_path):
     parts = [PretokenCounts.from_dict({b"a": 1, bytes([part]): 2, b"zz": part + 1}) for part in range(20)]
     for name, order in (("one", parts), ("two", parts[::-1])):
-        write_counts(tmp_path / f"{name}.parquet", merge_bounded(order))
+        write_counts(tmp_path / f"{name}.parquet", PretokenCounts.merge(order))
     assert (tmp_path / "one.parquet").read_bytes() == (tmp_path / "two.parquet").read_bytes()
     assert read_counts(tmp_path / "one.parquet").to_dict()[b"zz"] == sum(range(1, 21))
 

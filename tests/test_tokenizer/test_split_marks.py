@@ -14,7 +14,6 @@ from tokmill.tokenizer.splitting.marks import (
     cut_marks,
     describe,
     firsts_of_counts,
-    firsts_of_texts,
     marks_apart,
 )
 
@@ -73,7 +72,8 @@ def test_counts_begin_with_what_their_texts_begin_with(seed: int) -> None:
 
     found = firsts_of_counts(counts.data, counts.offsets, counts.counts)
 
-    assert found == firsts_of_texts(regex.findall(SPLIT_PATTERNS["gpt2"], text))
+    words = [word.removeprefix(" ") for word in regex.findall(SPLIT_PATTERNS["gpt2"], text)]
+    assert found == Counter(word[0] for word in words if word)
 
 
 def test_bytes_that_are_no_character_are_passed_over() -> None:

@@ -56,7 +56,6 @@ UInt64: TypeAlias = NDArray[np.uint64]
 
 Int32Table: TypeAlias = Annotated[NDArray[np.int32], TWO_DIMENSIONS]
 Int64Table: TypeAlias = Annotated[NDArray[np.int64], TWO_DIMENSIONS]
-UInt32Table: TypeAlias = Annotated[NDArray[np.uint32], TWO_DIMENSIONS]
 UInt64Table: TypeAlias = Annotated[NDArray[np.uint64], TWO_DIMENSIONS]
 
 

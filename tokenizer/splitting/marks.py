@@ -46,11 +46,6 @@ def _script(character: str) -> str:
     return name.partition(" ")[0].capitalize()
 
 
-def firsts_of_texts(pretokens: Iterable[str]) -> Counter[str]:
-    """Count the characters that pre-tokens begin with, after a blank."""
-    return Counter(text.removeprefix(" ")[:1] for text in pretokens if text.removeprefix(" "))
-
-
 def firsts_of_counts(
     data: NDArray[np.uint8], offsets: NDArray[np.int64], counts: NDArray[np.uint64]
 ) -> Counter[str]:
