@@ -72,7 +72,7 @@ _NEEDS: Final[Mapping[str, _Need]] = {
     "character_level": _Need(least=220 << 20, per_byte=7, per_char=48),
 }
 
-_RUN: Final = 200 << 20
+_RUN: Final = 256 << 20
 """What the process of a run holds besides: Prefect, the store's catalog, the libraries of other stages."""
 
 

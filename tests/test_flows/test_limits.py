@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tokmill.flows.profile import load_profile
 from tokmill.flows.profile.stages import StageName
 from tokmill.flows.run.composition import compose
 from tokmill.flows.run.direct import run_directly
-from tokmill.flows.run.machine import Machine, num_seconds
+from tokmill.flows.run.machine import Machine, num_bytes, num_seconds
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.flows.run.sweeping import Grid, compose_sweep
 from tokmill.tasks.core.errors import GateError, StoreError
@@ -178,3 +179,20 @@ def test_every_stage_of_a_run_and_a_sweep_can_be_limited(tmp_path: Path) -> None
     named = {job.stage.task for dag in dags for job in dag.jobs}
 
     assert named <= set(StageName.__args__)  # type: ignore[attr-defined]
+
+
+@pytest.mark.slow
+def test_a_training_takes_no_more_memory_than_its_plan_says(
+    prefect_server: dict[str, str], tmp_path: Path
+) -> None:
+    tokmill = Tokmill(tmp_path, prefect_server)
+    profile = write_project(tmp_path)
+    tokmill.run(profile, "--until", "counts", "--until", "balance")
+
+    (said,) = re.findall(r"needs at most about (\S+ \S+) of memory", tokmill("plan", profile).out)
+    tokmill.run(profile, "--until", "tokenizer")
+
+    store = Store.open(tokmill.store)
+    peak = store.record(store.resolve("tokenizer/tiny")).timings.peak_bytes
+    assert peak is not None
+    assert 0.5 * num_bytes(said) < peak <= num_bytes(said)
