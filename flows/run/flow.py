@@ -30,7 +30,7 @@ from tokmill.flows.page.summary import summed_up
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.served import require_served
 from tokmill.flows.results import RunResult
-from tokmill.flows.run.ending import Ending, note_cancelled
+from tokmill.flows.run.ending import Ending
 from tokmill.flows.run.execution import Executor, result_of
 from tokmill.flows.run.flow_run import (
     ONLY_IN_FILES,
@@ -296,13 +296,12 @@ def _links(store: Store, run_id: str) -> Links:
 
 
 def _named(name: str, description: str) -> Flow[..., dict[str, Any]]:
-    """Return a flow of Prefect's whose runs are named and cancelled as ours are."""
+    """Return a flow of Prefect's whose runs are named as ours are."""
     return Flow(
         build,
         name=name,
         flow_run_name=run_name,
         description=description,
-        on_cancellation=[note_cancelled],
     )
 
 

@@ -4,6 +4,9 @@ If a run, its worker or its server is killed, the server shows the run as Runnin
 and the next one waits for its place. Two things tell that a run is dead: the store, where each run has a
 heartbeat (`tasks.store.runs.settle`), and the name of its worker, which says which process of which machine
 that is. `tokmill up` and `tokmill server work` end dead runs while they work, `tokmill doctor` shows them.
+
+The other way round, a cancelled run that could not ask the server has recorded a crash, or nothing
+(`flows.run.ending`). That is corrected in the store.
 """
 
 import hashlib
@@ -24,13 +27,15 @@ from prefect.client.schemas.filters import (
     FlowRunFilterStateType,
 )
 from prefect.client.schemas.objects import FlowRun, State, StateType, WorkerStatus
+from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import ObjectNotFound
 from prefect.states import Cancelled, Crashed
 
+from tokmill.flows.run.ending import cancel_tasks
 from tokmill.tasks.core.errors import StoreError, TaskError
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.leases import Process
-from tokmill.tasks.store.runs import read_run, run_path
+from tokmill.tasks.store.runs import Run, read_run, run_path, write_run
 
 LOOK_SECONDS: Final = 20
 UNANSWERED: Final = (httpx.HTTPError, ObjectNotFound, RuntimeError)
@@ -39,6 +44,7 @@ UNANSWERED: Final = (httpx.HTTPError, ObjectNotFound, RuntimeError)
 _RECORDED: Final = ("build-corpus", "train-tokenizer", "audit-tokenizer", "sweep", "repack")
 _FLOWS: Final = [*_RECORDED, "verify-store", "collect-garbage"]
 _MOST: Final = 200
+_LATEST: Final = 20  # cancelled runs that are looked at
 _ACTIVE: Final = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 _WORKER, _POOL = "prefect.worker.name", "prefect.work-pool.name"
 _NAMED = re.compile(r"(?P<host>.+)\.(?P<pid>[0-9]+)\.(?P<boot>[0-9a-f]{8})\.(?P<began>[0-9]+)")
@@ -59,7 +65,9 @@ def is_gone(worker: str) -> bool:
 
 
 def reconcile(store: Store, client: SyncPrefectClient, gone: Iterable[str] = ()) -> list[str]:
-    """End the dead runs that Prefect's server shows as going on; return their names.
+    """End the dead runs that Prefect's server shows as going on, and return their names.
+
+    Runs that the server has as cancelled, and the store as crashed, become cancelled in the store.
 
     Args:
         store: whose runs are looked at.
@@ -73,6 +81,11 @@ def reconcile(store: Store, client: SyncPrefectClient, gone: Iterable[str] = ())
     for run, state in dead_runs(store, client, gone):
         client.set_flow_run_state(run.id, state, force=True)
         ended.append(run.name)
+    for run in _held(client, [StateType.CANCELLED], _LATEST):
+        recorded = _attempt_in(store, run)
+        if recorded is not None and recorded.state == "crashed":
+            write_run(store.layout, recorded.model_copy(update={"state": "cancelled"}))
+            cancel_tasks(recorded.run_id)
     return ended
 
 
@@ -80,13 +93,8 @@ def dead_runs(
     store: Store | None, client: SyncPrefectClient, gone: Iterable[str] = ()
 ) -> Iterator[tuple[FlowRun, State[None]]]:
     """Yield the dead runs that the server shows as going on, each with its true state; see `reconcile`."""
-    wanted = FlowRunFilterState(type=FlowRunFilterStateType(any_=_ACTIVE))
-    held = client.read_flow_runs(
-        flow_filter=FlowFilter(name=FlowFilterName(any_=_FLOWS)),
-        flow_run_filter=FlowRunFilter(state=wanted),
-        limit=_MOST,
-    )
-    if held and store is not None:
+    held = _held(client, _ACTIVE, _MOST)
+    if store is not None:
         store.catalog.settle()
     missing = set(gone)
     for run in held:
@@ -96,16 +104,34 @@ def dead_runs(
             yield run, Cancelled(message=message) if cancelling else Crashed(message=message)
 
 
+def _held(client: SyncPrefectClient, states: list[StateType], most: int) -> list[FlowRun]:
+    """Return the latest runs of our flows that the server has in one of these states."""
+    wanted = FlowRunFilterState(type=FlowRunFilterStateType(any_=states))
+    return client.read_flow_runs(
+        flow_filter=FlowFilter(name=FlowFilterName(any_=_FLOWS)),
+        flow_run_filter=FlowRunFilter(state=wanted),
+        sort=FlowRunSort.END_TIME_DESC,
+        limit=most,
+    )
+
+
 def _end_in(store: Store | None, held: FlowRun) -> str:
     """Return how a run ended by the store's record; empty if that does not say that it crashed."""
     if store is None or held.state is None or held.state.type is StateType.PENDING:
         return ""
-    try:
-        known = read_run(run_path(store.layout.runs, str(held.id)))
-    except StoreError:  # a run in another store, of another flow, or one that has just started
+    recorded = _attempt_in(store, held)
+    if recorded is None or recorded.state != "crashed":
         return ""
-    is_this_attempt = len(known.earlier) + 1 == held.run_count  # not one that a retry has just begun
-    return known.message or "its process is gone" if known.state == "crashed" and is_this_attempt else ""
+    return recorded.message or "its process is gone"
+
+
+def _attempt_in(store: Store, held: FlowRun) -> Run | None:
+    """Return the store's record of a run; None if it is of another attempt, or there is none."""
+    try:
+        recorded = read_run(run_path(store.layout.runs, str(held.id)))
+    except StoreError:  # a run in another store, of another flow, or one that has just started
+        return None
+    return recorded if len(recorded.earlier) + 1 == held.run_count else None
 
 
 def _end_with_worker(held: FlowRun, missing: set[str]) -> str:

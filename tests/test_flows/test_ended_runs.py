@@ -77,11 +77,13 @@ def test_a_cancelled_run_keeps_its_name_and_a_retry_does_not_erase_it(
 
     set_state(service, run_id, "CANCELLING")
     ended = service.end_of(run_id)
+    wait(lambda: noted(service, run_id)["state"] == "cancelled")
     first = noted(service, run_id)
     set_state(service, run_id, "SCHEDULED", "AwaitingRetry")
     wait(lambda: bool(noted(service, run_id)["earlier"]))
     set_state(service, run_id, "CANCELLING")
     service.end_of(run_id)
+    wait(lambda: noted(service, run_id)["state"] == "cancelled")
 
     assert (ended["name"], ended["state_type"]) == ("For the board", "CANCELLED")
     assert (first["state"], first["earlier"]) == ("cancelled", [])
