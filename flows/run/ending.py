@@ -14,39 +14,23 @@ crashed until `flows.server.orphans` compares it with the server's.
 
 import logging
 import signal
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from uuid import UUID
 
-from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.client.schemas.filters import (
-    FlowRunFilter,
-    FlowRunFilterId,
-    TaskRunFilter,
-    TaskRunFilterId,
-    TaskRunFilterState,
-    TaskRunFilterStateType,
-)
 from prefect.client.schemas.objects import StateType
 from prefect.exceptions import Abort, Pause, TerminationSignal
-from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
-from prefect.states import Cancelled
 
 from tokmill.flows.run.process import SECONDS, end_soon
 from tokmill.flows.run.record import SoFar
+from tokmill.flows.server.orphans import cancel_tasks, last_words
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.runs import State
 
 _LOG = logging.getLogger(__name__)
-_ANSWER_SECONDS = 2.0
 _SECONDS_OF_A_WORKERS_RUN = 2.5  # Prefect checks after three, and again after three more
 _SECONDS_FOR_PREFECT = 0.5  # for its last messages, once the end is recorded and announced
-_RECORDED_SECONDS, _ASK_SECONDS = 2.0, 0.2
-_PAGE = 200  # of what the server answers at most
-_UNFINISHED = [StateType.RUNNING, StateType.PENDING]
-_CANCELLED = "the run was cancelled before this was done"
 _RUN_STATES: dict[StateType, State] = {
     StateType.CANCELLING: "cancelled",
     StateType.CANCELLED: "cancelled",
@@ -147,52 +131,7 @@ def message_of(error: BaseException) -> str:
 
 def server_state(run_id: str) -> State | None:
     """Return `cancelled` or `suspended` if Prefect's server has the run in that state; None otherwise."""
-    with _last_words(run_id) as client:
+    with last_words(run_id) as client:
         state = client.read_flow_run(UUID(run_id)).state
         return _RUN_STATES.get(state.type) if state is not None else None
     return None
-
-
-def cancel_tasks(run_id: str, submitted: Collection[UUID] | None = None) -> None:
-    """Report the tasks of a cancelled run that have not reported an end of their own as Cancelled.
-
-    A server may record a second later what it was told, so it is asked until it knows all task runs.
-
-    Args:
-        run_id: of the run.
-        submitted: its task runs; if they are not known, the server is asked for two seconds.
-    """
-    until, unknown = time.monotonic() + _RECORDED_SECONDS, set(submitted or ())
-    with _last_words(run_id) as client:
-        while True:
-            unknown -= _known(client, list(unknown)[:_PAGE])
-            for task_run_id in _unfinished(client, UUID(run_id)):
-                client.set_task_run_state(task_run_id, Cancelled(message=_CANCELLED), force=True)
-            if time.monotonic() > until or (submitted is not None and not unknown):
-                return
-            time.sleep(_ASK_SECONDS)
-
-
-def _known(client: SyncPrefectClient, asked: list[UUID]) -> set[UUID]:
-    wanted = TaskRunFilter(id=TaskRunFilterId(any_=asked))
-    return {task_run.id for task_run in client.read_task_runs(task_run_filter=wanted)}
-
-
-def _unfinished(client: SyncPrefectClient, run_id: UUID) -> list[UUID]:
-    wanted = TaskRunFilterState(type=TaskRunFilterStateType(any_=_UNFINISHED))
-    of_this_run = FlowRunFilter(id=FlowRunFilterId(any_=[run_id]))
-    found = client.read_task_runs(flow_run_filter=of_this_run, task_run_filter=TaskRunFilter(state=wanted))
-    return [task_run.id for task_run in found]
-
-
-@contextmanager
-def _last_words(run_id: str) -> Iterator[SyncPrefectClient]:
-    """Yield a client that does not wait long; whatever fails in this block is only noted."""
-    try:
-        with (
-            temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
-            get_client(sync_client=True, httpx_settings={"timeout": _ANSWER_SECONDS}) as client,
-        ):
-            yield client
-    except Exception as error:  # the end of the run must not depend on the server
-        _LOG.info("cannot reach the server at the end of run %s: %s", run_id, error)

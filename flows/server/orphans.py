@@ -10,12 +10,15 @@ The other way round, a cancelled run that could not ask the server has recorded 
 """
 
 import hashlib
+import logging
 import re
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Final
+from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -23,15 +26,20 @@ from prefect.client.schemas.filters import (
     FlowFilter,
     FlowFilterName,
     FlowRunFilter,
+    FlowRunFilterId,
     FlowRunFilterState,
     FlowRunFilterStateType,
+    TaskRunFilter,
+    TaskRunFilterId,
+    TaskRunFilterState,
+    TaskRunFilterStateType,
 )
 from prefect.client.schemas.objects import FlowRun, State, StateType, WorkerStatus
 from prefect.client.schemas.sorting import FlowRunSort
 from prefect.exceptions import ObjectNotFound
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled, Crashed
 
-from tokmill.flows.run.ending import cancel_tasks
 from tokmill.tasks.core.errors import StoreError, TaskError
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.leases import Process
@@ -41,11 +49,15 @@ LOOK_SECONDS: Final = 20
 UNANSWERED: Final = (httpx.HTTPError, ObjectNotFound, RuntimeError)
 """What Prefect's client raises if a server does not answer; RuntimeError is of the first request alone."""
 
+_LOG = logging.getLogger(__name__)
 _RECORDED: Final = ("build-corpus", "train-tokenizer", "audit-tokenizer", "sweep", "repack")
 _FLOWS: Final = [*_RECORDED, "verify-store", "collect-garbage"]
-_MOST: Final = 200
+_MOST: Final = 200  # of what the server answers at most
 _LATEST: Final = 20  # cancelled runs that are looked at
 _ACTIVE: Final = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
+_UNFINISHED: Final = [StateType.RUNNING, StateType.PENDING]
+_CANCELLED: Final = "the run was cancelled before this was done"
+_ANSWER_SECONDS, _RECORDED_SECONDS, _ASK_SECONDS = 2.0, 2.0, 0.2
 _WORKER, _POOL = "prefect.worker.name", "prefect.work-pool.name"
 _NAMED = re.compile(r"(?P<host>.+)\.(?P<pid>[0-9]+)\.(?P<boot>[0-9a-f]{8})\.(?P<began>[0-9]+)")
 
@@ -192,6 +204,51 @@ def reconciling(store: Store, say: Callable[[str], None], pool: str, worker: str
     finally:
         stopped.set()
         look(gone=[worker])
+
+
+def cancel_tasks(run_id: str, submitted: Collection[UUID] | None = None) -> None:
+    """Report the tasks of a cancelled run that have not reported an end of their own as Cancelled.
+
+    A server may record a second later what it was told, so it is asked until it knows all task runs.
+
+    Args:
+        run_id: of the run.
+        submitted: its task runs; if they are not known, the server is asked for two seconds.
+    """
+    until, unknown = time.monotonic() + _RECORDED_SECONDS, set(submitted or ())
+    with last_words(run_id) as client:
+        while True:
+            unknown -= _heard_of(client, list(unknown)[:_MOST])
+            for task_run_id in _unfinished(client, UUID(run_id)):
+                client.set_task_run_state(task_run_id, Cancelled(message=_CANCELLED), force=True)
+            if time.monotonic() > until or (submitted is not None and not unknown):
+                return
+            time.sleep(_ASK_SECONDS)
+
+
+def _heard_of(client: SyncPrefectClient, asked: list[UUID]) -> set[UUID]:
+    wanted = TaskRunFilter(id=TaskRunFilterId(any_=asked))
+    return {task_run.id for task_run in client.read_task_runs(task_run_filter=wanted)}
+
+
+def _unfinished(client: SyncPrefectClient, run_id: UUID) -> list[UUID]:
+    wanted = TaskRunFilterState(type=TaskRunFilterStateType(any_=_UNFINISHED))
+    of_this_run = FlowRunFilter(id=FlowRunFilterId(any_=[run_id]))
+    found = client.read_task_runs(flow_run_filter=of_this_run, task_run_filter=TaskRunFilter(state=wanted))
+    return [task_run.id for task_run in found]
+
+
+@contextmanager
+def last_words(run_id: str) -> Iterator[SyncPrefectClient]:
+    """Yield a client that does not wait long; whatever fails in this block is only noted."""
+    try:
+        with (
+            temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
+            get_client(sync_client=True, httpx_settings={"timeout": _ANSWER_SECONDS}) as client,
+        ):
+            yield client
+    except Exception as error:  # the end of the run must not depend on the server
+        _LOG.info("cannot reach the server at the end of run %s: %s", run_id, error)
 
 
 def _digest(boot: str) -> str:
