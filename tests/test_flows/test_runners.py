@@ -3,9 +3,11 @@
 Clusters of Dask and Ray need the extras of these names; without them their tests skip visibly.
 """
 
+import fnmatch
 import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.object_server import Bucket
 from tests.test_flows.commands import Tokmill, finished, free_port
 from tests.test_flows.corpora import write_project
 from tokmill.flows.errors import UsageError
@@ -115,11 +118,20 @@ def assert_each_task_shows_its_artifact(tokmill: Tokmill, document: dict[str, An
     assert len({task_run for task_run in of_tasks if task_run}) == len(alone)
 
 
+APART = 'mount -t tmpfs tmpfs "$0" && cd "$0" && exec "$@"'
+
+
 @contextmanager
-def process(*command: str, environment: dict[str, str]) -> Iterator["subprocess.Popen[bytes]"]:
-    """A process with its children in a group of its own, which is killed in the end."""
+def process(
+    *command: str, environment: dict[str, str], hidden: Path | None = None
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """A process with its children in a group of its own, which is killed in the end.
+
+    It sees an empty folder of its own in the place of `hidden`.
+    """
+    apart = ["unshare", "--mount", "sh", "-c", APART, str(hidden)] if hidden else []
     started = subprocess.Popen(
-        [str(Path(sys.executable).parent / command[0]), *command[1:]],
+        [*apart, str(Path(sys.executable).parent / command[0]), *command[1:]],
         env={**os.environ, **environment},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -141,15 +153,17 @@ def kill(started: "subprocess.Popen[bytes]") -> None:
 
 
 @contextmanager
-def dask_cluster(environment: dict[str, str]) -> Iterator[tuple[str, Callable[[], None]]]:
+def dask_cluster(
+    environment: dict[str, str], hidden: Path | None = None
+) -> Iterator[tuple[str, Callable[[], None]]]:
     """A scheduler and two workers; yields its address, and what kills a worker."""
     address = f"tcp://127.0.0.1:{free_port()}"
     scheduler = ("scheduler", "--host", "127.0.0.1", "--port", address.rpartition(":")[2], "--no-dashboard")
     worker = ("worker", address, "--nthreads", "1", "--no-nanny", "--no-dashboard")
     with (
         process("dask", *scheduler, environment=environment),
-        process("dask", *worker, environment=environment) as first,
-        process("dask", *worker, environment=environment),
+        process("dask", *worker, environment=environment, hidden=hidden) as first,
+        process("dask", *worker, environment=environment, hidden=hidden),
     ):
         distributed = importlib.import_module("distributed")
         with distributed.Client(address, timeout=START_SECONDS, set_as_default=False) as client:
@@ -158,7 +172,9 @@ def dask_cluster(environment: dict[str, str]) -> Iterator[tuple[str, Callable[[]
 
 
 @contextmanager
-def ray_cluster(environment: dict[str, str]) -> Iterator[tuple[str, Callable[[], None]]]:
+def ray_cluster(
+    environment: dict[str, str], hidden: Path | None = None
+) -> Iterator[tuple[str, Callable[[], None]]]:
     """A head and a second node with one processor each; yields its address, and what kills that node."""
     port = str(free_port())
     address = f"127.0.0.1:{port}"
@@ -166,9 +182,9 @@ def ray_cluster(environment: dict[str, str]) -> Iterator[tuple[str, Callable[[],
     node = ("start", "--address", address, "--num-cpus", "1", "--block")
     # an earlier `ray.init` of this user leaves a token, which a new head would then ask for
     environment = {**environment, "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
-    with process("ray", *head, environment=environment):
+    with process("ray", *head, environment=environment, hidden=hidden):
         wait_for(lambda: ray_nodes(address) >= 1)
-        with process("ray", *node, environment=environment) as second:
+        with process("ray", *node, environment=environment, hidden=hidden) as second:
             wait_for(lambda: ray_nodes(address) >= 2)
             yield address, lambda: kill(second)
 
@@ -220,6 +236,51 @@ def test_a_cluster_that_loses_a_worker_at_encode_gives_the_same_artifacts(
     assert_each_task_shows_its_artifact(tokmill, outcome.document)
     assert digests(tokmill.store) == expected.digests
     assert_recorded_whole(recorded(tokmill, outcome.document), expected.run, runner)
+
+
+@pytest.mark.server
+@pytest.mark.slow
+@pytest.mark.clusters
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "--mount", "true"], check=False).returncode != 0, reason="needs root"
+)
+@pytest.mark.parametrize("runner", CLUSTERS)
+def test_workers_that_share_no_files_and_lose_one_make_the_same_in_a_bucket(
+    runner: str, on_prefect: Tokmill, bucket: Bucket, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    pytest.importorskip(f"prefect_{runner}", exc_type=ImportError)
+    environment = {**on_prefect.environment, **bucket.server.environment()}
+    tokmill = Tokmill(on_prefect.folder, {**environment, "TOKMILL_CACHE": str(on_prefect.folder / "cache")})
+    profile = project_in(bucket, tokmill.folder)
+    tokmill.run(profile, "--no-prefect")
+    with CLUSTERS[runner](tokmill.environment, tmp_path_factory.getbasetemp()) as (address, kill_worker):
+        settings = ("--set", f"execution.runner={runner}", "--set", f"execution.address={address}")
+        store = f"{bucket.url}/team"
+        running = tokmill.start("run", profile, "--json", "--workers", "2", *settings, "--store", store)
+        wait_for(lambda: running.poll() is not None or len(records_in(bucket, "encoded_shard")) >= 3)
+        kill_worker()
+        outcome = finished(running)
+
+    assert outcome.document["num_tasks"] > 30
+    assert records_in(bucket, "*") == digests(tokmill.store)
+
+
+def project_in(bucket: Bucket, folder: Path) -> str:
+    """Write a project whose sources are objects; return its profile."""
+    profile = write_project(folder, num_documents=DOCUMENTS)
+    for path in sorted(folder.glob("*/*.*")):
+        bucket.put(f"raw/{path.relative_to(folder)}", path.read_bytes())
+        path.unlink()
+    text = (folder / profile).read_text(encoding="utf-8")
+    (folder / profile).write_text(re.sub(r'"(many|few)/', rf'"{bucket.url}/raw/\1/', text), encoding="utf-8")
+    return profile
+
+
+def records_in(bucket: Bucket, stage: str) -> dict[str, str]:
+    """The content digest of every artifact of a stage in a bucket, by fingerprint."""
+    keys = fnmatch.filter(bucket.keys(), f"team/{stage}/*/record.json")
+    records = [json.loads(bucket.get(key)) for key in keys]
+    return {record["fingerprint"]: record["content_digest"] for record in records}
 
 
 @pytest.mark.server
