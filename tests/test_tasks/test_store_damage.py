@@ -1,4 +1,4 @@
-"""A store believes no file: what was changed is found and made again, what leads elsewhere is not followed."""
+"""A store believes no file: what was changed is found and made again, what leads out is not followed."""
 
 import json
 import os

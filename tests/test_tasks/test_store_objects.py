@@ -391,18 +391,6 @@ def test_odd_letters_in_a_prefix_are_letters(bucket, machine, tmp_path, monkeypa
             Store.open(f"{bucket.url}/a{text}")
 
 
-def test_more_names_than_one_listing_holds_are_all_seen(bucket, machine):
-    here = machine()
-    ref = here.store.realize(ask(text="ab")).ref
-    for number in range(1001):
-        bucket.put(f"store/index/removed/text/{number:016}.json", b"{}")
-    there = machine()
-
-    assert there.store.lookup(ask(text="ab")) == ref
-    there.store.refresh()
-    assert len(list((there.store.root / "removed" / "text").iterdir())) == 1001
-
-
 def test_remarks_of_two_machines_on_one_run_are_both_kept(bucket, machine):
     here, there = machine(), machine()
     here.store.catalog.add_run("r", profile="p")
