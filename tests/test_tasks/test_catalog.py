@@ -2,8 +2,8 @@
 
 import hashlib
 import json
+import os
 import shutil
-from pathlib import Path
 
 import pytest
 
@@ -12,10 +12,9 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import Provenance, RunArtifact, Store, digest_bytes
 from tokmill.tasks.store.catalog import Catalog
+from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.record import FORMAT_VERSION
 from tokmill.tasks.store.runs import Begun
-
-CHECKOUT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -167,13 +166,6 @@ def test_versions_are_listed_with_their_aliases(filled):
     assert json.loads(json.dumps(filled.list()))[1]["num_bytes"] == 5
 
 
-def test_a_rebuild_gives_the_same_rows(filled, told):
-    before = catalog_rows(filled)
-    filled.catalog.rebuild()
-    assert catalog_rows(filled) == before
-    assert told == []
-
-
 def test_a_sync_takes_in_and_drops_what_changed_on_disk(filled, tmp_path):
     before = catalog_rows(filled)
     place = filled.path(filled.resolve("text/web/1"))
@@ -206,33 +198,83 @@ def test_what_was_lost_and_made_again_under_another_name_has_both(tmp_path):
     assert [(row["name"], row["label"]) for row in store.list()] == [("first", "v1"), ("second", "v1")]
 
 
-def test_a_record_that_cannot_be_read_is_told_and_leaves_the_others(filled, told):
-    place = filled.path(filled.resolve("text/web/0"))
-    (place / "record.json").write_text("{")
-    shutil.copytree(filled.path(filled.resolve("text/web/1")), place.with_name("0" * 16))
-    assert [row["name"] for row in filled.list()] == ["all", "web/1"]
-    assert "leaves out text/0000000000000000/record.json" in told[-1] + told[-2]
-    assert f"leaves out text/{place.name}/record.json" in told[-1] + told[-2]
-
-
-# -- runs -------------------------------------------------------------------------------------------------
-
-
-def test_a_run_that_failed_keeps_why(store):
-    store.catalog.add_run("r", begun=Begun(profile="p", provenance=Provenance(user="me")))
-    store.catalog.finish_run("r", state="failed", message="mix: too little text")
-    found = store.catalog.query("SELECT profile, state, message, user_name FROM runs")
-    assert found == [
-        {"profile": "p", "state": "failed", "message": "mix: too little text", "user_name": "me"}
-    ]
-
-
-@pytest.mark.parametrize("run_id", ["", "../x", "a/b", "x" * 64, "a b"])
-def test_run_ids_that_cannot_be_files(store, run_id):
-    with pytest.raises(StoreError, match="run id"):
-        store.catalog.add_run(run_id)
-
-
 def test_a_run_that_never_began_cannot_end(store):
     with pytest.raises(StoreError, match="there is no run r"):
         store.catalog.finish_run("r", state="completed")
+
+
+# -- what is new ------------------------------------------------------------------------------------------
+
+
+def aged(store):
+    """Make every folder of the store look unchanged for a while, and have the catalog see it so."""
+    for folder in [path for path in store.root.rglob("*") if path.is_dir()]:
+        os.utime(folder, (1_000_000_000, 1_000_000_000))
+    store.catalog.sync()
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_what_is_new_is_seen_as_a_rebuild_would_give_it(filled, old):
+    if old:
+        aged(filled)
+    new = filled.realize(ask("web/2", text="d")).ref
+    filled.tag(new, "prod")
+    filled.catalog.add_run("run-2", profile="other")
+    filled.label(new, "second-name")
+    shutil.rmtree(filled.path(filled.resolve("joined/all")))
+    updated = catalog_rows(filled)
+    assert [row["name"] for row in filled.list()] == ["second-name", "web/0", "web/1", "web/2"]
+    filled.catalog.rebuild()
+    assert catalog_rows(filled) == updated
+
+
+def test_a_question_where_nothing_is_new_writes_nothing(filled):
+    filled.list()
+    written = filled.catalog.path.stat().st_ino
+    filled.list()
+    assert filled.catalog.path.stat().st_ino == written
+
+
+def test_a_changed_run_replaces_its_rows(filled):
+    filled.catalog.add_run("run-1")
+    states = filled.catalog.query("SELECT attempt, state FROM runs ORDER BY attempt")
+    assert states == [{"attempt": 1, "state": "completed"}, {"attempt": 2, "state": "running"}]
+
+
+def test_a_second_name_alone_is_seen(filled):
+    aged(filled)
+    filled.label(filled.resolve("text/web/0"), "second")
+    assert [row["label"] for row in filled.list(name="second")] == ["v1"]
+
+
+def test_a_label_of_a_process_that_was_killed_before_it_published_is_seen_by_who_looks_next(filled):
+    aged(filled)
+    Names(filled.layout).reserve("text", "web/0", "f" * 64, announce=False)
+    (filled.root / ".tmp" / "1-dead" / "out").mkdir(parents=True)
+    rows = catalog_rows(filled)
+    filled.catalog.rebuild()
+    assert catalog_rows(filled) == rows
+    assert len(rows["labels"]) == 4
+    assert list((filled.root / ".tmp").iterdir()) == []
+
+
+def test_an_artifact_that_is_being_copied_into_the_store_is_found_when_its_record_comes(filled, tmp_path):
+    other = Store.open(tmp_path / "other")
+    ref = other.realize(ask("elsewhere", text="e")).ref
+    place = filled.layout.artifact("text", ref.fingerprint)
+    shutil.copytree(other.path(ref), place, ignore=lambda folder, names: ["record.json"])
+    aged(filled)
+    assert [row["name"] for row in filled.list("text")] == ["web/0", "web/1"]
+    shutil.copy(other.path(ref) / "record.json", place)
+    assert [row["name"] for row in filled.list("text")] == ["elsewhere", "web/0", "web/1"]
+
+
+def test_a_file_that_cannot_be_read_is_tried_again_every_time(filled, told):
+    place = filled.path(filled.resolve("text/web/0")) / "record.json"
+    sound = place.read_bytes()
+    place.write_text("{")
+    aged(filled)
+    assert [row["name"] for row in filled.list("text")] == ["web/1"]
+    assert "leaves out text/" in told[-1]
+    place.write_bytes(sound)
+    assert [row["name"] for row in filled.list("text")] == ["web/0", "web/1"]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.test_tasks.store_stages import WRITE, WriteParams, ask, ask_joined
-from tests.test_tasks.test_store_canonical import plain_values
+from tests.test_tasks.test_fingerprints import plain_values
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import External, Request
 from tokmill.tasks.store import Absent, Difference, Store, canonical_json, lineage, payload_differences

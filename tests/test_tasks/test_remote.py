@@ -185,19 +185,6 @@ def test_a_service_that_stays_away_is_given_up(bucket: Bucket, monkeypatch: pyte
         remote.read(f"{bucket.url}/a", 10)
 
 
-def test_who_waits_learns_why_and_for_what(
-    bucket: Bucket, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("tokmill.tasks.remote.faults._QUIET_SECONDS", 0.0)
-    bucket.fault("answer", times=3)
-
-    remote.write(f"{bucket.url}/key", b"data")
-
-    (said,) = [record.getMessage() for record in caplog.records if record.name.startswith("tokmill")]
-    assert said.startswith(f"{bucket.url}: ")
-    assert "TOKMILL_RETRY_SECONDS" in said
-
-
 @pytest.mark.parametrize("kind", ["lose", "cut_upload", "answer"])
 def test_an_upload_outlasts_lost_and_cut_connections(bucket: Bucket, tmp_path: Path, kind: str) -> None:
     (tmp_path / "file").write_bytes(bytes(range(256)) * (2 * PART_BYTES // 256) + b"end")
@@ -215,27 +202,6 @@ def test_a_creation_whose_answer_is_lost_counts(bucket: Bucket) -> None:
     remote.create(f"{bucket.url}/a", b"mine")
 
     assert bucket.get("a") == b"mine"
-
-
-def test_of_two_creators_at_once_one_wins(bucket: Bucket) -> None:
-    held = bucket.fault("hold", method="PUT", key="a")
-    lost: list[BaseException] = []
-
-    def late() -> None:
-        try:
-            remote.create(f"{bucket.url}/a", b"late")
-        except FileExistsError as error:
-            lost.append(error)
-
-    thread = threading.Thread(target=late)
-    thread.start()
-    held.arrived.wait()
-    bucket.put("a", b"early")
-    held.release()
-    thread.join()
-
-    assert len(lost) == 1
-    assert bucket.get("a") == b"early"
 
 
 def test_no_secret_gets_into_a_url_or_a_message() -> None:
@@ -261,3 +227,34 @@ def test_a_missing_library_is_named_with_its_command() -> None:
     assert "RemoteError s3:// needs a library that is not installed; run: pip install 'tokmill[s3]'" in said
     assert "pip install 'tokmill[gcs]'" in said
     assert "odd:// cannot be used" in said
+
+
+FAULTS = {
+    "answer": ({"status": 500}, False),
+    "cut": ({"num_bytes": 10}, True),
+    "cut_upload": ({"num_bytes": 10}, False),
+    "lose": ({}, True),
+}
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_the_faults_of_these_tests_are_faults(bucket: Bucket, kind: str) -> None:
+    """To a client that does not try again; the object is there or not, as the kind of fault says."""
+    botocore = pytest.importorskip("botocore")
+    client = pytest.importorskip("boto3").client(
+        "s3", config=botocore.config.Config(retries={"max_attempts": 0})
+    )
+    options, served = FAULTS[kind]
+    key = "a b%2F+?&#=ü"
+    if kind == "cut":
+        bucket.put(key, bytes(100_000))
+        ask = lambda: [*client.get_object(Bucket=bucket.name, Key=key)["Body"]]  # noqa: E731
+    else:
+        ask = lambda: client.put_object(Bucket=bucket.name, Key=key, Body=bytes(100_000))  # noqa: E731
+    fault = bucket.fault(kind, method="GET" if kind == "cut" else "PUT", key="a b*", **options)
+
+    with pytest.raises((botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError)):
+        ask()
+
+    assert fault.num_applied == 1
+    assert bucket.keys() == [key] * served

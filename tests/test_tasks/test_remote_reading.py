@@ -8,6 +8,7 @@ import json
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
@@ -101,32 +102,12 @@ def memory(tmp_path: Path) -> Memory:
     return Memory(f"memory://{tmp_path.name}")
 
 
-def both(bucket: Bucket | Memory, folder: Path, name: str, data: bytes, kind: str) -> tuple[Read, Read]:
-    """Read the same bytes as a file and as an object."""
-    (folder / name).write_bytes(data)
-    bucket.put(name, data)
-    return read(folder / name, **options(kind)), read(RemoteFile(f"{bucket.url}/{name}"), **options(kind))
-
-
 def judged(place: Path | RemoteFile, kind: str) -> Read | str:
     """Read a file or an object; what is wrong with it if it is refused, as CSV that ends in its header is."""
     try:
         return read(place, **options(kind))
     except SourceError as error:
         return str(error)
-
-
-@pytest.mark.parametrize("kind", SUFFIXES)
-@pytest.mark.parametrize("compression", COMPRESSORS)
-def test_every_format_and_compression(memory: Memory, tmp_path: Path, kind: str, compression: str) -> None:
-    data = COMPRESSORS[compression](content(kind, [f"text {number}\u00e9" for number in range(50)]))
-
-    with ranges(first=100, largest=200, ahead=3):
-        local, remote = both(memory, tmp_path, f"a{SUFFIXES[kind]}{compression}", data, kind)
-
-    assert remote == local
-    assert len(remote.documents) == (1 if kind == "text" else 50)
-    assert not remote.bad
 
 
 @given(
@@ -155,25 +136,23 @@ def test_any_documents_whole_or_damaged(
 
 
 @pytest.mark.parametrize("ahead", [1, 2, 4])
-@pytest.mark.parametrize("more", [-1, 0, 1])
-@pytest.mark.parametrize("parts", [0, 1, 2, 3, 4, 9])
-def test_streams_end_where_objects_end(memory: Memory, parts: int, more: int, ahead: int) -> None:
+def test_streams_end_where_objects_end(memory: Memory, ahead: int) -> None:
     """Ranges of 10, 20, 40, 40, … bytes."""
-    size = max(0, sum([10, 20, *[40] * 9][:parts]) + more)
-    data = bytes(number % 251 for number in range(size))
-    memory.put("key", data)
+    for parts, more in product((0, 1, 2, 3, 4, 9), (-1, 0, 1)):
+        size = max(0, sum([10, 20, *[40] * 9][:parts]) + more)
+        data = bytes(number % 251 for number in range(size))
+        memory.put("key", data)
 
-    with ranges(10, 40, ahead):
-        assert read_all(RemoteFile(f"{memory.url}/key")) == data
+        with ranges(10, 40, ahead):
+            assert read_all(RemoteFile(f"{memory.url}/key")) == data
 
 
-@pytest.mark.parametrize("start", [0, 1, 9, 10, 11, 99, 100])
-@pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 50])
-def test_random_reads_are_those_of_a_file(memory: Memory, start: int, size: int) -> None:
+@pytest.mark.parametrize("at_least", [0, 1, 10, 1000])
+def test_random_reads_are_those_of_a_file(memory: Memory, at_least: int) -> None:
     data = bytes(range(100))
     memory.put("key", data)
 
-    for at_least in (0, 1, 10, 1000):
+    for start, size in product((0, 1, 9, 10, 11, 99, 100), (0, 1, 9, 10, 11, 50)):
         with ranges(10, 10, 2):
             reader = streaming.RandomReader(f"{memory.url}/key", at_least)
             reader.seek(start)
@@ -221,26 +200,29 @@ def test_the_beginning_of_a_large_object_costs_little(bucket: Bucket) -> None:
     assert bucket.num_sent() <= sum(size << 10 for size in (256, 512, 1024, 2048, 4096))
 
 
-@pytest.mark.parametrize("kind", ["lines", "parquet", "arrow"])
-@pytest.mark.parametrize("compression", ["", ".zst"])
+@pytest.mark.parametrize(("kind", "compression"), [("lines", ""), ("lines", ".zst"), ("parquet", "")])
 def test_lost_connections_are_taken_up_again(
     bucket: Bucket, tmp_path: Path, kind: str, compression: str
 ) -> None:
     data = COMPRESSORS[compression](content(kind, [f"text {number:050}" for number in range(2_000)]))
     name = f"a{SUFFIXES[kind]}{compression}"
-    bucket.fault("cut", method="GET", key=name, num_bytes=200, times=3)
-    bucket.fault("answer", method="GET", key=name, status=503, times=3)
-    bucket.fault("answer", method="HEAD", key=name, status=500, times=2)
+    bucket.fault("cut", method="GET", key=name, num_bytes=200, times=2)
+    bucket.fault("answer", method="GET", key=name, status=503)
+    bucket.fault("answer", method="HEAD", key=name, status=500)
+
+    (tmp_path / name).write_bytes(data)
+    bucket.put(name, data)
 
     with ranges(1_000, 5_000, 2):
-        local, remote = both(bucket, tmp_path, name, data, kind)
+        remote = read(RemoteFile(f"{bucket.url}/{name}"), **options(kind))
 
-    assert remote == local
+    assert remote == read(tmp_path / name, **options(kind))
     assert len(remote.documents) == 2_000
 
 
-@pytest.mark.parametrize("kind", SUFFIXES)
-@pytest.mark.parametrize("compression", ["", ".gz"])
+@pytest.mark.parametrize(
+    ("kind", "compression"), [*((kind, "") for kind in SUFFIXES), ("jsonl", ".gz"), ("parquet", ".gz")]
+)
 def test_a_network_that_stays_away_is_no_bad_document(
     bucket: Bucket, kind: str, compression: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,12 +68,6 @@ def test_the_log_of_a_delta_table_decides(bucket: Bucket, pattern: str) -> None:
     assert len(names(bucket.url, pattern, hidden="include")) == 2
 
 
-def test_a_folder_is_no_pattern(bucket: Bucket) -> None:
-    bucket.put("d/e/a.jsonl.gz", b"")
-    with pytest.raises(SourceError, match=r"/d' is a folder; .*/d/\*\*/\*\.jsonl\.gz"):
-        names(bucket.url, "d")
-
-
 @pytest.mark.parametrize("exclude", [["b"], ["*.md"], ["d/e/**"], ["d/e"], ["d/*.txt", "e"]])
 def test_exclusion_is_that_of_a_folder(bucket: Bucket, tmp_path: Path, exclude: list[str]) -> None:
     put(bucket, tmp_path, "d/a.txt", "d/b/1.txt", "d/b.md", "d/e/c.txt", "e/f.txt")
@@ -87,15 +81,6 @@ def test_exclusion_is_that_of_a_folder(bucket: Bucket, tmp_path: Path, exclude: 
 def test_a_path_as_exclusion_of_a_url_is_refused(bucket: Bucket) -> None:
     with pytest.raises(SourceError, match=r"drafts/.*is a path of this machine.*write a URL"):
         names(bucket.url, "**", exclude=["/data/drafts/*"])
-
-
-def test_a_listing_has_many_pages(bucket: Bucket) -> None:
-    keys = [f"web/{number:04}.txt" for number in range(2_001)]
-    for key in keys:
-        bucket.put(key, b"")
-
-    assert names(bucket.url, "web/*.txt") == [key.removeprefix("web/") for key in keys]
-    assert len(bucket.requests("GET", key="")) == 3
 
 
 def test_marks_of_folders_are_no_files(bucket: Bucket) -> None:

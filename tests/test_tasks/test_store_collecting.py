@@ -2,14 +2,19 @@
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.test_tasks.store_stages import WriteParams, ask, ask_joined, catalog_rows, stage_of
+from tests.test_tasks.store_stages import WriteParams, ask, ask_joined, stage_of
 from tokmill.flows.upkeep.checking import usage_of
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, Outcome, Request
@@ -19,7 +24,6 @@ from tokmill.tasks.store.retention import Policy, Reason, make_plan, shown_age, 
 from tokmill.tasks.store.shared import now_ns
 
 NOTHING = Policy(older_than_days=0, keep=0)
-LATEST = Policy(older_than_days=0, keep=1)
 
 
 @pytest.fixture
@@ -68,60 +72,15 @@ def test_a_file_with_two_names_takes_its_space_once(store):
     assert usage_of(store).total.num_bytes == sum(item.num_bytes for item in items.values())
 
 
-def test_what_has_an_alias_stays_with_all_that_it_was_made_from(store):
-    one, two, other = text(store, "one"), text(store, "two", "x"), text(store, "other", "y")
-    middle = joined(store, "middle", one)
-    joined(store, "users", middle, other)
-    top = joined(store, "top", middle, two)
-    store.tag(top, "prod")
-
-    assert removed(store, NOTHING) == [
-        "joined/users@v1",
-        "text/other@v1",
-    ]  # users before what they were made from
-    assert left(store) == {"text/one@v1", "text/two@v1", "joined/middle@v1", "joined/top@v1"}
-    assert store.verify() == []
-
-
-def test_a_collection_that_is_not_applied_changes_nothing_and_says_the_same(store):
-    kept = text(store, "kept")
-    joined(store, "gone", kept)
-    store.tag(kept, "prod")
-    before = catalog_rows(store)
-
-    found = store.find_garbage(NOTHING)
-
-    assert [item.reference for item in found.items] == ["joined/gone@v1"]
-    assert found.num_bytes == sum(row["size_bytes"] for row in before["files"]) - len("abca")
-    assert catalog_rows(store) == before
-
-
 def test_the_latest_versions_of_each_name_stay(store):
     for each in "abcd":
         text(store, "one", each)
     text(store, "two", "a")  # a second name of the first version
+    joined(store, "parts", text(store, "parts.part/0"))  # a part stays with what was made from it alone
 
     assert removed(store, Policy(older_than_days=0, keep=2)) == ["text/one@v2"]
-    assert removed(store, LATEST) == ["text/one@v3"]
-    assert sorted(removed(store, NOTHING)) == ["text/one@v1", "text/one@v4"]
-
-
-def test_a_part_is_kept_by_what_was_made_from_it_and_not_as_the_latest_of_its_name(store):
-    parts = [text(store, f"p.part/{number}", str(number)) for number in range(3)]
-    joined(store, "p", *parts)
-    joined(store, "p", text(store, "p.part/0", "new"))
-
-    assert sorted(removed(store, LATEST)) == ["joined/p@v1", *(f"text/p.part/{n}@v1" for n in range(3))]
-
-
-def test_what_the_last_completed_run_of_a_profile_used_stays_though_it_is_no_latest_version(store):
-    first, second = text(store, "p", "a"), text(store, "p", "b")
-    ran(store, "r1", "p", second)
-    ran(store, "r2", "p", first)
-    ran(store, "r3", "p", second, state="failed")
-    text(store, "p", "c")
-
-    assert removed(store, LATEST) == ["text/p@v2"]
+    assert removed(store, Policy(older_than_days=0, keep=1)) == ["text/one@v3"]
+    assert len(removed(store, NOTHING)) == 4
 
 
 DAY_NS = 86_400 * 10**9
@@ -223,24 +182,6 @@ def test_an_input_that_was_made_again_elsewhere_is_kept_by_its_content(store):
 
     assert equal.content_digest == given.content_digest
     assert removed(store, NOTHING) == ["text/other@v1"]
-
-
-def test_what_a_run_holds_stays_and_so_do_all_versions_of_its_names(store):
-    shared, base = text(store, "others", "s"), text(store, "base", "b")
-    joined(store, "p.part/1", base)
-    text(store, "p", "old")
-    text(store, "pq", "not of the profile p")
-    with leased(store.layout, "r", names="p") as lease:
-        lease.hold([shared.fingerprint])
-        assert removed(store, NOTHING) == ["text/pq@v1"]
-        assert "needed by r of p" in store.find_garbage(NOTHING).plan.kept[shared.fingerprint].text
-
-    assert sorted(removed(store, NOTHING)) == [
-        "joined/p.part/1@v1",
-        "text/base@v1",
-        "text/others@v1",
-        "text/p@v1",
-    ]
 
 
 def test_what_comes_to_be_needed_during_a_collection_stays(store):
@@ -347,3 +288,99 @@ def test_leftovers_go_and_what_is_of_use_stays(store):
     assert not stale.parent.exists()
     assert not damaged.exists()
     assert [path.name for path in store.layout.temporary.iterdir()] == ["of-somebody-else"]
+
+
+_NAMES = st.sampled_from(["p", "p.part/1", "q", "pq"])
+_NUMBERS = st.integers(0, 7)
+
+
+class Collecting(RuleBasedStateMachine):
+    """A store, and a slow and simple idea of what must be in it: artifacts by number, in order of making."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.folder = Path(tempfile.mkdtemp())
+        self.store = Store.open(self.folder / "store")
+        self.made: dict[str, SimpleNamespace] = {}
+        self.versions: dict[tuple[str, str], list[str]] = {}
+        self.aliases: dict[tuple[str, str, str], str] = {}
+        self.last_runs: dict[str, set[str]] = {}
+        self.num_runs = 0
+
+    def teardown(self) -> None:
+        if hasattr(self, "folder"):
+            shutil.rmtree(self.folder)
+
+    def _realize(self, request, inputs) -> None:
+        ref = self.store.realize(request).ref
+        versions = self.versions.setdefault((ref.kind, ref.name), [])
+        if ref.fingerprint not in versions:
+            versions.append(ref.fingerprint)
+        if ref.fingerprint not in self.made:
+            self.made[ref.fingerprint] = SimpleNamespace(ref=ref, inputs=[one.fingerprint for one in inputs])
+
+    def _some(self, numbers) -> list:
+        refs = [made.ref for made in self.made.values()]
+        return [refs[number % len(refs)] for number in numbers] if refs else []
+
+    @rule(name=_NAMES, text=st.sampled_from("abcd"))
+    def make(self, name, text) -> None:
+        self._realize(ask(name, text=text), [])
+
+    @rule(name=_NAMES, by=st.sampled_from(",;"), numbers=st.lists(_NUMBERS, min_size=1, max_size=3))
+    def make_from_others(self, name, by, numbers) -> None:
+        inputs = self._some(numbers)
+        if inputs:
+            self._realize(ask_joined(name, *inputs, text=by), inputs)
+
+    @rule(number=_NUMBERS, alias=st.sampled_from(["prod", "test"]))
+    def tag(self, number, alias) -> None:
+        for ref in self._some([number]):
+            self.store.tag(ref, alias)
+            self.aliases[ref.kind, ref.name, alias] = ref.fingerprint
+
+    @rule(profile=st.sampled_from("pq"), numbers=st.lists(_NUMBERS, max_size=3), completed=st.booleans())
+    def record_run(self, profile, numbers, completed) -> None:
+        refs = self._some(numbers)
+        self.num_runs += 1
+        self.store.catalog.add_run(f"r{self.num_runs}", profile=profile)
+        artifacts = [RunArtifact(task="t", ref=ref, how="made") for ref in refs]
+        state = "completed" if completed else "failed"
+        self.store.catalog.finish_run(f"r{self.num_runs}", state=state, artifacts=artifacts)
+        if completed:
+            self.last_runs[profile] = {ref.fingerprint for ref in refs}
+
+    @rule(keep=st.integers(0, 1), numbers=st.lists(_NUMBERS, max_size=2), names=st.sampled_from(["", "p"]))
+    def collect(self, keep, numbers, names) -> None:
+        held = {ref.fingerprint for ref in self._some(numbers)}
+        kept = self._kept(keep, held, names)
+        with leased(self.store.layout, "working", names=names) as lease:
+            lease.hold(held)
+            expected = set(self.made) - kept
+            foreseen = {item.fingerprint for item in self.store.find_garbage(Policy(0, keep)).items}
+            removed = {item.fingerprint for item in self.store.collect(Policy(0, keep)).items}
+        assert removed == foreseen == expected
+        assert self.store.verify(full=False) == []
+        self.made = {one: made for one, made in self.made.items() if one in kept}
+
+    def _kept(self, keep, held, names) -> set[str]:
+        kept = set(held) | set(self.aliases.values())
+        for (_, name), versions in self.versions.items():
+            present = [one for one in versions if one in self.made]
+            kept |= set(present[-1:]) if keep and "/" not in name else set()
+            kept |= set(present) if names and (name == names or name.startswith(names + ".")) else set()
+        kept |= set().union(*self.last_runs.values()) if keep and self.last_runs else set()
+        size = -1
+        while size != len(kept):
+            size = len(kept)
+            kept |= {below for one in kept & set(self.made) for below in self.made[one].inputs}
+        return kept & set(self.made)
+
+    @invariant()
+    def the_store_has_what_it_should(self) -> None:
+        if hasattr(self, "store"):
+            assert {path.name for path in self.store.layout.artifacts()} == {one[:16] for one in self.made}
+
+
+TestCollecting = pytest.mark.slow(Collecting.TestCase)
+TestCollecting.settings = settings(max_examples=8, stateful_step_count=16)

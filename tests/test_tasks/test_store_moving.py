@@ -237,11 +237,6 @@ def test_what_was_removed_is_said_to_have_been_removed_however_it_is_named(here,
         pushed(here, there, made.fingerprint[:12] if named == "fingerprint" else named)
 
 
-def test_an_unknown_name_is_wrong_usage(here, there):
-    with pytest.raises(UsageError, match="did you mean"):
-        pushed(here, there, "joined/mode")
-
-
 @pytest.mark.objects
 def test_to_a_bucket_and_back(here, there, bucket, tmp_path, monkeypatch):
     monkeypatch.setenv("TOKMILL_CACHE", str(tmp_path / "cache"))

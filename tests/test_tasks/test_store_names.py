@@ -71,8 +71,7 @@ def test_names_below_names_do_not_collide(store):
 def test_references_by_fingerprint(store):
     ref = store.realize(ask(text="a")).ref
     for length in (6, 16, 17, 64):
-        assert store.resolve(ref.fingerprint[:length]) == ref
-    assert store.resolve(ref.fingerprint[:20].upper()) == ref
+        assert store.resolve(ref.fingerprint[:length].upper()) == ref
     with pytest.raises(StoreError, match="has a fingerprint that begins with"):
         store.resolve(ref.fingerprint[:16] + ("0" if ref.fingerprint[16] != "0" else "1"))
     with pytest.raises(StoreError, match="at least 6"):
@@ -208,7 +207,7 @@ def test_a_hostile_name_is_refused_wherever_a_path_is_made_of_it(tmp_path, name)
     assert sorted(tmp_path.rglob("*")) == before
 
 
-@pytest.mark.parametrize("field", ["kind", "name", "label", "fingerprint", "digest"])
+@pytest.mark.parametrize("field", ["kind", "name", "label", "fingerprint", "digest", "path"])
 def test_a_record_with_a_hostile_name_is_refused_when_it_is_read(tmp_path, field):
     store = Store.open(tmp_path / "store")
     place = store.path(store.realize(ask("n", text="a")).ref)
@@ -277,12 +276,6 @@ def test_a_store_with_links_to_elsewhere_is_not_opened(tmp_path, place):
     link.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StoreError, match=f"{re.escape(place)} is a link"):
         Store.open(tmp_path / "store")
-
-
-def test_a_store_may_be_reached_by_a_link(tmp_path):
-    (tmp_path / "link").symlink_to(tmp_path / "store")
-    made = Store.open(tmp_path / "store").realize(ask()).ref
-    assert Store.open(tmp_path / "link").read("text", made.fingerprint).ref == made
 
 
 def test_the_place_of_a_lock_is_never_a_link(tmp_path):

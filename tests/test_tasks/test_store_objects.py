@@ -144,29 +144,6 @@ def test_a_listing_answers_for_all_artifacts(bucket, machine):
     assert len(asked) == 1 + len(requests)
 
 
-def test_what_is_damaged_in_the_bucket_is_set_aside_and_made_again(bucket, machine):
-    ref = machine().store.realize(ask(text="ab")).ref
-    (key,) = (key for key in payload_keys(bucket) if key.endswith("text.txt"))
-    for harm in ("truncate", "remove", "record"):
-        if harm == "truncate":
-            bucket.put(key, b"")
-        elif harm == "remove":
-            bucket.delete(key)
-        else:
-            bucket.put(f"store/index/text/{ref.fingerprint[:16]}/record.json", b"{")
-        there = machine().store
-        assert there.verify() != []
-        said: list[str] = []
-        if harm != "record":  # what a record lists is compared when it is pulled
-            with pytest.raises(StoreError, match=r"set aside as .* run again"):
-                there.path(ref)
-        again = there.realize(ask(text="ab"), report=said.append)
-
-        assert (again.how, again.ref) == ("made", ref)
-        assert harm != "record" or "set aside" in said[0]
-        assert bucket.get(key) == b"ab" * 1
-
-
 def test_a_changed_byte_is_noticed_when_it_arrives(bucket, machine):
     ref = machine().store.realize(ask(text="ab")).ref
     (key,) = (key for key in payload_keys(bucket) if key.endswith("text.txt"))
@@ -255,23 +232,6 @@ from tests.test_tasks.store_stages import ask
 from tokmill.tasks.store import Store
 print(Store.open(sys.argv[1]).realize(ask(text="abc", times=3)).how, flush=True)
 """
-
-
-def test_a_process_killed_in_an_upload_leaves_nothing_and_costs_nobody_a_wait(bucket, machine, tmp_path):
-    for number, key in enumerate(["*/text.txt", "*/record.json"]):
-        held = bucket.fault("hold", method="PUT", key=key)
-        environment = os.environ | {"TOKMILL_CACHE": str(tmp_path / f"killed{number}")}
-        command = [sys.executable, "-c", CHILD, f"{bucket.url}/store"]
-        with subprocess.Popen(command, cwd=CHECKOUT, env=environment, stdout=subprocess.PIPE) as child:
-            held.arrived.wait()
-            child.send_signal(signal.SIGKILL)
-        bucket.server.proxy.faults.clear()
-
-        assert objects(bucket, "record.json") == []
-    here = machine()
-    assert here.store.lookup(ask(text="abc", times=3)) is None
-    assert here.store.realize(ask(text="abc", times=3)).how == "made"
-    assert here.store.verify() == []
 
 
 @pytest.mark.slow
@@ -429,24 +389,6 @@ def test_odd_letters_in_a_prefix_are_letters(bucket, machine, tmp_path, monkeypa
     for text in ("#b", "?b"):
         with pytest.raises(StoreError, match="no query or fragment"):
             Store.open(f"{bucket.url}/a{text}")
-
-
-def test_more_names_than_one_listing_holds_are_all_seen(bucket, machine):
-    here = machine()
-    ref = here.store.realize(ask(text="ab")).ref
-    for number in range(1001):
-        bucket.put(f"store/index/removed/text/{number:016}.json", b"{}")
-    there = machine()
-
-    assert there.store.lookup(ask(text="ab")) == ref
-    there.store.refresh()
-    assert len(list((there.store.root / "removed" / "text").iterdir())) == 1001
-
-
-def test_a_missing_bucket_is_named(object_server, machine, tmp_path):
-    machine()
-    with pytest.raises(StoreError, match="bucket does not exist"):
-        Store.open("s3://no-such-bucket-of-ours/store").list()
 
 
 def test_remarks_of_two_machines_on_one_run_are_both_kept(bucket, machine):

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import threading
 
 import numpy as np
 import pytest
@@ -19,7 +18,6 @@ from tests.test_tasks.store_stages import (
 from tokmill.tasks.core.errors import AccountError, PackingError, StoreError
 from tokmill.tasks.core.stage import Account, Outcome, Request
 from tokmill.tasks.store import Provenance, Store, digest_bytes, read_record
-from tokmill.tasks.store.record import encode_record
 
 
 @pytest.fixture(params=PLACES)
@@ -238,156 +236,3 @@ def test_kinds_that_are_no_kinds(store, kind):
 
 
 # -- damage -----------------------------------------------------------------------------------------------
-
-
-def truncate(place):
-    (place / "text.txt").write_text("")
-
-
-def remove(place):
-    (place / "parts" / "first.txt").unlink()
-
-
-def flip(place):
-    data = (place / "text.txt").read_bytes()
-    (place / "text.txt").write_bytes(bytes([data[0] ^ 1]) + data[1:])
-
-
-def break_record(place):
-    (place / "record.json").write_text("{")
-
-
-def lose_record(place):
-    (place / "record.json").unlink()
-
-
-def misplace(place):
-    record = read_record(place)
-    changed = record.model_copy(update={"fingerprint": "0" * 64})
-    (place / "record.json").write_text(changed.model_dump_json())
-
-
-@pytest.mark.parametrize("harm", [truncate, remove, break_record, lose_record, misplace])
-@pytest.mark.usefixtures("by_hand")
-def test_a_damaged_artifact_is_set_aside_told_of_and_made_again(store, harm):
-    ref = store.realize(ask(text="abcd")).ref
-    place = store.path(ref)
-    harm(place)
-    told = []
-    again = store.realize(ask(text="abcd"), report=told.append)
-    assert not again.cached
-    assert again.ref == ref
-    assert store.record(ref).label == "v1"
-    aside = store.root / "damaged" / "text" / f"{ref.fingerprint[:16]}-1"
-    assert aside.is_dir()
-    assert len(told) == 1
-    assert f"set aside as {aside}, and it will be made again" in told[0]
-    assert store.verify() == []
-
-
-@pytest.mark.usefixtures("by_hand")
-def test_lookup_sets_aside_as_well_and_counts_what_lies_there(store):
-    ref = store.realize(ask(text="abcd")).ref
-    for number in (1, 2):
-        truncate(store.path(ref))
-        told = []
-        assert store.lookup(ask(text="abcd"), report=told.append) is None
-        assert told[0].startswith(
-            "text/one@v1: text.txt: has 0 bytes and was published with 4; set aside as "
-        )
-        assert (store.root / "damaged" / "text" / f"{ref.fingerprint[:16]}-{number}").is_dir()
-        store.realize(ask(text="abcd"))
-
-
-@pytest.mark.usefixtures("by_hand")
-def test_changed_bytes_of_equal_size_are_found_by_full_verification_only(store):
-    ref = store.realize(ask(text="abcd")).ref
-    flip(store.path(ref))
-    assert store.lookup(ask(text="abcd")) == ref
-    assert store.verify([ref], full=False) == []
-    (problem,) = store.verify([ref])
-    assert (problem.artifact, problem.path) == ("text/one@v1", "text.txt")
-    assert "has digest" in problem.message
-    assert store.realize(ask(text="abcd"), verify="full").cached is False
-    assert store.verify() == []
-
-
-@pytest.mark.usefixtures("by_hand")
-def test_verify_tells_what_is_odd_but_harmless_and_touches_nothing(store):
-    ref = store.realize(ask(text="abcd")).ref
-    (store.path(ref) / "dropping").write_text("")
-    assert [str(problem) for problem in store.verify()] == ["text/one@v1: dropping: is not in the record"]
-    assert store.lookup(ask(text="abcd"), verify="full") == ref
-
-
-@pytest.mark.usefixtures("by_hand")
-def test_verify_tells_of_a_place_without_a_record(store):
-    place = store.path(store.realize(ask()).ref)
-    lose_record(place)
-    (store.root / "notes" / "mine").mkdir(parents=True)
-    (problem,) = store.verify()
-    assert problem.artifact == f"text/{place.name}"
-    assert "has no record.json" in problem.message
-
-
-@pytest.mark.usefixtures("by_hand")
-def test_verify_checks_the_record_against_itself(store):
-    ref = store.realize(ask(text="abcd", times=3)).ref
-    place = store.path(ref)
-    record = read_record(place)
-    changes = {
-        "payload": {**record.payload, "version": 2},
-        "content_digest": "0" * 64,
-        "accounts": [record.accounts[0].model_copy(update={"num_in": 4})],
-    }
-    (place / "record.json").write_bytes(encode_record(record.model_copy(update=changes)))
-    assert [problem.message for problem in store.verify() if problem.artifact != "catalog"] == [
-        "the fingerprint is not that of the payload",
-        "the content digest is not that of the listed files",
-        "the account of source 'web' in documents does not add up",
-    ]
-
-
-@pytest.mark.usefixtures("by_hand")
-def test_a_record_of_a_newer_format_is_set_aside_not_guessed(store):
-    ref = store.realize(ask()).ref
-    place = store.path(ref)
-    newer = read_record(place).model_copy(update={"format_version": 4})
-    (place / "record.json").write_bytes(encode_record(newer))
-    with pytest.raises(StoreError, match="format_version=4 is not 3"):
-        store.record(ref)
-
-
-def test_threads_that_ask_for_the_same_make_it_once(store):
-    runs = []
-
-    def run(params, *, out):
-        runs.append(threading.get_ident())
-        (out / "text.txt").write_text("x")
-        return Outcome({})
-
-    request = Request(stage_of(run), "n", WriteParams(), {})
-    found = []
-    threads = [
-        threading.Thread(target=lambda: found.append(Store.open(store.root).realize(request)))
-        for _ in range(6)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(runs) == 1
-    assert sorted(each.cached for each in found) == [False, True, True, True, True, True]
-    assert sum(each.how == "made" for each in found) == 1
-
-
-def test_threads_that_publish_different_versions_get_different_labels(store):
-    threads = [
-        threading.Thread(target=lambda text=text: Store.open(store.root).realize(ask("n", text=text)))
-        for text in "abcdef"
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [row["label"] for row in store.list()] == ["v1", "v2", "v3", "v4", "v5", "v6"]

@@ -104,18 +104,6 @@ def test_a_path_is_the_same_in_another_process(machine):
     assert copy.read_text() == "ab"
 
 
-def test_damage_that_a_stage_finds_is_set_aside_and_said(bucket, machine):
-    ref = machine().realize(ask(text="ab")).ref
-    key = next(key for key in sorted(bucket.keys()) if key.endswith("text.txt"))
-    bucket.put(key, b"xx")
-    there = machine()
-    with pytest.raises(StoreError, match=r"text/one@v1: text\.txt: has digest .* set aside .* run again"):
-        said(there, lambda folder: (folder / "text.txt").read_text(), ref)
-
-    assert there.lookup(ask(text="ab")) is None
-    assert said(there, lambda folder: (folder / "text.txt").read_text(), there.realize(ask(text="ab")).ref)
-
-
 def test_a_service_that_fails_says_nothing_of_the_artifact(bucket, machine, monkeypatch):
     ref = machine().realize(ask(text="ab")).ref
     there = machine()

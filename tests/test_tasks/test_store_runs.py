@@ -1,7 +1,7 @@
-"""Runs in the catalog: how they ended, who noticed, and what they did when they were executed before."""
+"""Running work: what it needs, whether it lives, how it ended, and who noticed."""
 
 import os
-import signal
+import re
 import subprocess
 import sys
 import time
@@ -9,20 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from tokmill.tasks.core.stage import ArtifactRef
-from tokmill.tasks.store import RunArtifact, Store
-from tokmill.tasks.store.leases import SILENCE_SECONDS, Process
+from tests.test_tasks.store_stages import ask, ask_joined
+from tokmill.tasks.store import Store
+from tokmill.tasks.store.leases import SILENCE_SECONDS, Process, hold, leased, live_leases
+from tokmill.tasks.store.run_queries import find_run_id
 
 WORKING = """
 import sys
 from pathlib import Path
-from tokmill.tasks.store import Store
-catalog = Store.open(sys.argv[1]).catalog
+from tests.test_tasks.store_stages import ask
+from tokmill.tasks.store import Provenance, Store
+from tokmill.tasks.store.leases import hold
+store = Store.open(sys.argv[1])
+catalog = store.catalog
 with catalog.alive("r"):
     catalog.add_run("r", profile="p")
+    store.realize(ask("one"), provenance=Provenance.collect(run_id="r"))
+    hold(["a" * 64])
     print("at work", flush=True)
     sys.stdin.read()
-    catalog.finish_run("r", state="completed")
 """
 
 in_proc = pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="looks for processes in /proc")
@@ -38,35 +43,20 @@ def store(tmp_path: Path) -> Store:
     return Store.open(tmp_path / "store")
 
 
-@pytest.fixture
-def at_work(store: Store):
-    """A process that executes run `r` until its standard input is closed."""
-    command = [sys.executable, "-c", WORKING, str(store.root)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as process:
+@in_proc
+def test_a_run_whose_process_was_killed_is_noticed_by_who_looks_next_with_what_it_had_made(store, checkout):
+    command, pipe = [sys.executable, "-c", WORKING, str(store.root)], subprocess.PIPE
+    with subprocess.Popen(command, cwd=checkout, stdin=pipe, stdout=pipe, text=True) as process:
         assert process.stdout.readline() == "at work\n"
-        yield process
+        assert states(store) == [("r", 1, "running", "")]
+        assert "a" * 16 in held(store)["r"]
         process.kill()
 
-
-@in_proc
-def test_a_run_whose_process_was_killed_is_noticed_by_who_looks_next(store, at_work):
-    assert states(store) == [("r", 1, "running", "")]
-
-    at_work.send_signal(signal.SIGKILL)
-    at_work.wait()
-
+    assert held(store) == {}
     ((_, _, state, message),) = states(store)
-    assert state == "crashed"
-    assert f"process {at_work.pid} on" in message
-    assert [path.name for path in (store.root / "runs").iterdir()] == ["r.json"]
-    assert list((store.root / "leases").iterdir()) == []
-
-
-def test_a_run_that_ends_says_so_itself(store, at_work):
-    at_work.communicate()
-
-    assert states(store) == [("r", 1, "completed", "")]
+    assert (state, f"process {process.pid} on" in message) == ("crashed", True)
+    assert store.catalog.query("SELECT num_made FROM runs") == [{"num_made": 1}]
+    assert find_run_id(store, "text/one@v1") == "r"
     assert [path.name for path in (store.root / "runs").iterdir()] == ["r.json"]
     assert list((store.root / "leases").iterdir()) == []
 
@@ -93,23 +83,61 @@ def test_a_run_on_another_machine_is_gone_when_it_was_silent_for_long(store):
     assert (state, "process 1 on far is gone" in message) == ("crashed", True)
 
 
-def test_a_retry_keeps_what_the_first_attempt_did(store):
-    ref = ArtifactRef(kind="text", name="n", fingerprint="f" * 64, content_digest="c" * 64)
-    store.catalog.add_run("r", profile="p")
-    made = [RunArtifact(task="ingest", ref=ref, how="made")]
-    store.catalog.finish_run("r", state="failed", message="mix: too little text", artifacts=made)
-
-    store.catalog.add_run("r", profile="p")
-
-    assert states(store) == [("r", 1, "failed", "mix: too little text"), ("r", 2, "running", "")]
-    (row,) = store.catalog.query("SELECT attempt, task FROM run_artifacts")
-    assert row == {"attempt": 1, "task": "ingest"}
-    store.catalog.rebuild()
-    assert [row[1:3] for row in states(store)] == [(1, "failed"), (2, "running")]
-
-
 def test_an_attempt_that_ended_without_a_word_did_crash(store):
     store.catalog.add_run("r")
     store.catalog.add_run("r")
 
     assert [row[1:3] for row in states(store)] == [(1, "crashed"), (2, "running")]
+
+
+def held(store: Store) -> dict[str, list[str] | None]:
+    return {key: needs.holds for key, needs in live_leases(store.layout).items()}
+
+
+def test_a_lease_has_what_is_made_in_its_block_and_what_that_is_made_from(store):
+    given = store.realize(ask("given")).ref
+    with leased(store.layout, "r", names="p"):
+        joined = store.realize(ask_joined("joined", given)).ref
+        wanted = [joined.fingerprint, given.fingerprint]
+
+        assert held(store) == {"r": sorted(each[:16] for each in wanted)}
+        assert live_leases(store.layout)["r"].names == "p"
+    assert held(store) == {}
+
+
+def test_work_outside_of_a_run_needs_nothing_unless_it_says_so(store):
+    hold(["a" * 64])
+    assert held(store) == {}
+
+    with store.at_work("export"):
+        hold(["a" * 64])
+        ((key, found),) = held(store).items()
+    assert (key.startswith("export-"), found) == (True, ["a" * 16])
+
+
+def test_work_within_a_run_is_the_runs(store):
+    with leased(store.layout, "r"), store.at_work("export"), leased(store.layout, "r"):
+        hold(["a" * 64])
+        assert held(store) == {"r": ["a" * 16]}
+
+
+def test_a_lease_that_cannot_be_read_needs_everything(store):
+    with leased(store.layout, "r"):
+        (store.layout.leases / "r.json").write_text("{")
+        assert held(store) == {"r": None}
+
+
+def test_a_lease_of_another_machine_is_as_old_as_the_clock_of_the_file_system_says(store, monkeypatch):
+    """However wrong this machine's clock is: a lease that was renewed a moment ago is alive."""
+    with leased(store.layout, "r"):
+        path = store.layout.leases / "r.json"
+        path.write_text(re.sub('"boot":"[^"]*"', '"boot":"another machine"', path.read_text()))
+        monkeypatch.setattr(time, "time_ns", lambda: 0)
+        monkeypatch.setattr(time, "time", lambda: 4e9)
+        assert held(store) == {"r": []}
+        assert store.list() == []
+        assert path.exists()
+
+        long_ago = path.stat().st_mtime_ns - 400 * 10**9
+        os.utime(path, ns=(long_ago, long_ago))
+        assert held(store) == {}

@@ -1,0 +1,365 @@
+"""A store believes no file: what was changed is found and made again, what leads out is not followed."""
+
+import json
+import os
+import re
+import shutil
+
+import pytest
+
+from tests.test_tasks.store_stages import ask, catalog_rows
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.store import Store, digest_bytes, read_record
+from tokmill.tasks.store.catalog import Catalog
+from tokmill.tasks.store.digest import FileEntry, content_digest
+from tokmill.tasks.store.disk import DamagedError
+from tokmill.tasks.store.record import encode_record
+from tokmill.tasks.store.remote import Contents
+
+REQUEST = ask(text="abcd")
+
+
+@pytest.fixture
+def store(tmp_path):
+    return Store.open(tmp_path / "store")
+
+
+@pytest.fixture
+def place(store):
+    """The directory of a published artifact that the catalog knows, beside one that is left alone."""
+    ref = store.realize(REQUEST).ref
+    store.realize(ask("other", text="left alone"))
+    assert len(store.list()) == 2
+    return store.path(ref)
+
+
+def quiet(line):
+    """Report nothing."""
+
+
+def problems_of(store):
+    return [problem for problem in store.verify() if problem.artifact != "catalog"]
+
+
+def rewritten(place, change):
+    """Change a record by hand, and give it the digest of itself that fits."""
+    document = json.loads((place / "record.json").read_bytes())
+    document.pop("record_digest", None)
+    change(document)
+    body = (json.dumps(document, indent=1) + "\n").encode()
+    seal = b'{\n "record_digest": "%s",\n' % digest_bytes(body).encode()
+    (place / "record.json").write_bytes(seal + body.removeprefix(b"{\n"))
+
+
+# -- one table of damages ---------------------------------------------------------------------------------
+
+
+def unlink(path):
+    path.unlink()
+
+
+def truncate(path):
+    path.write_text("")
+
+
+def flip(path):
+    data = path.read_bytes()
+    path.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+
+
+def fifo(path):
+    path.unlink()
+    os.mkfifo(path)
+
+
+def device(path):
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def link(path):
+    copy = path.rename(path.parents[1] / "elsewhere")
+    path.symlink_to(copy)
+
+
+def folder(path):
+    path.unlink()
+    path.mkdir()
+
+
+def file_instead(path):
+    shutil.rmtree(path)
+    path.write_text("")
+
+
+def dangling(path):
+    shutil.rmtree(path)
+    path.symlink_to(path.parent / "nowhere")
+
+
+def loop(path):
+    shutil.rmtree(path)
+    path.symlink_to(path)
+
+
+def edit(old, new):
+    """Change bytes of a record whose digest of itself then no longer fits."""
+
+    def change(path):
+        changed, num_changes = re.subn(old, new, path.read_bytes(), count=1)
+        assert num_changes == 1
+        path.write_bytes(changed)
+
+    return change
+
+
+def forged(change):
+    return lambda path: rewritten(path.parent, change)
+
+
+def outside(name):
+    """Have the record list a file elsewhere, with the content digest that fits."""
+
+    def lead_out(document):
+        document["files"][0]["path"] = name
+        entries = [FileEntry.model_construct(**entry) for entry in document["files"]]
+        document["content_digest"] = content_digest(entries)
+
+    return forged(lead_out)
+
+
+RECORDS = {
+    "cut": lambda path: path.write_text("{"),
+    "of nothing": forged(lambda document: document.clear()),
+    "of another artifact": lambda path: path.write_bytes(
+        encode_record(read_record(path.parent).model_copy(update={"fingerprint": "0" * 64}))
+    ),
+    "newer": forged(lambda document: document.update(format_version=4)),
+    "earlier": forged(lambda document: document.update(format_version=1)),
+    "nested": edit(rb'"text": ?"abcd"', b'"text": ' + b"[" * 50_000 + b"]" * 50_000),
+    "other metric": edit(rb'"num_chars": ?4', b'"num_chars":5'),
+    "other size": edit(rb'"size_bytes": ?4', b'"size_bytes":3'),
+    "other user": edit(rb'"user": ?"', b'"user":"not '),
+    "white space": edit(rb"\n$", b"\n\n"),
+    "other digest": edit(rb'(?<="record_digest": ")[0-9a-f]{64}', b"0" * 64),
+    "size": forged(lambda document: document["files"][0].update(size_bytes=10**20)),
+    "negative size": forged(lambda document: document["files"][0].update(size_bytes=-1)),
+    "date": forged(lambda document: document["timings"].update(ended="2026-02-30T00:00:00Z")),
+    "seconds": forged(lambda document: document["timings"].update(seconds=float("nan"))),
+    "metric": forged(lambda document: document["metrics"].update(num_chars=float("inf"))),
+    "large metric": forged(lambda document: document["metrics"].update(num_chars=10**400)),
+    "payload": forged(lambda document: document["payload"].update(x=[[float("inf")]])),
+    "stage": forged(lambda document: document["payload"].update(stage=["write"])),
+    "stage version": forged(lambda document: document["payload"].update(version=10**20)),
+    "account": forged(lambda document: document["accounts"][0].update(num_in=10**30)),
+    "position": forged(lambda document: document["inputs"][0].update(position=2**64)),
+    "kind": forged(lambda document: document.update(kind="../text")),
+    "name": forged(lambda document: document.update(name="../one")),
+    "label": forged(lambda document: document.update(label="v" + "9" * 30)),
+    "file elsewhere": outside("../../outside"),
+}
+NO_FILES = (unlink, fifo, device, link, folder)
+HARMS = {
+    **{f"record {name}": ("record.json", harm) for name, harm in RECORDS.items()},
+    **{f"{harm.__name__} {name}": (name, harm) for harm in NO_FILES for name in ("text.txt", "record.json")},
+    **{f"{harm.__name__} text.txt": ("text.txt", harm) for harm in (truncate, flip)},
+    "link parts": ("parts", link),
+    **{harm.__name__: ("", harm) for harm in (file_instead, dangling, loop)},
+}
+QUICK = ("record cut", "unlink text.txt", "truncate text.txt", "link parts", "record other metric", "loop")
+
+
+@pytest.mark.parametrize(
+    "harm", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in HARMS]
+)
+def test_whatever_is_damaged_is_told_set_aside_and_made_again(store, place, harm):
+    name, do = HARMS[harm]
+    os.mkfifo(store.root / "outside")  # who reads it waits for ever
+    do(place / name)
+    problems = problems_of(store)
+    assert {problem.artifact for problem in problems} <= {"text/one@v1", f"text/{place.name}"}
+    assert [problem.path for problem in problems if not problem.path.startswith(name)] == []
+    assert problems
+    told = []
+    store.catalog = Catalog(store.layout, report=told.append)
+    known = [] if name in {"record.json", ""} else ["one"]
+    assert [row["name"] for row in store.list()] == [*known, "other"]
+    assert bool(told) == (name == "record.json" and do is not unlink)
+    assert all(line.startswith(f"the catalog leaves out text/{place.name}/record.json: ") for line in told)
+
+    told = []
+    again = store.realize(REQUEST, verify="full", report=told.append)
+
+    assert again.how == "made"
+    assert store.record(again.ref).label == "v1"
+    aside = store.root / "damaged" / "text" / f"{place.name}-1"
+    assert f"set aside as {aside}, and it will be made again" in told[0]
+    assert store.verify() == []
+
+
+def test_what_is_set_aside_gets_a_number_that_nobody_has(store, place):
+    for _ in range(2):
+        (place / "text.txt").write_text("")
+        told = []
+        assert store.lookup(REQUEST, report=told.append) is None
+        assert told[0].startswith(
+            "text/one@v1: text.txt: has 0 bytes and was published with 4; set aside as "
+        )
+        store.realize(REQUEST)
+    aside = store.root / "damaged" / "text"
+    shutil.rmtree(aside / f"{place.name}-1")
+    (aside / f"{place.name}-old").mkdir()
+    (place / "text.txt").write_text("")
+    assert not store.realize(REQUEST, report=quiet).cached
+    assert (aside / f"{place.name}-3").is_dir()
+
+
+def test_changed_bytes_of_equal_size_are_found_by_full_verification_only(store, place):
+    flip(place / "text.txt")
+    ref = store.lookup(REQUEST)
+    assert store.verify([ref], full=False) == []
+    assert [(problem.artifact, problem.path) for problem in store.verify([ref])] == [
+        ("text/one@v1", "text.txt")
+    ]
+
+
+def test_verify_tells_what_is_odd_but_harmless_and_touches_nothing(store, place):
+    (place / "dropping").write_text("")
+    (store.root / "notes" / "mine").mkdir(parents=True)
+    assert [str(problem) for problem in store.verify()] == ["text/one@v1: dropping: is not in the record"]
+    assert store.lookup(REQUEST, verify="full").name == "one"
+
+
+def test_verify_checks_the_record_against_itself_and_the_catalog(store, place):
+    record = read_record(place)
+    changes = {
+        "payload": {**record.payload, "version": 2},
+        "content_digest": "0" * 64,
+        "accounts": [record.accounts[0].model_copy(update={"num_in": 4})],
+    }
+    (place / "record.json").write_bytes(encode_record(record.model_copy(update=changes)))
+    *problems, of_catalog = sorted(store.verify(), key=lambda problem: problem.artifact == "catalog")
+    assert [problem.message for problem in problems] == [
+        "the fingerprint is not that of the payload",
+        "the content digest is not that of the listed files",
+        "the account of source 'web' in documents does not add up",
+    ]
+    assert of_catalog.path == f"text/{place.name}/record.json"
+
+
+def test_a_forged_digest_is_found_by_the_catalog(store, place):
+    rewritten(place, lambda document: document["metrics"].update(num_chars=5))
+    (problem,) = store.verify()
+    assert (problem.artifact, problem.path) == ("catalog", f"text/{place.name}/record.json")
+    assert "the catalog has other artifacts, metrics" in problem.message
+    store.catalog.rebuild()
+    assert store.verify() == []
+
+
+def test_what_the_catalog_knows_and_the_store_has_no_longer(store, place):
+    shutil.rmtree(place)
+    (problem,) = store.verify()
+    assert str(problem).startswith(f"catalog: text/{place.name}/record.json: ")
+    assert len(store.list()) == 1
+    store.catalog.sync()  # the query may have been answered beside a catalog that was just written
+    assert store.verify() == []
+
+
+def test_what_the_catalog_has_not_seen_yet_is_no_problem(store, place):
+    store.catalog = Catalog(store.layout, publish_wait_seconds=0.0, report=quiet)
+    store.realize(ask("new", text="new"))
+    assert store.verify() == []
+
+
+@pytest.mark.parametrize("name", ["...", "..a", ".a", "a..", "a b", "a\nb", "é", "parts/.first"])
+def test_names_that_only_look_odd_are_names(name):
+    assert FileEntry(path=name, size_bytes=0, digest="0" * 64).path == name
+
+
+def test_references_that_lead_out_of_the_store_are_refused(store, place):
+    ref = store.resolve("text/one")
+    for change in ({"kind": ".."}, {"kind": "runs"}, {"fingerprint": "../" * 8}, {"fingerprint": "abc"}):
+        with pytest.raises(StoreError, match=r"cannot be used|is not a fingerprint"):
+            store.path(ref.model_copy(update=change))
+
+
+def test_a_record_cannot_name_a_table_of_the_catalog(store, place):
+    record = read_record(place)
+    before = catalog_rows(store)
+    for name in ("artifacts", "x; DROP TABLE artifacts; --", "catalog_files", "Ünicode"):
+        entry = FileEntry(path=f"catalog/{name}.parquet", size_bytes=1, digest="0" * 64)
+        changed = record.model_copy(update={"files": [*record.files, entry]})
+        (place / "record.json").write_bytes(encode_record(changed))
+        store.catalog.rebuild()
+        assert len(catalog_rows(store)["artifacts"]) == len(before["artifacts"])
+
+
+def test_a_record_keeps_what_json_can_say(store):
+    told = {"text": 'quotes " and \\ and \u2028 and \0', "times": 1, "unaccounted": 0}
+    ref = store.realize(ask("odd", text=told["text"])).ref
+    assert store.record(ref).params == told
+    assert store.verify() == []
+    assert json.loads(store.catalog.query("SELECT params FROM artifacts")[0]["params"]) == told
+
+
+@pytest.mark.parametrize("record", [b"[" * 100_000, b'{"a":' * 100_000, b"{}", b'{"files": 1}', b"\xff"])
+def test_a_record_in_a_bucket_that_cannot_be_read_is_damaged(record):
+    with pytest.raises(DamagedError):
+        Contents.of(record)
+
+
+# -- labels and runs --------------------------------------------------------------------------------------
+
+
+NO_LABELS = {
+    "folder": ("@v7", lambda path: path.mkdir()),
+    "fifo": ("@v7", os.mkfifo),
+    "deep": ("@v7", "[" * 100_000),
+    "digits": ("@v7", "1" * 10_000),
+    "outside": ("@v7", '{"fingerprint": "../../../etc/passwd"}'),
+    "word": ("@version", ""),
+    "zero": ("@v0", ""),
+    "large": ("@v" + "9" * 40, '{"fingerprint": "' + "0" * 64 + '"}'),
+    "bytes": (os.fsdecode(b"@\xff"), ""),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "content"), NO_LABELS.values(), ids=NO_LABELS.keys())
+def test_files_that_are_no_labels_stop_nothing_and_are_told_of(store, place, name, content):
+    for tree in ("labels", "aliases"):
+        path = store.root / tree / "text" / "one" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, str):
+            path.write_text(content)
+        else:
+            content(path)
+    assert {problem.artifact for problem in store.verify()} >= {"labels/text/one"}
+    assert store.resolve("text/one").fingerprint.startswith(place.name)
+    assert len(store.list()) == 2
+    store.catalog.rebuild()
+    ref = store.realize(ask(text="next")).ref
+    assert store.label(ref, "one") == ("v8" if name == "@v7" else "v2")
+    store.tag(ref, "prod")
+    assert store.resolve("text/one@prod") == ref
+
+
+def test_folders_that_are_no_names_stop_nothing(store, place):
+    odd = store.root / "labels" / "text" / os.fsdecode(b"\xff")
+    odd.mkdir()
+    (odd / "@v1").write_text('{"fingerprint": "' + "0" * 64 + '"}')
+    (store.root / "text" / os.fsdecode(b"\xff")).mkdir()
+    assert len(store.list()) == 2
+    (problem,) = store.verify()
+    assert problem.artifact == "labels/text/\\udcff"
+
+
+@pytest.mark.parametrize("text", ["", '{"run_id": "r", "started": "yesterday"}', "[" * 10_000])
+def test_a_bad_run_is_one_line_and_stops_nothing(store, place, text):
+    (store.root / "runs").mkdir()
+    (store.root / "runs" / "r.json").write_text(text)
+    os.mkfifo(store.root / "runs" / "pipe.json")
+    assert len(store.list()) == 2
+    assert sorted(problem.path for problem in store.verify()) == ["pipe.json", "r.json"]
+    store.catalog.add_run("good")
+    assert store.catalog.query("SELECT run_id FROM runs") == [{"run_id": "good"}]
