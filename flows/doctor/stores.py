@@ -110,15 +110,15 @@ def _is_held(path: Path) -> bool:
 
 def _look_at_rights(part: Part, url: str) -> bool:
     """Try what a store in a bucket needs; whether it can be read."""
-    from tokmill.tasks import remote  # noqa: PLC0415 - only for stores behind a URL
+    from tokmill.tasks.remote import location, objects  # noqa: PLC0415 - only for stores behind a URL
 
-    probe, data = remote.joined(url, f"{_PROBE}-{uuid.uuid4().hex}"), b"tokmill doctor"
+    probe, data = location.joined(url, f"{_PROBE}-{uuid.uuid4().hex}"), b"tokmill doctor"
     steps: dict[str, Callable[[], object]] = {
-        "list": lambda: next(iter(remote.listed(url, recursive=False)), None),
-        "create": lambda: remote.create(probe, data),
-        "create only once": lambda: _refused(lambda: remote.create(probe, b"another")),
-        "read": lambda: remote.read(probe, 1 << 10),
-        "remove": lambda: remote.remove([probe]),
+        "list": lambda: next(iter(objects.listed(url, recursive=False)), None),
+        "create": lambda: objects.create(probe, data),
+        "create only once": lambda: _refused(lambda: objects.create(probe, b"another")),
+        "read": lambda: objects.read(probe, 1 << 10),
+        "remove": lambda: objects.remove([probe]),
     }
     rights = {name: _tried(step) for name, step in steps.items()}
     part.figures["rights"] = {name: problem is None for name, problem in rights.items()}

@@ -96,11 +96,11 @@ def _shared(place: Path, store: "Store") -> str:
     """Return where all machines that use the store find a file."""
     if "://" not in store.location:
         return str(place)
-    from tokmill.tasks import remote  # noqa: PLC0415 - only for stores behind a URL
+    from tokmill.tasks.remote import location, objects  # noqa: PLC0415 - only for stores behind a URL
 
-    url = remote.joined(store.location, f"{place.parent.name}/{place.name}")
+    url = location.joined(store.location, f"{place.parent.name}/{place.name}")
     try:
-        remote.stat(url)
+        objects.stat(url)
     except FileNotFoundError:
-        remote.upload(place, url)
+        objects.upload(place, url)
     return url

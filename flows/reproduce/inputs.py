@@ -19,7 +19,6 @@ from tokmill.flows.run.sources import remote_tokenizer, tokenizer_at
 from tokmill.tasks.core.errors import StoreError, TaskError
 from tokmill.tasks.remote.location import Location, RemoteFile, is_remote, located
 from tokmill.tasks.remote.objects import download, listed, stat
-from tokmill.tasks.remote.streaming import tag_of
 from tokmill.tasks.store import FileDigests
 from tokmill.tasks.store.disk import reported_as
 from tokmill.tasks.store.names import check_path, inside, is_fingerprint, shortened
@@ -202,6 +201,6 @@ def value_of(one: Wanted, root: str) -> dict[str, Any]:
     value = {"source": one.source, "name": one.name, "path": str(path), "digest": one.digest}
     if isinstance(path, RemoteFile):
         state = stat(path.url)
-        return {**value, "size": state.num_bytes, "tag": tag_of(state)}
+        return {**value, "size": state.num_bytes, "tag": state.tag}
     status = path.stat()
     return {**value, "size": status.st_size, "mtime_ns": status.st_mtime_ns}

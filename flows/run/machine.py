@@ -18,7 +18,7 @@ from tokmill.flows.figures import counted
 from tokmill.flows.kept import secret_in
 from tokmill.tasks.core.context import quarter_of_the_ram
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.remote import reconnect
+from tokmill.tasks.remote.services import reconnect
 from tokmill.tasks.store import Store, Verify
 from tokmill.tasks.store.layout import DEFAULT_STORE
 

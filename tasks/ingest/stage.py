@@ -29,7 +29,6 @@ from tokmill.tasks.ingest.scan import FileScan, scan_file
 from tokmill.tasks.ingest.writer import CorpusWriter
 from tokmill.tasks.remote.location import Location, RemoteFile, located
 from tokmill.tasks.remote.objects import stat
-from tokmill.tasks.remote.streaming import tag_of
 from tokmill.tokenizer.core.stopping import within_limit
 
 # Reading waits for disks and runs code that releases the interpreter lock, so a few threads always help.
@@ -168,7 +167,7 @@ def _is_as_found(path: Location, file: File) -> bool:
     """Whether a file's size and time, or an object's size and tag, are those with which it was found."""
     if isinstance(path, RemoteFile):
         state = stat(path.url)
-        return (state.num_bytes, tag_of(state)) == (file["size"], file["tag"])
+        return (state.num_bytes, state.tag) == (file["size"], file["tag"])
     status = path.stat()
     return (status.st_size, status.st_mtime_ns) == (file["size"], file["mtime_ns"])
 

@@ -1,15 +1,8 @@
-"""Which faults pass, and how long to try again.
+"""Which faults pass, and how long to try again; all are OSErrors, as those of local files are.
 
-    passes      no answer, a cut connection, a timeout, 408, 409, 429 and 5xx: tried again with growing pauses
-                until TOKMILL_RETRY_SECONDS (120) have gone by, then UnreachableError
-    stays       a missing object or bucket, a refused or missing credential, a wrong request: raised at once
-
-Whoever waits learns why: a fault that lasts for longer than a second is logged as a warning, at most once in
-half a minute for one bucket.
-
-Faults are OSErrors, as those of local files are, so that whoever reads files treats both alike. Pauses grow
-from a tenth of a second to ten seconds, each shortened at random, so that many clients do not come back at
-the same moment.
+passes      no answer, a cut connection, a timeout, 408, 409, 429 and 5xx: tried again with growing pauses
+            until TOKMILL_RETRY_SECONDS (120) have gone by, then UnreachableError; a warning says why
+stays       a missing object or bucket, a refused or missing credential, a wrong request: raised at once
 """
 
 import errno
@@ -19,7 +12,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from tokmill.tokenizer.core.stopping import raise_if_stopped
@@ -79,9 +72,10 @@ def persevering(work: Callable[[], T], url: str) -> T:
         UnreachableError: one that passes, but did not for TOKMILL_RETRY_SECONDS.
         StopRequested: the run is being stopped.
     """
-    began = time.monotonic()
+    began, longest = time.monotonic(), _FIRST_PAUSE
     until = began + _seconds()
-    for pause in _pauses():
+    while True:
+        pause = longest * random.uniform(0.5, 1.0)  # noqa: S311 - so that clients do not come back together
         try:
             return work()
         except Exception as error:
@@ -93,7 +87,7 @@ def persevering(work: Callable[[], T], url: str) -> T:
             _warn(fault, url, began, until)
         raise_if_stopped()
         time.sleep(pause)
-    raise AssertionError("pauses never end")
+        longest = min(2 * longest, _LONGEST_PAUSE)
 
 
 def _warn(fault: OSError, url: str, began: float, until: float) -> None:
@@ -115,52 +109,47 @@ def _seconds() -> float:
         return _DEFAULT_SECONDS
 
 
-def _pauses() -> Iterator[float]:
-    pause = _FIRST_PAUSE
-    while True:
-        yield pause * random.uniform(0.5, 1.0)  # noqa: S311 - nothing depends on it
-        pause = min(2 * pause, _LONGEST_PAUSE)
-
-
 def _translated(error: Exception, url: str) -> OSError | None:
     """Return a fault of a service or a library as one of ours; None for what is neither."""
-    chain = list(_chain(error))
+    chain = [error]  # and its causes: libraries wrap what the service said
+    while len(chain) < 10 and isinstance(cause := chain[-1].__cause__, Exception):
+        chain.append(cause)
     names = {cls.__name__ for each in chain for cls in type(each).__mro__}
     if isinstance(error, UnreachableError | ChangedError | FileExistsError):
         return error
     if names & _NO_CREDENTIALS:
         said = f"there are no valid credentials in the environment ({error}); set those of the service there"
         return PermissionError(errno.EACCES, said, url)
-    status, code = _status(chain), _code(chain)
+    status, code = _status(chain), _s3_code(chain)
     if _passes(chain, names, status, code):
         return UnreachableError(errno.EIO, f"the service does not answer as it should ({_said(error)})", url)
     return _lasting(error, chain, status, code, url)
 
 
 def _lasting(
-    error: Exception, chain: list[BaseException], status: int | None, code: str, url: str
+    error: Exception, chain: list[Exception], status: int | None, code: str, url: str
 ) -> OSError | None:
     def is_a(kind: type[OSError]) -> bool:
         return any(isinstance(each, kind) for each in chain)
 
     fault: OSError | None = error if isinstance(error, OSError) else None
+    refused = f"the service refuses it ({_said(error)})"
     if code == "NoSuchBucket":
         fault = FileNotFoundError(errno.ENOENT, _NO_BUCKET, url)
     elif status == 404 or is_a(FileNotFoundError):
         fault = FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url)
     elif status in (401, 403) or is_a(PermissionError):
-        said = f"the service refuses it ({_said(error)}); check the credentials and what they may do"
-        fault = PermissionError(errno.EACCES, said, url)
+        fault = PermissionError(errno.EACCES, f"{refused}; check the credentials and what they may do", url)
     elif status in (412, 416):  # 416: it is shorter than the range that was asked for
         fault = ChangedError(errno.ESTALE, "the object is not in the expected state", url)
     elif is_a(FileExistsError):
         fault = FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), url)
     elif status is not None:
-        fault = OSError(errno.EPROTO, f"the service refuses it: {_said(error)}", url)
+        fault = OSError(errno.EPROTO, refused, url)
     return fault
 
 
-def _passes(chain: list[BaseException], names: set[str], status: int | None, code: str) -> bool:
+def _passes(chain: list[Exception], names: set[str], status: int | None, code: str) -> bool:
     if names & _PASSING_NAMES:  # aiohttp gives some of its own faults a status
         return True
     if status is not None and code != "NotImplemented":
@@ -170,17 +159,7 @@ def _passes(chain: list[BaseException], names: set[str], status: int | None, cod
     return by_number or any(isinstance(each, kinds) for each in chain)
 
 
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An exception and its causes; libraries wrap what the service said."""
-    cause: BaseException | None = error
-    for _ in range(10):
-        if cause is None:
-            return
-        yield cause
-        cause = cause.__cause__
-
-
-def _status(chain: list[BaseException]) -> int | None:
+def _status(chain: list[Exception]) -> int | None:
     """The HTTP status of the first fault that has one."""
     for each in chain:
         response: Any = getattr(each, "response", None)
@@ -195,7 +174,7 @@ def _status(chain: list[BaseException]) -> int | None:
     return None
 
 
-def _code(chain: list[BaseException]) -> str:
+def _s3_code(chain: list[Exception]) -> str:
     """S3's word for what went wrong, or nothing."""
     for each in chain:
         response: Any = getattr(each, "response", None)

@@ -1,11 +1,7 @@
-"""Where a file is: a path on this machine, or the URL of an object.
+"""Where a file is: a path on this machine, or the URL of an object, `s3://bucket/key`, not percent-encoded.
 
-A URL names an object as its service's own tools do: `s3://bucket/key`, with the key written as it is, not
-percent-encoded. `file://` and an absolute path is that path. Whoever reads files takes a `Location`; only
-where bytes are fetched it matters which of the two it is.
-
-A URL names a place and nothing else: credentials come from the environment, so a URL with a password in it is
-refused before it can reach a record, a log or a message.
+Credentials come from the environment: a URL with a password in it is refused before it can reach a record, a
+log or a message.
 """
 
 import re
@@ -19,15 +15,38 @@ _URL = re.compile(r"^[A-Za-z][A-Za-z0-9+.-]*://")
 # An absolute path, or one that begins with `~` or a placeholder such as `{stdlib}`.
 _WITHOUT_FOLDER = re.compile(r"[/~]|\{[A-Za-z_]+\}(?:/|\Z)")
 _FILE = "file://"
+_PARTS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
+_WITH_SECRETS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)[^/@]*@")
+
+
+@dataclass(frozen=True)
+class Info:
+    """What a service says about an object, or about a folder in a listing that is not recursive.
+
+    Attributes:
+        url: where it is.
+        num_bytes: its size.
+        etag: changes with the content; empty if the service has none.
+        modified_ns: time of the last change, in nanoseconds since 1970; 0 if unknown.
+        is_folder: whether it is only the common beginning of longer keys.
+    """
+
+    url: str
+    num_bytes: int = 0
+    etag: str = ""
+    modified_ns: int = 0
+    is_folder: bool = False
+
+    @property
+    def tag(self) -> str:
+        """A hint that changes when the object does: its ETag and time; empty if the service has none."""
+        has_tag = self.etag and self.etag != f"{self.num_bytes}-0"
+        return f"{self.etag} {self.modified_ns}" if has_tag else ""
 
 
 @dataclass(frozen=True, order=True)
 class RemoteFile:
-    """An object in a bucket, or a file of a web server.
-
-    Attributes:
-        url: its URL, with the scheme.
-    """
+    """An object in a bucket, or a file of a web server, by its URL."""
 
     url: str
 
@@ -79,10 +98,6 @@ def below(root: str | Path, name: str) -> Location:
         raise SourceError(f"{name[:100]!r} leads out of {root}: no tokmill wrote the corpus that lists it")
     given = str(root)
     return RemoteFile(f"{given.rstrip('/')}/{name}") if is_remote(given) else local_path(given) / name
-
-
-_PARTS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
-_WITH_SECRETS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)[^/@]*@")
 
 
 def scheme_of(url: str) -> str:

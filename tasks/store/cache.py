@@ -63,7 +63,8 @@ def local_root(location: str) -> Path:
 
 
 def _folder_of(url: str) -> Path:
-    from tokmill.tasks.remote import check_url, require, without_secrets
+    from tokmill.tasks.remote.location import check_url, without_secrets
+    from tokmill.tasks.remote.services import require
 
     try:
         check_url(url)

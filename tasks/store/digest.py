@@ -37,7 +37,7 @@ from pydantic import (
 )
 
 from tokmill.tasks.core.errors import FingerprintError, SourceError
-from tokmill.tasks.remote.services import Info
+from tokmill.tasks.remote.location import Info
 from tokmill.tasks.store.names import Digest, InsidePath
 
 Json: TypeAlias = bool | int | float | str | list["Json"] | dict[str, "Json"] | None
@@ -224,10 +224,10 @@ def digest_file(path: Path) -> str:
 
 def digest_object(state: Info) -> str:
     """Return the BLAKE2b-256 digest of an object's bytes in hexadecimal."""
-    from tokmill.tasks.remote.streaming import stream_of
+    from tokmill.tasks.remote.objects import streamed
 
     digest = new_hash()
-    with stream_of(state) as stream:
+    with streamed(state) as stream:
         while block := stream.read(_BLOCK_BYTES):
             digest.update(block)
     return digest.hexdigest()

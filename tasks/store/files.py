@@ -20,10 +20,8 @@ from typing import Any
 
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.core.faults import refuse_irregular, unreadable
-from tokmill.tasks.remote.location import Location
+from tokmill.tasks.remote.location import Info, Location
 from tokmill.tasks.remote.objects import stat
-from tokmill.tasks.remote.services import Info
-from tokmill.tasks.remote.streaming import tag_of
 from tokmill.tasks.store.digest import digest_file, digest_object
 
 _TICK_NS = 2_000_000_000  # the coarsest clock of the file systems in use (FAT: 2 s)
@@ -84,7 +82,7 @@ class FileDigests:
         return found
 
     def _of_object(self, state: Info) -> str:
-        tag = tag_of(state)
+        tag = state.tag
         key = (state.url, state.num_bytes, tag)
         if tag and not self._rehash:
             known = self._execute("SELECT digest FROM objects WHERE url=? AND size=? AND tag=?", key)

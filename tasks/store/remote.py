@@ -36,9 +36,10 @@ from typing import Final, NamedTuple
 import orjson
 from pydantic import TypeAdapter, ValidationError
 
-from tokmill.tasks import remote as objects
 from tokmill.tasks.core.errors import MachineError, RemoteError, StoreError
-from tokmill.tasks.remote import ChangedError, Info, UnreachableError
+from tokmill.tasks.remote import objects
+from tokmill.tasks.remote.faults import ChangedError, UnreachableError
+from tokmill.tasks.remote.location import Info, joined
 from tokmill.tasks.store import disk
 from tokmill.tasks.store.cache import RECORD, make_room, pulling_lock, root_in, url_of
 from tokmill.tasks.store.digest import FileEntry, digest_file, digest_object, stored_digest
@@ -134,7 +135,7 @@ class Remote:
         if name.partition("/")[0] != LEASES:
             with self._lock:
                 etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
-                self._listed[name] = Info(self._url(name), len(data), etag, "", time.time_ns())
+                self._listed[name] = Info(self._url(name), len(data), etag, time.time_ns())
 
     def remove(self, names: Iterable[str]) -> None:
         """Delete objects; none need exist."""
@@ -306,14 +307,14 @@ class Remote:
         contents = Contents.of(record)
         url = files_url(self.url, name, contents.stored)
         with ThreadPoolExecutor(_AT_ONCE // 2) as threads:
-            list(threads.map(lambda path: _send(folder / path, objects.joined(url, path)), contents.files))
+            list(threads.map(lambda path: _send(folder / path, joined(url, path)), contents.files))
         try:
             self.create(f"{name}/{RECORD}", record)
         except FileExistsError:
             if self.contents(name).stored == contents.stored:
                 shutil.copyfile(self.root / name / RECORD, folder / RECORD)
                 return True
-            objects.remove(objects.joined(url, path) for path in contents.files)
+            objects.remove(joined(url, path) for path in contents.files)
             return False
         make_room(self.root, sum(entry.size_bytes for entry in contents.files.values()), folder)
         return True
@@ -419,7 +420,7 @@ def _pull_one(folder: Path, entry: FileEntry, url: str) -> None:
     temporary = path.with_name(f".{uuid.uuid4().hex}.part")
     try:
         try:
-            objects.download(objects.joined(url, entry.path), temporary, entry.size_bytes)
+            objects.download(joined(url, entry.path), temporary, entry.size_bytes)
         except FileNotFoundError as error:
             raise DamagedError(errno.EINVAL, "is missing in the remote", entry.path) from error
         except ChangedError as error:

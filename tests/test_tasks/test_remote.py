@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.object_server import Bucket
-from tokmill.tasks import remote
 from tokmill.tasks.core.errors import RemoteError
-from tokmill.tasks.remote import ChangedError, UnreachableError
-from tokmill.tasks.remote.s3 import PART_BYTES
+from tokmill.tasks.remote import objects as remote
+from tokmill.tasks.remote.faults import ChangedError, UnreachableError
+from tokmill.tasks.remote.services import PART_BYTES
 
 pytestmark = pytest.mark.objects
 
@@ -216,7 +216,7 @@ def test_no_secret_gets_into_a_url_or_a_message() -> None:
 def test_a_missing_library_is_named_with_its_command() -> None:
     code = (
         "import sys; sys.modules['s3fs'] = None; sys.modules['gcsfs'] = None\n"
-        "from tokmill.tasks import remote\n"
+        "from tokmill.tasks.remote import objects as remote\n"
         "assert 'fsspec' not in sys.modules\n"
         "for url in ('s3://b/a', 'gs://b/a', 'odd://b/a'):\n"
         "    try: remote.stat(url)\n"

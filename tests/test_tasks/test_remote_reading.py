@@ -32,7 +32,7 @@ from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.ingest.stage import IngestParams
 from tokmill.tasks.ingest.stage import run as ingest
-from tokmill.tasks.remote import streaming
+from tokmill.tasks.remote import objects as streaming
 from tokmill.tasks.remote.location import RemoteFile
 from tokmill.tasks.store.files import FileDigests
 from tokmill.tokenizer.core.stopping import StopRequested, allow_work, request_stop

@@ -185,7 +185,7 @@ def _source(path: Location, codec: str | None = DETECTED, at_least: int = 0) -> 
 
 def _remote(path: RemoteFile, at_least: int) -> Iterator[pa.NativeFile]:
     """Open an object; a failure to fetch a part of it stays what it is, whatever Arrow makes of it."""
-    from tokmill.tasks.remote.streaming import RandomReader
+    from tokmill.tasks.remote.objects import RandomReader
 
     reader = RandomReader(path.url, at_least)
     try:

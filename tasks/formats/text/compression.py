@@ -266,7 +266,7 @@ def opened(file: Location, start: int = 0, end: int | None = None) -> Iterator[R
         OSError: the operating system cannot open it.
     """
     if isinstance(file, RemoteFile):
-        from tokmill.tasks.remote.streaming import streamed
+        from tokmill.tasks.remote.objects import streamed
 
         with streamed(file.url, start, end) as stream:
             yield stream

@@ -23,9 +23,7 @@ from tokmill.tasks.formats.text.globs import Pattern, Skipped, excluder, expand,
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.formats.text.table_logs import counting_files
 from tokmill.tasks.formats.text.url_globs import expand_url, parse_url, there, url_excluder, url_root
-from tokmill.tasks.remote.location import Location, RemoteFile, is_remote, stands_alone
-from tokmill.tasks.remote.services import Info
-from tokmill.tasks.remote.streaming import tag_of
+from tokmill.tasks.remote.location import Info, Location, RemoteFile, is_remote, stands_alone
 
 _SHOWN = 3
 _ABOUT = ("source", "name", "digest", "size")
@@ -276,7 +274,7 @@ def _external_object(source: str, name: str, state: Info, digests: Digests) -> E
     value = {"source": source, "name": name, "path": state.url, "digest": digest, "size": state.num_bytes}
     return External(
         digest=origin_digest(source, name, digest),
-        value={**value, "tag": tag_of(state)},
+        value={**value, "tag": state.tag},
         about={name: value[name] for name in _ABOUT},
     )
 

@@ -24,9 +24,8 @@ from tokmill.tasks.formats.text.globs import (
     unescaped,
 )
 from tokmill.tasks.formats.text.table_logs import num_above_log, tables_of_partition
-from tokmill.tasks.remote.location import RemoteFile, check_url, is_remote
+from tokmill.tasks.remote.location import Info, RemoteFile, check_url, is_remote
 from tokmill.tasks.remote.objects import listed, stat
-from tokmill.tasks.remote.services import Info
 
 _WEB = ("http://", "https://")
 _LOOKED_AT = 100
