@@ -97,7 +97,7 @@ def lineage(
         direction = "down" if down else "both"
     graph = trace(opened, find_artifact(opened, artifact, removed=True), direction)
     if html is not None:
-        from tokmill.tasks.tracing.page.writing import write_page
+        from tokmill.tasks.tracing.page import write_page
 
         require_new("lineage", html)
         write_page(opened, graph, html, figures=key_figures, labelled=labelled)

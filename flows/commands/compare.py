@@ -111,7 +111,7 @@ def _compare_runs(
     opened = existing_store(store)
     comparison = Comparison(opened, distinct([find_run(opened, reference) for reference in references]))
     if html is not None:
-        from tokmill.tasks.comparing.page.writing import write_page
+        from tokmill.tasks.comparing.page import write_page
 
         require_new("compare", html)
         write_page(comparison, html)
@@ -137,7 +137,7 @@ def _compare_artifacts(
         raise UsageError(f"compare: {a} is a {one.kind} and {b} a {other.kind}; name two of one kind")
     found = explain(opened, one, other)
     if html is not None:
-        from tokmill.tasks.comparing.page.two import write_page_of_two
+        from tokmill.tasks.comparing.two import write_page_of_two
 
         require_new("compare", html)
         write_page_of_two(found, html)

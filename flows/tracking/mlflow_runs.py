@@ -21,8 +21,7 @@ from mlflow.tracking import MlflowClient
 
 from tokmill.flows.profile.tracking import MLflow
 from tokmill.flows.results import RunRow
-from tokmill.flows.tracking.attempt import Asked, Attempt, End, flat
-from tokmill.flows.tracking.outbox import Outbox
+from tokmill.flows.tracking.attempt import Asked, Attempt, End, Outbox, flat
 from tokmill.tasks.core.stage import ArtifactRef, Scalar
 from tokmill.tasks.holdout.stage import TRAINING, VALIDATION
 

@@ -1,15 +1,13 @@
-"""The report of a sweep: one HTML page without scripts, and its charts as files."""
+"""The report of a sweep: one HTML page, and its charts as files."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from tokmill.tasks.audit.report.charts import Chart, Curves
-from tokmill.tasks.audit.report.page import note, section, table
-from tokmill.tasks.audit.report.report import CHARTS_FOLDER, REPORT_FILE, write_charts
-from tokmill.tasks.audit.report.svg import STYLE, svg_of
+from tokmill.tasks.audit.report.report import CHARTS_FOLDER, REPORT_FILE
+from tokmill.tasks.pages.charts import Chart, Curves, svg_of, write_charts
+from tokmill.tasks.pages.page import document, note, section, table
 from tokmill.tasks.sweep.cell import curve_of
 from tokmill.tasks.sweep.stage import SweepSummary, as_table
 
@@ -80,14 +78,10 @@ def _page(summary: SweepSummary, charts: Iterable[Chart]) -> str:
     rows = [dict(zip(heads, row, strict=True)) for row in shown]
     changes = "".join(f"<li>{escape(change)}</li>" for change in summary.changes)
     pictures = "".join(svg_of(chart) for chart in charts)
-    style = resources.files("tokmill.tasks.audit.report").joinpath("static", "page.css").read_text("utf-8")
-    return "".join(
+    return document(
+        title,
+        {"recommended": "Recommended", "curves": "Curves", "cells": "Tokenizers", "costs": "Costs"},
         [
-            '<!doctype html><html lang="en"><head><meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width,initial-scale=1">',
-            '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">',
-            f"<title>{escape(title)}</title><style>{style}{STYLE}</style></head><body>",
-            f"<header><h1>{escape(title)}</h1></header><main>",
             section(
                 "recommended",
                 f"Recommended: {summary.recommended or 'none'}",
@@ -99,8 +93,7 @@ def _page(summary: SweepSummary, charts: Iterable[Chart]) -> str:
                 "cells", "Tokenizers", table(_measured_on(summary), rows, {head: head for head in heads})
             ),
             _more(summary),
-            "</main></body></html>\n",
-        ]
+        ],
     )
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from tokmill.flows.figures import figure, key_figures, outcome_words, percentage, size, span
-from tokmill.tasks.audit.report.page import table
 from tokmill.tasks.core.markdown import number
+from tokmill.tasks.pages.page import table
 
 
 @pytest.mark.parametrize(

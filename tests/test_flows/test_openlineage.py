@@ -23,8 +23,8 @@ from tokmill.flows.profile import load_profile
 from tokmill.flows.run import api
 from tokmill.flows.run.direct import run_directly
 from tokmill.flows.run.machine import Machine
+from tokmill.flows.tracking.attempt import Outbox
 from tokmill.flows.tracking.datasets import named
-from tokmill.flows.tracking.outbox import Outbox
 from tokmill.tasks.core.stage import Outcome, Params
 
 Events = Sequence[dict[str, Any]]

@@ -18,11 +18,11 @@ from tests.test_flows.page import browser_found, open_browser
 from tests.test_tasks.audited import write_audit
 from tokmill import tokenizer
 from tokmill.tasks.audit.report import write_report
-from tokmill.tasks.audit.report.charts import Bar, Bars, Curves, charts_of
-from tokmill.tasks.audit.report.svg import NUM_STYLES, svg_of
+from tokmill.tasks.audit.report.report import charts_of
 from tokmill.tasks.audit.report.tables import NEEDED, Tables
 from tokmill.tasks.core.errors import AuditError
 from tokmill.tasks.core.markdown import number
+from tokmill.tasks.pages.charts import NUM_STYLES, Bar, Bars, Curves, svg_of
 
 ENGLISH = ["the cat sat on the mat", "a <b>bold</b> cat & the hat", "the cats sat"]
 GERMAN = ["die Katze saß auf der Matte", "eine Katze & der Hut", "die Katzen saßen"]
@@ -252,21 +252,6 @@ def test_the_table_of_tokens_in_a_browser(page: webdriver.Chrome) -> None:
     assert [line.split(" ")[0] for line in tree] == ["the", "th", "t", "h", "e"]
     assert page.execute_script("return performance.getEntriesByType('resource').length") == 0
     assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
-
-
-@pytest.mark.slow
-@pytest.mark.browser
-@in_browser
-def test_what_one_types_is_encoded(page: webdriver.Chrome) -> None:
-    for text in ("the cats 👍🏽 saß", "", "<|end|> <b>&amp;</b>"):
-        enter(page, "text", text)
-        wanted = " ".join(map(str, TOK.encode(text, as_text=True)))
-        WebDriverWait(page, 60).until(
-            lambda _, ids=wanted: page.find_element(By.CLASS_NAME, "ids").text == ids
-        )
-    page.find_element(By.ID, "special").click()
-    wanted = " ".join(map(str, TOK.encode(text, allowed_special="all")))
-    WebDriverWait(page, 60).until(lambda _: page.find_element(By.CLASS_NAME, "ids").text == wanted)
 
 
 @pytest.mark.slow

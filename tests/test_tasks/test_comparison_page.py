@@ -13,7 +13,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.test_flows.page import browser_found, open_browser
 from tests.test_tasks.store_stages import ask
-from tokmill.tasks.comparing.page.writing import data_of, page_of, write_page
+from tokmill.tasks.comparing.page import data_of, page_of, write_page
 from tokmill.tasks.comparing.runs import Comparison
 from tokmill.tasks.store import RunArtifact, Store
 from tokmill.tasks.store.runs import Begun, Found, read_run, run_path

@@ -23,7 +23,7 @@ from tokmill.flows.figures import key_figures, labelled
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Provenance, Store, lineage
 from tokmill.tasks.store.runs import Begun
-from tokmill.tasks.tracing.page.writing import page_of, write_page
+from tokmill.tasks.tracing.page import page_of, write_page
 
 in_browser = pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
 AXE = Path(os.environ.get("TOKMILL_AXE", "axe-core"), "axe.min.js")
@@ -96,7 +96,7 @@ def test_a_removed_artifact_says_when_by_whom_and_why(tmp_path: Path) -> None:
 
 def placed(nodes: dict[str, str], arrows: list[str]) -> Any:
     """Where the page's script puts boxes: (x, y) by key, of nodes with their families, and arrows `a b`."""
-    layout = resources.files("tokmill.tasks.tracing.page").joinpath("static", "layout.js")
+    layout = resources.files("tokmill.tasks.tracing").joinpath("static", "layout.js")
     given = {
         "nodes": [{"key": key, "family": family} for key, family in nodes.items()],
         "edges": [arrow.split() for arrow in arrows],

@@ -10,10 +10,9 @@ import pyarrow as pa
 from tokmill.tasks.audit.comparison import compare_vocabularies
 from tokmill.tasks.audit.gates import not_passed
 from tokmill.tasks.audit.probes import probe
-from tokmill.tasks.audit.report.charts import source_name
-from tokmill.tasks.audit.report.page import gap, note, pieces, section, table
-from tokmill.tasks.audit.report.tables import AGREEMENT, LEAST, Row, Tables
+from tokmill.tasks.audit.report.tables import AGREEMENT, LEAST, Row, Tables, source_name
 from tokmill.tasks.core.markdown import number
+from tokmill.tasks.pages.page import gap, note, pieces, section, table
 from tokmill.tokenizer import Tokenizer
 
 MAX_SUSPECTS = 200
@@ -227,7 +226,12 @@ def probes(tables: Tables) -> str:
         f"<details open><summary>{escape(group)}</summary>{''.join(map(_probe, found))}</details>"
         for group, found in groupby(rows, key=lambda row: str(row["group"]))
     ]
-    return section("probes", "Probes", note("Edge cases, each token in a colour of its own."), *groups)
+    return section(
+        "probes",
+        "Probes",
+        note("Examples and edge cases: each token in a colour of its own, and the ids."),
+        *groups,
+    )
 
 
 def _probe(row: Row) -> str:
@@ -238,7 +242,8 @@ def _probe(row: Row) -> str:
     return (
         f'<div class="probe"><p>{escape(row["probe"])} <span class="remark">{tokens}</span> {said}{remark}'
         "</p>"
-        f"{pieces(row['tokens'], row['ids'])}</div>"
+        f"{pieces(row['tokens'], row['ids'])}"
+        f'<p class="ids">{" ".join(map(str, row["ids"]))}</p></div>'
     )
 
 

@@ -11,6 +11,7 @@ from pyarrow import parquet
 
 from tokmill.tasks.audit import entropy, gates, parity, probes, sources, suspects, tokens
 from tokmill.tasks.audit.learned import Learned
+from tokmill.tasks.audit.sources import ALL
 from tokmill.tasks.core.errors import AuditError
 
 Row = dict[str, Any]
@@ -99,6 +100,11 @@ class Tables:
             return []
         found: list[Any] = self.tables[table][name].to_pylist()
         return found
+
+
+def source_name(source: str) -> str:
+    """Return how a source is called in the report."""
+    return "all sources" if source == ALL else source
 
 
 def _read(path: Path) -> pa.Table:

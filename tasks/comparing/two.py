@@ -5,11 +5,11 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from tokmill.tasks.audit.report.page import document, gap, note, section, static, table, write_document
 from tokmill.tasks.comparing.causes import Cause, value_text
 from tokmill.tasks.comparing.explaining import Explanation
-from tokmill.tasks.comparing.page.writing import cause_item
+from tokmill.tasks.comparing.page import cause_item
 from tokmill.tasks.comparing.runs import change_text
+from tokmill.tasks.pages.page import document, gap, note, section, table, write_document
 from tokmill.tasks.store import Record
 
 _CONTENTS: Final = {
@@ -40,9 +40,6 @@ def page_of_two(found: Explanation) -> str:
             section("fields", "Recipes", _fields(found)),
             section("metrics", "Metrics", _metrics(found)),
         ],
-        data=None,
-        scripts=[],
-        style=static("compare.css", "tokmill.tasks.comparing.page"),
     )
 
 

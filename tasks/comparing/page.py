@@ -10,9 +10,9 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
-from tokmill.tasks.audit.report.page import document, gap, note, section, static, table, write_document
 from tokmill.tasks.comparing.causes import Cause, value_text
 from tokmill.tasks.comparing.runs import Comparison, Line, change_text
+from tokmill.tasks.pages.page import document, gap, note, section, static, table, write_document
 
 _FIRST_SHOWN: Final = (
     "audit.bytes_per_token",
@@ -66,7 +66,6 @@ def page_of(comparison: Comparison) -> str:
         ],
         data=data_of(comparison),
         scripts=[_own("compare.js")],
-        style=_own("compare.css"),
     )
 
 
@@ -254,4 +253,4 @@ def _metrics(comparison: Comparison, heads: Sequence[str]) -> str:
 
 
 def _own(name: str) -> str:
-    return static(name, "tokmill.tasks.comparing.page")
+    return static(name, "tokmill.tasks.comparing")

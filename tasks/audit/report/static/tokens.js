@@ -140,7 +140,4 @@ function branch(table, place, depth) {
   return item;
 }
 
-const ready = unpacked("data").then((data) => {
-  window.tokenTable = new TokenTable(data.columns);
-  return data;
-});
+unpacked("data").then((columns) => { window.tokenTable = new TokenTable(columns); });

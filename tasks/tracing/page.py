@@ -12,13 +12,13 @@ from typing import Any, Final, TypeAlias
 
 import orjson
 
-from tokmill.tasks.audit.report.page import document, section, static, table, write_document
 from tokmill.tasks.core.stage import Account, Scalar
+from tokmill.tasks.pages.page import document, section, static, table, write_document
 from tokmill.tasks.store import Graph, InputEntry, Node, Record, Store
 from tokmill.tasks.store.lineage import families
 from tokmill.tasks.store.run_queries import short_ids
 
-_PACKAGE: Final = "tokmill.tasks.tracing.page"
+_PACKAGE: Final = "tokmill.tasks.tracing"
 _SCRIPTS: Final = ("layout.js", "lineage.js")
 _CONTENTS: Final = {"map": "Map", "tree": "Tree", "artifacts": "Artifacts"}
 _HEADINGS: Final = {
@@ -77,7 +77,6 @@ def page_of(store: Store, graph: Graph, *, figures: Figures, labelled: Labelled)
         ],
         data={"root": graph.root, "nodes": nodes, "edges": list(edges)},
         scripts=[static(name, _PACKAGE) for name in _SCRIPTS],
-        style=static("lineage.css", _PACKAGE),
     )
 
 

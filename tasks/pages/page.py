@@ -1,4 +1,8 @@
-"""The frame of our HTML pages: a file that needs no network, since it holds its styles, data and scripts."""
+"""The frame and the parts of our HTML pages: audit, sweep, comparison, lineage.
+
+A page is one file that needs no network, since it holds its styles, data and scripts; the same arguments give
+the same bytes. Without JavaScript, it has everything as tables.
+"""
 
 import base64
 import zlib
@@ -10,14 +14,11 @@ from typing import Any
 
 import orjson
 
-from tokmill.tasks.audit.report.svg import STYLE
-from tokmill.tasks.audit.report.tables import Row, Tables
 from tokmill.tasks.core.markdown import number
+from tokmill.tasks.pages.charts import STYLE
 from tokmill.tasks.store.disk import reported_as
 
-_PLAIN = ("token_id", "text", "num_bytes", "num_training", "rank", "left", "right")
-_NAMED = ("kind", "scripts")
-_FLAGS = ("reachable", "redundant")
+Row = Mapping[str, Any]
 
 
 def document(
@@ -25,69 +26,45 @@ def document(
     contents: Mapping[str, str],
     sections: Sequence[str],
     *,
-    data: Any,
-    scripts: Sequence[str],
-    style: str = "",
+    data: Any = None,
+    scripts: Sequence[str] = (),
 ) -> str:
-    """Return a page; the same arguments give the same bytes.
+    """Return a page.
 
     Args:
         title: of the page.
         contents: the ids of sections that the list of contents links to, with their names.
         sections: the page's body, as HTML.
         data: JSON-able, for the scripts, which read it with `unpacked("data")`.
-        scripts: in their order; `shared.js` goes before them.
-        style: added to that of all pages.
+        scripts: in their order; `page.js` goes before them.
     """
     links = "".join(f'<li><a href="#{name}">{escape(text)}</a></li>' for name, text in contents.items())
+    packed = base64.b64encode(zlib.compress(orjson.dumps(data), 6)).decode("ascii")
     return "".join(
         [
             '<!doctype html><html lang="en"><head><meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width,initial-scale=1">',
             '<meta name="color-scheme" content="light dark"><link rel="icon" href="data:,">',
-            f"<title>{escape(title)}</title><style>{static('page.css')}{STYLE}{style}</style></head><body>",
+            f"<title>{escape(title)}</title><style>{static('page.css')}{STYLE}</style></head><body>",
             f"<header><h1>{escape(title)}</h1>",
             f'<nav aria-label="Contents"><ul>{links}</ul></nav></header><main>',
             *sections,
-            f'</main><script type="text/plain" id="data">{packed(data)}</script>',
-            *(f"<script>{script}</script>" for script in (static("shared.js"), *scripts)),
+            f'</main><script type="text/plain" id="data">{packed}</script>',
+            *(f"<script>{script}</script>" for script in (static("page.js"), *scripts)),
             "</body></html>\n",
         ]
     )
 
 
 def write_document(path: Path, text: str) -> None:
-    """Write a page to where a person asked for it.
-
-    Raises:
-        StoreError: the file cannot be written.
-    """
+    """Write a page to where a person asked for it; raises StoreError if that fails."""
     with reported_as(f"{path} cannot be written"):
         path.write_text(text, encoding="utf-8")
 
 
-def static(name: str, package: str = "tokmill.tasks.audit.report") -> str:
+def static(name: str, package: str = "tokmill.tasks.pages") -> str:
     """Return the text of a file in a package's folder `static`."""
     return resources.files(package).joinpath("static", name).read_text("utf-8")
-
-
-def columns_of(tables: Tables) -> dict[str, Any]:
-    """Return the columns of the tokens that the page shows; texts that repeat are numbered."""
-    found: dict[str, Any] = {name: list(tables.column("vocab_tokens", name)) for name in (*_PLAIN, *_FLAGS)}
-    for name in _NAMED:
-        found[name] = _numbered(tables.column("vocab_tokens", name))
-    return found
-
-
-def _numbered(values: Sequence[str]) -> dict[str, Any]:
-    names = sorted(set(values))
-    places = {name: place for place, name in enumerate(names)}
-    return {"names": names, "places": [places[value] for value in values]}
-
-
-def packed(data: Any) -> str:
-    """Return JSON-able data as compressed text, which needs no escaping in HTML."""
-    return base64.b64encode(zlib.compress(orjson.dumps(data), 6)).decode("ascii")
 
 
 def section(name: str, title: str, *parts: str) -> str:

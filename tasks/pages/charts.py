@@ -1,4 +1,4 @@
-"""Charts as SVG, whose colours are those of the page: light or dark, as the reader has it.
+"""Charts: bars and curves as data, drawn as SVG for a page, whose colours they take, and as PNG.
 
 Numbers are rounded to a tenth of a unit, so that the same chart gives the same bytes.
 """
@@ -6,11 +6,11 @@ Numbers are rounded to a tenth of a unit, so that the same chart gives the same 
 import importlib.util
 import math
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 
-from tokmill.tasks.audit.report.charts import Bars, Chart, Curves
 from tokmill.tasks.core.markdown import number
 
 WIDTH = 460
@@ -44,6 +44,68 @@ STYLE = "\n".join(
 )
 """The style that the charts of a page, or a file of one, need."""
 _LINE_STYLES = ("-", "--", ":", "-.")
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A labelled value, with the ends of its interval if it has one."""
+
+    label: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Horizontal bars, the greatest first.
+
+    Attributes:
+        name: of the chart's file.
+        title: a short text.
+        unit: what the values are.
+        bars: in the order in which they are drawn.
+        reference: a value that a line is drawn at.
+    """
+
+    name: str
+    title: str
+    unit: str
+    bars: tuple[Bar, ...]
+    reference: float | None = None
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Lines through points, both axes logarithmic.
+
+    Attributes:
+        name: of the chart's file.
+        title: a short text.
+        across: what the horizontal axis is.
+        up: what the vertical axis is.
+        lines: points by name; all coordinates are above 0.
+        marks: points that stand out, each with what it is.
+    """
+
+    name: str
+    title: str
+    across: str
+    up: str
+    lines: Mapping[str, Sequence[tuple[float, float]]]
+    marks: Sequence[tuple[float, float, str]] = ()
+
+
+Chart = Bars | Curves
+
+
+def write_charts(charts: Sequence[Chart], folder: Path) -> None:
+    """Write charts as SVG, and as PNG if matplotlib is installed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for chart in charts:
+        (folder / f"{chart.name}.svg").write_text(svg_of(chart, alone=True) + "\n", "utf-8")
+        if importlib.util.find_spec("matplotlib"):  # pip install 'tokmill[pictures]'
+            _write_png(chart, folder / f"{chart.name}.png")
 
 
 def svg_of(chart: Chart, *, alone: bool = False) -> str:
@@ -175,13 +237,7 @@ def _line(x: float, y: float, to_x: float, to_y: float, style: str) -> str:
     return f'<line class="{style}" x1="{x:.1f}" y1="{y:.1f}" x2="{to_x:.1f}" y2="{to_y:.1f}"/>'
 
 
-def can_draw() -> bool:
-    """Whether matplotlib is installed (`pip install 'tokmill[pictures]'`)."""
-    return importlib.util.find_spec("matplotlib") is not None
-
-
-def write_png(chart: Chart, path: Path) -> None:
-    """Draw a chart into a file; only where `can_draw`."""
+def _write_png(chart: Chart, path: Path) -> None:
     from matplotlib.figure import Figure
 
     height = 0.9 + 0.22 * len(chart.bars) if isinstance(chart, Bars) else 3.6
