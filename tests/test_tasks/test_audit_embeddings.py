@@ -2,13 +2,12 @@
 
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
 from safetensors.numpy import save_file
 
-from tokmill.tasks.audit.learned import MOST_PADDING, Indicators, compare, known_unused, read_indicators
+from tokmill.tasks.audit.learned import MOST_PADDING, compare, known_unused, read_indicators
 from tokmill.tasks.audit.suspects import SCHEMA, find_suspects
 from tokmill.tasks.audit.tokens import describe_tokens
 from tokmill.tasks.core.errors import EmbeddingError
@@ -32,11 +31,6 @@ def test_one_matrix_by_hand(tmp_path: Path) -> None:
     assert found.indicator == pytest.approx([0.2, 0, 0, 1, 0])
 
 
-def test_rows_beyond_the_vocabulary_are_unused(tmp_path: Path) -> None:
-    found = read_indicators(model(tmp_path, wte__weight=ROWS), 4)
-    assert found.indicator == pytest.approx([0.2, 0, 0, 1])
-
-
 def test_two_matrices_go_by_the_norm(tmp_path: Path) -> None:
     path = model(tmp_path, model__embed_tokens__weight=ROWS, lm_head__weight=ROWS[::-1].copy())
     found = read_indicators(path, 5, [0])
@@ -44,11 +38,6 @@ def test_two_matrices_go_by_the_norm(tmp_path: Path) -> None:
     assert found.indicator.tolist() == [5, 2, 0, 1, 5]
     assert found.distance == pytest.approx([0, 1, 0, 0, 0.2])
     assert read_indicators(path, 5).distance is None
-
-
-def test_one_matrix_without_unused_ids_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(EmbeddingError, match="no id is known to be unused"):
-        _ = read_indicators(model(tmp_path, wte__weight=ROWS), 5).indicator
 
 
 @pytest.mark.parametrize("dtype", ["F64", "F32", "F16", "BF16"])
@@ -139,19 +128,6 @@ def test_comparison_without_variety_is_null() -> None:
         compare(suspects([2], [1.0]), np.ones(2))
 
 
-def test_rank_correlation_is_that_of_sql() -> None:
-    generator = np.random.default_rng(5)
-    scores, indicator = -np.sort(-generator.integers(0, 30, 200) / 2.0), generator.integers(0, 40, 200) / 4.0
-    ranks = "rank() OVER (ORDER BY {0}) + (count(*) OVER (PARTITION BY {0}) - 1) / 2"
-    query = f"SELECT corr(x, y) FROM (SELECT {ranks.format('a')} AS x, {ranks.format('b')} AS y FROM t)"
-    with duckdb.connect() as database:
-        database.register("t", pa.table({"a": scores, "b": -indicator}))
-        row = database.execute(query).fetchone()
-    assert row is not None
-    table = compare(suspects(list(range(200)), scores.tolist()), indicator, (50,))
-    assert table["rank_correlation"][0].as_py() == pytest.approx(row[0], abs=1e-6)
-
-
 def test_untrained_tokens_have_the_lowest_indicators(tmp_path: Path) -> None:
     tok = Tokenizer.from_vocab(
         {bytes([byte]): byte for byte in range(256)} | {b"ab": 256, b"q w": 257}, [(b"a", b"b")]
@@ -172,7 +148,3 @@ def test_untrained_tokens_have_the_lowest_indicators(tmp_path: Path) -> None:
     assert (
         compare(suspects, np.where(np.arange(258) == 257, -1.0, indicator), (1,))["num_both"][0].as_py() == 1
     )
-
-
-def test_indicators_are_the_norm_where_there_are_two_matrices() -> None:
-    assert Indicators(np.ones(2), None, tied=False).indicator.tolist() == [1, 1]

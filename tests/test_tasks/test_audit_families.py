@@ -175,21 +175,3 @@ def test_real_text_agrees_with_sql_and_numpy(shared_data, name: str) -> None:
         assert entropy[language]["renyi_efficiency"] == pytest.approx(
             np.log2((p**2.5).sum()) / -1.5 / size, abs=1e-5
         )
-
-
-@pytest.mark.shared_data
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_premiums_of_real_text_agree_with_numpy(shared_data, name: str) -> None:
-    tok = tokenizer.load(shared_data / "vocabs" / name)
-    texts = {language: text.splitlines()[:200] for language, text in ntrex(shared_data).items()}
-    rows = {row["language"]: row for row in parity(tok, texts, "eng").to_pylist()}
-    totals = {
-        language: sum(map(len, tok.encode_batch(lines, as_text=True).to_lists()))
-        for language, lines in texts.items()
-    }
-    for language, total in totals.items():
-        assert rows[language]["premium"] == pytest.approx(total / totals["eng"], abs=1e-6)
-        assert rows[language]["premium_low"] <= rows[language]["premium"] <= rows[language]["premium_high"]
-    x = np.array(list(totals.values()), np.float64)
-    differences = np.abs(x[:, None] - x[None]).mean()
-    assert rows["*"]["gini"] == pytest.approx(differences / 2 / x.mean(), abs=1e-6)

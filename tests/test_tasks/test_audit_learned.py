@@ -13,7 +13,6 @@ from tokmill.tasks.audit.learned import MOST, compare_with_model
 from tokmill.tasks.audit.report import write_report
 from tokmill.tasks.audit.suspects import find_suspects
 from tokmill.tasks.audit.tokens import describe_tokens
-from tokmill.tasks.core.errors import EmbeddingError
 from tokmill.tokenizer import Tokenizer
 
 BYTES = {bytes([value]): value for value in range(256)}
@@ -82,14 +81,6 @@ def test_a_model_in_several_files_and_with_names_of_its_own(
     (tmp_path / "model.safetensors.index.json").write_text(index)
     found = compare_with_model(tokens, suspects, tmp_path, names=("in", "out"))
     assert found.least["text"][0].as_py() == "xyz"
-
-
-def test_a_matrix_of_another_vocabulary_is_refused(
-    made: tuple[Tokenizer, pa.Table, pa.Table], tmp_path: Path
-) -> None:
-    _, tokens, suspects = made
-    with pytest.raises(EmbeddingError, match="258 rows"):
-        compare_with_model(tokens, suspects, matrix(tmp_path / "m.safetensors", lengths()[:258]))
 
 
 def test_the_report_shows_both_side_by_side(tmp_path: Path) -> None:

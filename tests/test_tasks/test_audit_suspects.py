@@ -47,14 +47,6 @@ def test_what_was_frequent_in_training_and_does_not_occur() -> None:
     assert by_text["abcd"]["num_training"] == 300
 
 
-def test_rare_is_less_than_a_hundredth() -> None:
-    training = {"web": counts_of(abcd=1000, ab=1000)}
-    rows = found(counts_of(ab=1000, abcd=9), training=training)
-    assert [(row["text"], row["reason"]) for row in rows[1:-1]] == []
-    rows = found(counts_of(ab=1996, abcd=4), training=training)
-    assert [(row["text"], row["reason"]) for row in rows[1:-1]] == [("abcd", "rare")]
-
-
 def test_the_example_is_the_most_frequent_pretoken_that_holds_it() -> None:
     training = {"web": counts_of(abcd=10)}
     counts = {"web": PretokenCounts.from_dict({b" abcde": 3, b"abcd": 1, b"zabcdz": 6, b"ab": 99, b"cd": 50})}
@@ -98,18 +90,6 @@ def test_letters_that_are_twice_a_token_are_a_sign_and_rulers_are_none() -> None
     }
     assert weights["qq"] == pytest.approx(4 + 1.4 + shares["Latin"])
     assert weights["--"] == pytest.approx(1.4 + shares[""])
-
-
-def test_a_name_is_seen_in_the_text_not_in_its_escapes() -> None:
-    tokens = describe_tokens(Tokenizer.from_vocab(BYTES | {b"\tUp": 256}, []))
-    row = tokens["text"].to_pylist().index("\\tUp")
-    assert signs(tokens, np.ones(len(tokens)))[row] < 5
-
-
-def test_nothing_occurs() -> None:
-    rows = found(np.zeros(TOK.vocab_size, np.uint64))
-    assert [row["reason"] for row in rows] == ["unreachable", "fragment"]
-    assert all(math.isfinite(row["score"]) for row in rows)
 
 
 # Jessica Rumbelow and Matthew Watkins, "SolidGoldMagikarp III: Glitch token archaeology", LessWrong, 2023

@@ -64,11 +64,6 @@ def test_what_no_text_gives(pairs: Tokenizer) -> None:
     assert not rows["\\xc0"]["reachable"]
 
 
-def test_twins(pairs: Tokenizer) -> None:
-    rows = table(pairs)
-    assert (rows["é"]["duplicate_of"], rows["e\u0301"]["duplicate_of"]) == (None, 260)
-
-
 def test_occurrences_in_training(pairs: Tokenizer) -> None:
     counts = np.zeros(pairs.vocab_size, np.uint64)
     counts[[256, 258]] = 7, 2

@@ -14,8 +14,8 @@ from tokmill.tasks.card.conservation import StageAccounts, account_table
 from tokmill.tasks.card.facts import CardFacts
 from tokmill.tasks.card.stage import CARD, CardParams
 from tokmill.tasks.card.text import to_markdown
-from tokmill.tasks.card.words import bar, code, published, size, size_category, without_front_matter
-from tokmill.tasks.core.errors import AccountError, StoreError, TaskError
+from tokmill.tasks.card.words import without_front_matter
+from tokmill.tasks.core.errors import AccountError, TaskError
 from tokmill.tasks.core.stage import Account
 from tokmill.tasks.encode.stage import EncodeParams
 from tokmill.tasks.formats.corpus import Corpus
@@ -108,13 +108,6 @@ def test_the_card_of_a_mixture_that_goes_on_says_so(facts):
     assert "- **Warning**: 'tiny' gives too much" in text
 
 
-def test_the_card_shows_what_training_used_beside_what_was_balanced(facts, made):
-    metrics = read_record(made["tokenizer"]).metrics
-    for source in facts.sources:
-        assert source.training_share == metrics[f"share.{source.source}"]
-        assert source.training_share == pytest.approx(source.balanced_share, abs=0.02)
-
-
 def test_the_shares_are_the_artifacts(facts, made):
     mixed = {entry.source: entry for entry in Mixture.open(made["mixture"]).manifest.sources}
     for source in facts.sources:
@@ -133,23 +126,6 @@ def test_the_digests_are_those_of_all_artifacts_upstream(facts, made):
     assert [artifact.kind for artifact in facts.artifacts] == kinds
     for artifact in facts.artifacts:
         assert artifact.content_digest == read_record(made[artifact.kind]).content_digest
-
-
-def test_the_text_says_it_in_order(text):
-    assert re.findall(r"^#+ .*$", text, flags=re.MULTILINE) == [
-        "# Small | sure",
-        "## Sources",
-        "## Source files",
-        "## Tokenizer",
-        "## Mixture",
-        "## Sequences",
-        "## Conservation",
-        "## Loading",
-        "## Made from",
-    ]
-    assert "License: CC0" in text
-    assert "- **tiny**: four lines" in text
-    assert text.endswith("|\n")
 
 
 def test_a_file_name_is_shown_and_not_rendered(facts):
@@ -182,21 +158,6 @@ def test_hubs_find_license_languages_and_size_in_the_front_matter(facts, text):
     assert "License: **not stated**; `card.license`" in odd
     named = to_markdown(facts.model_copy(update={"license": "web: CC BY 4.0, books: ask us"}))
     assert 'license: "other"\nlicense_name: "web-cc-by-4.0-books-ask-us"\n' in named
-
-
-def test_a_card_is_handed_out_with_name_version_and_date(text):
-    out = published(text, "card/own", "v3", "2026-11-27")
-    found = yaml.safe_load(out.split("---\n")[1])
-    assert (found["version"], found["date"], found["license"]) == ("v3", "2026-11-27", "cc0-1.0")
-    assert "# Small | sure\n\ncard/own, version v3, made on 2026-11-27.\n\n**" in out
-    assert "2026" not in text
-
-
-@pytest.mark.parametrize(
-    ("number", "name"), [(999, "n<1K"), (1000, "1K<n<10K"), (10**9, "1B<n<10B"), (10**12, "n>1T")]
-)
-def test_sizes_are_those_of_hubs(number, name):
-    assert size_category(number) == name
 
 
 def test_the_card_says_how_closely_shares_keep_to_plan_and_request(facts, text):
@@ -282,12 +243,6 @@ def test_a_note_on_an_unknown_source_names_the_nearest(made, tmp_path):
         CARD.run(CardParams(source_notes={"tny": "?"}), out=tmp_path, **given)
 
 
-def test_an_artifact_without_a_record_is_named(made, tmp_path):
-    given = {kind: path for kind, path in made.items() if kind != "card"}
-    with pytest.raises(StoreError, match=r"has no record\.json"):
-        CARD.run(CardParams(), out=tmp_path, **given | {"counts": tmp_path})
-
-
 def account(num_in, source="a", added=None, **became):
     return Account(source=source, unit="tokens", num_in=num_in, added=added or {}, became=became)
 
@@ -311,11 +266,6 @@ def test_a_ledger_by_hand():
     assert found.total == [15, 3, 12, 2, 14]
 
 
-def test_steps_that_are_nothing_for_all_are_left_out():
-    found = account_table("tokens", ["a"], stages([account(4, added={"extra": 0}, kept=4, lost=0)]))
-    assert [column.sign for column in found.columns] == ["in", "="]
-
-
 @pytest.mark.parametrize(
     ("accounts", "message"),
     [
@@ -327,30 +277,6 @@ def test_steps_that_are_nothing_for_all_are_left_out():
 def test_accounts_that_do_not_join_are_refused(accounts, message):
     with pytest.raises(AccountError, match=message):
         account_table("tokens", ["a"], stages(*accounts))
-
-
-def test_bars_are_as_long_as_shares():
-    assert bar(0.5, 0.5) == "█" * 12
-    assert bar(0.25, 0.5) == "█" * 6
-    assert bar(0.00001, 0.5) == "▏"
-    assert bar(0.0, 0.5) == ""
-
-
-def test_code_with_backticks_is_fenced_by_more():
-    assert code("a") == "`a`"
-    assert code("a`b``c") == "``` a`b``c ```"
-
-
-@pytest.mark.parametrize(
-    ("num_bytes", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (12_345_678, "12.3 MB")]
-)
-def test_sizes_are_written_in_decimal_units(num_bytes, text):
-    assert size(num_bytes) == text
-
-
-def test_a_source_that_is_all_of_it_still_lays_out(facts):
-    alone = facts.model_copy(update={"sources": facts.sources[:1], "description": "One."})
-    assert "from **1 source**" in to_markdown(alone)
 
 
 def test_names_of_many_kinds_do_not_break_a_table(facts):

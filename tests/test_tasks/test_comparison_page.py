@@ -13,7 +13,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.test_flows.page import browser_found, open_browser
 from tests.test_tasks.store_stages import ask
-from tokmill.tasks.comparing.page import data_of, page_of, write_page
+from tokmill.tasks.comparing.page import page_of, write_page
 from tokmill.tasks.comparing.runs import Comparison
 from tokmill.tasks.store import RunArtifact, Store
 from tokmill.tasks.store.runs import Begun, Found, read_run, run_path
@@ -74,20 +74,6 @@ def browser(page: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[we
 
 def first_column(browser: webdriver.Chrome) -> list[str]:
     return [cell.text for cell in browser.find_elements(By.CSS_SELECTOR, "#table tbody th")]
-
-
-def test_of_many_parameters_that_differ_those_are_chosen_that_most_runs_have(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
-    for number in (1, 2):
-        parameters = {"more": {f"m{n}": n for n in range(30)}} if number == 2 else {}
-        parameters |= {"mix": {f"p{n}": n * number for n in range(4)}}
-        store.catalog.add_run(f"{number}" * 8, begun=Begun(name="p", profile="p", parameters=parameters))
-        store.catalog.finish_run(f"{number}" * 8, state="completed", found=Found([]))
-    runs = [read_run(run_path(store.layout.runs, f"{number}" * 8)) for number in (1, 2)]
-    data = data_of(Comparison(store, runs))
-
-    assert data["chosen"] == ["mix.p1", "mix.p2", "mix.p3", "more.m0", "more.m1", "more.m2"]
-    assert len(data["columns"]) == 33
 
 
 NUM_MANY = 12

@@ -7,11 +7,10 @@ import pytest
 import regex
 
 from tokmill import tokenizer
-from tokmill.tasks.core.context import memory_budget, memory_limited_to, quarter_of_the_ram
+from tokmill.tasks.core.context import memory_limited_to
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.stage import Request
 from tokmill.tasks.count.counter import DocumentCounter, add_up
-from tokmill.tasks.count.stage import COUNT_SHARD, CountParams, run, run_shard
+from tokmill.tasks.count.stage import CountParams, run, run_shard
 from tokmill.tasks.formats.corpus import DocumentBatch
 from tokmill.tasks.formats.counts import (
     Counts,
@@ -21,9 +20,7 @@ from tokmill.tasks.formats.counts import (
     write_parts,
 )
 from tokmill.tasks.formats.text.documents import offsets_of
-from tokmill.tasks.store import Store
 from tokmill.tokenizer import PretokenCounts
-from tokmill.tokenizer.core.errors import PatternError
 
 DOCUMENTS = {
     "en": ["the cat the hat", "", "don't", "the <|endoftext|>the"],
@@ -97,11 +94,6 @@ def test_digits_and_normalizer_are_applied(tmp_path, text_corpus):
     assert found == {b"2": 2, b"0": 1, b"4": 1, " café".encode(): 1}
 
 
-def test_a_source_without_documents_has_no_counts(tmp_path, text_corpus):
-    _, counts = count_all(text_corpus({"empty": [""]}), CountParams(), tmp_path / "out")
-    assert counts.counts("empty").to_dict() == {}
-
-
 @pytest.mark.parametrize("memory_bytes", [0, 1 << 30])
 @pytest.mark.parametrize("num_each", [1, 2, 3])
 def test_batches_do_not_matter(tmp_path, num_each, memory_bytes):
@@ -132,17 +124,6 @@ def test_a_tiny_budget_gives_the_same_bytes_and_leaves_nothing_behind(tmp_path, 
     for file in files:
         if (outs[None] / file).is_file():
             assert (outs[None] / file).read_bytes() == (outs[0] / file).read_bytes(), file
-
-
-def test_a_budget_is_no_part_of_what_an_artifact_is(tmp_path, text_corpus):
-    corpus = text_corpus({"en": [f"word{number}" for number in range(3000)]})
-    found = []
-    for memory_bytes in (None, 0):
-        store = Store.open(tmp_path / f"store-{memory_bytes}")
-        with memory_limited_to(memory_bytes):
-            request = Request(COUNT_SHARD, "en-0", CountParams(), {"shard": corpus.shards[0]})
-            found.append(store.realize(request).ref)
-    assert found[0] == found[1]
 
 
 def test_runs_are_gone_after_a_failure(tmp_path):
@@ -189,44 +170,7 @@ def test_parts_that_do_not_increase_are_refused(tmp_path):
             list(read_parts(tmp_path / "a.parquet", rows))
 
 
-def test_a_budget_is_a_quarter_of_the_memory_unless_it_is_said():
-    assert memory_budget() == quarter_of_the_ram() > 0
-    with memory_limited_to(7):
-        assert memory_budget() == 7
-    assert memory_budget() == quarter_of_the_ram()
-
-
-def test_the_same_counts_are_the_same_bytes_whatever_order_they_came_in(tmp_path):
-    parts = [PretokenCounts.from_dict({b"a": 1, bytes([part]): 2, b"zz": part + 1}) for part in range(20)]
-    for name, order in (("one", parts), ("two", parts[::-1])):
-        write_counts(tmp_path / f"{name}.parquet", PretokenCounts.merge(order))
-    assert (tmp_path / "one.parquet").read_bytes() == (tmp_path / "two.parquet").read_bytes()
-    assert read_counts(tmp_path / "one.parquet").to_dict()[b"zz"] == sum(range(1, 21))
-
-
-def test_counts_survive_the_disk_whole(tmp_path):
-    words = {b"": 1, b"\x00": 2, b"\xff\xfe": 1 << 63, "中".encode(): 5}
-    write_counts(tmp_path / "a.parquet", PretokenCounts.from_dict(words))
-    assert read_counts(tmp_path / "a.parquet").to_dict() == words
-
-
-def test_the_order_of_special_tokens_does_not_change_the_cut():
-    assert CountParams(special_tokens=("<a>", "<b>")).cut == CountParams(special_tokens=("<b>", "<a>")).cut
-
-
 def test_a_missing_shard_is_refused(tmp_path, text_corpus):
     corpus = text_corpus(DOCUMENTS)
     with pytest.raises(StoreError, match=r"count: the corpus has 2 shards, or 2 .* artifacts of 0"):
         run(CountParams(), out=tmp_path, corpus=corpus.path, shards=[])
-
-
-def test_a_pattern_that_does_not_parse_is_named(tmp_path, text_corpus):
-    corpus = text_corpus(DOCUMENTS)
-    with pytest.raises(PatternError):
-        run_shard(CountParams(split_pattern="(unclosed"), out=tmp_path, shard=corpus.shard_values[0])
-
-
-def test_counts_that_are_broken_are_named(tmp_path):
-    (tmp_path / "a.parquet").write_bytes(b"not parquet")
-    with pytest.raises(StoreError, match=r"a\.parquet"):
-        read_counts(tmp_path / "a.parquet")

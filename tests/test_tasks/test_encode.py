@@ -83,11 +83,6 @@ def test_accounts_say_what_was_dropped_and_added(encoded):
     assert tokens.became["dropped:min_tokens"] == 1
 
 
-def test_an_unknown_end_token_is_refused(encoded):
-    with pytest.raises(SpecialTokenError, match="end_of_document='</s>'"):
-        encoded(EncodeParams(end_of_document="</s>"))
-
-
 def test_a_special_token_in_a_text_is_named_with_its_file_and_row(tmp_path, text_corpus, published):
     shard = text_corpus({"en": ["fine", f"not {END}"]}).shard_values[0]
     with pytest.raises(SpecialTokenError, match=r"source 'en': all\.jsonl, row 1 .* at byte 4"):

@@ -47,11 +47,6 @@ def test_documents_are_slices_of_the_tokens(tmp_path):
     assert shard.token_counts.tolist() == [0, 1, 3, 0, 0, 1, 0, 1]
 
 
-def test_a_shard_without_documents_opens(tmp_path):
-    shard = EncodedShard.open(write_shard(tmp_path / "s", []))
-    assert (shard.num_documents, shard.num_tokens) == (0, 0)
-
-
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
@@ -77,13 +72,6 @@ def test_who_needs_lengths_alone_does_not_need_the_tokens(tmp_path):
         shard.document(0)
 
 
-def test_a_missing_file_is_named(tmp_path):
-    path = write_shard(tmp_path / "s", [[5, 1], [7]])
-    (path / "statistics.json").unlink()
-    with pytest.raises(StoreError, match=r"statistics\.json"):
-        EncodedShard.open(path)
-
-
 def test_pairs_follow_the_manifest(tmp_path):
     (tmp_path / "encoded.json").write_text(manifest(b=2, a=1).model_dump_json())
     encoded = Encoded.open(tmp_path)
@@ -96,16 +84,6 @@ def test_pairs_follow_the_manifest(tmp_path):
     ]
     with pytest.raises(StoreError, match="2 shard directories were given and the manifest lists 3"):
         list(encoded.pair(paths[:2]))
-
-
-def test_an_unknown_source_names_the_known(tmp_path):
-    with pytest.raises(StoreError, match="no source 'c'; it has b, a"):
-        Encoded(manifest(b=2, a=1)).source("c")
-
-
-def test_statistics_add_up():
-    total = EncodedStatistics(num_documents=1, num_bytes=5) + EncodedStatistics(num_bytes=7, num_words=2)
-    assert total == EncodedStatistics(num_documents=1, num_bytes=12, num_words=2)
 
 
 @pytest.mark.parametrize(("vocab_size", "dtype"), [(1, "uint16"), (65_536, "uint16"), (65_537, "uint32")])

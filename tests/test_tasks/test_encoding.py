@@ -87,12 +87,6 @@ def test_a_begin_token_stands_before_each_document(tmp_path):
     assert statistics.num_text_tokens == plain.statistics.num_text_tokens
 
 
-def test_without_an_end_token_nothing_is_added(tmp_path):
-    shard = encoded(tmp_path / "s", end_id=None)
-    assert documents(shard)[0] == trained().encode("the cat sat")
-    assert shard.statistics.num_end_tokens == 0
-
-
 def test_special_tokens_in_text_are_text_or_themselves_or_an_error(tmp_path):
     text = [f"a{END}b"]
     as_text = encoded(tmp_path / "text", text).document(0).tolist()
@@ -103,11 +97,6 @@ def test_special_tokens_in_text_are_text_or_themselves_or_an_error(tmp_path):
     texts = ["plain", "猫", f"猫 {END}"]
     with pytest.raises(SpecialTokenError, match=r"document 20 holds .* '<\|endoftext\|>' at byte 4;"):
         encoded(tmp_path / "raise", texts, special_tokens_in_text="raise")
-
-
-def test_no_documents_make_an_empty_shard(tmp_path):
-    shard = encoded(tmp_path / "s", [])
-    assert (shard.num_documents, shard.num_tokens, shard.token_counts.sum()) == (0, 0, 0)
 
 
 def test_an_unknown_end_token_names_the_known():

@@ -8,7 +8,6 @@ from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, number
 from tokmill.tasks.core.errors import PackingError, StoreError
 from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.formats.packed.layout import PackedManifest
-from tokmill.tasks.formats.packed.reader import PackedReader
 
 ALL_FORMATS = ("arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet")
 COMMON = {"sequence_length": 16, "strategy": "best_fit", "sequences_per_shard": 3}
@@ -52,39 +51,11 @@ def test_every_format_becomes_every_other(tmp_path, pack, name):
     assert files(out) == files(pack(ALL_FORMATS))
 
 
-def test_what_is_read_is_the_same(tmp_path, pack):
-    packed = pack(("memmap",))
-    before = PackedReader.open(packed)
-    for name in ALL_FORMATS:
-        _, out = exported(packed, (name,), tmp_path / name)
-        after = PackedReader.open(out)
-        assert len(after) == len(before) > 3
-        for mine, its in zip(before, after, strict=True):
-            assert its.input_ids.tolist() == mine.input_ids.tolist()
-            assert its.cu_seqlens.tolist() == mine.cu_seqlens.tolist()
-            assert its.loss_mask.tolist() == mine.loss_mask.tolist()
-        assert [after.provenance(k) for k in range(len(after))] == [
-            before.provenance(k) for k in range(len(before))
-        ]
-
-
 def test_the_manifest_lists_the_new_formats_alone(tmp_path, pack):
     packed = pack(("memmap",))
     _, out = exported(packed, ("npy", "mds"), tmp_path)
     mine, its = (json.loads((path / "packed.json").read_text()) for path in (packed, out))
     assert its == mine | {"formats": ["mds", "npy"]}
-
-
-def test_a_shard_that_is_not_there_is_refused(tmp_path, pack):
-    with pytest.raises(PackingError, match="index 99 must be below"):
-        made(EXPORT_SHARD, ExportShardParams(index=99), tmp_path / "part", packed=pack(("memmap",)))
-
-
-def test_a_missing_shard_is_refused(tmp_path, pack):
-    with pytest.raises(PackingError, match="are not the plan's"):
-        made(
-            EXPORT, ExportParams(), tmp_path / "out", packed=pack(("memmap",)), shards=[pack(("memmap",))] * 2
-        )
 
 
 def test_a_shard_over_four_gigabytes_is_refused_as_mds(tmp_path, pack, monkeypatch):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.test_tasks.reading import COMPRESSORS, PlainDigests, ingested, read
+from tests.test_tasks.reading import COMPRESSORS, ingested, read
 from tokmill.tasks.core.errors import MachineError, StoreError
 from tokmill.tasks.core.faults import broken, is_of_machine
 from tokmill.tasks.formats.files.manifests import readable
@@ -158,8 +158,3 @@ def test_faults_of_the_machine(error: Exception) -> None:
 def test_faults_of_the_data(error: Exception) -> None:
     assert not is_of_machine(error)
     assert isinstance(broken(Path("a.npy"), "not readable", error), StoreError)
-
-
-def test_digests_report_a_failing_device(failing: Path) -> None:
-    with pytest.raises(OSError, match="Input/output error"):
-        PlainDigests().digest(failing)

@@ -185,29 +185,17 @@ FORMATS = {"a.txt": "lines", "a.txt.gz": "lines", "a.txt.xz": "lines", "a.py": "
 
 
 @pytest.mark.parametrize("reason", BAD)
-def test_bad_documents_fail_with_file_row_value_rule_and_fix(tmp_path: Path, reason: str) -> None:
+def test_bad_documents_fail_with_file_row_value_rule_and_fix_or_are_quarantined(tmp_path: Path, reason: str) -> None:
     name, data, row, rule = BAD[reason]
     (tmp_path / name).write_bytes(data)
     spec = {"files": ["a.*"], "format": FORMATS.get(name, "auto")}
-
-    with pytest.raises(DocumentError) as caught:
-        ingested(tmp_path, {"src": spec})
-
-    message = str(caught.value)
     counting = "counted from 0" if name in ("a.csv", "a.py", "a.parquet") else f"line {row + 1}"
-    assert message.startswith(f"source 'src': {name}, row {row} ({counting}): {reason} (")
-    assert rule in message
-    assert message.endswith("or set on_error = 'quarantine'")
-    assert not list((tmp_path / "out").iterdir())
+    message = rf"^source 'src': {name}, row {row} \({counting}\): {reason} \(.*{rule}.*on_error = 'quarantine'$"
+    with pytest.raises(DocumentError, match=message):
+        ingested(tmp_path, {"src": spec}, out="failed")
+    assert not list((tmp_path / "failed").iterdir())
 
-
-@pytest.mark.parametrize("reason", BAD)
-def test_bad_documents_are_quarantined_and_the_others_are_kept(tmp_path: Path, reason: str) -> None:
-    name, data, row, _ = BAD[reason]
-    (tmp_path / name).write_bytes(data)
-    spec = {"files": ["a.*"], "format": FORMATS.get(name, "auto"), "on_error": "quarantine"}
-
-    made = ingested(tmp_path, {"src": spec})
+    made = ingested(tmp_path, {"src": {**spec, "on_error": "quarantine"}})
 
     assert documents(made, "src") == [b"ok"] * row
     (bad,) = made.corpus.table("quarantine").to_pylist()
@@ -314,30 +302,6 @@ def test_what_is_not_read_is_named_and_never_text(tmp_path: Path, name: str) -> 
     assert what in bad["detail"]
 
 
-def test_text_that_begins_like_another_format_is_text(tmp_path: Path) -> None:
-    texts = [
-        b"GIF89a is an image.",
-        b"%PDF-1.7 is the newest.",
-        b"WARC/1.0\nis a header.",
-        b"ID3 tags",
-        b"{\\rtf!}",
-    ]
-    for number, text in enumerate(texts):
-        (tmp_path / f"{number}.txt").write_bytes(text)
-
-    assert documents(ingested(tmp_path, {"s": {"files": ["*.txt"]}}), "s") == texts
-
-
-def test_excerpts_are_short_and_printable(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(b"\x1b[31m\x00\xff" + b"y" * 9000 + b"\n" + b"\xe2\x80\xa8" * 400)
-
-    made = ingested(tmp_path, {"s": {"files": ["a.*"], "on_error": "quarantine"}})
-
-    excerpts = made.corpus.table("quarantine").column("excerpt").to_pylist()
-    assert all(len(one) <= 200 and one.isprintable() for one in excerpts)
-    assert excerpts[0].startswith(r"\x1b[31m\x00\xff")
-
-
 def test_the_first_bad_document_in_order_is_named_for_any_number_of_workers(tmp_path: Path) -> None:
     for number in range(40):
         bad = b"\xff\n" if number in (17, 18, 35) else b"fine\n"
@@ -348,13 +312,6 @@ def test_the_first_bad_document_in_order_is_named_for_any_number_of_workers(tmp_
             ingested(
                 tmp_path, {"s": {"files": ["*.txt"], "format": "lines"}}, out=str(workers), workers=workers
             )
-
-
-def test_a_missing_column_concerns_the_file_under_any_policy(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("id,body\n1,x\n")
-
-    with pytest.raises(SourceError, match=r"source 's': a\.csv: text_column='text' is not among"):
-        ingested(tmp_path, {"s": {"files": ["a.csv"], "on_error": "quarantine"}})
 
 
 def large_corpus(folder: Path) -> dict[str, dict[str, Any]]:
@@ -407,24 +364,6 @@ def test_the_same_bytes_for_any_number_of_workers_and_in_any_place(tmp_path: Pat
 
     assert first == again == moved
     assert not [name for name, data in first.items() if str(tmp_path).encode() in data]
-
-
-def test_a_document_more_changes_one_shard_of_one_source(tmp_path: Path) -> None:
-    sources = large_corpus(tmp_path)
-    before = ingested(tmp_path, sources, out="before").corpus
-    with (tmp_path / "big.jsonl").open("ab") as file:
-        file.write(as_jsonl(["one more"]))
-
-    after = ingested(tmp_path, sources, out="after").corpus
-
-    for source in before.sources:
-        old = [shard.digest for shard in before.shards(source)]
-        new = [shard.digest for shard in after.shards(source)]
-        if source == "json":
-            assert old[:-1] == new[: len(old) - 1]
-            assert 1 <= len(set(new) - set(old)) <= 2
-        else:
-            assert old == new
 
 
 def test_text_that_changed_since_ingest_is_noticed(tmp_path: Path) -> None:

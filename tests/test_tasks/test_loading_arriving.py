@@ -10,7 +10,6 @@ import pytest
 
 from tests.test_tasks.packings import FIELDS, LENGTHS, packed_folder, published, sequences
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.formats.packed.layout import PackedManifest
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.loading.arriving import AHEAD, THREAD_NAME, ArrivingShards
 
@@ -130,16 +129,6 @@ class TestOnABucket:
 
         assert seen == list(range(dataset.manifest.shards[4].first_sequence))
 
-    def test_after_a_refusal_it_goes_on_from_its_place(self, bucket, there):
-        bucket.fault("answer", method="GET", key=token_key(bucket, 4), status=403)
-        dataset = PackedDataset(there, batch_size=1, num_threads=0, prefetch=1)
-        seen = []
-        with pytest.raises(StoreError, match=r"packed/copied@v1 cannot be pulled from s3://"):
-            seen.extend(batch["sequence"][0] for batch in dataset)
-        seen.extend(batch["sequence"][0] for batch in dataset)
-
-        assert seen == list(range(dataset.num_sequences))
-
 
 class TestAhead:
     def test_at_most_a_few_come_before_they_are_read(self):
@@ -180,6 +169,3 @@ class TestAhead:
 
         assert threads[0] is not threading.current_thread()
         assert threading.current_thread() in threads
-
-    def test_a_folder_has_none_that_arrive(self, packed):
-        assert ArrivingShards.of(packed, PackedManifest.open(packed)) is None

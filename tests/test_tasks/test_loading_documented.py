@@ -40,8 +40,3 @@ def test_the_code_runs(page: str, tmp_path: Path) -> None:
 def test_every_field_and_every_remainder_has_a_row(page: str) -> None:
     rows = set(re.findall(r"^\| `(\w+)`", page, flags=re.MULTILINE)) - {"remainder"}
     assert set(Field.__args__) | {"sequence", "max_seqlen"} | set(Remainder.__args__) == rows
-
-
-def test_every_argument_is_mentioned(page: str) -> None:
-    arguments = PackedDataset.__init__.__kwdefaults__
-    assert [name for name in arguments if name not in page] == []

@@ -9,7 +9,6 @@ from tests.test_tasks.packings import FIELDS, packed_folder
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
-from tokmill.tasks.loading.lengths import RowLengths, cut_pieces
 
 OWN = 16
 
@@ -20,12 +19,6 @@ def packed(tmp_path_factory):
     path = packed_folder(tmp_path_factory.mktemp("lengths"), sequence_length=OWN)
     assert PackedReader.open(path).manifest.sequence_length == OWN
     return path
-
-
-def test_the_length_at_each_point_by_hand():
-    lengths = RowLengths(2048, [(0, 512), (100, 1024), (500, 2048)])
-    assert lengths.parts(np.array([0, 99, 100, 499, 500, 10**9])).tolist() == [4, 4, 2, 2, 1, 1]
-    assert RowLengths(2048).parts(np.array([0, 7])).tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -42,14 +35,6 @@ def test_the_length_at_each_point_by_hand():
 def test_what_makes_no_sense_is_refused(packed, points, says):
     with pytest.raises(LoadingError, match=says):
         PackedDataset(packed, sequence_lengths=points)
-
-
-def test_pieces_are_cut_where_rows_end_by_hand():
-    # two sequences of 8: pieces of 3 and 4 tokens and padding; one piece of 8
-    ends, begins = np.array([3, 7, 16]), np.array([0, 3, 8])
-    ends, firsts = cut_pieces(ends, begins, 16, 4)
-    assert ends.tolist() == [3, 4, 3, 4, 4]
-    assert firsts.tolist() == [0, 2, 3, 4, 5]
 
 
 def one_row(reader, number, first, length):

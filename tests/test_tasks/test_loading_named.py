@@ -4,18 +4,13 @@ import pytest
 
 from tests.test_tasks.traced_line import traced_line
 from tokmill import tokenizer
-from tokmill.tasks.core.errors import LoadingError, StoreError
+from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.loading import PackedDataset
 
 
 @pytest.fixture(scope="module")
 def line(tmp_path_factory):
     return traced_line(tmp_path_factory.mktemp("traced"))
-
-
-def test_a_name_is_looked_up_in_the_store_that_is_given(line):
-    with PackedDataset("packed/line@v1", store=line.store.root) as dataset:
-        assert dataset.path == line.store.path(line.packed)
 
 
 def test_a_name_is_looked_up_in_the_store_of_the_environment(line, monkeypatch):
@@ -33,25 +28,11 @@ def test_a_name_without_a_store_says_where_it_was_looked_for(tmp_path, monkeypat
         PackedDataset("packed/line")
 
 
-def test_a_name_that_the_store_does_not_have_is_answered_with_the_nearest(line):
-    with pytest.raises(StoreError, match="packed/line"):
-        PackedDataset("packed/lime", store=line.store.root)
-
-
 def test_a_tokenizer_is_loaded_by_its_name(line, monkeypatch):
     by_folder = tokenizer.load(line.store.path(line.store.resolve("tokenizer/line")))
     assert tokenizer.load("tokenizer/line@v1", store=line.store.root) == by_folder
     monkeypatch.setenv("TOKMILL_STORE", str(line.store.root))
     assert tokenizer.load("tokenizer/line") == by_folder
-
-
-def test_a_tokenizer_that_is_not_there_says_where_it_was_looked_for(line, tmp_path, monkeypatch):
-    monkeypatch.delenv("TOKMILL_STORE", raising=False)
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(LoadingError, match="tokenizer/line is not a folder, and there is no store"):
-        tokenizer.load("tokenizer/line")
-    with pytest.raises(StoreError, match="tokenizer/line"):
-        tokenizer.load("tokenizer/lime", store=line.store.root)
 
 
 def test_a_path_is_a_path_even_if_it_looks_like_a_name(line, tmp_path, monkeypatch):

@@ -13,7 +13,6 @@ from tokmill.tasks.formats.text.documents import (
     documents_of,
     file_batch,
     is_utf8,
-    offsets_of,
     without_invalid_utf8,
 )
 from tokmill.tasks.formats.text.shard import batched
@@ -112,7 +111,3 @@ def test_batches_hold_the_same_documents(groups: list[list[bytes]], limit: int) 
     assert [one for batch in found for one in batch.ordinals.tolist()] == list(range(ordinal))
     assert all(len(batch.data) <= limit or np.count_nonzero(np.diff(batch.offsets)) == 1 for batch in found)
     assert all(len(batch) for batch in found)
-
-
-def test_offsets_of_no_lengths() -> None:
-    assert offsets_of(np.empty(0, dtype=np.int64)).tolist() == [0]

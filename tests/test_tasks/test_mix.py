@@ -2,14 +2,11 @@
 
 import hashlib
 from collections import Counter
-from decimal import Decimal
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered
 from tests.test_tasks.planned import Planned, assert_shares_hold, rows
@@ -21,19 +18,6 @@ LENGTHS = st.lists(st.lists(st.integers(0, 40), max_size=12), min_size=1, max_si
     lambda shards: any(map(any, shards))
 )
 CORPORA = st.dictionaries(st.sampled_from("abcd"), LENGTHS, min_size=1)
-
-
-def test_a_plan_by_hand():
-    # Two tokens a document, a to b 2 : 1: a's finishes are at 1/4, 2/4, 3/4, 1 and b's at 1/2, 1 (see
-    # test_mixing). The documents' order within a source is the seed's; their shards and positions are these.
-    found = Planned({"a": [[2, 2], [2, 2]], "b": [[2], [2]]}, seed=1)
-    assert found.plan.source.tolist() == [0, 1, 0, 0, 1, 0]
-    of_source = {0: [], 1: []}
-    for source, shard, document, epoch, num_tokens in rows(found.plan):
-        of_source[source].append((shard, document))
-        assert (epoch, num_tokens) == (0, 2)
-    assert sorted(of_source[0]) == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert sorted(of_source[1]) == [(0, 0), (1, 0)]
 
 
 def test_the_plan_is_pinned():
@@ -121,33 +105,6 @@ def test_every_time_through_a_source_is_a_permutation_of_it(corpus, seed, memory
             assert sorted(row[1:3] for row in mine if row[3] == epoch) == every
 
 
-@given(CORPORA, st.integers(0, 50), st.integers(1, 12))
-def test_shares_hold_over_every_block(corpus, seed, size):
-    """What a block gives differs by no more than what a source may be behind before it and ahead after it."""
-    found = Planned(corpus, temperature=2.0, max_repetition=2, seed=seed)
-    lengths, end = found.plan.num_tokens.astype(np.int64), found.curves.end
-    ends = np.concatenate([[0], np.cumsum(lengths)])
-    for first in range(0, len(lengths), size):
-        last = min(first + size, len(lengths))
-        low, high = (found.curves.requested(min(Decimal(int(ends[k])), end)) for k in (first, last))
-        for index, (source, entry) in enumerate(zip(corpus, found.manifest.sources, strict=True)):
-            mine = found.plan.source[first:last] == index
-            off = float(lengths[first:last][mine].sum()) - float(high[source] - low[source])
-            slack = sum(abs(e.quota_tokens - e.drawn_tokens) for e in found.manifest.sources)
-            own = int(np.max(found.plan.num_tokens[found.plan.source == index], initial=0))
-            assert abs(off) <= own + found.manifest.longest_document_tokens + slack + 1e-6
-            assert entry.most_behind_tokens <= found.manifest.longest_document_tokens + 1e-3
-
-
-def test_shares_hold_with_many_sources_of_all_sizes():
-    draws = np.random.default_rng(5)
-    corpus = {f"s{k}": [draws.integers(1, 500, 5 * (k + 1)).tolist()] for k in range(40)}
-    found = Planned(corpus)
-    assert_shares_hold(found)
-    said = max(entry.most_behind_tokens for entry in found.manifest.sources)
-    assert 0 < said <= found.manifest.longest_document_tokens
-
-
 def test_another_source_does_not_reshuffle_the_others():
     alone = Planned({"a": [[1] * 20]})
     together = Planned({"a": [[1] * 20], "b": [[1] * 5]})
@@ -207,12 +164,3 @@ def test_a_shard_with_other_lengths_than_its_manifest_says_is_refused(tmp_path):
 def test_a_document_that_is_too_long_to_write_down_is_refused():
     with pytest.raises(MixingError, match="'a' has a document of 4294967296 tokens"):
         Planned({"a": [[1 << 32]]})
-
-
-@pytest.mark.parametrize(
-    "params",
-    [{"max_repetition": 0.5}, {"max_repetition": {"a": float("nan")}}, {"total_tokens": 0}, {"seed": -1}],
-)
-def test_parameters_that_make_no_sense_are_refused(params):
-    with pytest.raises(ValidationError):
-        MixParams(**params)

@@ -30,13 +30,6 @@ def test_the_logarithm_of_any_positive_number_ends(value):
     assert logarithm(value) == pytest.approx(math.log(value), rel=1e-14, abs=1e-15)
 
 
-def test_the_logarithm_of_what_has_none_ends_too():
-    assert logarithm(0.0) == -math.inf
-    assert logarithm(math.inf) == math.inf
-    assert math.isnan(logarithm(-1.0))
-    assert math.isnan(logarithm(math.nan))
-
-
 def lanes_of(given, lengths):
     """One lane a source, each with one document."""
     size = len(lengths)

@@ -19,14 +19,6 @@ LONG = {"a": [[100] * 2000], "b": [[45_000] * 3]}
 FEW = {"weights": {"a": 99, "b": 1}, "total_tokens": 100_000}
 
 
-def test_a_document_longer_than_its_quota_is_warned_of():
-    found = Planned(LONG, **FEW)
-    assert found.manifest.warnings == [
-        "'b' gives 45000 tokens (31.25%), and 1000 (1.00%) were asked for",
-        "144000 tokens come, and 100000 were asked for",
-    ]
-
-
 def test_what_misses_may_be_refused_with_what_would_do():
     with pytest.raises(MixingError) as raised:
         Planned(LONG, on_miss="fail", **FEW)

@@ -2,7 +2,6 @@
 
 import math
 from decimal import Decimal
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from pydantic import ValidationError
 
 from tests.test_tasks.planned import Planned, assert_shares_hold
 from tokmill.tasks.core.errors import MixingError
-from tokmill.tasks.mixing.quotas import asked
 from tokmill.tasks.mixing.stage import MixParams
 
 # A step is 8 × 125 tokens and a document 25,000 steps, so that a run of 600,000 steps has 24 documents, of
@@ -141,16 +139,6 @@ def test_an_annealing_brings_a_source_late():
     assert late.count("p") == 18
 
 
-def test_a_source_that_is_left_out_for_a_while_gives_nothing_meanwhile():
-    corpus = {"a": [[7] * 90], "b": [[3] * 200]}
-    schedule = [(0, {"a": 1, "b": 1}), (200, {"a": 0, "b": 1}), (300, {"a": 1, "b": 1})]
-    found = Planned(corpus, schedule=schedule, schedule_unit="tokens", total_tokens=500)
-    before = np.cumsum(found.plan.num_tokens) - found.plan.num_tokens
-    while_out = (before >= 210) & (before < 297)
-    assert found.plan.source[while_out].tolist() == [1] * int(while_out.sum())
-    assert_shares_hold(found)
-
-
 def test_a_source_that_is_left_out_at_the_end_stops_below_its_quota():
     found = Planned(
         {"a": [[4] * 20], "b": [[1] * 100]},
@@ -203,23 +191,6 @@ def test_shares_hold_at_every_point_of_every_schedule(points, change, longest, s
     assert_shares_hold(found, by_fractions(starts, weights, change, 30), slack=0.05)
     assert_shares_hold(found)
     assert all(account.balanced for account in found.accounts)
-
-
-@settings(max_examples=25)
-@given(POINTS, st.sampled_from(["hold", "linear", "cosine"]))
-def test_what_is_asked_for_adds_up_and_never_falls(points, change):
-    starts, weights = [0, *points[0]], points[1]
-    schedule = [
-        (start, dict(zip("abc", point, strict=True))) for start, point in zip(starts, weights, strict=True)
-    ]
-    params = MixParams(schedule=schedule, change=change, schedule_unit="tokens", total_tokens=1000)
-    curves = asked(params, dict.fromkeys("abc", 1000)).curves
-    places = [Decimal(place) for place in range(0, 1001, 25)]
-    tokens = [curves.requested(place) for place in places]
-    for place, amounts in zip(places, tokens, strict=True):
-        assert abs(sum(amounts.values()) - place) < Decimal("1e-20")
-    for before, after in pairwise(tokens):
-        assert all(after[name] >= before[name] - Decimal("1e-20") for name in "abc")
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ import hashlib
 import pickle
 import re
 import typing
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +14,10 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
 from tokmill.tasks.core.errors import PackingError, StoreError
-from tokmill.tasks.formats.packed.layout import PackedFormat, PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed.layout import PackedFormat, ShardFiles
 from tokmill.tasks.formats.packed.reader import PackedReader, Sequence
 from tokmill.tasks.formats.packed.shard_format import format_of
-from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD, PackParams
+from tokmill.tasks.packing.stage import PACK_PLAN, PACK_SHARD, PackParams
 
 DOCUMENTS = {
     "a": [numbered([5, 30, 2]), numbered([9, 9], first=100)],
@@ -116,43 +115,6 @@ def test_every_token_comes_back_once(tmp_path_factory, lengths, sequence_length,
     }
 
 
-def lengths_with_padding(sequence):
-    """The lengths of the pieces, and that of the padding if there is any."""
-    padding = len(sequence.input_ids) - sequence.num_tokens
-    return [*np.diff(sequence.cu_seqlens).tolist(), *([padding] if padding else [])]
-
-
-def test_the_columns_of_parquet(tmp_path):
-    _, _, path = packed(tmp_path, sequence_length=8, strategy="greedy", formats=["memmap", "parquet"])
-    table = pq.read_table(path / "shard-00000.parquet")
-    assert [str(field.type) for field in table.schema] == [
-        *["list<element: int32 not null>"] * 3,
-        "list<element: bool not null>",
-        "list<element: int32 not null>",
-        "list<element: int64 not null>",
-    ]
-    reader = PackedReader.open(path)
-    for index, row in enumerate(table.to_pylist()):
-        sequence = reader[index]
-        assert row == {
-            "input_ids": sequence.input_ids.tolist(),
-            "position_ids": sequence.position_ids.tolist(),
-            "segment_ids": sequence.segment_ids.tolist(),
-            "loss_mask": sequence.loss_mask.tolist(),
-            "seq_lengths": lengths_with_padding(sequence),
-            "document_starts": [piece.document_start for piece in reader.provenance(index)],
-        }
-
-
-def test_parquet_rows_do_not_depend_on_the_row_groups(tmp_path, monkeypatch):
-    corpus, _, path = packed(tmp_path / "whole", sequence_length=8, formats=["parquet"])
-    monkeypatch.setattr("tokmill.tasks.formats.packed.shard_format._GROUP_TOKENS", 24)
-    _, _, cut = packed(tmp_path / "cut", sequence_length=8, formats=["parquet"])
-    assert pq.read_metadata(cut / "shard-00000.parquet").num_row_groups > 2
-    assert pq.read_table(cut / "shard-00000.parquet") == pq.read_table(path / "shard-00000.parquet")
-    assert_equals_the_source(corpus, PackedReader.open(cut))
-
-
 @pytest.mark.parametrize("strategy", ["concat", "best_fit"])
 def test_the_bytes_do_not_depend_on_the_blocks_that_are_written(tmp_path, monkeypatch, strategy):
     common = {"sequence_length": 8, "strategy": strategy, "formats": ALL_FORMATS}
@@ -202,20 +164,6 @@ def test_a_packing_can_be_read_at_multiples_of_its_length(tmp_path, strategy, ti
         joined[len(joined)]
 
 
-def test_a_long_document_is_whole_again_at_a_greater_length(tmp_path):
-    _, _, path = packed(
-        tmp_path,
-        {"a": [numbered([24, 5, 3])]},
-        mixing={},
-        sequence_length=8,
-        strategy="concat",
-        shuffle_window=0,
-    )
-    joined = PackedReader.open(path).at_length(32)
-    assert sorted(np.diff(joined[0].cu_seqlens).tolist()) == [3, 5, 24]
-    assert joined[0].document_starts.tolist() == [0, 0, 0]
-
-
 @pytest.mark.parametrize("length", [4, 12, 0, -8])
 def test_other_lengths_are_refused(tmp_path, length):
     _, _, path = packed(tmp_path, sequence_length=8)
@@ -231,30 +179,6 @@ def digests(path):
         for file in sorted(path.rglob("*"))
         if file.is_file()
     }
-
-
-def test_the_bytes_do_not_depend_on_the_order_in_which_shards_are_written(tmp_path):
-    common = {"sequence_length": 8, "sequences_per_shard": 3, "formats": ALL_FORMATS}
-    _, _, forward = packed(tmp_path / "forward", **common)
-    num_shards = len(PackedManifest.open(forward).shards)
-    assert num_shards > 2
-    _, _, backward = packed(tmp_path / "backward", order=range(num_shards)[::-1], **common)
-    assert digests(forward) == digests(backward)
-
-
-def test_shards_are_linked_not_copied(tmp_path):
-    _, _, path = packed(tmp_path, sequence_length=8)
-    assert (path / "shard-00000.bin").stat().st_nlink == 2
-
-
-def test_the_accounts_go_through_to_the_end(tmp_path):
-    _, outcome, path = packed(tmp_path, sequence_length=8)
-    tokens = {account.source: account for account in outcome.accounts if account.unit == "tokens"}
-    manifest = PackedManifest.open(path)
-    assert sum(account.became.get("packed", 0) for account in tokens.values()) == manifest.num_tokens
-    assert (
-        tokens["*"].became["padding"] == manifest.num_padding_tokens == outcome.metrics["num_padding_tokens"]
-    )
 
 
 @pytest.mark.parametrize("formats", FORMATS)
@@ -286,17 +210,6 @@ def test_a_reader_may_go_to_another_process(tmp_path, formats):
     assert [sequence.input_ids.tolist() for sequence in pickle.loads(pickle.dumps(reader))] == expected
 
 
-def test_threads_may_share_a_reader(tmp_path, monkeypatch):
-    monkeypatch.setattr("tokmill.tasks.formats.packed.shard_format._GROUP_TOKENS", 16)
-    _, _, path = packed(tmp_path, sequence_length=8, formats=["parquet"])
-    reader = PackedReader.open(path)
-    expected = [sequence.input_ids.tolist() for sequence in reader]
-    indices = list(range(len(reader))) * 20
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda index: reader[index].input_ids.tolist(), indices))
-    assert found == [expected[index] for index in indices]
-
-
 def test_indices_count_from_the_end_too_and_end_somewhere(tmp_path):
     _, _, path = packed(tmp_path, sequence_length=8, sequences_per_shard=3)
     reader = PackedReader.open(path)
@@ -319,18 +232,6 @@ def plan_and_corpus(folder, documents=None, vocab_size=256):
 def write(folder, corpus, plan, index=0, **params):
     asked = PackParams(sequence_length=8, **params).shard_params(index)
     return made(PACK_SHARD, asked, folder / "part", plan=plan, **corpus.inputs)
-
-
-def test_a_padding_id_beyond_the_vocabulary_is_refused(tmp_path):
-    corpus, plan = plan_and_corpus(tmp_path)
-    with pytest.raises(PackingError, match="pad_id=256 must be below vocab_size=256"):
-        write(tmp_path, corpus, plan, pad_id=256)
-
-
-def test_a_shard_that_the_plan_does_not_have_is_refused(tmp_path):
-    corpus, plan = plan_and_corpus(tmp_path)
-    with pytest.raises(PackingError, match="index 1 must be below 1"):
-        write(tmp_path, corpus, plan, index=1)
 
 
 def test_an_encoding_that_lacks_a_document_is_refused(tmp_path):
@@ -388,20 +289,6 @@ def test_an_encoded_shard_with_another_digest_is_refused(tmp_path):
         made(PACK_PLAN, PackParams().plan_params(), tmp_path / "plan", mixture=mixture, **corpus.inputs)
 
 
-def test_a_missing_shard_is_refused(tmp_path):
-    corpus, plan = plan_and_corpus(tmp_path)
-    write(tmp_path, corpus, plan)
-    with pytest.raises(PackingError, match="are not the plan's 1 shards"):
-        made(PACK, PackParams(), tmp_path / "out", plan=plan, shards=[tmp_path / "part"] * 2)
-
-
-def test_a_file_of_another_size_is_named(tmp_path):
-    _, _, path = packed(tmp_path, sequence_length=8)
-    (path / "shard-00000.bin").write_bytes(b"")
-    with pytest.raises(StoreError, match=r"shard-00000\.bin: 0 bytes must be"):
-        PackedReader.open(path)[0]
-
-
 @pytest.mark.parametrize(
     ("name", "formats"),
     [
@@ -419,12 +306,6 @@ def test_a_broken_file_is_named(tmp_path, name, formats, content):
     (path / name).write_bytes(content)
     with pytest.raises(StoreError, match=re.escape(name)):
         PackedReader.open(path)[0]
-
-
-def test_a_broken_manifest_is_named(tmp_path):
-    (tmp_path / "packed.json").write_text("{}")
-    with pytest.raises(StoreError, match=r"packed\.json: not a readable packed manifest"):
-        PackedReader.open(tmp_path)
 
 
 def test_every_format_has_a_module_and_a_place_in_both_orders():

@@ -69,13 +69,6 @@ def test_the_accounts_by_hand():
     ]
 
 
-def test_a_document_packed_twice_breaks_the_account():
-    whole = concat(np.array([4, 4]), 8)
-    twice = whole.only(np.array([True, True]))
-    twice.document[:] = 0
-    assert not all(account.balanced for account in accounts_of([4, 4], twice, 8))
-
-
 @given(LENGTHS, LENGTH, LONG, STRATEGY)
 def test_what_comes_in_is_accounted_for(lengths, capacity, long_documents, strategy):
     given_up = long_documents if strategy != "concat" else "split"
@@ -147,17 +140,6 @@ def test_a_mixture_that_fills_no_sequence_is_refused(tmp_path):
         packing_plan(tmp_path, {"a": [numbered([20])]}, sequence_length=32, last_sequence="drop")
 
 
-def test_dropping_every_document_is_refused(tmp_path):
-    with pytest.raises(PackingError, match=r"more than sequence_length=8 tokens.*long_documents='split'"):
-        packing_plan(
-            tmp_path,
-            {"a": [numbered([20, 9])]},
-            sequence_length=8,
-            strategy="greedy",
-            long_documents="drop",
-        )
-
-
 def test_a_mixture_of_other_sources_is_refused(tmp_path):
     corpus = encoded_corpus(tmp_path / "one", {"a": [numbered([20])]})
     other = encoded_corpus(tmp_path / "two", {"b": [numbered([20])]})
@@ -189,15 +171,3 @@ def test_a_mixture_of_other_sources_is_refused(tmp_path):
 def test_parameters_that_make_no_sense_are_refused(params):
     with pytest.raises(ValidationError):
         PackParams(**params)
-
-
-def test_only_what_a_step_depends_on_is_part_of_its_parameters():
-    params = PackParams(sequence_length=16, formats=["parquet", "memmap", "parquet"], pad_id=3)
-    assert params.formats == ("memmap", "parquet")
-    assert "formats" not in params.plan_params().model_dump()
-    assert params.shard_params(4).model_dump() == {
-        "formats": ("memmap", "parquet"),
-        "pad_id": 3,
-        "labels": False,
-        "index": 4,
-    }

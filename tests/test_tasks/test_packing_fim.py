@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture
 from tokmill.tasks.core.errors import PackingError
-from tokmill.tasks.fim.tokens import PSM, SPM, DocumentKeys, choose_cuts, choose_forms
+from tokmill.tasks.fim.tokens import PSM, SPM, DocumentKeys, choose_forms
 from tokmill.tasks.formats.packed.reader import PackedReader
 
 PREFIX, SUFFIX, MIDDLE, END = 251, 252, 253, 254
@@ -89,16 +89,6 @@ def test_a_rate_is_by_source(tmp_path):
     assert added == {"code": {"fill_in_the_middle": 60}, "prose": {}, "*": added["*"]}
 
 
-def test_a_document_that_only_just_fits_is_not_cut_for_it(tmp_path):
-    _, outcome, reader = packed(tmp_path, [61, 62, 64], fim_rate=1.0)
-    assert outcome.metrics["num_cut_documents"] == outcome.metrics["num_split_documents"] == 0
-    assert sorted((piece.num_document_tokens, piece.fim > 0) for piece, _ in pieces_of(reader)) == [
-        *[(61, True)] * 2,
-        *[(62, False)] * 2,
-        *[(64, False)] * 2,
-    ]
-
-
 def keys(number):
     numbers = np.arange(number, dtype=np.uint32)
     same = np.zeros(number, dtype=np.uint16)
@@ -112,15 +102,6 @@ def test_the_rates_are_met_and_the_seed_decides():
     again, other = (choose_forms(keys(100_000), np.array([0.3]), 0.25, seed=seed) for seed in (1, 2))
     assert (again == forms).all()
     assert 0.3 < (other != forms).mean() < 0.6
-
-
-def test_every_cut_is_as_likely():
-    number = 60_000
-    a, b = choose_cuts(keys(number), np.zeros(number, np.uint32), np.full(number, 3, dtype=np.int64), seed=5)
-    assert (a <= b).all()
-    found = np.bincount(a * 4 + b, minlength=16).reshape(4, 4) / number
-    # Both cuts are drawn from 0..3 alike: 1/16 on the diagonal, 2/16 above it.
-    assert np.allclose(found, np.triu(np.full((4, 4), 2 / 16)) - np.eye(4) / 16, atol=0.006)
 
 
 def test_a_token_beyond_the_vocabulary_is_refused(tmp_path):

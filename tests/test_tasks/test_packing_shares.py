@@ -1,7 +1,5 @@
 """Shares of the packed sequences: they hold all along the way, for every strategy, and are measured."""
 
-import json
-import logging
 import random
 from collections import Counter
 
@@ -15,7 +13,7 @@ from tests.test_tasks.packed_lengths import packed_by
 from tokmill.tasks.formats.mixture import MixedSource, Mixture
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.packing.pieces import LONGEST_WAIT, LOOK_AHEAD
-from tokmill.tasks.packing.shares import LIMIT, Shares, warnings
+from tokmill.tasks.packing.shares import Shares, warnings
 
 STRATEGIES = ["concat", "greedy", "best_fit", "first_fit_decreasing", "pad"]
 CAPACITY = 256
@@ -154,37 +152,6 @@ def packed_artifact(folder, sources, lengths, **params):
     return outcome, PackedReader.open(path)
 
 
-def test_record_and_manifest_say_the_deviation(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("tokmill.tasks.packing.shares._BLOCK_TOKENS", 1)
-    sources, lengths = ([*column[:3000]] for column in CONSTANT)
-    outcome, reader = packed_artifact(
-        tmp_path, sources, lengths, sequence_length=CAPACITY, strategy="best_fit", shuffle_window=0
-    )
-    said = reader.manifest
-    assert [share.source for share in said.shares] == ["a", "b", "c"]
-    assert outcome.metrics["share_deviation"] == said.share_deviation
-    assert 0 < said.share_deviation < LIMIT
-    assert said.share_block_sequences == BLOCK
-    assert json.loads((tmp_path / "packed" / "packed.json").read_text())["shares"][0]["mixed_share"] > 0
-    assert not caplog.records
-
-
-def test_dropping_long_documents_is_warned_of(tmp_path, caplog):
-    sources, lengths = ([*column[:1000]] for column in CONSTANT)
-    with caplog.at_level(logging.WARNING):
-        packed_artifact(
-            tmp_path,
-            sources,
-            lengths,
-            sequence_length=CAPACITY,
-            strategy="best_fit",
-            long_documents="drop",
-        )
-    (record,) = caplog.records
-    assert "source 'c' has" in record.message
-    assert "long_documents='split'" in record.message
-
-
 def test_a_deviation_over_the_limit_is_warned_of_with_the_way_out():
     shares = Shares(2, 10, 0)
     sources = [0] * 1280 + [1] * 1280
@@ -232,16 +199,6 @@ def test_batches_in_order_are_as_mixed_as_those_of_a_full_shuffle(tmp_path, stra
     assert np.abs(blocks - blocks.mean(axis=0)).max() < 0.1
 
 
-def test_rare_sources_do_not_come_together(tmp_path):
-    # each of 300 sources has a single sequence, which would be due in the middle
-    by_source = {"a": [numbered([16] * 700)]} | {f"r{k}": [numbered([16])] for k in range(300)}
-    corpus = encoded_corpus(tmp_path / "corpus", by_source)
-    mixture = mix_corpus(corpus, tmp_path)
-    reader = PackedReader.open(pack_mixture(corpus, mixture, tmp_path, sequence_length=16)[1])
-    rare = np.array([reader.provenance(k)[0].source != "a" for k in range(len(reader))])
-    assert np.abs(rare.reshape(-1, 40).mean(axis=1) - 0.3).max() < 0.2
-
-
 def test_a_document_that_fills_a_window_is_warned_of_with_a_window_that_is_enough(tmp_path, caplog):
     corpus = encoded_corpus(tmp_path / "corpus", {"a": [numbered([16 * 30, *[16] * 270])]})
     mixture = mix_corpus(corpus, tmp_path)
@@ -268,20 +225,6 @@ def test_a_schedule_holds_within_a_window(tmp_path):
     off = given - np.array([request.at(float(at))[1] for at in tokens])
     assert np.abs(off).max() < 160  # one document
     assert not given[: len(reader) // 2 - 10].any()
-
-
-def test_a_curriculum_holds_between_windows(tmp_path):
-    corpus = encoded_corpus(tmp_path / "corpus", {"a": [numbered(range(1, 200))]})
-    mixture = mix_corpus(corpus, tmp_path, curriculum={"difficulty": "length", "order": "easy_to_hard"})
-    reader = PackedReader.open(pack_mixture(corpus, mixture, tmp_path, sequence_length=16)[1])
-    window = reader.manifest.shuffle_window
-    assert window == len(reader) // 32
-    documents = [[piece.document for piece in reader.provenance(k)] for k in range(len(reader))]
-    windows = [documents[first : first + window] for first in range(0, len(reader) - 2 * window, window)]
-    hardest = [max(map(max, part)) for part in windows]
-    easiest = [min(map(min, part)) for part in windows]
-    assert all(last <= first for last, first in zip(hardest[:-1], easiest[1:], strict=True))
-    assert documents != sorted(documents)
 
 
 def test_the_order_depends_on_the_seed_and_not_on_shards(tmp_path):

@@ -61,14 +61,6 @@ def test_arrow_by_hand(tmp_path: Path, kind: Any, stream: bool) -> None:
     assert found.ids == ["7", "8", "10", None]
 
 
-@pytest.mark.parametrize("compression", ["uncompressed", "lz4", "zstd"])
-def test_feather(tmp_path: Path, compression: Any) -> None:
-    path = tmp_path / "a.feather"
-    pyarrow.feather.write_feather(table(pa.string()), path, compression=compression)
-
-    assert read(path).documents == KEPT
-
-
 @pytest.mark.parametrize(
     ("ids", "written"),
     [

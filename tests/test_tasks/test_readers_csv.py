@@ -47,16 +47,6 @@ def test_a_bad_row_is_reported_and_the_others_are_kept(tmp_path: Path, row: byte
     assert found.bad == [(1, reason)]
 
 
-def test_an_open_quote_takes_the_rest_of_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_bytes(b'text\ngood\n"open\nand\nmore\n')
-
-    found = read(path)
-
-    assert found.documents == [(0, b"good")]
-    assert found.bad == [(1, "broken_csv")]
-
-
 def test_a_byte_that_is_not_utf8_in_another_column_does_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"id,text\n\xff,fine\n")
@@ -73,14 +63,6 @@ def test_other_delimiters(tmp_path: Path, name: str, delimiter: str | None) -> N
     path.write_text(f"id{delimiter or chr(9)}text\n1{delimiter or chr(9)}a,b\n")
 
     assert read(path, delimiter=delimiter).texts == [b"a,b"]
-
-
-def test_a_missing_column_names_those_that_exist_the_nearest_first(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("id,texts,body\n1,a,b\n")
-
-    with pytest.raises(SourceError, match=r"a\.csv: text_column='text' is not among .* \(texts, id, body\)"):
-        read(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"text\n", b"text"])

@@ -2,7 +2,6 @@
 
 import inspect
 import sys
-import sysconfig
 import warnings
 from pathlib import Path
 
@@ -151,23 +150,3 @@ def test_warnings_about_the_text_are_silenced_and_other_filters_stay(tmp_path: P
         warnings.warn("still heard", stacklevel=1)
 
     assert [str(warning.message) for warning in caught] == ["still heard"]
-
-
-@pytest.mark.parametrize("name", ["LICENSE", "a.txt", "a.md"])
-def test_other_files_are_read_whole(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(b"All of\r\nit.\n")
-
-    assert read(path, format="prose").documents == [(0, b"All of\r\nit.\n")]
-
-
-def test_the_topics_of_this_python() -> None:
-    path = Path(sysconfig.get_path("stdlib")) / "pydoc_data" / "topics.py"
-    if not path.exists():
-        pytest.skip(f"this Python {sys.version} comes without pydoc_data")
-
-    found = read(path, format="prose")
-
-    assert len(found.texts) > 50
-    assert any(b"lambda" in text for text in found.texts)
-    assert found.bad == []

@@ -5,14 +5,13 @@ from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.test_tasks.reading import read
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.delimited import Separator, Span, regrouped, separators
+from tokmill.tasks.formats.text.delimited import Separator, Span, regrouped
 
 LINES = {
     b"": [],
@@ -75,25 +74,6 @@ def test_delimited(tmp_path: Path, content: bytes, delimiter: str, expected: lis
     path.write_bytes(content)
 
     assert read(path, format="delimited", delimiter=delimiter).documents == list(enumerate(expected))
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"", []),
-        (b"\xef\xbb\xbf", []),
-        (b"\xef\xbb\xbfx\r\n", [(0, b"x\r\n")]),
-        (b"\n", [(0, b"\n")]),
-        (b"a\r\nb\0\n", [(0, b"a\r\nb\0\n")]),
-    ],
-)
-def test_a_whole_file_is_one_document_byte_for_byte(
-    tmp_path: Path, content: bytes, expected: list[tuple[int, bytes]]
-) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(content)
-
-    assert read(path).documents == expected
 
 
 @pytest.mark.parametrize(
@@ -179,40 +159,6 @@ def test_records_of_any_length_under_any_limit(
         text if len(text) <= limit else None for text in expected
     ]
     assert all(text.startswith(part) for text, part in zip(expected, found, strict=True))
-
-
-@given(
-    st.lists(st.sampled_from([b"a", b"b", b"ab", b"", b"aab"]), max_size=12),
-    st.sampled_from([b"a", b"ab", b"aa", b"aba", b"\n"]),
-    st.lists(st.integers(0, 60), max_size=8),
-)
-def test_records_do_not_depend_on_blocks(parts: list[bytes], separator: bytes, cuts: list[int]) -> None:
-    content = separator.join(parts)
-    expected = content.split(separator)
-    expected = expected if expected[-1] else expected[:-1]  # a separator ends a record
-
-    found, positions = [], []
-    for group in regrouped(_blocks(content, cuts), Separator(separator), len(content)):
-        spans = zip(group.starts.tolist(), group.stops.tolist(), strict=True)
-        found += [group.block[start:stop] for start, stop in spans]
-        positions += group.bounds.tolist()
-
-    assert found == expected
-    # The records with their separators tile the content.
-    assert [start for start, _ in positions] == [0, *(end for _, end in positions)][: len(positions)]
-    assert all(
-        content[a:b].removesuffix(separator) == text for (a, b), text in zip(positions, found, strict=True)
-    )
-
-
-@given(st.binary(max_size=60), st.sampled_from([b"\0", b"\0\0", b"\0\1\0"]))
-def test_separators_are_where_find_finds_them(block: bytes, separator: bytes) -> None:
-    expected, at = [], block.find(separator)
-    while at >= 0:
-        expected.append(at)
-        at = block.find(separator, at + len(separator))
-
-    assert np.array_equal(separators(block, separator), expected)
 
 
 @given(st.text(alphabet="ab \r\n\u00e9\u2028", max_size=60))

@@ -37,10 +37,6 @@ def trained():
 END, PREFIX, SUFFIX, MIDDLE = range(296, 300)
 
 
-def test_special_tokens_have_the_last_ids():
-    assert trained().special_tokens == dict(zip(SPECIALS, (END, PREFIX, SUFFIX, MIDDLE), strict=True))
-
-
 def fim(rate=1.0, spm_rate=0.5, seed=0):
     return TextFim(rate, spm_rate, (PREFIX, SUFFIX, MIDDLE), seed)
 
@@ -74,12 +70,6 @@ def test_every_text_is_there(texts, seed):
         assert (form != "plain") == (len(text) >= SHORTEST_CHARS)
 
 
-@pytest.mark.parametrize(("spm_rate", "forms"), [(0.0, {"plain", "psm"}), (1.0, {"plain", "spm"})])
-def test_the_form_is_as_asked(spm_rate, forms):
-    found, _ = encode_rearranged(encode, next(batches_of(TEXTS, 99)), fim(spm_rate=spm_rate))
-    assert {put_back(tokens)[1] for tokens in found.to_lists()} == forms
-
-
 def test_the_rate_is_met_and_the_seed_decides():
     texts = ["the cat sat on the mat"] * 4_000
     batch = next(batches_of(texts, len(texts)))
@@ -94,13 +84,6 @@ def write(out, num_each, *additions):
     how = Additions(*(additions or (None, fim())))
     batches = batches_of(TEXTS, num_each, gap=3)
     return encode_batches(trained(), batches, out, end_id=END, min_tokens=2, additions=how)
-
-
-def test_batches_do_not_change_a_byte(tmp_path):
-    for number in (1, 2, 7):
-        write(tmp_path / str(number), number)
-    for name in ("tokens.npy", "offsets.npy", "ordinals.npy", "statistics.json"):
-        assert len({(tmp_path / str(number) / name).read_bytes() for number in (1, 2, 7)}) == 1
 
 
 def test_the_statistics_count_what_was_added(tmp_path):
@@ -132,12 +115,6 @@ def test_a_shard_accounts_for_what_was_added(tmp_path, text_corpus):
     tokens = next(account for account in outcome.accounts if account.unit == "tokens")
     assert tokens.balanced
     assert dict(tokens.added) == {"end_of_document": 6, "begin_of_document": 6, "fill_in_the_middle": 15}
-
-
-def test_a_table_of_rates_is_by_source():
-    params = EncodeParams(fim_rate={"code": 0.5}, fim_tokens=SPECIALS[1:])
-    assert params.for_source("code").fim_rate == 0.5
-    assert params.for_source("prose").fim_rate == 0.0
 
 
 def test_a_token_that_is_not_there_is_named(tmp_path, text_corpus):

@@ -31,16 +31,11 @@ SCRIPTS = {
     "vi": {"LATIN"},
     "zh": {"CJK"},
 }
-SENTENCE_END = re.compile(r"(?<=[.!?…。！？।።؟])\s*")
 
 
 @pytest.fixture(scope="module")
 def samples(checkout: Path) -> Path:
     return checkout / "profiles" / "samples"
-
-
-def paragraphs(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").rstrip("\n").split("\n\n")
 
 
 def scripts(text: str) -> set[str]:
@@ -65,30 +60,6 @@ def test_text_is_normalized_utf8_with_one_newline_at_the_end(samples: Path, lang
     assert text.endswith("\n")
     assert not text.endswith("\n\n")
     assert not {char for char in text if unicodedata.category(char) in {"Cc", "Cf", "Co", "Cn"}} - {"\n"}
-
-
-@pytest.mark.parametrize("language", SCRIPTS)
-def test_paragraphs_are_short_lines_without_stray_spaces(samples: Path, language: str) -> None:
-    found = paragraphs(samples / f"{language}.txt")
-
-    assert 8 <= len(found) <= 14
-    for paragraph in found:
-        assert 300 <= len(paragraph.encode()) <= 700
-        assert "\n" not in paragraph
-        assert "  " not in paragraph
-        assert paragraph == paragraph.strip()
-
-
-def test_no_paragraph_and_no_sentence_is_repeated(samples: Path) -> None:
-    sentences = [
-        sentence
-        for path in sorted(samples.glob("*.txt"))
-        for paragraph in paragraphs(path)
-        for sentence in SENTENCE_END.split(paragraph)
-        if len(sentence) > 12
-    ]
-
-    assert len(set(sentences)) == len(sentences)
 
 
 def test_the_readme_lists_every_file_and_no_other(samples: Path) -> None:

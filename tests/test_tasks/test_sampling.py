@@ -41,28 +41,12 @@ def unimax(sizes, total, epochs):
     return amounts
 
 
-def test_proportional_keeps_the_natural_shares():
-    assert shares_of({"a": 3, "b": 1}) == {"a": 0.75, "b": 0.25}
-
-
 def test_a_temperature_of_two_takes_square_roots():
     # sqrt(9) : sqrt(4) : sqrt(1) = 3 : 2 : 1
     assert shares_of({"a": 9, "b": 4, "c": 1}, temperature=2.0) == {
         "a": 0.5,
         "b": pytest.approx(1 / 3, abs=1e-12),
         "c": pytest.approx(1 / 6, abs=1e-12),
-    }
-
-
-def test_a_temperature_of_a_half_squares():
-    assert shares_of({"a": 3, "b": 1}, temperature=0.5) == {"a": 0.9, "b": 0.1}
-
-
-def test_weights_are_normalized_and_zero_leaves_out():
-    assert shares_of({"a": 5, "b": 5, "c": 5}, weights={"a": 3, "b": 1, "c": 0}) == {
-        "a": 0.75,
-        "b": 0.25,
-        "c": 0.0,
     }
 
 
@@ -94,20 +78,6 @@ def test_a_cap_may_bind_only_after_another_has():
     assert filling.capped == ("a", "b")
 
 
-def test_a_cap_that_is_just_met_does_not_bind():
-    filling = water_fill({"a": Decimal(1), "b": Decimal(1)}, {"a": Decimal(5), "b": UNLIMITED}, Decimal(10))
-    assert filling.amounts == {"a": 5, "b": 5}
-    assert filling.capped == ()
-
-
-def test_unimax_by_hand():
-    # 300 over 10, 100 and 1000 with at most 4 epochs: 40 (of 100 asked for), then 130 and 130.
-    sizes = {"big": 1000, "small": 10, "middle": 100}
-    caps = {source: Decimal(4 * size) for source, size in sizes.items()}
-    filling = water_fill(weights_of(sizes, method="unimax"), caps, Decimal(300))
-    assert filling.amounts == {"big": 130, "small": 40, "middle": 130}
-
-
 @given(SIZES, st.integers(1, 10), st.floats(0.01, 1))
 def test_unimax_is_the_papers(sizes, epochs, part):
     caps = {source: Decimal(size * epochs) for source, size in sizes.items()}
@@ -133,11 +103,6 @@ def test_filling_hands_out_everything_and_respects_caps(sizes, temperature, limi
         assert all(abs(level - levels[0]) <= levels[0] * Decimal("1e-20") for level in levels)
 
 
-@given(SIZES, st.floats(0.1, 50))
-def test_proportions_add_up_to_one(sizes, temperature):
-    assert sum(proportions(weights_of(sizes, temperature=temperature)).values()) == 1
-
-
 @given(SIZES)
 def test_a_temperature_of_one_is_natural_and_a_high_one_is_uniform(sizes):
     assert weights_of(sizes, temperature=1.0) == {source: Decimal(size) for source, size in sizes.items()}
@@ -145,26 +110,11 @@ def test_a_temperature_of_one_is_natural_and_a_high_one_is_uniform(sizes):
         assert share == pytest.approx(1 / len(sizes), abs=1e-6)
 
 
-@given(SIZES, st.floats(0.1, 50))
-def test_a_larger_source_never_gets_less(sizes, temperature):
-    weights = weights_of(sizes, temperature=temperature)
-    ascending = sorted(sizes, key=lambda source: sizes[source])
-    values = [weights[source] for source in ascending]
-    assert values == sorted(values)
-
-
 @given(SIZES, st.lists(st.floats(0.2, 20), min_size=2, max_size=2).map(sorted))
 def test_a_higher_temperature_takes_from_the_largest(sizes, temperatures):
     largest = max(sizes, key=lambda source: sizes[source])
     low, high = (shares_of(sizes, temperature=temperature)[largest] for temperature in temperatures)
     assert high <= low + 1e-11
-
-
-def test_the_method_follows_from_what_is_given():
-    assert SamplingParams().method == "proportional"
-    assert SamplingParams(temperature=2).method == "temperature"
-    assert SamplingParams(weights={"a": 1}).method == "weights"
-    assert SamplingParams(method="unimax", temperature=2).method == "unimax"
 
 
 def test_what_the_method_does_not_read_bears_no_identity():

@@ -44,10 +44,6 @@ def of_bytes():
 END = 256
 
 
-def test_the_end_token_has_the_last_id():
-    assert of_bytes().special_tokens == {"<|endoftext|>": END}
-
-
 def noise(folder, *texts, end_id=None):
     """The noise of texts encoded as bytes: one list per measure."""
     documents = [of_bytes().encode(text) if isinstance(text, str) else text for text in texts]
@@ -167,12 +163,6 @@ def test_the_model_equals_the_slow_one(seen, unseen):
         assert found == pytest.approx(sum(nats) / len(nats), rel=1e-5)
 
 
-@given(DOCUMENTS, st.integers(0, 5), st.integers(0, 5))
-def test_probabilities_after_any_two_ids_sum_to_one(seen, u, v):
-    chance = slow_model(seen, 5)
-    assert sum(chance(w, u, v) for w in range(5)) == pytest.approx(1)
-
-
 def test_a_vocabulary_that_does_not_fit_is_refused():
     with pytest.raises(MixingError, match="a vocabulary of 3000000 is too large for perplexity"):
         train([np.array([1], dtype=np.uint32)], 3_000_000)
@@ -203,12 +193,6 @@ def test_documents_are_scored_by_a_model_that_did_not_see_them(tmp_path):
     for score, *by_model in zip(np.concatenate(scores).tolist(), *seen, strict=True):
         assert score == pytest.approx(max(by_model))
         assert min(by_model) < 2 < 4 < max(by_model)
-
-
-def test_a_model_is_trained_on_a_sample_of_a_large_corpus(tmp_path):
-    documents = [[[(k * 7 + i) % 50 for i in range(20)] for k in range(400)]]
-    _, models = scored(tmp_path, documents, train_tokens=800)
-    assert all(500 < tokens < 1200 for tokens in models.manifest.num_tokens)
 
 
 def test_unusual_documents_are_surprising(tmp_path):
@@ -255,12 +239,6 @@ def test_a_column_is_read_for_the_documents_that_were_kept(tmp_path):
 def test_a_column_is_read_over_all_shards_of_a_source(tmp_path):
     rows = [{"text": f"{k} " * 60, "grade": k} for k in range(900)]
     assert column_scores(tmp_path, json_lines(*rows)) == list(range(900))
-
-
-def test_a_csv_column(tmp_path):
-    assert column_scores(tmp_path, "text,grade\nsome text,1.5\nother text, \n", "part.csv") == pytest.approx(
-        [1.5, math.nan], nan_ok=True
-    )
 
 
 @pytest.mark.parametrize(

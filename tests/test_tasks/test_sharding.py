@@ -1,6 +1,5 @@
 """Where shards end: sizes, independence of batches, and changes that affect only nearby shards."""
 
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -70,18 +69,6 @@ def test_the_rule_whatever_the_batches(texts: list[bytes], batch: int) -> None:
     assert cut_points(texts, SMALL, batch) == reference(texts, SMALL)
 
 
-@given(DOCUMENTS)
-def test_sizes_are_bounded(texts: list[bytes]) -> None:
-    cuts = [0, *cut_points(texts, SMALL, 7), len(texts)]
-    sizes = [sum(len(text) + 1 for text in texts[a:b]) for a, b in pairwise(cuts)]
-
-    for size, (first, last) in zip(sizes, pairwise(cuts), strict=True):
-        assert size <= SMALL.maximum or last - first == 1
-    # Only the last shard may be small, and one before a document that would exceed the maximum.
-    for index, size in enumerate(sizes[:-1]):
-        assert size >= SMALL.minimum or len(texts[cuts[index + 1]]) + 1 + size > SMALL.maximum
-
-
 def test_whether_a_document_may_end_a_shard_depends_on_it_alone() -> None:
     texts = [b"%d %s" % (number, b"text " * (number % 11)) for number in range(2000)] + [
         b"",
@@ -107,17 +94,6 @@ def digests(folder: Path, texts: list[bytes], limits: Limits, name: str = "a.txt
     path = folder / name
     path.write_bytes(b"".join(text + b"\n" for text in texts))
     return [digest for _, digest in scan_file(path, name, "s", LINES, limits).shards]
-
-
-def test_an_appended_document_changes_the_last_shard_only(tmp_path: Path) -> None:
-    limits = Limits(8192)
-    texts = numbered(range(3000))
-    before = digests(tmp_path, texts, limits)
-    assert len(before) > 15
-
-    for more in range(1, 200, 7):
-        after = digests(tmp_path, texts + numbered(range(5000, 5000 + more)), limits)
-        assert after[: len(before) - 1] == before[:-1]
 
 
 def test_a_changed_document_changes_only_the_shards_around_it(tmp_path: Path) -> None:
@@ -282,42 +258,6 @@ def test_the_digest_tells_documents_and_ordinals_apart() -> None:
     assert len({digest(*one) for one in variants}) == len(variants)
     # This digest must never change: shards of this content have it in every store.
     assert digest([b"a", b"b"], [0, 2]) == "ca3b10694dce42cf52ce771d81ddd8f200e87c1cd66f9f754dd281abcfb9a1f5"
-
-
-SIZES = [
-    30_000_000,
-    63 << 20,
-    64 << 20,
-    200_000_000,
-    511 << 20,
-    1 << 29,
-    10**9,
-    2**32 - 1,
-    4 << 30,
-    63 << 30,
-    64 << 30,
-    10**12,
-]
-
-
-# Measured (benchmarks/log/measurements.md), in CPU seconds: the overhead of artifacts, and the work itself.
-def seconds_of_artifacts(number: float) -> float:
-    return 0.0013 * number + 0.0003 * number**2
-
-
-SECONDS_OF_A_MEGABYTE = 0.04
-SECONDS_OF_A_RUN = 20
-ARTIFACTS_OF_A_RUN = 11
-
-
-@pytest.mark.parametrize("text_bytes", SIZES)
-def test_the_default_keeps_orchestration_small_and_leaves_work_for_many(text_bytes: int) -> None:
-    num_shards = text_bytes / default_shard_bytes(text_bytes)
-    work = SECONDS_OF_A_RUN + SECONDS_OF_A_MEGABYTE * text_bytes / 1e6
-
-    assert seconds_of_artifacts(2 * num_shards + ARTIFACTS_OF_A_RUN) < 0.05 * work
-    assert num_shards > (1.9 if text_bytes < 1 << 27 else 5)
-    assert num_shards < 1_000
 
 
 def test_the_default_takes_few_steps_as_a_corpus_grows() -> None:

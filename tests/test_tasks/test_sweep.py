@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.sweep.cell import CELL_FILE, Cell, CellLanguage, CellSource
 from tokmill.tasks.sweep.params import SweepParams
@@ -145,10 +143,3 @@ def test_a_model_may_need_less_than_a_tenth_of_an_operation_per_byte() -> None:
     assert found.cell == "byte_bpe-10"
     assert "0.01533 operations per byte" in found.reason
     assert "byte_bpe-12" not in found.reason
-
-
-@pytest.mark.parametrize("text", ["", "x"])
-def test_cells_without_text_recommend_nothing(text: str) -> None:
-    empty = cell(100, 1.0).model_copy(update={"bytes_per_token": None})
-    assert recommend(SweepParams(), [empty] * (len(text) + 1)).cell is None
-    assert knees(SweepParams(), [empty]) == {}

@@ -67,12 +67,6 @@ class TestSequence:
             places = [(found.source, found.shard, found.ordinal) for found in find_documents(origins, [name])]
             assert (piece.source, piece.shard, piece.ordinal) in places
 
-    def test_numbers_that_there_are_not(self, origins):
-        last = len(origins.reader) - 1
-        for number in (-1, last + 1):
-            with pytest.raises(TracingError, match=rf"sequence {number}: packed/line@v1 has .* 0 to {last}"):
-                trace_sequence(origins, number)
-
 
 def test_with_boundary_tokens_and_rearranged_texts(tmp_path):
     encode = {"begin_of_document": SPECIALS[1], "fim_rate": 0.5, "fim_tokens": SPECIALS[2:]}
@@ -109,15 +103,6 @@ class TestDocument:
             (traced,) = trace_document(origins, f"{source}:{file}:{row}")
             assert [(p.sequence, p.start, p.length, p.document_start) for p in traced.pieces] == pieces
             assert traced.absent is None
-
-    def test_a_long_document_is_found_whole_in_every_epoch(self, origins):
-        (traced,) = trace_document(origins, "essays:essay.txt")
-        epochs = {piece.epoch for piece in traced.pieces}
-        assert epochs
-        for epoch in epochs:
-            of_epoch = [piece for piece in traced.pieces if piece.epoch == epoch]
-            assert sum(piece.num_document_tokens for piece in of_epoch) == traced.document_length
-            assert len(of_epoch) > 1
 
     def test_an_id_means_everyone_who_has_it(self, origins):
         assert [(found.file, found.row) for found in trace_document(origins, "web:twin")] == [

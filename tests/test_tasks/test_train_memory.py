@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.tasks.core.context import remarks_reported_to
 from tokmill.tasks.core.errors import MachineError
 from tokmill.tasks.formats.balance import Balance, BalancedSource
 from tokmill.tasks.formats.counts import (
@@ -120,15 +119,6 @@ def test_what_does_not_fit_is_refused_before_it_is_read(tmp_path: Path) -> None:
     weighted, _ = weights_of(write_corpus(tmp_path, {"a": {b"x": 1}}, params))
     with pytest.raises(MachineError, match=r"10,000,000,000,000 distinct .* min_pretoken_frequency=2"):
         fitting_size(params, weighted, TextSize(10**13, 10**14, 10**14))
-
-
-def test_a_training_says_what_it_needs(tmp_path: Path) -> None:
-    params, said = TrainParams(vocab_size=258), list[str]()
-    folder = write_corpus(tmp_path, {"a": {b"abab": 5}}, params)
-    with remarks_reported_to(said.append):
-        learn(params, folder, folder, [258])
-    (remark,) = said
-    assert remark.startswith("train needs about 0.")
 
 
 def test_a_plan_can_tell_it_from_the_counts_alone(tmp_path: Path) -> None:

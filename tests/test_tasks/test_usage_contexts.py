@@ -18,13 +18,6 @@ def test_the_first_place_of_each_by_hand(tmp_path):
     assert backwards == {ab: "⟦ab⟧z"}
 
 
-def test_twelve_tokens_on_either_side_of_one_document(tmp_path):
-    tok = tokenizer.train(["ab"], vocab_size=256)
-    a, b = tok.encode("ab")
-    corpus = encoded_corpus(tmp_path, {"one": [[[a] * 20, [*[a] * 20, b, *[a] * 20], [a] * 20]]})
-    assert find_contexts(tok, {b: [b]}, corpus.shards) == {b: "a" * 12 + "⟦b⟧" + "a" * 12}
-
-
 def test_a_part_of_a_character_is_shown_as_bytes(tmp_path):
     tok = tokenizer.train(["ab"], vocab_size=256)
     first, second = tok.encode("é")

@@ -5,7 +5,6 @@ import math
 
 import duckdb
 import numpy as np
-import pytest
 
 from tokmill.tasks.audit.entropy import renyi_efficiency
 from tokmill.tasks.formats.encoded import EncodedStatistics
@@ -66,11 +65,6 @@ def test_marks_that_no_token_joins_to_their_letters_are_named():
     assert "marks" not in summary_of(SOURCES).model_dump_json()
 
 
-def test_a_summary_without_an_unknown_token_is_unchanged():
-    assert "unknown" not in summary_of(SOURCES).model_dump_json()
-    assert "nknown" not in to_markdown(summary_of(SOURCES))
-
-
 def test_sources_are_in_order_with_ratios_by_hand():
     with usage_database(VOCABULARY, SOURCES) as database:
         found = rows(database, "FROM usage_sources")
@@ -116,13 +110,6 @@ def test_the_summary_adds_up():
     assert (overall.bytes_per_token, overall.used_share) == (1.375, 0.5)
 
 
-def test_an_empty_corpus_has_no_ratios():
-    summary = summary_of({"leer": SOURCES["leer"]})
-    assert summary.overall.bytes_per_token is None
-    assert summary.renyi_efficiency is None
-    assert "–" in to_markdown(summary)
-
-
 def test_renyi_efficiency_is_one_for_equal_use_and_zero_for_one_token():
     assert renyi_efficiency(np.full(16, 3, dtype=np.uint64)) == 1.0
     assert renyi_efficiency(np.array([9, 0, 0, 0], dtype=np.uint64)) == 0.0
@@ -150,21 +137,6 @@ def test_added_tokens_are_counted_separately():
     assert (found["num_text_tokens"], found["bytes_per_token"]) == (7, 10 / 7)
 
 
-@pytest.mark.parametrize(
-    ("token", "text"),
-    [
-        (b" the", " the"),
-        (b"\n\t", "\\n\\t"),
-        (b"\xe4\xb8", "\\xe4\\xb8"),
-        ("中\u200b\u3000\\".encode(), "中\\u200b\\u3000\\\\"),
-        (b"a\xff", "a\\xff"),
-        ("\u00a0é".encode(), "\\xa0é"),
-    ],
-)
-def test_tokens_are_shown_on_one_line(token, text):
-    assert readable(token) == text
-
-
 def test_occurrences_are_by_token_and_source():
     with usage_database(VOCABULARY, SOURCES) as database:
         found = [tuple(row.values()) for row in rows(database, "FROM vocab_occurrences")]
@@ -181,9 +153,3 @@ def test_tables_are_reproducible_and_readable_by_duckdb(tmp_path):
     with duckdb.connect() as database:
         query = f"SELECT count(*) FROM '{tmp_path}/one/usage_tokens.parquet'"
         assert database.execute(query).fetchone() == (6,)
-
-
-def test_the_markdown_shows_each_source_and_the_tokens_never_used():
-    text = to_markdown(summary_of(SOURCES))
-    assert "| zwei | 2 | 9 | 7 | 10 | 10 | 1.429 | 1.429 | 50.0% | 0.4819 |" in text
-    assert "`abc`, `\\xe4`" in text

@@ -80,13 +80,6 @@ def test_what_is_alike_is_not_taken_for_equal(tmp_path: Path, name: str) -> None
     assert other not in {one, None}
 
 
-def test_names_of_columns_and_the_metadata_of_a_table_count(tmp_path: Path) -> None:
-    table = pa.table({"x": [1]})
-    tables = [table, table.rename_columns(["y"]), table.replace_schema_metadata({"k": "v"})]
-    found = {_written(tmp_path / f"{k}.parquet", each) for k, each in enumerate(tables)}
-    assert len(found) == 3
-
-
 def test_duckdb_and_pyarrow_write_the_same_table_differently_with_one_digest(tmp_path: Path) -> None:
     table = pa.table({"a": pa.array(["x", None, "y"]), "n": pa.array([1, 2, None], pa.uint64())})
     with connect() as database:
