@@ -50,15 +50,6 @@ def test_every_group_by_single_bytes() -> None:
     assert found["arithmetic", "columns of a sum"]["met"]
 
 
-def test_merged_white_space_and_keywords() -> None:
-    spaces = [(b" ", b" "), (b"  ", b" "), (b"d", b"e"), (b"de", b"f")]
-    found = rows(toy(*spaces))
-    # the last of the spaces belongs to the word: three of them are one token, and one more
-    assert found["indentation", "4 spaces"]["remark"].endswith("2 more")
-    assert found["indentation", "2 spaces"]["remark"].endswith("2 more")
-    assert found["code", "keywords"]["remark"].startswith("1 of 17 are one token; in parts: return ")
-
-
 def test_digits_line_up_from_the_right_or_do_not() -> None:
     pairs = [(bytes([a]), bytes([b])) for a in b"0123456789" for b in b"0123456789"]
     left = toy(*pairs)
@@ -76,19 +67,6 @@ def test_digits_line_up_from_the_right_or_do_not() -> None:
     assert all(right["arithmetic", f"{number} digits"]["met"] for number in (7, 8, 9))
     assert right["arithmetic", "columns of a sum"]["remark"].endswith(": 12|345 6|789 19|134")
     assert right["arithmetic", "columns of a sum"]["met"]
-
-
-def test_numbers_of_a_length_are_cut_differently() -> None:
-    found = toy((b"1", b"2"), (b"12", b"3"))
-    assert cuts_of(found, range(100, 1000)) == {
-        (1, 1, 1): 900 - 10 - 9,
-        (2, 1): 9,  # 120 to 129 but 123
-        (1, 2): 9,  # 112, 212, …, 912
-        (3,): 1,
-    }
-    row = rows(found)["numbers", "numbers of 3 digits"]
-    assert row["met"] is False
-    assert row["remark"] == "digits in tokens of 900: 1+1+1: 881, 1+2: 9, 2+1: 9, 3: 1"
 
 
 def test_tokens_begin_where_words_do() -> None:

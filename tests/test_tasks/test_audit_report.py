@@ -85,13 +85,6 @@ def test_the_page_loads_nothing_and_is_the_same_again(report: Path, tmp_path: Pa
     ]
 
 
-def test_another_tokenizer_is_shown_side_by_side(report: Path, tmp_path: Path) -> None:
-    other = tokenizer.train(ENGLISH, vocab_size=270, split_pattern="gpt2", special_tokens=[])
-    page = write_report(report.parent, tmp_path, tokenizer=TOK, compared={"of <English>": other})
-    shared = len(set(TOK.vocab) & set(other.vocab))
-    assert ["of <English>", "byte_bpe", "270", str(shared)] in [row[:4] for row in read(page).rows]
-
-
 def test_missing_tables_are_gaps_and_nothing_is_nan(tmp_path: Path) -> None:
     without = ["vocab_suspects", "vocab_probes", "vocab_entropy", "vocab_tokens"]
     folder = write_audit(tmp_path / "audit", TOK, {"eng": ENGLISH, "none": []}, without=without)
@@ -101,17 +94,6 @@ def test_missing_tables_are_gaps_and_nothing_is_nan(tmp_path: Path) -> None:
     assert "nothing was encoded" in page.lower()  # so suspects are unknown
     assert "No parallel text" in page
     assert not re.search(r"\b(nan|NaN|inf|None|undefined)\b", page.split("<script")[0])
-
-
-@pytest.mark.parametrize(
-    ("parallel", "says"),
-    [({"eng": ["a", "b"]}, "one language alone, eng"), ({"none": [""], "eng": ["a"]}, "none has no tokens")],
-)
-def test_parallel_text_that_measures_nothing_is_a_gap(
-    tmp_path: Path, parallel: dict[str, list[str]], says: str
-) -> None:
-    folder = write_audit(tmp_path / "audit", TOK, {"eng": ENGLISH}, parallel)
-    assert says in write_report(folder, folder, tokenizer=TOK).read_text("utf-8")
 
 
 @pytest.fixture
@@ -177,13 +159,6 @@ def test_bars_by_hand() -> None:
     assert (first.get("width"), second.get("width")) == ("142.0", "71.0")
     whisker = next(line for line in drawn.findall("{*}line") if line.get("class") == "whisker")
     assert (whisker.get("x1"), whisker.get("x2")) == ("189.0", "402.0")
-
-
-def test_curves_by_hand() -> None:
-    curves = Curves("c", "C", "rank", "occurrences", {"one": [(1, 100), (10, 10), (100, 1)]})
-    drawn = ElementTree.fromstring(svg_of(curves, alone=True))
-    points = drawn.find("{*}polyline").get("points").split()
-    assert points == ["52.0,32.0", "250.0,136.0", "448.0,240.0"]
 
 
 def test_every_line_has_a_style_of_its_own_and_no_text_is_cut() -> None:

@@ -1,13 +1,14 @@
-"""Balance: factors by hand, counts scaled exactly, the artifact's bytes."""
+"""Shares of sources by hand and by the paper's UniMax; factors, and counts scaled exactly."""
 
 import json
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import example, given, reject
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from tokmill.tasks.balance.stage import (
     BalanceParams,
@@ -19,6 +20,16 @@ from tokmill.tasks.balance.stage import (
 )
 from tokmill.tasks.core.errors import BalanceError
 from tokmill.tasks.formats.balance import Balance
+from tokmill.tasks.sampling import (
+    EXACT,
+    UNLIMITED,
+    SamplingParams,
+    capacity,
+    proportions,
+    raw_weights,
+    rounded,
+    water_fill,
+)
 
 SIZES = {"big": SourceSize(10, 900), "small": SourceSize(40, 100)}
 TOP = (1 << 64) - 1
@@ -30,10 +41,6 @@ def balance(sizes=SIZES, **params):
 
 def factors(**params):
     return {source: float(factor) for source, factor in balance(**params).factors.items()}
-
-
-def test_proportional_balance_changes_nothing():
-    assert factors() == {"big": 1.0, "small": 1.0}
 
 
 def test_temperature_by_hand():
@@ -66,20 +73,9 @@ def test_weights_decide_and_zero_leaves_out():
     assert factors(weights={"big": 0.0, "small": 2.0}) == {"big": 0.0, "small": 10.0}
 
 
-def test_without_a_total_the_caps_may_make_the_corpus_smaller():
-    found = balance(weights={"big": 0.0, "small": 2.0}, max_repetition=3)
-    assert found.total == 300
-    assert found.factors == {"big": Decimal("0.0"), "small": Decimal("3.0")}
-
-
 def test_a_total_beyond_the_caps_says_what_is_feasible():
     with pytest.raises(BalanceError, match=r"total=3001 bytes is more than max_repetition=3.0.*at most 3000"):
         balance(total=3001, max_repetition=3)
-
-
-def test_a_weight_for_a_source_without_text_is_refused():
-    with pytest.raises(BalanceError, match="'empty' has a weight but 0 bytes"):
-        balance({**SIZES, "empty": SourceSize(0, 0)}, weights={"big": 1, "small": 1, "empty": 1})
 
 
 @given(
@@ -203,3 +199,127 @@ def test_the_file_reads_back_and_is_the_same_every_time(tmp_path):
     balance(temperature=3.0, max_repetition=2).save(tmp_path)
     assert (tmp_path / "balance.json").read_bytes() == first
     assert json.loads(first)["sources"][1]["factor"] == 2.0
+
+
+CORPORA = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 10**12), min_size=1)
+
+
+def weights_of(sizes, **rule):
+    return raw_weights(SamplingParams(**rule), sizes, BalanceError, "balance")
+
+
+def shares_of(sizes, **rule):
+    return {source: float(share) for source, share in proportions(weights_of(sizes, **rule)).items()}
+
+
+def unimax(sizes, total, epochs):
+    """Algorithm 1 of Chung et al. 2023, word for word: sources by ascending size, a budget that shrinks."""
+    budget, amounts = Decimal(total), {}
+    ascending = sorted(sizes, key=lambda source: sizes[source])
+    for i, source in enumerate(ascending):
+        even = budget / (len(ascending) - i)
+        amounts[source] = min(even, Decimal(sizes[source]) * epochs)
+        budget -= amounts[source]
+    return amounts
+
+
+def test_a_temperature_of_two_takes_square_roots():
+    # sqrt(9) : sqrt(4) : sqrt(1) = 3 : 2 : 1
+    assert shares_of({"a": 9, "b": 4, "c": 1}, temperature=2.0) == {
+        "a": 0.5,
+        "b": pytest.approx(1 / 3, abs=1e-12),
+        "c": pytest.approx(1 / 6, abs=1e-12),
+    }
+
+
+def test_an_empty_source_gets_nothing_from_a_rule():
+    for rule in ({"temperature": 2.0}, {"method": "unimax"}, {}):
+        assert shares_of({"a": 5, "b": 0}, **rule) == {"a": 1.0, "b": 0.0}
+
+
+def test_tiny_temperatures_do_not_overflow():
+    assert shares_of({"a": 10**12, "b": 10**11}, temperature=1e-4) == {"a": 1.0, "b": 0.0}
+
+
+def test_what_a_cap_takes_off_is_shared_by_the_same_rule():
+    # 100 at 6 : 3 : 1 gives 60, 30, 10. With a capped at 20 the other 80 go 3 : 1, that is 60 and 20.
+    weights = {"a": Decimal(6), "b": Decimal(3), "c": Decimal(1)}
+    caps = {"a": Decimal(20), "b": UNLIMITED, "c": UNLIMITED}
+    filling = water_fill(weights, caps, Decimal(100))
+    assert filling.amounts == {"a": 20, "b": 60, "c": 20}
+    assert filling.capped == ("a",)
+
+
+def test_a_cap_may_bind_only_after_another_has():
+    # 6 : 3 : 1 of 100 with caps 20 and 50: a is cut to 20, then b would get 60 and is cut to 50, c gets the
+    # 30 left.
+    weights = {"a": Decimal(6), "b": Decimal(3), "c": Decimal(1)}
+    caps = {"a": Decimal(20), "b": Decimal(50), "c": Decimal(90)}
+    filling = water_fill(weights, caps, Decimal(100))
+    assert filling.amounts == {"a": 20, "b": 50, "c": 30}
+    assert filling.capped == ("a", "b")
+
+
+@given(CORPORA, st.integers(1, 10), st.floats(0.01, 1))
+def test_unimax_is_the_papers(sizes, epochs, part):
+    caps = {source: Decimal(size * epochs) for source, size in sizes.items()}
+    weights = weights_of(sizes, method="unimax")
+    total = (capacity(weights, caps) * Decimal(str(part))).to_integral_value() + 1
+    total = min(total, capacity(weights, caps))
+    expected = unimax(sizes, total, epochs)
+    found = water_fill(weights, caps, total).amounts
+    assert {s: rounded(a, 18) for s, a in found.items()} == {s: rounded(expected[s], 18) for s in found}
+
+
+@given(CORPORA, st.floats(0.1, 50), st.floats(1, 20), st.floats(0.01, 1))
+def test_filling_hands_out_everything_and_respects_caps(sizes, temperature, limit, part):
+    weights = weights_of(sizes, temperature=temperature)
+    with localcontext(EXACT):
+        caps = {source: Decimal(str(limit)) * size for source, size in sizes.items()}
+        total = capacity(weights, caps) * Decimal(str(part))
+        filling = water_fill(weights, caps, total)
+        assert abs(sum(filling.amounts.values()) - total) <= total * Decimal("1e-40")
+        assert all(amount <= caps[source] for source, amount in filling.amounts.items())
+        uncapped = [source for source in sizes if source not in filling.capped]
+        levels = [filling.amounts[source] / weights[source] for source in uncapped]
+        assert all(abs(level - levels[0]) <= levels[0] * Decimal("1e-20") for level in levels)
+
+
+@given(CORPORA, st.lists(st.floats(0.2, 20), min_size=2, max_size=2).map(sorted))
+def test_a_higher_temperature_takes_from_the_largest(sizes, temperatures):
+    largest = max(sizes, key=lambda source: sizes[source])
+    low, high = (shares_of(sizes, temperature=temperature)[largest] for temperature in temperatures)
+    assert high <= low + 1e-11
+
+
+@pytest.mark.parametrize(
+    ("given_params", "message"),
+    [
+        ({"weights": {"a": -1.0}}, "greater than or equal to 0"),
+        ({"weights": {"a": float("nan")}}, "finite number"),
+        ({"weights": {"a": float("inf")}}, "finite number"),
+        ({"weights": {"a": 0.0}}, "positive weight for at least one source"),
+        ({"method": "weights"}, "positive weight for at least one source"),
+        ({"temperature": 0.0}, "greater than 0"),
+        ({"temperature": float("inf")}, "finite number"),
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused(given_params, message):
+    with pytest.raises(ValidationError, match=message):
+        SamplingParams(**given_params)
+
+
+def test_a_weight_for_an_unknown_source_names_the_nearest():
+    with pytest.raises(BalanceError, match=r"unknown source 'englsh'; did you mean 'english'\?"):
+        weights_of({"code": 1, "english": 2}, weights={"code": 1, "englsh": 1})
+
+
+def test_a_source_without_a_weight_is_named():
+    with pytest.raises(BalanceError, match=r"weights lack the source 'b'.*0 leaves it out.*b, c"):
+        weights_of({"a": 1, "b": 2, "c": 3}, weights={"a": 1})
+
+
+def test_weights_are_checked_without_the_model_too():
+    rule = SamplingParams.model_construct(method="weights", weights={"a": float("nan")}, temperature=1.0)
+    with pytest.raises(BalanceError, match=r"weights\.a=nan must be a finite number"):
+        raw_weights(rule, {"a": 1}, BalanceError, "balance")

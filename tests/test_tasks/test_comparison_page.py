@@ -154,24 +154,6 @@ def test_seeds_have_all_their_digits_and_numbers_come_before_words(of_many: webd
 @pytest.mark.slow
 @pytest.mark.browser
 @in_browser
-def test_long_texts_at_axes_are_cut_to_the_room_there_is(of_many: webdriver.Chrome) -> None:
-    axes = of_many.execute_script(
-        "return [...document.querySelectorAll('#lines line.axis')].map(a => a.x1.baseVal.value)"
-    )
-    ends = of_many.execute_script(
-        "return [...document.querySelectorAll('#lines .labels text')]"
-        ".map(text => [text.getBBox().x, text.getBBox().width])"
-    )
-
-    assert len(ends) > NUM_MANY
-    for start, width in ends:
-        after = [axis for axis in axes if axis > start]
-        assert not after or start + width <= after[0]
-
-
-@pytest.mark.slow
-@pytest.mark.browser
-@in_browser
 def test_paper_has_the_table_of_runs_and_the_pictures(of_many: webdriver.Chrome) -> None:
     of_many.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
 
@@ -235,23 +217,6 @@ def test_marks_are_reached_by_keyboard_and_say_what_they_show(browser: webdriver
     lines = browser.find_elements(By.CSS_SELECTOR, "#lines g[tabindex]")
     assert len(lines) == 3
     assert "balance.temperature 1" in str(lines[2].get_attribute("aria-label"))
-
-
-@pytest.mark.slow
-@pytest.mark.browser
-@in_browser
-def test_axes_of_numbers_and_of_words_can_be_chosen(browser: webdriver.Chrome) -> None:
-    browser.find_element(By.CSS_SELECTOR, "#coordinates summary").click()
-    (box,) = [
-        label.find_element(By.TAG_NAME, "input")
-        for label in browser.find_elements(By.CSS_SELECTOR, "#axes label")
-        if label.text == "balance.method"
-    ]
-    before = len(browser.find_elements(By.CSS_SELECTOR, "#lines line.axis"))
-    box.click()
-    assert len(browser.find_elements(By.CSS_SELECTOR, "#lines line.axis")) == before + 1
-    labels = {text.text for text in browser.find_elements(By.CSS_SELECTOR, "#lines text")}
-    assert {"x", "y", "method"} <= labels
 
 
 @pytest.mark.slow

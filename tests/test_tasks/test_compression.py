@@ -13,8 +13,7 @@ import zstandard
 
 from tests.test_tasks.reading import COMPRESSORS, read
 from tokmill.tasks.core.errors import DocumentError
-from tokmill.tasks.formats.text.codecs import FRAMES
-from tokmill.tasks.formats.text.compression import BLOCK_BYTES, BrokenArchiveError, blocks
+from tokmill.tasks.formats.text.compression import BrokenArchiveError, blocks
 from tokmill.tasks.formats.text.documents import documents_of
 from tokmill.tasks.formats.text.sharding import Limits
 from tokmill.tasks.formats.text.sources import ReadOptions
@@ -142,36 +141,6 @@ def test_no_changed_document_is_kept_of_a_file_with_a_flipped_bit(
         if scan.bad:
             with pytest.raises(DocumentError, match=f"row {len(kept)} .*(truncated|broken)_archive"):
                 scan_file(path, path.name, "s", ReadOptions(), Limits(1 << 20))
-
-
-@pytest.mark.parametrize("suffix", ["", ".gz"])
-def test_the_first_block_comes_soon_and_the_later_ones_are_not_small(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"a.txt{suffix}"
-    path.write_bytes(COMPRESSORS[suffix](random.Random(0).randbytes(4 * BLOCK_BYTES)))
-
-    sizes = [len(block) for block in blocks(path)]
-
-    assert sizes[0] < BLOCK_BYTES // 4
-    assert all(size >= BLOCK_BYTES for size in sizes[-3:-1])
-    assert sizes[:4] == sorted(sizes[:4])
-
-
-@pytest.mark.parametrize("codec", CODECS)
-def test_a_frame_returns_no_more_than_requested(codec: str) -> None:
-    data = random.Random(0).randbytes(300_000) + bytes(3_000_000) + TEXT
-    compressed = COMPRESSORS[codec](data) + b"rest"
-    name = codec.removeprefix(".")
-    for step in (7, 4096, len(compressed)):
-        frame, found, given, position = FRAMES[name](), bytearray(), b"", 0
-        while not frame.eof:
-            assert position < len(compressed) or not frame.needs_input
-            taken = compressed[position : position + step] if frame.needs_input else b""
-            given, position = frame.decompress(taken, 128 << 10), position + len(taken)
-            assert len(given) <= 256 << 10  # zstd holds one block back
-            found += given
-
-        assert found == data
-        assert b"rest".startswith(frame.unused_data or b"")
 
 
 def frames_of_zstd(text: bytes) -> Iterator[bytes]:

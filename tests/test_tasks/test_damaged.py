@@ -17,8 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.effort import fuzz_seconds
-from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture, write_documents
-from tests.test_tasks.packings import packed_folder, published
+from tests.test_tasks.fabricated import (
+    encoded_corpus,
+    mix_corpus,
+    numbered,
+    pack_mixture,
+    packed_folder,
+    published,
+    write_documents,
+)
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.mixture import Mixture

@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.test_tasks.reading import COMPRESSORS, Ingested, ingested
-from tokmill.tasks.core.errors import DocumentError, SourceError, StoreError
-from tokmill.tasks.formats.corpus import Corpus, read_shard
+from tokmill.tasks.core.errors import DocumentError, SourceError
+from tokmill.tasks.formats.corpus import read_shard
 from tokmill.tasks.ingest.stage import IngestParams, run
 
 DOCUMENTS = ["first", "", "zweites 🙂\nmit Zeilen", 'a "quoted", one', "x" * 300]
@@ -185,12 +185,16 @@ FORMATS = {"a.txt": "lines", "a.txt.gz": "lines", "a.txt.xz": "lines", "a.py": "
 
 
 @pytest.mark.parametrize("reason", BAD)
-def test_bad_documents_fail_with_file_row_value_rule_and_fix_or_are_quarantined(tmp_path: Path, reason: str) -> None:
+def test_bad_documents_fail_with_file_row_value_rule_and_fix_or_are_quarantined(
+    tmp_path: Path, reason: str
+) -> None:
     name, data, row, rule = BAD[reason]
     (tmp_path / name).write_bytes(data)
     spec = {"files": ["a.*"], "format": FORMATS.get(name, "auto")}
     counting = "counted from 0" if name in ("a.csv", "a.py", "a.parquet") else f"line {row + 1}"
-    message = rf"^source 'src': {name}, row {row} \({counting}\): {reason} \(.*{rule}.*on_error = 'quarantine'$"
+    message = (
+        rf"^source 'src': {name}, row {row} \({counting}\): {reason} \(.*{rule}.*on_error = 'quarantine'$"
+    )
     with pytest.raises(DocumentError, match=message):
         ingested(tmp_path, {"src": spec}, out="failed")
     assert not list((tmp_path / "failed").iterdir())
@@ -203,19 +207,6 @@ def test_bad_documents_fail_with_file_row_value_rule_and_fix_or_are_quarantined(
     (account,) = made.outcome.accounts
     assert account.balanced
     assert account.became == {"kept": row, f"quarantined:{reason}": 1}
-
-
-@pytest.mark.parametrize("empty", ["b.txt.gz", "b.txt.zst", "b.parquet", "b.arrow"])
-def test_an_empty_file_that_its_format_does_not_allow_is_named(tmp_path: Path, empty: str) -> None:
-    (tmp_path / "a.txt").write_bytes(b"good")
-    (tmp_path / empty).write_bytes(b"")
-
-    with pytest.raises(DocumentError, match=f"source 's': {empty}.* is empty"):
-        ingested(tmp_path, {"s": {"files": ["?.*"]}}, out="failed")
-    made = ingested(tmp_path, {"s": {"files": ["?.*"], "on_error": "quarantine"}})
-
-    assert documents(made, "s") == [b"good"]
-    assert [bad["file"] for bad in made.corpus.table("quarantine").to_pylist()] == [empty]
 
 
 ROWS = pd.DataFrame({"text": ["some words", 'two\nlines, "quoted"'], "id": [1, 2]})
@@ -394,32 +385,6 @@ def test_a_file_that_changes_between_finding_and_reading_is_noticed(tmp_path: Pa
 
     with pytest.raises(SourceError, match=r"a\.txt changed while it was read; run again"):
         run(params, out=tmp_path / "again", files=[file.value for file in made.files])
-
-
-def test_sources_and_files_must_agree(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("text")
-    made = ingested(tmp_path, {"s": {"files": ["a.txt"]}})
-    options = made.corpus.manifest.sources[0].options
-    files = [file.value for file in made.files]
-
-    with pytest.raises(SourceError, match="there are no sources"):
-        run(IngestParams(), out=tmp_path, files=[])
-    with pytest.raises(SourceError, match="source 's' has no files"):
-        run(IngestParams(sources={"s": options}), out=tmp_path, files=[])
-    with pytest.raises(SourceError, match=r"a\.txt is of source 's'"):
-        run(IngestParams(sources={"t": options}), out=tmp_path, files=files)
-
-
-def test_a_corpus_answers_for_what_it_does_not_hold(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("text")
-    corpus = ingested(tmp_path, {"english": {"files": ["a.txt"]}}).corpus
-
-    with pytest.raises(StoreError, match="no source 'englisch'; it has english"):
-        corpus.shards("englisch")
-    with pytest.raises(StoreError, match="english/0 has no document 1; its ordinals go from 0 to 0"):
-        corpus.lookup("english", 0, 1)
-    with pytest.raises(StoreError, match=r"corpus\.json: not a readable corpus"):
-        Corpus.open(tmp_path)
 
 
 def test_no_thread_is_left_when_it_fails(tmp_path: Path) -> None:

@@ -51,23 +51,6 @@ def test_both_ways_as_a_tree(made):
     ]
 
 
-def test_as_mermaid(made):
-    store, refs = made
-    assert lineage(store, refs["all"], "up").to_mermaid().splitlines() == [
-        "flowchart TD",
-        '    n0["joined/all@v1"]',
-        '    n1["text/head@v1"]',
-        '    n2["text/web/* (2)"]',
-        '    n3["s"]',
-        '    n4["s"]',
-        "    n1 --> n0",
-        "    n2 --> n0",
-        "    n3 --> n1",
-        "    n4 --> n2",
-        "    style n0 stroke-width:3px",
-    ]
-
-
 @pytest.mark.skipif(shutil.which("dot") is None, reason="needs Graphviz")
 def test_graphviz_draws_any_title_as_it_is(tmp_path):
     """Paths of sources are any text; dot reads its escapes, and HTML where a label is in angle brackets."""
@@ -192,10 +175,3 @@ payloads = st.dictionaries(st.text("ab", min_size=1, max_size=2), plain_values, 
 @given(payloads, payloads)
 def test_there_is_a_difference_exactly_where_canonical_forms_differ(a, b):
     assert (payload_differences(a, b) == []) == (canonical_json(a) == canonical_json(b))
-
-
-def test_outside_inputs_of_shards_are_drawn_together(tmp_path):
-    store = Store.open(tmp_path)
-    shards = [store.realize(ask(f"web/{number}", seed=f"file {number}")).ref for number in range(3)]
-    graph = lineage(store, store.realize(ask_joined("all", *shards)).ref)
-    assert graph.to_tree().splitlines() == ["joined/all@v1", "└─ text/web/* (3)", "   └─ 3 × seed"]

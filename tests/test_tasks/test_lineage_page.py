@@ -122,15 +122,6 @@ def test_families_that_use_each_other_have_a_place_each() -> None:
     assert corners["A"]["y"] < corners["c"]["y"]
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
-def test_an_arrow_over_a_row_keeps_clear_of_its_boxes() -> None:
-    found = placed({key: key for key in "abc"}, ["a b", "b c", "a c"])
-    assert found["lines"] == [2, 2, 3]  # points: the last arrow passes a lane beside `b`
-    assert [corner["y"] for _, corner in sorted(found["corner"])] == sorted(
-        corner["y"] for _, corner in found["corner"]
-    )
-
-
 @pytest.fixture(scope="module")
 def opened(page: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
     with open_browser(tmp_path_factory.mktemp("browser")) as browser:
@@ -246,45 +237,6 @@ def test_a_kind_is_unfolded_and_folded_again(browser: webdriver.Chrome) -> None:
     assert len(boxes(browser)) == 7
     assert boxes(browser, "[aria-pressed=true]") == ["text p.*"]
     assert record(browser).startswith("text/p.web/3@v1")
-
-
-@pytest.mark.slow
-@pytest.mark.browser
-@in_browser
-def test_boxes_stand_apart_and_below_what_they_were_made_from(browser: webdriver.Chrome) -> None:
-    for tick in browser.find_elements(By.CSS_SELECTOR, "#folds input"):
-        tick.click()
-    overlapping, upward = browser.execute_script(
-        """
-        const {corner, lines} = window.lineage.map, all = [...corner.values()];
-        const over = all.flatMap((a, i) => all.slice(i + 1).filter((b) =>
-          Math.abs(a.x - b.x) < BOX.width && Math.abs(a.y - b.y) < BOX.height));
-        return [over.length, lines.filter(({from, to}) => corner.get(from).y >= corner.get(to).y).length];
-        """
-    )
-    assert (overlapping, upward) == (0, 0)
-
-
-@pytest.mark.slow
-@pytest.mark.browser
-@in_browser
-def test_the_map_is_zoomed_and_moved(browser: webdriver.Chrome) -> None:
-    def width() -> float:
-        return float(box(browser, "joined all").rect["width"])
-
-    before = width()
-    browser.find_element(By.ID, "in").click()
-    assert width() > before * 1.2
-    browser.find_element(By.ID, "whole").click()
-    frame = browser.find_element(By.ID, "scene").rect
-    for mark in browser.find_elements(By.CSS_SELECTOR, "#scene .box"):
-        assert frame["x"] <= mark.rect["x"]
-        assert mark.rect["x"] + mark.rect["width"] <= frame["x"] + frame["width"] + 1
-    place = box(browser, "joined all").rect["x"]
-    webdriver.ActionChains(browser).move_to_element_with_offset(
-        browser.find_element(By.ID, "scene"), -int(frame["width"] / 2) + 8, 0
-    ).click_and_hold().move_by_offset(60, 0).release().perform()
-    assert box(browser, "joined all").rect["x"] == pytest.approx(place + 60, abs=2)
 
 
 @pytest.mark.slow

@@ -14,10 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.test_tasks.fabricated import numbered
-from tests.test_tasks.packings import FIELDS, packed_folder, published, sequences
+from tests.test_tasks.fabricated import FIELDS, numbered, packed_folder, published, sequences
 from tokmill.tasks.core.errors import LoadingError, StoreError
-from tokmill.tasks.formats.packed.layout import ShardFiles
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.loading.arriving import THREAD_NAME, made_ahead
@@ -84,18 +82,6 @@ class TestBatches:
         PackedDataset(packed, batch_size=most + 1)
         with pytest.raises(LoadingError, match=f"cu_seqlens is int32; use a batch_size of at most {most}"):
             PackedDataset(packed, batch_size=most + 1, fields=["cu_seqlens"])
-
-    def test_bounds_of_a_batch_as_one_row(self, packed):
-        reader = PackedReader.open(packed)
-        for batch in PackedDataset(packed, batch_size=4, fields=["cu_seqlens"]):
-            bounds = []
-            for row, number in enumerate(batch["sequence"].tolist()):
-                bounds += [16 * row + end for end in reader[number].cu_seqlens.tolist()]
-            bounds = sorted({*bounds, 16 * len(batch["sequence"])})
-            assert batch["cu_seqlens"].tolist() == bounds
-            assert batch["cu_seqlens"].dtype == batch["max_seqlen"].dtype == np.int32
-            assert batch["max_seqlen"] == max(np.diff(bounds))
-            assert "input_ids" not in batch
 
     def test_wide_vocabularies(self, tmp_path):
         path = packed_folder(tmp_path, [40], vocab_size=70_000, strategy="concat", shuffle_window=0)
@@ -306,17 +292,6 @@ class TestState:
                 seen += sequences(dataset.for_worker(worker, after["num_workers"]))
         assert sorted(seen) == list(range(size_of(packed)))
 
-    def test_a_worker_goes_on_as_that_worker(self, packed):
-        """What torchdata's StatefulDataLoader does: each worker's own state, as many workers as before."""
-        workers = [PackedDataset(packed, batch_size=2).for_worker(k, 3) for k in range(3)]
-        expected = [sequences(worker) for worker in workers]
-        for k, found in enumerate(expected):
-            before = PackedDataset(packed, batch_size=2).for_worker(k, 3)
-            first, state = taken(before, 2)
-            after = PackedDataset(packed, batch_size=2).for_worker(k, 3)
-            after.load_state_dict(state)
-            assert [number for batch in first for number in batch] + sequences(after) == found
-
     @pytest.mark.parametrize(
         ("change", "message"),
         [
@@ -357,13 +332,6 @@ def taken(dataset, number, num_epochs=1):
 
 
 class TestThreads:
-    def test_end_with_the_dataset(self, packed):
-        with PackedDataset(packed, batch_size=1, prefetch=4) as dataset:
-            next(iterator := iter(dataset))
-            assert loading_threads()
-        assert all_end()
-        assert next(iterator, None) is None
-
     def test_end_when_nobody_holds_the_iterator(self, packed):
         iterator = iter(PackedDataset(packed, batch_size=1, prefetch=4))
         next(iterator)
@@ -413,13 +381,6 @@ class TestFiles:
     def test_parquet_alone_is_not_loaded(self, tmp_path):
         path = packed_folder(tmp_path, formats=["parquet"])
         with pytest.raises(LoadingError, match=r"as parquet only.*formats = \['memmap'\], or export"):
-            PackedDataset(path)
-
-    def test_a_file_that_was_not_copied(self, tmp_path):
-        path = packed_folder(tmp_path, formats=["npy"])
-        file = ShardFiles(path, 1).rows
-        file.unlink()
-        with pytest.raises(StoreError, match=rf"{file.name}: 0 bytes must be 224"):
             PackedDataset(path)
 
     def test_with_a_record_digests_are_compared(self, packed, tmp_path):

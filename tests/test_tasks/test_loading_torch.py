@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.test_tasks.packings import FIELDS, packed_folder, sequences
+from tests.test_tasks.fabricated import FIELDS, packed_folder, sequences
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.loading import PackedDataset
 

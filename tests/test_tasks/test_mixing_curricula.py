@@ -201,12 +201,6 @@ def test_measures_are_combined_by_rank():
     assert easiest_first(scores, {"column:x": 1, "column:y": 3}, 4)[:2] == [1, 2]
 
 
-def test_equal_numbers_have_equal_ranks():
-    # x: 0 0 0 3/4; y: 1/4 2/4 3/4 0
-    scores = {"column:x": {"a": [[5, 5, 5, 6]]}, "column:y": {"a": [[2, 3, 4, 1]]}}
-    assert easiest_first(scores, {"column:x": 2, "column:y": 1}, 4) == [0, 1, 2, 3]
-
-
 def test_a_negative_weight_turns_a_measure_round_and_a_missing_number_is_hard_either_way():
     scores = {"column:x": {"a": [[2, math.nan, 1, 3]]}, "column:same": {"a": [[0, 0, 0, 0]]}}
     assert easiest_first(scores, {"column:x": 1}, 4) == [2, 0, 3, 1]
@@ -257,14 +251,6 @@ def test_a_curriculum_that_lets_in_too_little_says_what_would_do():
     graded(10, curriculum={**rules, "start": 0.5}, total_tokens=100)
 
 
-def test_without_a_total_the_curriculum_may_set_it():
-    # exp lets in 0.1 + 0.9 × 0.9502 of the source
-    found = graded(1000, curriculum={"competence": "exp", "start": 0.1})
-    assert found.curves.end == 9551
-    assert found.manifest.num_tokens == pytest.approx(9551, abs=10)
-    assert [entry.limits for entry in found.manifest.sources] == [True]
-
-
 @pytest.mark.parametrize(
     ("rules", "message"),
     [
@@ -287,11 +273,6 @@ def test_curricula_that_make_no_sense_are_refused(rules, message):
 def test_a_curriculum_of_a_source_that_is_not_there_is_refused():
     with pytest.raises(MixingError, match=r"curriculum\.sources name an unknown source 'x'"):
         graded(10, curriculum={"sources": ["x"]})
-
-
-def test_scores_that_are_not_there_are_refused():
-    with pytest.raises(MixingError, match=r"'perplexity'.* no scores"):
-        Planned({"a": [[1, 2]]}, curriculum={"difficulty": "perplexity"})
 
 
 PLAIN = """

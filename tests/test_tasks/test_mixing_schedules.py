@@ -99,18 +99,6 @@ def test_steps_tokens_and_fractions_say_the_same():
     assert len({(plan.letters, tuple(plan.plan.document.tolist())) for plan in plans}) == 1
 
 
-def test_without_a_total_the_first_source_to_run_out_ends_the_run():
-    # a gives its 90 tokens up to 90 + half of what follows: 90 + 60 / 2 = 120, of which a has 100 in all
-    found = Planned(
-        {"a": [[1] * 100], "b": [[1] * 100]},
-        schedule=[(0, {"a": 1, "b": 0}), (90, {"a": 1, "b": 1})],
-        schedule_unit="tokens",
-    )
-    assert found.manifest.num_tokens == 110
-    assert [entry.drawn_tokens for entry in found.manifest.sources] == [100, 10]
-    assert [entry.limits for entry in found.manifest.sources] == [True, False]
-
-
 def test_a_warm_up_by_hand():
     # b's weight is 0 at the beginning, 1 from token 8 on: of the first 8 tokens its share u/(1 + u) with u
     # from 0 to 1 is asked for, which is 8 × (1 - ln 2) = 2.45 tokens; of the last 8 it is a half.
@@ -124,19 +112,6 @@ def test_a_warm_up_by_hand():
     half = found.curves.requested(Decimal(8))["b"]
     assert float(half) == pytest.approx(8 * (1 - math.log(2)), abs=1e-4)
     assert [entry.drawn_tokens for entry in found.manifest.sources] == [10, 6]
-
-
-def test_an_annealing_brings_a_source_late():
-    found = Planned(
-        {"web": [[10] * 100], "papers": [[10] * 100]},
-        proportions={"web": 0.9, "papers": 0.1},
-        annealing={"papers": {"start": 0.8, "stop": 0.8, "factor": 81}},
-        total_tokens=1000,
-    )
-    # from 0.8 on the weights are 0.9 to 8.1
-    late = found.letters[80:]
-    assert found.letters[:80].count("p") == 8
-    assert late.count("p") == 18
 
 
 def test_a_source_that_is_left_out_at_the_end_stops_below_its_quota():
@@ -251,9 +226,3 @@ def test_what_makes_no_sense_is_refused(params, message):
 def test_schedules_that_do_not_fit_the_sources_are_refused(params, message):
     with pytest.raises(MixingError, match=message):
         Planned({"a": [[1] * 50], "b": [[1] * 50]}, **params)
-
-
-def test_a_schedule_in_place_of_weights_makes_them_bear_no_identity():
-    schedule = [(0, {"a": 1.0})]
-    assert MixParams(schedule=schedule, weights={"a": 3.0}) == MixParams(schedule=schedule)
-    assert MixParams(sequence_length=64, global_batch_size=4, schedule_unit="steps") == MixParams()

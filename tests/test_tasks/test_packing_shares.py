@@ -5,11 +5,8 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture
-from tests.test_tasks.packed_lengths import packed_by
+from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture, packed_by
 from tokmill.tasks.formats.mixture import MixedSource, Mixture
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.packing.pieces import LONGEST_WAIT, LOOK_AHEAD
@@ -99,22 +96,6 @@ def test_what_is_measured_is_what_there_is(monkeypatch, strategy, sizes):
     assert [share.packed_share for share in found] == pytest.approx(total.tolist(), abs=1e-6)
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 70)), min_size=1, max_size=60),
-    st.sampled_from(["best_fit", "first_fit_decreasing"]),
-)
-def test_every_sequence_has_one_place_whatever_the_sources(documents, strategy):
-    sources, lengths = zip(*documents, strict=True)
-    one = packed_by(strategy, lengths, 20)
-    several = packed_by(strategy, lengths, 20, sources=sources)
-    assert several.num_sequences == one.num_sequences
-    as_sets = [
-        sorted(tuple(pieces.document[pieces.sequence == k].tolist()) for k in range(pieces.num_sequences))
-        for pieces in (one, several)
-    ]
-    assert as_sets[0] == as_sets[1]
-
-
 def test_shares_are_compared_with_what_was_asked_for(tmp_path):
     # One document of b is as long as a tenth of the run: the plan is off its request, and keeps to itself.
     by_source = {"a": [numbered([10] * 900)], "b": [numbered([900])]}
@@ -197,18 +178,6 @@ def test_batches_in_order_are_as_mixed_as_those_of_a_full_shuffle(tmp_path, stra
     # in 64 sequences each source has its share to within ten points; a full shuffle misses by up to twenty
     blocks = shares[: len(shares) // 8 * 8].reshape(-1, 8, 3).mean(axis=1)
     assert np.abs(blocks - blocks.mean(axis=0)).max() < 0.1
-
-
-def test_a_document_that_fills_a_window_is_warned_of_with_a_window_that_is_enough(tmp_path, caplog):
-    corpus = encoded_corpus(tmp_path / "corpus", {"a": [numbered([16 * 30, *[16] * 270])]})
-    mixture = mix_corpus(corpus, tmp_path)
-    for window in (64, 240):
-        out = tmp_path / str(window)
-        out.mkdir()
-        pack_mixture(corpus, mixture, out, sequence_length=16, shuffle_window=window)
-    (record,) = caplog.records
-    assert "480 tokens is 30 sequences long, and shuffle_window=64" in record.message
-    assert record.message.endswith("e.g. 240")
 
 
 def test_a_schedule_holds_within_a_window(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.test_tasks.packed_lengths import packed_by
+from tests.test_tasks.fabricated import packed_by
 from tokmill.tasks.formats.mixture import Plan
 from tokmill.tasks.packing.pieces import blocks
 from tokmill.tasks.packing.strategies import best_fit, first_fit_decreasing

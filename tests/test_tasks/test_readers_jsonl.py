@@ -210,13 +210,6 @@ def test_ids_of_more_than_64_bits_keep_their_digits(tmp_path: Path) -> None:
     assert read(tmp_path / "a.json", id_column="id").ids == numbers
 
 
-def test_the_id_may_be_the_text(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"text": "a"}\n{"text": "b\\n"}\n')
-
-    assert read(path, id_column="text").ids == ["a", "b\n"]
-
-
 def test_lines_of_any_length_come_back(tmp_path: Path) -> None:
     # Some go through several of the blocks that a file is read in, some blocks hold many.
     path = tmp_path / "a.jsonl"

@@ -191,15 +191,6 @@ def test_only_the_column_and_the_row_groups_that_are_needed_are_fetched(bucket: 
     assert bucket.num_sent() < len(buffer.getvalue()) // 20
 
 
-def test_the_beginning_of_a_large_object_costs_little(bucket: Bucket) -> None:
-    bucket.put("a.txt", b"x" * 99 + b"\n" * (20 << 20))
-
-    with streaming.streamed(f"{bucket.url}/a.txt") as stream:
-        assert stream.read(10) == b"x" * 10
-
-    assert bucket.num_sent() <= sum(size << 10 for size in (256, 512, 1024, 2048, 4096))
-
-
 @pytest.mark.parametrize(("kind", "compression"), [("lines", ""), ("lines", ".zst"), ("parquet", "")])
 def test_lost_connections_are_taken_up_again(
     bucket: Bucket, tmp_path: Path, kind: str, compression: str
@@ -353,18 +344,3 @@ def test_a_web_server_gives_files_without_listing_them(tmp_path: Path, bucket: B
     assert [text.decode() for text in read(RemoteFile(url), format="jsonl").texts] == texts
     with pytest.raises(SourceError, match="the server has no such file"):
         resolve_files(SourceSpec(files=[f"{root}/none.txt"]), Path("/"), FileDigests(tmp_path), source="web")
-
-
-@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
-def test_other_file_systems_of_fsspec_are_read_and_listed(memory: Memory, tmp_path: Path, kind: str) -> None:
-    texts = [f"text {number}" for number in range(100)]
-    for name in ("a", "sub/b", ".c"):
-        memory.put(f"{name}{SUFFIXES[kind]}", content(kind, texts))
-    spec = SourceSpec(files=[f"{memory.url}/**/*"], format=kind)  # type: ignore[arg-type]
-
-    with ranges(100, 300, 2):
-        found, _ = resolve_files(spec, Path("/"), FileDigests(tmp_path), source="s")
-
-        assert [one.value["name"] for one in found] == [f"a{SUFFIXES[kind]}", f"sub/b{SUFFIXES[kind]}"]
-        for one in found:
-            assert read(RemoteFile(one.value["path"]), format=kind).texts == [text.encode() for text in texts]

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.test_tasks.fabricated import encoded_corpus, made, numbered, pack_mixture
-from tests.test_tasks.packings import published
+from tests.test_tasks.fabricated import encoded_corpus, made, numbered, pack_mixture, published
 from tests.test_tasks.planned import rows
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.formats.ledger import Ledger
@@ -250,14 +249,6 @@ def test_a_new_source_begins_where_the_mixture_goes_on(tmp_path):
     assert again.manifest.sources[1].most_ahead_tokens <= 10
 
 
-def test_consuming_all_leaves_nothing(tmp_path):
-    run = Run(tmp_path, {"a": [[10] * 6]})
-    run.mix()
-    assert run.consume(60).manifest.cuts == ()
-    with pytest.raises(MixingError, match=r"must be more than the 60 that were consumed"):
-        run.mix()
-
-
 def test_more_than_the_mixture_has_cannot_be_consumed(tmp_path):
     run = Run(tmp_path, {"a": [[10] * 6]})
     run.mix()
@@ -267,18 +258,6 @@ def test_more_than_the_mixture_has_cannot_be_consumed(tmp_path):
         run.consume(61)
 
 
-def test_another_mixture_s_ledger_is_refused(tmp_path):
-    run = Run(tmp_path, {"a": [[10] * 6]})
-    run.mix()
-    run.consume(20)
-    run.mix()
-    run.ledger = None
-    with pytest.raises(
-        MixingError, match="the mixture begins at token 20 of the run and the ledger ends at 0"
-    ):
-        run.consume(30)
-
-
 def test_an_encoding_without_the_shards_that_were_consumed_is_refused(tmp_path):
     run = Run(tmp_path, {"a": [[10, 10], [10]]})
     run.mix()
@@ -286,16 +265,6 @@ def test_an_encoding_without_the_shards_that_were_consumed_is_refused(tmp_path):
     run.encode({"a": [[10, 11], [10]]})
     with pytest.raises(MixingError, match=r"2 documents of source 'a' .* not in this encoding"):
         run.mix()
-
-
-def test_max_repetition_counts_what_was_before(tmp_path):
-    run = Run(tmp_path, {"a": [[10] * 6], "b": [[10] * 6]})
-    run.mix(weights={"a": 1, "b": 0})
-    run.consume(40)
-    with pytest.raises(MixingError, match=r"total_tokens=120 needs 80 tokens of 'a'"):
-        run.mix(weights={"a": 1, "b": 1}, total_tokens=120)
-    again = run.mix(weights={"a": 1, "b": 1})
-    assert [entry.drawn_tokens for entry in again.manifest.sources] == [20, 20]
 
 
 @pytest.mark.parametrize("strategy", ["concat", "best_fit"])

@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 from tests.test_tasks.store_stages import ask
 from tokmill.flows.cli.lookup import order_by
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.peak_memory import held_bytes, peak_memory
+from tokmill.tasks.core.peak_memory import held_bytes
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Provenance, RunArtifact, Store
 from tokmill.tasks.store.provenance import Machine, installed_packages
@@ -23,7 +21,6 @@ from tokmill.tasks.store.run_queries import (
     find_run_id,
     list_runs,
     run_of,
-    short_ids,
     tags_of_runs,
 )
 from tokmill.tasks.store.runs import (
@@ -151,21 +148,6 @@ def test_tags_and_notes_are_added_while_a_run_goes_on(store: Store) -> None:
             store.catalog.annotate("r", action, text)
 
 
-def test_remarks_of_many_at_once_are_all_kept(store: Store) -> None:
-    begin(store, "r")
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: store.catalog.annotate("r", "tag", f"t{number}"), range(40)))
-    assert len(tags_of_runs(store.catalog)["r"]) == 40
-
-
-def test_a_damaged_remark_is_reported_and_costs_no_other(store: Store) -> None:
-    begin(store, "r")
-    store.catalog.annotate("r", "tag", "good")
-    (store.root / "annotations" / "r.20260101-0.json").write_text("{")
-    assert tags_of_runs(store.catalog) == {"r": ["good"]}
-    assert ["remark" in problem.message for problem in store.verify()] == [True]
-
-
 def test_lists_are_filtered_and_sorted(store: Store) -> None:
     begin(store, "one", experiment="e", parameters={"t": 2, "mix": {"method": "b"}})
     end(store, "one", **{"audit.bytes_per_token": 3.5})
@@ -232,14 +214,6 @@ def test_values_are_listed_as_they_were_recorded(store: Store) -> None:
     }
 
 
-def test_a_column_that_nothing_has_or_that_fits_two_is_refused_with_names(store: Store) -> None:
-    begin(store, "r", parameters={"mix": {"temperature": 1}, "balance": {"temperature": 2}})
-    with pytest.raises(StoreError, match=r"balance\.temperature, mix\.temperature"):
-        find_columns(store.catalog, ["temperature"])
-    with pytest.raises(StoreError, match=r"did you mean .*temperature"):
-        find_columns(store.catalog, ["temperatur"])
-
-
 def test_a_run_is_named_by_id_prefix_name_artifact_or_as_the_latest(store: Store) -> None:
     ref = store.realize(ask("one")).ref
     for run_id, name in (("abcd-1", "first · t 5"), ("abcd-2", "other"), ("bbbb-3", "first · t 5")):
@@ -261,18 +235,6 @@ def test_a_run_is_named_by_id_prefix_name_artifact_or_as_the_latest(store: Store
         find_run_id(store, "zzz")
 
 
-def test_ids_are_shortened_to_what_tells_them_apart(store: Store) -> None:
-    for run_id in ("01a219e3-5b1c-7aaa", "01a219e3-5b1c-7abb", "ffff0000-0000-7000"):
-        begin(store, run_id, name="nightly")
-
-    short = short_ids(store, ["01a219e3-5b1c-7aaa", "ffff0000-0000-7000"])
-
-    assert short == ["01a219e3-5b1c-7aa", "ffff0000"]
-    assert [find_run_id(store, each) for each in short] == ["01a219e3-5b1c-7aaa", "ffff0000-0000-7000"]
-    with pytest.raises(StoreError, match="use more of the id, or the run's name"):
-        find_run_id(store, "01a219e3")
-
-
 def test_a_tag_names_the_run_that_has_it_now(store: Store) -> None:
     for run_id in ("abcd-1", "abcd-2"):
         begin(store, run_id, name="r")
@@ -285,12 +247,6 @@ def test_a_tag_names_the_run_that_has_it_now(store: Store) -> None:
     assert find_run_id(store, "winner") == "abcd-1"
 
 
-def test_a_store_without_runs_says_so(store: Store) -> None:
-    store.realize(ask("one"))
-    with pytest.raises(StoreError, match="has no runs"):
-        find_run_id(store, "latest")
-
-
 @pytest.mark.skipif(held_bytes() is None, reason="memory is measured in /proc")
 def test_peak_memory_is_that_of_the_block() -> None:
     """In a process of its own: what other threads of this one hold may fall between two looks."""
@@ -299,11 +255,6 @@ def test_peak_memory_is_that_of_the_block() -> None:
     assert inner - before > HELD_BYTES * 0.9
     assert outer - before > HELD_BYTES * 0.9
     assert after - before < HELD_BYTES / 2, "what an earlier block held is no part of a later one's peak"
-
-
-def test_the_thread_that_samples_memory_keeps_no_process_alive() -> None:
-    with peak_memory():
-        assert all(t.daemon for t in threading.enumerate() if t.name == "tokmill-memory")
 
 
 def test_the_packages_are_those_that_would_be_imported(

@@ -4,8 +4,6 @@ import functools
 import json
 import math
 from collections import Counter
-from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,12 +16,12 @@ from tests.test_tasks.reading import ingested
 from tokmill import tokenizer
 from tokmill.tasks.core.errors import MixingError, SourceError, StoreError
 from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
-from tokmill.tasks.formats.encoded import EncodedShard, EncodedStatistics
+from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.scores import ScoredShard, write_scores
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
 from tokmill.tasks.kernels.surprisal import surprisals
 from tokmill.tasks.score.kneser_ney import train
-from tokmill.tasks.score.measures import TrigramModels, noise_of, token_blocks
+from tokmill.tasks.score.measures import TrigramModels, noise_of
 from tokmill.tasks.score.stage import (
     FIT_TRIGRAMS,
     SCORE_COLUMN,
@@ -99,20 +97,6 @@ def test_documents_are_measured_alone_however_they_come_in_blocks(tmp_path):
     alone = [noise(tmp_path / str(k), text) for k, text in enumerate(texts)]
     for name, values in together.items():
         assert values == [one[name][0] for one in alone]
-
-
-@given(st.lists(st.integers(0, 9), max_size=30), st.integers(1, 20))
-def test_blocks_hold_every_document_once(lengths, size):
-    offsets = np.cumsum([0, *lengths]).astype(np.int64)
-    tokens = np.arange(offsets[-1], dtype=np.uint16)
-    shard = EncodedShard(Path(), EncodedStatistics(num_documents=len(lengths), num_tokens=len(tokens)))
-    vars(shard).update(offsets=offsets, tokens=tokens, ordinals=np.arange(len(lengths)))
-    found = [
-        block.tokens[start : start + length].tolist()
-        for block in token_blocks(shard, None, size)
-        for start, length in zip(block.starts, block.lengths, strict=True)
-    ]
-    assert found == [tokens[a:b].tolist() for a, b in pairwise(offsets)]
 
 
 def slow_model(documents, size):
@@ -193,13 +177,6 @@ def test_documents_are_scored_by_a_model_that_did_not_see_them(tmp_path):
     for score, *by_model in zip(np.concatenate(scores).tolist(), *seen, strict=True):
         assert score == pytest.approx(max(by_model))
         assert min(by_model) < 2 < 4 < max(by_model)
-
-
-def test_unusual_documents_are_surprising(tmp_path):
-    usual = [[1, 2, 3, 4, 5, 6, 7, 8] * 4 for _ in range(40)]
-    odd = [[8, 3, 5, 1, 7, 7, 2, 9] * 4]
-    scores, _ = scored(tmp_path, [usual + odd])
-    assert scores[0].argmax() == 40
 
 
 def column_scores(tmp_path, content, name="part.jsonl", column="grade"):

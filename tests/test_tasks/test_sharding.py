@@ -17,10 +17,8 @@ from tokmill.tasks.formats.text.sharding import (
     Cutter,
     Limits,
     ShardHasher,
-    default_shard_bytes,
     limits_of_file,
     may_end,
-    name_may_end,
 )
 from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tasks.ingest.scan import FileScan, scan_file
@@ -173,30 +171,6 @@ def test_small_files_are_grouped_and_changes_stay_in_their_group() -> None:
     assert max(changed) <= 4
 
 
-def test_groups_are_bounded_and_hold_every_file_once() -> None:
-    limits = Limits(4096)
-    files = {f"{number}.txt": b"x" * (number * 31 % 4000) for number in range(300)}
-
-    drafts = grouped(files, limits)
-
-    names = [segment.file for draft in drafts for segment in draft.segments]
-    assert names == sorted(files)
-    assert all(draft.num_bytes + draft.num_documents <= limits.maximum for draft in drafts)
-    assert all(draft.num_bytes + draft.num_documents >= limits.minimum for draft in drafts[:-1])
-    assert [draft.place for draft in drafts] == sorted(draft.place for draft in drafts)
-    for draft in drafts:
-        firsts = [segment.first_ordinal for segment in draft.segments]
-        assert firsts == list(range(len(firsts)))
-
-
-def test_a_name_ends_groups_as_often_as_its_size_requires() -> None:
-    limits = Limits(1 << 20)
-    weight = 10_000
-    ends = sum(name_may_end(f"file {number}", weight, limits) for number in range(20_000))
-
-    assert 0.7 < ends / (20_000 * weight / (limits.average - limits.minimum)) < 1.5
-
-
 @pytest.mark.parametrize("suffix", [suffix for suffix in COMPRESSORS if suffix])
 def test_a_compressed_file_has_sixteen_shards_at_most(tmp_path: Path, suffix: str) -> None:
     # So repetitive that its text is a hundred times its size: the rule must hold anyway.
@@ -258,13 +232,6 @@ def test_the_digest_tells_documents_and_ordinals_apart() -> None:
     assert len({digest(*one) for one in variants}) == len(variants)
     # This digest must never change: shards of this content have it in every store.
     assert digest([b"a", b"b"], [0, 2]) == "ca3b10694dce42cf52ce771d81ddd8f200e87c1cd66f9f754dd281abcfb9a1f5"
-
-
-def test_the_default_takes_few_steps_as_a_corpus_grows() -> None:
-    sizes = [default_shard_bytes(round(1e6 * 1.1**power)) for power in range(150)]
-
-    assert sizes == sorted(sizes)
-    assert len(set(sizes)) == 5
 
 
 def test_a_source_that_grows_keeps_most_of_its_shards(tmp_path: Path) -> None:

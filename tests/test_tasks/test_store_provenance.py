@@ -27,11 +27,6 @@ def checkout(tmp_path):
     return tmp_path
 
 
-def test_a_clean_checkout(checkout):
-    head = (checkout / ".git" / "HEAD").read_text().removeprefix("ref: ").strip()
-    assert git_state(checkout) == ((checkout / ".git" / head).read_text().strip(), False)
-
-
 def test_a_changed_file_and_a_new_one_make_it_dirty(checkout):
     (checkout / "tasks" / "a.py").write_text("a = 2\n")
     assert git_state(checkout)[1] is True
@@ -54,11 +49,6 @@ def test_changes_have_a_digest_that_new_files_change_too(checkout):
     assert digest_of_changes(checkout) == with_another
 
 
-def test_what_is_no_code_does_not_make_it_dirty(checkout):
-    (checkout / "notes.txt").write_text("")
-    assert git_state(checkout)[1] is False
-
-
 def test_without_a_checkout_git_is_not_even_called(tmp_path, monkeypatch):
     program = tmp_path / "git"
     program.write_text(f"#!/bin/sh\ntouch {tmp_path}/called\n")
@@ -74,12 +64,6 @@ def test_a_git_that_fails_is_no_failure(tmp_path, monkeypatch, behaviour):
     program = tmp_path / "git"
     program.write_text(f"#!/bin/sh\n{behaviour}\n")
     program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    (tmp_path / ".git").mkdir()
-    assert git_state(tmp_path) == (None, None)
-
-
-def test_a_machine_without_git(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     (tmp_path / ".git").mkdir()
     assert git_state(tmp_path) == (None, None)

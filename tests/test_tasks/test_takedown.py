@@ -10,8 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
-from tests.test_tasks.packings import published
+from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture, published
 from tests.test_tasks.test_packed import joined_by_hand
 from tests.test_tasks.traced_line import traced_line
 from tokmill.tasks.core.errors import MixingError, SourceError, StoreError, TracingError
@@ -22,7 +21,7 @@ from tokmill.tasks.formats.packed.takedown import TakedownManifest
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.files import FileDigests
-from tokmill.tasks.takedown.request import read_names, repack, take_down
+from tokmill.tasks.takedown.request import read_names, take_down
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
 from tokmill.tasks.tracing import Origins, trace_document
 
@@ -197,13 +196,6 @@ class TestThroughTheStore:
                 assert traced.absent == "it was taken down in packed/line@v2"
         assert trace_document(after, "web:second")[0].pieces
 
-    @pytest.mark.slow
-    def test_asked_for_again_it_is_found(self, copied):
-        first = take_down(copied, ["web:twin", "web:first"])
-        again = take_down(copied, ["web:first", "web:twin", "web:first"])
-        assert not again.made
-        assert again.record.fingerprint == first.record.fingerprint
-
     def test_what_is_gone_already_is_said(self, copied):
         taken = take_down(copied, ["web:first", "web:tiny"])
         assert [document.name for document, _ in taken.absent] == ["web:tiny"]
@@ -298,12 +290,6 @@ class TestRepacking:
         with pytest.raises(MixingError, match="no document of the mixture is left"):
             take_down(copied, names, repacked=True)
 
-    def test_what_was_not_packed_from_a_plan(self, packed, tmp_path):
-        store = Store.open(packed.parent.parent)
-        origins = Origins.of(store, store.resolve("packed/copied"))
-        with pytest.raises(TracingError, match="was not made from a packing plan"):
-            repack(origins, [])
-
 
 def drawn_tokens(origins):
     """What was packed of each document each time, whatever the sequences: sorted [(place, epoch), tokens]."""
@@ -334,9 +320,3 @@ class TestLists:
     def test_a_line_is_a_name_as_it_is_but_for_blank_lines_and_comments(self, tmp_path):
         (tmp_path / "list.txt").write_bytes("\ufeffweb:a\u2028b\n\n# why\n \nweb:12 \r\n".encode())
         assert read_names(tmp_path / "list.txt") == ["web:a\u2028b", "web:12 "]
-
-    @pytest.mark.parametrize("data", [b"", b"# nothing\n", b"caf\xe9\n"])
-    def test_what_is_no_list(self, tmp_path, data):
-        (tmp_path / "list.txt").write_bytes(data)
-        with pytest.raises(TracingError, match=r"list\.txt"):
-            read_names(tmp_path / "list.txt")

@@ -1,27 +1,30 @@
 """train and adopt: published tokenizers load unchanged, and equal those trained directly from the texts."""
 
+import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import orjson
 import pytest
 
-from tests.test_tokenizer.conftest import trained_by_sentencepiece
+from tests.test_tokenizer.conftest import like_rwkv, trained_by_sentencepiece
+from tests.test_tokenizer.gguf_files import write_gguf
+from tests.test_tokenizer.test_gguf import MODELS, small_file
 from tokmill import tokenizer
 from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.balance.stage import run as balance
 from tokmill.tasks.core.stage import Request
-from tokmill.tasks.count.stage import CountParams
 from tokmill.tasks.count.stage import run as count
 from tokmill.tasks.count.stage import run_shard as count_shard
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.store.digest import plain
 from tokmill.tasks.store.recipe import fingerprint_payload
-from tokmill.tasks.train.adopt import AdoptParams
+from tokmill.tasks.train.adopt import AdoptParams, run
 from tokmill.tasks.train.adopt import run as adopt
 from tokmill.tasks.train.stage import TRAIN, TrainParams
 from tokmill.tasks.train.stage import run as train
-from tokmill.tokenizer.core.errors import FormatError, TokenizerError, TrainingError
+from tokmill.tokenizer.core.errors import FormatError, TokenizerError
 from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
 
 DOCUMENTS = {
@@ -91,16 +94,6 @@ def test_settings_of_sentences_are_in_the_fingerprints_of_that_mode_alone():
     assert plain(TrainParams(byte_fallback=True)) == plain(TrainParams()) | {"byte_fallback": True}
 
 
-def test_settings_of_unigram_are_in_no_other_familys_fingerprint():
-    others = TrainParams(vocab_size=300), TrainParams(vocab_size=300, seed_size=9, character_coverage=0.5)
-    unigram = [TrainParams(vocab_size=300, family="unigram", seed_size=size) for size in (9, 10)]
-    assert plain(others[0]) == plain(others[1])
-    assert "seed_size" not in plain(others[0])
-    assert [plain(params)["seed_size"] for params in unigram] == [9, 10]
-    assert "seed_size" in TrainParams.without_effect({"seed_size": 9})
-    assert "seed_size" not in TrainParams.without_effect({"seed_size": 9, "family": "unigram"})
-
-
 def test_a_unigram_tokenizer_has_as_many_pieces_as_asked(trained):
     params = TrainParams(vocab_size=34, family="unigram", character_coverage=0.9)
     weighted = trained(params, balancing=BalanceParams(weights={"en": 1, "ru": 1.5}))
@@ -135,14 +128,6 @@ def test_settings_of_special_tokens_are_in_fingerprints_where_they_are_set():
     assert every.special_tokens == ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
     assert every.count_params().special_tokens == tuple(sorted(every.special_tokens))
     assert TrainParams(**every.model_dump()) == every
-
-
-def test_an_artifact_has_its_template(trained):
-    made = trained(TrainParams(vocab_size=300, template="$A <|endoftext|>"))
-    tok = open_tokenizer(made.path)
-    assert tok.definition.post_processor.spelling[1] == "$A <|endoftext|> $B:1 <|endoftext|>:1"
-    exported = tokenizer.load(made.path / "exports" / "huggingface")
-    assert exported.encode("a", add_special_tokens=True)[-1] == tok.special_tokens["<|endoftext|>"]
 
 
 def test_an_artifact_has_roles_a_chat_template_and_a_padded_vocabulary(trained):
@@ -280,12 +265,6 @@ def test_the_same_text_gives_the_same_files(trained):
         assert (one / file).read_bytes() == (two / file).read_bytes(), file
 
 
-def test_counts_with_another_split_are_refused(tmp_path, text_corpus):
-    inputs = counted(text_corpus(DOCUMENTS), CountParams(), tmp_path / "work")
-    with pytest.raises(TrainingError, match="split_pattern='cl100k', but the text was counted with 'o200k'"):
-        train(TrainParams(vocab_size=300, split_pattern="cl100k"), out=tmp_path, **inputs)
-
-
 def test_pretokens_are_first_seen_in_the_order_of_their_bytes(trained):
     params = SMALL.model_copy(update={"tie_break": "first_seen"})
     texts = [text for texts in DOCUMENTS.values() for text in texts]
@@ -337,7 +316,34 @@ def test_ranks_alone_need_a_pattern_and_take_special_tokens(tmp_path, trained):
     assert open_tokenizer(out).spec() == trained_spec
 
 
-def test_of_several_formats_in_a_folder_the_requested_one_is_adopted(tmp_path, trained):
-    exports = trained().path / "exports"
-    with pytest.raises(FormatError, match=r"format='tiktoken' .*\*\.tiktoken"):
-        adopt(AdoptParams(format="tiktoken"), out=tmp_path, file=exports / "gpt2")
+EXPORTS = {
+    "gpt2": {"huggingface", "gpt2", "tiktoken"},
+    "llama": set[str](),
+    "t5": set[str](),
+    "bert": {"huggingface", "bert"},
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_gguf_model_is_adopted(name: str, tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "model.gguf", small_file(name))
+    (tmp_path / "vocab.txt").write_text("of another model\n")
+    (tmp_path / "out").mkdir()
+
+    outcome = run(AdoptParams(format="gguf"), out=tmp_path / "out", file=tmp_path)
+
+    assert outcome.metrics["vocab_size"] == tokenizer.load(path).vocab_size
+    assert open_tokenizer(tmp_path / "out").spec() == tokenizer.load(path).spec()
+    exports = json.loads((tmp_path / "out" / "exports.json").read_bytes())
+    assert {kind for kind, result in exports.items() if "files" in result} >= EXPORTS[name]
+    assert "gguf" not in exports
+
+
+def test_rwkvs_vocabulary_is_adopted(tmp_path: Path) -> None:
+    like_rwkv().save(tmp_path / "in", "rwkv")
+    (tmp_path / "out").mkdir()
+
+    outcome = run(AdoptParams(format="rwkv"), out=tmp_path / "out", file=tmp_path / "in")
+
+    assert outcome.metrics["exports"] == "rwkv"
+    assert open_tokenizer(tmp_path / "out").spec() == like_rwkv().spec()

@@ -88,12 +88,6 @@ def test_duckdb_and_pyarrow_write_the_same_table_differently_with_one_digest(tmp
     assert _written(tmp_path / "pyarrow.parquet", table) == values_digest(tmp_path / "duckdb.parquet")
 
 
-def test_a_file_that_is_no_parquet_has_no_digest_of_values(tmp_path: Path) -> None:
-    for name in ("false.parquet", "table.arrow"):
-        (tmp_path / name).write_bytes(b"PAR1 and no more")
-        assert values_digest(tmp_path / name) is None
-
-
 def test_the_content_digest_covers_values_where_there_are_some() -> None:
     one = FileEntry(path="a.parquet", size_bytes=5, digest="1" * 64, values_digest="3" * 64)
     other = FileEntry(path="a.parquet", size_bytes=6, digest="2" * 64, values_digest="3" * 64)

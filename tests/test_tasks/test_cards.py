@@ -1,5 +1,6 @@
-"""The card: accounts that add up, numbers that are the artifacts', and a layout that survives odd text."""
+"""Cards: accounts that add up, figures that are the artifacts', a layout for odd text, code that runs."""
 
+import importlib.util
 import json
 import random
 import re
@@ -9,15 +10,17 @@ import pytest
 import yaml
 
 from tests.test_tasks.whole_line import Line, LineParams
+from tokmill.tasks.audit.summary import read_summary
 from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.card.conservation import StageAccounts, account_table
 from tokmill.tasks.card.facts import CardFacts
-from tokmill.tasks.card.stage import CARD, CardParams
+from tokmill.tasks.card.stage import CardParams
 from tokmill.tasks.card.text import to_markdown
 from tokmill.tasks.card.words import without_front_matter
-from tokmill.tasks.core.errors import AccountError, TaskError
-from tokmill.tasks.core.stage import Account
+from tokmill.tasks.core.errors import AccountError
+from tokmill.tasks.core.stage import Account, External
 from tokmill.tasks.encode.stage import EncodeParams
+from tokmill.tasks.formats.balance import Balance
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.encoded import Encoded
 from tokmill.tasks.formats.mixture import Mixture
@@ -26,6 +29,12 @@ from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.mixing.stage import MixParams
 from tokmill.tasks.packing.stage import PackParams
 from tokmill.tasks.store import Store, read_record
+from tokmill.tasks.tokenizer_card.facts import TokenizerCard
+from tokmill.tasks.tokenizer_card.stage import TOKENIZER_CARD, TokenizerCardParams
+from tokmill.tasks.tokenizer_card.text import HERE, TEXT, blocks
+from tokmill.tasks.train.adopt import ADOPT, AdoptParams
+from tokmill.tasks.train.stage import TrainParams
+from tokmill.tokenizer.pipeline.families import find_family
 
 WORDS = ("the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "rain", "falls")
 
@@ -96,18 +105,6 @@ def test_the_ledgers_lead_from_the_files_to_the_sequences(facts, made):
     assert tokens.total[-1] == sum(sequence.num_tokens for sequence in reader)
 
 
-def test_the_card_of_a_mixture_that_goes_on_says_so(facts):
-    assert "goes on" not in to_markdown(facts)
-    mixture = facts.mixture.model_copy(update={"first_position": 1000, "warnings": ["'tiny' gives too much"]})
-    first = facts.sources[0]
-    read = first.model_copy(update={"read_before_tokens": 2 * first.num_tokens})
-    text = to_markdown(facts.model_copy(update={"mixture": mixture, "sources": [read, *facts.sources[1:]]}))
-    assert "**It goes on from token 1,000 of a run**" in text
-    assert "| times read | times read before | at most in the whole run |" in text
-    assert f"| {first.epochs:.3f} | 2.000 | {first.max_repetition:g} |" in text
-    assert "- **Warning**: 'tiny' gives too much" in text
-
-
 def test_the_shares_are_the_artifacts(facts, made):
     mixed = {entry.source: entry for entry in Mixture.open(made["mixture"]).manifest.sources}
     for source in facts.sources:
@@ -160,17 +157,6 @@ def test_hubs_find_license_languages_and_size_in_the_front_matter(facts, text):
     assert 'license: "other"\nlicense_name: "web-cc-by-4.0-books-ask-us"\n' in named
 
 
-def test_the_card_says_how_closely_shares_keep_to_plan_and_request(facts, text):
-    share = facts.packed.shares[0]
-    farthest = f"{share.farthest.requested_share:.2%} | {share.farthest.packed_share:.2%}"
-    deviations = f"{100 * share.deviation:.2f} | {100 * share.farthest.deviation:.2f}"
-    row = f"| {share.source} | {share.packed_share:.2%} | {deviations} | {farthest} |"
-    assert row in text
-    assert "all along the way" in text
-    unknown = facts.packed.model_copy(update={"shares": [share.model_copy(update={"farthest": None})]})
-    assert "off the request" not in to_markdown(facts.model_copy(update={"packed": unknown}))
-
-
 def test_the_headline_is_the_compression_of_the_mixture(facts, made, text):
     encoded, num_bytes, num_tokens = Encoded.open(made["encoded"]), 0.0, 0.0
     for entry in Mixture.open(made["mixture"]).manifest.sources:
@@ -184,16 +170,6 @@ def test_the_headline_is_the_compression_of_the_mixture(facts, made, text):
         f"at **{facts.mixture.bytes_per_token:.3f} bytes per token** at the mixture's shares {audited}"
         in text
     )
-
-
-def test_tables_have_as_many_cells_as_heads(text):
-    widths = [len(re.findall(r"(?<!\\)\|", row)) for row in text.splitlines() if row.startswith("|")]
-    tables = [len(table.splitlines()) for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE)]
-    assert min(tables) > 3
-    start = 0
-    for height in tables:
-        assert len(set(widths[start : start + height])) == 1
-        start += height
 
 
 def test_the_loading_example_runs(text, made):
@@ -225,22 +201,6 @@ def test_the_card_does_not_depend_on_the_store_or_the_cache(line, made, tmp_path
         assert (other.store.path(ref) / name).read_bytes() == (made["card"] / name).read_bytes()
     said = (made["card"] / "card.md").read_text() + (made["card"] / "card.json").read_text()
     assert str(line.texts.parent) not in said
-
-
-def test_a_card_without_training_leaves_it_out(made, tmp_path):
-    given = {kind: path for kind, path in made.items() if kind not in {"counts", "balance", "card"}}
-    CARD.run(CardParams(), out=tmp_path, **given)
-    found = CardFacts.model_validate_json((tmp_path / "card.json").read_bytes())
-    assert (found.balance, found.tokenizer.origin) == (None, "existing")
-    assert "share in training" not in (tmp_path / "card.md").read_text(encoding="utf-8")
-
-
-def test_a_note_on_an_unknown_source_names_the_nearest(made, tmp_path):
-    given = {kind: path for kind, path in made.items() if kind != "card"}
-    with pytest.raises(
-        TaskError, match=r"card: source_notes name an unknown source 'tny'; did you mean 'tiny'\?"
-    ):
-        CARD.run(CardParams(source_notes={"tny": "?"}), out=tmp_path, **given)
 
 
 def account(num_in, source="a", added=None, **became):
@@ -285,3 +245,131 @@ def test_names_of_many_kinds_do_not_break_a_table(facts):
         row for row in to_markdown(facts.model_copy(update={"sources": [odd]})).splitlines() if "a\\|b" in row
     )
     assert table.startswith("| a\\|b |")
+
+
+NAMES = ("Hello", "world", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "rain")
+FAMILIES = {
+    "byte_bpe": TrainParams(vocab_size=400, special_tokens=["<|endoftext|>"], num_reserved=2),
+    "unigram": TrainParams(
+        vocab_size=60, family="unigram", mode="sentencepiece", special_tokens=["<|endoftext|>"]
+    ),
+    "wordpiece": TrainParams(
+        vocab_size=80,
+        family="wordpiece",
+        split_pattern="bert",
+        normalizer="bert_clean+cjk_spaces",
+        special_tokens=["<|endoftext|>"],
+    ),
+}
+MODULES = {"mistral-common": "mistral_common"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cards")
+    rng = random.Random(2)
+    words = [*NAMES, *("".join(rng.choices("abcdefgh", k=rng.randint(2, 9))) for _ in range(200))]
+    for source, number in (("code", 30), ("english", 90)):
+        (folder / "texts" / source).mkdir(parents=True)
+        texts = [" ".join(rng.choices(words, k=rng.randint(3, 40))) for _ in range(number)]
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+        (folder / "texts" / source / "all.jsonl").write_text(lines, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def own_line(folder: Path) -> Line:
+    return Line(Store.open(folder / "store"), folder / "texts")
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def by_family(request: pytest.FixtureRequest, own_line: Line) -> dict[str, Path]:
+    why = TokenizerCardParams(
+        title=f"A {request.param} | tokenizer",
+        license="CC0",
+        reasons={"vocab_size": "small | enough", "method": "rare sources count more"},
+    )
+    refs = own_line.run(LineParams(train=FAMILIES[request.param], tokenizer_card=why))
+    return {kind: own_line.store.path(ref) for kind, ref in refs.items()}
+
+
+def card_of(path: Path) -> tuple[TokenizerCard, str]:
+    facts = TokenizerCard.model_validate_json((path / "card.json").read_bytes())
+    return facts, (path / "card.md").read_text("utf-8")
+
+
+def test_figures_are_those_of_the_tokenizer_its_audit_and_its_balance(by_family: dict[str, Path]) -> None:
+    card, text = card_of(by_family["tokenizer_card"])
+    definition = open_tokenizer(by_family["tokenizer"]).definition
+    audit, balance = read_summary(by_family["audit"]), Balance.open(by_family["balance"])
+
+    assert (card.family, card.vocab_size) == (definition.family, definition.vocab_size)
+    assert card.figures == definition.model.figures()
+    assert find_family(card.family).title in text
+    assert card.sources == audit.sources
+    assert card.num_probes == audit.num_probes
+    assert card.gate == audit.gate
+    assert [(one.source, one.share, one.factor) for one in card.trained_on] == [
+        (entry.source, entry.share, entry.factor) for entry in balance.sources
+    ]
+    assert sum(one.measured_share for one in card.trained_on) == pytest.approx(1, abs=1e-9)
+    assert f"{card.sources[-1]['bytes_per_token']:.3f} bytes per token" in text
+
+
+def test_a_reason_stands_beside_its_setting(by_family: dict[str, Path]) -> None:
+    card, text = card_of(by_family["tokenizer_card"])
+    reasons = {one.name: (one.value, one.reason) for one in card.decisions}
+
+    assert reasons["vocab_size"] == (str(FAMILIES[card.family].vocab_size), "small | enough")
+    assert reasons["method"][1] == "rare sources count more"
+    assert "max_input_chars_per_word" not in reasons or card.family == "wordpiece"
+    assert re.search(r"^\| vocab_size \| `\d+` \| small \\\| enough \|$", text, re.MULTILINE)
+    assert reasons.get("split_pattern", ("", ""))[1] == ""
+
+
+def test_settings_of_other_families_are_left_out(by_family: dict[str, Path]) -> None:
+    card, _ = card_of(by_family["tokenizer_card"])
+    names = {one.name for one in card.decisions}
+
+    assert ("shrinking_factor" in names) == (card.family == "unigram")
+    assert ("max_input_chars_per_word" in names) == (card.family == "wordpiece")
+    assert ("tie_break" in names) == (card.family == "byte_bpe")
+    on_sentences = FAMILIES[card.family].mode == "sentencepiece"
+    assert names.isdisjoint({"split_pattern", "digits"}) == on_sentences
+
+
+def test_its_code_gives_our_ids(by_family: dict[str, Path]) -> None:
+    card, text = card_of(by_family["tokenizer_card"])
+    ids = open_tokenizer(by_family["tokenizer"]).encode(TEXT)
+    ran = []
+    for library, code in blocks(card.exports).items():
+        assert code in text
+        if importlib.util.find_spec(MODULES.get(library, library)) is not None:
+            space: dict[str, object] = {}
+            exec(code.replace(HERE, str(by_family["tokenizer"])), space)
+            assert space["ids"] == ids, library
+            ran.append(library)
+    assert "tokmill" in ran
+    assert len(ran) > 1
+
+
+def test_an_existing_tokenizer_has_a_card_without_training(
+    own_line: Line, by_family: dict[str, Path], tmp_path: Path
+) -> None:
+    file = External(digest="2" * 64, value=str(by_family["tokenizer"] / "tokmill.json"))
+    adopted = own_line.store.path(own_line.make(ADOPT, AdoptParams(), file=file))
+
+    TOKENIZER_CARD.run(
+        TokenizerCardParams(),
+        out=tmp_path,
+        tokenizer=adopted,
+        audit=by_family["audit"],
+        usage=by_family["usage"],
+    )
+
+    card, text = card_of(tmp_path)
+    assert card.origin == "adopted"
+    assert card.balance is None
+    assert not card.trained_on
+    assert "an existing tokenizer" in text
+    assert "## Trained on" not in text
