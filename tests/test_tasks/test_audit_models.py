@@ -1,4 +1,4 @@
-"""Suspects beside a model: indicators of tokens without training, by hand, in every type, and against numpy."""
+"""Suspects beside a model: indicators of tokens without training, by hand, in every type, and by numpy."""
 
 from pathlib import Path
 

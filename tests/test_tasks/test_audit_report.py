@@ -1,6 +1,5 @@
 """The audit's report: what the page shows without JavaScript, its charts, and what a browser makes of it."""
 
-import os
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -14,8 +13,9 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.test_flows.page import browser_found, open_browser
+from tests.test_flows.page import open_browser
 from tests.test_tasks.audited import write_audit
+from tests.test_tasks.pages import assert_accessible, assert_quiet, in_browser, needs_axe
 from tokmill import tokenizer
 from tokmill.tasks.audit.report import write_report
 from tokmill.tasks.audit.report.tables import NEEDED, Tables
@@ -174,10 +174,6 @@ def test_every_line_has_a_style_of_its_own_and_no_text_is_cut() -> None:
     assert float(bars.find("{*}rect").get("x")) > 6 * len(name)
 
 
-in_browser = pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
-AXE = Path(os.environ.get("TOKMILL_AXE", "axe-core"), "axe.min.js")
-
-
 @pytest.fixture
 def page(report: Path, tmp_path: Path) -> Iterator[webdriver.Chrome]:
     with open_browser(tmp_path) as browser:
@@ -197,8 +193,6 @@ def enter(browser: webdriver.Chrome, name: str, text: str) -> None:
     )
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
 def test_the_table_of_tokens_in_a_browser(page: webdriver.Chrome) -> None:
     page.execute_script("const g = document.getElementById('grid'); g.scrollTop = g.scrollHeight")
@@ -208,17 +202,10 @@ def test_the_table_of_tokens_in_a_browser(page: webdriver.Chrome) -> None:
     page.find_elements(By.CSS_SELECTOR, "#rows button")[-1].click()
     tree = page.find_element(By.ID, "tree").text.split("\n")
     assert [line.split(" ")[0] for line in tree] == ["the", "th", "t", "h", "e"]
-    assert page.execute_script("return performance.getEntriesByType('resource').length") == 0
-    assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
+    assert_quiet(page)
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
-@pytest.mark.skipif(not AXE.is_file(), reason="needs the folder of npm's axe-core in TOKMILL_AXE")
-def test_axe_finds_nothing_serious(page: webdriver.Chrome) -> None:
-    page.execute_script(AXE.read_text("utf-8"))
-    violations = page.execute_async_script(
-        "const done = arguments[0]; axe.run().then((found) => done(found.violations))"
-    )
-    assert [one["id"] for one in violations if one["impact"] in {"serious", "critical"}] == []
+@needs_axe
+def test_accessibility(page: webdriver.Chrome) -> None:
+    assert_accessible(page)

@@ -52,25 +52,21 @@ def test_temperature_by_hand():
     assert (found.method, found.temperature, found.total) == ("temperature", 2.0, 1000)
 
 
-def test_the_unit_is_what_sizes_are_counted_in():
-    # 10 and 40 documents: 1 : 2 by square roots, 50/3 and 100/3 documents
-    assert factors(temperature=2.0, unit="documents") == {"big": 1.66666666667, "small": 0.833333333333}
-
-
-def test_a_cap_binds_and_says_so():
-    # 3 : 1 would repeat small 2.5 times; with 2 it gets 200 bytes and big the other 800.
-    found = balance(temperature=2.0, max_repetition=2)
-    assert [entry.factor for entry in found.sources] == [0.888888888889, 2.0]
-    assert [entry.capped for entry in found.sources] == [False, True]
-
-
-def test_unimax_is_uniform_up_to_its_epochs():
-    assert factors(method="unimax", max_repetition=4) == {"big": 0.666666666667, "small": 4.0}
-    assert factors(method="unimax", max_repetition=10) == {"big": 0.555555555556, "small": 5.0}
-
-
-def test_weights_decide_and_zero_leaves_out():
-    assert factors(weights={"big": 0.0, "small": 2.0}) == {"big": 0.0, "small": 10.0}
+@pytest.mark.parametrize(
+    ("params", "big", "small", "capped"),
+    [
+        # 10 and 40 documents: 1 : 2 by square roots, 50/3 and 100/3 documents
+        ({"temperature": 2.0, "unit": "documents"}, 1.66666666667, 0.833333333333, False),
+        # 3 : 1 would repeat small 2.5 times; with 2 it gets 200 bytes and big the other 800
+        ({"temperature": 2.0, "max_repetition": 2}, 0.888888888889, 2.0, True),
+        ({"method": "unimax", "max_repetition": 4}, 0.666666666667, 4.0, True),
+        ({"method": "unimax", "max_repetition": 10}, 0.555555555556, 5.0, False),
+        ({"weights": {"big": 0.0, "small": 2.0}}, 0.0, 10.0, False),
+    ],
+)
+def test_factors_by_hand(params, big, small, capped):
+    assert factors(**params) == {"big": big, "small": small}
+    assert [entry.capped for entry in balance(**params).sources] == [False, capped]
 
 
 def test_a_total_beyond_the_caps_says_what_is_feasible():

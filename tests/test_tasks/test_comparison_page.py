@@ -1,6 +1,5 @@
 """The page of a comparison of runs: what it shows without JavaScript, and what a browser makes of it."""
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,15 +10,14 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.test_flows.page import browser_found, open_browser
+from tests.test_flows.page import open_browser
+from tests.test_tasks.pages import assert_accessible, assert_quiet, in_browser, needs_axe
 from tests.test_tasks.store_stages import ask
 from tokmill.tasks.comparing.page import page_of, write_page
 from tokmill.tasks.comparing.runs import Comparison
 from tokmill.tasks.store import RunArtifact, Store
 from tokmill.tasks.store.runs import Begun, Found, read_run, run_path
 
-in_browser = pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
-AXE = Path(os.environ.get("TOKMILL_AXE", "axe-core"), "axe.min.js")
 RUNS = {
     "aaaaaaaa-1": ("a", 2.0, {"audit.bytes_per_token": 3.5, "audit.fertility": 1.5, "balance.method": "x"}),
     "aaaaaaaa-2": (
@@ -140,8 +138,6 @@ def column_of(browser: webdriver.Chrome, name: str) -> list[str]:
     return [row.find_elements(By.CSS_SELECTOR, "th, td")[heads.index(name)].text for row in rows]
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
 def test_seeds_have_all_their_digits_and_numbers_come_before_words(of_many: webdriver.Chrome) -> None:
     assert column_of(of_many, "mix.seed") == [f"{2**63 - 1 - number:,}" for number in range(NUM_MANY)]
@@ -151,8 +147,6 @@ def test_seeds_have_all_their_digits_and_numbers_come_before_words(of_many: webd
     assert column_of(of_many, "mix.size") == [*(str(n) for n in range(NUM_MANY) if n != 5), "all"]
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
 def test_paper_has_the_table_of_runs_and_the_pictures(of_many: webdriver.Chrome) -> None:
     of_many.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
@@ -173,8 +167,6 @@ def test_paper_has_the_table_of_runs_and_the_pictures(of_many: webdriver.Chrome)
     assert reasons.size["height"] > 0
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
 def test_on_a_narrow_screen_nothing_reaches_over_the_edge(of_many: webdriver.Chrome) -> None:
     narrow = {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": False}
@@ -190,8 +182,6 @@ def test_on_a_narrow_screen_nothing_reaches_over_the_edge(of_many: webdriver.Chr
     assert names.size["width"] <= narrow["width"] / 2  # so that values are seen beside the names
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
 def test_runs_are_sorted_by_keyboard(browser: webdriver.Chrome) -> None:
     button = browser.find_element(By.CSS_SELECTOR, '[data-sort="audit.bytes_per_token"]')
@@ -204,8 +194,6 @@ def test_runs_are_sorted_by_keyboard(browser: webdriver.Chrome) -> None:
     assert first_column(browser)[-1] == "bbbbbbbb"  # which has none
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
 def test_marks_are_reached_by_keyboard_and_say_what_they_show(browser: webdriver.Chrome) -> None:
     points = browser.find_elements(By.CSS_SELECTOR, "#points g[tabindex]")
@@ -219,25 +207,14 @@ def test_marks_are_reached_by_keyboard_and_say_what_they_show(browser: webdriver
     assert "balance.temperature 1" in str(lines[2].get_attribute("aria-label"))
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
 def test_nothing_is_loaded_and_nothing_goes_wrong(browser: webdriver.Chrome) -> None:
-    assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
-    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+    assert_quiet(browser)
     scrolls = "return document.documentElement.scrollWidth > document.documentElement.clientWidth"
     assert browser.execute_script(scrolls) is False
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
-@pytest.mark.skipif(not AXE.is_file(), reason="needs the folder of npm's axe-core in TOKMILL_AXE")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_accessibility(browser: webdriver.Chrome, scheme: str) -> None:
-    media = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
-    browser.execute_script(AXE.read_text("utf-8"))
-    found = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
-    serious = [one["id"] for one in found["violations"] if one["impact"] in {"serious", "critical"}]
-    assert serious == []
+@needs_axe
+def test_accessibility(browser: webdriver.Chrome) -> None:
+    assert_accessible(browser)

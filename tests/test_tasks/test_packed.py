@@ -219,61 +219,51 @@ def test_indices_count_from_the_end_too_and_end_somewhere(tmp_path):
             reader[index]
 
 
-def plan_and_corpus(folder, documents=None, vocab_size=256):
-    corpus = encoded_corpus(
-        folder / "corpus", documents or {"a": [numbered([20, 20])]}, vocab_size=vocab_size
-    )
-    plan = folder / "plan"
-    params = PackParams(sequence_length=8)
-    made(PACK_PLAN, params.plan_params(), plan, mixture=mix_corpus(corpus, folder), **corpus.inputs)
-    return corpus, plan
+ONE = {"a": [numbered([20, 20])]}
 
 
-def write(folder, corpus, plan, index=0, **params):
-    asked = PackParams(sequence_length=8, **params).shard_params(index)
-    return made(PACK_SHARD, asked, folder / "part", plan=plan, **corpus.inputs)
+def plan_and_corpus(folder, documents, **options):
+    corpus = encoded_corpus(folder / "corpus", documents, **options)
+    inputs = {"mixture": mix_corpus(corpus, folder), **corpus.inputs}
+    made(PACK_PLAN, PackParams(sequence_length=8).plan_params(), folder / "plan", **inputs)
+    return corpus, folder / "plan"
 
 
-def test_an_encoding_that_lacks_a_document_is_refused(tmp_path):
-    _, plan = plan_and_corpus(tmp_path / "one")
-    shorter, _ = plan_and_corpus(tmp_path / "two", {"a": [numbered([20])]})
-    with pytest.raises(PackingError, match=r"document 1, which the encoded shard .* does not have"):
-        write(tmp_path, shorter, plan)
+@pytest.mark.parametrize(
+    ("planned", "encoded", "options", "message"),
+    [
+        (ONE, {"a": [numbered([20])]}, {}, r"document 1, which the encoded shard .* does not have"),
+        (
+            {"a": [numbered([20]), numbered([20])]},
+            {"a": [numbered([20])]},
+            {},
+            "shard 1 of source 0, which is",
+        ),
+        (ONE, ONE, {"vocab_size": 70_000}, "uint32 tokens, the plan says uint16"),
+    ],
+    ids=["document", "shard", "width"],
+)
+def test_an_encoding_that_is_not_the_plans_is_refused(tmp_path, planned, encoded, options, message):
+    _, plan = plan_and_corpus(tmp_path / "one", planned)
+    other, _ = plan_and_corpus(tmp_path / "two", encoded, **options)
+    with pytest.raises(PackingError, match=message):
+        made(PACK_SHARD, PackParams().shard_params(0), tmp_path / "part", plan=plan, **other.inputs)
 
 
-def test_a_shard_of_another_source_is_refused(tmp_path):
-    _, plan = plan_and_corpus(tmp_path / "one", {"a": [numbered([20]), numbered([20])]})
-    fewer, _ = plan_and_corpus(tmp_path / "two", {"a": [numbered([20])]})
-    with pytest.raises(PackingError, match="shard 1 of source 0, which is not encoded"):
-        write(tmp_path, fewer, plan)
-
-
-def test_tokens_of_another_width_are_refused(tmp_path):
-    _, plan = plan_and_corpus(tmp_path / "one")
-    wide, _ = plan_and_corpus(tmp_path / "two", vocab_size=70_000)
-    with pytest.raises(PackingError, match="uint32 tokens, the plan says uint16"):
-        write(tmp_path, wide, plan)
-
-
-def test_a_token_beyond_the_vocabulary_is_refused(tmp_path):
-    corpus, plan = plan_and_corpus(tmp_path)
+@pytest.mark.parametrize(
+    ("place", "token", "message"),
+    [
+        (3, 256, "token id 256 must be below vocab_size=256"),
+        (19, 9, "does not end with token 7 but with 9; encode again"),
+    ],
+)
+def test_tokens_that_cannot_be_are_refused(tmp_path, place, token, message):
+    corpus, plan = plan_and_corpus(tmp_path, ONE, end_id=7)
     tokens = np.load(corpus.shards[0] / "tokens.npy")
-    tokens[3] = 256
+    tokens[place] = token
     np.save(corpus.shards[0] / "tokens.npy", tokens)
-    with pytest.raises(PackingError, match="token id 256 must be below vocab_size=256"):
-        write(tmp_path, corpus, plan)
-
-
-def test_a_document_without_its_end_is_refused(tmp_path):
-    corpus = encoded_corpus(tmp_path / "corpus", {"a": [numbered([20, 20])]}, end_id=7)
-    tokens = np.load(corpus.shards[0] / "tokens.npy")
-    plan = tmp_path / "plan"
-    params = PackParams(sequence_length=8)
-    made(PACK_PLAN, params.plan_params(), plan, mixture=mix_corpus(corpus, tmp_path), **corpus.inputs)
-    tokens[19] = 9
-    np.save(corpus.shards[0] / "tokens.npy", tokens)
-    with pytest.raises(PackingError, match="does not end with token 7 but with 9; encode again"):
-        write(tmp_path, corpus, plan)
+    with pytest.raises(PackingError, match=message):
+        made(PACK_SHARD, PackParams().shard_params(0), tmp_path / "part", plan=plan, **corpus.inputs)
 
 
 def test_an_encoded_shard_with_another_digest_is_refused(tmp_path):
