@@ -9,7 +9,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.test_tokenizer.conftest import ntrex
 from tokmill import tokenizer
 from tokmill.tasks.audit.entropy import entropies, shannon_bits
 from tokmill.tasks.audit.gates import Comparison, compare, not_passed, verdict
@@ -285,40 +284,3 @@ def test_the_entropy_of_a_family_by_hand(family: str) -> None:
     assert row["shannon_bits"] == pytest.approx(bits, abs=1e-6)
     assert row["shannon_efficiency"] == pytest.approx(bits / math.log2(expected.num_ordinary), abs=1e-6)
     assert row["renyi_efficiency"] == pytest.approx(renyi / math.log2(expected.num_ordinary), abs=1e-6)
-
-
-PUBLISHED = ["gpt2_vocab.json", "bert_vocab.txt", "seqio_sp.model"]
-
-
-@pytest.mark.shared_data
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_real_text_agrees_with_sql_and_numpy(shared_data, name: str) -> None:
-    tok = tokenizer.load(shared_data / "vocabs" / name)
-    texts = {language: text[:40_000].splitlines() for language, text in ntrex(shared_data).items()}
-    chosen = {language: texts[language] for language in list(texts)[:6]}
-    measured = {language: measure_texts(tok, *pack(lines)) for language, lines in chosen.items()}
-    rows = {
-        row["source"]: row for row in source_tables(tok, "parallel", measured)["vocab_sources"].to_pylist()
-    }
-    entropy = {row["source"]: row for row in entropies(tok, "parallel", measured).to_pylist()}
-    kinds = tok.definition.model.kinds()
-    ordinary = np.array([kind not in {"special", "reserved", "unknown"} for kind in kinds])
-    for language, lines in chosen.items():
-        ids = pa.array(np.concatenate([tok.encode_batch([line], as_text=True).ids for line in lines]))
-        of_ids = pa.table({"token": ids})  # noqa: F841, which the queries name
-        with duckdb.connect() as database:
-            counts = database.sql(
-                "SELECT token, count(*) n FROM of_ids GROUP BY token ORDER BY n DESC"
-            ).fetchnumpy()
-        row, n = rows[language], counts["n"]
-        assert (row["num_tokens"], row["num_bytes"]) == (n.sum(), sum(len(line.encode()) for line in lines))
-        running = np.cumsum(np.sort(n)[::-1]) / n.sum()
-        for share in (50, 90, 99):
-            assert row[f"tokens_{share}"] == int((running < share / 100).sum()) + 1
-        known = n[ordinary[counts["token"]]]
-        p = known / known.sum()
-        size = np.log2(ordinary.sum())
-        assert entropy[language]["shannon_bits"] == pytest.approx(-(p * np.log2(p)).sum(), abs=1e-5)
-        assert entropy[language]["renyi_efficiency"] == pytest.approx(
-            np.log2((p**2.5).sum()) / -1.5 / size, abs=1e-5
-        )

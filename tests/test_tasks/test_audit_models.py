@@ -72,15 +72,6 @@ def test_every_type_and_many_pieces_against_numpy(tmp_path: Path, dtype: str) ->
     assert found.indicator == pytest.approx(1 - cosine[:8990])
 
 
-def test_rows_that_are_not_finite_have_no_indicator(tmp_path: Path) -> None:
-    rows = ROWS.copy()
-    rows[0, 0], rows[1, 1] = np.nan, np.inf
-    found = read_indicators(model(tmp_path, wte__weight=rows), 5, [1, 4])
-    assert np.isnan(found.norm).tolist() == [True, True, False, False, False]
-    assert np.isnan(found.indicator).tolist() == [True, True, False, False, False]
-    assert found.indicator[2:] == pytest.approx([0, 1, 0])
-
-
 @pytest.mark.parametrize(("num_rows", "vocab_size"), [(5, 6), (5 + MOST_PADDING, 5)])
 def test_a_matrix_of_another_vocabulary_is_refused(tmp_path: Path, num_rows: int, vocab_size: int) -> None:
     path = model(tmp_path, wte__weight=np.ones((num_rows, 2), np.float32))

@@ -137,24 +137,6 @@ def test_every_family(family: str) -> None:
 
 
 @pytest.mark.shared_data
-def test_published_vocabularies(shared_data) -> None:
-    vocabs = shared_data / "vocabs"
-    gpt2 = rows(tokenizer.load(vocabs / "gpt2_vocab.json", split_pattern="gpt2"))
-    cl100k = rows(tokenizer.load(vocabs / "cl100k_base.tiktoken", split_pattern="cl100k"))
-    bert = rows(tokenizer.load(vocabs / "bert_vocab.txt"))
-    assert not gpt2["indentation", "4 spaces"]["met"]
-    assert cl100k["indentation", "8 spaces"]["met"]
-    assert bert["indentation", "tab"]["remark"] == "2 tokens; comes back as 'return x'; 0 more"
-    # " Egg" and "egg" are tokens of GPT-2, and "Egg" is not
-    eggs = [gpt2["variants of a word", repr(text)]["met"] for text in ("Egg", " Egg", "egg", "EGG")]
-    assert eggs == [False, True, True, False]
-    assert gpt2["numbers", "numbers of 3 digits"]["met"] is False
-    assert cl100k["numbers", "numbers of 3 digits"]["met"]
-    assert cl100k["arithmetic", "7 digits"]["remark"] == "3 tokens: 123|456|7"
-    assert bert["emoji", "smile"]["remark"] == "1 token; comes back as '[UNK]'; 4 bytes"
-
-
-@pytest.mark.shared_data
 @pytest.mark.parametrize("name", ["gpt2_vocab.json", "cl100k_base.tiktoken", "o200k_base.tiktoken"])
 def test_cuts_of_numbers_are_those_of_single_encodings(shared_data, name: str) -> None:
     pattern = name.split("_", maxsplit=1)[0]

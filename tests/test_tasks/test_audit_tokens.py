@@ -201,14 +201,6 @@ PUBLISHED = (
 )
 # fmt: on
 
-# Llama 3 and Qwen 1.5 begin with cl100k's tokens; these are the ones with the lowest indicators in the
-# reports of Sander Land and Max Bartolo, "Fishing for Magikarp", 2024 (github.com/cohere-ai/magikarp)
-CL100K = [
-    *("$PostalCodesNL", "\tTokenNameIdentifier", " ForCanBeConverted", ";\r\r\r\n", "useRalative", "(stypy"),
-    *(" ForCanBeConvertedToF", '">\r\r\n', "PostalCodesNL", " ?>\r\n\r\n", "_ComCallableWrapper"),
-    *("Japgolly", " typingsJapgolly", "useRal", " QtAws", "artisanlib"),
-]
-
 
 def first_suspects(tok: Tokenizer, shared_data: Path) -> list[int]:
     occurrences = np.zeros(tok.vocab_size, np.uint64)
@@ -229,16 +221,6 @@ def test_gpt2s_glitch_tokens_are_among_the_first(shared_data) -> None:
     first = first_suspects(tok, shared_data)
     hits = [len(published & set(first[:number])) for number in (20, 50, 100, 200)]
     assert all(hit >= least for hit, least in zip(hits, (17, 37, 55, 63), strict=True)), hits
-
-
-@pytest.mark.slow
-@pytest.mark.shared_data
-def test_what_models_with_cl100ks_tokens_never_learned_is_found(shared_data) -> None:
-    tok = tokenizer.load(shared_data / "vocabs" / "cl100k_base.tiktoken", split_pattern="cl100k")
-    known = {tok.vocab[name.encode()] for name in CL100K}
-    first = first_suspects(tok, shared_data)
-    assert len(known & set(first[:20])) >= 5
-    assert known <= set(first)
 
 
 def words(text: str) -> list[str]:

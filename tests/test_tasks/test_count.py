@@ -18,7 +18,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.count.counter import DocumentCounter, add_up
 from tokmill.tasks.count.merge_stage import MergeParams
 from tokmill.tasks.count.merge_stage import run as merge
-from tokmill.tasks.count.merging import FAN_IN, MOST_LEVELS, level_of, merge_streams, parts_of, streams_of
+from tokmill.tasks.count.merging import FAN_IN, MOST_LEVELS, level_of, merge_streams, parts_of
 from tokmill.tasks.count.stage import CountParams, run, run_shard
 from tokmill.tasks.formats.corpus import DocumentBatch
 from tokmill.tasks.formats.counts import (
@@ -231,22 +231,6 @@ def test_a_tree_has_every_shard_once_and_in_order(num_shards: int) -> None:
     assert len(parts) <= FAN_IN
 
 
-@pytest.mark.parametrize(
-    ("num_shards", "merges"),
-    [
-        (FAN_IN, [0, 0, 0]),
-        (FAN_IN + 1, [1, 0, 0]),
-        (FAN_IN + 2, [2, 0, 0]),
-        (FAN_IN**2, [FAN_IN, 0, 0]),
-        (FAN_IN**2 + 1, [FAN_IN, 1, 0]),
-        (FAN_IN**3 + 1, [FAN_IN**2, FAN_IN, 1]),
-    ],
-)
-def test_a_level_is_there_only_where_the_last_one_left_too_many(num_shards: int, merges: list[int]) -> None:
-    found = [sum(len(group) > 1 for group in level_of(num_shards, level)) for level in range(MOST_LEVELS)]
-    assert found == merges
-
-
 def write_shard(folder: Path, words: dict[bytes, int]) -> Path:
     folder.mkdir()
     totals = write_counts(folder / COUNTS_FILE, PretokenCounts.from_dict(words))
@@ -274,20 +258,6 @@ def test_files_add_up_to_the_same_bytes_whatever_the_memory(tmp_path: Path, numb
         add_up(paths, tmp_path / "sum", expected.total(), memory_bytes)
         assert (tmp_path / "sum").read_bytes() == (tmp_path / "expected").read_bytes()
     assert not list(tmp_path.glob(".sums-*"))
-
-
-def test_files_of_many_blocks_add_up(tmp_path: Path) -> None:
-    shards = [{f"{word * step:06}".encode(): step for word in range(3_000)} for step in (1, 2, 3)]
-    expected: Counter[bytes] = Counter()
-    for index, words in enumerate(shards):
-        write_counts(tmp_path / f"{index}.parquet", PretokenCounts.from_dict(words))
-        expected.update(words)
-    paths = [tmp_path / f"{index}.parquet" for index in range(3)]
-    for num_rows in (1, 999, 1000, 3_001):
-        parts = list(merge_streams(streams_of(paths, num_rows)))
-        assert {key: count for part in parts for key, count in part.to_dict().items()} == expected
-    add_up(paths, tmp_path / "sum.parquet", expected.total(), 0)
-    assert read_counts(tmp_path / "sum.parquet").to_dict() == expected
 
 
 def test_merged_shards_are_a_shard(tmp_path: Path) -> None:

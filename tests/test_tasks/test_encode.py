@@ -321,12 +321,6 @@ def manifest(**shards):
     )
 
 
-def test_documents_are_slices_of_the_tokens(tmp_path):
-    shard = EncodedShard.open(write_shard(tmp_path / "s", [[5, 1], [7], [2, 2, 2]]))
-    assert [shard.document(k).tolist() for k in range(shard.num_documents)] == [[5, 1], [7], [2, 2, 2]]
-    assert shard.token_counts.tolist() == [0, 1, 3, 0, 0, 1, 0, 1]
-
-
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.test_tasks.store_stages import WRITE, WriteParams, ask, ask_joined
 from tests.test_tasks.test_fingerprints import plain_values
 from tokmill.tasks.core.stage import External, Request
-from tokmill.tasks.store import Absent, Difference, Store, canonical_json, lineage, payload_differences
+from tokmill.tasks.store import Absent, Store, canonical_json, lineage, payload_differences
 
 
 @pytest.fixture(scope="module")
@@ -136,17 +136,6 @@ def test_many_outside_inputs_are_one_node_a_role(tmp_path):
 
 
 # -- differences ------------------------------------------------------------------------------------------
-
-
-def test_differences_of_recipes_field_by_field(made):
-    store, refs = made
-    payloads = {name: store.record(ref).payload for name, ref in refs.items()}
-    assert payload_differences(payloads["all"], payloads["book"]) == [
-        ("params.text", "abc", "-"),
-        ("inputs.rest[0]", refs["a"].content_digest, refs["all"].content_digest),
-        ("inputs.rest[1]", refs["b"].content_digest, Absent.ABSENT),
-    ]
-    assert payload_differences(payloads["a"], payloads["b"]) == [Difference("params.text", "a", "b")]
 
 
 @pytest.mark.parametrize(

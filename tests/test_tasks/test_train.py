@@ -219,33 +219,6 @@ def test_training_counts_every_source_for_its_share(trained, total):
         )  # newlines are not pre-tokens
 
 
-def resampled(documents, rule, seed):
-    """Documents drawn at random until each source has its share of the balance."""
-    random = np.random.default_rng(seed)
-    sizes = {source: sum(len(text.encode()) for text in texts) for source, texts in documents.items()}
-    total, weights = sum(sizes.values()), sum(rule.weights.values())
-    found = {}
-    for source, texts in documents.items():
-        wanted = total * rule.weights[source] / weights
-        number = round(len(texts) * wanted / sizes[source])
-        found[source] = [texts[k] for k in random.integers(0, len(texts), number)]
-    return found
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("total", [None, 20_000])
-def test_weighted_training_is_as_near_to_resampled_training_as_two_resampled_ones_to_each_other(
-    trained, total
-):
-    def tokens(**how):
-        return set(open_tokenizer(trained(WIDER, **how).path).vocab)
-
-    rule = RULE.model_copy(update={"total": total})
-    weighted = tokens(documents=SPREAD, balancing=rule, name="weighted")
-    one, two = (tokens(documents=resampled(SPREAD, RULE, k), name=f"resampled-{k}") for k in (1, 2))
-    assert min(len(weighted & one), len(weighted & two)) >= len(one & two)
-
-
 @pytest.mark.parametrize("export", ["huggingface", "gpt2", "tiktoken"])
 def test_every_export_encodes_alike(trained, export):
     made = trained()
