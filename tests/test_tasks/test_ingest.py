@@ -6,57 +6,18 @@ import random
 import shutil
 import tarfile
 import threading
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.feather
-import pyarrow.parquet as pq
 import pytest
 
-from tests.test_tasks.reading import COMPRESSORS, Ingested, ingested
+from tests.test_tasks.reading import COMPRESSORS, Ingested, ingested, written
 from tokmill.tasks.core.errors import DocumentError, SourceError
 from tokmill.tasks.formats.corpus import read_shard
 from tokmill.tasks.ingest.stage import IngestParams, run
 
 DOCUMENTS = ["first", "", "zweites 🙂\nmit Zeilen", 'a "quoted", one', "x" * 300]
-
-
-def as_jsonl(texts: Sequence[str]) -> bytes:
-    return b"".join(
-        json.dumps({"text": text, "id": number}).encode() + b"\n" for number, text in enumerate(texts)
-    )
-
-
-def as_csv(texts: Sequence[str]) -> bytes:
-    rows = [f'{number},"{text.replace(chr(34), chr(34) * 2)}"\n' for number, text in enumerate(texts)]
-    return "".join(["id,text\n", *rows]).encode()
-
-
-def as_columns(texts: Sequence[str]) -> Any:
-    return pa.table({"id": list(range(len(texts))), "text": list(texts)})
-
-
-def as_parquet(texts: Sequence[str]) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(as_columns(texts), sink, row_group_size=2)
-    return bytes(sink.getvalue())
-
-
-def as_arrow(texts: Sequence[str]) -> bytes:
-    sink = pa.BufferOutputStream()
-    pyarrow.feather.write_feather(as_columns(texts), sink)
-    return bytes(sink.getvalue())
-
-
-WRITERS: dict[str, Callable[[Sequence[str]], bytes]] = {
-    "jsonl": as_jsonl,
-    "csv": as_csv,
-    "parquet": as_parquet,
-    "arrow": as_arrow,
-}
 
 
 def documents(made: Ingested, source: str, batch_bytes: int = 1 << 20) -> list[bytes]:
@@ -73,10 +34,10 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("compression", COMPRESSORS)
-@pytest.mark.parametrize("file_format", WRITERS)
+@pytest.mark.parametrize("file_format", ["jsonl", "csv", "parquet", "arrow"])
 def test_every_format_in_every_compression(tmp_path: Path, file_format: str, compression: str) -> None:
     path = tmp_path / f"a.{file_format}{compression}"
-    path.write_bytes(COMPRESSORS[compression](WRITERS[file_format](DOCUMENTS)))
+    path.write_bytes(COMPRESSORS[compression](written(file_format, DOCUMENTS)))
 
     made = ingested(tmp_path, {"s": {"files": ["a.*"], "id_column": "id"}})
 
@@ -309,9 +270,9 @@ def large_corpus(folder: Path) -> dict[str, dict[str, Any]]:
     """Three sources with large and small files; about 3 MB."""
     chance = random.Random(1)
     texts = [f"{number} " + "word " * chance.randrange(200) for number in range(2500)]
-    (folder / "big.jsonl").write_bytes(as_jsonl(texts))
-    (folder / "big.jsonl.zst").write_bytes(COMPRESSORS[".zst"](as_jsonl(texts)))
-    pq.write_table(as_columns(texts), folder / "big.parquet", row_group_size=300)
+    (folder / "big.jsonl").write_bytes(written("jsonl", texts))
+    (folder / "big.jsonl.zst").write_bytes(COMPRESSORS[".zst"](written("jsonl", texts)))
+    (folder / "big.parquet").write_bytes(written("parquet", texts, rows=300))
     (folder / "small").mkdir()
     for number in range(300):
         (folder / f"small/{number}.txt").write_text(texts[number])
@@ -358,16 +319,16 @@ def test_the_same_bytes_for_any_number_of_workers_and_in_any_place(tmp_path: Pat
 
 
 def test_text_that_changed_since_ingest_is_noticed(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(as_jsonl(DOCUMENTS))
+    (tmp_path / "a.jsonl").write_bytes(written("jsonl", DOCUMENTS))
     made = ingested(tmp_path, {"s": {"files": ["a.jsonl"]}})
     (shard,) = made.corpus.shards("s")
 
     for texts in (["First", *DOCUMENTS[1:]], [*DOCUMENTS[1:], DOCUMENTS[0]], DOCUMENTS[:-1]):
-        (tmp_path / "a.jsonl").write_bytes(as_jsonl(texts))
+        (tmp_path / "a.jsonl").write_bytes(written("jsonl", texts))
         with pytest.raises(SourceError, match=r"shard s/0 \(a\.jsonl\) changed since ingest; run again"):
             list(read_shard(shard, made.roots))
 
-    (tmp_path / "a.jsonl").write_bytes(as_jsonl(DOCUMENTS))
+    (tmp_path / "a.jsonl").write_bytes(written("jsonl", DOCUMENTS))
     assert documents(made, "s") == [text.encode() for text in DOCUMENTS]
     (tmp_path / "a.jsonl").unlink()
     with pytest.raises(SourceError, match=r"shard s/0: .*a\.jsonl cannot be read \(No such file"):

@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.test_tasks.reading import COMPRESSORS, ingested, read
+from tests.test_tasks.reading import COMPRESSORS, ingested, read, written
 from tokmill.tasks.core.errors import DocumentError, MachineError, SourceError, StoreError
 from tokmill.tasks.core.faults import broken, is_of_machine
 from tokmill.tasks.formats.files.manifests import readable
@@ -20,37 +19,19 @@ TEXTS = ["one", "x" * 40_000, "two", "y" * 300_000, "z" * 1000]
 LIMIT = 1100
 
 
-def write_lines(path: Path) -> None:
-    path.write_text("".join(f"{text}\n" for text in TEXTS))
-
-
-def write_jsonl(path: Path) -> None:
-    path.write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
-
-
-def write_parquet(path: Path) -> None:
-    pq.write_table(pa.table({"text": TEXTS}), path)
-
-
-def write_arrow(path: Path) -> None:
-    table = pa.table({"text": TEXTS})
-    with pa.ipc.new_stream(path, table.schema) as writer:
-        writer.write_table(table)
-
-
-WRITERS: dict[str, tuple[Callable[[Path], None], dict[str, Any]]] = {
-    "a.txt": (write_lines, {"format": "lines"}),
-    "b.txt": (write_lines, {"format": "delimited", "delimiter": "\n"}),
-    "a.jsonl": (write_jsonl, {}),
-    "a.parquet": (write_parquet, {}),
-    "a.arrow": (write_arrow, {}),
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "a.txt": ("lines", {"format": "lines"}),
+    "b.txt": ("delimited", {"format": "delimited", "delimiter": "<|end|>"}),
+    "a.jsonl": ("jsonl", {}),
+    "a.parquet": ("parquet", {}),
+    "a.arrow": ("stream", {}),
 }
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", KINDS)
 def test_a_document_that_is_too_long_is_bad_and_the_others_are_kept(tmp_path: Path, name: str) -> None:
-    write, options = WRITERS[name]
-    write(tmp_path / name)
+    kind, options = KINDS[name]
+    (tmp_path / name).write_bytes(written(kind, TEXTS))
 
     found = read(tmp_path / name, max_document_bytes=LIMIT, **options)
 
@@ -211,47 +192,25 @@ print(*look(large))
 """
 
 
-def write_small_parquet(path: Path, texts: list[str]) -> None:
-    pq.write_table(pa.table({"text": texts}), path, compression="zstd")
-
-
-def write_small_arrow(path: Path, texts: list[str]) -> None:
-    table = pa.table({"text": texts})
-    options = pa.ipc.IpcWriteOptions(compression="zstd")
-    with pa.ipc.new_file(path, table.schema, options=options) as writer:
-        writer.write_table(table)
-
-
-def write_json(path: Path, texts: list[str]) -> None:
-    lines = b"".join(json.dumps({"text": text}).encode() + b"\n" for text in texts)
-    path.write_bytes(COMPRESSORS[path.suffix if path.suffix != ".jsonl" else ""](lines))
-
-
-def write_python(path: Path, texts: list[str]) -> None:
-    """Two docstrings, and a list that needs much of the parser's memory."""
-    numbers = "1,\n" * (len(texts[0]) // 40)
-    path.write_text(f'"""One."""\nx = [\n{numbers}]\ndef f():\n    """Two."""\n')
-
-
-COMPRESSED: dict[str, Callable[[Path, list[str]], None]] = {
-    "parquet": write_small_parquet,
-    "arrow": write_small_arrow,
-    **{f"jsonl{suffix}": write_json for suffix in COMPRESSORS},
-    "py": write_python,
-}
+def in_memory(kind: str, texts: list[str]) -> bytes:
+    """Texts in a format, compressed; Python gets two docstrings, and a list that takes much of its parser."""
+    if kind == "py":
+        numbers = "1,\n" * (len(texts[0]) // 40)
+        return f'"""One."""\nx = [\n{numbers}]\ndef f():\n    """Two."""\n'.encode()
+    name, suffix = Path(kind).stem, Path(kind).suffix
+    return COMPRESSORS[suffix](written(name, texts, compression="zstd"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", COMPRESSED)
+@pytest.mark.parametrize("kind", ["parquet", "arrow", *(f"jsonl{suffix}" for suffix in COMPRESSORS), "py"])
 def test_a_lack_of_memory_makes_no_document_bad(tmp_path: Path, kind: str) -> None:
-    COMPRESSED[kind](tmp_path / f"small.{kind}", ["one", "two"])
-    COMPRESSED[kind](tmp_path / f"large.{kind}", LARGE)
+    for size, texts in (("small", ["one", "two"]), ("large", LARGE)):
+        (tmp_path / f"{size}.{kind}").write_bytes(in_memory(kind, texts))
     command = [
         sys.executable,
         "-c",
         LIMITED,
-        str(tmp_path / f"small.{kind}"),
-        str(tmp_path / f"large.{kind}"),
+        *(str(tmp_path / f"{size}.{kind}") for size in ("small", "large")),
     ]
 
     # Other allocators keep memory for later use, and the arenas of threads hide a lack of it.
