@@ -1,6 +1,7 @@
-"""Packed shards and their reader: round trips in every format, boundaries, masks, provenance, refusals."""
+"""Packed shards and exports: round trips in every format, boundaries, masks, provenance, refusals."""
 
 import hashlib
+import json
 import pickle
 import re
 import typing
@@ -14,7 +15,8 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
 from tokmill.tasks.core.errors import PackingError, StoreError
-from tokmill.tasks.formats.packed.layout import PackedFormat, ShardFiles
+from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
+from tokmill.tasks.formats.packed.layout import PackedFormat, PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.reader import PackedReader, Sequence
 from tokmill.tasks.formats.packed.shard_format import format_of
 from tokmill.tasks.packing.stage import PACK_PLAN, PACK_SHARD, PackParams
@@ -307,3 +309,64 @@ def test_every_format_has_a_module_and_a_place_in_both_orders():
     assert len(own) == len(set(own))
     for known in formats.values():
         assert known.files(files)[0].match(known.pattern)
+
+
+COMMON = {"sequence_length": 16, "strategy": "best_fit", "sequences_per_shard": 3}
+
+
+def exported(packed, formats, folder):
+    shards = []
+    for entry in PackedManifest.open(packed).shards:
+        shards.append(folder / f"part-{entry.index}")
+        made(EXPORT_SHARD, ExportShardParams(index=entry.index, formats=formats), shards[-1], packed=packed)
+    out = folder / "exported"
+    return made(EXPORT, ExportParams(formats=formats), out, packed=packed, shards=shards), out
+
+
+def files(path):
+    return {
+        file.relative_to(path).as_posix(): file.read_bytes()
+        for file in sorted(path.rglob("*"))
+        if file.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory):
+    """Packs the same documents in the formats that it is given."""
+    folder = tmp_path_factory.mktemp("packed")
+    corpus = encoded_corpus(folder / "corpus", {"a": [numbered([5, 40, 2, 9, 17, 30, 3, 3])]}, end_id=7)
+    mixture = mix_corpus(corpus, folder)
+
+    def packed(formats):
+        out = folder / str(len(list(folder.iterdir())))
+        return pack_mixture(corpus, mixture, out, formats=formats, **COMMON)[1]
+
+    return packed
+
+
+@pytest.mark.parametrize("name", ALL_FORMATS)
+def test_every_format_becomes_every_other(tmp_path, pack, name):
+    outcome, out = exported(pack((name,)), ALL_FORMATS, tmp_path)
+    assert outcome.metrics["formats"] == ", ".join(ALL_FORMATS)
+    assert files(out) == files(pack(ALL_FORMATS))
+
+
+def test_the_manifest_lists_the_new_formats_alone(tmp_path, pack):
+    packed = pack(("memmap",))
+    _, out = exported(packed, ("npy", "mds"), tmp_path)
+    mine, its = (json.loads((path / "packed.json").read_text()) for path in (packed, out))
+    assert its == mine | {"formats": ["mds", "npy"]}
+
+
+def test_a_shard_over_four_gigabytes_is_refused_as_mds(tmp_path, pack, monkeypatch):
+    monkeypatch.setattr("tokmill.tasks.formats.packed.mds._MOST_BYTES", 300)
+    with pytest.raises(PackingError, match=r"which must be at most 300 .* lower sequences_per_shard"):
+        exported(pack(("memmap",)), ("mds",), tmp_path)
+
+
+def test_a_table_of_pieces_that_is_gone_is_named(tmp_path, pack):
+    packed = pack(("npy",))
+    (packed / "__pieces__" / "pieces-00000.parquet").unlink()
+    with pytest.raises(StoreError, match=r"pieces-00000\.parquet"):
+        exported(packed, ("memmap",), tmp_path)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.hostile_names import HOSTILE
@@ -63,6 +63,7 @@ DOCUMENTS = st.lists(
 
 
 @given(DOCUMENTS, st.integers(1, 61))
+@example([b"x" * 9] * (SMALL.maximum // 10 + 40), 7)  # exactly the maximum
 def test_the_rule_whatever_the_batches(texts: list[bytes], batch: int) -> None:
     assert cut_points(texts, SMALL, batch) == reference(texts, SMALL)
 
