@@ -97,9 +97,10 @@ class Store(ArtifactStore):
             UsageError: there is no such metric or parameter, or it is not known whether high or low is
                 better.
         """
-        from tokmill.flows.library.runs import filter_of, table_of_runs  # noqa: PLC0415
+        from tokmill.flows.library.runs import table_of_runs  # noqa: PLC0415
+        from tokmill.tasks.store.run_queries import RunFilter  # noqa: PLC0415
 
-        where = filter_of(state, profile, experiment, tag, since, attempts=attempts)
+        where = RunFilter(state, profile, experiment, tag, since, attempts)
         return table_of_runs(self, where, sort, show, best, lowest)
 
     def artifacts(self, kind: str | None = None, name: str | None = None) -> Table:
