@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from tokmill.flows.cli.output import draw, draw_sections, pairs, table
+from tokmill.flows.cli.output import Part, sections, table
 from tokmill.flows.figures import counted, outcome_words, size, span
 from tokmill.flows.results import group_of
 from tokmill.tasks.core.markdown import number
@@ -92,23 +92,24 @@ def run_document(store: Store, run: Run) -> dict[str, Any]:
     }
 
 
-def print_run_sheet(store: Store, run: Run, *, every_parameter: bool) -> None:
-    """Print a run's record for people, section by section."""
-    draw(Text(run.name or run.profile, style="bold"))
+def run_sheet(store: Store, run: Run, *, every_parameter: bool) -> Iterator[Part]:
+    """Yield a run's record for people, section by section."""
+    yield Text(run.name or run.profile, style="bold")
     remarks = remarks_on(store, run.run_id)
     overrides = {each.field: f"{_text(each.before)} → {_text(each.after)}" for each in run.overrides}
     parameters = flat(run.parameters) if every_parameter else ()
-    parts: Mapping[str, Table] = {
-        "": pairs(_head(run, tags_now(run, remarks))),
-        "notes": pairs(dict(_notes(run, remarks))),
-        "overrides": pairs(overrides),
-        "parameters": pairs({name: _text(value) for name, value in parameters}),
-        "inputs": _inputs(run.inputs),
-        "stages": _stages(run.artifacts),
-        "metrics": pairs({name: number(value) for name, value in run.metrics.items()}),
-        "earlier attempts": _earlier(run.earlier),
-    }
-    draw_sections(parts)
+    yield from sections(
+        {
+            "": _head(run, tags_now(run, remarks)),
+            "notes": dict(_notes(run, remarks)),
+            "overrides": overrides,
+            "parameters": {name: _text(value) for name, value in parameters},
+            "inputs": _inputs(run.inputs),
+            "stages": _stages(run.artifacts),
+            "metrics": {name: number(value) for name, value in run.metrics.items()},
+            "earlier attempts": _earlier(run.earlier),
+        }
+    )
 
 
 def _head(run: Run, tags: Sequence[str]) -> Mapping[str, str | Text]:

@@ -2,12 +2,13 @@
 
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from tokmill.flows.cli.app import app, command
+from tokmill.flows.cli.app import Answer, app, command
 from tokmill.flows.cli.interruption import keeping
 from tokmill.flows.cli.options import (
-    JsonOption,
     MemoryOption,
     NoPrefectOption,
     ProfileArgument,
@@ -19,7 +20,10 @@ from tokmill.flows.cli.options import (
     VerifyOption,
     WorkersOption,
 )
-from tokmill.flows.cli.output import Notes, messages, print_json
+from tokmill.flows.cli.output import Notes, messages
+
+if TYPE_CHECKING:
+    from tokmill.flows.run.progress import Reporter
 
 
 @command(
@@ -40,14 +44,12 @@ def run(
     until: UntilOption = None,
     refresh: RefreshOption = None,
     no_prefect: NoPrefectOption = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Run a profile, from raw text to packed shards.
 
     Artifacts that are up to date are reused.
     """
-    from tokmill.flows.cli.progress import display
-    from tokmill.flows.cli.summaries import print_run, run_document
+    from tokmill.flows.cli.summaries import run_document, run_parts
     from tokmill.flows.profile import load_profile
     from tokmill.flows.run import api
     from tokmill.flows.run.machine import store_url, writable_store
@@ -56,8 +58,7 @@ def run(
     location = store_url(store, loaded.execution)
     opened = writable_store(location)
     began = time.monotonic()
-    with display(messages()) as shown:
-        keeping(lambda: shown.kept(location))
+    with watched(location) as shown:
         result = api.run(
             loaded,
             store=location,
@@ -71,10 +72,20 @@ def run(
             reporter=shown,
         )
     seconds = time.monotonic() - began
-    if as_json:
-        print_json(run_document(loaded.name, opened, result, seconds))
-    else:
-        print_run(_again(profile, overrides or [], until or []), opened, result, seconds)
+    again = _again(profile, overrides or [], until or [])
+    return Answer(
+        lambda: run_document(loaded.name, opened, result, seconds), run_parts(again, opened, result, seconds)
+    )
+
+
+@contextmanager
+def watched(store: str) -> "Iterator[Reporter]":
+    """Show a run's progress, and if it is interrupted what of it is kept in the store."""
+    from tokmill.flows.cli.progress import display
+
+    with display(messages()) as shown:
+        keeping(lambda: shown.kept(store))
+        yield shown
 
 
 def _again(profile: str, overrides: Sequence[str], until: Sequence[str]) -> str:
@@ -95,10 +106,9 @@ def plan(
     store: StoreOption = None,
     rehash: RehashOption = False,
     until: UntilOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Show what a run would make, what is cached, and what changed."""
-    from tokmill.flows.cli.summaries import plan_document, print_plan
+    from tokmill.flows.cli.summaries import planned
     from tokmill.flows.profile import load_profile
     from tokmill.flows.run import api
     from tokmill.flows.run.machine import Machine, open_store
@@ -107,7 +117,4 @@ def plan(
     machine = Machine.of(loaded.execution, store=store, rehash=rehash)
     opened = open_store(machine.store)
     rows = api.plan(loaded, until=until or (), store=machine.store, rehash=machine.rehash, reporter=Notes())
-    if as_json:
-        print_json(plan_document(loaded.name, opened, rows))
-    else:
-        print_plan(opened, rows)
+    return planned(loaded.name, opened, rows)

@@ -1,15 +1,18 @@
 """`tokmill vocab suspects`: tokens that a model hardly ever sees, beside what it has learned of them."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from typer import Argument, Option
 
-from tokmill.flows.cli.app import command, in_vocab
-from tokmill.flows.cli.lookup import existing_store, find_artifact
-from tokmill.flows.cli.options import EmbeddingsOption, EmbeddingTensorOption, JsonOption, StoreOption
-from tokmill.flows.cli.output import draw, print_json, say, table
+from tokmill.flows.cli.app import Answer, command, in_vocab
+from tokmill.flows.cli.lookup import find_artifact
+from tokmill.flows.cli.options import DEFAULT, EmbeddingsOption, EmbeddingTensorOption, ExistingStore
+from tokmill.flows.cli.output import Part, table
 from tokmill.flows.errors import UsageError
+from tokmill.flows.figures import percentage
+from tokmill.tasks.core.markdown import number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,23 +42,14 @@ def suspects(
     embeddings: EmbeddingsOption = None,
     tensor: EmbeddingTensorOption = None,
     limit: int = Option(20, min=1, max=1 << 31, help="How many are shown."),
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    store: ExistingStore = DEFAULT,
+) -> Answer:
     """Show tokens that a model hardly ever sees, or has learned least."""
-    opened = existing_store(store)
-    ref = find_artifact(opened, usage, kind="usage")
-    if ref.kind != "usage":
-        raise UsageError(
-            f"suspects: {usage} is of kind {ref.kind}; name what was measured after encoding, usage/NAME"
-        )
-    (audit,) = opened.record(ref).refs("audit")
-    tokens, found = read_both(opened.path(audit), opened.path(ref))
+    ref = find_artifact(store, usage, "usage")
+    (audit,) = store.record(ref).refs("audit")
+    tokens, found = read_both(store.path(audit), store.path(ref))
     learned = learned_from(tokens, found, embeddings, tensor)
-    if as_json:
-        print_json(_as_json(found, learned, limit))
-    else:
-        _draw(found, learned, limit)
+    return Answer(_document(found, learned, limit), _shown(found, learned, limit))
 
 
 def read_both(audit: Path, usage: Path) -> "tuple[pa.Table, pa.Table]":
@@ -83,7 +77,7 @@ def learned_from(
     return compare_with_model(tokens, found, model, names=pair)
 
 
-def _as_json(found: "pa.Table", learned: "Learned | None", limit: int) -> dict[str, Any]:
+def _document(found: "pa.Table", learned: "Learned | None", limit: int) -> dict[str, Any]:
     suspects = (found if learned is None else learned.suspects).slice(0, limit).to_pylist()
     document = {"num_suspects": len(found), "suspects": suspects}
     if learned is None:
@@ -96,46 +90,37 @@ def _as_json(found: "pa.Table", learned: "Learned | None", limit: int) -> dict[s
     }
 
 
-def _draw(found: "pa.Table", learned: "Learned | None", limit: int) -> None:
-    say(f"{min(limit, len(found)):,} of {len(found):,} suspects, the most suspicious first")
+def _shown(found: "pa.Table", learned: "Learned | None", limit: int) -> Iterator[Part]:
+    yield f"{min(limit, len(found)):,} of {len(found):,} suspects, the most suspicious first"
     if learned is None:
-        _draw_rows(found.slice(0, limit), _COLUMNS | _CONTEXT)
+        yield _table(found.slice(0, limit), _COLUMNS | _CONTEXT)
         return
-    _draw_rows(learned.suspects.slice(0, limit), _COLUMNS | _LEARNED_COLUMNS | _CONTEXT)
-    say(f"\nLeast trained in the model, by {learned.indicator}; the lower, the less")
+    yield _table(learned.suspects.slice(0, limit), _COLUMNS | _LEARNED_COLUMNS | _CONTEXT)
+    yield f"\nLeast trained in the model, by {learned.indicator}; the lower, the less"
     columns = {"rank": "rank", "token_id": "id", "text": "token", "kind": "kind", "indicator": "indicator"}
-    _draw_rows(learned.least.slice(0, limit), columns | {"suspect_rank": "rank as suspect"})
-    if not len(learned.agreement):
-        return
-    say("\nSuspects among as many of the least trained")
-    _draw_rows(learned.agreement, {"first": "first", "num_both": "in both", "share": "share"})
+    yield _table(learned.least.slice(0, limit), columns | {"suspect_rank": "rank as suspect"})
+    if len(learned.agreement):
+        yield "\nSuspects among as many of the least trained"
+        yield _table(learned.agreement, {"first": "first", "num_both": "in both", "share": "share"})
 
 
-def _draw_rows(rows: "pa.Table", columns: dict[str, str]) -> None:
-    """Draw some columns of a table, the text of a token quoted, the number columns to the right."""
+def _table(rows: "pa.Table", columns: dict[str, str]) -> Part:
+    """Return some columns of a table, the text of a token quoted, the number columns to the right."""
     cells = [[_cell(name, row[name]) for name in columns] for row in rows.to_pylist()]
     right = [title for name, title in columns.items() if name not in {"text", "reason", "kind", "context"}]
-    draw(table(list(columns.values()), cells, right))
+    return table(list(columns.values()), cells, right)
 
 
 def _cell(name: str, value: Any) -> str:
-    if value is None:
-        return "–"
-    if name == "text":
-        return f"'{_visible(value if len(value) <= _SHOWN_CHARS else value[:_SHOWN_CHARS] + '…')}'"
-    if name == "context":
-        return _visible(value)
-    if name == "share":
-        return f"{value:.0%}".replace("%", " %")
-    if name == "expected":
-        return f"{value:,.0f}"
-    return (
-        f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
-    )
-
-
-def _visible(text: str) -> str:
-    """Return a text as one line; its backslashes stand for bytes that are not text."""
     from tokmill.tokenizer.core.text import readable
 
-    return readable(text.encode()).replace("\\\\", "\\")
+    if name in {"text", "context"} and value is not None:
+        cut = name == "text" and len(value) > _SHOWN_CHARS
+        text = readable((f"{value[:_SHOWN_CHARS]}…" if cut else value).encode())
+        text = text.replace("\\\\", "\\")  # backslashes stand for bytes that are not text
+        return f"'{text}'" if name == "text" else text
+    if name == "share" and value is not None:
+        return percentage(value, 0)
+    if name == "expected" and value is not None:
+        return f"{value:,.0f}"
+    return f"{value:.4g}" if isinstance(value, float) else number(value)

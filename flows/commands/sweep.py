@@ -1,14 +1,12 @@
 """`tokmill vocab sweep`: tokenizers of several families, temperatures and sizes, side by side."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from typer import Option
 
-from tokmill.flows.cli.app import command, in_vocab
-from tokmill.flows.cli.interruption import keeping
+from tokmill.flows.cli.app import Answer, command, in_vocab
 from tokmill.flows.cli.options import (
-    JsonOption,
     MemoryOption,
     NoPrefectOption,
     ProfileArgument,
@@ -16,11 +14,11 @@ from tokmill.flows.cli.options import (
     StoreOption,
     WorkersOption,
 )
-from tokmill.flows.cli.output import Notes, draw, messages, print_json, results, say, table
+from tokmill.flows.cli.output import Notes, Part, results, table
+from tokmill.flows.commands.run import watched
 from tokmill.flows.errors import UsageError
 
 if TYPE_CHECKING:
-    from tokmill.flows.profile import Profile
     from tokmill.tasks.sweep.stage import SweepSummary
 
 _WIDE = 100
@@ -49,79 +47,60 @@ def sweep(
     workers: WorkersOption = None,
     memory: MemoryOption = None,
     no_prefect: NoPrefectOption = False,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Train tokenizers over a grid, compare them, and recommend one.
 
     The grid has families, temperatures and vocabulary sizes.
     """
+    from tokmill.flows.cli.summaries import planned
     from tokmill.flows.profile import load_profile
-    from tokmill.flows.run.machine import store_url
+    from tokmill.flows.run import api
+    from tokmill.flows.run.machine import open_store, store_url, writable_store
     from tokmill.flows.run.sweeping import model_of
-
-    grid: dict[str, Any] = {
-        "vocab_sizes": _numbers("--vocab-size", vocab_size, int),
-        "temperatures": _numbers("--temperature", temperature, float),
-        "families": _parts("--family", family),
-    }
-    model = model_of(d_model=d_model, num_layers=num_layers, context=context, tied=tied, tolerance=tolerance)
-    loaded = load_profile(profile, overrides or [])
-    request: dict[str, Any] = {**grid, "model": model, "store": store_url(store, loaded.execution)}
-    if only_plan:
-        _plan(loaded, request, as_json=as_json)
-    else:
-        settings = {"workers": workers, "memory": memory, "prefect": not no_prefect}
-        _run(loaded, {**request, **settings}, as_json=as_json)
-
-
-def _plan(loaded: "Profile", request: dict[str, Any], *, as_json: bool) -> None:
-    from tokmill.flows.cli.summaries import plan_document, print_plan
-    from tokmill.flows.run import api
-    from tokmill.flows.run.machine import open_store
-
-    opened = open_store(request["store"])
-    rows = api.plan_sweep(loaded, **{**request, "store": opened.location}, reporter=Notes())
-    if as_json:
-        print_json(plan_document(loaded.name, opened, rows))
-    else:
-        print_plan(opened, rows)
-
-
-def _run(loaded: "Profile", request: dict[str, Any], *, as_json: bool) -> None:
-    from tokmill.flows.cli.progress import display
-    from tokmill.flows.run import api
-    from tokmill.flows.run.machine import writable_store
     from tokmill.tasks.sweep.stage import SweepSummary
 
-    opened = writable_store(request["store"])
-    with display(messages()) as shown:
-        keeping(lambda: shown.kept(request["store"]))
-        result = api.sweep(loaded, **request, reporter=shown)
+    request: dict[str, Any] = {
+        "vocab_sizes": _numbers("--vocab-size", vocab_size, int),
+        "temperatures": _numbers("--temperature", temperature, float),
+        "families": _words("--family", family),
+        "model": model_of(
+            d_model=d_model, num_layers=num_layers, context=context, tied=tied, tolerance=tolerance
+        ),
+    }
+    loaded = load_profile(profile, overrides or [])
+    location = store_url(store, loaded.execution)
+    if only_plan:
+        opened = open_store(location)
+        rows = api.plan_sweep(loaded, **request, store=opened.location, reporter=Notes())
+        return planned(loaded.name, opened, rows)
+    opened = writable_store(location)
+    settings: dict[str, Any] = {"workers": workers, "memory": memory, "prefect": not no_prefect}
+    with watched(location) as shown:
+        result = api.sweep(loaded, **request, **settings, store=location, reporter=shown)
     ref = result.refs["sweep"]
-    summary = SweepSummary.open(opened.path(ref))
-    if as_json:
-        print_json({"artifact": opened.record(ref).reference, **summary.model_dump(mode="json")})
-    else:
-        _draw(summary, opened.record(ref).reference, f"{result.num_made} of {len(result.rows)} tasks made")
+    summary, reference = SweepSummary.open(opened.path(ref)), opened.record(ref).reference
+    return Answer(
+        {"artifact": reference, **summary.model_dump(mode="json")},
+        _shown(summary, reference, f"{result.num_made} of {len(result.rows)} tasks made"),
+    )
 
 
-def _draw(summary: "SweepSummary", reference: str, made: str) -> None:
+def _shown(summary: "SweepSummary", reference: str, made: str) -> Iterator[Part]:
     from tokmill.tasks.sweep.stage import LOSSY, SHOWN, as_table
 
     narrow = {name: head for name, head in SHOWN.items() if not name.startswith("embedding")}
     heads, rows = as_table(summary, SHOWN if results().width >= _WIDE else narrow)
-    draw(table(heads, rows, right=heads[1:-1]))
+    yield table(heads, rows, right=heads[1:-1])
     if any(row["lossy"] for row in summary.cells):
-        say(f"\n{LOSSY}")
+        yield f"\n{LOSSY}"
     if summary.text == "training":
-        say("\nmeasured on the text that was trained on: a profile with [holdout] measures text that was not")
-    say(f"\nrecommended: {summary.recommended or '–'}\n{summary.reason}")
-    for change in summary.changes:
-        say(f"  {change}")
-    say(f"\n{made}: {reference}; `tokmill report {reference} --out FOLDER` draws its curves")
+        yield "\nmeasured on the text that was trained on; a profile with [holdout] measures other text"
+    yield f"\nrecommended: {summary.recommended or '–'}\n{summary.reason}"
+    yield from (f"  {change}" for change in summary.changes)
+    yield f"\n{made}: {reference}; `tokmill report {reference} --out FOLDER` draws its curves"
 
 
-def _parts(option: str, text: str | None) -> Sequence[str]:
+def _words(option: str, text: str | None) -> Sequence[str]:
     """Return the words between commas; none without the option."""
     parts = [] if text is None else [part.strip() for part in text.split(",")]
     if not all(parts):
@@ -131,6 +110,6 @@ def _parts(option: str, text: str | None) -> Sequence[str]:
 
 def _numbers(option: str, text: str | None, kind: type[_N]) -> list[_N]:
     try:
-        return [kind(part.replace("_", "")) for part in _parts(option, text)]
+        return [kind(part.replace("_", "")) for part in _words(option, text)]
     except ValueError as error:
         raise UsageError(f"{option} {text}: write numbers with commas between, e.g. 8000,16000") from error
