@@ -1,4 +1,4 @@
-"""`tokmill vocab suspects`: tokens that a model hardly ever sees, beside what it has learned of them."""
+"""`tokmill report` and `tokmill vocab suspects`: what audits and sweeps say, as pages and on the terminal."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from typer import Argument, Option
 
-from tokmill.flows.cli.app import Answer, command, in_vocab
-from tokmill.flows.cli.lookup import find_artifact
+from tokmill.flows.cli.app import Answer, app, command, in_vocab
+from tokmill.flows.cli.lookup import find_artifact, load_tokenizers
 from tokmill.flows.cli.options import DEFAULT, EmbeddingsOption, EmbeddingTensorOption, ExistingStore
-from tokmill.flows.cli.output import Part, table
+from tokmill.flows.cli.output import Part, require_new, table
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import percentage
 from tokmill.tasks.core.markdown import number
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tokmill.tasks.audit.learned import Learned
+    from tokmill.tasks.core.stage import ArtifactRef
+    from tokmill.tasks.store import Store
 
 _SHOWN_CHARS = 24
 _COLUMNS = {
@@ -47,12 +49,12 @@ def suspects(
     """Show tokens that a model hardly ever sees, or has learned least."""
     ref = find_artifact(store, usage, "usage")
     (audit,) = store.record(ref).refs("audit")
-    tokens, found = read_both(store.path(audit), store.path(ref))
-    learned = learned_from(tokens, found, embeddings, tensor)
+    tokens, found = _tables(store.path(audit), store.path(ref))
+    learned = _learned(tokens, found, embeddings, tensor)
     return Answer(_document(found, learned, limit), _shown(found, learned, limit))
 
 
-def read_both(audit: Path, usage: Path) -> "tuple[pa.Table, pa.Table]":
+def _tables(audit: Path, usage: Path) -> "tuple[pa.Table, pa.Table]":
     """Return `vocab_tokens` of an audit, and `vocab_suspects` of what was encoded since."""
     from tokmill.tasks.audit.tables import read_table, read_tokens
 
@@ -60,7 +62,7 @@ def read_both(audit: Path, usage: Path) -> "tuple[pa.Table, pa.Table]":
     return tokens, read_table(usage, "vocab_suspects", len(tokens))
 
 
-def learned_from(
+def _learned(
     tokens: "pa.Table", found: "pa.Table", model: Path | None, tensors: list[str] | None
 ) -> "Learned | None":
     """Compare suspects with a model, if one is given, by its input embeddings and its output embeddings."""
@@ -124,3 +126,64 @@ def _cell(name: str, value: Any) -> str:
     if name == "expected" and value is not None:
         return f"{value:,.0f}"
     return f"{value:.4g}" if isinstance(value, float) else number(value)
+
+
+_USAGE = """
+    SELECT a.fingerprint FROM artifacts a JOIN inputs i USING (fingerprint)
+    WHERE a.kind = 'usage' AND i.role = 'audit' AND i.digest = $digest ORDER BY a.ended DESC LIMIT 1
+"""
+
+
+@command(
+    app,
+    "tokmill report own --out report",
+    "tokmill report sweep/own --out report",
+    "tokmill report audit/own@v2 --out report --compare gpt2/vocab.json --compare tokenizer/own@v1",
+    "tokmill report own --out report --embeddings model/",
+)
+def report(
+    audit: str = Argument(
+        ...,
+        metavar="AUDIT",
+        help="audit/name or sweep/name, with a version; a fingerprint; or an audit's name.",
+    ),
+    out: Path = Option(..., "--out", "-o", help="A new folder."),
+    compare: list[str] | None = Option(None, metavar="TOKENIZER", help="Shown beside it; repeatable."),
+    embeddings: EmbeddingsOption = None,
+    tensor: EmbeddingTensorOption = None,
+    store: ExistingStore = DEFAULT,
+) -> str:
+    """Write an audit or a sweep as an HTML page with its charts."""
+    from tokmill.tasks.store.disk import whole_folder
+
+    require_new("report", out, "folder")
+    ref = find_artifact(store, audit, "audit", "sweep")
+    if ref.kind == "sweep":
+        from tokmill.tasks.sweep.report import write_sweep_report
+
+        if compare or embeddings or tensor:
+            raise UsageError(f"report: {audit} is a sweep; --compare and --embeddings are for audits")
+        with whole_folder(out) as folder:
+            page = write_sweep_report(store.path(ref), folder)
+        return str(out / page.name)
+    from tokmill.tasks.audit.report import write_report
+    from tokmill.tasks.formats.tokenizer import open_tokenizer
+
+    others, usage, learned = load_tokenizers(compare or [], store.location), _usage(store, ref), None
+    if embeddings is not None or tensor:
+        if usage is None:
+            raise UsageError("report: nothing was encoded since this audit, so no suspects can be compared")
+        learned = _learned(*_tables(store.path(ref), usage), embeddings, tensor)
+    (made_of,) = store.record(ref).refs("tokenizer")
+    tokenizer = open_tokenizer(store.path(made_of))
+    with whole_folder(out) as folder:
+        page = write_report(
+            store.path(ref), folder, tokenizer=tokenizer, compared=others, usage=usage, learned=learned
+        )
+    return str(out / page.name)
+
+
+def _usage(store: "Store", audit: "ArtifactRef") -> Path | None:
+    """Return the folder of the newest usage artifact of an audit with this content, if there is one."""
+    rows = store.catalog.query(_USAGE, {"digest": audit.content_digest})
+    return store.path(store.resolve(rows[0]["fingerprint"])) if rows else None
