@@ -1,20 +1,10 @@
-"""Find every artifact that a file of text, or one document of it, went into, by the records and pieces.
+"""Find every artifact that a file of text, or one row of it, went into, by the records and pieces.
 
-A file is named by its path, a glob, a URL or its content digest; it need not be there any more. A row counts
-from 0. From the corpora that list such a file, and the shards that have its rows, the records lead to all
-that was made of them:
-
-    contains    its text or tokens: corpora (their account of it), encoded shards, mixtures, packings, exports
-    made from   what was counted, learned or measured with it, and what was made of that in turn
-
-The way leads on through artifacts that were removed, and through equal bytes, as in lineage; and from a
-corpus to its parts, whose shards have digests of their own.
-
-Of one row more is read: whether it was quarantined, on which side of a holdout it is, and which encoded
-shards kept it. Whether a packing has a piece of it, and in how many sequences, is read from the pieces that
-it lists, as far as they are of the shards that it was made from. One that cannot be read stays in the answer
-as unknown, with the reason; and so does what was made from tokens that are lost, since nobody knows of which
-text they were.
+The file is named by path, glob, URL or content digest, and may be gone. From the corpora that list it,
+records lead to all that contains its text or was made from it, through removed artifacts and equal bytes as
+in lineage. Of a row more is read: quarantine, side of a holdout, encoded shards, and the pieces of
+packings. What cannot be read, or was made from tokens that are lost, stays in the answer as unknown, with
+the reason.
 """
 
 import fnmatch
