@@ -156,8 +156,6 @@ def remove(
     else:
         gone = store.find_removal(ref)
     num_bytes = sum(each.num_bytes for each in gone)
-    if not applied:
-        aside(_HOW)
     rows = [[each.reference, f"{len(each.files):,}", size(each.num_bytes)] for each in gone]
     head = ("removed" if applied else "would be removed", "files", "size")
     summary = summary_of(store.location, counted(len(gone), "artifact"), num_bytes, applied=applied)
@@ -168,8 +166,15 @@ def remove(
             "num_bytes": num_bytes,
             "removed": [_entry(each) for each in gone],
         },
-        [table(head, rows, right=head[1:]), f"\n{summary}"],
+        _removal(table(head, rows, right=head[1:]), summary, applied=applied),
     )
+
+
+def _removal(removed: Part, summary: str, *, applied: bool) -> Iterator[Part]:
+    yield removed
+    yield f"\n{summary}"
+    if not applied:
+        aside(_HOW)
 
 
 def _entry(record: "Record") -> dict[str, object]:
