@@ -9,9 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tokmill.flows.cli.output import Part, results, sections, shown_address, table
-from tokmill.flows.errors import UsageError
+from tokmill.flows.errors import UsageError, suggestion
 from tokmill.flows.figures import key_figures, size, span
-from tokmill.flows.nearest import suggestion
 from tokmill.tasks.core.markdown import number
 from tokmill.tasks.core.stage import ArtifactRef, Scalar
 from tokmill.tasks.store import InputEntry, Record, Store

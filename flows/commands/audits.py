@@ -56,7 +56,7 @@ def suspects(
 
 def _tables(audit: Path, usage: Path) -> "tuple[pa.Table, pa.Table]":
     """Return `vocab_tokens` of an audit, and `vocab_suspects` of what was encoded since."""
-    from tokmill.tasks.audit.tables import read_table, read_tokens
+    from tokmill.tasks.audit.tokens import read_table, read_tokens
 
     tokens = read_tokens(audit)
     return tokens, read_table(usage, "vocab_suspects", len(tokens))

@@ -27,7 +27,7 @@ def profiles(
     keys: bool = Option(False, "--keys", help="List every key of a profile, with its meaning."),
 ) -> Answer:
     """List the shipped profiles, or the keys of a profile."""
-    from tokmill.flows.nearest import suggestion
+    from tokmill.flows.errors import suggestion
     from tokmill.flows.profile import load_profile, shipped_folder, shipped_names
     from tokmill.flows.profile.reference import profile_keys
 

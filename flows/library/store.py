@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokmill.flows.errors import UsageError
+from tokmill.flows.errors import UsageError, suggestion
 from tokmill.flows.figures import size
 from tokmill.flows.library.artifact import Artifact
 from tokmill.flows.library.table import Table
-from tokmill.flows.nearest import suggestion
 from tokmill.flows.run.machine import open_store
 from tokmill.tasks.store import Store as ArtifactStore
 from tokmill.tasks.store.layout import DEFAULT_STORE

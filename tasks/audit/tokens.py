@@ -10,14 +10,19 @@ taken for reachable if normalizer and split pattern leave it whole between some 
 
 from collections.abc import Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import unicodedata2 as unicodedata
 from numpy.typing import NDArray
 
 from tokmill.tasks.audit.characters import Characters
+from tokmill.tasks.formats.files.indices import check_within
+from tokmill.tasks.formats.files.manifests import readable
+from tokmill.tasks.formats.files.parquet import read_parquet
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.buffers import pack_bytes
 
@@ -263,3 +268,33 @@ def _stays_whole(tok: Tokenizer, surface: bytes) -> bool:
         if start >= 0 and ((parts.starts <= start) & (parts.ends >= start + len(surface))).any():
             return True
     return False
+
+
+def read_table(audit: Path, name: str, vocab_size: int) -> pa.Table:
+    """Read a table whose column `token_id` becomes an index.
+
+    Args:
+        audit: the audit artifact's directory.
+        name: the table's name.
+        vocab_size: ids are below it.
+
+    Raises:
+        StoreError: the file is missing or broken, or has another id.
+    """
+    file = audit / "catalog" / f"{name}.parquet"
+    with readable(file, "table of an audit"):
+        table = read_parquet(file)
+    check_within(file, "token_id", table["token_id"].to_numpy(), least=0, below=vocab_size)
+    return table
+
+
+def read_tokens(audit: Path) -> pa.Table:
+    """Read `vocab_tokens`, which has a row per id.
+
+    Raises:
+        StoreError: the file is missing or broken, or has an id beyond its rows.
+    """
+    file = audit / "catalog" / "vocab_tokens.parquet"
+    with readable(file, "table of an audit"):
+        rows = pq.read_metadata(file).num_rows
+    return read_table(audit, "vocab_tokens", rows)
