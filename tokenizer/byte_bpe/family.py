@@ -19,7 +19,6 @@ import numpy as np
 from tokmill.tokenizer.byte_bpe.encoder import MAX_BYTES, Tiling
 from tokmill.tokenizer.byte_bpe.kernels.encoding import sample_merges
 from tokmill.tokenizer.byte_bpe.model import NAME, BytePairModel, model_of
-from tokmill.tokenizer.byte_bpe.trainer import BpeTrainer, MergeRules
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.buffers import EncodedBatch, Texts
 from tokmill.tokenizer.core.errors import LawError, TokenizerError, TrainingError
@@ -27,6 +26,8 @@ from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.text import BYTE_ORDER
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.merges import make_scratch
+from tokmill.tokenizer.merging.rules import MergeRules
+from tokmill.tokenizer.merging.trainer import BpeTrainer
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
@@ -42,7 +43,7 @@ class BytePairTraining:
         """Copy the counts for training; they are not needed afterwards."""
         self._options, self._sizes = options, vocab_sizes
         self._numbers = [_num_merges(size, options) for size in vocab_sizes]
-        self._trainer = BpeTrainer(counts, _rules(options), max(self._numbers))
+        self._trainer = BpeTrainer(counts, MergeRules.of(options, options.names), max(self._numbers))
 
     def models(self, progress: Progress | None = None) -> list[Model]:
         """Make the merges of the largest vocabulary, and each model from a prefix of them."""
@@ -62,12 +63,6 @@ class BytePairTraining:
             f"lower vocab_size to {largest - wanted + made}, "
             f"{'lower min_frequency, ' if rarer else ''}or add text"
         )
-
-
-def _rules(options: ModelOptions) -> MergeRules:
-    """Return the rules of merging."""
-    forbidden = [name.encode() for name in options.names]
-    return MergeRules(options.tie_break, options.min_frequency, options.max_token_bytes, forbidden)
 
 
 def _num_merges(vocab_size: int, options: ModelOptions) -> int:

@@ -25,7 +25,8 @@ from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.text import utf8_alone
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.merges import make_scratch
-from tokmill.tokenizer.merging.trainer import check_learned, join_rules, learn_pieces
+from tokmill.tokenizer.merging.rules import MergeRules
+from tokmill.tokenizer.merging.trainer import check_learned, learn_merges
 from tokmill.tokenizer.pipeline.base_model import UNKNOWN, least_vocab_size
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import Family
@@ -55,16 +56,14 @@ class SentencePairTraining:
     def models(self, progress: Progress | None = None) -> list[Model]:
         """Learn the pieces of the largest vocabulary, and make each model of a prefix of them."""
         wanted, alphabet = max(self._numbers), self._words.alphabet
-        rules = join_rules(
-            self._options,
-            self._symbols.names,
-            score="frequency",
-            allows=lambda piece: self._rules.allows(piece.decode()),
-            shorter_first=True,
-            join_again=False,
-        )
-        pieces = learn_pieces(self._words.counts, wanted + len(alphabet), rules, progress)
-        joined = pieces[len(alphabet) :]
+        chosen = {
+            "tie_break": None,
+            "shorter_first": True,
+            "allows": lambda piece: self._rules.allows(piece.decode()),
+        }
+        rules = MergeRules.of(self._options, self._symbols.names, **chosen)
+        learned = learn_merges(self._words.counts, wanted + len(alphabet), rules, progress=progress)
+        joined = learned.pieces[len(alphabet) :]
         if len(joined) < wanted:
             self._warn(len(joined), wanted)
         return [self._model(joined[:number]) for number in self._numbers]
@@ -104,8 +103,8 @@ class CharacterPairTraining:
     def models(self, progress: Progress | None = None) -> list[Model]:
         """Learn the pieces of the largest vocabulary, and make each model of a prefix of them."""
         wanted, fixed = max(self._numbers), len(self._names) + self._num_bytes
-        rules = join_rules(self._options, self._names, score="frequency")
-        pieces = learn_pieces(self._counts, wanted, rules, progress)
+        rules = MergeRules.of(self._options, self._names, tie_break=None)
+        pieces = learn_merges(self._counts, wanted, rules, progress=progress).pieces
         check_learned(len(pieces), wanted, fixed, self._options)
         return [self._model(pieces[:number]) for number in self._numbers]
 

@@ -10,16 +10,13 @@ from collections.abc import Sequence
 
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-from tokmill.tokenizer.core.text import BYTE_ORDER
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.longest_match.model import NAME, LongestMatchModel
-from tokmill.tokenizer.merging.rules import Marks
-from tokmill.tokenizer.merging.trainer import check_learned, join_rules, learn_merges
+from tokmill.tokenizer.merging.rules import MergeRules
+from tokmill.tokenizer.merging.trainer import BpeTrainer, check_learned
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
 from tokmill.tokenizer.pipeline.options import ModelOptions
-
-_BYTES = [bytes([byte]) for byte in BYTE_ORDER]
 
 
 class LongestMatchTraining:
@@ -41,9 +38,9 @@ class LongestMatchTraining:
     def models(self, progress: Progress | None = None) -> list[Model]:
         """Learn the pieces of the largest vocabulary, and make each model of a prefix of them."""
         wanted, fixed = max(self._numbers), len(self._options.names)
-        chosen = {"score": "frequency", "marks": Marks(by_bytes=True), "tie_break": self._options.tie_break}
-        rules = join_rules(self._options, self._options.names, **chosen)
-        pieces, _ = learn_merges(self._counts, wanted, rules, _BYTES, progress)
+        trainer = BpeTrainer(self._counts, MergeRules.of(self._options, self._options.names), wanted - 256)
+        trainer.learn(wanted, progress)
+        pieces = trainer.pieces
         check_learned(len(pieces) if len(self._counts) else 0, wanted, fixed, self._options)
         return [self._model(pieces[:number]) for number in self._numbers]
 

@@ -20,8 +20,8 @@ from tokmill.tokenizer.core.errors import LawError, TokenizerError, TrainingErro
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.text import BYTE_ORDER, utf8_alone
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.merging.rules import Marks
-from tokmill.tokenizer.merging.trainer import check_learned, count_words, join_rules, learn_merges
+from tokmill.tokenizer.merging.rules import Marks, MergeRules
+from tokmill.tokenizer.merging.trainer import check_learned, count_words, learn_merges
 from tokmill.tokenizer.pipeline.base_model import UNKNOWN, least_vocab_size
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import Family
@@ -59,9 +59,9 @@ class WordPairTraining:
     def models(self, progress: Progress | None = None) -> list[Model]:
         """Learn the merges of the largest vocabulary, and make each model of a prefix of them."""
         wanted, fixed = max(self._numbers), len(self._names)
-        chosen = {"score": "frequency", "marks": self._marks, "tie_break": self._options.tie_break}
-        rules = join_rules(self._options, self._names, **chosen)
-        pieces, merges = learn_merges(self._words, wanted, rules, self._always, progress)
+        rules = MergeRules.of(self._options, self._names, marks=self._marks)
+        learned = learn_merges(self._words, wanted, rules, self._always, progress)
+        pieces, merges = learned.pieces, learned.merged
         check_learned(len(pieces) if len(self._words) else 0, wanted, fixed, self._options)
         return [self._model(pieces, merges, number) for number in self._numbers]
 

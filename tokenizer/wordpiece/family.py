@@ -14,8 +14,8 @@ from tokmill.tokenizer.components.decoders import CONTINUES
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.merging.rules import Marks
-from tokmill.tokenizer.merging.trainer import check_learned, count_words, join_rules, learn_pieces
+from tokmill.tokenizer.merging.rules import Marks, MergeRules
+from tokmill.tokenizer.merging.trainer import check_learned, count_words, learn_merges
 from tokmill.tokenizer.pipeline.base_model import UNKNOWN, least_vocab_size
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
@@ -38,8 +38,13 @@ class WordPieceTraining:
     def models(self, progress: Progress | None = None) -> list[Model]:
         """Learn the pieces of the largest vocabulary, and make each model of a prefix of them."""
         wanted = max(self._numbers)
-        rules = join_rules(self._options, self._names, score=self._options.score, marks=Marks(CONTINUES))
-        pieces = learn_pieces(self._words, wanted, rules, progress)
+        chosen = {
+            "tie_break": None,
+            "marks": Marks(CONTINUES),
+            "by_likelihood": self._options.score == "likelihood",
+        }
+        rules = MergeRules.of(self._options, self._names, **chosen)
+        pieces = learn_merges(self._words, wanted, rules, progress=progress).pieces
         check_learned(len(pieces), wanted, len(self._names), self._options)
         return [self._model(pieces[:number]) for number in self._numbers]
 

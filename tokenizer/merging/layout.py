@@ -1,16 +1,23 @@
-"""The arrays of BPE training: filled from counts, or empty and of the right size.
+"""The arrays of a training by merges: filled from counts, or empty and of the right size."""
 
-`kernels.training_state` describes their content.
-"""
-
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.byte_bpe.kernels.pair_queue import enter_pairs
-from tokmill.tokenizer.byte_bpe.kernels.training_merges import TrainingKernels
-from tokmill.tokenizer.byte_bpe.kernels.training_state import (
+from tokmill.tokenizer.core.buffers import pack_bytes
+from tokmill.tokenizer.core.errors import TrainingError
+from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
+from tokmill.tokenizer.core.stopping import slices
+from tokmill.tokenizer.core.text import BYTE_ORDER
+from tokmill.tokenizer.jit.arrays import zero_pages
+from tokmill.tokenizer.jit.kernel import Kernel
+from tokmill.tokenizer.merging.kernels.likelihood import Scores, merge_likeliest
+from tokmill.tokenizer.merging.kernels.merges import merge_pairs
+from tokmill.tokenizer.merging.kernels.pair_lists import count_buckets, list_places, make_pairs
+from tokmill.tokenizer.merging.kernels.pair_queue import enter_pairs, first_pair
+from tokmill.tokenizer.merging.kernels.state import (
     NUM_PAIRS,
     SEPARATOR,
     Pairs,
@@ -18,19 +25,34 @@ from tokmill.tokenizer.byte_bpe.kernels.training_state import (
     Tokens,
     WideWords,
     Words,
+    compact,
     lay_out,
 )
-from tokmill.tokenizer.core.errors import TrainingError
-from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-from tokmill.tokenizer.core.stopping import slices
-from tokmill.tokenizer.core.text import BYTE_ORDER
-from tokmill.tokenizer.jit.arrays import zero_pages
 
 Number = TypeVar("Number", bound=np.generic)
 AnyWords: TypeAlias = Words | WideWords
 
-_MAX_CELLS = (1 << 32) - 1
+MAX_CELLS = (1 << 32) - 1
 _WORDS_A_SLICE = 1 << 20
+
+
+class TrainingKernels(NamedTuple):
+    """The kernels of these names, for one width of cells."""
+
+    compact: Kernel[..., int]
+    count_buckets: Kernel[..., None]
+    list_places: Kernel[..., None]
+    make_pairs: Kernel[..., int]
+    first_pair: Kernel[..., int]
+    merge_pairs: Kernel[..., int]
+    merge_likeliest: Kernel[..., int]
+
+
+NARROW = TrainingKernels(
+    compact, count_buckets, list_places, make_pairs, first_pair, merge_pairs, merge_likeliest
+)
+_wide: list[Kernel[..., Any]] = [made.retyped({Words: WideWords}) for made in NARROW]
+WIDE = TrainingKernels(*_wide)
 
 
 def laid_out(counts: PretokenCounts, *, by_count: bool = True) -> AnyWords:
@@ -40,11 +62,11 @@ def laid_out(counts: PretokenCounts, *, by_count: bool = True) -> AnyWords:
     order = useful[np.argsort(~counts.counts[useful], kind="stable")] if by_count else useful
     weights = counts.counts[order]
     num_cells = int(lengths[order].sum()) + order.shape[0] + 1
-    if num_cells > _MAX_CELLS or float((weights.astype(np.float64) * lengths[order]).sum()) >= 2.0**62:
+    if num_cells > MAX_CELLS or float((weights.astype(np.float64) * lengths[order]).sum()) >= 2.0**62:
         most = int(np.max(weights))
         raise TrainingError(
             f"train: {order.shape[0]} pre-tokens with {num_cells} bytes and counts up to {most} "
-            f"are too many: at most {_MAX_CELLS} bytes and 2**62 pairs can be counted; leave out the rarest "
+            f"are too many: at most {MAX_CELLS} bytes and 2**62 pairs can be counted; leave out the rarest "
             "pre-tokens, or divide the counts"
         )
     num_steps = np.count_nonzero(weights[1:] != weights[:-1]) + min(1, weights.shape[0])
@@ -75,10 +97,12 @@ def _in_pages(array: NDArray[Any], kind: type[Number]) -> NDArray[Number]:
     return pages
 
 
-def byte_tokens(max_tokens: int) -> Tokens:
-    """Return the symbols of single bytes, with room for others."""
+def first_tokens(pieces: Sequence[bytes], max_tokens: int) -> Tokens:
+    """Return symbols of these bytes, with room for others."""
+    data, offsets = pack_bytes(list(pieces))
+    number = len(pieces)
     tokens = Tokens(
-        np.zeros(1 << 12, np.uint8),
+        np.concatenate([data, np.zeros(1 << 12, np.uint8)]),
         np.zeros(max_tokens, np.int64),
         np.ones(max_tokens, np.int32),
         np.ones(max_tokens, np.int32),
@@ -86,8 +110,8 @@ def byte_tokens(max_tokens: int) -> Tokens:
         np.full(max_tokens, -1, np.int32),
         np.full(max_tokens, -1, np.int32),
     )
-    tokens.data[:256], tokens.at[:256] = BYTE_ORDER, np.arange(256)
-    tokens.prefix[:256] = np.array(BYTE_ORDER, np.uint64) << np.uint64(56)
+    tokens.at[:number], tokens.length[:number] = offsets[:-1], np.diff(offsets)
+    tokens.prefix[:number] = [int.from_bytes(piece[:8].ljust(8, b"\0"), "big") for piece in pieces]
     return tokens
 
 
@@ -129,3 +153,11 @@ def empty_side(max_places: int, max_tokens: int) -> Side:
             max_tokens + 2, np.int32
         ),  # for the separator, and for one that is written before it is counted
     )
+
+
+def empty_scores(frequencies: NDArray[np.int64], max_pairs: int) -> Scores:
+    """Return the scores of no pair yet, of symbols that occur so often."""
+    of_left, of_right = np.full((2, frequencies.shape[0]), -1, np.int32)
+    next_of_left, next_of_right = np.empty((2, max_pairs), np.int32)
+    tree = np.full(2 << max(max_pairs - 1, 1).bit_length(), -1, np.int32)
+    return Scores(frequencies, of_left, of_right, next_of_left, next_of_right, np.zeros(max_pairs), tree)
