@@ -45,7 +45,8 @@ R = TypeVar("R")
 
 # numba would count references to every array at every call and assignment, which costs more than the work
 # of a small kernel, and half of the compilation. The caller holds all arrays, so nothing has to be counted.
-_OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False}
+# Nobody calls a kernel from C.
+_OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
 
 # A cache that cannot be read (a file cut short) or written (a full disk) is no reason to stop.
 _CACHE_FAILURES = (OSError, EOFError, pickle.PickleError, ValueError)
@@ -104,7 +105,9 @@ class Kernel(Generic[P, R]):
     def _make_call(self) -> Callable[P, R]:
         if jit_disabled():
             return self.py_func if self.inline else np.errstate(over="ignore")(self.py_func)
-        return self.py_func if self._build is not None else typing.cast(Callable[P, R], self.dispatcher())
+        if self._build is not None:
+            return self.py_func
+        return typing.cast(Callable[P, R], _for_python(self) if self.inline else self.dispatcher())
 
     def dispatcher(self) -> Any:
         """Return the object that numba calls in place of this kernel."""
@@ -168,12 +171,19 @@ def jit_disabled() -> bool:
     return os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
 
 
+def _for_python(inlined: Kernel[..., Any]) -> Any:
+    """Return an inline kernel as Python can call it, which only tests do."""
+    import numba
+
+    return numba.njit(_with_dispatchers(inlined.py_func), **_OPTIONS)
+
+
 def _compiled(compiling: Kernel[..., Any]) -> Any:
     import numba
 
     function = _with_dispatchers(compiling.py_func)
     if compiling.inline:
-        return numba.njit(function, forceinline=True, **_OPTIONS)
+        return numba.njit(function, forceinline=True, no_cpython_wrapper=True, **_OPTIONS)
     from tokmill.tokenizer.jit.numba_cache import digest_of_constants, digest_of_sources, keep_code
 
     signature = signature_of(compiling.py_func)
