@@ -9,13 +9,13 @@ from tokmill.tokenizer.jit import make_ready
 from tokmill.tokenizer.jit.machine_code import Report
 from tokmill.tokenizer.pipeline.families import FAMILIES
 
-_SHARED = "tokmill.tokenizer.kernels"
+_SHARED = "tokmill.tokenizer.kernels", "tokmill.tokenizer.merging.kernels"
 
 
 def kernel_modules() -> Iterator[str]:
     """Yield the full name of every module with kernels: the shared ones, then those of families."""
     own = [f"{module.rpartition('.')[0]}.kernels" for module in FAMILIES.values()]
-    for package in [_SHARED, *filter(find_spec, own)]:
+    for package in [*_SHARED, *filter(find_spec, own)]:
         folders = importlib.import_module(package).__path__
         yield from sorted(f"{package}.{found.name}" for found in pkgutil.iter_modules(folders))
 

@@ -1,7 +1,7 @@
 """The arrays of a training by merges: filled from counts, or empty and of the right size."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,11 +12,8 @@ from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.stopping import slices
 from tokmill.tokenizer.core.text import BYTE_ORDER
 from tokmill.tokenizer.jit.arrays import zero_pages
-from tokmill.tokenizer.jit.kernel import Kernel
-from tokmill.tokenizer.merging.kernels.likelihood import Scores, merge_likeliest
-from tokmill.tokenizer.merging.kernels.merges import merge_pairs
-from tokmill.tokenizer.merging.kernels.pair_lists import count_buckets, list_places, make_pairs
-from tokmill.tokenizer.merging.kernels.pair_queue import enter_pairs, first_pair
+from tokmill.tokenizer.merging.kernels.likelihood import Scores, TrainingKernels
+from tokmill.tokenizer.merging.kernels.pair_queue import enter_pairs
 from tokmill.tokenizer.merging.kernels.state import (
     NUM_PAIRS,
     SEPARATOR,
@@ -25,7 +22,6 @@ from tokmill.tokenizer.merging.kernels.state import (
     Tokens,
     WideWords,
     Words,
-    compact,
     lay_out,
 )
 
@@ -34,25 +30,6 @@ AnyWords: TypeAlias = Words | WideWords
 
 MAX_CELLS = (1 << 32) - 1
 _WORDS_A_SLICE = 1 << 20
-
-
-class TrainingKernels(NamedTuple):
-    """The kernels of these names, for one width of cells."""
-
-    compact: Kernel[..., int]
-    count_buckets: Kernel[..., None]
-    list_places: Kernel[..., None]
-    make_pairs: Kernel[..., int]
-    first_pair: Kernel[..., int]
-    merge_pairs: Kernel[..., int]
-    merge_likeliest: Kernel[..., int]
-
-
-NARROW = TrainingKernels(
-    compact, count_buckets, list_places, make_pairs, first_pair, merge_pairs, merge_likeliest
-)
-_wide: list[Kernel[..., Any]] = [made.retyped({Words: WideWords}) for made in NARROW]
-WIDE = TrainingKernels(*_wide)
 
 
 def laid_out(counts: PretokenCounts, *, by_count: bool = True) -> AnyWords:

@@ -23,7 +23,7 @@ from tokmill.tokenizer.core.stopping import raise_if_stopped, slices
 from tokmill.tokenizer.counting import PretokenCounter
 from tokmill.tokenizer.jit.arrays import zero_pages
 from tokmill.tokenizer.merging.alphabet import Text, text_of_bytes, text_of_characters
-from tokmill.tokenizer.merging.kernels.likelihood import rank_pairs, renew
+from tokmill.tokenizer.merging.kernels.likelihood import NARROW, WIDE, rank_pairs, renew
 from tokmill.tokenizer.merging.kernels.merges import SEEN
 from tokmill.tokenizer.merging.kernels.pair_lists import count_magnitudes, lay_out_lists
 from tokmill.tokenizer.merging.kernels.pair_queue import fill_queue
@@ -43,8 +43,6 @@ from tokmill.tokenizer.merging.kernels.state import (
     Words,
 )
 from tokmill.tokenizer.merging.layout import (
-    NARROW,
-    WIDE,
     empty_pairs,
     empty_scores,
     empty_side,

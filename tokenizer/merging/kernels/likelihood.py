@@ -5,14 +5,16 @@ over the pairs has the best one at its root. Scores are compared exactly, as int
 cannot tell.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import Float64, Int32, Int64
-from tokmill.tokenizer.merging.kernels.merges import JOINED, lacks_bytes, lacks_room, merge_pair
-from tokmill.tokenizer.merging.kernels.pair_queue import wins
+from tokmill.tokenizer.jit.kernel import Kernel
+from tokmill.tokenizer.merging.kernels.merges import JOINED, lacks_bytes, lacks_room, merge_pair, merge_pairs
+from tokmill.tokenizer.merging.kernels.pair_lists import count_buckets, list_places, make_pairs
+from tokmill.tokenizer.merging.kernels.pair_queue import first_pair, wins
 from tokmill.tokenizer.merging.kernels.state import (
     MADE_ALL,
     NO_BYTES,
@@ -23,7 +25,9 @@ from tokmill.tokenizer.merging.kernels.state import (
     Rules,
     Side,
     Tokens,
+    WideWords,
     Words,
+    compact,
 )
 
 _NEAR = 1e-9  # floating point decides between scores that differ by more; integers decide between others
@@ -178,3 +182,22 @@ def merge_likeliest(
     renew_around(tokens, pairs, rules, scores, right)
     renew_around(tokens, pairs, rules, scores, token)
     return MADE_ALL
+
+
+class TrainingKernels(NamedTuple):
+    """The kernels of these names, for one width of cells."""
+
+    compact: Kernel[..., int]
+    count_buckets: Kernel[..., None]
+    list_places: Kernel[..., None]
+    make_pairs: Kernel[..., int]
+    first_pair: Kernel[..., int]
+    merge_pairs: Kernel[..., int]
+    merge_likeliest: Kernel[..., int]
+
+
+NARROW = TrainingKernels(
+    compact, count_buckets, list_places, make_pairs, first_pair, merge_pairs, merge_likeliest
+)
+_wide: list[Kernel[..., Any]] = [made.retyped({Words: WideWords}) for made in NARROW]
+WIDE = TrainingKernels(*_wide)
