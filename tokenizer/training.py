@@ -13,8 +13,7 @@ from typing import Unpack
 from tokmill.tokenizer.core.buffers import Texts
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-from tokmill.tokenizer.counting import PretokenCounter, count_texts
-from tokmill.tokenizer.ordered_counting import count_texts_in_order
+from tokmill.tokenizer.counting import PretokenCounter, count_texts, count_texts_in_order
 from tokmill.tokenizer.pipeline.families import find_family
 from tokmill.tokenizer.pipeline.model import Progress, Trainer
 from tokmill.tokenizer.tokenizer import Tokenizer

@@ -31,9 +31,9 @@ from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.reference import unigram as slow
+from tokmill.tokenizer.unigram.family import UnigramTrainer
 from tokmill.tokenizer.unigram.model import UnigramModel, scores_of
 from tokmill.tokenizer.unigram.seeding import SeedRules, Seeds, TrainingText, find_seeds, prepare
-from tokmill.tokenizer.unigram.trainer import UnigramTrainer
 
 SPECIALS = ["<|endoftext|>", "<|end|>"]
 WORDS = {b"hug": 10, b"pug": 5, b"pun": 12, b"bun": 4, b"hugs": 5}

@@ -28,12 +28,12 @@ from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.merges import make_scratch
 from tokmill.tokenizer.merging.rules import MergeRules
 from tokmill.tokenizer.merging.trainer import BpeTrainer
+from tokmill.tokenizer.pipeline.base_model import refuse_longer
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
 from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller
 from tokmill.tokenizer.pipeline.segmentations import check_seed, check_strength, cut_texts
-from tokmill.tokenizer.pipeline.workspaces import refuse_longer
 
 
 class BytePairTraining:
@@ -132,7 +132,7 @@ FAMILY = Family(
     BytePairTraining,
     _least_vocab_size,
     {
-        name: f"tokmill.tokenizer.byte_bpe.{name}"
+        name: f"tokmill.tokenizer.byte_bpe.{'huggingface' if name == 'gguf' else name}"
         for name in ("huggingface", "gpt2", "tiktoken", "tekken", "gguf")
     },
     sample=sample_batch,

@@ -14,9 +14,15 @@ from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.text import to_bytes, to_text
 from tokmill.tokenizer.core.vocabulary import texts_by_id
 from tokmill.tokenizer.formats import sidecar
-from tokmill.tokenizer.formats.files import read_json, read_merges, write_merges
+from tokmill.tokenizer.formats.files import (
+    GPT2_MERGES,
+    GPT2_VOCAB,
+    read_json,
+    read_merges,
+    refuse_json,
+    write_merges,
+)
 from tokmill.tokenizer.formats.models import special_ids, vocab_by_text, vocab_file
-from tokmill.tokenizer.formats.recognition import GPT2_MERGES, GPT2_VOCAB, refuse_json
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
 

@@ -19,8 +19,7 @@ from typing import Any
 from tokmill.tokenizer.byte_bpe.tiktoken import check_ranks, definition_of
 from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.vocabulary import MAX_IDS
-from tokmill.tokenizer.formats.files import write_json
-from tokmill.tokenizer.formats.recognition import TEKKEN
+from tokmill.tokenizer.formats.files import TEKKEN, write_json
 from tokmill.tokenizer.pipeline.definition import Definition
 
 _FIRST_NAMES = (

@@ -22,8 +22,7 @@ from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.text import split_lines
 from tokmill.tokenizer.core.vocabulary import MAX_IDS
 from tokmill.tokenizer.formats import sidecar
-from tokmill.tokenizer.formats.files import read_file, write_file
-from tokmill.tokenizer.formats.recognition import TIKTOKEN
+from tokmill.tokenizer.formats.files import TIKTOKEN, read_file, write_file
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
 

@@ -8,7 +8,7 @@ pieces as they were made, special and reserved tokens. A piece's score is minus 
 
 On sentences, a pair must make an allowed piece (`sentences.words`) that no other pair has made; of equally
 frequent ones that with fewer characters is joined, then the smaller string; every character (of the most
-frequent part of the text, with `character_coverage`) is a piece. Ids are those of `sentences.layout`: joined
+frequent part of the text, with `character_coverage`) is a piece. Ids are those of `sentences.options`: joined
 pieces, then characters.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tokmill.tokenizer.char_bpe.kernels.encoding import sample_characters
+from tokmill.tokenizer.char_bpe.kernels import sample_characters
 from tokmill.tokenizer.char_bpe.model import NAME, CharacterPairModel
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.buffers import EncodedBatch, Texts
@@ -33,8 +33,8 @@ from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress, Trainer
 from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller, refuse_tie_break
 from tokmill.tokenizer.pipeline.segmentations import check_seed, check_strength, cut_texts
-from tokmill.tokenizer.sentences.layout import UNKNOWN as SENTENCE_UNKNOWN
-from tokmill.tokenizer.sentences.layout import Symbols, piece_rules, too_small
+from tokmill.tokenizer.sentences.options import UNKNOWN as SENTENCE_UNKNOWN
+from tokmill.tokenizer.sentences.options import Symbols, piece_rules, too_small
 from tokmill.tokenizer.sentences.words import cut_words
 
 
@@ -168,11 +168,7 @@ FAMILY = Family(
     CharacterPairModel.from_spec,
     make_trainer,
     least_vocab_size,
-    {
-        "sentencepiece": "tokmill.tokenizer.char_bpe.sentencepiece",
-        "huggingface": "tokmill.tokenizer.char_bpe.huggingface",
-        "gguf": "tokmill.tokenizer.char_bpe.sentencepiece",
-    },
+    dict.fromkeys(("sentencepiece", "huggingface", "gguf"), "tokmill.tokenizer.char_bpe.formats"),
     check_options=check_options,
     revision=3,
     sample=sample_batch,

@@ -21,9 +21,8 @@ from tokmill.tokenizer.components.specials import Side
 from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved
 from tokmill.tokenizer.formats import metaspace, normalizers, transformers
-from tokmill.tokenizer.formats.files import write_json
+from tokmill.tokenizer.formats.files import HUGGINGFACE, write_json
 from tokmill.tokenizer.formats.metaspace import read_joining
-from tokmill.tokenizer.formats.recognition import HUGGINGFACE
 from tokmill.tokenizer.formats.split_steps import refusal
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import find_family, format_modules

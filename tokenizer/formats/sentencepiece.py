@@ -23,7 +23,13 @@ from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved
 from tokmill.tokenizer.formats import transformers
-from tokmill.tokenizer.formats.files import read_file, read_json, write_file
+from tokmill.tokenizer.formats.files import (
+    SENTENCEPIECE,
+    SENTENCEPIECE_VOCAB,
+    read_file,
+    read_json,
+    write_file,
+)
 from tokmill.tokenizer.formats.model_file import (
     MODEL_TYPES,
     TRAINER_FIELDS,
@@ -33,7 +39,6 @@ from tokmill.tokenizer.formats.model_file import (
     read_model,
     write_model,
 )
-from tokmill.tokenizer.formats.recognition import SENTENCEPIECE, SENTENCEPIECE_VOCAB
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import find_family, format_modules

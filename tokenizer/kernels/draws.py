@@ -19,13 +19,13 @@ from tokmill.tokenizer.jit.arrays import BytesIn, UInt64
 from tokmill.tokenizer.kernels.merges import (
     POSITION_BITS,
     POSITION_MASK,
+    PairTables,
     Scratch,
     join_and_push,
     push_merges,
     sift_down,
     sift_up,
 )
-from tokmill.tokenizer.kernels.pairs import PairTables
 from tokmill.tokenizer.kernels.words import hash_long
 
 STEP = np.uint64(0x9E3779B97F4A7C15)

@@ -22,7 +22,6 @@ from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.stopping import raise_if_stopped, slices
 from tokmill.tokenizer.counting import PretokenCounter
 from tokmill.tokenizer.jit.arrays import zero_pages
-from tokmill.tokenizer.merging.alphabet import Text, text_of_bytes, text_of_characters
 from tokmill.tokenizer.merging.kernels.likelihood import NARROW, WIDE, rank_pairs, renew
 from tokmill.tokenizer.merging.kernels.merges import SEEN
 from tokmill.tokenizer.merging.kernels.pair_lists import count_magnitudes, lay_out_lists
@@ -43,11 +42,14 @@ from tokmill.tokenizer.merging.kernels.state import (
     Words,
 )
 from tokmill.tokenizer.merging.layout import (
+    Text,
     empty_pairs,
     empty_scores,
     empty_side,
     first_tokens,
     moved_together,
+    text_of_bytes,
+    text_of_characters,
     with_more_bytes,
     with_more_pairs,
 )
@@ -161,6 +163,11 @@ class PairTrainer:
         new = slice(len(self.pieces), int(self._counters[NUM_TOKENS]))
         made = list(zip(self._tokens.left[new].tolist(), self._tokens.right[new].tolist(), strict=True))
         self.merged += made
+        if not self._taken.judged:  # without marks no two pairs make the same piece
+            pieces = self.pieces
+            for left, right in made:
+                pieces.append(pieces[left] + pieces[right])
+            return
         for symbol, (left, right) in enumerate(made, start=len(self.pieces)):
             piece = self.pieces[left] + self.pieces[right].removeprefix(self._taken.marks.continues)
             known = self._numbers.setdefault(piece, symbol)

@@ -11,10 +11,9 @@ from tokmill.tokenizer.core.buffers import EncodedBatch, Text, Texts
 from tokmill.tokenizer.core.errors import TokenizerError
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.segmentations import check_seed, check_strength, cut_texts
-from tokmill.tokenizer.unigram.encoder import UnigramEncoder
 from tokmill.tokenizer.unigram.kernels.encoding import Ranked, rank_paths, sample_paths
 from tokmill.tokenizer.unigram.kernels.lattice import Pieces, make_found
-from tokmill.tokenizer.unigram.model import UnigramModel
+from tokmill.tokenizer.unigram.model import UnigramEncoder, UnigramModel
 
 
 def n_best(definition: Definition, text: Text, k: int) -> list[tuple[list[int], float]]:

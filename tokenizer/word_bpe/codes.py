@@ -13,8 +13,7 @@ from pathlib import Path
 from tokmill.tokenizer.components.decoders import ENDS
 from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.formats.files import read_merges
-from tokmill.tokenizer.formats.recognition import head_of, is_codes
+from tokmill.tokenizer.formats.files import head_of, is_codes, read_merges
 from tokmill.tokenizer.formats.sidecar import SpecialTokens, Usage
 from tokmill.tokenizer.formats.split_steps import WORDS
 from tokmill.tokenizer.pipeline.definition import Definition

@@ -29,9 +29,8 @@ from tokmill.tokenizer.pipeline.model import Model, Progress
 from tokmill.tokenizer.pipeline.options import ModelOptions
 from tokmill.tokenizer.pipeline.segmentations import check_seed, check_strength, cut_texts
 from tokmill.tokenizer.splitting.splitter import words_of
-from tokmill.tokenizer.word_bpe.encoder import id_room, scratch_for
-from tokmill.tokenizer.word_bpe.kernels.encoding import sample_words
-from tokmill.tokenizer.word_bpe.model import NAME, WordPairModel, model_of
+from tokmill.tokenizer.word_bpe.kernels import sample_words
+from tokmill.tokenizer.word_bpe.model import NAME, WordPairModel, id_room, model_of, scratch_for
 
 
 class WordPairTraining:

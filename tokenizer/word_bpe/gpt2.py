@@ -19,9 +19,15 @@ from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.text import CHARACTERS
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
 from tokmill.tokenizer.formats import sidecar
-from tokmill.tokenizer.formats.files import read_json, read_merges, write_merges
+from tokmill.tokenizer.formats.files import (
+    GPT2_MERGES,
+    GPT2_VOCAB,
+    read_json,
+    read_merges,
+    refuse_json,
+    write_merges,
+)
 from tokmill.tokenizer.formats.models import special_ids, vocab_file
-from tokmill.tokenizer.formats.recognition import GPT2_MERGES, GPT2_VOCAB, refuse_json
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.word_bpe.huggingface import read_piece, spelled_pairs, spelled_vocab

@@ -26,11 +26,10 @@ from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.text import split_lines
 from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary, count_reserved
 from tokmill.tokenizer.formats import transformers
-from tokmill.tokenizer.formats.files import read_file, read_json, write_file, write_json
+from tokmill.tokenizer.formats.files import BERT, read_file, read_json, write_file, write_json
 from tokmill.tokenizer.formats.gguf_section import SPECIAL_KINDS, Reading, Section
 from tokmill.tokenizer.formats.model_file import PieceKind
 from tokmill.tokenizer.formats.models import text_of
-from tokmill.tokenizer.formats.recognition import BERT
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.base_model import UNKNOWN
 from tokmill.tokenizer.pipeline.definition import Definition

@@ -68,7 +68,7 @@ def num_characters(tokens: Tokens, symbol: int) -> int:
     return number
 
 
-@kernel(inline=True)
+@kernel
 def makes_smaller_piece(tokens: Tokens, pairs: Pairs, rules: Rules, first: int, second: int) -> bool:
     """Whether a pair makes the piece of smaller bytes, or the same one of a shorter left part.
 
@@ -91,7 +91,7 @@ def makes_smaller_piece(tokens: Tokens, pairs: Pairs, rules: Rules, first: int, 
     return tokens.length[left] < tokens.length[its_left]
 
 
-@kernel
+@kernel(inline=True)
 def wins(tokens: Tokens, pairs: Pairs, rules: Rules, first: int, second: int) -> bool:
     """Whether the first of two equally frequent pairs is merged before the second."""
     if rules.ties == FIRST_SEEN:

@@ -21,7 +21,9 @@ from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.core.errors import FormatError, VocabularyError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.formats import metaspace
+from tokmill.tokenizer.formats.gguf_section import Reading, Section, read_pieces
 from tokmill.tokenizer.formats.metaspace import byte_name, read_byte_ids, write_joining
+from tokmill.tokenizer.formats.model_file import ModelFile, PieceKind
 from tokmill.tokenizer.formats.normalizers import sentence_steps
 from tokmill.tokenizer.formats.split_steps import (
     check_chain,
@@ -35,7 +37,7 @@ from tokmill.tokenizer.formats.split_steps import (
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.sentences.options import WHOLE_TEXT
-from tokmill.tokenizer.unigram.model import UnigramModel, scores_of
+from tokmill.tokenizer.unigram.model import USER_DEFINED_SCORE, UnigramModel, scores_of
 
 _MOST = 308  # the greatest power of ten
 _FAR = 4  # neighbours that are tried; reading moves a number by one at most
@@ -217,3 +219,33 @@ def _unknown(model: Mapping[str, Any], special_tokens: Mapping[str, int], where:
     if special_tokens.get(unknown) != unk_id:
         raise refusal(where, "model.unk_id", unk_id, f"its token {unknown!r:.80} must be an added token, too")
     return unknown
+
+
+GGUF_MODEL = "t5"
+
+
+def read_section(section: Section) -> Reading:
+    """Read the vocabulary."""
+    return read_pieces(section, MODEL_TYPE, {"eos": 1, "unk": 2, "pad": 0}, {"bos": False, "eos": True})
+
+
+MODEL_TYPE = 1
+
+
+def model_of(file: ModelFile, vocabulary: Vocabulary, unknown: str) -> Model:
+    """Return the model of a file."""
+    scores = np.array([piece.score for piece in file.pieces], np.float64)
+    for i, piece in enumerate(file.pieces):
+        if piece.kind != PieceKind.NORMAL:
+            scores[i] = USER_DEFINED_SCORE if piece.kind == PieceKind.USER_DEFINED else 0.0
+    return UnigramModel(vocabulary, scores, unknown, "single")
+
+
+def pattern_of(_model: Model) -> str:
+    """Return how text is cut before the model: not at all."""
+    return WHOLE_TEXT
+
+
+def can_hold(model: Model) -> bool:
+    """Whether sentencepiece would encode with a model as we do."""
+    return isinstance(model, UnigramModel) and model.precision == "single"
