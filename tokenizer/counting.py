@@ -1,9 +1,8 @@
 """Count pre-tokens, the input of training.
 
-Laws: counts are exact u64; the result is sorted by bytes, so it depends neither on the order of the text nor
-    on how it was cut into batches or divided among threads; merging counts is associative and commutative;
-    special tokens are cut out first and never counted. Memory grows with distinct pre-tokens, not with the
-    text.
+Laws: counts are exact u64, sorted by bytes, so they depend neither on the order of the text nor on batches or
+threads; merging is associative and commutative; special tokens are cut out first and never counted. Memory
+grows with distinct pre-tokens. `FirstSeenCounter` keeps the order in which pre-tokens first occur.
 """
 
 import itertools

@@ -1,12 +1,8 @@
-"""Encode documents chunk by chunk on one thread or several, and short texts without a kernel.
+"""Cut documents at tokens, and encode them chunk by chunk; short texts without a kernel.
 
-A chunk is small enough for the intermediate results (normalized text, pre-tokens, ids) to stay in the
-CPU's caches. Threads take neighbouring chunks, write to separate arrays, and are joined in order.
-
-Calling a kernel costs tens of microseconds, more than a short text takes. So `regex` cuts a short one, and a
-dictionary has the ids of the pre-tokens that were seen before. Law: the ids are those of the kernels, which
-do other cases (a special token, a chain of expressions, a normalizer, a lone surrogate, an unmatched
-stretch).
+A chunk is small enough for its intermediate results to stay in the CPU's caches; threads take neighbouring
+chunks. Calling a kernel costs more than a short text takes, so `regex` cuts that, and a dictionary has the
+ids of known pre-tokens. Law: the ids are those of the kernels, which do all other cases.
 """
 
 import itertools

@@ -1,12 +1,8 @@
 """Go on with a training: new merges for byte-level BPE, after the old ones, from the text of a domain.
 
-The pre-tokens of the corpus are cut into tokens as the tokenizer does now. Then the most frequent pair of
-neighbouring tokens is merged, everywhere, and again; of equally frequent pairs the one of the lower ids comes
-first. Pairs are counted as in `byte_bpe.family`, so going on with a training of tie rule `lowest_ids` on
-its own counts gives the merges that a longer training gives.
-
-Old ids and merges stay, and new merges come last: a new token replaces neighbours that the old tokenizer
-gives, in any text, and everything else in a text keeps its ids.
+Pre-tokens are cut into tokens as now; then the most frequent pair of neighbours is merged, ties going to the
+lower ids, as a longer training with `lowest_ids` would. Old ids and merges stay, and a new token replaces
+neighbours that the old tokenizer gives; everything else keeps its ids.
 """
 
 import heapq

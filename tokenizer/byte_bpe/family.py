@@ -1,15 +1,12 @@
 """Byte-level BPE, trained from counts of pre-tokens.
 
-Laws: the most frequent pair of neighbouring tokens is merged next; a pair counts once for every place where
-    it occurs (overlapping places count: `aaa` has the pair a a twice), times the count of its pre-token;
-    the same counts give the same merges in any order (but with `first_seen`, which goes by it); a shorter
-    training is a prefix of a longer one; no merge makes a special token's bytes.
-Ids: byte b has its rank in GPT-2's byte alphabet, then come merges in order, special and reserved tokens.
-
-`tie_break` decides between equal counts: `lexicographic_max` takes the greater pair of byte strings,
-`lowest_ids` the pair of the lower ids, as Hugging Face's `BpeTrainer`, and `first_seen` the pair that occurs
-first, as minbpe: in the earliest pre-token in the order of the counts (those of count 0 are left out), and
-there farthest to the left, with all earlier merges made.
+Laws: a pair counts once for every place where it occurs (`aaa` has the pair a a twice), times the count of
+its pre-token; the same counts give the same merges in any order (but with `first_seen`); a shorter training
+is a prefix of a longer one; no merge makes a special token's bytes. Ids: byte b has its rank in GPT-2's byte
+alphabet, then come merges in order, special and reserved tokens. `tie_break`: `lexicographic_max` takes the
+greater pair of byte strings, `lowest_ids` that of the lower ids, as Hugging Face's `BpeTrainer`, and
+`first_seen`, as minbpe, that in the earliest pre-token in the order of the counts, and there farthest to the
+left.
 """
 
 from collections.abc import Sequence

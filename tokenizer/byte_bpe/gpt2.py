@@ -1,9 +1,7 @@
-"""GPT-2's format: `vocab.json` (ids by token) and `merges.txt` (a pair a line), in GPT-2's byte alphabet.
+"""GPT-2's format: `vocab.json` (ids by token) and `merges.txt` (one pair per line), in GPT-2's byte alphabet.
 
-The format does not say how text is split or which tokens are special: a sidecar does. Without one, the
-split pattern is GPT-2's and the special tokens are those that are not a byte and that no merge makes, because
-nothing else can ever give them. A special token stands in `vocab.json` as its own text, not in the
-alphabet.
+A sidecar says how text is split and which tokens are special. Without one, the split pattern is GPT-2's, and
+the special tokens are those that are not a byte and that no merge makes. They stand there as their own text.
 Source: openai/gpt-2 `encoder.py`.
 """
 

@@ -1,13 +1,9 @@
 """Mistral's `tekken.json`: the split pattern, the tokens in order of their ranks, and the special tokens.
 
-Special tokens have the first ids, a fixed number of them: names that the file lacks are `<SPECIAL_20>` and
-the like. Then come the tokens by rank, the 256 bytes first, as many as `default_vocab_size` has room for; a
-file may list more. Merges follow from ranks, as in tiktoken's format, and a pre-token that is a token is
-taken whole.
-Not kept: the images' and audio's settings, and which special tokens are shown when ids are decoded
-(`is_control`); ids depend on neither. Files up to version 7 leave the special tokens out, which are then
-those of Mistral's first tekken.
-Source: mistralai/mistral-common, `tokens/tokenizers/tekken.py`.
+Special tokens have the first ids, a fixed number of them; then come tokens by rank, the 256 bytes first, as
+many as `default_vocab_size` has room for. Merges follow from ranks, and a pre-token that is a token is taken
+whole. Settings of images and audio are not kept. Files up to version 7 have the special tokens of Mistral's
+first tekken. Source: mistralai/mistral-common, `tokens/tokenizers/tekken.py`.
 """
 
 import base64

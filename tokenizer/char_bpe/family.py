@@ -1,15 +1,10 @@
 """BPE over characters, trained from counts of pre-tokens, or on whole sentences as sentencepiece does it.
 
-Laws: the most frequent pair of neighbouring pieces is joined next (`merging.trainer` has the ties); the same
-    counts give the same pieces in any order; a smaller vocabulary is a prefix of a larger one; no piece has
-    a special token's bytes.
-Ids: `[UNK]` is 0, then (with `byte_fallback`) the 256 bytes, characters, the most frequent first, joined
-pieces as they were made, special and reserved tokens. A piece's score is minus its place among the pieces.
-
-On sentences, a pair must make an allowed piece (`sentences.words`) that no other pair has made; of equally
-frequent ones that with fewer characters is joined, then the smaller string; every character (of the most
-frequent part of the text, with `character_coverage`) is a piece. Ids are those of `sentences.options`: joined
-pieces, then characters.
+Laws: the same counts give the same pieces in any order; a smaller vocabulary is a prefix of a larger one; no
+piece has a special token's bytes. Ids: `[UNK]` is 0, then (with `byte_fallback`) the 256 bytes, characters,
+the most frequent first, joined pieces in order, special and reserved tokens; a piece's score is minus its
+place. On sentences, a pair must make an allowed piece (`sentences.words`), of equally frequent ones that with
+fewer characters is joined, then the smaller string, and ids are those of `sentences.options`.
 """
 
 from collections.abc import Sequence

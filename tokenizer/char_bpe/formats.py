@@ -1,16 +1,11 @@
-"""BPE over characters in a `tokenizer.json`: a `BPE` model of Llama 2's kind, whose tokens hold `▁`.
+"""BPE over characters in a `tokenizer.json` whose tokens hold `▁`, in a `.model` of SentencePiece, in GGUF.
 
-The pre-tokenizer is `Metaspace`, or there is none: then merges go over the whole text, which is cut before
-every run of `▁` first if no piece lies across (`sentencepiece.pattern_of`). Merges that would make a special
-token, or go on from one, are left out, since its text never gets to the model.
-
-SentencePiece's models join any two pieces that make a piece, that of the greatest score first, the leftmost
-of one score; they are written with a list of merges, where the rank of a pair decides, not the place. That
-matters only where places overlap: x y z with x y = y z, a piece that repeats itself. If it has n characters
-and x has k, `y` is its end and its beginning of n - k characters, and the cut after k characters must come
-before the one after n - k. Where both orders are wanted, the piece is a power of a string, such as `====`,
-and no order is right for all cuts; but not all occur. So models are compared on runs of such strings, alone
-and between their neighbours in other pieces, and one whose ids differ is refused.
+In a `tokenizer.json` the pre-tokenizer is `Metaspace`, or there is none: then text is cut before every run of
+`▁` if no piece lies across (`pattern_of`). Merges that would make a special token, or go on from one, are
+left out. SentencePiece's models join any two pieces that make a piece; they are written with a list of
+merges, where the rank of a pair decides, not the place. That matters where places overlap: x y z with x y = y
+z, a piece that repeats itself, such as `====`. So models are compared on runs of such strings, alone and
+between their neighbours in other pieces, and one whose ids differ is refused.
 """
 
 from collections import defaultdict

@@ -1,13 +1,10 @@
 """BPE over characters: the neighbours whose joined piece has the greatest score are joined, and again.
 
-Laws: of pairs whose joined pieces have the same score, the leftmost comes first; characters that are no
-    pieces become their bytes, if the vocabulary has ids for them, or the unknown token, one for all
-    neighbours. The bytes of the pieces and of the unknown characters add up to the normalized text.
-    Decoding gives the pieces back, and the unknown token's name (`[UNK]`) for unknown text, which is lost.
-
-Any two pieces are joined if the vocabulary has the piece that they make, not only those that training joined:
-that is how SentencePiece's BPE models work. A model with a list of merges joins those pairs alone, the first
-of the list first, as Hugging Face's tokenizers do. Source: Sennrich et al. 2016; Kudo and Richardson 2018.
+Laws: of pairs of the same score the leftmost comes first; characters that are no pieces become their bytes,
+if the vocabulary has ids for them, or the unknown token, one for all neighbours, and decode to its name. The
+bytes of pieces and unknown characters add up to the normalized text. Any two pieces are joined that make a
+piece, as in SentencePiece's models; a model with merges joins those alone, the first first, as Hugging Face's
+tokenizers do. Source: Sennrich et al. 2016; Kudo and Richardson 2018.
 """
 
 import itertools

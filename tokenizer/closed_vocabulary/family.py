@@ -1,11 +1,9 @@
 """Families whose model is a closed vocabulary; they differ in the strings that pre-tokens are cut into.
 
-Laws: a string counts as often as the pre-tokens that contain it; of equally frequent strings the one whose
-    bytes are smaller comes first, as in Hugging Face's `WordLevelTrainer`; the same counts give the same
-    vocabulary in any order; a smaller vocabulary is a prefix of a larger one; no token has a special token's
-    bytes. `vocab_size` is an upper limit.
-Ids: `[UNK]` is 0, then the strings, the most frequent first, then special tokens, then reserved ones. Strings
-below `min_frequency`, or longer than `max_token_bytes`, are left out.
+Laws: a string counts as often as the pre-tokens that contain it; ties go to the smaller bytes, as in Hugging
+Face's `WordLevelTrainer`; the same counts give the same vocabulary in any order, and a smaller one is a
+prefix of a larger one; no token has a special token's bytes. `vocab_size` is an upper limit. Ids: `[UNK]` is
+0, then strings, the most frequent first, special and reserved tokens.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,12 +1,8 @@
-"""Hugging Face's format: one `tokenizer.json` for the `tokenizers` library.
+"""Hugging Face's format: one `tokenizer.json` for the `tokenizers` library, and `tokenizer_config.json`.
 
-Written here: special and added tokens, both as its added tokens, the normalizer and the post-processor; the
-    family writes the model, and the pre-tokenizer and decoder that go with it (`formats/huggingface.py` in
-    its folder). Beside the file is `tokenizer_config.json` (`transformers`).
-Read: the same parts, in all spellings of published files. A post-processor (which adds tokens such
-    as BOS) becomes the tokenizer's template: `TemplateProcessing` (which is written, too), `BertProcessing`,
-    `RobertaProcessing`, `ByteLevel` (which changes no ids), a `Sequence` with one that adds tokens; another
-    one is refused by name.
+Here: special and added tokens, the normalizer, and the post-processor, in all spellings of published files;
+it becomes the tokenizer's template, or is refused by name. The family does the model, and the pre-tokenizer
+and decoder that go with it.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,14 +1,9 @@
-"""SentencePiece's `.model`, with a `.vocab` for people beside it.
+"""SentencePiece's `.model`, with a `.vocab` for people beside it. Law: ids are those of `sentencepiece`.
 
-Control symbols become special tokens, those that begin, end or pad a text with these roles; symbols that
-users defined become pieces that are chosen before all others, and the bytes that stand in for unknown
-characters have the bytes themselves. The family whose models the file holds (`model_type`) makes the model,
-and says how text is cut before it.
-
-A file does not say which of these symbols are put around texts. `tokenizer_config.json` beside it may; else
-texts of BPE models, as Llama's and Mistral's, get their beginning, and those of others nothing.
-
-Law: ids are those of `sentencepiece`.
+Control symbols become special tokens with their roles; symbols that users defined become pieces that are
+chosen first. The family named by `model_type` makes the model, and says how text is cut before it. What is
+put around texts is in `tokenizer_config.json`; else texts of BPE models get their beginning, and others
+nothing.
 """
 
 from collections.abc import Iterator, Mapping

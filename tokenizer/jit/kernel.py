@@ -1,17 +1,13 @@
 """Kernels: plain Python functions over flat arrays that numba turns into machine code on first use.
 
-Laws:
-- A kernel's machine signature is its annotations (see `arrays`), so there is one specialisation of each, and
-  an argument of another type is an error instead of a second, silent compilation.
-- With `NUMBA_DISABLE_JIT=1` every kernel runs as the Python function that it is; integers wrap there too.
-- A kernel allocates nothing: it is given the memory that it writes to, and reports if it is too small.
-- Machine code is cached by a digest of all sources in the folders of this package, of the kernel and of the
-  kernels that it calls, and of their constants (`numba_cache`), not by path. numba itself only looks at the
-  file that a kernel stands in, and would not notice a change in a callee elsewhere.
-- numba is imported when a kernel is first called, and its global configuration is left as it was.
+Laws: a kernel's machine signature is its annotations (`arrays`), and an argument of another type is an error
+instead of a second compilation. With `NUMBA_DISABLE_JIT=1` it runs as the Python function that it is, where
+integers wrap, too. It allocates nothing, and reports if it is given too little memory. Its code is cached by
+a digest of all sources in the folders of this package, of the kernel and of its callees, and of their
+constants (`numba_cache`). numba is imported when a kernel is first called, and its configuration stays.
 
-A kernel may call other kernels, above all `kernel(inline=True)` ones: functions without a signature of their
-own, compiled into their callers. A callee is found among the module's globals, so it is imported by name.
+A callee is found among the module's globals, so it is imported by name; `kernel(inline=True)` has no
+signature of its own and is compiled into its callers.
 """
 
 import functools

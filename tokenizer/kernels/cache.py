@@ -1,12 +1,9 @@
 """Encodings of pre-tokens that were seen before, owned by one thread, in two tables.
 
-*Short* pre-tokens, up to 15 bytes, are half a cache line: two words of bytes, two words for up to 4 ids.
-Two of them make a set; a new entry goes first, and the first one becomes the second. *Middle* ones, up to 31
-bytes, are a cache line, with up to 8 ids, and each has one place. If there are more ids, the entry has
-their place in an array *aside*. When that is full, it is written from the front again, and all earlier
-references to it become invalid. The content of the cache never changes the ids.
-
-Look-ups wait for memory, so a block of pre-tokens has its places fetched ahead, all at once.
+*Short* pre-tokens, up to 15 bytes, are half a cache line: two words of bytes, two words for up to 4 ids; two
+make a set, and a new entry goes first. *Middle* ones, up to 31 bytes, are a cache line, with up to 8 ids. If
+there are more ids, the entry has their place in an array *aside*; when that is full, it is written from the
+front again, and earlier references become invalid. A block of pre-tokens has its places fetched ahead.
 """
 
 from typing import NamedTuple

@@ -1,9 +1,9 @@
 """Encode by merges, as in the definition: the merge of lowest rank first, at its leftmost place.
 
-The symbols of a pre-token are a linked list over its byte positions. Ranks and positions of their pairs
-are in a heap: O(n log n). An entry whose pair has changed is dropped when it comes up. This finds
-the parts of a vocabulary's tokens; `greedy` then encodes with them, several times as fast. It also
-encodes with vocabularies that `greedy` does not support. `short_merges` needs no heap.
+The symbols of a pre-token are a linked list over its byte positions, and a heap has ranks and positions of
+their pairs; an outdated entry is dropped when it comes up. A merge has a *rank*, two parents and a result.
+The pair table is open-addressed; an entry is one word, `left << 43 | right << 22 | rank`. Most pairs have no
+merge, as a small filter of single bits tells.
 """
 
 from typing import NamedTuple

@@ -1,9 +1,7 @@
 """Longest match: the vocabulary is the pieces that merging the most frequent pairs of bytes makes.
 
-Laws: the pieces are those of byte-level BPE from the same counts, since only encoding differs; the same
-    counts give the same pieces in any order, but for the tie rule `first_seen`; a smaller vocabulary is a
-    prefix of a larger one; no piece has a special token's bytes.
-Ids: bytes in the order of byte-level BPE, joined pieces as they were made, special and reserved tokens.
+Laws: pieces and ids are those of byte-level BPE from the same counts, since only encoding differs: at each
+place the longest token is taken. No piece has a special token's bytes.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

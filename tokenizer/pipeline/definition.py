@@ -1,9 +1,6 @@
-"""A tokenizer's definition: the parts of its pipeline, which decide its ids.
+"""A tokenizer's definition: the parts of its pipeline, which decide its ids; JSON-able.
 
-    text → normalizer → pre_tokenizer → model → post_processor → ids → decoder → text
-
-Each part is a frozen value with a form as JSON-able data; this module puts them
-together. `to_spec` returns the form of the whole, equal for equal tokenizers, and `from_spec` reads it.
+text → normalizer → pre_tokenizer → model → post_processor → ids → decoder → text
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,10 +1,9 @@
 """A compiled split pattern, and the pre-tokens of a batch of documents.
 
-Laws: the pre-tokens of a document tile it (nothing is lost, nothing overlaps, none is empty); no match looks
-beyond the bounds of a document; the result does not depend on how documents are batched, nor on the engine.
-Each stretch of text that the expressions leave unmatched is a pre-token of its own, as in Hugging Face's
-`Split` with `Isolated`. tiktoken drops such stretches, which of the named patterns only `deepseek_v3` and
-`punctuation` have.
+Laws: the pre-tokens of a document tile it; no match looks beyond a document; the result depends neither on
+batches nor on the engine. Each stretch that the expressions leave unmatched is a pre-token of its own, as in
+Hugging Face's `Split` with `Isolated`; tiktoken drops it (of named patterns only `deepseek_v3` and
+`punctuation` have such).
 """
 
 import logging

@@ -1,15 +1,11 @@
 """Unigram language models (Kudo 2018), trained from counts of pre-tokens as sentencepiece does it.
 
 Laws: the same counts give the same pieces and scores in any order and with any number of threads; every
-    character of the text (of its most frequent part, with `character_coverage`) is a piece; a sweep gives the
-    same as each size alone; no piece has a special token's bytes.
-Ids: `[UNK]` is 0, then (with `byte_fallback`) the 256 bytes, then the pieces, the greatest score first and of
-    equal ones the smaller string, then special tokens, then reserved ones. With the mode `sentencepiece`
-    they are those of `sentences.options`, scores are 32-bit numbers, and pieces are those that
-    `sentences.words` allow.
-
-A piece has at most `max_piece_length` characters and `max_token_bytes` bytes (a single character may have
-more), lies in a pre-token, and occurs at least twice, or `min_frequency` times.
+character of the text (of its most frequent part, with `character_coverage`) is a piece; a sweep equals each
+size alone; no piece has a special token's bytes. Ids: `[UNK]` is 0, then (with `byte_fallback`) the 256
+bytes, pieces, the greatest score first, ties by the smaller string, special and reserved tokens; in the mode
+`sentencepiece` those of `sentences.options`. A piece lies in a pre-token and occurs at least twice, or
+`min_frequency` times.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,13 +1,10 @@
-"""Unigram tokenizers in a `tokenizer.json`: a `Unigram` model, `Split` steps and the decoder `Fuse`.
+"""Unigram models in a `tokenizer.json`, in a `.model` of SentencePiece, and in GGUF.
 
-Files of models that SentencePiece made have `Metaspace` and its decoders instead (`formats.metaspace`).
-The vocabulary is a list of pieces and scores by id, the special tokens among them; an added token after its
-end has the score 0 here, and is in the list when it is written. Pieces that are not UTF-8, and ids without a
-token, cannot be written.
-
-Scores are read as Hugging Face's reader (serde_json) reads them, which takes a number's digits for an integer
-and divides it by a power of ten: both steps round, and a difference in the last place decides between equal
-sums of scores. So one is written that they read as the number we mean.
+In a `tokenizer.json` the vocabulary is a list of pieces and scores by id, the special tokens among them.
+serde_json takes a number's digits for an integer and divides it by a power of ten: both steps round, and the
+last place decides between equal sums. So a score is read as they read it, and written so that they read what
+we mean. Of a `.model` the text is one pre-token, since sums are rounded at every step and so depend on all
+that stands before.
 """
 
 import math

@@ -1,11 +1,8 @@
 """A unigram language model: every piece has a log probability, and text is cut into the most probable pieces.
 
-Laws: a pre-token becomes the pieces whose scores have the greatest sum, whatever its neighbours are; equal
-    sums are decided by a fixed rule (`kernels.lattice`); a character that is not a piece may become the
-    unknown token, at the cost of the least score minus 10; neighbouring unknown characters are one unknown
-    token. The bytes of the pieces and of the unknown characters add up to the normalized text. Decoding
-    gives the pieces back, and the unknown token's name (`[UNK]`) for unknown text, which is lost.
-
+Laws: a pre-token becomes the pieces whose scores have the greatest sum; ties by `kernels.lattice`; a
+character that is not a piece may become the unknown token, at the least score minus 10; neighbouring ones are
+one token, and decode to its name. The bytes of pieces and unknown characters add up to the normalized text.
 Source: Kudo 2018, "Subword Regularization".
 """
 

@@ -1,12 +1,11 @@
 """BPE over words, trained from counts of pre-tokens.
 
-Laws: the most frequent pair of neighbouring pieces is joined next, of equally frequent ones that which
-    `tie_break` says; a word counts as often as the pre-tokens that contain it; the same counts give the same
-    merges in any order, but for the tie rule `first_seen`; a smaller vocabulary is a prefix of a larger one;
-    no piece has a special token's bytes, and none that does not end a word ends with the text `</w>`.
-Ids: `[UNK]` is 0, unless letters are bytes; then the letters, the most frequent first (bytes: all of them, in
-the order of byte-level BPE, and all of them with `</w>`; `</w>` by itself comes first), joined pieces as they
-were made, special and reserved tokens. `lowest_ids` goes by these ids.
+Laws: a word counts as often as the pre-tokens that contain it; the same counts give the same merges in any
+order, but for the tie rule `first_seen`; a smaller vocabulary is a prefix of a larger one; no piece has a
+special token's bytes, and none that does not end a word ends with `</w>`. Ids: `[UNK]` is 0, unless letters
+are bytes; then the letters, the most frequent first (bytes: all of them, in the order of byte-level BPE, and
+all with `</w>`; `</w>` by itself first), joined pieces in order, special and reserved tokens. `lowest_ids`
+goes by these ids.
 """
 
 from collections.abc import Sequence

@@ -1,18 +1,12 @@
 """The model of BPE over words: merges of the letters of words, whose ends are marked with `</w>`.
 
-Words are the runs of characters of a pre-token that are not white space. The last letter of a word has
-`</w>` attached, or `</w>` stands after it as a letter of its own (`end_of_word`), so that `est</w>` of
-`lowest` is another piece than `est` of `estimate`. Letters are characters or bytes (as in CLIP).
-
-Laws: the ids of a word do not depend on its neighbours. By `merges`, the neighbours of the merge of lowest
-    rank are joined, the leftmost first, and again; by `longest_first`, the longest piece anywhere in the word
-    is taken, the leftmost first, and then the longest in the rest. Letters that no piece covers become the
-    unknown token. The bytes of the pieces, without `</w>`, of unknown text and of white space add up to the
-    normalized text.
-Lost: white space, of which decoding puts one space after each piece with `</w>`; and unknown text, which
-decodes to the unknown token's name.
-
-Source: Sennrich, Haddow and Birch 2016, "Neural Machine Translation of Rare Words with Subword Units".
+Words are the runs of characters of a pre-token that are not white space. `</w>` is attached to the last
+letter, or stands after it (`end_of_word`). Letters are characters or bytes (as in CLIP). Laws: by `merges`,
+the neighbours of the merge of lowest rank are joined, the leftmost first; by `longest_first`, the longest
+piece anywhere in the word is taken, the leftmost first. Letters that no piece covers become the unknown
+token. The bytes of pieces, without `</w>`, of unknown text and of white space add up to the normalized text.
+Lost: white space, of which decoding puts one space after each `</w>`, and unknown text. Source: Sennrich,
+Haddow and Birch 2016.
 """
 
 from collections.abc import Mapping, Sequence

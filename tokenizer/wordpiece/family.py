@@ -1,11 +1,9 @@
 """WordPiece, trained from counts of pre-tokens.
 
-Laws: the pair of neighbouring pieces with the best score is joined next (`merging.trainer` has the scores and
-    their ties); a word counts as often as the pre-tokens that contain it; the same counts give the same
-    pieces in any order; a smaller vocabulary is a prefix of a larger one; no piece has a special token's
-    bytes.
-Ids: `[UNK]` is 0, then the characters, the most frequent first, then joined pieces in the order in which they
-were made, then special tokens, then reserved ones. Characters that there is no room for are unknown.
+Laws: the pair with the best score is joined next (`merging.trainer`); a word counts as often as the
+pre-tokens that contain it; the same counts give the same pieces in any order; a smaller vocabulary is a
+prefix of a larger one; no piece has a special token's bytes. Ids: `[UNK]` is 0, then the characters, the most
+frequent first, as many as there is room for, joined pieces in order, special and reserved tokens.
 """
 
 from collections.abc import Sequence

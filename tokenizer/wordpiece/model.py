@@ -1,15 +1,12 @@
 """The model of WordPiece: pieces that begin words, and pieces with `##` that continue them.
 
-Words are the runs of characters of a pre-token that are not white space. A word is cut into the longest piece
-that it begins with, then the longest continuing piece at each place after it.
-
-Laws: the ids of a word do not depend on its neighbours; the bytes of the pieces, without `##`, of unknown
-    text and of white space add up to the normalized text. A word that does not fit, or that has more than
-    `max_input_chars_per_word` characters, becomes the unknown token as a whole (`unknown="word"`, as BERT's).
-    With `unknown="part"` a place where no continuing piece fits may take a piece that begins words, and
-    neighbouring characters where none fits become one unknown token.
-Lost: white space; unknown text, which decodes to the unknown token's name. Text of `##` and a piece is no
-    continuing piece, because decoding would take its `##` away.
+A word (a run of characters of a pre-token that are not white space) is cut into the longest piece that it
+begins with, then the longest continuing piece at each place. Laws: the bytes of the pieces, without `##`, of
+unknown text and of white space add up to the normalized text. A word that does not fit, or has more than
+`max_input_chars_per_word` characters, is unknown as a whole (`unknown="word"`, as BERT's). With `"part"` a
+place where no continuing piece fits may take a piece that begins words, and neighbouring characters where
+none fits become one unknown token. Text of `##` and a piece is no continuing piece, as decoding would take
+its `##` away.
 """
 
 import functools

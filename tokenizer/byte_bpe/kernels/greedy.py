@@ -1,14 +1,10 @@
 """Encode by checked longest matches: in nearly linear time, however long the pre-token is.
 
-Every prefix of a text has one encoding, and two tokens may be neighbours in an encoding
-exactly if encoding their joined bytes gives these two tokens: they are *compatible*. So a sequence of tokens
-in which every two neighbours are compatible is the encoding of its bytes. The longest token at a place is
-tried first, then the next shorter token that it begins with. If none is compatible with the previous token,
-no token of the encoding ends here, and the previous token is removed. An end that was
-given up once is never tried again.
-
-This requires that every merge has a higher rank than the merges that make its parts. Source: van Antwerpen
-and Neubeck, "So many tokens, so little time" (2024), whose `bpe` crate does the same.
+Every prefix of a text has one encoding, and a sequence is the encoding of its bytes if every two neighbours
+are *compatible*: encoding their joined bytes gives these two. The longest token at a place is tried first,
+then shorter ones; if none is compatible with the previous token, that one is removed, and its end is not
+tried again. Every merge must have a higher rank than those of its parts. Source: van Antwerpen and Neubeck,
+"So many tokens, so little time" (2024).
 """
 
 from typing import NamedTuple

@@ -1,19 +1,16 @@
-"""The data of a training by merges in memory; `merges` and `pair_lists` use it.
+"""The data of a training by merges in memory.
 
 *Words* are in one array of cells, with a separator before, between and after them. A symbol takes one cell
-when words are written or compacted, and as many as its two parts when a merge makes it, so it takes the same
-number of cells everywhere. It is written in its first cell and, in the form of `of_last_cell`, in its last
-one, so that both neighbours of any place can be read directly; cells in between are holes. Words are in order
-of descending counts, so the count of the word at a position is found among the few positions where it
-changes; only for the tie rule FIRST_SEEN they are in the order of the counts, and the positions are many.
+when words are written or compacted, and as many as its parts when a merge makes it. It is written in its
+first cell and, in the form of `of_last_cell`, in its last one, so that both neighbours of any place can be
+read; cells in between are holes. Words are in order of descending counts, so the count at a position is found
+among the few positions where it changes; with FIRST_SEEN they are in the order of the counts.
 
-A *pair* is kept while its count is at least a threshold: with its count, and with a list of all its positions
-in order. A pair is made together with the younger of its symbols, and from then on it can only lose places,
-so its list is never extended; a lost place is noticed when the list is used, and a count is always exact. The
-*queue* is a heap by count at the time of entry; a pair that comes up with a lower current count is put back
-at its place. With FIRST_SEEN the first position in a pair's list decides ties. As a pair only loses places,
-its first one only moves on: a pair that comes up after that place was lost is put back, too. When no pair is
-left, the threshold is lowered, and the text is read again for the pairs that reach it.
+A *pair* is kept while its count reaches a threshold: with its exact count, and a list of its positions in
+order. It is made with the younger of its symbols and can only lose places, which is noticed when the list is
+used. The *queue* is a heap by count at the time of entry; a pair that comes up with a lower count, or with
+FIRST_SEEN at a later first place, is put back. When no pair is left, the threshold is lowered, and the text
+is read again.
 """
 
 from typing import NamedTuple

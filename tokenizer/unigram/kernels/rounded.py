@@ -1,17 +1,14 @@
 """Encode a text whose sums of scores are rounded to 32 bits at every step, as sentencepiece rounds them.
 
-What rounding does at a place depends on the sum of all that stands before, so a part of a text may have
-different pieces from one time to the next; but only if its best segmentation is better than the second by
-less than rounding can move. Let M be the size of the best one's score, D by how much the second is worse, n
-the number of characters and S the size of the sum before. At each of at most n steps a sum of the size s
-moves by at most s / 2^24. If D > n (S + M) / 2^23 (and a hundredth more, for what is of second order and for
-the sums in 64 bits here), the best one stays strictly the best. So a part is remembered with the greatest
-such S, the *limit*, as one more id; where the sum is above, it is segmented again. So it is where the sum to
-one of its characters may be so low that adding begins at 0 again (`lattice.LOWEST`).
+A part of a text may have other pieces from one time to the next, but only if its best segmentation is better
+than the second by less than rounding can move. Let M be the size of the best one's score, D by how much the
+second is worse, n the number of characters and S the size of the sum before: each of n steps moves a sum s by
+at most s / 2^24, so if D > n (S + M) / 2^23 (and a hundredth more, for effects of second order) the best one
+stays. A part is remembered with the greatest such S, the *limit*, as one more id; above it, and where adding
+may begin at 0 again (`lattice.LOWEST`), it is segmented again.
 
-Parts are cut where no piece can lie across: between two characters that stand side by side in no piece. Which
-characters do is kept as bits, by a hash of the bytes around the place: two pairs with one bit cost a cut,
-never an id.
+Parts are cut where no piece can lie across: between characters that stand side by side in no piece, kept as
+bits by a hash: a collision costs a cut, never an id.
 """
 
 from typing import NamedTuple
