@@ -167,6 +167,14 @@ def text_of_bytes(counts: PretokenCounts, *, by_count: bool = True) -> Text:
     return Text(pieces, laid_out(counts, by_count=by_count), np.empty(0, np.int64))
 
 
+def check_total(words: PretokenCounts) -> None:
+    """Refuse counts that cannot be added up."""
+    if float((words.counts.astype(np.float64) * np.diff(words.offsets)).sum()) > _MAX_COUNT:
+        raise TrainingError(
+            "train: the counts of characters add up to more than 2^62; divide all counts by 1000"
+        )
+
+
 def text_of_characters(
     words: PretokenCounts,
     number: int,
@@ -183,10 +191,7 @@ def text_of_characters(
     if marks.apart:
         words = _with_room(words)
     starts, word = _characters(words, marks.by_bytes)
-    if float((words.counts.astype(np.float64) * np.diff(words.offsets)).sum()) > _MAX_COUNT:
-        raise TrainingError(
-            "train: the counts of characters add up to more than 2^62; divide all counts by 1000"
-        )
+    check_total(words)
     distinct, which = np.unique(_keys(words, starts, word, marks), return_inverse=True)
     weights = words.counts[word].astype(np.int64)
     totals = _sums(which, weights, distinct.shape[0])
@@ -202,7 +207,7 @@ def text_of_characters(
     if by_count:
         by_weight = np.argsort(-weights, kind="stable")
         word_symbols, word, weights = word_symbols[by_weight], word[by_weight], weights[by_weight]
-    return Text(pieces, _in_cells(word_symbols, word, weights, len(pieces)), frequencies)
+    return Text(pieces, in_cells(word_symbols, word, weights, len(pieces)), frequencies)
 
 
 def _with_room(words: PretokenCounts) -> PretokenCounts:
@@ -257,7 +262,7 @@ def _sums(which: NDArray[np.integer], weights: NDArray[np.int64], number: int) -
     return sums
 
 
-def _in_cells(
+def in_cells(
     symbols: NDArray[np.int32], word: NDArray[np.int64], weights: NDArray[np.int64], num_symbols: int
 ) -> AnyWords:
     """Write the symbols of each word into cells."""

@@ -73,6 +73,7 @@ class PairTrainer:
 
     Attributes:
         pieces: the bytes of each symbol, marks included: those of the text, then those of merges in order.
+        numbers: symbols by piece.
         merged: the pairs that were merged, as symbols; two that make the same piece make one symbol.
     """
 
@@ -91,7 +92,7 @@ class PairTrainer:
         self._tokens = first_tokens(self.pieces, self._max_tokens)
         self._frequencies = np.zeros(self._max_tokens, np.int64)
         self._frequencies[: text.frequencies.shape[0]] = text.frequencies
-        self._numbers = {piece: symbol for symbol, piece in enumerate(self.pieces)}
+        self.numbers = {piece: symbol for symbol, piece in enumerate(self.pieces)}
         self._counters = np.zeros(COUNTERS, np.int64)
         self._counters[NUM_TOKENS] = len(self.pieces)
         self._counters[NUM_BYTES] = sum(map(len, self.pieces))
@@ -170,7 +171,7 @@ class PairTrainer:
             return
         for symbol, (left, right) in enumerate(made, start=len(self.pieces)):
             piece = self.pieces[left] + self.pieces[right].removeprefix(self._taken.marks.continues)
-            known = self._numbers.setdefault(piece, symbol)
+            known = self.numbers.setdefault(piece, symbol)
             if known == symbol:
                 self.pieces.append(piece)
             else:
