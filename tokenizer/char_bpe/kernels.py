@@ -14,7 +14,6 @@ from tokmill.tokenizer.jit.arrays import BytesIn, Int32, Int64, Int64In, UInt32,
 from tokmill.tokenizer.kernels.cache import (
     BLOCK,
     DONE,
-    MIDDLE,
     NUM_IDS,
     PAUSED,
     PRETOKEN,
@@ -22,10 +21,8 @@ from tokmill.tokenizer.kernels.cache import (
     EncodingCache,
     Fetched,
     fetch_ahead,
-    recall_middle,
-    recall_short,
-    remember_middle,
-    remember_short,
+    recall,
+    remember,
 )
 from tokmill.tokenizer.kernels.characters import UNKNOWN_CHARACTER, read_character
 from tokmill.tokenizer.kernels.draws import STEP, first_state, unit_of
@@ -188,24 +185,14 @@ def encode_pretoken(
     data: BytesIn, start: int, end: int, row: int, pieces: Pieces, memory: Memory, out: UInt32, at: int
 ) -> tuple[int, int]:
     """Write the ids of a pre-token; return their number, and the number of unknown bytes."""
-    place, length = memory.fetched.places[row], end - start
-    low, high = memory.fetched.lows[row], memory.fetched.highs[row]
-    count = 0
-    if place >= 0:
-        count = recall_short(memory.cache, place, low, high, out, at)
-    elif place <= MIDDLE:
-        count = recall_middle(memory.cache, MIDDLE - place, data, start, length, out, at)
+    count = recall(data, start, end - start, row, memory.cache, memory.fetched, out, at)
     if count > 0:
         return count, 0
     merge_characters(data, start, end, pieces, memory.scratch)
-    count, lost = write_merged(data, start, length, pieces, memory.scratch, out, at)
-    if lost > 0:
-        return count, lost
-    if place >= 0:
-        remember_short(memory.cache, place, low, high, out, at, count)
-    elif place <= MIDDLE:
-        remember_middle(memory.cache, MIDDLE - place, data, start, length, out, at, count)
-    return count, 0
+    count, lost = write_merged(data, start, end - start, pieces, memory.scratch, out, at)
+    if lost == 0:
+        remember(data, start, end - start, row, memory.cache, memory.fetched, out, at, count)
+    return count, lost
 
 
 @kernel

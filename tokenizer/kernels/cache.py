@@ -252,6 +252,48 @@ def remember_middle(
     write_ids(cache, cache.middle, place + 4, place + 8, out, at, count)
 
 
+@kernel(inline=True)
+def recall(
+    data: BytesIn,
+    start: int,
+    length: int,
+    row: int,
+    cache: EncodingCache,
+    fetched: Fetched,
+    out: UInt32,
+    at: int,
+) -> int:
+    """Write the ids of a pre-token that is in the cache; return their number, 0 if it is not."""
+    place = fetched.places[row]
+    if place >= 0:
+        low, high = fetched.lows[row], fetched.highs[row]
+        return recall_short(cache, place, low, high, out, at)
+    if place <= MIDDLE:
+        return recall_middle(cache, MIDDLE - place, data, start, length, out, at)
+    return 0
+
+
+@kernel(inline=True)
+def remember(
+    data: BytesIn,
+    start: int,
+    length: int,
+    row: int,
+    cache: EncodingCache,
+    fetched: Fetched,
+    out: UInt32,
+    at: int,
+    count: int,
+) -> None:
+    """Put the ids of a pre-token into the cache, if it has a place there."""
+    place = fetched.places[row]
+    if place >= 0:
+        low, high = fetched.lows[row], fetched.highs[row]
+        remember_short(cache, place, low, high, out, at, count)
+    elif place <= MIDDLE:
+        remember_middle(cache, MIDDLE - place, data, start, length, out, at, count)
+
+
 @kernel
 def remember_tokens(
     cache: EncodingCache, token_data: BytesIn, token_offsets: Int64In, tokens: Int64In, out: UInt32

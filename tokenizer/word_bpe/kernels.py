@@ -14,14 +14,11 @@ from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int32, Int64, Int64In, Int64Table, UInt32, UInt64, UInt64In
 from tokmill.tokenizer.kernels.cache import (
     BLOCK,
-    MIDDLE,
     EncodingCache,
     Fetched,
     fetch_ahead,
-    recall_middle,
-    recall_short,
-    remember_middle,
-    remember_short,
+    recall,
+    remember,
 )
 from tokmill.tokenizer.kernels.characters import read_character
 from tokmill.tokenizer.kernels.draws import first_state, merge_with_dropout
@@ -293,23 +290,13 @@ def encode_word(
     data: BytesIn, start: int, end: int, row: int, pieces: Pieces, memory: Memory, ids: UInt32, first: int
 ) -> tuple[int, int]:
     """Write the ids of a word, which may be remembered; return the number of ids and of unknown bytes."""
-    place, length = memory.fetched.places[row], end - start
-    low, high = memory.fetched.lows[row], memory.fetched.highs[row]
-    count = 0
-    if place >= 0:
-        count = recall_short(memory.cache, place, low, high, ids, first)
-    elif place <= MIDDLE:
-        count = recall_middle(memory.cache, MIDDLE - place, data, start, length, ids, first)
+    count = recall(data, start, end - start, row, memory.cache, memory.fetched, ids, first)
     if count > 0:
         return count, 0
     count, lost = cut_word(data, start, end, pieces, memory.scratch, ids, memory.nowhere, first)
-    if lost > 0:
-        return count, lost
-    if place >= 0:
-        remember_short(memory.cache, place, low, high, ids, first, count)
-    elif place <= MIDDLE:
-        remember_middle(memory.cache, MIDDLE - place, data, start, length, ids, first, count)
-    return count, 0
+    if lost == 0:
+        remember(data, start, end - start, row, memory.cache, memory.fetched, ids, first, count)
+    return count, lost
 
 
 @kernel

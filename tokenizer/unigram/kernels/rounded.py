@@ -20,15 +20,12 @@ from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Int64, Int64In, UInt3
 from tokmill.tokenizer.kernels.cache import (
     BLOCK,
     LONG,
-    MIDDLE,
     EncodingCache,
     Fetched,
     empty_block,
     fetch_ahead,
-    recall_middle,
-    recall_short,
-    remember_middle,
-    remember_short,
+    recall,
+    remember,
 )
 from tokmill.tokenizer.unigram.kernels.lattice import (
     LOWEST,
@@ -45,6 +42,8 @@ _SHIFT = np.uint64(44)  # leaves 20 bits
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _WORD, _IN_WORD, _ONE = np.uint64(6), np.uint64(63), np.uint64(1)
 _CONTINUES, _TOP_TWO = 0x80, 0xC0
+_MOST = float((1 << 28) - 1)  # an id in the cache has 28 bits
+_PER_STEP = 8388608.0 / 1.01
 
 
 class Parts(NamedTuple):
@@ -62,6 +61,25 @@ class Parts(NamedTuple):
 def empty_parts() -> Parts:
     """Make room for a block of parts."""
     return Parts(*np.empty((2, BLOCK), np.int64))
+
+
+class Room(NamedTuple):
+    """Working memory for texts that are cut into parts.
+
+    Attributes:
+        parts: the next ones.
+        fetched: where they are in the cache.
+        second: shape (4096,), the second-best score of each place of a part that may be remembered.
+    """
+
+    parts: Parts
+    fetched: Fetched
+    second: Float64
+
+
+def make_room() -> Room:
+    """Make working memory."""
+    return Room(empty_parts(), empty_block(), np.empty(64))
 
 
 @kernel(inline=True)
@@ -114,71 +132,6 @@ def cut_parts(data: BytesIn, start: int, first: int, end: int, bits: UInt64, par
         parts.starts[number], parts.ends[number] = begin, end
         number += 1
     return number
-
-
-@kernel(inline=True)
-def recall(
-    data: BytesIn,
-    start: int,
-    length: int,
-    row: int,
-    cache: EncodingCache,
-    fetched: Fetched,
-    out: UInt32,
-    at: int,
-) -> int:
-    """Write the ids of a pre-token that is in the cache; return their number, 0 if it is not."""
-    place = fetched.places[row]
-    if place >= 0:
-        low, high = fetched.lows[row], fetched.highs[row]
-        return recall_short(cache, place, low, high, out, at)
-    if place <= MIDDLE:
-        return recall_middle(cache, MIDDLE - place, data, start, length, out, at)
-    return 0
-
-
-@kernel(inline=True)
-def remember(
-    data: BytesIn,
-    start: int,
-    length: int,
-    row: int,
-    cache: EncodingCache,
-    fetched: Fetched,
-    out: UInt32,
-    at: int,
-    count: int,
-) -> None:
-    """Put the ids of a pre-token into the cache, if it has a place there."""
-    place = fetched.places[row]
-    if place >= 0:
-        low, high = fetched.lows[row], fetched.highs[row]
-        remember_short(cache, place, low, high, out, at, count)
-    elif place <= MIDDLE:
-        remember_middle(cache, MIDDLE - place, data, start, length, out, at, count)
-
-
-_MOST = float((1 << 28) - 1)  # an id in the cache has 28 bits
-_PER_STEP = 8388608.0 / 1.01
-
-
-class Room(NamedTuple):
-    """Working memory for texts that are cut into parts.
-
-    Attributes:
-        parts: the next ones.
-        fetched: where they are in the cache.
-        second: shape (4096,), the second-best score of each place of a part that may be remembered.
-    """
-
-    parts: Parts
-    fetched: Fetched
-    second: Float64
-
-
-def make_room() -> Room:
-    """Make working memory."""
-    return Room(empty_parts(), empty_block(), np.empty(64))
 
 
 @kernel(inline=True)
