@@ -79,14 +79,7 @@ class Tokenizer(DescribedTokenizer):
         as_text: AsText = False,
         add_special_tokens: bool = True,
     ) -> tuple[list[int], list[int]]:
-        """Encode one text, or two, with the type id of each token, which models such as BERT read.
-
-        Args:
-            text: see `encode`.
-            pair: see `encode`.
-            allowed_special: see `encode`.
-            as_text: see `encode`.
-            add_special_tokens: see `encode`.
+        """Encode as `encode` does, with the type id of each token, which models such as BERT read.
 
         Returns:
             The ids and their types: those of the template; without one 0, and 1 for the second text.
@@ -142,14 +135,9 @@ class Tokenizer(DescribedTokenizer):
         num_threads: int = 1,
         add_special_tokens: bool = False,
     ) -> EncodedBatch:
-        """Encode many texts.
+        """Encode many texts, as `encode` does each, or a pyarrow array, as `encode_arrow` does.
 
-        Args:
-            texts: as in `encode`; or a pyarrow array, as in `encode_arrow`.
-            allowed_special: see `encode`.
-            as_text: see `encode`.
-            num_threads: number of threads; it does not change the ids. A document is encoded by one thread.
-            add_special_tokens: see `encode`; applied to each text separately.
+        The number of threads does not change the ids; a document is encoded by one thread.
         """
         data, offsets = buffers.pack(texts)
         batch = self.encode_buffers(
@@ -169,14 +157,10 @@ class Tokenizer(DescribedTokenizer):
         as_text: AsText = False,
         num_threads: int = 1,
     ) -> EncodedBatch:
-        """Encode many documents that lie in one buffer; see `encode`.
+        """Encode many documents that lie in one buffer; see `encode_batch`.
 
-        Args:
-            data: uint8, shape (num_bytes,); UTF-8, not changed.
-            offsets: integers, shape (num_documents + 1,); document d is `data[offsets[d]:offsets[d + 1]]`.
-            allowed_special: see `encode`.
-            as_text: see `encode`.
-            num_threads: see `encode_batch`.
+        `data` is UTF-8, as uint8 of shape (num_bytes,), and is not changed; `offsets` are integers of shape
+        (num_documents + 1,): document d is `data[offsets[d]:offsets[d + 1]]`.
         """
         text, cuts = buffers.checked(data, offsets)
         text, segments = self._cutter.cut(text, cuts, self._cutter.wanted(allowed_special, as_text))
@@ -193,12 +177,7 @@ class Tokenizer(DescribedTokenizer):
     ) -> EncodedBatch:
         """Encode the strings of a pyarrow array, whose buffers are read where they are; see `encode_batch`.
 
-        Args:
-            texts: a pyarrow `Array` or `ChunkedArray` of type string, large_string, binary or large_binary,
-                without nulls.
-            allowed_special: see `encode`.
-            as_text: see `encode`.
-            num_threads: see `encode_batch`.
+        An `Array` or `ChunkedArray` of type string, large_string, binary or large_binary, without nulls.
 
         Raises:
             TokenizerError: the array has another type, or nulls; the message has the place.
@@ -219,12 +198,7 @@ class Tokenizer(DescribedTokenizer):
         """Encode one text that comes in parts, such as an open file, lazily.
 
         The ids are those of the joined text, wherever it was cut; `streaming` explains what is kept in
-        memory.
-
-        Args:
-            parts: the text's parts, in order; see `encode`.
-            allowed_special: see `encode`.
-            as_text: see `encode`.
+        memory, and `encode` the arguments.
 
         Raises:
             SpecialTokenError: see `encode`; once the text before it has been encoded.
@@ -273,14 +247,7 @@ class Tokenizer(DescribedTokenizer):
         allowed_special: AllowedSpecial = (),
         as_text: AsText = False,
     ) -> LocatedBatch:
-        """Encode documents that lie in one buffer, and locate each token in the normalized text.
-
-        Args:
-            data: see `encode_buffers`.
-            offsets: see `encode_buffers`.
-            allowed_special: see `encode`.
-            as_text: see `encode`.
-        """
+        """Encode documents as `encode_buffers` does, and locate each token in the normalized text."""
         return self._located(data, offsets, self._cutter.wanted(allowed_special, as_text))[0]
 
     def _located(

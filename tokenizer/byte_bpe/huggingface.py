@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any
 
 from tokmill.tokenizer.byte_bpe.model import BytePairModel, model_of
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.text import to_bytes, to_text
 from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved, texts_by_id
 from tokmill.tokenizer.formats import metaspace
@@ -29,6 +28,7 @@ from tokmill.tokenizer.formats.split_steps import (
 from tokmill.tokenizer.kernels.merges import MAX_MERGES
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS, PatternLike
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
 
 _UNUSED = "<unused {}>"
 _STEPS = " and ByteLevel"

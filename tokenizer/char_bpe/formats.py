@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.char_bpe.model import NAME, CharacterPairModel
 from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.normalizers import Normalizer
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.components.steps import MARK
 from tokmill.tokenizer.core.buffers import pack_bytes
@@ -36,6 +35,7 @@ from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.sentences.options import WHOLE_TEXT
 from tokmill.tokenizer.splitting import Pretokens
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
 
 _MOST_NEIGHBOURS = 40
 _MORE = 12  # repetitions beyond twice those of the longest piece

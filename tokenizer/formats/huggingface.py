@@ -12,7 +12,6 @@ from typing import Any
 
 from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.post_processors import Part, Template
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.components.specials import Side
 from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved
@@ -22,6 +21,7 @@ from tokmill.tokenizer.formats.metaspace import read_joining
 from tokmill.tokenizer.formats.split_steps import refusal
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import find_family, format_modules
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
 
 Json = dict[str, Any]
 

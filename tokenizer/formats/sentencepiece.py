@@ -13,7 +13,6 @@ from typing import Any, cast
 
 from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.post_processors import Template
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved
@@ -38,6 +37,7 @@ from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import find_family, format_modules
 from tokmill.tokenizer.pipeline.model import Model
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
 
 _ROLES = ("bos", "eos", "pad")
 """Found by the names of their pieces, as sentencepiece does; the ids in the settings decide nothing."""

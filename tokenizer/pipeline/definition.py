@@ -11,7 +11,6 @@ from typing import Any, Self
 from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.normalizers import Normalizer
 from tokmill.tokenizer.components.post_processors import Template
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.components.roles import (
     Roles,
     check_roles,
@@ -28,6 +27,7 @@ from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
 from tokmill.tokenizer.pipeline.model import Model, TextNormalizer
 from tokmill.tokenizer.splitting import Digits, PatternLike
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
 
 SPEC_FORMAT = "tokmill"
 SPEC_VERSION, TEMPLATE_VERSION, ABSORBING_VERSION = 1, 2, 3

@@ -37,8 +37,7 @@ from tokmill.tokenizer.unigram.kernels.expectation import (
 )
 from tokmill.tokenizer.unigram.kernels.lattice import make_found, make_paths
 from tokmill.tokenizer.unigram.kernels.selection import count_best, find_losses
-from tokmill.tokenizer.unigram.model import NAME, USER_DEFINED_SCORE, UnigramModel, lay_out
-from tokmill.tokenizer.unigram.sampling import sample_batch
+from tokmill.tokenizer.unigram.model import NAME, USER_DEFINED_SCORE, UnigramModel, lay_out, sample_batch
 from tokmill.tokenizer.unigram.seeding import SeedRules, Seeds, TrainingText, find_seeds, prepare
 
 _NO_LIMIT = 1 << 31

@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.core.errors import FormatError, VocabularyError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
@@ -34,6 +33,7 @@ from tokmill.tokenizer.formats.split_steps import (
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.sentences.options import WHOLE_TEXT
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
 from tokmill.tokenizer.unigram.model import USER_DEFINED_SCORE, UnigramModel, scores_of
 
 _MOST = 308  # the greatest power of ten

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokmill.tokenizer.components.decoders import ENDS
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.text import to_bytes, to_text
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
@@ -32,6 +31,7 @@ from tokmill.tokenizer.formats.split_steps import (
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
 from tokmill.tokenizer.word_bpe.model import NAME, WordPairModel, model_of
 
 _SUFFIX = ENDS.decode()

@@ -16,7 +16,6 @@ from typing import Any
 from tokmill.tokenizer.components.decoders import CONTINUES, Decoder
 from tokmill.tokenizer.components.normalizers import Normalizer, steps_of
 from tokmill.tokenizer.components.post_processors import Part, Template
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.text import split_lines
 from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary, count_reserved
@@ -28,6 +27,7 @@ from tokmill.tokenizer.formats.models import text_of
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.base_model import UNKNOWN
 from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
 from tokmill.tokenizer.wordpiece.model import WordPieceModel
 
 _SPECIAL = {
