@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.card.conservation import AccountTable
 from tokmill.tasks.core.stage import WithOptional
-from tokmill.tasks.formats.packed.figures import PackedShare
+from tokmill.tasks.formats.packed.manifest import PackedShare
 from tokmill.tasks.store.record import Record
 
 

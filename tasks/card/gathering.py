@@ -27,7 +27,7 @@ from tokmill.tasks.formats.balance import Balance, BalancedSource
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.encoded import Encoded
 from tokmill.tasks.formats.mixture import MixedSource, Mixture
-from tokmill.tasks.formats.packed.layout import PackedManifest
+from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.sampling import proportions
 from tokmill.tasks.store.record import Record, read_record
 from tokmill.tasks.usage.summary import Summary, Yield

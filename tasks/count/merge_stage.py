@@ -10,8 +10,7 @@ from pathlib import Path
 
 from tokmill.tasks.core.context import memory_budget
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Stage
-from tokmill.tasks.formats.counts import COUNTS_FILE, STATISTICS_FILE, CountsStatistics, read_statistics
-from tokmill.tasks.formats.files.manifests import write_model
+from tokmill.tasks.formats.counts import COUNTS_FILE, CountsStatistics
 
 
 class MergeParams(Params):
@@ -30,7 +29,7 @@ def run(params: MergeParams, *, out: Path, shards: Sequence[Path]) -> Outcome:
         StoreError: one of them is broken.
     """
     statistics = add_up_shards(shards, out / COUNTS_FILE)
-    write_model(out / STATISTICS_FILE, statistics)
+    statistics.save(out)
     return Outcome(metrics=statistics.model_dump(), accounts=_accounts(statistics))
 
 
@@ -38,7 +37,7 @@ def add_up_shards(shards: Sequence[Path], path: Path) -> CountsStatistics:
     """Write the sum of some shards' counts into the file `path`, and return its statistics."""
     from tokmill.tasks.count.counter import add_up
 
-    parts = [read_statistics(shard) for shard in shards]
+    parts = [CountsStatistics.open(shard) for shard in shards]
     num_pretokens = sum(part.num_pretokens for part in parts)
     totals = add_up([shard / COUNTS_FILE for shard in shards], path, num_pretokens, memory_budget())
     return CountsStatistics(

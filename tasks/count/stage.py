@@ -29,15 +29,12 @@ from tokmill.tasks.count.merging import parts_of
 from tokmill.tasks.formats.corpus import Corpus, Shard, read_shard
 from tokmill.tasks.formats.counts import (
     COUNTS_FILE,
-    MANIFEST_FILE,
-    STATISTICS_FILE,
     CountedSource,
     CountsManifest,
     CountsStatistics,
     PreTokenization,
     read_parts,
 )
-from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.store.digest import only_with
 from tokmill.tokenizer.sentences.options import SentenceText
 
@@ -162,7 +159,7 @@ def run_shard(params: CountParams, *, out: Path, shard: Mapping[str, Any]) -> Ou
     plan = Shard.model_validate(shard["shard"])
     counter = DocumentCounter(params.cut, memory_budget())
     statistics = counter.count(read_shard(plan, shard["roots"]), out / COUNTS_FILE)
-    write_model(out / STATISTICS_FILE, statistics)
+    statistics.save(out)
     accounts = _accounts(NO_SOURCE, (plan.num_documents, plan.num_bytes), statistics)
     return Outcome(metrics=statistics.model_dump(), accounts=accounts)
 
@@ -189,8 +186,7 @@ def run(params: CountParams, *, out: Path, corpus: Path, shards: Sequence[Path])
         _warn_of_cut_marks(source, params.cut.split_pattern, out)
         stats = opened.source_stats(source)
         accounts += _accounts(source, (stats.num_documents, stats.num_bytes), entries[-1].statistics)
-    manifest = CountsManifest(cut=params.cut, sources=entries)
-    write_model(out / MANIFEST_FILE, manifest)
+    CountsManifest(cut=params.cut, sources=entries).save(out)
     return Outcome(metrics=_metrics(entries), accounts=accounts)
 
 

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.pipelining import write_behind
 from tokmill.tasks.fim.characters import Encode, TextFim, encode_rearranged
-from tokmill.tasks.formats.encoded import STATISTICS_FILE, EncodedStatistics, token_dtype
-from tokmill.tasks.formats.files.manifests import write_model
+from tokmill.tasks.formats.encoded import EncodedStatistics, token_dtype
 from tokmill.tasks.formats.files.npy import NpyAppender
 from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of
 from tokmill.tasks.kernels.documents import count_narrow, count_wide, gather
@@ -281,7 +280,7 @@ class EncodedShardWriter:
     def finish(self) -> None:
         """Write the files that are known only at the end: offsets, statistics and token counts."""
         np.save(self._out / "token_counts.npy", self._counts)
-        write_model(self._out / STATISTICS_FILE, self.statistics)
+        self.statistics.save(self._out)
 
 
 @contextmanager

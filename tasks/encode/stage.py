@@ -20,7 +20,6 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
 from tokmill.tasks.formats.corpus import Corpus, Shard, read_shard
 from tokmill.tasks.formats.encoded import (
-    MANIFEST_FILE,
     EncodedManifest,
     EncodedShard,
     EncodedStatistics,
@@ -28,7 +27,6 @@ from tokmill.tasks.formats.encoded import (
     SourceEntry,
     token_dtype,
 )
-from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.formats.text.quarantine import place_of
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tokenizer.core.stopping import raise_if_stopped
@@ -181,7 +179,7 @@ def run(params: EncodeParams, *, out: Path, corpus: Path, tokenizer: Path, shard
         end_of_document_id=end_token_id(encoder, params.end_of_document),
         sources=entries,
     )
-    write_model(out / MANIFEST_FILE, manifest)
+    manifest.save(out)
     accounts = []
     for entry in entries:
         stats = opened.source_stats(entry.source)

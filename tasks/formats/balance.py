@@ -5,17 +5,14 @@ that read back as the same decimal number.
 """
 
 from decimal import Decimal
-from pathlib import Path
-from typing import Literal, Self
+from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
-from tokmill.tasks.formats.files.manifests import read_model, write_model
-
-_FILE = "balance.json"
+from tokmill.tasks.formats.files.manifests import Entry, Manifest
 
 
-class BalancedSource(BaseModel):
+class BalancedSource(Entry):
     """One source.
 
     Attributes:
@@ -25,8 +22,6 @@ class BalancedSource(BaseModel):
         factor: how often its text counts: balanced amount / natural amount; 0 leaves it out.
         capped: whether `max_repetition` limited its share.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: str
     num_documents: int
@@ -38,7 +33,7 @@ class BalancedSource(BaseModel):
     capped: bool
 
 
-class Balance(BaseModel):
+class Balance(Manifest):
     """The content of `balance.json`.
 
     Attributes:
@@ -49,11 +44,11 @@ class Balance(BaseModel):
         total: size of the balanced corpus in `unit`.
         resolution: training counts every pre-token `factor` × this many times, so that rounding to whole
             counts changes no share.
-        warnings: warnings about the shares.
         sources: in the corpus's order.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    FILE: ClassVar[str] = "balance.json"
+    TITLE: ClassVar[str] = "balance"
 
     method: str
     temperature: float | None
@@ -61,21 +56,8 @@ class Balance(BaseModel):
     max_repetition: float | None
     total: int
     resolution: int = 1
-    warnings: list[str] = []
+    warnings: list[str] = Field(default=[])
     sources: list[BalancedSource]
-
-    @classmethod
-    def open(cls, path: Path) -> Self:
-        """Read the balance in the directory `path`.
-
-        Raises:
-            StoreError: it is missing or broken.
-        """
-        return read_model(path / _FILE, cls, "balance")
-
-    def save(self, path: Path) -> None:
-        """Write `balance.json` into the directory `path`; the same balance gives the same bytes."""
-        write_model(path / _FILE, self)
 
     @property
     def factors(self) -> dict[str, Decimal]:

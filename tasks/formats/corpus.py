@@ -28,14 +28,13 @@ and bytes of each of its documents.
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.formats.files.manifests import read_model
+from tokmill.tasks.formats.files.manifests import Entry, Manifest
 from tokmill.tasks.formats.files.parquet import read_parquet
 from tokmill.tasks.formats.text.documents import DocumentBatch, Ints
 from tokmill.tasks.formats.text.shard import FileSegment, Shard, read_shard
@@ -45,17 +44,16 @@ from tokmill.tasks.store.verify import check_files
 
 __all__ = [
     "Corpus",
+    "CorpusManifest",
     "CorpusSource",
     "DocumentBatch",
     "FileSegment",
-    "Manifest",
     "Shard",
     "SourceStats",
     "read_shard",
 ]
 
 FORMAT_VERSION = 1
-MANIFEST_FILE = "corpus.json"
 SELECTIONS_SCHEMA = pa.schema(
     {
         "source": pa.string(),
@@ -70,7 +68,7 @@ SELECTIONS_SCHEMA = pa.schema(
 HELD_OUT_SCHEMA = pa.schema({"source": pa.string(), "shard": pa.int64(), "ordinal": pa.int64()})
 
 
-class SourceStats(BaseModel):
+class SourceStats(Entry):
     """Statistics of a source.
 
     Attributes:
@@ -85,8 +83,6 @@ class SourceStats(BaseModel):
         quarantined: the same, by reason.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     num_documents: int
     num_bytes: int
     num_chars: int
@@ -98,20 +94,19 @@ class SourceStats(BaseModel):
     quarantined: dict[str, int]
 
 
-class CorpusSource(BaseModel):
+class CorpusSource(Entry):
     """One source in `corpus.json`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: SourceName
     options: ReadOptions
     stats: SourceStats
 
 
-class Manifest(BaseModel):
+class CorpusManifest(Manifest):
     """The content of `corpus.json`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    FILE: ClassVar[str] = "corpus.json"
+    TITLE: ClassVar[str] = "corpus"
 
     format_version: int = FORMAT_VERSION
     shard_bytes: int
@@ -128,7 +123,7 @@ class Manifest(BaseModel):
 class Corpus:
     """A published corpus, opened for reading; tables are read on first use."""
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Path, manifest: CorpusManifest) -> None:
         self.path = path
         self.manifest = manifest
         self._sources = {source.name: source for source in manifest.sources}
@@ -140,7 +135,7 @@ class Corpus:
         Raises:
             StoreError: the directory holds no corpus, or one of an unknown format version.
         """
-        manifest = read_model(path / MANIFEST_FILE, Manifest, "corpus")
+        manifest = CorpusManifest.open(path)
         if manifest.format_version != FORMAT_VERSION:
             msg = f"{path}: corpus format {manifest.format_version}, not {FORMAT_VERSION}; ingest again"
             raise StoreError(msg)

@@ -12,25 +12,22 @@ another way. The same counts give the same bytes.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import WithOptional
-from tokmill.tasks.formats.files.manifests import read_model, readable
+from tokmill.tasks.formats.files.manifests import Entry, Manifest, readable
 from tokmill.tasks.formats.text.sources import SourceName
 from tokmill.tokenizer.sentences.options import SentenceText
 
 if TYPE_CHECKING:
     from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 
-MANIFEST_FILE = "sources.json"
-STATISTICS_FILE = "statistics.json"
 COUNTS_FILE = "counts.parquet"
 _SCHEMA = pa.schema([("pretoken", pa.large_binary()), ("count", pa.uint64())])
 _ROW_GROUP = 1 << 20
@@ -43,7 +40,6 @@ _LENGTH_BYTES = 4  # of a pre-token's length in Parquet
 class PreTokenization(WithOptional):
     """How text was cut into pre-tokens: everything that the counts depend on besides the text."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     optional = frozenset({"sentences"})
 
     split_pattern: str
@@ -53,10 +49,11 @@ class PreTokenization(WithOptional):
     sentences: SentenceText | None = None
 
 
-class CountsStatistics(BaseModel):
-    """Numbers of documents, bytes of text as read, pre-tokens, and distinct pre-tokens."""
+class CountsStatistics(Manifest):
+    """Numbers of documents, bytes of text as read, pre-tokens, and distinct pre-tokens, of a shard."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    FILE: ClassVar[str] = "statistics.json"
+    TITLE: ClassVar[str] = "statistics of counts"
 
     num_documents: int
     num_bytes: int
@@ -64,19 +61,18 @@ class CountsStatistics(BaseModel):
     num_distinct: int
 
 
-class CountedSource(BaseModel):
+class CountedSource(Entry):
     """One source in the manifest; its counts are in `<source>.parquet`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: SourceName
     statistics: CountsStatistics
 
 
-class CountsManifest(BaseModel):
+class CountsManifest(Manifest):
     """The content of `sources.json`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    FILE: ClassVar[str] = "sources.json"
+    TITLE: ClassVar[str] = "counts manifest"
 
     cut: PreTokenization
     sources: list[CountedSource]
@@ -96,7 +92,7 @@ class Counts:
         Raises:
             StoreError: it is missing or broken.
         """
-        return cls(path, read_model(path / MANIFEST_FILE, CountsManifest, "counts manifest"))
+        return cls(path, CountsManifest.open(path))
 
     @property
     def cut(self) -> PreTokenization:
@@ -262,15 +258,6 @@ def sampled_chars_per_byte(path: Path) -> float:
 def count_chars(data: np.ndarray) -> int:
     """Return how many characters begin in UTF-8 bytes."""
     return int(np.count_nonzero((data & _TOP_BITS) != _CONTINUES))
-
-
-def read_statistics(shard: Path) -> CountsStatistics:
-    """Read the statistics of the counts shard in the directory `shard`.
-
-    Raises:
-        StoreError: its statistics are missing or broken.
-    """
-    return read_model(shard / STATISTICS_FILE, CountsStatistics, "statistics of counts")
 
 
 def _buffers(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:

@@ -17,20 +17,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.indices import check_ascending, check_within
-from tokmill.tasks.formats.files.manifests import read_model
+from tokmill.tasks.formats.files.manifests import Entry, Manifest
 from tokmill.tasks.formats.files.npy import open_vector
 from tokmill.tasks.store.verify import check_files
 
-MANIFEST_FILE = "encoded.json"
-STATISTICS_FILE = "statistics.json"
 TokenDtype = Literal["uint16", "uint32"]
 _DTYPES: Mapping[str, tuple[type[np.generic], ...]] = {
     "tokens": (np.uint16, np.uint32),
@@ -45,7 +42,7 @@ def token_dtype(vocab_size: int) -> TokenDtype:
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
-class EncodedStatistics(BaseModel):
+class EncodedStatistics(Manifest):
     """Statistics of an encoded shard: kept and dropped documents.
 
     Bytes, characters and words are those of the kept documents' text as it was read, before normalization.
@@ -62,7 +59,8 @@ class EncodedStatistics(BaseModel):
         num_dropped_bytes: their bytes of text.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    FILE: ClassVar[str] = "statistics.json"
+    TITLE: ClassVar[str] = "statistics of an encoded shard"
 
     num_documents: int = 0
     num_tokens: int = 0
@@ -86,10 +84,8 @@ class EncodedStatistics(BaseModel):
         return EncodedStatistics(**{name: mine[name] + its[name] for name in mine})
 
 
-class ShardEntry(BaseModel):
+class ShardEntry(Entry):
     """One shard in the manifest; `digest` is the content digest of its encoded shard."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     index: int
     digest: str
@@ -97,17 +93,15 @@ class ShardEntry(BaseModel):
     num_tokens: int
 
 
-class SourceEntry(BaseModel):
+class SourceEntry(Entry):
     """One source in the manifest, with the sums over its shards."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: str
     statistics: EncodedStatistics
     shards: list[ShardEntry]
 
 
-class EncodedManifest(BaseModel):
+class EncodedManifest(Manifest):
     """The content of `encoded.json`.
 
     Attributes:
@@ -116,7 +110,8 @@ class EncodedManifest(BaseModel):
         end_of_document_id: id of the token after each document, or None.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    FILE: ClassVar[str] = "encoded.json"
+    TITLE: ClassVar[str] = "manifest of encoded shards"
 
     tokenizer: str
     dtype: TokenDtype
@@ -148,8 +143,7 @@ class EncodedShard:
             StoreError: its statistics are missing or broken; the arrays raise it likewise on first use, or
                 because they do not agree with the statistics.
         """
-        what = "statistics of an encoded shard"
-        return cls(path, read_model(path / STATISTICS_FILE, EncodedStatistics, what))
+        return cls(path, EncodedStatistics.open(path))
 
     @property
     def num_documents(self) -> int:
@@ -232,7 +226,7 @@ class Encoded:
         Raises:
             StoreError: it is missing or broken.
         """
-        return cls(read_model(path / MANIFEST_FILE, EncodedManifest, "manifest of encoded shards"))
+        return cls(EncodedManifest.open(path))
 
     @property
     def sources(self) -> list[str]:

@@ -14,26 +14,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.formats.files.manifests import read_model, write_model
+from tokmill.tasks.formats.files.manifests import Entry, Manifest
 from tokmill.tasks.formats.files.npy import open_vector
 
 CONSUMED_FILE = "consumed.npy"
-MANIFEST_FILE = "ledger.json"
 TAKEN_DOWN = (1 << 16) - 1
 """The count of a document that was taken down, and is never drawn again."""
 
 
-class LedgerShard(BaseModel):
+class LedgerShard(Entry):
     """One shard: its content digest, and where its documents are in `consumed.npy`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     digest: str
     first: int
@@ -41,7 +37,7 @@ class LedgerShard(BaseModel):
     num_consumed: int
 
 
-class LedgerSource(BaseModel):
+class LedgerSource(Entry):
     """One source.
 
     Attributes:
@@ -49,15 +45,13 @@ class LedgerSource(BaseModel):
         requested_tokens: tokens of it that were requested up to the ledger's position.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     source: str
     given_tokens: int
     requested_tokens: float
     shards: list[LedgerShard]
 
 
-class CutDocument(BaseModel):
+class CutDocument(Entry):
     """A part that was not consumed of a document that was begun.
 
     Attributes:
@@ -68,8 +62,6 @@ class CutDocument(BaseModel):
         num_tokens: the part's tokens.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     source: str
     digest: str
     document: int
@@ -78,7 +70,7 @@ class CutDocument(BaseModel):
     num_tokens: int
 
 
-class LedgerManifest(BaseModel):
+class LedgerManifest(Manifest):
     """The content of `ledger.json`.
 
     Attributes:
@@ -90,7 +82,8 @@ class LedgerManifest(BaseModel):
         sources: the mixture's sources, in its order.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    FILE: ClassVar[str] = "ledger.json"
+    TITLE: ClassVar[str] = "ledger"
 
     mixture: str
     read_tokens: int
@@ -98,10 +91,6 @@ class LedgerManifest(BaseModel):
     position: int
     cuts: tuple[CutDocument, ...]
     sources: list[LedgerSource]
-
-    def save(self, path: Path) -> None:
-        """Write `ledger.json` into the directory `path`."""
-        write_model(path / MANIFEST_FILE, self)
 
 
 @dataclass(frozen=True)
@@ -118,7 +107,7 @@ class Ledger:
         Raises:
             StoreError: it is missing or broken.
         """
-        return cls(path, read_model(path / MANIFEST_FILE, LedgerManifest, "ledger"))
+        return cls(path, LedgerManifest.open(path))
 
     @cached_property
     def by_source(self) -> dict[str, LedgerSource]:

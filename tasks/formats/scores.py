@@ -8,17 +8,15 @@ A measure has one component or several (`COMPONENTS`). NaN stands for a document
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.formats.files.manifests import read_model, write_model
+from tokmill.tasks.formats.files.manifests import Manifest
 from tokmill.tasks.formats.files.npy import NpyAppender, open_vector
 
-MANIFEST_FILE = "scores.json"
 COLUMN = "column:"
 COMPONENTS = {
     "noise": ("symbols", "repetition", "compression", "decoding_errors"),
@@ -31,7 +29,7 @@ def components_of(measure: str) -> tuple[str, ...]:
     return COMPONENTS.get(measure, ("value",))
 
 
-class ScoreManifest(BaseModel):
+class ScoreManifest(Manifest):
     """The content of `scores.json`.
 
     Attributes:
@@ -41,7 +39,8 @@ class ScoreManifest(BaseModel):
         num_missing: documents without a number.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    FILE: ClassVar[str] = "scores.json"
+    TITLE: ClassVar[str] = "list of scores"
 
     measure: str
     components: tuple[str, ...]
@@ -59,7 +58,7 @@ def write_scores(path: Path, measure: str, scores: dict[str, NDArray[np.float32]
     manifest = ScoreManifest(
         measure=measure, components=tuple(scores), num_documents=values.shape[1], num_missing=missing
     )
-    write_model(path / MANIFEST_FILE, manifest)
+    manifest.save(path)
     return manifest
 
 
@@ -77,7 +76,7 @@ class ScoredShard:
         Raises:
             StoreError: it is missing or broken, or is of another measure.
         """
-        manifest = read_model(path / MANIFEST_FILE, ScoreManifest, "list of scores")
+        manifest = ScoreManifest.open(path)
         if manifest.measure != measure:
             raise StoreError(f"{path}: holds scores of '{manifest.measure}', and '{measure}' is needed")
         return cls(path, manifest)

@@ -28,14 +28,13 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Account, Unit
 from tokmill.tasks.formats.corpus import (
     HELD_OUT_SCHEMA,
-    MANIFEST_FILE,
     SELECTIONS_SCHEMA,
     Corpus,
+    CorpusManifest,
     CorpusSource,
-    Manifest,
     Shard,
 )
-from tokmill.tasks.formats.files.manifests import readable, write_model
+from tokmill.tasks.formats.files.manifests import readable
 from tokmill.tasks.formats.files.parquet import read_parquet
 from tokmill.tasks.formats.text.documents import Ints
 from tokmill.tasks.formats.text.sharding import (
@@ -228,7 +227,7 @@ def write_part(
     part: CorpusPart,
     seed: int,
     out: Path,
-) -> tuple[Manifest, list[Account]]:
+) -> tuple[CorpusManifest, list[Account]]:
     """Write a part of a corpus into the directory `out`; return its manifest and accounts."""
     written, sources, accounts = _Part(part, seed, limits), [], []
     for source, pairs in hashed.items():
@@ -245,8 +244,8 @@ def write_part(
         options = next(one.options for one in whole.manifest.sources if one.name == source)
         sources.append(CorpusSource(name=source, options=options, stats=stats.model_copy(update=left)))
     written.write(whole, out)
-    manifest = Manifest(shard_bytes=whole.manifest.shard_bytes, sources=sources)
-    write_model(out / MANIFEST_FILE, manifest)
+    manifest = CorpusManifest(shard_bytes=whole.manifest.shard_bytes, sources=sources)
+    manifest.save(out)
     return manifest, accounts
 
 

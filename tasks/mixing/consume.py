@@ -34,8 +34,8 @@ from tokmill.tasks.formats.ledger import (
     LedgerSource,
 )
 from tokmill.tasks.formats.mixture import Mixture
+from tokmill.tasks.formats.packed.manifest import ExcludedDocuments, TakedownManifest
 from tokmill.tasks.formats.packed.reader import PackedReader
-from tokmill.tasks.formats.packed.takedown import ExcludedDocuments, TakedownManifest
 
 
 class ConsumeParams(Params):

@@ -27,7 +27,7 @@ from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.core.stage import Account, Outcome, Scalar, Stage, Unit
 from tokmill.tasks.formats.encoded import Encoded
 from tokmill.tasks.formats.ledger import CutDocument, Ledger
-from tokmill.tasks.formats.mixture import MixedSource, MixtureManifest, Plan, PlanWriter, ShareTable
+from tokmill.tasks.formats.mixture import MixedSource, MixtureManifest, Plan, ShareTable, write_plan
 from tokmill.tasks.mixing.draw import Draw, DrawnTotals
 from tokmill.tasks.mixing.history import NOTHING, History, with_consumed
 from tokmill.tasks.mixing.lengths import SourceLengths, Standing, source_lengths
@@ -270,7 +270,7 @@ def run(
     with scratch_below(out, len(sources)) as scratch:
         before = Ledger.open(ledger) if ledger is not None else None
         planning = Planning.of(params, sources, scratch, scored, before)
-        with PlanWriter(out) as writer:
+        with write_plan(out) as writer:
             planned = 0
             for block in planning.blocks():
                 writer.append(block)

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.tasks.core.errors import PackingError
-from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed.plan import PackedShardEntry
+from tokmill.tasks.formats.packed.manifest import PackedManifest, PackedShardEntry
 from tokmill.tasks.formats.packed.shard_format import shard_files, write_folder_files
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
@@ -59,8 +58,7 @@ def _summed(parts: Sequence[PackedManifest]) -> PackedManifest:
 
 
 def _link_shard(folder: Path, out: Path, part: PackedManifest) -> None:
-    files = ShardFiles(folder, part.shards[0].index)
-    for file in shard_files(files, part):
+    for file in shard_files(folder, part.shards[0].index, part):
         link(file, out / file.relative_to(folder))
 
 

@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.fim.tokens import FIM_TOKENS
 from tokmill.tasks.formats.mixture import Plan
-from tokmill.tasks.formats.packed.figures import LongDocuments
+from tokmill.tasks.formats.packed.manifest import LongDocuments
 from tokmill.tasks.kernels.alignment import InPlan, Parts, Sums, Waiting, line_up
 from tokmill.tasks.kernels.bin_packing import by_sequence
 

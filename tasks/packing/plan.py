@@ -4,7 +4,7 @@ The mixture is read in blocks, and a shard's pieces are written as soon as its s
 holds one block and the pieces of one shard, whatever the size of the corpus.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +14,8 @@ from tokmill.tasks.core.errors import PackingError
 from tokmill.tasks.fim.tokens import DocumentKeys, choose_forms
 from tokmill.tasks.formats.encoded import EncodedManifest
 from tokmill.tasks.formats.mixture import Mixture, MixtureManifest, Plan
-from tokmill.tasks.formats.packed.figures import WINDOWED, FimTokens
-from tokmill.tasks.formats.packed.plan import (
-    PackingManifest,
-    PackingPlanWriter,
-    PieceTable,
-    PlannedShard,
-    write_packing_plan,
-)
+from tokmill.tasks.formats.packed.manifest import WINDOWED, FimTokens, PackingManifest, PlannedShard
+from tokmill.tasks.formats.packed.pieces import PieceTable, write_plan_pieces
 from tokmill.tasks.packing.accounts import PackedTotals
 from tokmill.tasks.packing.params import PackPlanParams
 from tokmill.tasks.packing.pieces import Pieces, blocks
@@ -56,8 +50,8 @@ def plan_packing(
     window = window_of(rule.shuffle_window, mixture, rule.sequence_length)
     shares = Shares(len(sources), rule.sequence_length, mixture.manifest.num_tokens, max(1, window))
     shortest = _Shortest()
-    with write_packing_plan(out) as writer:
-        shards = ShardWriter(writer, rule.sequences_per_shard)
+    with write_plan_pieces(out) as append:
+        shards = ShardWriter(append, rule.sequences_per_shard)
 
         def closed() -> Iterator[Closed]:
             position = mixture.manifest.first_position
@@ -84,7 +78,7 @@ def plan_packing(
             "shuffle_seed": rule.shuffle_seed if window > 1 else None,
         }
         manifest = manifest.model_copy(update=measured)
-        writer.finish(manifest)
+        manifest.save(out)
     return manifest
 
 
@@ -151,9 +145,9 @@ class ShardWriter:
         planned: the shards written so far.
     """
 
-    def __init__(self, writer: PackingPlanWriter, sequences_per_shard: int) -> None:
+    def __init__(self, append: Callable[[PieceTable], None], sequences_per_shard: int) -> None:
         self.planned: list[PlannedShard] = []
-        self._writer = writer
+        self._append = append
         self._per_shard = sequences_per_shard
         self._waiting: list[PieceTable] = []
 
@@ -180,7 +174,7 @@ class ShardWriter:
             last = int(np.searchsorted(table.sequence[:end], (index + 1) * self._per_shard))
             part = table.rows(start, last)
             first = index * self._per_shard
-            self._writer.append(part)
+            self._append(part)
             self.planned.append(
                 PlannedShard(
                     index=index,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.formats.mixture import MixedSource, RequestTable
-from tokmill.tasks.formats.packed.figures import FarthestBlock, PackedShare
+from tokmill.tasks.formats.packed.manifest import FarthestBlock, PackedShare
 from tokmill.tasks.packing.pieces import Pieces
 
 LIMIT = 0.03

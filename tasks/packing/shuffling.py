@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.formats.mixture import Mixture
-from tokmill.tasks.formats.packed.plan import PackingManifest, PieceTable
+from tokmill.tasks.formats.packed.manifest import PackingManifest
+from tokmill.tasks.formats.packed.pieces import PieceTable
 from tokmill.tasks.kernels.alignment import InPlan
 from tokmill.tasks.mixing.permutation import permutation, permutation_key
 from tokmill.tasks.packing.params import MOST_WINDOW

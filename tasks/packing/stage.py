@@ -20,9 +20,8 @@ from tokmill.tasks.core.errors import PackingError, StoreError
 from tokmill.tasks.core.stage import Outcome, Scalar, Stage
 from tokmill.tasks.formats.encoded import Encoded, ShardEntry
 from tokmill.tasks.formats.mixture import Mixture
-from tokmill.tasks.formats.packed.figures import Packing
-from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed.plan import PackedShardEntry, PackingManifest, PackingPlan
+from tokmill.tasks.formats.packed.manifest import PackedManifest, PackedShardEntry, Packing, PackingManifest
+from tokmill.tasks.formats.packed.pieces import PackingPlan
 from tokmill.tasks.packing.assemble import assembled
 from tokmill.tasks.packing.params import PackParams, PackPlanParams, PackShardParams
 from tokmill.tasks.packing.plan import plan_packing
@@ -151,7 +150,7 @@ def run_shard(
         (manifest.sources.index(source), entry.index): path
         for source, entry, path in Encoded.open(encoded).pair(shards)
     }
-    write_shard(recipe, entry, opened.pieces(params.index), paths, ShardFiles(out, params.index))
+    write_shard(recipe, entry, opened.pieces(params.index), paths, out)
     _packed_manifest(manifest, recipe, [entry]).save(out)
     return Outcome(metrics={"num_sequences": entry.num_sequences, "num_tokens": entry.num_tokens})
 

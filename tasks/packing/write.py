@@ -22,14 +22,12 @@ from tokmill.tasks.core.context import report_progress
 from tokmill.tasks.core.errors import PackingError
 from tokmill.tasks.fim.tokens import FIM_TOKENS, SPM, DocumentKeys, choose_cuts
 from tokmill.tasks.formats.encoded import EncodedShard
-from tokmill.tasks.formats.packed.figures import FimTokens, Packing
-from tokmill.tasks.formats.packed.layout import PROVENANCE_SCHEMA, PackedFormat, ShardFiles
-from tokmill.tasks.formats.packed.plan import PackedShardEntry, PieceTable
+from tokmill.tasks.formats.packed.manifest import FimTokens, PackedFormat, PackedShardEntry, Packing
+from tokmill.tasks.formats.packed.pieces import PROVENANCE_SCHEMA, PieceTable, write_pieces
 from tokmill.tasks.formats.packed.shard_format import (
     SequenceBlock,
     ShardShape,
-    group_rows,
-    write_pieces,
+    block_ranges,
     write_sequences,
 )
 from tokmill.tasks.kernels.documents import gather
@@ -59,7 +57,7 @@ class Recipe:
 
 
 def write_shard(
-    recipe: Recipe, entry: PackedShardEntry, pieces: PieceTable, shards: ShardPaths, files: ShardFiles
+    recipe: Recipe, entry: PackedShardEntry, pieces: PieceTable, shards: ShardPaths, out: Path
 ) -> None:
     """Write one shard in every format, and its table of pieces.
 
@@ -68,7 +66,7 @@ def write_shard(
         entry: the sequences of the shard.
         pieces: the pieces of these sequences, in order.
         shards: directories of the encoded shards.
-        files: paths to write.
+        out: folder to write into.
 
     Raises:
         PackingError: the shard of a piece is missing, a piece lies outside of its document, a document lacks
@@ -77,7 +75,10 @@ def write_shard(
     length = recipe.packing.sequence_length
     dtype = np.dtype(recipe.packing.dtype).newbyteorder("<")
     shape = ShardShape(entry.num_sequences, length, dtype, recipe.labels)
-    with write_sequences(files, shape, recipe.formats) as append, write_pieces(files) as append_pieces:
+    with (
+        write_sequences(out, entry.index, shape, recipe.formats) as append,
+        write_pieces(out, entry.index) as append_pieces,
+    ):
         for first, part in _parts(entry, pieces, length):
             raise_if_stopped()
             block, ordinals = filled(recipe, first, part, shards)
@@ -93,11 +94,8 @@ def _parts(
     entry: PackedShardEntry, pieces: PieceTable, sequence_length: int
 ) -> Iterator[tuple[range, PieceTable]]:
     """Yield the shard's sequences in blocks, with their pieces."""
-    group = group_rows(sequence_length)
-    step = max(1, _BLOCK_TOKENS // (group * sequence_length)) * group
-    stop = entry.first_sequence + entry.num_sequences
-    for first in range(entry.first_sequence, stop, step):
-        sequences = range(first, min(first + step, stop))
+    for rows in block_ranges(entry.num_sequences, sequence_length, _BLOCK_TOKENS):
+        sequences = entry.sequences[rows.start : rows.stop]
         begin, end = np.searchsorted(pieces.sequence, [sequences.start, sequences.stop]).tolist()
         yield sequences, pieces.rows(begin, end)
 

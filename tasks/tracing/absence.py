@@ -11,7 +11,7 @@ import numpy as np
 
 from tokmill.tasks.formats.ledger import TAKEN_DOWN, Ledger
 from tokmill.tasks.formats.mixture import Mixture
-from tokmill.tasks.formats.packed.takedown import ExcludedDocuments, TakedownManifest
+from tokmill.tasks.formats.packed.manifest import ExcludedDocuments, TakedownManifest
 from tokmill.tasks.formats.text.sharding import CorpusPart
 from tokmill.tasks.store.record import Record
 from tokmill.tasks.tracing.document_names import FoundDocument

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from tokmill.tasks.formats.packed.layout import ShardFiles
-from tokmill.tasks.formats.packed.reader import PackedReader, PieceRows
+from tokmill.tasks.formats.packed.pieces import PieceRows
+from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.formats.text.quarantine import place_of
 from tokmill.tasks.tracing.absence import why_absent
 from tokmill.tasks.tracing.document_names import FoundDocument, find_documents
@@ -137,7 +137,7 @@ def pieces_of(origins: Origins, documents: Sequence[Document]) -> Iterator[dict[
     reader: PackedReader = origins.reader
     wanted = Wanted(reader.manifest.sources, documents)
     for shard in reader.manifest.shards:
-        pieces = PieceRows.open(ShardFiles(origins.path, shard.index), reader.manifest)
+        pieces = PieceRows.open(origins.path, shard.index, reader.manifest)
         rows = np.flatnonzero(wanted.among(pieces))
         columns = {name: values[rows].tolist() for name, values in pieces.columns.items()}
         yield from (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))

@@ -7,7 +7,7 @@ import pytest
 from tests.test_tasks.traced_line import SPECS, TracedLine, traced_line
 from tests.test_tasks.whole_line import Line
 from tokmill.tasks.formats.mixture import Mixture
-from tokmill.tasks.formats.packed.takedown import TakenDocument
+from tokmill.tasks.formats.packed.manifest import TakenDocument
 from tokmill.tasks.mixing.consume import CONSUME, ConsumeParams
 from tokmill.tasks.mixing.stage import MIX, MixParams
 from tokmill.tasks.packing.stage import PackParams

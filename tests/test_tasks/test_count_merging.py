@@ -15,12 +15,10 @@ from tokmill.tasks.count.merge_stage import MergeParams, run
 from tokmill.tasks.count.merging import FAN_IN, MOST_LEVELS, level_of, merge_streams, parts_of, streams_of
 from tokmill.tasks.formats.counts import (
     COUNTS_FILE,
-    STATISTICS_FILE,
     CountsStatistics,
     read_counts,
     write_counts,
 )
-from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tokenizer import PretokenCounts
 
 PRETOKENS = st.dictionaries(st.binary(max_size=4), st.integers(1, 1 << 40), max_size=40)
@@ -93,7 +91,7 @@ def write_shard(folder: Path, words: dict[bytes, int]) -> Path:
     folder.mkdir()
     totals = write_counts(folder / COUNTS_FILE, PretokenCounts.from_dict(words))
     statistics = CountsStatistics(num_documents=2, num_bytes=5, **totals._asdict())
-    write_model(folder / STATISTICS_FILE, statistics)
+    statistics.save(folder)
     return folder
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
 from tokmill.tasks.core.errors import PackingError, StoreError
 from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
-from tokmill.tasks.formats.packed.layout import PackedManifest
+from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.formats.packed.reader import PackedReader
 
 ALL_FORMATS = ("arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet")

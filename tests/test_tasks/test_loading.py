@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from tests.test_tasks.fabricated import numbered
 from tests.test_tasks.packings import FIELDS, LENGTHS, packed_folder, published, sequences
 from tokmill.tasks.core.errors import LoadingError, StoreError
-from tokmill.tasks.formats.packed.layout import ShardFiles
 from tokmill.tasks.formats.packed.masks import block_ranges
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
@@ -521,7 +520,7 @@ class TestFiles:
 
     def test_a_file_that_was_not_copied(self, tmp_path):
         path = packed_folder(tmp_path, formats=["npy"])
-        file = ShardFiles(path, 1).rows
+        file = path / "tokens-00001.npy"
         file.unlink()
         with pytest.raises(StoreError, match=rf"{file.name}: 0 bytes must be 224"):
             PackedDataset(path)

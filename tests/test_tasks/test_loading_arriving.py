@@ -10,7 +10,7 @@ import pytest
 
 from tests.test_tasks.packings import FIELDS, LENGTHS, packed_folder, published, sequences
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.formats.packed.layout import PackedManifest
+from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.loading.arriving import AHEAD, THREAD_NAME, ArrivingShards
 
