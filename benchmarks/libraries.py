@@ -83,7 +83,7 @@ def json_lines():
     import orjson
     import simdjson
 
-    from tokmill.tasks.formats.text.delimited import Span
+    from tokmill.tasks.formats.text.content import Span
     from tokmill.tasks.formats.text.jsonl import read_jsonl
     from tokmill.tasks.formats.text.sources import ReadOptions
 

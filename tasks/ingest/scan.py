@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tokmill.tasks.core.errors import DocumentError, SourceError
-from tokmill.tasks.formats.text.columnar import BrokenFileError, largest_row_group
-from tokmill.tasks.formats.text.compression import damage_of, size_of
-from tokmill.tasks.formats.text.delimited import Span
+from tokmill.tasks.formats.text.columnar import largest_row_group
+from tokmill.tasks.formats.text.content import Span, damage_of, size_of
 from tokmill.tasks.formats.text.detection import Contents, UnsupportedFileError, contents_of
 from tokmill.tasks.formats.text.documents import FileBatch
-from tokmill.tasks.formats.text.quarantine import BadDocument, document_error
+from tokmill.tasks.formats.text.quarantine import BadDocument, BrokenFileError, document_error
 from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sharding import Cutter, Limits, ShardHasher, limits_of_file, may_end
 from tokmill.tasks.formats.text.sources import BY_BYTES, UTF_8, Format, ReadOptions, format_by_name

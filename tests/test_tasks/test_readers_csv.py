@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.reading import read
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.delimited import Span
+from tokmill.tasks.formats.text.content import Span
 from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sources import ReadOptions
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.test_tasks.reading import read
-from tokmill.tasks.formats.text.readers import without_indentation
+from tokmill.tasks.formats.text.prose import without_indentation
 
 MODULE = '''
 """The module.

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.reading import read
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.delimited import Separator, Span, regrouped, separators
+from tokmill.tasks.formats.text.content import Span
+from tokmill.tasks.formats.text.rows import Separator, row_blocks
 
 LINES = {
     b"": [],
@@ -167,7 +168,7 @@ def test_records_of_any_length_under_any_limit(
 
     position = 0
     found = []
-    for group in regrouped(_blocks(content, cuts), Separator(separator), limit):
+    for group in row_blocks(_blocks(content, cuts), Separator(separator), limit):
         for start, stop, bounds in zip(group.starts, group.stops, group.bounds.tolist(), strict=True):
             found.append(bytes(group.block[start:stop]))
             if stop - start <= limit:
@@ -192,7 +193,7 @@ def test_records_do_not_depend_on_blocks(parts: list[bytes], separator: bytes, c
     expected = expected if expected[-1] else expected[:-1]  # a separator ends a record
 
     found, positions = [], []
-    for group in regrouped(_blocks(content, cuts), Separator(separator), len(content)):
+    for group in row_blocks(_blocks(content, cuts), Separator(separator), len(content)):
         spans = zip(group.starts.tolist(), group.stops.tolist(), strict=True)
         found += [group.block[start:stop] for start, stop in spans]
         positions += group.bounds.tolist()
@@ -212,7 +213,7 @@ def test_separators_are_where_find_finds_them(block: bytes, separator: bytes) ->
         expected.append(at)
         at = block.find(separator, at + len(separator))
 
-    assert np.array_equal(separators(block, separator), expected)
+    assert np.array_equal(Separator(separator).spans(block)[0], expected)
 
 
 @given(st.text(alphabet="ab \r\n\u00e9\u2028", max_size=60))
@@ -239,7 +240,7 @@ def test_a_line_end_in_a_delimiter_is_either_of_the_two(
     content = "".join(text + end for text, end in zip(texts, ends, strict=False)).encode()
     separator = Separator(b"\n--\n", any_line_end=True)
 
-    groups = regrouped(_blocks(content, cuts), separator, len(content))
+    groups = row_blocks(_blocks(content, cuts), separator, len(content))
     found = [
         bytes(group.block[a:b]) for group in groups for a, b in zip(group.starts, group.stops, strict=True)
     ]

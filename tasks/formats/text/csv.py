@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.compression import BLOCK_BYTES
+from tokmill.tasks.formats.text.content import Span, content
 from tokmill.tasks.formats.text.csv_dialect import (
     Dialect,
     Row,
@@ -30,9 +31,9 @@ from tokmill.tasks.formats.text.csv_dialect import (
     rows_of,
     start_of,
 )
-from tokmill.tasks.formats.text.delimited import RowBlock, Separator, Span, row_blocks
 from tokmill.tasks.formats.text.documents import FileBatch, file_batch
 from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, invalid_utf8
+from tokmill.tasks.formats.text.rows import RowBlock, Separator, row_blocks
 from tokmill.tasks.formats.text.sources import ReadOptions, check_column
 from tokmill.tasks.remote.location import Location
 
@@ -75,7 +76,7 @@ class _Lines:
         self.text = ""
         self.is_protected = self.keeps = False
         limit = options.max_document_bytes + 2  # the line ending does not count
-        blocks = row_blocks(path, span, Separator(dialect.line_end), limit, options.encoding)
+        blocks = row_blocks(content(path, span, options.encoding), Separator(dialect.line_end), limit)
         self.stream = self._read(path.name, blocks, dialect, limit)
 
     def _read(

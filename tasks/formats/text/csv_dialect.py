@@ -22,7 +22,7 @@ from contextlib import suppress
 from typing import NamedTuple, NoReturn, TypeAlias
 
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.delimited import Span, content
+from tokmill.tasks.formats.text.content import Span, content
 from tokmill.tasks.formats.text.sources import Quoting, ReadOptions, inner_suffix
 from tokmill.tasks.remote.location import Location
 

@@ -18,7 +18,7 @@ from tokmill.tasks.core.context import report_progress
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.core.faults import out_of_memory
 from tokmill.tasks.core.pipelining import read_ahead
-from tokmill.tasks.formats.text.delimited import Span
+from tokmill.tasks.formats.text.content import Span
 from tokmill.tasks.formats.text.documents import BATCH_BYTES, ArrowArray, DocumentBatch, offsets_of
 from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sharding import Selection, ShardHasher
