@@ -226,11 +226,7 @@ def _packed_facts(packed: PackedManifest, accounts: Sequence[Account]) -> Packed
 
 
 def ledgers(upstream: Upstream) -> list[AccountTable]:
-    """The accounts of documents from the files to the sequences, and of tokens from the encoder on.
-
-    Raises:
-        AccountError: the accounts of two stages do not match, or the last do not match the packed sequences.
-    """
+    """The accounts of documents from the files to the sequences, and of tokens from the encoder on."""
     sources = upstream.corpus.sources
     divided = "ingested" in upstream.paths
     read = _stage(upstream, "ingested" if divided else "corpus", "ingest")

@@ -18,16 +18,7 @@ class MergeParams(Params):
 
 
 def run(params: MergeParams, *, out: Path, shards: Sequence[Path]) -> Outcome:
-    """Add up the counts of some shards into `out`: `counts.parquet` and `statistics.json`.
-
-    Args:
-        params: none.
-        out: the artifact's directory.
-        shards: counted shards, or merged ones, of one source, in its order.
-
-    Raises:
-        StoreError: one of them is broken.
-    """
+    """Add up the counts of some shards into `out`: `counts.parquet` and `statistics.json`."""
     statistics = add_up_shards(shards, out / COUNTS_FILE)
     statistics.save(out)
     return Outcome(metrics=statistics.model_dump(), accounts=_accounts(statistics))

@@ -149,10 +149,6 @@ def run_shard(params: CountParams, *, out: Path, shard: Mapping[str, Any]) -> Ou
         params: how text is cut into pre-tokens.
         out: the artifact's directory.
         shard: {"shard": a `Shard` as JSON, "roots": {source: absolute folder}}.
-
-    Raises:
-        PatternError: the split pattern does not parse.
-        SourceError: a file is missing, or has changed since it was ingested.
     """
     from tokmill.tasks.count.counter import DocumentCounter
 
@@ -165,18 +161,7 @@ def run_shard(params: CountParams, *, out: Path, shard: Mapping[str, Any]) -> Ou
 
 
 def run(params: CountParams, *, out: Path, corpus: Path, shards: Sequence[Path]) -> Outcome:
-    """Add up the counts of each source's shards: one `<source>.parquet` per source, and `sources.json`.
-
-    Args:
-        params: the parameters with which the shards were counted.
-        out: the artifact's directory.
-        corpus: the corpus artifact.
-        shards: the counted shards, or what they were merged into (`parts_of`), in the corpus's order: by
-            source, then index.
-
-    Raises:
-        StoreError: there are more or fewer than the corpus has, or one is broken.
-    """
+    """Add up the counts of each source's shards: one `<source>.parquet` per source, and `sources.json`."""
     opened = Corpus.open(corpus)
     entries, accounts = [], []
     for source, parts in _by_source(opened, shards).items():

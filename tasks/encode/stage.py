@@ -124,12 +124,6 @@ def run_shard(params: EncodeParams, *, out: Path, tokenizer: Path, shard: Mappin
         out: the artifact's directory.
         tokenizer: the tokenizer artifact.
         shard: {"shard": a `Shard` as JSON, "roots": {source: absolute folder}}.
-
-    Raises:
-        TokenizerError: the tokenizer does not encode its attestation's probes as before, or lacks the end
-            token.
-        SpecialTokenError: a document contains a special token and `params.special_tokens_in_text` is "raise".
-        SourceError: a file is missing, or has changed since it was ingested.
     """
     from tokmill.tasks.encode.encoding import Additions, encode_batches, end_token_id
 
@@ -155,18 +149,7 @@ def run_shard(params: EncodeParams, *, out: Path, tokenizer: Path, shard: Mappin
 
 
 def run(params: EncodeParams, *, out: Path, corpus: Path, tokenizer: Path, shards: Sequence[Path]) -> Outcome:
-    """List the encoded shards of all sources in `encoded.json`.
-
-    Args:
-        params: the parameters with which the shards were encoded.
-        out: the artifact's directory.
-        corpus: the corpus artifact.
-        tokenizer: the tokenizer artifact.
-        shards: the encoded shards, in the corpus's order: by source, then index.
-
-    Raises:
-        StoreError: there are more or fewer shards than the corpus has, or one has another vocabulary.
-    """
+    """List the encoded shards of all sources in `encoded.json`."""
     from tokmill.tasks.encode.encoding import end_token_id
 
     encoder, opened = open_tokenizer(tokenizer), Corpus.open(corpus)

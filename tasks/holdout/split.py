@@ -68,13 +68,7 @@ class Limits:
 
 
 def choose(wanted: Mapping[str, Wanted], hashed: Mapping[str, Sequence[Path]], seed: int) -> Limits:
-    """Return the limits of every source.
-
-    Args:
-        wanted: by source.
-        hashed: by source, the folders of its shards' hashes.
-        seed: seed of the draws.
-    """
+    """Return the limits of every source."""
     below = {source: _limit(one, _draws(hashed[source], seed)) for source, one in wanted.items()}
     return Limits(below, _shared(below, hashed, seed))
 

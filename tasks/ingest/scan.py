@@ -105,20 +105,7 @@ def scan_file(
     limits: Limits,
     scanned: Callable[[FileBatch], None] = _not_told,
 ) -> FileScan:
-    """Read a file once.
-
-    Args:
-        path: the file.
-        name: its path relative to the source's root.
-        source: the source's name, for messages.
-        options: how to read it.
-        limits: sizes of shards and groups.
-        scanned: called with each batch that was scanned.
-
-    Raises:
-        SourceError: the file cannot be read or lacks the text column.
-        DocumentError: a document is bad and `options.on_error` is "fail"; the first of the file.
-    """
+    """Read a file once."""
     try:
         contents = contents_of(path, options)
     except UnsupportedFileError as error:

@@ -62,21 +62,7 @@ def run(
     shards: Sequence[Path],
     ledger: Path | None = None,
 ) -> Outcome:
-    """Count the consumed documents, and write `consumed.npy` and `ledger.json`.
-
-    Args:
-        params: see `ConsumeParams`.
-        out: the artifact's directory.
-        mixture: the mixture that the run reads.
-        packed: its packing, which the run reads in order.
-        encoded: the encoded artifact that was mixed.
-        shards: its shards, in the manifest's order.
-        ledger: the ledger that the mixture continues; None for a mixture that begins the run.
-
-    Raises:
-        MixingError: the packing has fewer tokens, or the ledger is not the one that it continues.
-        StoreError: a file is missing or broken.
-    """
+    """Count the consumed documents, and write `consumed.npy` and `ledger.json`."""
     opened, corpus = Mixture.open(mixture), Encoded.open(encoded)
     before = None if ledger is None else Ledger.open(ledger)
     _check_ledger(opened, before)

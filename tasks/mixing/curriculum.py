@@ -217,11 +217,7 @@ class Sorted:
     first_epoch: int = 0
 
     def blocks(self, stop: Stop) -> Iterator[Drawn]:
-        """Yield documents until `stop` is reached.
-
-        Raises:
-            MixingError: this needs more than 65,535 epochs.
-        """
+        """Yield documents until `stop` is reached."""
         lengths = self.difficulty.lengths
         check_epochs(self.difficulty.source, num_epochs(stop, lengths))
         epoch = self.first_epoch

@@ -243,13 +243,6 @@ class Competence:
     ) -> float:
         """The fewest times that each eligible document must be drawn for a source to meet its request.
 
-        Args:
-            curves: the request over the run.
-            source: name of the source.
-            num_tokens: tokens of the source.
-            shift: requested tokens that need not be given.
-            begin: progress of the run from which the request must be met.
-
         Returns:
             A number ≥ 0; infinite if tokens are requested while nothing is eligible.
         """

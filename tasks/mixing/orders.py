@@ -72,11 +72,7 @@ def orders(
     standings: Mapping[str, Standing],
     scratch: Scratch,
 ) -> dict[str, Order]:
-    """The order of each source.
-
-    Raises:
-        MixingError: scores that the curriculum needs are missing.
-    """
+    """The order of each source."""
     found: dict[str, Order] = {}
     shifts = settled.history.shifts(settled.curves)
     for source, lengths in sources.items():

@@ -125,12 +125,7 @@ class Asked:
 
 
 def asked(params: MixParams, sizes: Mapping[str, int], history: History = NOTHING) -> Asked:
-    """Settle a request on sources of `sizes` tokens, some of which may have been consumed before.
-
-    Raises:
-        MixingError: a weight or a limit is for an unknown source, a source with a weight has no tokens, or
-            the request is not feasible; the message has the nearest feasible ones.
-    """
+    """Settle a request on sources of `sizes` tokens, some of which may have been consumed before."""
     timeline = timeline_of(params, sizes)
     _check_tokens(timeline, sizes)
     limits = Limits.of(params, sizes, timeline.weighted())

@@ -248,21 +248,7 @@ def run(
     ledger: Path | None = None,
     **scores: Sequence[Path],
 ) -> Outcome:
-    """Plan the mixture of an encoded corpus; writes the files of `tasks.formats.mixture`.
-
-    Args:
-        params: see `MixParams`.
-        out: the artifact's directory.
-        encoded: the manifest.
-        shards: the encoded shards, in the manifest's order.
-        ledger: the ledger of documents consumed before; None for a mixture that begins a run.
-        scores: measure of the curriculum → scores of the shards of all sources with a
-            curriculum, in the same order.
-
-    Raises:
-        MixingError: the request is not feasible, or scores are missing.
-        StoreError: a shard or a score is broken.
-    """
+    """Plan the mixture of an encoded corpus; writes the files of `tasks.formats.mixture`."""
     opened = Encoded.open(encoded)
     sources = source_lengths(opened, shards)
     _check_dropped(params, opened)

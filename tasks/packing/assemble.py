@@ -18,17 +18,7 @@ def assembled(
     out: Path,
     said: Mapping[str, Any] | None = None,
 ) -> PackedManifest:
-    """Hard-link the files of packed shards into `out`, and write the manifest and the formats' common files.
-
-    Args:
-        shards: directories of the shards, in order.
-        wanted: the expected shards.
-        out: an existing directory.
-        said: further fields of the manifest.
-
-    Raises:
-        PackingError: the shards are not the expected ones, or belong to different packings.
-    """
+    """Hard-link the files of packed shards into `out`, and write the manifest and the formats' common files."""
     parts = [PackedManifest.open(path) for path in shards]
     entries = [entry for part in parts for entry in part.shards]
     if entries != list(wanted):

@@ -31,17 +31,7 @@ _BLOCK = 1 << 18  # documents, for strategies without a window
 def plan_packing(
     rule: PackPlanParams, mixture: Mixture, encoded: EncodedManifest, out: Path
 ) -> PackingManifest:
-    """Plan the packing of a mixture; writes `packing.json` and `pieces.parquet` into `out`.
-
-    Args:
-        rule: parameters of the plan.
-        mixture: the documents, in order.
-        encoded: the encoded artifact, with the vocabulary and the boundary tokens.
-        out: an existing directory.
-
-    Raises:
-        PackingError: there is no sequence, or more than can be numbered; or an id is not below `vocab_size`.
-    """
+    """Plan the packing of a mixture; writes `packing.json` and `pieces.parquet` into `out`."""
     check_fim_tokens(rule, encoded.vocab_size)
     sources = mixture.manifest.sources
     totals = PackedTotals(
@@ -125,11 +115,7 @@ def _rates(rule: PackPlanParams, sources: list[str]) -> "np.ndarray[tuple[int], 
 
 
 def check_fim_tokens(rule: PackPlanParams, vocab_size: int) -> None:
-    """Reject fill-in-the-middle tokens that are not in the vocabulary.
-
-    Raises:
-        PackingError: one of `fim_token_ids` is `vocab_size` or more.
-    """
+    """Reject fill-in-the-middle tokens that are not in the vocabulary."""
     for token_id in rule.fim_token_ids or ():
         if token_id >= vocab_size:
             raise PackingError(

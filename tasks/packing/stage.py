@@ -43,9 +43,6 @@ def run_plan(
     """Plan the packing of a mixture; writes `packing.json` and `pieces.parquet`.
 
     The digests of the encoded shards are checked here, once; the plan uses the lengths in the mixture.
-
-    Raises:
-        PackingError: there is no sequence, the mixture belongs to another encoding, or a shard is damaged.
     """
     mixed, tokens = Mixture.open(mixture), Encoded.open(encoded)
     _check_same_sources(mixed.sources, tokens.sources)
@@ -128,11 +125,7 @@ def _metrics(manifest: PackingManifest) -> dict[str, Scalar]:
 def run_shard(
     params: PackShardParams, *, out: Path, plan: Path, encoded: Path, shards: Sequence[Path]
 ) -> Outcome:
-    """Write shard `params.index` of a plan in every format, with a manifest of its own.
-
-    Raises:
-        PackingError: the plan does not match the encoding, or an id is not below `vocab_size`.
-    """
+    """Write shard `params.index` of a plan in every format, with a manifest of its own."""
     opened = PackingPlan.open(plan)
     manifest = opened.manifest
     if params.index >= opened.num_shards:
@@ -187,11 +180,7 @@ def _packed_manifest(
 
 
 def run(params: PackParams, *, out: Path, plan: Path, shards: Sequence[Path]) -> Outcome:
-    """Put the packed shards of a plan together: hard-link their files and write `packed.json`.
-
-    Raises:
-        PackingError: the shards do not belong to the plan.
-    """
+    """Put the packed shards of a plan together: hard-link their files and write `packed.json`."""
     manifest = PackingPlan.open(plan).manifest
     assembled(shards, [shard.entry for shard in manifest.shards], out)
     return Outcome(metrics=_metrics(manifest), accounts=manifest.accounts)

@@ -59,19 +59,7 @@ class Recipe:
 def write_shard(
     recipe: Recipe, entry: PackedShardEntry, pieces: PieceTable, shards: ShardPaths, out: Path
 ) -> None:
-    """Write one shard in every format, and its table of pieces.
-
-    Args:
-        recipe: the settings.
-        entry: the sequences of the shard.
-        pieces: the pieces of these sequences, in order.
-        shards: directories of the encoded shards.
-        out: folder to write into.
-
-    Raises:
-        PackingError: the shard of a piece is missing, a piece lies outside of its document, a document lacks
-            a boundary token, or an id is not below `vocab_size`.
-    """
+    """Write one shard in every format, and its table of pieces."""
     length = recipe.packing.sequence_length
     dtype = np.dtype(recipe.packing.dtype).newbyteorder("<")
     shape = ShardShape(entry.num_sequences, length, dtype, recipe.labels)
@@ -103,11 +91,7 @@ def _parts(
 def filled(
     recipe: Recipe, sequences: range, pieces: PieceTable, shards: ShardPaths
 ) -> tuple[SequenceBlock, NDArray[np.uint64]]:
-    """The tokens of sequences, and the corpus row of each piece's document.
-
-    Raises:
-        PackingError: see `write_shard`.
-    """
+    """The tokens of sequences, and the corpus row of each piece's document."""
     dtype = np.dtype(recipe.packing.dtype).newbyteorder("<")
     rows = np.full((len(sequences), recipe.packing.sequence_length), recipe.pad_id, dtype=dtype)
     ordinals = np.zeros(len(pieces), dtype=np.uint64)
@@ -186,11 +170,7 @@ class Body:
 
     @classmethod
     def of(cls, packing: Packing, pieces: PieceTable, shard: EncodedShard) -> Self:
-        """Locate the pieces of one shard.
-
-        Raises:
-            PackingError: a document is not in the shard, or has fewer tokens than its piece.
-        """
+        """Locate the pieces of one shard."""
         document = pieces.document.astype(np.int64)
         start = pieces.document_start.astype(np.int64)
         length = pieces.length.astype(np.int64) - FIM_TOKENS * (pieces.fim > 0)

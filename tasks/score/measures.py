@@ -108,15 +108,7 @@ class ModelManifest(BaseModel):
 def sample_of(
     shard: EncodedShard, digest: str, manifest: ModelManifest, fold: int, share: float
 ) -> Iterator[NDArray[Any]]:
-    """Yield the documents of a shard on which the model of a fold is trained.
-
-    Args:
-        shard: the encoded shard.
-        digest: the shard's content digest.
-        manifest: has the seed, and the end token, which is not part of a document.
-        fold: 0 or 1.
-        share: fraction of the fold's documents to sample, in (0, 1].
-    """
+    """Yield the documents of a shard on which the model of a fold is trained."""
     for block in token_blocks(shard, manifest.end_of_document_id):
         shard.check_ids(manifest.vocab_size, block.tokens)
         lots = _lots(block, digest, manifest.seed)
@@ -150,11 +142,6 @@ class TrigramModels:
 
 def perplexity_of(shard: EncodedShard, digest: str, models: TrigramModels) -> NDArray[np.float32]:
     """Mean surprisal of each document of a shard, in nats per token; perplexity is e to that power.
-
-    Args:
-        shard: the encoded shard.
-        digest: the shard's content digest.
-        models: the models of the shard's corpus.
 
     Returns:
         float32 [d]; NaN for a document without tokens.
@@ -228,11 +215,6 @@ def noise_of(
     tokenizer: "Tokenizer", shard: EncodedShard, end_id: int | None
 ) -> dict[str, NDArray[np.float32]]:
     """Measure the documents of a shard; `tasks.kernels.noise` defines the measures.
-
-    Args:
-        tokenizer: decodes the documents.
-        shard: the encoded shard.
-        end_id: the end-of-document token, which is not part of the text; None for none.
 
     Returns:
         For each measure, float32 [d].

@@ -117,11 +117,7 @@ class Summary(_Part, WithOptional):
 
 
 def read_summary(path: Path) -> Summary:
-    """Read the summary of the usage artifact in the directory `path`.
-
-    Raises:
-        StoreError: it is missing or broken.
-    """
+    """Read the summary of the usage artifact in the directory `path`."""
     return read_model(path / SUMMARY_FILE, Summary, "summary of use")
 
 
