@@ -130,11 +130,7 @@ class Corpus:
 
     @classmethod
     def open(cls, path: Path) -> "Corpus":
-        """Open the corpus in a directory.
-
-        Raises:
-            StoreError: the directory holds no corpus, or one of an unknown format version.
-        """
+        """Open the corpus in a directory."""
         manifest = CorpusManifest.open(path)
         if manifest.format_version != FORMAT_VERSION:
             msg = f"{path}: corpus format {manifest.format_version}, not {FORMAT_VERSION}; ingest again"
@@ -161,15 +157,7 @@ class Corpus:
         return self._shards[self._source(source).name]
 
     def pair(self, made: Sequence[Path], stage: str) -> dict[str, list[tuple[Shard, Path]]]:
-        """Return each source's shards, each with the directory of the artifact that a stage made from it.
-
-        Args:
-            made: one directory per shard, by source, then index.
-            stage: name of the stage, for the message.
-
-        Raises:
-            StoreError: there are more or fewer directories than shards.
-        """
+        """Return each source's shards, each with the directory of the artifact that a stage made from it."""
         num_shards = sum(len(self.shards(source)) for source in self.sources)
         if num_shards != len(made):
             raise StoreError(
@@ -203,9 +191,6 @@ class Corpus:
         Returns:
             The names of the shard's files, and for each document the index into those names and its row,
             both int64[n].
-
-        Raises:
-            StoreError: the shard has no such ordinal.
         """
         segments = self.shards(source)[shard].segments
         firsts = np.array([segment.first_ordinal for segment in segments], dtype=np.int64)

@@ -87,11 +87,7 @@ class Counts:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read the manifest in the directory `path`.
-
-        Raises:
-            StoreError: it is missing or broken.
-        """
+        """Read the manifest in the directory `path`."""
         return cls(path, CountsManifest.open(path))
 
     @property
@@ -105,35 +101,19 @@ class Counts:
         return [entry.source for entry in self.manifest.sources]
 
     def counts(self, source: str) -> "PretokenCounts":
-        """The counts of one source.
-
-        Raises:
-            StoreError: there is no such source, or its file is broken.
-        """
+        """The counts of one source."""
         return read_counts(self._file(source))
 
     def parts(self, source: str, num_rows: int) -> "Iterator[PretokenCounts]":
-        """Yield the counts of one source, `num_rows` at a time.
-
-        Raises:
-            StoreError: there is no such source, or its file is broken.
-        """
+        """Yield the counts of one source, `num_rows` at a time."""
         return read_parts(self._file(source), num_rows)
 
     def size(self, source: str) -> "Size":
-        """The size of one source's counts, by the file's metadata.
-
-        Raises:
-            StoreError: there is no such source, or its file is broken.
-        """
+        """The size of one source's counts, by the file's metadata."""
         return size_of(self._file(source))
 
     def chars_per_byte(self, source: str) -> float:
-        """About how many characters a byte of one source's pre-tokens has; 1 if they are empty.
-
-        Raises:
-            StoreError: there is no such source, or its file is broken.
-        """
+        """About how many characters a byte of one source's pre-tokens has; 1 if they are empty."""
         return sampled_chars_per_byte(self._file(source))
 
     def _file(self, source: str) -> Path:
@@ -186,11 +166,7 @@ def _table(counts: "PretokenCounts") -> pa.Table:
 
 
 def read_counts(path: Path) -> "PretokenCounts":
-    """The counts in the Parquet file `path`.
-
-    Raises:
-        StoreError: the file is missing, is not Parquet, or has other columns.
-    """
+    """The counts in the Parquet file `path`."""
     # imports kernels: not needed when a stage is only listed
     from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 
@@ -202,11 +178,7 @@ def read_counts(path: Path) -> "PretokenCounts":
 
 
 def read_parts(path: Path, num_rows: int) -> "Iterator[PretokenCounts]":
-    """Yield the counts in the Parquet file `path`, `num_rows` at a time.
-
-    Raises:
-        StoreError: the file is missing, is not Parquet, or its pre-tokens do not increase.
-    """
+    """Yield the counts in the Parquet file `path`, `num_rows` at a time."""
     from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 
     last = pa.array([], pa.large_binary())
@@ -230,11 +202,7 @@ class Size(NamedTuple):
 
 
 def size_of(path: Path) -> Size:
-    """Return the size of a file of counts, without reading its rows.
-
-    Raises:
-        StoreError: the file is missing, or is not Parquet.
-    """
+    """Return the size of a file of counts, without reading its rows."""
     with readable(path, "table of counts"):
         found = pq.read_metadata(path)
     columns = [found.row_group(number).column(0) for number in range(found.num_row_groups)]

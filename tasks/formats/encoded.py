@@ -137,12 +137,7 @@ class EncodedShard:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open the shard in the directory `path`.
-
-        Raises:
-            StoreError: its statistics are missing or broken; the arrays raise it likewise on first use, or
-                because they do not agree with the statistics.
-        """
+        """Open the shard in the directory `path`."""
         return cls(path, EncodedStatistics.open(path))
 
     @property
@@ -206,9 +201,6 @@ class EncodedShard:
         """Reject tokens that are not in the vocabulary, before they are used as indices.
 
         Opening a shard does not call this: users of the lengths alone need not read the tokens.
-
-        Raises:
-            StoreError: an id is `vocab_size` or more.
         """
         check_within(self.path / "tokens.npy", "token", tokens, least=0, below=vocab_size)
 
@@ -221,11 +213,7 @@ class Encoded:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read the manifest in the directory `path`.
-
-        Raises:
-            StoreError: it is missing or broken.
-        """
+        """Read the manifest in the directory `path`."""
         return cls(EncodedManifest.open(path))
 
     @property
@@ -234,22 +222,14 @@ class Encoded:
         return [entry.source for entry in self.manifest.sources]
 
     def source(self, name: str) -> SourceEntry:
-        """The manifest's entry of the source `name`.
-
-        Raises:
-            StoreError: there is no such source.
-        """
+        """The manifest's entry of the source `name`."""
         for entry in self.manifest.sources:
             if entry.source == name:
                 return entry
         raise StoreError(f"encoded: no source '{name}'; it has {', '.join(self.sources)}")
 
     def pair(self, shards: Sequence[Path]) -> Iterator[tuple[str, ShardEntry, Path]]:
-        """Yield each shard directory with its source and entry; `shards` are in the manifest's order.
-
-        Raises:
-            StoreError: there are more or fewer directories than entries.
-        """
+        """Yield each shard directory with its source and entry; `shards` are in the manifest's order."""
         entries = [(source.source, shard) for source in self.manifest.sources for shard in source.shards]
         if len(entries) != len(shards):
             raise StoreError(

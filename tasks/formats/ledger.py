@@ -102,11 +102,7 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read the ledger in the directory `path`.
-
-        Raises:
-            StoreError: it is missing or broken.
-        """
+        """Read the ledger in the directory `path`."""
         return cls(path, LedgerManifest.open(path))
 
     @cached_property
@@ -117,11 +113,7 @@ class Ledger:
     def matched(
         self, source: str, digests: Iterable[str]
     ) -> tuple[list[LedgerShard | None], list[LedgerShard]]:
-        """Find the shards of a source by their content digests; equal shards are matched in order.
-
-        Returns:
-            For each digest the ledger's shard, or None; and the ledger's unmatched shards.
-        """
+        """Find the shards of a source by their content digests; equal shards are matched in order."""
         known = self.by_source.get(source)
         left: dict[str, deque[LedgerShard]] = {}
         for shard in known.shards if known else []:
@@ -130,11 +122,7 @@ class Ledger:
         return found, [shard for waiting in left.values() for shard in waiting]
 
     def consumed(self, shard: LedgerShard) -> NDArray[np.uint16]:
-        """How often each document of a shard was consumed, memory-mapped: uint16 [d].
-
-        Raises:
-            StoreError: the file is missing or broken, or too short.
-        """
+        """How often each document of a shard was consumed, memory-mapped: uint16 [d]."""
         counts = open_vector(self.path / CONSUMED_FILE)
         stop = shard.first + shard.num_documents
         if counts.dtype != np.uint16 or len(counts) < stop:

@@ -288,11 +288,7 @@ class Mixture:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read the manifest in the directory `path`.
-
-        Raises:
-            StoreError: it is missing or broken.
-        """
+        """Read the manifest in the directory `path`."""
         return cls(path, MixtureManifest.open(path))
 
     @property
@@ -305,11 +301,7 @@ class Mixture:
         return Plan.joined(list(self.batches()))
 
     def batches(self) -> Iterator[Plan]:
-        """Yield the plan in order, at most a million rows at a time.
-
-        Raises:
-            StoreError: the file is missing, is not Parquet, or has other columns.
-        """
+        """Yield the plan in order, at most a million rows at a time."""
         file, longest = self.path / PLAN_FILE, self.manifest.longest_document_tokens
         check_files(self.path, [file])
         with readable(file, "plan"), pq.ParquetFile(file) as parquet:
@@ -322,11 +314,7 @@ class Mixture:
                 yield plan
 
     def request(self) -> RequestTable | None:
-        """The request; None for a mixture from which documents were excluded.
-
-        Raises:
-            StoreError: the file is broken.
-        """
+        """The request; None for a mixture from which documents were excluded."""
         file = self.path / REQUEST_FILE
         if not file.exists():
             return None
@@ -335,10 +323,6 @@ class Mixture:
         return RequestTable(knots, grid["first"], grid["last"], grid["before"])
 
     def shares(self) -> ShareTable:
-        """The requested and given tokens of each source, over the run.
-
-        Raises:
-            StoreError: the file is missing, or is not Parquet.
-        """
+        """The requested and given tokens of each source, over the run."""
         grid = _read_grid(self.path / SHARES_FILE, SHARES_SCHEMA, "table of shares", len(self.sources))
         return ShareTable(grid["position"][:, 0], grid["requested"], grid["given"])

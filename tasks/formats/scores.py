@@ -71,22 +71,14 @@ class ScoredShard:
 
     @classmethod
     def open(cls, path: Path, measure: str) -> Self:
-        """Read the manifest in the directory `path`.
-
-        Raises:
-            StoreError: it is missing or broken, or is of another measure.
-        """
+        """Read the manifest in the directory `path`."""
         manifest = ScoreManifest.open(path)
         if manifest.measure != measure:
             raise StoreError(f"{path}: holds scores of '{manifest.measure}', and '{measure}' is needed")
         return cls(path, manifest)
 
     def component(self, name: str) -> NDArray[np.float32]:
-        """One component, memory-mapped: float32 [d].
-
-        Raises:
-            StoreError: the file is missing or broken, or of another length.
-        """
+        """One component, memory-mapped: float32 [d]."""
         values = open_vector(self.path / f"{name}.npy")
         if len(values) != self.manifest.num_documents or values.dtype != np.float32:
             raise StoreError(

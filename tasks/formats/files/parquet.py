@@ -19,10 +19,6 @@ def read_parquet(path: "os.PathLike[str]") -> pa.Table:
 
     pyarrow's own function for this imports its datasets, and with them pandas where that is installed: 0.15 s
     of every command that reads a table.
-
-    Raises:
-        OSError: it cannot be read.
-        pyarrow.ArrowException: it is not a Parquet file, or a broken one.
     """
     with pq.ParquetFile(os.fspath(path)) as file:
         return file.read()

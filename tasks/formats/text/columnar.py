@@ -36,12 +36,7 @@ _AS_BYTES = {"string": pa.binary(), "large_string": pa.large_binary(), "string_v
 
 
 def read_parquet(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
-    """Yield the documents of the span's rows.
-
-    Raises:
-        SourceError: the text or id column is missing, or the text column does not hold text.
-        BrokenFileError: the file ends early or is damaged.
-    """
+    """Yield the documents of the span's rows."""
     with _source(path, span.codec) as source:
         _require_bytes(source)
         file = pq.ParquetFile(source, page_checksum_verification=True)
@@ -76,9 +71,6 @@ def sampled(path: Location, kind: str, num_rows: int) -> tuple[list[str], list[d
 
     They are from the first, middle and last row group, or from the first record batches. Texts are str, or
     bytes if they are not UTF-8; lists and objects are Python's; other values are None.
-
-    Raises:
-        BrokenFileError: the file is damaged or empty.
     """
     with _source(path, at_least=_ARROW_BYTES) as source:
         if kind == "parquet":
@@ -123,11 +115,7 @@ def read_columns(path: Location, columns: Sequence[str]) -> list[dict[str, Any]]
 
 
 def largest_row_group(path: Location) -> int:
-    """Return the decompressed size of the largest row group of a Parquet file without outer compression.
-
-    Raises:
-        BrokenFileError: the file is damaged.
-    """
+    """Return the decompressed size of the largest row group of a Parquet file without outer compression."""
     with _source(path, None) as source:
         metadata = pq.ParquetFile(source).metadata
         groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))

@@ -154,16 +154,7 @@ class Sketch(NamedTuple):
 
 
 def sketch(path: Location, given: ReadOptions, num_rows: int) -> Sketch:
-    """Read the first rows of a CSV file; if its first row does not look like names, columns get numbers.
-
-    Args:
-        path: the file.
-        given: its encoding, and its delimiter and quoting if they are known.
-        num_rows: the most rows.
-
-    Raises:
-        SourceError: the start of the file does not show how it is written.
-    """
+    """Read the first rows of a CSV file; if its first row does not look like names, columns get numbers."""
     start = start_of(path, Span(), given.encoding)
     dialect, has_header = drafted(path.name, start, given)
     names, first = _header(path.name, start.lines, dialect)

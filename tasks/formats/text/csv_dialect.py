@@ -107,11 +107,7 @@ def start_of(path: Location, span: Span, encoding: str) -> Start:
 
 
 def rows_of(lines: Iterable[str], dialect: Dialect) -> Iterator[Row]:
-    """Yield the rows of lines with their ends; an empty line is an empty row.
-
-    Raises:
-        csv.Error: a field is not quoted as it should be; where the next row begins is unknown.
-    """
+    """Yield the rows of lines with their ends; an empty line is an empty row."""
     # A text may be longer than the parser's default limit of 128 KiB per field.
     csv.field_size_limit(min(sys.maxsize, (1 << 31) - 1))
     return _ROWS[dialect.quoting](lines, dialect.delimiter)
@@ -348,11 +344,7 @@ def _stands_above(name: str, below: Sequence[str]) -> bool:
 
 
 def drafted(name: str, start: Start, options: ReadOptions) -> tuple[Dialect, bool]:
-    """Return the dialect of a file whose columns are unknown, and whether its first row is a header.
-
-    Raises:
-        SourceError: the start of the file does not show the delimiter or the quoting.
-    """
+    """Return the dialect of a file whose columns are unknown, and whether its first row is a header."""
     default = default_delimiter(name)
     known = options.delimiter or start.delimiter
     in_header = [one for one in (default, *_DELIMITERS) if one in start.lines[0]]

@@ -115,18 +115,7 @@ def format_of(path: Location, options: ReadOptions) -> Format:
 
 
 def contents_of(path: Location, options: ReadOptions, *, any_column: bool = False) -> Contents:
-    """Return what a file holds.
-
-    Args:
-        path: the file.
-        options: how the source is read.
-        any_column: whether lines with tabs are a table also if the first does not name the text column.
-
-    Raises:
-        UnsupportedFileError: it holds what tokmill does not read, or not what the options say.
-        SourceError: the file cannot be read.
-        MachineError: the disk or the network fails.
-    """
+    """Return what a file holds."""
     data, codec, is_whole = _beginning(path)
     if problem := _unsupported(data, codec):
         raise UnsupportedFileError(path.name, problem)

@@ -85,11 +85,7 @@ def placeholders() -> dict[str, Path]:
 
 
 def parse(text: str, base: Path) -> Pattern:
-    """Make a pattern absolute; relative patterns start from the folder `base`.
-
-    Raises:
-        SourceError: an unknown placeholder, an empty pattern, or no home folder for `~`.
-    """
+    """Make a pattern absolute; relative patterns start from the folder `base`."""
     if not text.strip():
         msg = "an empty pattern names no file; write a path or a glob such as data/**/*.txt"
         raise SourceError(msg)
@@ -150,16 +146,7 @@ def unescaped(part: str) -> str:
 
 
 def expand(pattern: Pattern, *, hidden: bool = False, skipped: Skipped | None = None) -> Iterator[Path]:
-    """Yield the files that a pattern matches, each once; a dangling link counts as a file.
-
-    Args:
-        pattern: the pattern.
-        hidden: whether wildcards match a leading dot.
-        skipped: collects the files that wildcards skipped.
-
-    Raises:
-        SourceError: a folder cannot be listed, or the pattern names a folder.
-    """
+    """Yield the files that a pattern matches, each once; a dangling link counts as a file."""
     if pattern.parts:
         matcher = Matcher(pattern.parts, hidden=hidden)
         skipped = Skipped() if skipped is None else skipped
@@ -205,9 +192,6 @@ class Matcher:
         plain text and files without a suffix whose names, or those of folders above, begin with `_`. In other
         formats `_` is an ordinary letter, as in `__init__.py` and `_posts/a.md`. What the pattern names
         is data.
-
-        Args:
-            names: the components of a file's path below the pattern's folder.
         """
         if self.takes_all or any(match(name) for match in self._named for name in names):
             return 0

@@ -95,11 +95,7 @@ class Shard(BaseModel):
         return self.model_copy(update={"digest": self.selection.of, "selection": None})
 
     def digest_with(self, files: Mapping[tuple[str, str], str]) -> str:
-        """Return a digest of the documents and of the whole content of their files.
-
-        Args:
-            files: the files' content digests, by source and name.
-        """
+        """Return a digest of the documents and of the whole content of their files."""
         parts = [self.digest, *(files[self.source, segment.file] for segment in self.segments)]
         return blake2b("\n".join(parts).encode(), digest_size=32).hexdigest()
 
@@ -110,15 +106,6 @@ def read_shard(
     """Yield a shard's documents in order, and verify at the end that they have not changed since ingest.
 
     Progress is reported whenever the caller asks for the next batch, since it is done with the one before.
-
-    Args:
-        shard: the shard to read.
-        roots: source → the folder that its file names are relative to.
-        batch_bytes: most bytes of text per batch, unless a single document has more.
-
-    Raises:
-        SourceError: a file is missing, cannot be read, or has changed since ingest.
-        StopRequested: the run is being stopped.
     """
     batches = _verified(shard, _root(shard, roots), batch_bytes)
     num_bytes = num_documents = 0

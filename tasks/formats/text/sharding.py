@@ -88,15 +88,7 @@ class Limits:
 
 
 def limits_of_file(limits: Limits, size_bytes: int, *, compressed: bool, row_group_bytes: int = 0) -> Limits:
-    """Return a file's limits: the corpus', doubled while a shard would need much more reading than its text.
-
-    Args:
-        limits: limits of the corpus.
-        size_bytes: size of the file on disk.
-        compressed: whether the file must be read from its start.
-        row_group_bytes: decompressed size of a Parquet file's largest row group, which must be read as a
-            whole.
-    """
+    """Return a file's limits: the corpus', doubled while a shard would need much more reading than its text."""
     reach = _RATIO * size_bytes if compressed else row_group_bytes
     average = limits.average
     while reach > MAX_SHARDS_FROM_START * average:

@@ -44,22 +44,10 @@ def resolve_files(
 ) -> tuple[list[External], str]:
     """Find a source's files.
 
-    Args:
-        spec: the source in the profile.
-        base: the profile's folder, from which relative patterns start.
-        digests: computes the files' content digests.
-        source: the source's name.
-
     Returns:
         The files sorted by name, each an `External` whose value is {"source", "name" (relative to the root,
         with slashes), "path" (absolute, or a URL), "digest" (of the content), "size", and "mtime_ns" or, for
         an object, "tag"}, and the root, an absolute path or a URL.
-
-    Raises:
-        SourceError: a pattern matches nothing, a file is found twice (also through a link), or cannot be
-            read; or paths and URLs are mixed.
-        MachineError: the service of a URL cannot be reached, or goes on failing.
-        RemoteError: a URL holds a password, or needs a library that is not installed.
     """
     try:
         remote = [is_remote(text) for text in spec.files]
