@@ -39,7 +39,7 @@ class Limits:
 
     @classmethod
     def of(cls, params: MixParams, sizes: Mapping[str, int], weighted: Mapping[str, bool]) -> Self:
-        """The limits that the parameters set on sources of `sizes` tokens; `weighted` marks the drawn ones."""
+        """The limits that the parameters set on sources of `sizes` tokens; `weighted` marks those drawn."""
         repetitions = _by_source(params.max_repetition, sizes, 1.0, "max_repetition")
         epochs = _by_source(params.min_epochs, sizes, 0.0, "min_epochs")
         if not isinstance(params.min_epochs, Mapping):

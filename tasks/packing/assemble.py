@@ -18,7 +18,7 @@ def assembled(
     out: Path,
     said: Mapping[str, Any] | None = None,
 ) -> PackedManifest:
-    """Hard-link the files of packed shards into `out`, and write the manifest and the formats' common files."""
+    """Hard-link the files of packed shards into `out`, and write the files of the whole folder."""
     parts = [PackedManifest.open(path) for path in shards]
     entries = [entry for part in parts for entry in part.shards]
     if entries != list(wanted):

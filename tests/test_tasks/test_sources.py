@@ -18,9 +18,10 @@ from pydantic import ValidationError
 
 from tests.test_tasks.reading import PlainDigests, read
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.globs import expand, parse
+from tokmill.tasks.formats.text.globs import parse
 from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import SourceSpec, format_by_name
+from tokmill.tasks.formats.text.walk import expand
 
 
 def make(folder: Path, *names: str) -> None:
@@ -146,7 +147,7 @@ def test_a_second_name_in_the_standard_library_is_left_out(tmp_path: Path, monke
 
 
 def test_placeholders_need_no_base() -> None:
-    assert parse("{stdlib}", Path("/nowhere")).folder == Path(sysconfig.get_path("stdlib"))
+    assert parse("{stdlib}", Path("/nowhere")).folder == sysconfig.get_path("stdlib")
     assert parse("{samples}/*.txt", Path("/nowhere")).folder.parts[-2:] == ("profiles", "samples")
 
 

@@ -88,7 +88,7 @@ class Limits:
 
 
 def limits_of_file(limits: Limits, size_bytes: int, *, compressed: bool, row_group_bytes: int = 0) -> Limits:
-    """Return a file's limits: the corpus', doubled while a shard would need much more reading than its text."""
+    """Return a file's limits: those of the corpus, doubled while a shard needs far more reading."""
     reach = _RATIO * size_bytes if compressed else row_group_bytes
     average = limits.average
     while reach > MAX_SHARDS_FROM_START * average:
