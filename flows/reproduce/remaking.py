@@ -46,7 +46,7 @@ _MODULES = {
     "hash_documents": "holdout.stage",
     "holdout": "holdout.stage",
     "ingest": "ingest.stage",
-    "merge_counts": "count.merge_stage",
+    "merge_counts": "count.stage",
     "mix": "mixing.stage",
     "pack": "packing.stage",
     "pack_plan": "packing.stage",

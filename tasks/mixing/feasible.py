@@ -9,7 +9,7 @@ from typing import Self
 
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.mixing.curves import Competence
-from tokmill.tasks.mixing.history import NOTHING, History
+from tokmill.tasks.mixing.lengths import NOTHING, History
 from tokmill.tasks.mixing.params import MixParams
 from tokmill.tasks.mixing.schedule import Timeline
 from tokmill.tasks.sampling import EXACT, check_sources, decimal, rounded

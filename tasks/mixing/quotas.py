@@ -17,8 +17,8 @@ from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.mixing.curves import Curves
 from tokmill.tasks.mixing.draw import Stop
 from tokmill.tasks.mixing.feasible import SAME_PACE, Case, Limits, Pacing
-from tokmill.tasks.mixing.history import NOTHING, History
 from tokmill.tasks.mixing.infeasible import infeasible
+from tokmill.tasks.mixing.lengths import NOTHING, History
 from tokmill.tasks.mixing.params import MixParams, RampParams, SchedulePoint
 from tokmill.tasks.mixing.schedule import Ramp, Timeline
 from tokmill.tasks.sampling import (

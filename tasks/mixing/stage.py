@@ -29,8 +29,14 @@ from tokmill.tasks.formats.encoded import Encoded
 from tokmill.tasks.formats.ledger import CutDocument, Ledger
 from tokmill.tasks.formats.mixture import MixedSource, MixtureManifest, Plan, ShareTable, write_plan
 from tokmill.tasks.mixing.draw import Draw, DrawnTotals
-from tokmill.tasks.mixing.history import NOTHING, History, with_consumed
-from tokmill.tasks.mixing.lengths import SourceLengths, Standing, source_lengths
+from tokmill.tasks.mixing.lengths import (
+    NOTHING,
+    History,
+    SourceLengths,
+    Standing,
+    source_lengths,
+    with_consumed,
+)
 from tokmill.tasks.mixing.misses import Misses
 from tokmill.tasks.mixing.orders import ScoreShards, orders
 from tokmill.tasks.mixing.params import MixParams

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from tokmill.tasks.audit.entropy import RENYI_ORDER, renyi_efficiency
 from tokmill.tasks.core.markdown import percent, table
 from tokmill.tasks.core.stage import WithOptional
-from tokmill.tasks.formats.files.manifests import read_model
+from tokmill.tasks.formats.files.manifests import Entry, read_model
 from tokmill.tasks.usage.tables import SourceUse, Vocabulary, rows
 from tokmill.tokenizer.splitting.marks import marks_apart
 
@@ -43,11 +43,7 @@ _YIELD_HEAD = (
 )
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Yield(_Part):
+class Yield(Entry):
     """How much text a token stands for, in one source or in all (then `source` is "all").
 
     Attributes:
@@ -68,7 +64,7 @@ class Yield(_Part):
     renyi_efficiency: float | None
 
 
-class Length(_Part):
+class Length(Entry):
     """Tokens of one length in bytes: how many there are, how many never occur, how often they occur."""
 
     num_bytes: int
@@ -77,7 +73,7 @@ class Length(_Part):
     num_occurrences: int
 
 
-class Summary(_Part, WithOptional):
+class Summary(Entry, WithOptional):
     """The content of `summary.json`.
 
     Attributes:
@@ -101,7 +97,7 @@ class Summary(_Part, WithOptional):
     sources: list[Yield]
     lengths: list[Length]
     num_unknown_tokens: int | None = None
-    marks_apart: dict[str, float] = {}
+    marks_apart: dict[str, float] = Field(default={})
 
     @property
     def unknown_share(self) -> float | None:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.tasks.count.counter import add_up
-from tokmill.tasks.count.merge_stage import MergeParams, run
 from tokmill.tasks.count.merging import FAN_IN, MOST_LEVELS, level_of, merge_streams, parts_of, streams_of
+from tokmill.tasks.count.stage import MergeParams, run_merge
 from tokmill.tasks.formats.counts import (
     COUNTS_FILE,
     CountsStatistics,
@@ -133,7 +133,7 @@ def test_files_of_many_blocks_add_up(tmp_path: Path) -> None:
 def test_merged_shards_are_a_shard(tmp_path: Path) -> None:
     shards = [write_shard(tmp_path / "a", {b"x": 1, b"y": 2}), write_shard(tmp_path / "b", {b"y": 5})]
     (tmp_path / "out").mkdir()
-    outcome = run(MergeParams(), out=tmp_path / "out", shards=shards)
+    outcome = run_merge(MergeParams(), out=tmp_path / "out", shards=shards)
     assert read_counts(tmp_path / "out" / COUNTS_FILE).to_dict() == {b"x": 1, b"y": 7}
     assert outcome.metrics == {"num_documents": 4, "num_bytes": 10, "num_pretokens": 8, "num_distinct": 2}
     assert all(account.balanced for account in outcome.accounts)

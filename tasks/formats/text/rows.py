@@ -22,6 +22,7 @@ class Separator:
         ends = text.count(b"\n") if any_line_end else 0
         self.longest = len(text) + ends
         self._pattern = re.compile(re.escape(text).replace(b"\\\n", b"\r?\n")) if ends else None
+        self._overlaps = any(text.startswith(text[index:]) for index in range(1, len(text)))
 
     def end(self, block: bytes | bytearray, start: int = 0) -> int:
         """Return the end of the first one that begins at `start` or later; -1 if there is none."""
@@ -33,26 +34,26 @@ class Separator:
 
     def last_end(self, block: bytearray) -> int:
         """Return the end of the last one that `spans` finds in a block, which has at least one."""
-        if len(self._text) == 1 and self._pattern is None:
-            return block.rfind(self._text) + 1
-        return int(self.spans(block)[1][-1])
+        if self._overlaps or self._pattern is not None:
+            return int(self.spans(block)[1][-1])
+        return block.rfind(self._text) + len(self._text)
 
     def spans(self, block: bytes | bytearray) -> tuple[Ints, Ints]:
         """Return the starts and the ends of all, from left to right, without overlaps."""
         if self._pattern is not None and b"\r" in block:
             places = np.array([match.span() for match in self._pattern.finditer(block)], dtype=np.int64)
             return places.reshape(-1, 2)[:, 0], places.reshape(-1, 2)[:, 1]
-        if len(self._text) == 1:
-            starts = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == self._text[0])
-        else:
-            starts = np.fromiter(self._places(block), dtype=np.int64)
+        buffer = np.frombuffer(block, dtype=np.uint8)
+        starts = np.flatnonzero(buffer[: max(0, len(block) - len(self._text) + 1)] == self._text[0])
+        for index in range(1, len(self._text)):
+            starts = starts[buffer[starts + index] == self._text[index]]
+        if self._overlaps:
+            kept: list[int] = []
+            for place in starts.tolist():
+                if not kept or place >= kept[-1] + len(self._text):
+                    kept.append(place)
+            starts = np.array(kept, dtype=np.int64)
         return starts, starts + len(self._text)
-
-    def _places(self, block: bytes | bytearray) -> Iterator[int]:
-        place = block.find(self._text)
-        while place >= 0:
-            yield place
-            place = block.find(self._text, place + len(self._text))
 
 
 NEWLINE = Separator(b"\n")
