@@ -88,7 +88,7 @@ class FileScan:
 class _UnsoundError(Exception):
     """A compressed file is damaged, and documents that were scanned may be wrong."""
 
-    def __init__(self, sound_bytes: int) -> None:
+    def __init__(self, sound_bytes: int | None) -> None:
         super().__init__()
         self.sound_bytes = sound_bytes
 

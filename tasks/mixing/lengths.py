@@ -13,6 +13,7 @@ documents comes first.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +22,7 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import MixingError, StoreError
 from tokmill.tasks.formats.encoded import Encoded, EncodedShard
-from tokmill.tasks.formats.ledger import TAKEN_DOWN, CutDocument, Ledger, LedgerShard
+from tokmill.tasks.formats.ledger import TAKEN_DOWN, CutDocument, Ledger
 from tokmill.tasks.mixing.curves import Curves
 
 BLOCK = 1 << 20
@@ -230,12 +231,9 @@ def _of_source(name: str, found: SourceLengths, ledger: Ledger) -> SourceLengths
                 f"{shard.digest[:12]}, which is not in this encoding, so the rest of that shard is "
                 "unknown; mix an encoding that has that shard, or give the source another name"
             )
-    return SourceLengths([_of_shard(*both, ledger) for both in zip(found.shards, known, strict=True)])
-
-
-def _of_shard(shard: ShardLengths, known: LedgerShard | None, ledger: Ledger) -> ShardLengths:
-    return shard if known is None else replace(shard, consumed=_opener(ledger, known))
-
-
-def _opener(ledger: Ledger, shard: LedgerShard) -> Callable[[], NDArray[np.uint16]]:
-    return lambda: ledger.consumed(shard)
+    return SourceLengths(
+        [
+            shard if before is None else replace(shard, consumed=partial(ledger.consumed, before))
+            for shard, before in zip(found.shards, known, strict=True)
+        ]
+    )
