@@ -13,24 +13,16 @@ from tokmill.tasks.formats.files.manifests import Entry, Manifest
 
 
 class BalancedSource(Entry):
-    """One source.
-
-    Attributes:
-        natural_share: its share of the corpus, in the balance's unit.
-        asked_share: its share by the rule alone, without `max_repetition`.
-        share: its share after balancing.
-        factor: how often its text counts: balanced amount / natural amount; 0 leaves it out.
-        capped: whether `max_repetition` limited its share.
-    """
+    """One source."""
 
     source: str
     num_documents: int
     num_bytes: int
-    natural_share: float
-    asked_share: float | None = None
-    share: float
-    factor: float
-    capped: bool
+    natural_share: float  # its share of the corpus, in the balance's unit
+    asked_share: float | None = None  # its share by the rule alone, without `max_repetition`
+    share: float  # its share after balancing
+    factor: float  # how often its text counts: balanced amount / natural amount; 0 leaves it out
+    capped: bool  # whether `max_repetition` limited its share
 
 
 class Balance(Manifest):

@@ -69,29 +69,17 @@ HELD_OUT_SCHEMA = pa.schema({"source": pa.string(), "shard": pa.int64(), "ordina
 
 
 class SourceStats(Entry):
-    """Statistics of a source.
+    """Statistics of a source."""
 
-    Attributes:
-        num_documents: kept documents.
-        num_bytes: bytes of their text.
-        num_chars: Unicode code points of their text.
-        num_words: longest runs of characters other than white space.
-        num_files: all files, including empty ones.
-        num_files_without_documents: files that hold no document, kept or bad.
-        num_shards: parts that the source is divided into.
-        num_quarantined: documents that were left out.
-        quarantined: the same, by reason.
-    """
-
-    num_documents: int
-    num_bytes: int
-    num_chars: int
-    num_words: int
-    num_files: int
-    num_files_without_documents: int
-    num_shards: int
-    num_quarantined: int
-    quarantined: dict[str, int]
+    num_documents: int  # kept documents
+    num_bytes: int  # bytes of their text
+    num_chars: int  # Unicode code points of their text
+    num_words: int  # longest runs of characters other than white space
+    num_files: int  # all files, including empty ones
+    num_files_without_documents: int  # files that hold no document, kept or bad
+    num_shards: int  # parts that the source is divided into
+    num_quarantined: int  # documents that were left out
+    quarantined: dict[str, int]  # the same, by reason
 
 
 class CorpusSource(Entry):

@@ -47,32 +47,22 @@ class EncodedStatistics(Manifest):
 
     Bytes, characters and words are those of the kept documents' text as it was read, before normalization.
     A word is a longest run of characters other than white space.
-
-    Attributes:
-        num_documents: kept documents.
-        num_tokens: values in tokens.npy, including end tokens.
-        num_begin_tokens: begin-of-document tokens among them; 0 or `num_documents`.
-        num_end_tokens: end-of-document tokens among them; 0 or `num_documents`.
-        num_fim_tokens: tokens among them that rearranging added; see `tasks.fim.characters`.
-        num_dropped_documents: documents with fewer tokens of text than `min_tokens`.
-        num_dropped_tokens: their tokens of text.
-        num_dropped_bytes: their bytes of text.
     """
 
     FILE: ClassVar[str] = "statistics.json"
     TITLE: ClassVar[str] = "statistics of an encoded shard"
 
-    num_documents: int = 0
-    num_tokens: int = 0
-    num_begin_tokens: int = 0
-    num_end_tokens: int = 0
-    num_fim_tokens: int = 0
+    num_documents: int = 0  # kept documents
+    num_tokens: int = 0  # values in tokens.npy, including end tokens
+    num_begin_tokens: int = 0  # begin-of-document tokens among them; 0 or `num_documents`
+    num_end_tokens: int = 0  # end-of-document tokens among them; 0 or `num_documents`
+    num_fim_tokens: int = 0  # tokens among them that rearranging added; see `tasks.fim.characters`
     num_bytes: int = 0
     num_chars: int = 0
     num_words: int = 0
-    num_dropped_documents: int = 0
-    num_dropped_tokens: int = 0
-    num_dropped_bytes: int = 0
+    num_dropped_documents: int = 0  # documents with fewer tokens of text than `min_tokens`
+    num_dropped_tokens: int = 0  # their tokens of text
+    num_dropped_bytes: int = 0  # their bytes of text
 
     @property
     def num_text_tokens(self) -> int:
@@ -102,22 +92,16 @@ class SourceEntry(Entry):
 
 
 class EncodedManifest(Manifest):
-    """The content of `encoded.json`.
-
-    Attributes:
-        tokenizer: content digest of the tokenizer artifact.
-        begin_of_document_id: id of the token before each document, or None.
-        end_of_document_id: id of the token after each document, or None.
-    """
+    """The content of `encoded.json`."""
 
     FILE: ClassVar[str] = "encoded.json"
     TITLE: ClassVar[str] = "manifest of encoded shards"
 
-    tokenizer: str
+    tokenizer: str  # content digest of the tokenizer artifact
     dtype: TokenDtype
     vocab_size: int
-    begin_of_document_id: int | None = None
-    end_of_document_id: int | None
+    begin_of_document_id: int | None = None  # id of the token before each document, or None
+    end_of_document_id: int | None  # id of the token after each document, or None
     sources: list[SourceEntry]
 
 
@@ -126,14 +110,10 @@ class EncodedShard:
     """An encoded shard; each array is memory-mapped, and checked, on first use.
 
     So whoever needs lengths alone neither reads the tokens nor, from object storage, fetches them.
-
-    Attributes:
-        path: the shard's directory.
-        statistics: statistics of kept and dropped documents.
     """
 
-    path: Path
-    statistics: EncodedStatistics
+    path: Path  # the shard's directory
+    statistics: EncodedStatistics  # statistics of kept and dropped documents
 
     @classmethod
     def open(cls, path: Path) -> Self:

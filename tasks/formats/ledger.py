@@ -38,36 +38,23 @@ class LedgerShard(Entry):
 
 
 class LedgerSource(Entry):
-    """One source.
-
-    Attributes:
-        given_tokens: tokens of it that were consumed, including repetitions.
-        requested_tokens: tokens of it that were requested up to the ledger's position.
-    """
+    """One source."""
 
     source: str
-    given_tokens: int
-    requested_tokens: float
+    given_tokens: int  # tokens of it that were consumed, including repetitions
+    requested_tokens: float  # tokens of it that were requested up to the ledger's position
     shards: list[LedgerShard]
 
 
 class CutDocument(Entry):
-    """A part that was not consumed of a document that was begun.
-
-    Attributes:
-        digest: content digest of its shard.
-        document: its position in the shard.
-        epoch: how often it was drawn before.
-        start: the part's first token in the document.
-        num_tokens: the part's tokens.
-    """
+    """A part that was not consumed of a document that was begun."""
 
     source: str
-    digest: str
-    document: int
-    epoch: int
-    start: int
-    num_tokens: int
+    digest: str  # content digest of its shard
+    document: int  # its position in the shard
+    epoch: int  # how often it was drawn before
+    start: int  # the part's first token in the document
+    num_tokens: int  # the part's tokens
 
 
 class LedgerManifest(Manifest):

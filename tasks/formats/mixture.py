@@ -200,17 +200,11 @@ def write_plan(path: Path) -> Iterator[PlanWriter]:
 
 @dataclass(frozen=True)
 class ShareTable:
-    """The requested and given tokens of s sources up to each of p points.
+    """The requested and given tokens of s sources up to each of p points."""
 
-    Attributes:
-        positions: float64 [p], tokens of the mixture.
-        requested: float64 [p, s], tokens.
-        given: float64 [p, s], tokens.
-    """
-
-    positions: NDArray[np.float64]
-    requested: NDArray[np.float64]
-    given: NDArray[np.float64]
+    positions: NDArray[np.float64]  # float64 [p], tokens of the mixture
+    requested: NDArray[np.float64]  # float64 [p, s], tokens
+    given: NDArray[np.float64]  # float64 [p, s], tokens
 
     def along(self, positions: NDArray[np.float64]) -> NDArray[np.float64]:
         """Tokens requested of each source up to k positions, in straight lines: float64 [k, s]."""
@@ -226,19 +220,12 @@ class ShareTable:
 
 @dataclass(frozen=True)
 class RequestTable:
-    """The request of s sources over k segments of the run.
+    """The request of s sources over k segments of the run."""
 
-    Attributes:
-        knots: float64 [k + 1], tokens of the run at which segments begin and end.
-        firsts: float64 [k, s], each source's share at each segment's start.
-        lasts: float64 [k, s], each source's share at each segment's end.
-        before: float64 [k, s], tokens requested of each source before each segment.
-    """
-
-    knots: NDArray[np.float64]
-    firsts: NDArray[np.float64]
-    lasts: NDArray[np.float64]
-    before: NDArray[np.float64]
+    knots: NDArray[np.float64]  # float64 [k + 1], tokens of the run at which segments begin and end
+    firsts: NDArray[np.float64]  # float64 [k, s], each source's share at each segment's start
+    lasts: NDArray[np.float64]  # float64 [k, s], each source's share at each segment's end
+    before: NDArray[np.float64]  # float64 [k, s], tokens requested of each source before each segment
 
     def save(self, path: Path) -> None:
         """Write `request.parquet` into the directory `path`."""

@@ -30,22 +30,15 @@ def components_of(measure: str) -> tuple[str, ...]:
 
 
 class ScoreManifest(Manifest):
-    """The content of `scores.json`.
-
-    Attributes:
-        measure: "noise", "perplexity", or "column:NAME".
-        components: names of the files.
-        num_documents: numbers in each.
-        num_missing: documents without a number.
-    """
+    """The content of `scores.json`."""
 
     FILE: ClassVar[str] = "scores.json"
     TITLE: ClassVar[str] = "list of scores"
 
-    measure: str
-    components: tuple[str, ...]
-    num_documents: int
-    num_missing: int
+    measure: str  # "noise", "perplexity", or "column:NAME"
+    components: tuple[str, ...]  # names of the files
+    num_documents: int  # numbers in each
+    num_missing: int  # documents without a number
 
 
 def write_scores(path: Path, measure: str, scores: dict[str, NDArray[np.float32]]) -> ScoreManifest:

@@ -125,17 +125,11 @@ _SCHEMA = pa.schema({"ordinal": pa.int64(), "hash": pa.uint64(), **dict.fromkeys
 
 
 class DocumentHashes(NamedTuple):
-    """The documents of a shard.
+    """The documents of a shard."""
 
-    Attributes:
-        ordinals: int64 [d], increasing.
-        hashes: uint64 [d].
-        sizes: int64 [d, 3], bytes, characters and words.
-    """
-
-    ordinals: Ints
-    hashes: NDArray[np.uint64]
-    sizes: Ints
+    ordinals: Ints  # int64 [d], increasing
+    hashes: NDArray[np.uint64]  # uint64 [d]
+    sizes: Ints  # int64 [d, 3], bytes, characters and words
 
 
 def write_hashes(folder: Path, parts: Iterable[DocumentHashes]) -> int:

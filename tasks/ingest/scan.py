@@ -27,24 +27,14 @@ NOTHING = TextSize(0, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Stretch:
-    """Consecutive rows of one file, from a kept document to a kept one.
+    """Consecutive rows of one file, from a kept document to a kept one."""
 
-    Attributes:
-        first_row: the first document's row.
-        num_rows: rows from the first document to the last, including bad ones between them.
-        start: byte of the decompressed content where they begin; 0 where the format has no such
-            positions.
-        end: byte where they end; None where the format has no such positions.
-        num_documents: kept documents.
-        num_bytes: bytes of their text.
-    """
-
-    first_row: int
-    num_rows: int
-    start: int
-    end: int | None
-    num_documents: int
-    num_bytes: int
+    first_row: int  # the first document's row
+    num_rows: int  # rows from the first document to the last, including bad ones between them
+    start: int  # byte of the decompressed content where they begin; 0 where the format has no such positions
+    end: int | None  # byte where they end; None where the format has no such positions
+    num_documents: int  # kept documents
+    num_bytes: int  # bytes of their text
 
     def joined(self, after: "Stretch") -> "Stretch":
         """Return the stretch from the start of this one to the end of `after`."""
@@ -59,25 +49,15 @@ class Stretch:
 
 @dataclass(frozen=True)
 class FileScan:
-    """The result of one pass over a file.
+    """The result of one pass over a file."""
 
-    Attributes:
-        name: the file's path relative to the source's root.
-        file_format: format in which it was read.
-        codec: its compression, or None.
-        size: the kept text.
-        bad: the bad documents, in row order.
-        shards: the shards of a large file: the stretch and digest of each.
-        batches: the documents of a small file.
-    """
-
-    name: str
-    file_format: Format
-    codec: str | None
-    size: TextSize
-    bad: list[BadDocument]
-    shards: list[tuple[Stretch, str]]
-    batches: list[FileBatch]
+    name: str  # the file's path relative to the source's root
+    file_format: Format  # format in which it was read
+    codec: str | None  # its compression, or None
+    size: TextSize  # the kept text
+    bad: list[BadDocument]  # the bad documents, in row order
+    shards: list[tuple[Stretch, str]]  # the shards of a large file: the stretch and digest of each
+    batches: list[FileBatch]  # the documents of a small file
 
     @property
     def is_empty(self) -> bool:

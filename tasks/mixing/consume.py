@@ -93,17 +93,11 @@ def _check_ledger(mixture: Mixture, before: Ledger | None) -> None:
 
 @dataclass(frozen=True)
 class _Parts:
-    """Parts of documents; all arrays int64 [n].
+    """Parts of documents; all arrays int64 [n]."""
 
-    Attributes:
-        key: number of the document among those of all sources, times 65,536, plus its epoch.
-        start: its first token in the document.
-        tokens: its tokens.
-    """
-
-    key: NDArray[np.int64]
-    start: NDArray[np.int64]
-    tokens: NDArray[np.int64]
+    key: NDArray[np.int64]  # number of the document among those of all sources, times 65,536, plus its epoch
+    start: NDArray[np.int64]  # its first token in the document
+    tokens: NDArray[np.int64]  # its tokens
 
     def where(self, chosen: NDArray[np.bool_]) -> "_Parts":
         return _Parts(self.key[chosen], self.start[chosen], self.tokens[chosen])

@@ -21,21 +21,13 @@ SAME_PACE = 1e-9
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of all sources, by name.
+    """The limits of all sources, by name."""
 
-    Attributes:
-        sizes: tokens of each source.
-        repetitions: the most times that each may be drawn.
-        epochs: the fewest times that each must be drawn.
-        caps: `repetitions` in tokens, rounded down.
-        floors: `epochs` in tokens, rounded up.
-    """
-
-    sizes: Mapping[str, int]
-    repetitions: Mapping[str, float]
-    epochs: Mapping[str, float]
-    caps: Mapping[str, Decimal]
-    floors: Mapping[str, Decimal]
+    sizes: Mapping[str, int]  # tokens of each source
+    repetitions: Mapping[str, float]  # the most times that each may be drawn
+    epochs: Mapping[str, float]  # the fewest times that each must be drawn
+    caps: Mapping[str, Decimal]  # `repetitions` in tokens, rounded down
+    floors: Mapping[str, Decimal]  # `epochs` in tokens, rounded up
 
     @classmethod
     def of(cls, params: MixParams, sizes: Mapping[str, int], weighted: Mapping[str, bool]) -> Self:

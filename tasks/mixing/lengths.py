@@ -111,19 +111,12 @@ class SourceLengths:
 
 @dataclass
 class Standing:
-    """Counts of a source's documents before a mixture is planned.
+    """Counts of a source's documents before a mixture is planned."""
 
-    Attributes:
-        empty: documents without tokens.
-        consumed: number of documents consumed before, and of their tokens.
-        taken_down: number of documents that were taken down, and of their tokens.
-        least: the fewest times that any drawable document was consumed.
-    """
-
-    empty: int = 0
-    consumed: tuple[int, int] = (0, 0)
-    taken_down: tuple[int, int] = (0, 0)
-    least: int = TAKEN_DOWN
+    empty: int = 0  # documents without tokens
+    consumed: tuple[int, int] = (0, 0)  # number of documents consumed before, and of their tokens
+    taken_down: tuple[int, int] = (0, 0)  # number of documents that were taken down, and of their tokens
+    least: int = TAKEN_DOWN  # the fewest times that any drawable document was consumed
 
     def add(self, block: LengthBlock) -> None:
         """Count a block."""

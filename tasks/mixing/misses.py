@@ -24,17 +24,11 @@ class _Miss(NamedTuple):
 
 @dataclass(frozen=True)
 class Misses:
-    """Finds the requests that a mixture misses by more than the tolerance.
+    """Finds the requests that a mixture misses by more than the tolerance."""
 
-    Attributes:
-        tolerance: allowed difference from the request, as a fraction of it.
-        quotas: the request, by source.
-        given: tokens that each source gives in the whole run.
-    """
-
-    tolerance: float
-    quotas: Mapping[str, Quota]
-    given: Mapping[str, int]
+    tolerance: float  # allowed difference from the request, as a fraction of it
+    quotas: Mapping[str, Quota]  # the request, by source
+    given: Mapping[str, int]  # tokens that each source gives in the whole run
 
     @property
     def found(self) -> list[str]:

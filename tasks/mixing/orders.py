@@ -134,21 +134,13 @@ def _measures(rules: CurriculumParams, source: str, scores: ScoreShards) -> Iter
 
 @dataclass(frozen=True)
 class Paced:
-    """One source's documents, paced by a competence function.
+    """One source's documents, paced by a competence function."""
 
-    Attributes:
-        difficulty: yields the documents from the easiest to the hardest.
-        competence: decides when documents become eligible.
-        curves: the request over the run.
-        copies: how often each document may be drawn.
-        begin: tokens that the source gave before this mixture, as a position on its curve.
-    """
-
-    difficulty: Difficulty
-    competence: Competence
-    curves: Curves
-    copies: int
-    begin: float = 0.0
+    difficulty: Difficulty  # yields the documents from the easiest to the hardest
+    competence: Competence  # decides when documents become eligible
+    curves: Curves  # the request over the run
+    copies: int  # how often each document may be drawn
+    begin: float = 0.0  # tokens that the source gave before this mixture, as a position on its curve
 
     def blocks(self, stop: Stop) -> Iterator[Drawn]:
         """Yield documents until `stop` is reached."""
@@ -297,15 +289,10 @@ def _doubled(full: Waiting) -> Waiting:
 
 @dataclass(frozen=True)
 class Sorted:
-    """One source's documents, from the easiest to the hardest in each epoch.
+    """One source's documents, from the easiest to the hardest in each epoch."""
 
-    Attributes:
-        difficulty: yields the documents from the easiest to the hardest.
-        first_epoch: the fewest times that any document was consumed before.
-    """
-
-    difficulty: Difficulty
-    first_epoch: int = 0
+    difficulty: Difficulty  # yields the documents from the easiest to the hardest
+    first_epoch: int = 0  # the fewest times that any document was consumed before
 
     def blocks(self, stop: Stop) -> Iterator[Drawn]:
         """Yield documents until `stop` is reached."""

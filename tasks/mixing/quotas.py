@@ -111,17 +111,11 @@ class Quota:
 
 @dataclass(frozen=True)
 class Asked:
-    """The settled request: the tokens of all sources, in all and over the run.
+    """The settled request: the tokens of all sources, in all and over the run."""
 
-    Attributes:
-        quotas: quota of each source.
-        curves: request curves over the whole run.
-        history: tokens and documents consumed before this mixture.
-    """
-
-    quotas: dict[str, Quota]
-    curves: Curves
-    history: History
+    quotas: dict[str, Quota]  # quota of each source
+    curves: Curves  # request curves over the whole run
+    history: History  # tokens and documents consumed before this mixture
 
 
 def asked(params: MixParams, sizes: Mapping[str, int], history: History = NOTHING) -> Asked:

@@ -52,23 +52,14 @@ _MOST_SOURCES = (1 << 16) - 1
 
 @dataclass(frozen=True)
 class Planning:
-    """A mixture that is being planned: iterate `blocks` once, then use the other methods.
+    """A mixture that is being planned: iterate `blocks` once, then use the other methods."""
 
-    Attributes:
-        params: the parameters.
-        sources: document lengths of each source.
-        settled: the settled request.
-        draws: draws the documents of each source.
-        weaver: interleaves them.
-        standings: counts of each source's documents before the mixture.
-    """
-
-    params: MixParams
-    sources: Mapping[str, SourceLengths]
-    settled: Asked
-    draws: Mapping[str, Draw]
-    weaver: Weaver
-    standings: Mapping[str, Standing]
+    params: MixParams  # the parameters
+    sources: Mapping[str, SourceLengths]  # document lengths of each source
+    settled: Asked  # the settled request
+    draws: Mapping[str, Draw]  # draws the documents of each source
+    weaver: Weaver  # interleaves them
+    standings: Mapping[str, Standing]  # counts of each source's documents before the mixture
 
     @classmethod
     def of(

@@ -37,17 +37,11 @@ _MOST_CELLS = 1 << 21
 
 @dataclass(frozen=True)
 class Closed:
-    """The pieces of a block of documents, in order of sequence, then of start.
+    """The pieces of a block of documents, in order of sequence, then of start."""
 
-    Attributes:
-        pieces: the pieces.
-        num_closed: sequences below this number get no more pieces.
-        position: tokens of the run up to the end of the block.
-    """
-
-    pieces: PieceTable
-    num_closed: int
-    position: int
+    pieces: PieceTable  # the pieces
+    num_closed: int  # sequences below this number get no more pieces
+    position: int  # tokens of the run up to the end of the block
 
 
 def window_of(asked: int, mixture: Mixture, sequence_length: int) -> int:

@@ -41,19 +41,12 @@ ShardPaths = Mapping[tuple[int, int], Path]
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings of writing a shard.
+    """The settings of writing a shard."""
 
-    Attributes:
-        packing: the plan's manifest: widths, lengths, boundary tokens.
-        formats: formats to write.
-        pad_id: id of the padding token.
-        labels: see `PackedManifest`.
-    """
-
-    packing: Packing
-    formats: tuple[PackedFormat, ...]
-    pad_id: int
-    labels: bool = False
+    packing: Packing  # the plan's manifest: widths, lengths, boundary tokens
+    formats: tuple[PackedFormat, ...]  # formats to write
+    pad_id: int  # id of the padding token
+    labels: bool = False  # see `PackedManifest`
 
 
 def write_shard(
@@ -154,19 +147,12 @@ def _copy(
 
 @dataclass(frozen=True)
 class Body:
-    """The places of pieces in the encoded shard; all arrays int64 [p].
+    """The places of pieces in the encoded shard; all arrays int64 [p]."""
 
-    Attributes:
-        begin: index of the piece's first token.
-        length: number of its tokens.
-        head: 1 where the piece begins with the token that begins the document, else 0.
-        tail: 1 where the piece ends with the token that ends the document, else 0.
-    """
-
-    begin: NDArray[np.int64]
-    length: NDArray[np.int64]
-    head: NDArray[np.int64]
-    tail: NDArray[np.int64]
+    begin: NDArray[np.int64]  # index of the piece's first token
+    length: NDArray[np.int64]  # number of its tokens
+    head: NDArray[np.int64]  # 1 where the piece begins with the token that begins the document, else 0
+    tail: NDArray[np.int64]  # 1 where the piece ends with the token that ends the document, else 0
 
     @classmethod
     def of(cls, packing: Packing, pieces: PieceTable, shard: EncodedShard) -> Self:
@@ -219,21 +205,13 @@ def check_vocabulary(rows: NDArray[Any], vocab_size: int) -> None:
 
 @dataclass(frozen=True)
 class Copies:
-    """Runs of tokens to copy, int64 [c], and single tokens to add, int64 [t].
+    """Runs of tokens to copy, int64 [c], and single tokens to add, int64 [t]."""
 
-    Attributes:
-        begins: index in the encoded shard at which each run begins.
-        lengths: tokens of each run; may be 0.
-        places: destination of each run.
-        token_places: destination of each added token.
-        token_ids: id of each added token.
-    """
-
-    begins: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    places: NDArray[np.int64]
-    token_places: NDArray[np.int64]
-    token_ids: NDArray[np.int64]
+    begins: NDArray[np.int64]  # index in the encoded shard at which each run begins
+    lengths: NDArray[np.int64]  # tokens of each run; may be 0
+    places: NDArray[np.int64]  # destination of each run
+    token_places: NDArray[np.int64]  # destination of each added token
+    token_ids: NDArray[np.int64]  # id of each added token
 
 
 def copies_of(packing: Packing, body: Body, pieces: PieceTable, places: NDArray[np.int64]) -> Copies:

@@ -48,19 +48,12 @@ _TOKENS = 1 << 20
 
 
 class TokenBlock(NamedTuple):
-    """Consecutive documents.
+    """Consecutive documents."""
 
-    Attributes:
-        first: position of the first document in the shard.
-        tokens: uint16 | uint32 [t], a view; tokens between two documents belong to neither.
-        starts: int64 [d], index in `tokens` at which each document begins.
-        lengths: int64 [d], tokens of each document.
-    """
-
-    first: int
-    tokens: NDArray[Any]
-    starts: NDArray[np.int64]
-    lengths: NDArray[np.int64]
+    first: int  # position of the first document in the shard
+    tokens: NDArray[Any]  # uint16 | uint32 [t], a view; tokens between two documents belong to neither
+    starts: NDArray[np.int64]  # int64 [d], index in `tokens` at which each document begins
+    lengths: NDArray[np.int64]  # int64 [d], tokens of each document
 
 
 def token_blocks(shard: EncodedShard, end_id: int | None, size: int = _TOKENS) -> Iterator[TokenBlock]:
@@ -86,23 +79,15 @@ _ONE = float(1 << 63)
 
 
 class ModelManifest(BaseModel):
-    """The content of `model.json`.
-
-    Attributes:
-        vocab_size: number of ids of the models.
-        seed: seed that decided the folds.
-        end_of_document_id: the end token, which is left out of documents, or None.
-        num_tokens: tokens that each model was trained on.
-        num_documents: documents that each model was trained on.
-    """
+    """The content of `model.json`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    vocab_size: int
-    seed: int
-    end_of_document_id: int | None
-    num_tokens: tuple[int, int]
-    num_documents: tuple[int, int]
+    vocab_size: int  # number of ids of the models
+    seed: int  # seed that decided the folds
+    end_of_document_id: int | None  # the end token, which is left out of documents, or None
+    num_tokens: tuple[int, int]  # tokens that each model was trained on
+    num_documents: tuple[int, int]  # documents that each model was trained on
 
 
 def sample_of(

@@ -44,24 +44,18 @@ _YIELD_HEAD = (
 
 
 class Yield(Entry):
-    """How much text a token stands for, in one source or in all (then `source` is "all").
-
-    Attributes:
-        num_text_tokens: those of `num_tokens` that stand for text; all ratios are over these.
-        used_share: fraction of the ordinary tokens (neither special nor reserved) that occur.
-        renyi_efficiency: see the function; None if no ordinary token occurs.
-    """
+    """How much text a token stands for, in one source or in all (then `source` is "all")."""
 
     source: str
     num_documents: int
     num_tokens: int
-    num_text_tokens: int
+    num_text_tokens: int  # those of `num_tokens` that stand for text; all ratios are over these
     num_bytes: int
     num_chars: int
     bytes_per_token: float | None
     chars_per_token: float | None
-    used_share: float | None
-    renyi_efficiency: float | None
+    used_share: float | None  # fraction of the ordinary tokens (neither special nor reserved) that occur
+    renyi_efficiency: float | None  # see the function; None if no ordinary token occurs
 
 
 class Length(Entry):

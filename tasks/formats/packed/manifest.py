@@ -178,25 +178,17 @@ class ShardedPacking(Packing):
 
 
 class PackingManifest(ShardedPacking):
-    """The content of `packing.json`, of a plan.
-
-    Attributes:
-        num_documents: input documents; repeated ones count each time.
-        num_split_documents: documents that are whole, over several sequences.
-        num_cut_documents: documents in several pieces that would have fitted into one sequence.
-        num_lost_tokens: tokens of documents that are in no sequence.
-        accounts: accounts per source and unit; see `tasks.packing.accounts`.
-    """
+    """The content of `packing.json`, of a plan."""
 
     FILE: ClassVar[str] = "packing.json"
     TITLE: ClassVar[str] = "packing plan"
 
-    num_documents: int
-    num_split_documents: int
-    num_cut_documents: int
-    num_lost_tokens: int
+    num_documents: int  # input documents; repeated ones count each time
+    num_split_documents: int  # documents that are whole, over several sequences
+    num_cut_documents: int  # documents in several pieces that would have fitted into one sequence
+    num_lost_tokens: int  # tokens of documents that are in no sequence
     shards: tuple[PlannedShard, ...]
-    accounts: tuple[Account, ...]
+    accounts: tuple[Account, ...]  # accounts per source and unit; see `tasks.packing.accounts`
 
 
 class PackedManifest(ShardedPacking):

@@ -161,17 +161,12 @@ class SequenceBlock:
 
 @dataclass(frozen=True)
 class ShardShape:
-    """The properties of a shard that its writer needs before the first sequence.
-
-    Attributes:
-        dtype: dtype of the tokens, little-endian.
-        labels: whether to write labels and label masks, too.
-    """
+    """The properties of a shard that its writer needs before the first sequence."""
 
     num_sequences: int
     sequence_length: int
-    dtype: np.dtype[Any]
-    labels: bool = False
+    dtype: np.dtype[Any]  # dtype of the tokens, little-endian
+    labels: bool = False  # whether to write labels and label masks, too
 
 
 Append: TypeAlias = Callable[[SequenceBlock], None]

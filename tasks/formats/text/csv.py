@@ -140,17 +140,11 @@ def read_csv(path: Location, span: Span, options: ReadOptions) -> Iterator[FileB
 
 
 class Sketch(NamedTuple):
-    """The beginning of a CSV file of unknown columns, for drafting a profile.
+    """The beginning of a CSV file of unknown columns, for drafting a profile."""
 
-    Attributes:
-        options: delimiter, quoting and columns, as far as reading the file needs them.
-        names: its columns.
-        rows: rows with a field for each.
-    """
-
-    options: dict[str, Any]
-    names: list[str]
-    rows: list[dict[str, str | None]]
+    options: dict[str, Any]  # delimiter, quoting and columns, as far as reading the file needs them
+    names: list[str]  # its columns
+    rows: list[dict[str, str | None]]  # rows with a field for each
 
 
 def sketch(path: Location, given: ReadOptions, num_rows: int) -> Sketch:

@@ -98,15 +98,10 @@ class UnsupportedFileError(SourceError):
 
 
 class Contents(NamedTuple):
-    """What a file holds.
+    """What a file holds."""
 
-    Attributes:
-        format: the format to read it in.
-        codec: its compression, or None.
-    """
-
-    format: Format
-    codec: str | None
+    format: Format  # the format to read it in
+    codec: str | None  # its compression, or None
 
 
 def format_of(path: Location, options: ReadOptions) -> Format:

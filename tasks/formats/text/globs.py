@@ -38,19 +38,12 @@ _ESCAPED = re.compile(r"\[([*?\[])\]")
 
 @dataclass(frozen=True)
 class Pattern:
-    """An absolute pattern.
+    """An absolute pattern."""
 
-    Attributes:
-        text: the pattern as written in the profile.
-        folder: the part without wildcards, a path or a URL.
-        parts: the components below `folder`, with wildcards; empty where `folder` is a file.
-        pruned: names of folders that are never entered; of the standard library alone.
-    """
-
-    text: str
-    folder: str
-    parts: tuple[str, ...]
-    pruned: tuple[str, ...] = ()
+    text: str  # the pattern as written in the profile
+    folder: str  # the part without wildcards, a path or a URL
+    parts: tuple[str, ...]  # the components below `folder`, with wildcards; empty where `folder` is a file
+    pruned: tuple[str, ...] = ()  # names of folders that are never entered; of the standard library alone
 
     @property
     def parent(self) -> str:

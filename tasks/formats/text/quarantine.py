@@ -54,19 +54,12 @@ _CONTROL |= {0xDC00 + byte: f"\\x{byte:02x}" for byte in range(128, 256)}
 
 @dataclass(frozen=True)
 class BadDocument:
-    """A document that cannot be used.
+    """A document that cannot be used."""
 
-    Attributes:
-        row: the document's number in its file, from 0.
-        reason: a key of `REASONS`.
-        excerpt: at most 200 characters of it, escaped; may be empty.
-        detail: the exact problem, in a few words.
-    """
-
-    row: int
-    reason: str
-    excerpt: str = ""
-    detail: str = ""
+    row: int  # the document's number in its file, from 0
+    reason: str  # a key of `REASONS`
+    excerpt: str = ""  # at most 200 characters of it, escaped; may be empty
+    detail: str = ""  # the exact problem, in a few words
 
     @property
     def stable_detail(self) -> str:

@@ -61,21 +61,13 @@ NEWLINE = Separator(b"\n")
 
 @dataclass(frozen=True, eq=False)
 class RowBlock:
-    """Consecutive rows.
+    """Consecutive rows."""
 
-    Attributes:
-        block: the bytes of whole rows.
-        starts: int64[n], index in `block` at which each row begins.
-        stops: int64[n], start of its separator; the block's length for a last row without one.
-        ends: int64[n], end of its separator.
-        position: position of `block` in the file's content.
-    """
-
-    block: bytearray
-    starts: Ints
-    stops: Ints
-    ends: Ints
-    position: int
+    block: bytearray  # the bytes of whole rows
+    starts: Ints  # int64[n], index in `block` at which each row begins
+    stops: Ints  # int64[n], start of its separator; the block's length for a last row without one
+    ends: Ints  # int64[n], end of its separator
+    position: int  # position of `block` in the file's content
 
     @property
     def bounds(self) -> Ints:

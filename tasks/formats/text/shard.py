@@ -63,29 +63,18 @@ class FileSegment(BaseModel):
 
 
 class Shard(BaseModel):
-    """A part of a source.
-
-    Attributes:
-        source: the source's name.
-        index: number in the source, from 0; not part of the digest.
-        digest: digest of the documents' ordinals, lengths and bytes.
-        options: how the files are read.
-        segments: segments of files that hold the documents, in order.
-        num_documents: kept documents.
-        num_bytes: bytes of their text.
-        selection: which of the documents belong to the shard; None for all.
-    """
+    """A part of a source."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    source: str
-    index: int
-    digest: str
-    options: ReadOptions
-    segments: list[FileSegment]
-    num_documents: int
-    num_bytes: int
-    selection: Selection | None = None
+    source: str  # the source's name
+    index: int  # number in the source, from 0; not part of the digest
+    digest: str  # digest of the documents' ordinals, lengths and bytes
+    options: ReadOptions  # how the files are read
+    segments: list[FileSegment]  # segments of files that hold the documents, in order
+    num_documents: int  # kept documents
+    num_bytes: int  # bytes of their text
+    selection: Selection | None = None  # which of the documents belong to the shard; None for all
 
     @property
     def whole(self) -> "Shard":

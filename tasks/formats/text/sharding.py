@@ -195,23 +195,15 @@ _SECOND = np.uint64(0x94D0_49BB_1331_11EB)
 
 
 class Selection(BaseModel):
-    """The rule by which documents of a shard are selected.
-
-    Attributes:
-        of: digest of the shard with all its documents.
-        part: the part that is selected.
-        seed: seed of the draws.
-        below: documents with smaller draws are held out; at most 2**64.
-        also: draws of further documents that are held out, ascending.
-    """
+    """The rule by which documents of a shard are selected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    of: str
-    part: CorpusPart
-    seed: int
-    below: int
-    also: tuple[int, ...] = ()
+    of: str  # digest of the shard with all its documents
+    part: CorpusPart  # the part that is selected
+    seed: int  # seed of the draws
+    below: int  # documents with smaller draws are held out; at most 2**64
+    also: tuple[int, ...] = ()  # draws of further documents that are held out, ascending
 
     def select(self, batch: DocumentBatch) -> DocumentBatch:
         """Return the documents of a batch that belong to the part, in their order."""
