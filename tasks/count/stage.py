@@ -25,7 +25,7 @@ from tokmill.tasks.core.context import memory_budget
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
 from tokmill.tasks.count.merging import parts_of
-from tokmill.tasks.formats.corpus import Corpus, Shard, read_shard
+from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.counts import (
     COUNTS_FILE,
     CountedSource,
@@ -34,6 +34,7 @@ from tokmill.tasks.formats.counts import (
     PreTokenization,
     read_parts,
 )
+from tokmill.tasks.formats.text.shard import Shard, read_shard
 from tokmill.tasks.store.digest import only_with
 from tokmill.tokenizer.sentences.options import SentenceText
 

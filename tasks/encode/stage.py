@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
-from tokmill.tasks.formats.corpus import Corpus, Shard, read_shard
+from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.encoded import (
     EncodedManifest,
     EncodedShard,
@@ -28,6 +28,7 @@ from tokmill.tasks.formats.encoded import (
     token_dtype,
 )
 from tokmill.tasks.formats.text.quarantine import place_of
+from tokmill.tasks.formats.text.shard import Shard, read_shard
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 

@@ -36,22 +36,11 @@ import pyarrow as pa
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.manifests import Entry, Manifest
 from tokmill.tasks.formats.files.parquet import read_parquet
-from tokmill.tasks.formats.text.documents import DocumentBatch, Ints
-from tokmill.tasks.formats.text.shard import FileSegment, Shard, read_shard
+from tokmill.tasks.formats.text.documents import Ints
+from tokmill.tasks.formats.text.shard import FileSegment, Shard
 from tokmill.tasks.formats.text.sharding import CorpusPart, Selection
 from tokmill.tasks.formats.text.sources import ReadOptions, SourceName, nearest
 from tokmill.tasks.store.verify import check_files
-
-__all__ = [
-    "Corpus",
-    "CorpusManifest",
-    "CorpusSource",
-    "DocumentBatch",
-    "FileSegment",
-    "Shard",
-    "SourceStats",
-    "read_shard",
-]
 
 FORMAT_VERSION = 1
 SELECTIONS_SCHEMA = pa.schema(

@@ -32,11 +32,11 @@ from tokmill.tasks.formats.corpus import (
     Corpus,
     CorpusManifest,
     CorpusSource,
-    Shard,
 )
 from tokmill.tasks.formats.files.manifests import readable
 from tokmill.tasks.formats.files.parquet import read_parquet
 from tokmill.tasks.formats.text.documents import Ints
+from tokmill.tasks.formats.text.shard import Shard
 from tokmill.tasks.formats.text.sharding import (
     CorpusPart,
     Selection,

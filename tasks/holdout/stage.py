@@ -22,7 +22,8 @@ from pydantic import Field
 
 from tokmill.tasks.core.errors import HoldoutError
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Stage
-from tokmill.tasks.formats.corpus import Corpus, Shard, read_shard
+from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.text.shard import Shard, read_shard
 from tokmill.tasks.formats.text.sharding import CorpusPart
 from tokmill.tasks.sampling import check_sources
 

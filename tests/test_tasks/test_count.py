@@ -12,7 +12,6 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Request
 from tokmill.tasks.count.counter import DocumentCounter, add_up
 from tokmill.tasks.count.stage import COUNT_SHARD, CountParams, run, run_shard
-from tokmill.tasks.formats.corpus import DocumentBatch
 from tokmill.tasks.formats.counts import (
     Counts,
     read_counts,
@@ -20,7 +19,7 @@ from tokmill.tasks.formats.counts import (
     write_counts,
     write_parts,
 )
-from tokmill.tasks.formats.text.documents import offsets_of
+from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of
 from tokmill.tasks.store import Store
 from tokmill.tokenizer import PretokenCounts
 from tokmill.tokenizer.core.errors import PatternError

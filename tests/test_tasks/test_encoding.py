@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from tokmill import tokenizer
 from tokmill.tasks.encode.encoding import Additions, encode_batches, end_token_id, keep_documents
 from tokmill.tasks.fim.characters import TextFim
-from tokmill.tasks.formats.corpus import DocumentBatch
 from tokmill.tasks.formats.encoded import EncodedShard
-from tokmill.tasks.formats.text.documents import offsets_of
+from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of
 from tokmill.tokenizer.core.errors import LawError, SpecialTokenError
 
 END = "<|endoftext|>"

@@ -18,7 +18,8 @@ import pytest
 
 from tests.test_tasks.reading import COMPRESSORS, Ingested, ingested
 from tokmill.tasks.core.errors import DocumentError, SourceError, StoreError
-from tokmill.tasks.formats.corpus import Corpus, read_shard
+from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.text.shard import read_shard
 from tokmill.tasks.ingest.stage import IngestParams, run
 
 DOCUMENTS = ["first", "", "zweites 🙂\nmit Zeilen", 'a "quoted", one', "x" * 300]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from tests.test_tasks.reading import ingested, read
-from tokmill.tasks.formats.corpus import read_shard
+from tokmill.tasks.formats.text.shard import read_shard
 from tokmill.tasks.formats.text.sources import ReadOptions
 
 VALUES = st.recursive(
