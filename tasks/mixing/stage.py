@@ -37,7 +37,7 @@ from tokmill.tasks.mixing.lengths import (
     source_lengths,
     with_consumed,
 )
-from tokmill.tasks.mixing.misses import Misses
+from tokmill.tasks.mixing.misses import missed_requests
 from tokmill.tasks.mixing.orders import ScoreShards, orders
 from tokmill.tasks.mixing.params import MixParams
 from tokmill.tasks.mixing.quotas import Asked, Quota, asked
@@ -173,10 +173,8 @@ class Planning:
     def warnings(self) -> list[str]:
         """Warnings of missed requests."""
         given = {source: draw.stop.num_tokens for source, draw in self.draws.items()}
-        missed = Misses(self.params.tolerance, self.settled.quotas, given)
-        if missed.found and self.params.on_miss == "fail":
-            raise MixingError(missed.refusal)
-        return missed.found
+        refused = self.params.on_miss == "fail"
+        return missed_requests(self.params.tolerance, self.settled.quotas, given, refused=refused)
 
     def manifest(self) -> MixtureManifest:
         """The manifest: the request and the resulting mixture."""
