@@ -17,7 +17,7 @@ backslashes that may mean either are an error, which names the setting.
 import csv
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, NoReturn, TypeAlias
 
@@ -217,13 +217,10 @@ def _has_columns(lines: Sequence[str], delimiter: str, options: ReadOptions) -> 
     if options.columns:
         rows, is_regular = _sample(lines, delimiter, "double")
         return is_regular and len(rows[0]) == len(options.columns)
-    return {options.text_column, options.id_column} - {None} <= {*_first_row(lines, delimiter)}
-
-
-def _first_row(lines: Iterable[str], delimiter: str) -> Row:
+    names: Row = []
     with suppress(csv.Error):
-        return next(filter(None, rows_of(lines, Dialect(delimiter, "double"))), [])
-    return []
+        names = next(filter(None, rows_of(lines, Dialect(delimiter, "double"))), [])
+    return {options.text_column, options.id_column} - {None} <= {*names}
 
 
 def _regular(lines: Sequence[str]) -> list[str]:
@@ -251,25 +248,15 @@ def _quoting(name: str, lines: Sequence[str], delimiter: str) -> Quoting | None:
         possible += _IF_PLAIN
     samples = {one: _sample(lines, delimiter, one) for one in possible} if len(possible) > 1 else {}
     fitting = {one: rows for one, (rows, fits) in samples.items() if fits}
-    found = _of_plain(fitting) if often_plain else _of_quoted(fitting)
-    return found or _refuse(name, '"', [*fitting] or possible)
-
-
-def _of_plain(fitting: Mapping[Quoting, Sequence[Row]]) -> Quoting | None:
-    """Return which quoting it is, by the rows that each gives; None if that is open."""
-    if fitting and all(rows == next(iter(fitting.values())) for rows in fitting.values()):
-        return next(iter(fitting))
-    is_open = [*fitting] != ["double", "none"] or len(fitting["double"]) != len(fitting["none"])
-    return None if is_open else _by_fields(fitting["none"])
-
-
-def _of_quoted(fitting: Mapping[Quoting, Sequence[Row]]) -> Quoting | None:
-    """Return the same for a delimiter that hardly separates text without quotes."""
-    double, backslash = fitting.get("double"), fitting.get("backslash")
-    if double is None:
-        return "double" if backslash is None else "backslash"
-    is_open = backslash is not None and backslash != double
-    return None if is_open else "double"
+    double, *others = fitting.values() or [[]]
+    chosen: Quoting | None = None
+    if fitting and all(rows == double for rows in others):
+        chosen = next(iter(fitting))
+    elif not often_plain:
+        chosen = None if fitting else "double"
+    elif [*fitting] == ["double", "none"] and len(double) == len(fitting["none"]):
+        chosen = _by_fields(fitting["none"])
+    return chosen or _refuse(name, '"', [*fitting] or possible)
 
 
 def _by_backslashes(name: str, lines: Sequence[str], delimiter: str) -> Quoting | None:
@@ -291,17 +278,15 @@ def _by_fields(rows: Sequence[Row]) -> Quoting | None:
     fields = [field for row in rows for field in row if field and '"' in field]
     if any(not field.startswith('"') for field in fields):
         return None if any(map(_needs_quotes, fields)) else "none"
-    if any(map(_needs_quotes, fields)) or any(_is_quoted(column) for column in columns):
-        return "double"
-    return None
+    is_quoted = any(
+        len(column) > 1 and any(column) and all(field.startswith('"') for field in column if field)
+        for column in columns
+    )
+    return "double" if is_quoted or any(map(_needs_quotes, fields)) else None
 
 
 def _needs_quotes(field: str) -> bool:
     return field.startswith('"') and '""' in field[1:-1]
-
-
-def _is_quoted(column: Sequence[str | None]) -> bool:
-    return len(column) > 1 and all(field.startswith('"') for field in column if field) and any(column)
 
 
 def _refuse(name: str, character: str, possible: Sequence[Quoting]) -> NoReturn:
