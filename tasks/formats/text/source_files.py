@@ -73,7 +73,7 @@ def _resolved(spec: SourceSpec, base: Path, digests: Digests, source: str) -> tu
         found = _matched(patterns.values(), base, spec, excluder(spec.exclude, base, root), source)
     except OSError as error:
         raise unreadable(RemoteFile(error.filename or root) if all(remote) else root, error) from error
-    names = {_place(file).removeprefix(root).lstrip("/"): file for file in found}
+    names = {_place(file)[len(root.rstrip("/")) + 1 :]: file for file in found}
     _refuse_twins({name: file for name, file in names.items() if isinstance(file, Path)})
     if not all(remote):
         return [_external(source, name, names[name], digests) for name in sorted(names)], root

@@ -87,8 +87,9 @@ class _Folders:
 
 def _is_second_name(entry: os.DirEntry[str]) -> bool:
     """Whether it is a link to a file beside it, as Debian has one in the standard library."""
-    folder = os.path.realpath(Path(entry.path).parent)
-    return entry.is_symlink() and Path(os.path.realpath(entry.path)).parent == Path(folder)
+    return entry.is_symlink() and (
+        Path(os.path.realpath(entry.path)).parent == Path(os.path.realpath(Path(entry.path).parent))
+    )
 
 
 class _Keys:
