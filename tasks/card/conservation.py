@@ -10,28 +10,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
-
 from tokmill.tasks.core.errors import AccountError
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Unit
+from tokmill.tasks.formats.files.manifests import Entry
 
 Sign: TypeAlias = Literal["in", "+", "-", "="]
 
 
-class Column(BaseModel):
+class Column(Entry):
     """One step: the amount that comes in (`in`), is added (`+`), lost (`-`) or handed on (`=`)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     stage: str
     sign: Sign
     name: str
 
 
-class AccountTable(BaseModel):
+class AccountTable(Entry):
     """The accounts of all stages in `unit`, by source."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     unit: Unit
     columns: list[Column]  # the steps; additions and losses that are 0 for every source are left out

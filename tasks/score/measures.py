@@ -21,17 +21,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import regex
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.files.indices import check_ascending, check_within
-from tokmill.tasks.formats.files.manifests import read_model, write_model
+from tokmill.tasks.formats.files.manifests import Manifest
 from tokmill.tasks.formats.files.npy import NpyAppender, open_vector
 from tokmill.tasks.kernels.noise import BROKEN, PLAIN, SYMBOL, Documents, measure_noise, new_noise, new_room
 from tokmill.tasks.kernels.surprisal import TrigramModel, surprisals
@@ -78,10 +77,11 @@ FOLDS = (0, 1)
 _ONE = float(1 << 63)
 
 
-class ModelManifest(BaseModel):
+class ModelManifest(Manifest):
     """The content of `model.json`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    FILE: ClassVar[str] = "model.json"
+    TITLE: ClassVar[str] = "trigram model"
 
     vocab_size: int  # number of ids of the models
     seed: int  # seed that decided the folds
@@ -121,7 +121,7 @@ class TrigramModels:
     @classmethod
     def open(cls, path: Path) -> Self:
         """Read the models in the directory `path`."""
-        manifest = read_model(path / MANIFEST_FILE, ModelManifest, "trigram model")
+        manifest = ModelManifest.open(path)
         return cls(manifest, (_read(path, 0, manifest), _read(path, 1, manifest)))
 
 
@@ -144,7 +144,6 @@ def perplexity_of(shard: EncodedShard, digest: str, models: TrigramModels) -> ND
     return found
 
 
-MANIFEST_FILE = "model.json"
 _DTYPES: dict[str, type[np.generic]] = {
     "unigrams": np.float32,
     "rests": np.float32,
@@ -163,11 +162,6 @@ def write_trigrams(path: Path, fold: int, model: TrigramModel) -> None:
     for name, dtype in _DTYPES.items():
         with NpyAppender(path / f"{fold}-{name}.npy", dtype) as file:
             file.append(getattr(model, name))
-
-
-def write_manifest(path: Path, manifest: ModelManifest) -> None:
-    """Write `model.json` into the directory `path`."""
-    write_model(path / MANIFEST_FILE, manifest)
 
 
 def _read(path: Path, fold: int, manifest: ModelManifest) -> TrigramModel:

@@ -93,7 +93,7 @@ class PerplexityParams(Params):
 def run_fit(params: TrigramParams, *, out: Path, encoded: Path, shards: Sequence[Path]) -> Outcome:
     """Train one trigram model on each of two halves of an encoded corpus."""
     from tokmill.tasks.score.kneser_ney import train
-    from tokmill.tasks.score.measures import FOLDS, ModelManifest, sample_of, write_manifest, write_trigrams
+    from tokmill.tasks.score.measures import FOLDS, ModelManifest, sample_of, write_trigrams
 
     opened = Encoded.open(encoded)
     known = ModelManifest(
@@ -116,7 +116,7 @@ def run_fit(params: TrigramParams, *, out: Path, encoded: Path, shards: Sequence
         sizes.append((len(samples), sum(map(len, samples))))
     (documents, tokens), (other_documents, other_tokens) = sizes
     figures = {"num_documents": (documents, other_documents), "num_tokens": (tokens, other_tokens)}
-    write_manifest(out, known.model_copy(update=figures))
+    known.model_copy(update=figures).save(out)
     return Outcome(
         metrics={
             "vocab_size": known.vocab_size,
