@@ -1,28 +1,8 @@
 """A corpus on disk: statistics and digests of the sources' files, and their division into shards; no text.
 
-    corpus.json         format version, shard_bytes, and per source its read options and statistics
-    files.parquet       source, name, size_bytes, digest, format, compression, num_documents, num_bytes,
-                        num_quarantined
-    shards.parquet      source, shard, digest, num_documents, num_bytes
-    segments.parquet    source, shard, file, format, first_ordinal, first_row, num_rows, start, end
-    quarantine.parquet  source, file, row, reason, detail, excerpt
-
-A part of a corpus (`tasks.holdout`) has the same files, segments and ordinals, fewer documents in its
-shards, and
-
-    selections.parquet  source, shard, of, part, seed, below, also
-    held_out.parquet    source, shard, ordinal
-
-`selections` has the rule by which each shard's documents are selected (`tasks.formats.text.sharding`), and
-`held_out` the documents of the validation part, in both parts.
-
-Rows count from 0; `start` and `end` are bytes of the decompressed content, null where a format has no such
-positions. Names are relative to a source's root, which is not part of the corpus: the caller gives the root
-when the text is read.
-
-A document is identified by (source, shard, ordinal): its ordinal in a segment is `first_ordinal + row -
-first_row`. Bad documents have ordinals too, so they leave gaps. The shard's digest covers the ordinal, length
-and bytes of each of its documents.
+docs/formats.md lists the tables. Rows count from 0; names are relative to a source's root, which the caller
+gives when the text is read. A document is identified by (source, shard, ordinal): its ordinal in a segment is
+`first_ordinal + row - first_row`. Bad documents have ordinals too, so they leave gaps.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,12 +1,7 @@
 """Pre-token counts on disk: a Parquet file of (pretoken, count), sorted by bytes; a manifest over sources.
 
-    pretoken   binary   the bytes of one pre-token, normalized, special tokens cut out; strictly increasing
-    count      uint64   how often it occurs; at least 1
-
-A counts shard is `counts.parquet` and `statistics.json` (`CountsStatistics`), and so are the merged counts
-of consecutive shards. The counts of a corpus are one `<source>.parquet` per source and `sources.json`
-(`CountsManifest`), which also says how the text was cut, so that a trainer can reject counts that were cut in
-another way. The same counts give the same bytes.
+Pre-tokens are normalized, with special tokens cut out, and strictly increase; counts are at least 1. The same
+counts give the same bytes. docs/formats.md lists the files.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,16 +1,7 @@
 """Encoded text on disk: one directory per shard, and a manifest of the shards.
 
-An encoded shard is
-
-    tokens.npy         uint16 | uint32 [t]   token ids of the kept documents, in order
-    offsets.npy        int64 [d + 1]         document k with its end token: tokens[offsets[k]:offsets[k + 1]]
-    ordinals.npy       int64 [d]             the document's ordinal in the corpus shard; strictly increasing
-    token_counts.npy   uint64 [vocab_size]   how often each id is in tokens.npy
-    statistics.json    `EncodedStatistics`
-
-It does not name its source, so that two sources with the same shard share its encoding. The manifest,
-`encoded.json` (`EncodedManifest`), lists the shards by source and index. A list of shard directories that is
-passed along with a manifest is always in the manifest's order: by source, then index.
+docs/formats.md lists the files. A shard does not name its source, so that two sources with the same shard share its encoding. A list of shard
+directories that is passed along with a manifest is in the manifest's order: by source, then index.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

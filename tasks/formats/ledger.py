@@ -1,12 +1,7 @@
 """A ledger on disk: the documents that a run has consumed of a mixture, so that another can continue it.
 
-    consumed.npy   uint16 [documents of all sources]   how often each document was consumed; 65,535 if it was
-                                                       taken down
-    ledger.json    `LedgerManifest`
-
 Documents are in the order of the encoding that was mixed: by source, shard, and position in the shard. In
-another encoding they are found by the content digest of their shard. So that encoding may have other sources,
-and further shards.
+another encoding, which may have other sources and further shards, they are found by their shard's digest.
 """
 
 from collections import deque

@@ -1,34 +1,7 @@
-"""A mixture on disk: its documents and their order. No tokens are copied.
+"""A mixture on disk: its documents and their order, shares and request; no tokens are copied.
 
-`plan.parquet` has one row per document, in the order of the mixture:
-
-    source       uint16   index into `mixture.json`'s sources, which are in the encoded manifest's order
-    shard        uint32   index of the encoded shard among that source's shards
-    document     uint32   position in the encoded shard: tokens[offsets[document]:offsets[document + 1]]
-    epoch        uint16   how often this document was drawn before: 0 for the first time
-    num_tokens   uint32   the document's length, including its end token; at least 1
-
-`shares.parquet` has the requested and given tokens of each source at about a thousand points of the run, one
-row per point and source:
-
-    position     float64  tokens of the run before this point
-    source       uint16
-    requested    float64  tokens of the source requested up to this point
-    given        float64  tokens of the source before this point
-
-`request.parquet` is the request: the shares of the sources, which are linear in each segment of the run, one
-row per segment and source, in this order:
-
-    segment      uint32
-    source       uint16
-    start        float64  tokens of the run where the segment begins
-    stop         float64  tokens where it ends
-    first        float64  the source's share at its start
-    last         float64  the source's share at its end
-    before       float64  tokens of the source requested before the segment
-
-`mixture.json` (`MixtureManifest`) has the request and the result. All files are written and read in blocks,
-so memory does not grow with the plan. The same mixture gives the same bytes.
+docs/formats.md lists the columns. All files are written and read in blocks, so memory does not grow with the
+plan. The same mixture gives the same bytes.
 """
 
 from collections.abc import Iterator, Sequence

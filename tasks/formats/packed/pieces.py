@@ -1,23 +1,8 @@
 """Pieces on disk: the packing plan, and the table of pieces of each packed shard.
 
-A piece is a run of tokens of one document in one sequence. The plan has the place of every piece, before any
-token is copied. Its `pieces.parquet` has one row per piece, in order of sequence and start, and one row group
-per packed shard, so that the task that writes a shard reads only its own part:
-
-    sequence         uint32   number of the sequence, from 0 over all shards
-    start            uint32   token of the sequence at which the piece starts
-    length           uint32   tokens
-    source           uint16   index into `sources`
-    shard            uint32   index of the encoded shard among that source's shards
-    document         uint32   position in the encoded shard
-    document_start   uint32   token of the document at which the piece starts
-    epoch            uint16   number of the pass through the source, from 0
-    fim              uint8    0 if the tokens are in the document's order; 1 or 2 if they are
-                              rearranged, and three of `length` are added tokens; see `tasks.fim.tokens`
-
-`packing.json` (`PackingManifest`) has the parameters of the plan and the accounts of every source. The table
-of a packed shard has the same columns, and `ordinal`, the document's row in the corpus shard. So has
-`taken_down.parquet` of a takedown, but for some columns, with a row per piece that was removed.
+docs/formats.md has the columns. A piece is a run of tokens of one document in one sequence. The plan has the
+place of every piece, before any token is copied, with one row group per packed shard, so that the task that
+writes a shard reads only its part.
 """
 
 from collections.abc import Callable, Iterator

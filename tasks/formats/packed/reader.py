@@ -1,22 +1,9 @@
-"""Packed sequences on disk, and their reader.
+"""Packed sequences: one interface to all formats, and what a sequence says of its tokens.
 
-A packed artifact has `packed.json` (`PackedManifest`), for every shard the table of pieces
-`__pieces__/pieces-00000.parquet` with each piece's origin (the columns of the packing plan, and the
-document's ordinal in the corpus shard), and every shard in one or several formats:
-
-    memmap     shard-00000.bin               `tasks.formats.packed.memmap`, with boundaries as .npy
-    npy        tokens-00000.npy              the same with numpy's header
-    parquet    shard-00000.parquet           `tasks.formats.packed.columnar`
-    arrow      shard-00000.arrow             likewise
-    jsonl      shard-00000.jsonl.zst         `tasks.formats.packed.jsonl`
-    megatron   megatron-00000.bin, .idx      `tasks.formats.packed.megatron`
-    mds        shard.00000.mds               `tasks.formats.packed.mds`
-
-A piece is a run of tokens of one document in one sequence. `cu_seqlens` has the bounds of a sequence's
-pieces: piece k is [cu_seqlens[k], cu_seqlens[k + 1]), and padding begins at the last bound. `segment_ids`
-numbers pieces from 1 and is 0 on padding. `position_ids` starts at 0 with every piece, and is 0 on padding.
-`document_starts` is the number of tokens of its document before a piece, in other sequences; if it is not 0,
-the piece is a continued one.
+`cu_seqlens` has the bounds of a sequence's pieces: piece k is [cu_seqlens[k], cu_seqlens[k + 1]), and padding
+begins at the last bound. `segment_ids` numbers pieces from 1 and is 0 on padding. `position_ids` starts at 0
+with every piece, and is 0 on padding. `document_starts` is the number of tokens of its document before a
+piece, in other sequences; if it is not 0, the piece is a continued one.
 
 `loss_mask[i]` tells whether the prediction *of* token i counts: it is false on padding, and on the first
 token of every piece, which no token of its piece predicts. `labels[i]` is token i itself where that is true,

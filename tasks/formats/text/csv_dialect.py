@@ -1,17 +1,8 @@
-r"""How a CSV file is written: its delimiter, its quoting, its line ends, and the row that names its columns.
+"""How a CSV file is written: its delimiter, its quoting, its line ends, and the row that names its columns.
 
-What the source's options do not say is found in the file's first block, and depends on nothing else. Excel's
-first line `sep=;` names the delimiter and is not a row. Lines end with `\n` or `\r\n`, or with `\r` if the
-first one does.
-
-Delimiter: the one by which the header has the requested columns; without a header, the one by which every row
-has as many fields as there are columns. If several would do, a comma, or a tab in `.tsv` files.
-
-Quoting: with commas and semicolons, `double` unless only `backslash` fits. Files with tabs and bars are often
-written without quotes. Theirs is `double` if a quoted field needs its quotes, since it holds a delimiter, a
-line end or a quote, or if all fields of a column are quoted; `none` if a quote stands where quoting allows
-none; `escapes` if a backslash precedes a line end or a delimiter, or if `\N` is a field. Quotes or
-backslashes that may mean either are an error, which names the setting.
+What the options do not say is found in the file's first block: the delimiter by which the header has the
+requested columns; the quoting that quotes and backslashes show, where files with tabs and bars are often
+without. What may mean either is an error, which names the setting. docs/formats.md has the rules.
 """
 
 import csv
