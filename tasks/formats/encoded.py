@@ -1,7 +1,8 @@
 """Encoded text on disk: one directory per shard, and a manifest of the shards.
 
-docs/formats.md lists the files. A shard does not name its source, so that two sources with the same shard share its encoding. A list of shard
-directories that is passed along with a manifest is in the manifest's order: by source, then index.
+docs/formats.md lists the files. A shard does not name its source, so that two sources with the same shard
+share its encoding. A list of shard directories that is passed along with a manifest is in the manifest's
+order: by source, then index.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
