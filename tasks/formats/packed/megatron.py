@@ -92,14 +92,17 @@ def open_megatron(paths: Sequence[Path], manifest: PackedManifest, index: int) -
         raise StoreError(
             f"{file}: {len(flat)} tokens must be {sums[-1]}, as its index says; verify the artifact"
         )
+    places: list[int] = []  # of each sequence's first token, once the bounds are checked
 
     def tokens(row: int) -> NDArray[Any]:
-        first, stop = sums[bounds[row]], sums[bounds[row + 1]]
+        first, stop = places[row], places[row + 1]
         padded = np.full(manifest.sequence_length, manifest.pad_id, dtype=own)
         padded[: stop - first] = flat[first:stop]
         return padded
 
-    return BoundedShard(index_file, manifest, tokens, bounds, lengths)
+    shard = BoundedShard(index_file, manifest, tokens, bounds, lengths)
+    places += sums[bounds].tolist()
+    return shard
 
 
 def _parsed_header(data: bytes) -> tuple[np.dtype[Any], int, int]:

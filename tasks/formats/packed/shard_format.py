@@ -260,15 +260,17 @@ class BoundedShard:
         if starts is not None:
             check_starts(file, lengths, firsts, np.diff(starts[0]), manifest.sequence_length)
         self.tokens = tokens
-        self._firsts, self._lengths, self._starts = firsts, lengths, starts
+        self._firsts = firsts.tolist()  # faster to look up
+        self._sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        self._starts = None if starts is None else (starts[0].tolist(), starts[1])
 
     def cu_seqlens(self, row: int) -> NDArray[np.int32]:
         """The boundaries of the row's pieces."""
-        first, stop = int(self._firsts[row]), int(self._firsts[row + 1])
+        first, stop = self._firsts[row], self._firsts[row + 1]
         if self._starts is not None:  # padding has a length, but no start
-            stop = first + int(self._starts[0][row + 1] - self._starts[0][row])
-        bounds = np.zeros(stop - first + 1, dtype=np.int32)
-        np.cumsum(self._lengths[first:stop], out=bounds[1:])
+            stop = first + self._starts[0][row + 1] - self._starts[0][row]
+        sums = self._sums[first : stop + 1]
+        bounds: NDArray[np.int32] = (sums - sums[0]).astype(np.int32)
         return bounds
 
     def document_starts(self, row: int) -> NDArray[np.int64] | None:
@@ -276,7 +278,7 @@ class BoundedShard:
         if self._starts is None:
             return None
         firsts, starts = self._starts
-        return starts[int(firsts[row]) : int(firsts[row + 1])]
+        return starts[firsts[row] : firsts[row + 1]]
 
 
 def check_rows(file: Path, found: int, expected: int) -> None:
