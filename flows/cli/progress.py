@@ -7,6 +7,7 @@ group prints one line when it is done, and a long one its progress now and then.
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
@@ -38,10 +39,7 @@ class TaskGroup:
 
     name: str
     num_tasks: int = 1
-    num_cached: int = 0
-    num_made: int = 0
-    num_waited: int = 0
-    num_failed: int = 0
+    ended_as: Counter[str] = field(default_factory=Counter)
     refused: bool = False
     at_work: dict[str, None] = field(default_factory=dict)
     began: float | None = None
@@ -55,12 +53,17 @@ class TaskGroup:
     @property
     def num_done(self) -> int:
         """Number of tasks that ended, failures included."""
-        return self.num_cached + self.num_made + self.num_waited + self.num_failed
+        return self.ended_as.total()
 
     @property
     def complete(self) -> bool:
         """Whether every task of the group ended."""
         return self.num_done >= self.num_tasks
+
+    @property
+    def failed(self) -> bool:
+        """Whether a task failed, or a gate did."""
+        return self.refused or bool(self.ended_as["failed"])
 
     @property
     def count(self) -> str:
@@ -72,8 +75,7 @@ class TaskGroup:
         """`made`, `cached`, `3 made, 5 cached, 2 waited for`, `failed`, `gate failed`."""
         if self.refused:
             return "gate failed"
-        ended = {"made": self.num_made, "cached": self.num_cached, "waited for": self.num_waited}
-        return outcome_words({**ended, "failed": self.num_failed})
+        return outcome_words({how: self.ended_as[how] for how in ("made", "cached", "waited for", "failed")})
 
     @property
     def seconds(self) -> float:
@@ -140,21 +142,14 @@ class Display(Reporter, ABC):
         """A task succeeded."""
         with self.lock:
             group = self._group(row.task)
-            group.at_work.pop(row.task, None)
-            group.num_cached += row.how == "cached"
-            group.num_waited += row.how == "waited"
-            group.num_made += row.how == "made"
             group.seconds_of_work += row.seconds
             group.kind, group.metrics = row.ref.kind, row.metrics
-            self._ended_one(group)
+            self._ended_one(group, row.task, "waited for" if row.how == "waited" else row.how)
 
     def on_fail(self, task_name: str, message: str) -> None:
         """A task failed; its message is shown once, when the run ends."""
         with self.lock:
-            group = self._group(task_name)
-            group.at_work.pop(task_name, None)
-            group.num_failed += 1
-            self._ended_one(group)
+            self._ended_one(self._group(task_name), task_name, "failed")
 
     def on_refuse(self, task_name: str, message: str) -> None:
         """An artifact did not pass its gate."""
@@ -171,7 +166,7 @@ class Display(Reporter, ABC):
     def kept(self, store: str) -> str:
         """Describe the work that stays in the store if the run ends now."""
         with self.lock:
-            done = sum(group.num_made + group.num_cached + group.num_waited for group in self.groups.values())
+            done = sum(group.num_done - group.ended_as["failed"] for group in self.groups.values())
         if not done:
             return f"no task is done yet, and {store} is unchanged"
         return f"{counted(done, 'task')} of the run {'is' if done == 1 else 'are'} done and kept in {store}"
@@ -187,7 +182,9 @@ class Display(Reporter, ABC):
     def changed(self, group: TaskGroup) -> None:
         """Show the new state of `group`; called with the lock held."""
 
-    def _ended_one(self, group: TaskGroup) -> None:
+    def _ended_one(self, group: TaskGroup, task_name: str, how: str) -> None:
+        group.at_work.pop(task_name, None)
+        group.ended_as[how] += 1
         group.ended = time.monotonic() if group.complete else None
         self.changed(group)
 
@@ -264,17 +261,16 @@ def _row(group: TaskGroup, mark: RenderableType, name_width: int) -> Table:
     row.add_column(style="dim")
     # rich would read names in brackets as markup in a str.
     name, tail = Text(group.name), Text(group.figures or _names_at_work(group))
-    style = "red" if group.num_failed or group.refused else "green" if group.num_made else "cyan"
+    style = "red" if group.failed else "green" if group.ended_as["made"] else "cyan"
     outcome = Text(group.outcome, style=style) if group.complete else _bar(group)
     row.add_row(mark, name, group.count, outcome, group.clock, OneLine(tail))
     return row
 
 
 def _mark(group: TaskGroup) -> Text:
-    if not group.complete and not group.num_failed:
+    if not group.complete and not group.ended_as["failed"]:
         return Text("·", style="dim")
-    failed = group.num_failed or group.refused
-    return Text("✗", style="bold red") if failed else Text("✓", style="green")
+    return Text("✗", style="bold red") if group.failed else Text("✓", style="green")
 
 
 def _bar(group: TaskGroup) -> RenderableType:

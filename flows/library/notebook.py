@@ -83,7 +83,7 @@ def _bundle(html: str) -> dict[str, str]:
 
 
 def _mark(group: TaskGroup) -> str:
-    if group.num_failed:
+    if group.ended_as["failed"]:
         return "✗"
     return "✓" if group.complete else "…"
 

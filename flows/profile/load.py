@@ -7,8 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tokmill.flows.errors import ProfileError
-from tokmill.flows.nearest import suggestion
+from tokmill.flows.errors import ProfileError, suggestion
 from tokmill.flows.profile.changes import Change, changes_between
 from tokmill.flows.profile.files import (
     OVERRIDES,

@@ -237,7 +237,7 @@ def supply_credentials(reference: str | None) -> None:
 
 def _stages(names: Iterable[str]) -> frozenset[str]:
     """Check the names of stages."""
-    from tokmill.flows.nearest import suggestion  # noqa: PLC0415 - as above
+    from tokmill.flows.errors import suggestion  # noqa: PLC0415 - as above
     from tokmill.flows.profile.stages import StageName  # noqa: PLC0415 - as above
 
     chosen, known = frozenset(names), get_args(StageName)

@@ -24,12 +24,7 @@ from tokmill.tasks.fim.tokens import FIM_TOKENS, SPM, DocumentKeys, choose_cuts
 from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.packed.manifest import FimTokens, PackedFormat, PackedShardEntry, Packing
 from tokmill.tasks.formats.packed.pieces import PROVENANCE_SCHEMA, PieceTable, write_pieces
-from tokmill.tasks.formats.packed.shard_format import (
-    SequenceBlock,
-    ShardShape,
-    block_ranges,
-    write_sequences,
-)
+from tokmill.tasks.formats.packed.shard_format import SequenceBlock, ShardShape, block_ranges, write_sequences
 from tokmill.tasks.kernels.documents import gather
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
