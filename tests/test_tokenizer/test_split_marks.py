@@ -2,7 +2,6 @@
 
 import random
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import regex
@@ -24,13 +23,12 @@ KEEP = {"o200k", "deepseek_v3", "bert", "whitespace", "whitespace_split", "punct
 
 
 def firsts(text: str, pattern: str) -> Counter[str]:
-    """The characters that pre-tokens begin with."""
     counts = tokenizer.count_pretokens([text], split_pattern=pattern)
     return firsts_of_counts(counts.data, counts.offsets, counts.counts)
 
 
 @pytest.mark.parametrize("pattern", [*SPLIT_PATTERNS, *SPLIT_CHAINS])
-def test_patterns_whose_words_are_letters_alone_cut_marks(pattern: str) -> None:
+def test_patterns_whose_words_are_letters_alone_cut_marks(pattern):
     found = cut_marks(firsts(TAMIL + HINDI + ACCENTS, pattern))
 
     cut = {"unicode_scripts": {"Combining"}}.get(pattern, {"Combining", "Devanagari", "Tamil"})
@@ -40,7 +38,7 @@ def test_patterns_whose_words_are_letters_alone_cut_marks(pattern: str) -> None:
 
 @pytest.mark.shared_data
 @pytest.mark.parametrize("pattern", ["gpt2", "llama3", "o200k"])
-def test_four_languages_of_ntrex_have_their_marks_cut_off(shared_data: Path, pattern: str) -> None:
+def test_four_languages_of_ntrex_have_their_marks_cut_off(shared_data, pattern):
     texts = {file.stem: file.read_text("utf-8") for file in (shared_data / "ntrex").glob("*.txt")}
     found = {language: set(cut_marks(firsts(text, pattern))) for language, text in texts.items()}
 
@@ -51,11 +49,11 @@ def test_four_languages_of_ntrex_have_their_marks_cut_off(shared_data: Path, pat
 
 
 @pytest.mark.parametrize("text", ["", "plain text, no marks", "❤️ ✔️ " * 100, "किताब", "\u0301" * 3])
-def test_nothing_is_said_where_nothing_or_little_is_cut(text: str) -> None:
+def test_nothing_is_said_where_nothing_or_little_is_cut(text):
     assert describe("gpt2", firsts(text, "gpt2")) is None
 
 
-def test_the_sentence_names_pattern_script_and_cure() -> None:
+def test_the_sentence_names_pattern_script_and_cure():
     said = describe("gpt2", firsts(TAMIL, "gpt2"))
 
     assert said is not None
@@ -63,8 +61,8 @@ def test_the_sentence_names_pattern_script_and_cure() -> None:
         assert fact in said
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_counts_begin_with_what_their_texts_begin_with(seed: int) -> None:
+@pytest.mark.parametrize("seed", range(5))
+def test_counts_begin_with_what_their_texts_begin_with(seed):
     random_ = random.Random(seed)
     alphabet = [" ", "a", "Z", "\x7f", "\x80", "߿", "ࠀ", "\uffff", "\U00010000", "\U0010ffff", "்", "́"]
     text = "".join(random_.choices(alphabet, k=400))
@@ -76,7 +74,7 @@ def test_counts_begin_with_what_their_texts_begin_with(seed: int) -> None:
     assert found == Counter(word[0] for word in words if word)
 
 
-def test_bytes_that_are_no_character_are_passed_over() -> None:
+def test_bytes_that_are_no_character_are_passed_over():
     counts = tokenizer.PretokenCounts.from_dict(
         {b"\xe0": 5, b" \xf0\x9f": 3, b"\xff\xfe": 2, b"\x80": 1, b"a": 4, b" ": 9}
     )
@@ -92,12 +90,12 @@ def tokens_of(text: str, **options: object) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize(("pattern", "apart"), [("gpt2", {"Tamil"}), ("llama3", {"Tamil"}), ("o200k", set())])
-def test_tokens_show_marks_that_were_cut_off(pattern: str, apart: set[str]) -> None:
+def test_tokens_show_marks_that_were_cut_off(pattern, apart):
     tokens = tokens_of(TAMIL, vocab_size=288, split_pattern=pattern)
     assert set(marks_apart(tokens)) == apart
 
 
-def test_single_characters_and_accents_beside_others_are_no_cut() -> None:
+def test_single_characters_and_accents_beside_others_are_no_cut():
     assert marks_apart(tokens_of(TAMIL, vocab_size=60, family="character_level")) == {}
     assert marks_apart([("மர", 50), ("ம்", 50), ("ி", 50)]) == {}  # one token holds both
     assert marks_apart([("மர", 50), ("ம", 50), ("ி", 100)]) == {"Tamil": 0.5}
