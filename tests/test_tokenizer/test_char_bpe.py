@@ -1,7 +1,5 @@
 """BPE over characters: trained and encoded as the slow model does, law by law."""
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +8,6 @@ from hypothesis import strategies as st
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.char_bpe.model import CharacterPairModel
-from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.reference import char_bpe as reference
@@ -69,18 +66,6 @@ def test_ids_are_those_of_the_slow_model(scores, frozen, data):
         assert [tok.decode(ids) for ids in wanted] == texts
 
 
-@given(text=st.text(LETTERS + "x", max_size=40))
-def test_tokens_tile_the_text(text):
-    for byte_fallback in (False, True):
-        tok = made({"a": 0.0, "é": 0.0, "aé": -1.0, "aaé": -2.0, "今a": -3.0}, byte_fallback=byte_fallback)
-        ids, spans = tok.encode_with_offsets(text)
-        assert len(ids) == len(spans)
-        if text:
-            assert (spans[0][0], spans[-1][1]) == (0, len(text))
-        if not byte_fallback:
-            assert all(before[1] == after[0] for before, after in itertools.pairwise(spans))
-
-
 def test_pieces_of_equal_scores_are_made_from_the_left():
     tok = made({"a": 0.0, "b": 0.0, "aa": -1.0, "ab": -1.0, "ba": -1.0})
     assert [tok.token_bytes(i) for i in tok.encode("aabab")] == [b"aa", b"ba", b"b"]
@@ -125,8 +110,3 @@ def test_pretokens_that_are_not_utf8_are_left_out():
     tok = tokenizer.train_from_counts({b"\xffab": 9, b"ab": 2}, family="char_bpe", vocab_size=4)
     assert tok.definition.tokens[1:] == [b"a", b"b", b"ab"]
     assert tok.encode(b"ab\xffab", as_text=True) == [3, 0, 3]
-
-
-def test_pieces_that_are_not_utf8_are_refused():
-    with pytest.raises(VocabularyError, match="is not UTF-8"):
-        CharacterPairModel(Vocabulary.build({1: b"\xff"}, {"[UNK]": 0}), np.zeros(2))

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from tests.test_tokenizer.conftest import any_text
 from tokmill.tokenizer import PretokenCounts, counting
-from tokmill.tokenizer.core import buffers, pretoken_counts
+from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.buffers import pack_bytes
-from tokmill.tokenizer.counting import PretokenCounter, count_buffers, count_parts
+from tokmill.tokenizer.counting import PretokenCounter, count_buffers
 from tokmill.tokenizer.splitting import compile_pattern
 from tokmill.tokenizer.splitting.splitter import Pretokens, words_of
 
@@ -38,14 +38,6 @@ def test_counts_are_those_of_a_counter_in_order_of_bytes(texts):
     found = counted(texts)
     assert found == expected
     assert list(found) == sorted(expected)
-
-
-byte_counts = st.dictionaries(st.binary(max_size=40), st.integers(0, 2**64 - 1), max_size=20)
-
-
-@given(byte_counts)
-def test_a_dict_comes_back_sorted(counts):
-    assert list(PretokenCounts.from_dict(counts).to_dict().items()) == sorted(counts.items())
 
 
 @given(st.lists(st.dictionaries(st.binary(max_size=12), st.integers(1, 2**60), max_size=12), max_size=5))
@@ -110,14 +102,6 @@ def test_threads_change_no_count(num_threads):
         assert np.array_equal(getattr(one, name), getattr(many, name))
 
 
-def test_what_a_thread_cannot_do_is_told():
-    def fail(counter: PretokenCounter, part: int) -> None:
-        raise ValueError(f"part {part}")
-
-    with pytest.raises(ValueError, match="part 0"):
-        count_parts(range(100), fail, 2)
-
-
 @given(
     st.lists(st.text(alphabet="\x00\x01a", max_size=40).map(str.encode), min_size=13, max_size=300),
     st.integers(0, 30),
@@ -127,19 +111,6 @@ def test_strings_are_sorted_as_python_sorts_them(strings, shared):
     found = PretokenCounts.sorted(data, offsets, np.ones(len(strings), np.uint64)).to_dict()
     expected = Counter(b"x" * shared + string for string in strings)
     assert list(found.items()) == sorted(expected.items())
-
-
-@pytest.mark.parametrize("size", [1, 12, 13, 500])
-def test_where_slices_of_sorting_end_changes_no_order(size, monkeypatch):
-    monkeypatch.setattr(pretoken_counts, "_STRINGS_A_SLICE", size)
-    strings = {str(number * 7919 % 3000).encode() * (1 + number % 4): number for number in range(3000)}
-    assert list(PretokenCounts.from_dict(strings).to_dict().items()) == sorted(strings.items())
-
-
-def test_documents_of_no_text_have_no_counts():
-    empty = count_buffers(np.zeros(0, np.uint8), [0, 0, 0], GPT2)
-    assert (len(empty), empty.offsets.tolist()) == (0, [0])
-    assert len(PretokenCounts.merge([empty, empty])) == 0
 
 
 @given(

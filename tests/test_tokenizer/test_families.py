@@ -2,7 +2,7 @@
 
 import json
 import random
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -53,7 +53,7 @@ TEXTS = [
 TEXTS += ["[CLS][SEP] ", "the_fox's, 12!?  dog\n", "1" + "0" * 50, "today 今天 the [UNK] \u0301é"]
 
 
-@cache
+@lru_cache(maxsize=16)  # each holds megabytes of scratch
 def trained(name: str, **options: Any) -> Tokenizer:
     how = {
         "family": name,

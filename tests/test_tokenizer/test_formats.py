@@ -7,13 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tokenizers
-from hypothesis import given
 
 from tests.test_tokenizer.conftest import (
     BYTE_FORMATS,
     SPECIALS,
     TRAINING_TEXTS,
-    any_text,
     edited,
     fit_for,
     listed,
@@ -21,7 +19,7 @@ from tests.test_tokenizer.conftest import (
 from tests.test_tokenizer.test_refused_files import ranks
 from tokmill import tokenizer
 from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError, VocabularyError
-from tokmill.tokenizer.core.text import BYTE_ORDER, to_bytes, to_text
+from tokmill.tokenizer.core.text import BYTE_ORDER, to_text
 from tokmill.tokenizer.formats import WRITERS, files
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS
 
@@ -219,13 +217,6 @@ def test_a_spec_keeps_its_meaning_when_a_name_changes_its_own(small):
     assert Tokenizer.from_spec(spec).splitter.chain == small.splitter.chain
     spec = small.spec() | {"split_chain": [r"\S+|\s+"]}
     assert Tokenizer.from_spec(spec).splitter.chain == (r"\S+|\s+",)
-
-
-@given(any_text())
-def test_the_alphabet_writes_any_bytes(text):
-    data = text.encode()
-    assert to_bytes(to_text(data)) == data
-    assert not any(c.isspace() for c in to_text(data))
 
 
 def test_cl100k_is_spelled_as_it_is_published_and_exactly_where_asked(tmp_path):

@@ -19,8 +19,7 @@ from tests.test_tokenizer.gguf_files import (
     small_model,
     write_gguf,
 )
-from tests.test_tokenizer.test_fuzz import rounds
-from tests.test_tokenizer.test_fuzz_files import use, with_other_bytes
+from tests.test_tokenizer.test_fuzz_files import rounds, use, with_other_bytes
 from tests.test_tokenizer.test_readers import PYTHON, ids_of_each, version
 from tokmill import tokenizer
 from tokmill.tokenizer.byte_bpe.gguf import PRE_TOKENIZERS

@@ -7,7 +7,6 @@ import sys
 from enum import IntEnum
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
-from typing import NamedTuple
 
 import numba
 import numpy as np
@@ -15,37 +14,12 @@ import pytest
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.jit import Compilation, kernel
-from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, UInt64Table, signature_of
+from tokmill.tokenizer.jit.arrays import BytesIn, Int64In, UInt64Table, signature_of
 from tokmill.tokenizer.jit.intrinsics import load_u64
 from tokmill.tokenizer.jit.numba_cache import digest_of_constants
 from tokmill.tokenizer.preparing import prepare
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-
-
-class Both(NamedTuple):
-    first: Int64
-    second: Int64
-
-
-class Mixed(NamedTuple):
-    data: Bytes
-    size: int
-
-
-def test_signatures_are_the_annotations():
-    def example(data: BytesIn, table: UInt64Table, both: Both, mixed: Mixed, n: int, flag: bool) -> int:
-        return n
-
-    types = [str(kind) for kind in signature_of(example)]
-    assert types == [
-        "readonly array(uint8, 1d, C)",
-        "array(uint64, 2d, C)",
-        "Both(array(int64, 1d, C) x 2)",
-        "Mixed(array(uint8, 1d, C), int64)",
-        "int64",
-        "bool",
-    ]
 
 
 def test_a_kernel_cannot_take_just_anything():

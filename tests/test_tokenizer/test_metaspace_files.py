@@ -3,6 +3,7 @@
 import base64
 import json
 import tempfile
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -76,40 +77,6 @@ BLANKS = replace(Regex(" {2,}"), " ")
 FUSED = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
 
 
-def xlm_roberta() -> Theirs:
-    steps = [normalizers.Strip(left=False, right=True), BLANKS]
-    return unigram(steps, metaspace(), decoders.Metaspace("▁", "always"))
-
-
-def pegasus() -> Theirs:
-    before = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace()])
-    return unigram([BLANKS], before, decoders.Metaspace("▁", "always"))
-
-
-def albert() -> Theirs:
-    steps = [
-        replace("``", '"'),
-        normalizers.NFKD(),
-        normalizers.StripAccents(),
-        normalizers.Lowercase(),
-        BLANKS,
-    ]
-    return unigram(steps, metaspace(), decoders.Metaspace("▁", "always"))
-
-
-def llama() -> Theirs:
-    return unigram([], metaspace("first", split=False), decoders.Sequence(FUSED), byte_fallback=True)
-
-
-def never() -> Theirs:
-    return unigram([normalizers.Nmt()], metaspace("never"), decoders.Metaspace("▁", "never"))
-
-
-def whole() -> Theirs:
-    steps = [normalizers.Prepend("▁"), replace(" ", "▁")]
-    return unigram(steps, None, decoders.Sequence(FUSED), byte_fallback=True)
-
-
 def pairs_of(file: ModelFile, ids: dict[str, int]) -> list[tuple[str, str]]:
     """The merges that transformers derives from the scores of pieces: the best first, then the shortest."""
     found = [
@@ -135,34 +102,27 @@ def bpe(normalizer: Any, before: Any, decoder: Any, *, fuse: bool = True, **opti
     return made
 
 
-def llama_2() -> Theirs:
-    steps = normalizers.Sequence([normalizers.Prepend("▁"), replace(" ", "▁")])
-    return bpe(steps, None, decoders.Sequence(FUSED), byte_fallback=True, allow_whitespace_only_pieces=True)
-
-
-def llama_2_new() -> Theirs:
-    return bpe(None, metaspace("first", split=False), decoders.Sequence(FUSED), byte_fallback=True)
-
-
-def gemma() -> Theirs:
-    before = pre_tokenizers.Split(" ", "merged_with_previous")
-    return bpe(replace(" ", "▁"), before, decoders.Sequence(FUSED[:3]), byte_fallback=True, split_digits=True)
-
-
-def words() -> Theirs:
-    return bpe(None, metaspace(), decoders.Metaspace("▁", "always"), fuse=False)
-
-
-def across_words() -> Theirs:
-    return bpe(None, metaspace(split=False), decoders.Metaspace(), split_by_whitespace=False)
-
-
-MADE = {
-    made.__name__: made
-    for made in (
-        *(xlm_roberta, pegasus, albert, llama, never, whole),
-        *(llama_2, llama_2_new, gemma, words, across_words),
-    )
+ALWAYS, IN_FRONT = decoders.Metaspace("▁", "always"), [normalizers.Prepend("▁"), replace(" ", "▁")]
+QUOTES = [replace("``", '"'), normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase(), BLANKS]
+BY_WORDS = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace()])
+AT_SPACES = pre_tokenizers.Split(" ", "merged_with_previous")
+FIRST, FUSE, BYTES = metaspace("first", split=False), decoders.Sequence(FUSED), {"byte_fallback": True}
+MADE: dict[str, Callable[[], Theirs]] = {
+    "xlm_roberta": lambda: unigram([normalizers.Strip(left=False, right=True), BLANKS], metaspace(), ALWAYS),
+    "pegasus": lambda: unigram([BLANKS], BY_WORDS, ALWAYS),
+    "albert": lambda: unigram(QUOTES, metaspace(), ALWAYS),
+    "llama": lambda: unigram([], FIRST, FUSE, **BYTES),
+    "never": lambda: unigram([normalizers.Nmt()], metaspace("never"), decoders.Metaspace("▁", "never")),
+    "whole": lambda: unigram(IN_FRONT, None, FUSE, **BYTES),
+    "llama_2": lambda: bpe(
+        normalizers.Sequence(IN_FRONT), None, FUSE, allow_whitespace_only_pieces=True, **BYTES
+    ),
+    "llama_2_new": lambda: bpe(None, FIRST, FUSE, **BYTES),
+    "gemma": lambda: bpe(
+        replace(" ", "▁"), AT_SPACES, decoders.Sequence(FUSED[:3]), split_digits=True, **BYTES
+    ),
+    "words": lambda: bpe(None, metaspace(), ALWAYS, fuse=False),
+    "across": lambda: bpe(None, metaspace(split=False), decoders.Metaspace(), split_by_whitespace=False),
 }
 
 
@@ -279,7 +239,7 @@ def test_special_tokens_take_white_space_as_there(sides, text):
 @lru_cache(maxsize=3)
 def taking(left: bool, right: bool) -> tuple[Theirs, Tokenizer]:
     """A tokenizer in which `<s>` takes white space on some sides, in both libraries."""
-    content = content_of(llama())
+    content = content_of(MADE["llama"]())
     content["added_tokens"][1] |= {"lstrip": left, "rstrip": right}
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "tokenizer.json"

@@ -126,13 +126,6 @@ def test_any_bytes_are_cut_as_surrogateescape_reads_them(pattern, parts):
     assert _split(pattern, parts) == _through_regex(pattern, parts)
 
 
-@given(parts=st.lists(texts, max_size=6), at=st.integers(0, 6))
-def test_cutting_does_not_depend_on_the_batch(parts, at):
-    assert _split(r"\s+(?!\S)|\S+", parts) == [
-        document for half in (parts[:at], parts[at:]) for document in _split(r"\s+(?!\S)|\S+", half)
-    ]
-
-
 @pytest.mark.parametrize(
     ("pattern", "text", "expected"),
     [

@@ -2,12 +2,14 @@
 
 import json
 import logging
+from collections import Counter
 from typing import get_args
 
 import numpy as np
 import pytest
 import regex
 import tokenizers
+import unicodedata2 as unicodedata
 from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import pre_tokenizers
@@ -20,6 +22,12 @@ from tokmill.tokenizer.formats import files
 from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS, Digits, compile_pattern, resolve, syntax
 from tokmill.tokenizer.splitting.automaton import tables_digest
 from tokmill.tokenizer.splitting.fallback import compile_regex, isolate
+from tokmill.tokenizer.splitting.marks import (
+    cut_marks,
+    describe,
+    firsts_of_counts,
+    marks_apart,
+)
 from tokmill.tokenizer.splitting.patterns import from_right
 from tokmill.tokenizer.splitting.syntax import code_points
 
@@ -107,11 +115,6 @@ def test_segments_need_not_touch():
     assert found.starts.tolist() == [12, 17, 0, 3, 3]
     assert found.ends.tolist() == [17, 22, 3, 7, 7]
     assert found.offsets.tolist() == [0, 2, 4, 4, 5]
-
-
-def test_no_documents():
-    found = compile_pattern("deepseek_v3").split(np.zeros(0, np.uint8), np.zeros(1, np.int64))
-    assert (found.starts.tolist(), found.ends.tolist(), found.offsets.tolist()) == ([], [], [0])
 
 
 @pytest.mark.parametrize(("starts", "ends"), [([0], [5]), ([-1], [2]), ([3], [2])])
@@ -221,11 +224,6 @@ def test_no_letter_is_newer_than_the_version_that_is_named():
     assert version.startswith("newer than ") == (assigned > syntax._ASSIGNED_IN_NEWEST)
 
 
-def test_what_is_newer_than_we_know_is_said_to_be_newer(monkeypatch):
-    monkeypatch.setattr(syntax, "_ASSIGNED_IN_NEWEST", 200_000)
-    assert syntax.unicode_version.__wrapped__() == "newer than 18.0"
-
-
 def test_the_digest_is_of_the_classes_that_patterns_tell_apart():
     digests = {name: compile_pattern(name).unicode["tables"] for name in [*SPLIT_PATTERNS, *SPLIT_CHAINS]}
     assert digests["gpt2"] == digests["cs336"]
@@ -253,3 +251,68 @@ def test_other_tables_than_in_training_are_said_when_a_tokenizer_is_loaded(name,
         files.write_json(saying, content | {"unicode": broken})
         with pytest.raises(TokenizerError, match="'version' and 'tables'"):
             tokenizer.load(tmp_path)
+
+
+TAMIL = "எல்லா மனிதர்களும் சுதந்திரமாகவே பிறக்கின்றனர் " * 20
+HINDI = "सभी मनुष्य जन्म से स्वतन्त्र हैं " * 20
+ACCENTS = unicodedata.normalize("NFD", "à é î õ ü ") * 50
+KEEP = {"o200k", "deepseek_v3", "bert", "whitespace", "whitespace_split", "punctuation"}
+
+
+def firsts(text: str, pattern: str) -> Counter[str]:
+    counts = tokenizer.count_pretokens([text], split_pattern=pattern)
+    return firsts_of_counts(counts.data, counts.offsets, counts.counts)
+
+
+@pytest.mark.parametrize("pattern", [*SPLIT_PATTERNS, *SPLIT_CHAINS])
+def test_patterns_whose_words_are_letters_alone_cut_marks(pattern):
+    found = cut_marks(firsts(TAMIL + HINDI + ACCENTS, pattern))
+
+    cut = {"unicode_scripts": {"Combining"}}.get(pattern, {"Combining", "Devanagari", "Tamil"})
+    assert set(found) == (set() if pattern in KEEP else cut)
+    assert all(0.1 < share < 0.9 for share in found.values())
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("pattern", ["gpt2", "llama3", "o200k"])
+def test_four_languages_of_ntrex_have_their_marks_cut_off(shared_data, pattern):
+    texts = {file.stem: file.read_text("utf-8") for file in (shared_data / "ntrex").glob("*.txt")}
+    found = {language: set(cut_marks(firsts(text, pattern))) for language, text in texts.items()}
+
+    cut = {"ben": {"Bengali"}, "hin": {"Devanagari"}, "tam": {"Tamil"}, "tha": {"Thai"}}
+    assert {language: scripts for language, scripts in found.items() if scripts} == (
+        {} if pattern in KEEP else cut
+    )
+
+
+@pytest.mark.parametrize("text", ["", "plain text, no marks", "❤️ ✔️ " * 100, "किताब", "\u0301" * 3])
+def test_nothing_is_said_where_nothing_or_little_is_cut(text):
+    assert describe("gpt2", firsts(text, "gpt2")) is None
+
+
+def test_the_sentence_names_pattern_script_and_cure():
+    said = describe("gpt2", firsts(TAMIL, "gpt2"))
+
+    assert said is not None
+    for fact in ("split_pattern='gpt2'", "Tamil", "%", "'o200k'"):
+        assert fact in said
+
+
+def tokens_of(text: str, **options: object) -> list[tuple[str, int]]:
+    """The tokens of a text, and how often each occurs, by a tokenizer that was trained on it."""
+    tok = tokenizer.train([text], **options)
+    counts = Counter(tok.encode(text))
+    return [(tok.token_bytes(token).decode("utf-8", "replace"), number) for token, number in counts.items()]
+
+
+@pytest.mark.parametrize(("pattern", "apart"), [("gpt2", {"Tamil"}), ("llama3", {"Tamil"}), ("o200k", set())])
+def test_tokens_show_marks_that_were_cut_off(pattern, apart):
+    tokens = tokens_of(TAMIL, vocab_size=288, split_pattern=pattern)
+    assert set(marks_apart(tokens)) == apart
+
+
+def test_single_characters_and_accents_beside_others_are_no_cut():
+    assert marks_apart(tokens_of(TAMIL, vocab_size=60, family="character_level")) == {}
+    assert marks_apart([("மர", 50), ("ம்", 50), ("ி", 50)]) == {}  # one token holds both
+    assert marks_apart([("மர", 50), ("ம", 50), ("ி", 100)]) == {"Tamil": 0.5}
+    assert marks_apart([("மர", 50), ("ம", 50), ("ி", 5)]) == {}  # now and then

@@ -25,21 +25,6 @@ few = st.text(st.sampled_from("ab- .1。\n"), max_size=24)
 NASTY = [*listed("|-|--|a|-a-|a--b-c| .. a|1234-56|\n\n|x\u0301-\u0301|😀—-😀", "|"), "-" * 200]
 
 
-@pytest.mark.parametrize(
-    ("behavior", "cut"),
-    [
-        ("isolated", ["the", "-", "-", "final", "-", "countdown"]),
-        ("contiguous", ["the", "--", "final", "-", "countdown"]),
-        ("merged_with_previous", ["the-", "-", "final-", "countdown"]),
-        ("merged_with_next", ["the", "-", "-final", "-countdown"]),
-    ],
-)
-def test_by_hand(behavior, cut):
-    splitter = compile_pattern(with_behavior("-", behavior))
-    assert splitter.engine == "automaton"
-    assert splitter.split_text("the--final-countdown") == cut
-
-
 @pytest.mark.parametrize("behavior", BEHAVIORS)
 @pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_equals_the_reference_and_tokenizers(expression, behavior):

@@ -81,16 +81,6 @@ def test_encoding_is_the_references(scores, words):
     assert [workspace.encode_pretoken(word) for word in words] == expected  # from the cache
 
 
-@given(scores=st.dictionaries(strings(3), st.floats(-9, -1), min_size=1, max_size=9), word=strings(8))
-def test_the_best_segmentation_is_the_best_of_all(scores, word):
-    every = slow.segmentations(word, scores)
-
-    if every:
-        best = slow.best(word, scores)
-        assert best in every
-        assert slow.total(best, scores) == pytest.approx(max(slow.total(cut, scores) for cut in every))
-
-
 @pytest.mark.parametrize("length", [14, 15, 16, 31, 32, 4095, 4096, 4097, 9000])
 def test_long_pretokens_are_the_references(length):
     shuffled = random.Random(length)

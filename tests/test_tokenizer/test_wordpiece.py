@@ -6,10 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import BertWordPieceTokenizer, decoders, models, pre_tokenizers
+from tokenizers import BertWordPieceTokenizer
 
 from tests.test_tokenizer.conftest import corpus, listed, ntrex
 from tokmill import tokenizer
@@ -52,23 +51,6 @@ def words_of(text: str) -> list[str]:
 def pieces_of(tok: Tokenizer, text: str) -> list[str]:
     ids = tok.encode_batch([text], as_text=True).ids
     return [tok.token_bytes(i).decode() for i in ids.tolist()]
-
-
-@given(text=texts, most=st.sampled_from([1, 3, 100]))
-@settings(max_examples=200)
-def test_ids_are_those_of_the_library(text, most):
-    vocab = {piece: i for i, piece in enumerate(PIECES, 1)} | {"[UNK]": 0}
-    other = tokenizers.Tokenizer(models.WordPiece(vocab, unk_token="[UNK]", max_input_chars_per_word=most))
-    other.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    other.decoder = decoders.WordPiece(cleanup=False)
-    tok = made(max_input_chars_per_word=most)
-    text = text.encode("utf-8", "replace").decode().replace("##", "#")
-
-    ids = tok.encode_batch([text], as_text=True).ids.tolist()  # ## in a text: see the next test
-
-    if "[UNK]" not in text:  # there a word, here text that is unknown
-        assert ids == other.encode(text).ids
-    assert tok.decode(ids) == other.decode(ids, skip_special_tokens=False)
 
 
 def test_text_that_reads_as_a_continuing_piece_is_unknown():
@@ -176,13 +158,6 @@ def test_a_word_that_fits_but_for_its_end_is_located():
         [1 + 1, 1, 0, 2, 1],
         [(0, 1), (1, 2), (3, 103), (104, 105), (105, 106)],
     )
-
-
-@pytest.mark.parametrize("length", [16, 99, 100, 101, 5000])
-def test_words_of_every_length_are_found(length):
-    word, most = "é" * length, 5000
-    assert texts_of(of_pieces({word}, most=most), of_pieces({word}, most=most).encode(word)) == [word]
-    assert of_pieces({word}).encode(word) == [1 if length <= 100 else 0]
 
 
 def library(vocabulary: Path, *, lower: bool) -> BertWordPieceTokenizer:
