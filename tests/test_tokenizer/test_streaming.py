@@ -91,10 +91,9 @@ def test_halves_of_a_surrogate_pair_meet(small):
 @pytest.mark.usefixtures("no_room")
 def test_a_special_token_over_an_edge_is_found_or_refused(small):
     parts = ["a<|end", "of", "text|", "><|more|>b"]
-    whole = "".join(parts)
-    assert list(small.encode_iterable(parts, allowed_special="all")) == small.encode(
-        whole, allowed_special="all"
-    )
+    for each in (parts, ["<|end|><|en", "d|>b"], ["a<|end|>", "<|end", "|>b"]):
+        expected = small.encode("".join(each), allowed_special="all")
+        assert list(small.encode_iterable(each, allowed_special="all")) == expected
     with pytest.raises(SpecialTokenError, match=r"'<\|endoftext\|><\|more\|>' at byte 1"):
         list(small.encode_iterable(parts))
     with pytest.raises(SpecialTokenError, match=r"'<\|end\|>' at byte 70001"):
