@@ -9,8 +9,7 @@ import orjson
 import pytest
 
 from tests.test_tokenizer.conftest import like_rwkv, trained_by_sentencepiece
-from tests.test_tokenizer.gguf_files import write_gguf
-from tests.test_tokenizer.test_gguf import MODELS, small_file
+from tests.test_tokenizer.gguf_files import MODELS, small_file, write_gguf
 from tokmill import tokenizer
 from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.balance.stage import run as balance
