@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
-from tokmill.flows.run import api
+from tokmill.flows.library import api
 from tokmill.tasks.formats.packed.figures import Strategy
 from tokmill.tasks.formats.packed.layout import PackedFormat
 from tokmill.tasks.store import Store

@@ -48,8 +48,8 @@ def run(
     """
     from tokmill.flows.cli.progress import display
     from tokmill.flows.cli.summaries import print_run, run_document
+    from tokmill.flows.library import api
     from tokmill.flows.profile import load_profile
-    from tokmill.flows.run import api
     from tokmill.flows.run.machine import store_url, writable_store
 
     loaded = load_profile(profile, overrides or [])
@@ -99,8 +99,8 @@ def plan(
 ) -> None:
     """Show what a run would make, what is cached, and what changed."""
     from tokmill.flows.cli.summaries import plan_document, print_plan
+    from tokmill.flows.library import api
     from tokmill.flows.profile import load_profile
-    from tokmill.flows.run import api
     from tokmill.flows.run.machine import Machine, open_store
 
     loaded = load_profile(profile, overrides or [])

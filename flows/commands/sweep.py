@@ -76,7 +76,7 @@ def sweep(
 
 def _plan(loaded: "Profile", request: dict[str, Any], *, as_json: bool) -> None:
     from tokmill.flows.cli.summaries import plan_document, print_plan
-    from tokmill.flows.run import api
+    from tokmill.flows.library import api
     from tokmill.flows.run.machine import open_store
 
     opened = open_store(request["store"])
@@ -89,7 +89,7 @@ def _plan(loaded: "Profile", request: dict[str, Any], *, as_json: bool) -> None:
 
 def _run(loaded: "Profile", request: dict[str, Any], *, as_json: bool) -> None:
     from tokmill.flows.cli.progress import display
-    from tokmill.flows.run import api
+    from tokmill.flows.library import api
     from tokmill.flows.run.machine import writable_store
     from tokmill.tasks.sweep.stage import SweepSummary
 

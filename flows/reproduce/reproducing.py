@@ -20,7 +20,7 @@ from tokmill.flows.reproduce.inputs import Finder, Wanted, arranged, wanted
 from tokmill.flows.reproduce.known import Subject, as_json
 from tokmill.flows.reproduce.remaking import Remaking
 from tokmill.flows.run.direct import DirectTasks, pool_of
-from tokmill.flows.run.execution import Executor
+from tokmill.flows.run.executor import Executor
 from tokmill.flows.run.progress import Reporter, noting_warnings
 from tokmill.flows.run.tasks import TaskSettings
 from tokmill.tasks.core.errors import TaskError

@@ -16,7 +16,7 @@ from uuid import uuid4
 from tokmill.flows.profile import Profile
 from tokmill.flows.results import RunResult, RunRow
 from tokmill.flows.run.dag import Dag, Node, Step, walk
-from tokmill.flows.run.execution import Executor, result_of
+from tokmill.flows.run.executor import Executor, result_of
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.observing import followed
 from tokmill.flows.run.progress import Reporter, noting_warnings

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
 
+from tokmill.flows.credentials import secret_in
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted
-from tokmill.flows.kept import secret_in
 from tokmill.tasks.core.context import quarter_of_the_ram
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.remote.services import reconnect
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
         Execution,  # imports numpy and all stages, which would slow down `tokmill ls`
     )
 RunnerName: TypeAlias = Literal["threads", "processes", "dask", "ray"]
-"""A key of `flows.run.runners.RUNNERS`."""
+"""A key of `flows.prefect.runners.RUNNERS`."""
 
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}

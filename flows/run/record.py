@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
 
+from tokmill.flows.process import is_a_command
 from tokmill.flows.profile import Profile
 from tokmill.flows.profile.model import NOT_RECORDED
 from tokmill.flows.results import RunResult, RunRow
 from tokmill.flows.run.dag import Step
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.process import is_a_command
 from tokmill.flows.run.sources import Sources
 from tokmill.flows.run.target import name_of
 from tokmill.tasks.core.stage import ArtifactRef, External, Scalar

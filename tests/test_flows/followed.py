@@ -31,7 +31,7 @@ LANDMARKS = {
     ("flows/profile/files.py", "read_table"),  # the profile is read
     ("flows/run/composition.py", "compose"),  # the DAG is composed
     ("flows/run/dag.py", "request"),  # a step becomes a request
-    ("flows/run/prefect_task.py", "as_task"),  # and a Prefect task
+    ("flows/prefect/task.py", "as_task"),  # and a Prefect task
     ("tasks/store/recipe.py", "fingerprint"),
     ("tasks/formats/text/compression.py", "blocks"),  # a file of text is opened
     _KERNEL,  # text is cut, encoded, checked, measured

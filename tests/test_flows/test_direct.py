@@ -16,15 +16,15 @@ import pytest
 from tests.test_flows.commands import Tokmill, clean_environment
 from tests.test_flows.corpora import write_project
 from tokmill.flows.errors import RunError
+from tokmill.flows.library import api
+from tokmill.flows.prefect.settings import may_have_a_server
 from tokmill.flows.profile import load_profile
-from tokmill.flows.run import api
 from tokmill.flows.run.dag import Dag, Job
 from tokmill.flows.run.direct import reused, run_directly
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.progress import Reporter
 from tokmill.flows.run.sources import Sources
 from tokmill.flows.run.target import WHOLE
-from tokmill.flows.server.settings import may_have_a_server
 from tokmill.tasks.core.stage import Outcome, Params, Stage
 from tokmill.tasks.store import Store
 from tokmill.tokenizer.core.stopping import raise_if_stopped

@@ -16,12 +16,12 @@ from tests.test_flows.commands import clean_environment
 from tests.test_flows.processes import processes_with
 from tests.test_flows.served import POLL
 from tokmill.flows.errors import ServeError
-from tokmill.flows.server.prefect_server import start_embedded
+from tokmill.flows.prefect.server import start_embedded
 
 STARTING = """
 import os
 from pathlib import Path
-from tokmill.flows.server.prefect_server import start_embedded
+from tokmill.flows.prefect.server import start_embedded
 start_embedded(os.environ, Path(os.environ["PREFECT_HOME"]), 300.0, print)
 """
 

@@ -12,13 +12,13 @@ from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_TO_API_ENABLED, te
 
 from tests.test_flows.corpora import write_project
 from tokmill.flows.errors import RunError
+from tokmill.flows.prefect.runners import RUNNERS
 from tokmill.flows.profile import load_profile
 from tokmill.flows.run.composition import compose
 from tokmill.flows.run.dag import Dag, Done, Job, MappedJob, Part
-from tokmill.flows.run.execution import Executor
+from tokmill.flows.run.executor import Executor
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.progress import Reporter
-from tokmill.flows.run.runners import RUNNERS
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.tasks.core.errors import GateError
 from tokmill.tasks.core.stage import ArtifactRef, Outcome, Params, Stage

@@ -7,8 +7,8 @@ import pytest
 
 from tests.test_tasks.store_stages import ask
 from tokmill.flows.errors import ProfileError, RunError
-from tokmill.flows.page.failure import failure_summary, refusal_summary
-from tokmill.flows.page.links import Links
+from tokmill.flows.prefect.failure_page import failure_summary, refusal_summary
+from tokmill.flows.prefect.links import Links
 from tokmill.flows.results import RunRow, Standing
 from tokmill.tasks.core.errors import DocumentError, GateError, MachineError, SourceError
 from tokmill.tasks.core.stage import ArtifactRef

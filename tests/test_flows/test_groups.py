@@ -16,13 +16,13 @@ from prefect.context import get_run_context
 
 from tests.test_flows.test_execution import Number, fail, job, prefect, stage, write
 from tokmill.flows.errors import RunError
+from tokmill.flows.prefect.runners import RUNNERS
+from tokmill.flows.prefect.task import GroupError, divided, group_title
 from tokmill.flows.profile import load_profile
 from tokmill.flows.run.dag import Done, Job, MappedJob, Part
-from tokmill.flows.run.execution import Executor
+from tokmill.flows.run.executor import Executor
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.prefect_task import GroupError, divided, group_title
 from tokmill.flows.run.progress import Reporter
-from tokmill.flows.run.runners import RUNNERS
 from tokmill.tasks.core.stage import ArtifactRef, Outcome, Params
 from tokmill.tasks.store import Store
 

@@ -13,7 +13,7 @@ from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.run.composer import Composer
 from tokmill.flows.run.dag import Dag
 from tokmill.flows.run.direct import DirectTasks
-from tokmill.flows.run.execution import Executor
+from tokmill.flows.run.executor import Executor
 from tokmill.flows.run.planning import plan_dag
 from tokmill.flows.run.progress import Reporter
 from tokmill.flows.run.sources import resolve_sources

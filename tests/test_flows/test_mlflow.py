@@ -18,8 +18,8 @@ from tests.test_flows.served import POLL
 from tests.test_flows.test_direct import of_one, run_states
 from tests.test_flows.test_openlineage import fails, interrupts
 from tokmill.flows.errors import RunError
+from tokmill.flows.library import api
 from tokmill.flows.profile import load_profile
-from tokmill.flows.run import api
 from tokmill.flows.run.direct import run_directly
 from tokmill.flows.run.machine import Machine
 from tokmill.tasks.store import Store

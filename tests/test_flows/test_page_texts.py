@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.store_stages import ask, ask_joined
 from tokmill.flows.figures import labelled
-from tokmill.flows.page.artifact import producers, sheet
-from tokmill.flows.page.links import Links, key_of, known_before, why_made
-from tokmill.flows.page.progress import GroupProgress
+from tokmill.flows.prefect.artifact_page import producers, sheet
+from tokmill.flows.prefect.links import Links, key_of, known_before, why_made
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.changes import in_words
 from tokmill.flows.results import RunRow
+from tokmill.flows.run.group_progress import GroupProgress
 from tokmill.flows.run.target import name_of as named
 from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.store import Provenance, RunArtifact, Store

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.test_tasks.store_stages import ask
+from tokmill.flows.prefect.task import FingerprintPolicy, Sealed, results_folder
 from tokmill.flows.results import RunRow, wall_seconds
-from tokmill.flows.run.prefect_task import FingerprintPolicy, Sealed, results_folder
 from tokmill.flows.run.tasks import TaskSettings, TaskSpec
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from tests.test_flows.corpora import write_project
-from tokmill.flows.deploying.deployed import deployments_of
-from tokmill.flows.deploying.schedules import changes, first, registered, times_of
 from tokmill.flows.errors import ProfileError, ServeError
+from tokmill.flows.prefect.deployments import deployments_of
+from tokmill.flows.prefect.schedules import changes, first, registered, times_of
 from tokmill.flows.profile import load_profile
 from tokmill.flows.profile.schedule import Schedule
-from tokmill.flows.server.served_folder import ServedFolder
+from tokmill.flows.profile.served import ServedFolder
 
 NIGHTLY = Schedule(cron="0 3 * * *", timezone="Europe/Berlin")
 

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from tokmill.flows.figures import key_figures, labelled, percentage, span
-from tokmill.flows.page.artifact import Piece
-from tokmill.flows.page.links import Links, key_of, known_before, section, to_key, why_made
+from tokmill.flows.prefect.artifact_page import Piece
+from tokmill.flows.prefect.links import Links, key_of, known_before, section, to_key, why_made
 from tokmill.flows.profile import Profile
 from tokmill.flows.profile.changes import value_in_words
 from tokmill.flows.results import RunResult, RunRow, group_of, wall_seconds

@@ -12,10 +12,10 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import ObjectNotFound
 from prefect.runtime import deployment, flow_run
 
+from tokmill.flows.prefect.app import HOW, USER
 from tokmill.flows.profile import Profile
 from tokmill.flows.profile.overrides import parse_override
 from tokmill.flows.run.target import tags_of
-from tokmill.flows.server.app import HOW, USER
 from tokmill.tasks.store.runs import StartedBy
 
 _LOG = logging.getLogger(__name__)

@@ -1,8 +1,13 @@
-"""Starts child processes that never outlive this process.
+"""This process: who called it, that it is gone within seconds after a signal, and children that die with it.
 
-Each child has its own process group. So Ctrl-C in a terminal, or a signal to this process's group, does not
-reach the children, and this process stops them in its own order. If it is killed and cannot stop them, the
-end of a pipe ends them (`flows.server.tethered`).
+A signal unwinds the main thread: the run records its end, and children are stopped. That takes too long while
+a kernel computes or if a server does not answer. So a timer thread ends the process and all that it started
+(a pool of processes, a cluster of Dask or Ray on this machine) four seconds after the signal. That is safe at
+any moment, because an artifact is published whole or not at all.
+
+A child of `start_tethered` has its own process group, so Ctrl-C in a terminal does not reach it, and this
+process stops its children in its own order. If it is killed and cannot, the end of a pipe ends them
+(`flows.tether`).
 """
 
 import multiprocessing
@@ -12,19 +17,101 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from tokmill.flows import tether
 from tokmill.flows.errors import ServeError
-from tokmill.flows.server import tethered
 
+SECONDS = 4.0
 STOP_SECONDS = 30
 _LAST_LINES = 15
 _REAP_TIMES, _REAP_SECONDS = 50, 0.02
-_ALIVE: dict[subprocess.Popen[bytes], int] = {}  # with this process's end of the pipe
+
+_ending = threading.Lock()
+_last_words: Callable[[int], None] | None = None
+_children: dict[subprocess.Popen[bytes], int] = {}  # with this process's end of the pipe
+_COMMAND: ContextVar[bool] = ContextVar("command", default=False)
+
+
+def end_soon(number: int, seconds: float = SECONDS) -> None:
+    """End this process after `seconds`, because of signal `number`; the earliest of several calls decides."""
+    timer = threading.Timer(seconds, _exit, [number])
+    timer.daemon = True
+    timer.start()
+
+
+def last_words(report: Callable[[int], None]) -> None:
+    """Set a function that is called with the signal's number just before the process is ended."""
+    global _last_words  # noqa: PLW0603 - a process ends once
+    _last_words = report
+
+
+def _exit(number: int) -> None:
+    _ending.acquire()
+    try:
+        for process in list(_children):
+            _kill(process)
+        end_descendants()
+        if _last_words is not None:
+            _last_words(number)
+    finally:
+        os._exit(128 + number)
+
+
+def clear_frames(error: BaseException) -> None:
+    """Clear the local variables in the frames of an exception and of its causes; the traceback stays.
+
+    Prefect keeps exceptions until the interpreter exits, which is too late to free DuckDB's objects: it would
+    report each of them as leaked.
+    """
+    seen: set[int] = set()
+    waiting: list[BaseException | None] = [error]
+    while waiting:
+        failure = waiting.pop()
+        if failure is None or id(failure) in seen:
+            continue
+        seen.add(id(failure))
+        traceback.clear_frames(failure.__traceback__)
+        waiting += [failure.__cause__, failure.__context__]
+        if isinstance(failure, BaseExceptionGroup):
+            waiting += failure.exceptions
+
+
+@contextmanager
+def from_a_command() -> Iterator[None]:
+    """Note that a command line starts the runs of this block."""
+    token = _COMMAND.set(True)
+    try:
+        yield
+    finally:
+        _COMMAND.reset(token)
+
+
+def is_a_command() -> bool:
+    """Whether a command line started what runs now."""
+    return _COMMAND.get()
+
+
+@contextmanager
+def interruptible() -> Iterator[threading.Event]:
+    """Turn SIGINT, SIGTERM and SIGHUP into an event during the block."""
+    stopped = threading.Event()
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, lambda *_: stopped.set())
+    try:
+        yield stopped
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @dataclass(frozen=True)
@@ -72,7 +159,7 @@ def start_tethered(
     reading, writing = os.pipe()
     try:
         process = subprocess.Popen(
-            [sys.executable, "-P", tethered.__file__, str(reading), *module],
+            [sys.executable, "-P", tether.__file__, str(reading), *module],
             env=environment,
             start_new_session=True,
             stdin=subprocess.DEVNULL,
@@ -85,24 +172,8 @@ def start_tethered(
         raise
     finally:
         os.close(reading)
-    _ALIVE[process] = writing
+    _children[process] = writing
     return process
-
-
-@contextmanager
-def interruptible() -> Iterator[threading.Event]:
-    """Turn SIGINT, SIGTERM and SIGHUP into an event during the block."""
-    stopped = threading.Event()
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.getsignal(number) for number in numbers}
-    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
-    for number in before:
-        signal.signal(number, lambda *_: stopped.set())
-    try:
-        yield stopped
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def stop(
@@ -113,13 +184,16 @@ def stop(
         process.send_signal(by)
     with suppress(subprocess.TimeoutExpired):
         process.wait(patience)
-    _end(process)
+    _kill(process)
 
 
-def end_all() -> None:
-    """Kill every remaining child with its process group."""
-    for process in list(_ALIVE):
-        _end(process)
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    writing = _children.pop(process, None)
+    if writing is not None:
+        os.close(writing)
 
 
 def end_descendants() -> None:
@@ -156,17 +230,8 @@ def _descendants(number: int) -> list[int]:
         with suppress(OSError, ValueError, IndexError):  # it has just ended
             parent = int(status.read_text("utf-8", "replace").rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(status.parent.name))
-    kept = {process.pid for process in _ALIVE}
+    kept = {process.pid for process in _children}
     found = [one for one in children.get(number, []) if one not in kept]
     for one in found:  # grows while it is read
         found.extend(children.get(one, []))
     return found
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-    writing = _ALIVE.pop(process, None)
-    if writing is not None:
-        os.close(writing)

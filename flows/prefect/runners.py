@@ -18,15 +18,15 @@ from prefect.exceptions import Pause, TerminationSignal
 from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
 
 from tokmill.flows.errors import UsageError
+from tokmill.flows.prefect.task import PrefectTasks, held
+from tokmill.flows.process import end_descendants
 from tokmill.flows.run.machine import Machine, RunnerName
-from tokmill.flows.run.prefect_task import PrefectTasks, held
-from tokmill.flows.server.children import end_descendants
 from tokmill.tokenizer.core.stopping import allow_work, request_stop
 
 Open: TypeAlias = Callable[[Machine], AbstractContextManager[PrefectTasks]]
 """Opens one of Prefect's task runners. The end of the block waits for the submitted tasks, unless a signal or
 Ctrl-C ends it; then those of this process are stopped. After a signal nothing is closed, because the process
-ends soon, with all that it started (`flows.run.process`)."""
+ends soon, with all that it started (`flows.process`)."""
 
 
 @contextmanager

@@ -7,7 +7,7 @@ UI, and can be set by a schedule or a deployment. Machine settings (store, worke
 are checked) are among them but never change a fingerprint.
 
 A run is in the store's catalog from its start. Every run publishes a summary and what its tasks have made or
-found as artifacts in the UI, even if everything was cached (`flows.run.page`).
+found as artifacts in the UI, even if everything was cached (`flows.prefect.page`).
 """
 
 import gc
@@ -24,15 +24,10 @@ from prefect.runtime import deployment, flow_run
 from pydantic import Field
 
 from tokmill.flows.errors import ProfileError, RunError
-from tokmill.flows.page.failure import failure_shown, show_refused
-from tokmill.flows.page.links import Links
-from tokmill.flows.page.summary import summed_up
-from tokmill.flows.profile import Profile, load_profile
-from tokmill.flows.profile.served import require_served
-from tokmill.flows.results import RunResult
-from tokmill.flows.run.ending import Ending
-from tokmill.flows.run.execution import Executor, result_of
-from tokmill.flows.run.flow_run import (
+from tokmill.flows.prefect.app import PAGES
+from tokmill.flows.prefect.ending import Ending
+from tokmill.flows.prefect.failure_page import failure_shown, show_refused
+from tokmill.flows.prefect.flow_run import (
     ONLY_IN_FILES,
     TABLES,
     Section,
@@ -42,17 +37,22 @@ from tokmill.flows.run.flow_run import (
     tag_run,
     typed_name,
 )
+from tokmill.flows.prefect.links import Links
+from tokmill.flows.prefect.page import Page, shown_to
+from tokmill.flows.prefect.runners import RUNNERS
+from tokmill.flows.prefect.summary_page import summed_up
+from tokmill.flows.profile import Profile, load_profile
+from tokmill.flows.profile.served import require_served
+from tokmill.flows.results import RunResult
+from tokmill.flows.run.executor import Executor, result_of
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.observing import followed
-from tokmill.flows.run.page import Page, shown_to
 from tokmill.flows.run.progress import Both, Reporter, noting_warnings
 from tokmill.flows.run.record import SoFar, begun, recorded, started_here
-from tokmill.flows.run.runners import RUNNERS
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.flows.run.sweeping import Grid
 from tokmill.flows.run.target import Target
 from tokmill.flows.run.tasks import TaskSettings
-from tokmill.flows.server.pages import PAGES
 from tokmill.flows.tracking.attempt import Attempt
 from tokmill.tasks.store import Provenance, Store, Verify
 from tokmill.tasks.sweep.params import SweepParams

@@ -26,9 +26,9 @@ from prefect.client.schemas.schedules import RRuleSchedule
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from tokmill.flows.server.findings import Finding
-from tokmill.flows.server.orphans import UNANSWERED, dead_runs, dead_workers, forget_worker
-from tokmill.flows.server.prefect_server import no_answer
+from tokmill.flows.doctor.report import Finding
+from tokmill.flows.prefect.orphans import UNANSWERED, dead_runs, dead_workers, forget_worker
+from tokmill.flows.prefect.server import no_answer
 from tokmill.tasks.store import Store
 
 # The scheduler works once per minute, and late runs are marked some seconds after their time.

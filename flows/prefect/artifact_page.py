@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tokmill.flows.figures import counted, key_figures, labelled, outcome_words, size, span
-from tokmill.flows.page.links import Links, key_of, section, to_key
+from tokmill.flows.prefect.links import Links, key_of, section, to_key
 from tokmill.flows.results import RunRow
 from tokmill.tasks.audit.sources import ALL
 from tokmill.tasks.audit.summary import read_summary

@@ -7,7 +7,7 @@ from prefect.artifacts import create_markdown_artifact
 from pydantic import Field
 
 from tokmill.flows.errors import RunError
-from tokmill.flows.page.links import key_of
+from tokmill.flows.prefect.links import key_of
 from tokmill.flows.run.machine import open_store, store_url
 from tokmill.flows.upkeep import checking, collecting
 

@@ -19,9 +19,9 @@ from queue import SimpleQueue
 from typing import NamedTuple
 
 from tokmill.flows.errors import RunError
+from tokmill.flows.process import clear_frames
 from tokmill.flows.results import RunResult, RunRow, Standing, group_of
 from tokmill.flows.run.dag import Dag, Done, Job, Node, Step, references
-from tokmill.flows.run.process import clear_frames
 from tokmill.flows.run.progress import Reporter
 from tokmill.flows.run.tasks import Asked, Ended, Submitted, TaskCallbacks, Tasks, TaskSettings, TaskSpec
 from tokmill.tasks.core.stage import ArtifactRef, How

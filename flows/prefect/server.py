@@ -31,9 +31,9 @@ from prefect.settings import (
 )
 
 from tokmill.flows.errors import ServeError
-from tokmill.flows.server.app import protection
-from tokmill.flows.server.children import start_tethered, stop
-from tokmill.flows.server.settings import SERVER
+from tokmill.flows.prefect.app import protection
+from tokmill.flows.prefect.settings import SERVER
+from tokmill.flows.process import start_tethered, stop
 
 # Prefect's own settings for an embedded server: no UI, and one application for the whole process.
 _EMBEDDED = {
@@ -170,7 +170,7 @@ class EmbeddedServer:
         """Start the process; `wait` checks whether it answers."""
         port = _free_port()
         self.url = f"http://127.0.0.1:{port}/api"
-        served = ["--factory", "tokmill.flows.server.app:create_app", "--lifespan", "on"]
+        served = ["--factory", "tokmill.flows.prefect.app:create_app", "--lifespan", "on"]
         where = ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error"]
         self._module = ["uvicorn", *served, *where]
         self._environment = {**environment, **protection([f"127.0.0.1:{port}"])}

@@ -9,7 +9,7 @@ free keys) becomes a toggle or a JSON editor. So:
 - a value by source is one number field per source of the profile;
 - bounds, choices and descriptions are those of the profile's models.
 
-A default is what the field shows, not what the run uses: see `flows.run.flow_run`.
+A default is what the field shows, not what the run uses: see `flows.prefect.flow_run`.
 """
 
 import hashlib
@@ -19,10 +19,10 @@ from functools import cache
 from importlib import metadata
 from typing import Any, TypeAlias, get_args
 
+from tokmill.flows.prefect.flow_run import KEPT, SHOWN
 from tokmill.flows.profile import Profile
 from tokmill.flows.profile.model import SIZE
 from tokmill.flows.profile.stages import Kind, StageName
-from tokmill.flows.run.flow_run import KEPT, SHOWN
 
 Schema: TypeAlias = dict[str, Any]
 

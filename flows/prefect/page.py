@@ -28,10 +28,10 @@ from prefect.logging import get_logger
 from prefect.states import Failed
 
 from tokmill.flows.figures import key_figures, span
-from tokmill.flows.page.artifact import Piece, pieces, producers, shards_table
-from tokmill.flows.page.links import Links, key_of
-from tokmill.flows.page.progress import GroupProgress
+from tokmill.flows.prefect.artifact_page import Piece, pieces, producers, shards_table
+from tokmill.flows.prefect.links import Links, key_of
 from tokmill.flows.results import RunRow, group_of
+from tokmill.flows.run.group_progress import GroupProgress
 from tokmill.flows.run.progress import Reporter
 from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.core.stage import How

@@ -16,8 +16,8 @@ from prefect.artifacts import create_markdown_artifact
 
 from tokmill.flows.errors import FlowError, RunError
 from tokmill.flows.figures import counted, span
-from tokmill.flows.page.artifact import Piece
-from tokmill.flows.page.links import Links, key_of, section, to_key, to_task_run
+from tokmill.flows.prefect.artifact_page import Piece
+from tokmill.flows.prefect.links import Links, key_of, section, to_key, to_task_run
 from tokmill.flows.profile import Profile
 from tokmill.flows.results import Standing, group_of, wall_seconds
 from tokmill.tasks.core.errors import GateError, MachineError, TaskError

@@ -2,34 +2,40 @@
 
 When interrupted, it stops the worker and its runs, then the server. The server's history is in Prefect's home
 (`PREFECT_HOME`), artifacts are in the store, and logs of server and worker in `<store>/.up`. The server
-listens on one address, by default 127.0.0.1, and answers no web page but its own (`flows.server.guard`). Its
+listens on one address, by default 127.0.0.1, and answers no web page but its own (`flows.prefect.guard`). Its
 failures are printed.
 """
 
+import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from tokmill.flows.errors import ServeError
-from tokmill.flows.profile.served import SERVED
-from tokmill.flows.server.app import protection
-from tokmill.flows.server.children import Child, child, interruptible
-from tokmill.flows.server.findings import Finding, look_at_packages
-from tokmill.flows.server.pages import PAGES, PREFIX
-from tokmill.flows.server.served_folder import Registration, ServedFolder, lock_store
-from tokmill.flows.server.settings import (
+from filelock import FileLock, Timeout
+
+from tokmill.flows.doctor.report import Finding, Part, look_at_packages
+from tokmill.flows.errors import ServeError, UsageError
+from tokmill.flows.prefect.app import PAGES, PREFIX, protection
+from tokmill.flows.prefect.settings import (
     PRIVATE,
     SERVER,
     host_in_url,
+    may_have_a_server,
     own_names,
     prepare_terminal_run,
     reachable,
 )
+from tokmill.flows.process import Child, child, interruptible
+from tokmill.flows.profile.served import SERVED, ServedFolder, served_profiles
+from tokmill.flows.run.machine import open_store
+from tokmill.tasks.store import Store
 from tokmill.tasks.store.cache import url_of
 
 SERVER_START_SECONDS = 120
@@ -98,7 +104,7 @@ def up(store: Path, address: Address, *, any_profile: bool = False, announce: An
         registration = Registration(served, environment, any_profile, announce)
         registration.register()
         command = ["worker", "start", "--pool", served.work_pool, "--type", "process"]
-        work = ["tokmill.flows.server.worker", str(served.store), *command]
+        work = ["tokmill.flows.prefect.worker", str(served.store), *command]
         worker = children.enter_context(child("worker", work, environment, logs))
         announce(
             f"up: {address.seen_url}/v2/deployments · deployments {served.name} · "
@@ -110,7 +116,7 @@ def up(store: Path, address: Address, *, any_profile: bool = False, announce: An
 
 
 def _server(address: Address) -> list[str]:
-    served = ["--factory", "tokmill.flows.server.app:create_app", "--lifespan", "on", "--no-server-header"]
+    served = ["--factory", "tokmill.flows.prefect.app:create_app", "--lifespan", "on", "--no-server-header"]
     return ["uvicorn", *served, "--host", address.host, "--port", str(address.port)]
 
 
@@ -199,7 +205,7 @@ class Watch:
 
     def _look_at_runs(self) -> None:
         prepare_terminal_run()
-        from tokmill.flows.server.doctor import look_at_runs  # noqa: PLC0415 - imports Prefect, which takes seconds
+        from tokmill.flows.prefect.doctor import look_at_runs  # noqa: PLC0415 - imports Prefect, which takes seconds
 
         self._report(look_at_runs(self._api))
 
@@ -208,3 +214,163 @@ class Watch:
             if finding.key not in self._known:
                 self._known.add(finding.key)
                 self._announce(finding.text)
+
+
+_FILE, _LOCK = "up.json", "lock"
+
+
+@dataclass(frozen=True)
+class Serving:
+    """A running or past `tokmill up`.
+
+    Attributes:
+        url: URL of its server.
+        folder: the folder that it serves.
+        deployment: name of its deployment.
+        pid: its process id.
+    """
+
+    url: str
+    folder: str
+    deployment: str
+    pid: int
+
+
+@contextmanager
+def lock_store(served: ServedFolder, url: str, logs: Path) -> Iterator[None]:
+    """Hold the lock of a store during the block.
+
+    Raises:
+        ServeError: another process holds it; the message has its URL, folder and process id.
+    """
+    logs.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(logs / _LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        other = last_served(logs)
+        where = f"from {other.folder} at {other.url} (process {other.pid})" if other else "by another process"
+        raise ServeError(
+            f"up: the store {served.store} is already served {where}; use or stop that one, or serve another "
+            "--store"
+        ) from error
+    own = Serving(url, str(served.folder), served.name, os.getpid())
+    try:
+        (logs / _FILE).write_text(json.dumps(asdict(own)), encoding="utf-8")
+        yield
+    finally:
+        (logs / _FILE).unlink(missing_ok=True)
+        lock.release()
+
+
+def last_served(logs: Path) -> Serving | None:
+    """Return the current or last `tokmill up`, or None if there is no readable file."""
+    try:
+        return Serving(**json.loads((logs / _FILE).read_text("utf-8")))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return None
+
+
+LOOK_SECONDS = 2.0
+
+_Seen = dict[str, tuple[int, int]]
+
+
+@dataclass
+class Registration:
+    """The registration of one folder at one server.
+
+    Attributes:
+        served: the folder.
+        environment: of the process that registers; it names the server.
+        any_profile: whether runs may name profiles elsewhere.
+        announce: called with each line for the user.
+    """
+
+    served: ServedFolder
+    environment: Mapping[str, str]
+    any_profile: bool
+    announce: Callable[[str], None]
+    _seen: _Seen = field(default_factory=dict)
+    _next: float = 0.0
+
+    def register(self) -> None:
+        """Register the deployments.
+
+        Raises:
+            ServeError: the server or Prefect refuses them.
+        """
+        self._seen = self._look()
+        module = ["tokmill.flows.prefect.registration", str(self.served.folder), str(self.served.store)]
+        done = run_module([*module, *(["--any-profile"] if self.any_profile else [])], self.environment)
+        if done.returncode:
+            output = (done.stderr or done.stdout).strip()
+            raise ServeError(f"the deployments of {self.served.name!r} could not be registered: {output}")
+        for line in done.stdout.splitlines():
+            self.announce(line)
+
+    def look(self) -> None:
+        """Register the deployments again if a profile has changed since; looks every two seconds."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + LOOK_SECONDS
+        now = self._look()
+        changed = sorted(name for name in now.keys() | self._seen if now.get(name) != self._seen.get(name))
+        if changed:
+            try:
+                self.register()
+            except ServeError as error:
+                self.announce(str(error))
+            else:
+                self.announce(f"registered again: {', '.join(changed)}")
+
+    def _look(self) -> _Seen:
+        """Return the size and the time of each profile's file."""
+        found: _Seen = {}
+        for profile in served_profiles(self.served.folder):
+            try:
+                status = profile.path.stat()
+            except OSError:  # removed a moment ago
+                continue
+            found[profile.given] = (status.st_mtime_ns, status.st_size)
+        return found
+
+
+def run_module(module: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """Run one of our modules; -P prevents imports from the working directory."""
+    command = [sys.executable, "-P", "-m", *module]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
+def look_at_server(location: str, *, free: bool = False) -> Part:
+    """Return what is wrong with a store's server; `free` ends dead runs there, and removes dead workers."""
+    part = Part("server")
+    store = _store(location)
+    serves = None if store is None else last_served(store.root / ".up")
+    if serves is None and not may_have_a_server():
+        part.facts["api"] = "none is configured; each run brings its own, and `tokmill up` starts one"
+        part.figures["api"] = None
+        return part
+    prepare_terminal_run()
+    from prefect.settings import PREFECT_API_URL  # noqa: PLC0415 - takes a second
+
+    from tokmill.flows.prefect.doctor import look_at_dead, look_at_doors, look_at_runs  # noqa: PLC0415 - likewise
+
+    api = (PREFECT_API_URL.value() or (f"{serves.url}/api" if serves else "")).rstrip("/") or None
+    part.figures["api"] = api
+    part.facts["api"] = api or "none is configured"
+    if api is None:
+        return part
+    dead, freed = look_at_dead(api, store, free=free)
+    part.figures["freed"] = freed
+    part.facts |= {"freed": ", ".join(freed)} if freed else {}
+    part.findings = [*dead, *look_at_runs(api), *look_at_doors(api)]
+    return part
+
+
+def _store(location: str) -> Store | None:
+    try:
+        store = open_store(location)
+    except UsageError:  # the store's own part says that
+        return None
+    return store if store.root.is_dir() else None

@@ -9,7 +9,7 @@ before anything is closed. Tasks that the signal ended without a word are then r
 would show them as Running for ever.
 
 If the server does not answer within that time, or the process is killed before, the store has the run as
-crashed until `flows.server.orphans` compares it with the server's.
+crashed until `flows.prefect.orphans` compares it with the server's.
 """
 
 import logging
@@ -21,9 +21,9 @@ from uuid import UUID
 from prefect.client.schemas.objects import StateType
 from prefect.exceptions import Abort, Pause, TerminationSignal
 
-from tokmill.flows.run.process import SECONDS, end_soon
+from tokmill.flows.prefect.orphans import cancel_tasks, last_words
+from tokmill.flows.process import SECONDS, end_soon
 from tokmill.flows.run.record import SoFar
-from tokmill.flows.server.orphans import cancel_tasks, last_words
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.runs import State

@@ -10,8 +10,10 @@ from typing import Any
 
 from prefect import Flow
 
-from tokmill.flows.deploying import schedules
-from tokmill.flows.deploying.form import (
+from tokmill.flows.errors import ProfileError, ServeError
+from tokmill.flows.prefect import schedules
+from tokmill.flows.prefect.flow import audit_tokenizer, build_corpus, repack, sweep, train_tokenizer
+from tokmill.flows.prefect.form import (
     MACHINE,
     Schema,
     field_of,
@@ -22,14 +24,11 @@ from tokmill.flows.deploying.form import (
     label_of,
     version_of,
 )
-from tokmill.flows.errors import ProfileError, ServeError
+from tokmill.flows.prefect.upkeep import collect_garbage, verify_store
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.schedule import Schedule
-from tokmill.flows.profile.served import ServedProfile, served_profiles
-from tokmill.flows.run.flow import audit_tokenizer, build_corpus, repack, sweep, train_tokenizer
+from tokmill.flows.profile.served import ServedFolder, ServedProfile, served_profiles
 from tokmill.flows.run.sweeping import Grid
-from tokmill.flows.server.served_folder import ServedFolder
-from tokmill.flows.upkeep.flows import collect_garbage, verify_store
 from tokmill.tasks.sweep.params import SweepParams
 
 TAG = "tokmill"

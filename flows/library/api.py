@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
+from tokmill.flows.prefect.settings import may_have_a_server, prepare_terminal_run
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.results import RunResult
 from tokmill.flows.run.direct import reused, run_directly
@@ -14,7 +15,6 @@ from tokmill.flows.run.planning import PlanRow, plan_target
 from tokmill.flows.run.progress import Reporter, noting_warnings
 from tokmill.flows.run.sweeping import curves_of, grid_of
 from tokmill.flows.run.target import Target
-from tokmill.flows.server.settings import may_have_a_server, prepare_terminal_run
 from tokmill.tasks.store import Store, Verify
 from tokmill.tasks.sweep.params import SweepParams
 
@@ -131,7 +131,7 @@ def _run(
         if result is not None:
             return result
     with _server(opened, told):
-        from tokmill.flows.run.flow import run_here  # noqa: PLC0415 - see `_server`
+        from tokmill.flows.prefect.flow import run_here  # noqa: PLC0415 - see `_server`
 
         return run_here(profile, target, location, told, settings)
 
@@ -153,8 +153,8 @@ def _server(store: Store, reporter: Reporter) -> Iterator[None]:
     Importing Prefect takes seconds; the caller's display is shown before that.
     """
     prepare_terminal_run()
-    from tokmill.flows.server.orphans import reconcile  # noqa: PLC0415
-    from tokmill.flows.server.prefect_server import prefect_server  # noqa: PLC0415
+    from tokmill.flows.prefect.orphans import reconcile  # noqa: PLC0415
+    from tokmill.flows.prefect.server import prefect_server  # noqa: PLC0415
 
     with prefect_server(reporter.note) as client:
         for name in reconcile(store, client):

@@ -6,16 +6,15 @@ heartbeat (`tasks.store.runs.settle`), and the name of its worker, which says wh
 that is. `tokmill up` and `tokmill server work` end dead runs while they work, `tokmill doctor` shows them.
 
 The other way round, a cancelled run that could not ask the server has recorded a crash, or nothing
-(`flows.run.ending`). That is corrected in the store.
+(`flows.prefect.ending`). That is corrected in the store.
 """
 
 import hashlib
 import logging
 import re
-import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Final
 from uuid import UUID
@@ -40,7 +39,7 @@ from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, temporary_settings
 from prefect.states import Cancelled, Crashed
 
-from tokmill.tasks.core.errors import StoreError, TaskError
+from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.leases import Process
 from tokmill.tasks.store.runs import Run, read_run, run_path, write_run
@@ -171,39 +170,6 @@ def forget_worker(client: SyncPrefectClient, pool: str, worker: str) -> None:
     """Remove a worker that has ended from a pool's list."""
     path = {"work_pool_name": pool, "name": worker}
     client.request("DELETE", "/work_pools/{work_pool_name}/workers/{name}", path_params=path)
-
-
-@contextmanager
-def reconciling(store: Store, say: Callable[[str], None], pool: str, worker: str) -> Iterator[None]:
-    """End dead runs every `LOOK_SECONDS` while a worker works, and its own when it stops.
-
-    Args:
-        store: whose runs are looked at.
-        say: gets a line for each run that is ended.
-        pool: the worker's pool, from whose list it is removed when it stops.
-        worker: its name.
-    """
-    stopped = threading.Event()
-
-    def look(gone: Sequence[str] = ()) -> None:
-        # A server or bucket that does not answer, or a full disk: the next look, or the next worker, does it.
-        with suppress(*UNANSWERED, TaskError), get_client(sync_client=True) as client:
-            for name in reconcile(store, client, gone):
-                say(f"the run {name} is marked as crashed: its process no longer exists")
-            for name in gone:
-                forget_worker(client, pool, name)
-
-    def keep_looking() -> None:
-        look()
-        while not stopped.wait(LOOK_SECONDS):
-            look()
-
-    threading.Thread(target=keep_looking, name="dead runs", daemon=True).start()
-    try:
-        yield
-    finally:
-        stopped.set()
-        look(gone=[worker])
 
 
 def cancel_tasks(run_id: str, submitted: Collection[UUID] | None = None) -> None:

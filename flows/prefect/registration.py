@@ -1,6 +1,6 @@
 """Registers a folder's work pool and deployments at the Prefect server that the environment names.
 
-`tokmill up` runs `python -m tokmill.flows.deploying.registering FOLDER STORE`; `tokmill server deploy` calls
+`tokmill up` runs `python -m tokmill.flows.prefect.registration FOLDER STORE`; `tokmill server deploy` calls
 `register`.
 
 Registering again keeps the settings that people made in the UI: schedules with their parameters, the
@@ -27,11 +27,11 @@ from prefect.client.schemas.filters import (
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
-from tokmill.flows.deploying import schedules
-from tokmill.flows.deploying.deployed import Deployment, deployments_of
-from tokmill.flows.deploying.form import kept_in
 from tokmill.flows.errors import ServeError
-from tokmill.flows.server.served_folder import ServedFolder
+from tokmill.flows.prefect import schedules
+from tokmill.flows.prefect.deployments import Deployment, deployments_of
+from tokmill.flows.prefect.form import kept_in
+from tokmill.flows.profile.served import ServedFolder
 
 Line = tuple[Literal["note", "registered"], str]
 
