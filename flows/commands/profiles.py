@@ -12,9 +12,8 @@ from typer import Argument, Option
 
 from tokmill.flows.cli.app import app, command
 from tokmill.flows.cli.options import JsonOption
-from tokmill.flows.cli.output import Notes, draw, print_json, say, table
+from tokmill.flows.cli.output import aside, draw, print_json, say, table
 from tokmill.flows.errors import UsageError
-from tokmill.flows.run.progress import noting_warnings
 
 if TYPE_CHECKING:
     from tokmill.flows.profile.reference import Key
@@ -102,8 +101,9 @@ def init(
     Also chooses the column of the text.
     """
     from tokmill.flows.profile.drafting import draft_profile
+    from tokmill.flows.run.events import noting_warnings
 
-    with noting_warnings(Notes()):
+    with noting_warnings(aside):
         drafted = draft_profile(
             path,
             sources,

@@ -19,7 +19,7 @@ from tokmill.flows.cli.options import (
     VerifyOption,
     WorkersOption,
 )
-from tokmill.flows.cli.output import Notes, messages, print_json
+from tokmill.flows.cli.output import messages, notes, print_json
 
 
 @command(
@@ -106,7 +106,7 @@ def plan(
     loaded = load_profile(profile, overrides or [])
     machine = Machine.of(loaded.execution, store=store, rehash=rehash)
     opened = open_store(machine.store)
-    rows = api.plan(loaded, until=until or (), store=machine.store, rehash=machine.rehash, reporter=Notes())
+    rows = api.plan(loaded, until=until or (), store=machine.store, rehash=machine.rehash, reporter=notes)
     if as_json:
         print_json(plan_document(loaded.name, opened, rows))
     else:

@@ -16,7 +16,7 @@ from tokmill.flows.cli.options import (
     StoreOption,
     WorkersOption,
 )
-from tokmill.flows.cli.output import Notes, draw, messages, print_json, results, say, table
+from tokmill.flows.cli.output import draw, messages, notes, print_json, results, say, table
 from tokmill.flows.errors import UsageError
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def _plan(loaded: "Profile", request: dict[str, Any], *, as_json: bool) -> None:
     from tokmill.flows.run.machine import open_store
 
     opened = open_store(request["store"])
-    rows = api.plan_sweep(loaded, **{**request, "store": opened.location}, reporter=Notes())
+    rows = api.plan_sweep(loaded, **{**request, "store": opened.location}, reporter=notes)
     if as_json:
         print_json(plan_document(loaded.name, opened, rows))
     else:

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -10,9 +9,9 @@ from tokmill.flows.prefect.settings import may_have_a_server, prepare_terminal_r
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.results import RunResult
 from tokmill.flows.run.direct import reused, run_directly
+from tokmill.flows.run.events import Listener, RunState, noting_warnings
 from tokmill.flows.run.machine import Machine, store_url, writable_store
 from tokmill.flows.run.planning import PlanRow, plan_target
-from tokmill.flows.run.progress import Reporter, noting_warnings
 from tokmill.flows.run.sweeping import curves_of, grid_of
 from tokmill.flows.run.target import Target
 from tokmill.tasks.store import Store, Verify
@@ -45,7 +44,7 @@ def run(
     until: Collection[str] = (),
     store: str | Path | None = None,
     prefect: bool = True,
-    reporter: Reporter | None = None,
+    reporter: Listener | None = None,
     **settings: Unpack[Settings],
 ) -> RunResult:
     """Run a profile, from raw text to packed shards; artifacts that are up to date are reused.
@@ -60,7 +59,7 @@ def run(
         until: kinds of artifacts to make, with what they are made from (`["tokenizer"]`); all if empty.
         store: folder of the artifacts; by default the profile's, TOKMILL_STORE, or `tokmill-store`.
         prefect: whether Prefect runs the stages; else this process does, with the same artifacts.
-        reporter: called with the progress, from several threads.
+        reporter: called with each event and the state of the run, from several threads.
         **settings: see `Settings`.
 
     Raises:
@@ -70,7 +69,8 @@ def run(
         ServeError: no Prefect server answers, and none could be embedded.
         RunError: a task failed; artifacts that were published before stay published.
     """
-    return _run(_loaded(profile, overrides), Target(until), store, prefect, reporter, settings)
+    made = _prepared(_loaded(profile, overrides), Target(until), store, reporter, settings)
+    return _run_on_prefect(*made, settings) if prefect else run_directly(*made)
 
 
 def sweep(  # noqa: PLR0913 - the grid and the model are given by their parts
@@ -83,7 +83,7 @@ def sweep(  # noqa: PLR0913 - the grid and the model are given by their parts
     overrides: Iterable[str] | Mapping[str, Any] = (),
     store: str | Path | None = None,
     prefect: bool = True,
-    reporter: Reporter | None = None,
+    reporter: Listener | None = None,
     **settings: Unpack[Settings],
 ) -> RunResult:
     """Train and measure the tokenizers of a grid; its summary is the artifact of the kind `sweep`.
@@ -107,33 +107,32 @@ def sweep(  # noqa: PLR0913 - the grid and the model are given by their parts
     loaded, grid = _loaded(profile, overrides), grid_of(vocab_sizes, temperatures, families)
     curves_of(loaded, grid)
     target = Target(grid=grid, model=model or SweepParams(), word="sweep")
-    return _run(loaded, target, store, prefect, reporter, settings)
+    made = _prepared(loaded, target, store, reporter, settings)
+    return _run_on_prefect(*made, settings) if prefect else run_directly(*made)
 
 
-def _run(
-    profile: Profile,
-    target: Target,
-    store: str | Path | None,
-    prefect: bool,
-    reporter: Reporter | None,
-    settings: Settings,
+def _prepared(
+    profile: Profile, target: Target, store: str | Path | None, reporter: Listener | None, settings: Settings
+) -> tuple[Profile, Target, Machine, RunState]:
+    """Return what is run, and what is told of it."""
+    location, state = store_url(_text(store), profile.execution), RunState(reporter)
+    writable_store(location)
+    _report_notes(profile, state)
+    return profile, target, Machine.of(profile.execution, store=location, **settings), state
+
+
+def _run_on_prefect(
+    profile: Profile, target: Target, machine: Machine, state: RunState, settings: Settings
 ) -> RunResult:
-    location, told = store_url(_text(store), profile.execution), reporter or Reporter()
-    opened = writable_store(location)
-    _report_notes(profile, told)
-    machine = Machine.of(profile.execution, store=location, **settings)
-    composed, name = partial(target.compose, profile, opened), target.named(profile)
-    if not prefect:
-        return run_directly(profile, machine, told, composed, name)
     # Prefect's engine takes longer than a run without work, and is only worth it where people see it
     if not machine.refresh and not _has_server():
-        result = reused(profile, machine, told, composed, name)
+        result = reused(profile, target, machine, state)
         if result is not None:
             return result
-    with _server(opened, told):
+    with _server(machine.open_store(), state):
         from tokmill.flows.prefect.flow import run_here  # noqa: PLC0415 - see `_server`
 
-        return run_here(profile, target, location, told, settings)
+        return run_here(profile, target, machine.store, state, settings)
 
 
 def _has_server() -> bool:
@@ -147,7 +146,7 @@ def _has_server() -> bool:
 
 
 @contextmanager
-def _server(store: Store, reporter: Reporter) -> Iterator[None]:
+def _server(store: Store, state: RunState) -> Iterator[None]:
     """Open a server for a run in this process.
 
     Importing Prefect takes seconds; the caller's display is shown before that.
@@ -156,9 +155,9 @@ def _server(store: Store, reporter: Reporter) -> Iterator[None]:
     from tokmill.flows.prefect.orphans import reconcile  # noqa: PLC0415
     from tokmill.flows.prefect.server import prefect_server  # noqa: PLC0415
 
-    with prefect_server(reporter.note) as client:
+    with prefect_server(state.note) as client:
         for name in reconcile(store, client):
-            reporter.note(f"the process of run {name!r} no longer exists; the run is marked as crashed")
+            state.note(f"the process of run {name!r} no longer exists; the run is marked as crashed")
         yield
 
 
@@ -169,7 +168,7 @@ def plan(
     until: Collection[str] = (),
     store: str | Path | None = None,
     rehash: bool = False,
-    reporter: Reporter | None = None,
+    reporter: Listener | None = None,
 ) -> list[PlanRow]:
     """Return what `run` would do with the same arguments, one row per task in the order of the DAG.
 
@@ -197,7 +196,7 @@ def plan_sweep(
     model: SweepParams | None = None,
     overrides: Iterable[str] | Mapping[str, Any] = (),
     store: str | Path | None = None,
-    reporter: Reporter | None = None,
+    reporter: Listener | None = None,
 ) -> list[PlanRow]:
     """Return what `sweep` would do with the same arguments, one row per task in the order of the DAG.
 
@@ -214,13 +213,13 @@ def _plan(
     profile: Profile,
     target: Target,
     store: str | Path | None,
-    reporter: Reporter | None,
+    reporter: Listener | None,
     rehash: bool = False,
 ) -> list[PlanRow]:
-    reporter = reporter or Reporter()
-    _report_notes(profile, reporter)
+    state = RunState(reporter)
+    _report_notes(profile, state)
     machine = Machine.of(profile.execution, store=_text(store), rehash=rehash)
-    with noting_warnings(reporter):
+    with noting_warnings(state.note):
         return plan_target(profile, target, machine.open_store(), rehash=machine.rehash)
 
 
@@ -228,9 +227,9 @@ def _loaded(profile: str | Path | Profile, overrides: Iterable[str] | Mapping[st
     return profile if isinstance(profile, Profile) else load_profile(profile, overrides)
 
 
-def _report_notes(profile: Profile, reporter: Reporter) -> None:
+def _report_notes(profile: Profile, state: RunState) -> None:
     for note in profile.notes:
-        reporter.note(note)
+        state.note(note)
 
 
 def _text(store: str | Path | None) -> str | None:

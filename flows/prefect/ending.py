@@ -23,8 +23,8 @@ from prefect.exceptions import Abort, Pause, TerminationSignal
 
 from tokmill.flows.prefect.orphans import cancel_tasks, last_words
 from tokmill.flows.process import SECONDS, end_soon
-from tokmill.flows.run.record import SoFar
-from tokmill.tasks.core.errors import StoreError
+from tokmill.flows.run.events import RunState
+from tokmill.flows.run.record import found_in, note_end, note_refusals
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.runs import State
 
@@ -45,18 +45,18 @@ class Ending:
         task_runs: title of each task → its task run, of those that were submitted; empty, or set it.
     """
 
-    def __init__(self, store: Store, run_id: str, so_far: SoFar, *, hurried: bool) -> None:
+    def __init__(self, store: Store, run_id: str, state: RunState, *, hurried: bool) -> None:
         """Prepare for the end of a run.
 
         Args:
             store: which has the run.
             run_id: its id.
-            so_far: what it has by then.
+            state: what it has by then.
             hurried: whether a worker has started its process, and waits for its end after a signal.
         """
         self._store = store
         self._run_id = run_id
-        self._so_far = so_far
+        self._state = state
         self._seconds = _SECONDS_OF_A_WORKERS_RUN if hurried else SECONDS
         self._noted = False
         self.task_runs: Mapping[str, UUID] = {}
@@ -70,22 +70,15 @@ class Ending:
             end_soon(_number_of(error), self._seconds)
         if self._noted:
             return
-        self._noted = True
-        catalog, run_id, message = self._store.catalog, self._run_id, message_of(error)
-        found = self._so_far.found()
-        try:
-            if isinstance(error, Exception):
-                catalog.finish_run(run_id, state="failed", message=message, found=found)
-            else:
-                catalog.note_end(run_id, state=state_of(error), message=message, found=found)
-            known = server_state(run_id)
+        self._noted, known = True, None
+        with note_refusals(error):
+            note_end(self._store, self._run_id, self._state, error, state_of(error), message_of(error))
+            known = server_state(self._run_id)
             if known is not None:
-                catalog.note_end(run_id, state=known, message=message, found=found)
-        except StoreError as unwritten:
-            error.add_note(str(unwritten))
-            return
+                found, message = found_in(self._state), message_of(error)
+                self._store.catalog.note_end(self._run_id, state=known, message=message, found=found)
         if known == "cancelled":
-            cancel_tasks(run_id, set(self.task_runs.values()))
+            cancel_tasks(self._run_id, set(self.task_runs.values()))
 
     @contextmanager
     def at_once(self, stop: Callable[[], None]) -> Iterator[None]:

@@ -18,8 +18,8 @@ from tokmill.flows.errors import FlowError, RunError
 from tokmill.flows.figures import counted, span
 from tokmill.flows.prefect.artifact_page import Piece
 from tokmill.flows.prefect.links import Links, key_of, section, to_key, to_task_run
-from tokmill.flows.profile import Profile
-from tokmill.flows.results import Standing, group_of, wall_seconds
+from tokmill.flows.results import group_of, wall_seconds
+from tokmill.flows.run.events import RunState
 from tokmill.tasks.core.errors import GateError, MachineError, TaskError
 from tokmill.tasks.core.faults import may_pass
 from tokmill.tasks.core.markdown import number
@@ -33,25 +33,25 @@ _MOST_FAILURES = 10
 @contextmanager
 def failure_shown(
     publish: Callable[[Callable[[], list[Piece]]], None],
-    profile: Profile,
+    name: str,
     links: Links,
     task_runs: Mapping[str, UUID],
-    standing: Callable[[], Standing],
+    state: RunState,
 ) -> Iterator[None]:
     """Publish a summary if this block fails.
 
     Args:
         publish: puts a piece on the run's page when its turn has come.
-        profile: the resolved profile.
+        name: of the profile.
         links: to reports; has the place of the store.
         task_runs: the task run of each title.
-        standing: returns what the run has done.
+        state: what the run has done.
     """
     try:
         yield
     except Exception as error:
-        text = failure_summary(profile.name, links, error, standing(), task_runs)
-        piece = Piece("markdown", key_of("run", profile.name), text, f"failed: {_where(error) or 'no task'}")
+        text = failure_summary(name, links, error, state, task_runs)
+        piece = Piece("markdown", key_of("run", name), text, f"failed: {_where(error) or 'no task'}")
         publish(lambda: [piece])
         raise
 
@@ -73,7 +73,7 @@ def show_refused(given: str, error: Exception) -> None:
 
 
 def failure_summary(
-    name: str, links: Links, error: Exception, standing: Standing, task_runs: Mapping[str, UUID]
+    name: str, links: Links, error: Exception, state: RunState, task_runs: Mapping[str, UUID]
 ) -> str:
     """Return the summary of a run that failed; see `failure_shown`.
 
@@ -81,28 +81,26 @@ def failure_summary(
         name: of the profile.
         links: to reports; has the place of the store.
         error: why it failed.
-        standing: what it has done.
+        state: what it has done.
         task_runs: the task run of each title.
     """
     cause, where = _cause(error), _where(error)
     failed = f"`{where}` failed" if where else "It failed before any task began"
-    rows = [row for row in standing.rows if row.how != "cached"]
+    rows = [row for row in state.rows if row.how != "cached"]
     took = f" in {span(wall_seconds(rows))}" if rows else ""
-    kept = (
-        f"{counted(len(standing.rows), 'artifact')} of this run {'are' if len(standing.rows) != 1 else 'is'}"
-    )
-    judged = _judged(cause, standing, links)
-    not_begun = ", ".join(f"`{stage}`" for stage in dict.fromkeys(standing.not_begun))
+    kept = f"{counted(len(state.rows), 'artifact')} of this run {'are' if len(state.rows) != 1 else 'is'}"
+    judged = _judged(cause, state, links)
+    not_begun = ", ".join(f"`{stage}`" for stage in dict.fromkeys(state.not_begun))
     parts = [
         f"# {name}: failed",
         f"**{failed}**{took}. {kept} in `{links.store}`, and stay there.",
         *section("## What failed", ("", ""), (*_facts(error, cause, where, task_runs), *judged)),
         *section("## Limits of the gate", _LIMITS, _limits(cause)),
-        *section("## Also failed", ("task", "why"), _others(error, standing)),
-        *section("## Made, and kept", ("stage", "done", "result", "time"), _kept(standing, cause)),
+        *section("## Also failed", ("task", "why"), _others(error, state)),
+        *section("## Made, and kept", ("stage", "done", "result", "time"), _kept(state, cause)),
         *(("## Not begun", not_begun) if not_begun else ()),
         "## What a retry does",
-        _retry(cause, where, standing),
+        _retry(cause, where, state),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -161,9 +159,9 @@ def _first_line(error: BaseException) -> str:
     return (type(error).__doc__ or "").split("\n", maxsplit=1)[0].rstrip(".")
 
 
-def _judged(cause: BaseException, standing: Standing, links: Links) -> Iterator[tuple[str, str]]:
+def _judged(cause: BaseException, state: RunState, links: Links) -> Iterator[tuple[str, str]]:
     """The audit whose gate failed, with its report."""
-    for row in standing.rows if isinstance(cause, GateError) else ():
+    for row in state.rows if isinstance(cause, GateError) else ():
         if row.ref.kind == "audit":
             page = to_key(f"audit/{row.ref.name}", key_of("audit", row.ref.name))
             yield "audit", " · ".join(part for part in (page, links.report(row.ref)) if part)
@@ -180,26 +178,26 @@ def _cell(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
-def _others(error: Exception, standing: Standing) -> list[tuple[str, str]]:
-    others = [(title, _plain(str(failure))) for title, failure in standing.failures if failure is not error]
+def _others(error: Exception, state: RunState) -> list[tuple[str, str]]:
+    others = [(title, _plain(str(failure))) for title, failure in state.failures if failure is not error]
     more = len(others) - _MOST_FAILURES
     return others[:_MOST_FAILURES] + ([("…", f"and {more} more")] if more > 0 else [])
 
 
-def _kept(standing: Standing, cause: BaseException) -> Iterator[tuple[str, str, str, str]]:
-    for group, num_steps in standing.begun.items():
-        rows = [row for row in standing.rows if group_of(row.task) == group]
+def _kept(state: RunState, cause: BaseException) -> Iterator[tuple[str, str, str, str]]:
+    for name, group in state.groups.items():
+        rows, num_steps = group.rows, group.num_tasks
         if rows:
             worked = [row for row in rows if row.how != "cached"]
             of = f" of {number(num_steps)}" if len(rows) < num_steps else ""
             result = "cached" if not worked else f"{number(len(worked))} made" if of else "made"
             refused = isinstance(cause, GateError) and rows[0].ref.kind == "audit"
             result = "gate failed" if refused else result
-            yield group, f"{number(len(rows))}{of}", result, span(wall_seconds(worked)) if worked else ""
+            yield name, f"{number(len(rows))}{of}", result, span(wall_seconds(worked)) if worked else ""
 
 
-def _retry(cause: BaseException, where: str | None, standing: Standing) -> str:
-    found = f"finds the {counted(len(standing.rows), 'artifact')} above" if standing.rows else "begins anew"
+def _retry(cause: BaseException, where: str | None, state: RunState) -> str:
+    found = f"finds the {counted(len(state.rows), 'artifact')} above" if state.rows else "begins anew"
     then = f", and goes on with `{where}`" if where else ""
     does = f"*Retry* reads the profile again, {found}{then}; so does any later run with the same values."
     if may_pass(cause):

@@ -44,11 +44,11 @@ from tokmill.flows.prefect.summary_page import summed_up
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.served import require_served
 from tokmill.flows.results import RunResult
+from tokmill.flows.run.events import RunState, noting_warnings
 from tokmill.flows.run.executor import Executor, result_of
+from tokmill.flows.run.followers import followed
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.observing import followed
-from tokmill.flows.run.progress import Both, Reporter, noting_warnings
-from tokmill.flows.run.record import SoFar, begun, recorded, started_here
+from tokmill.flows.run.record import begun, recorded, started_here
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.flows.run.sweeping import Grid
 from tokmill.flows.run.target import Target
@@ -71,7 +71,7 @@ _TARGETS: Final[Mapping[str, Target]] = {
 class Watcher:
     """Passes a profile from the caller of a run in this process, and progress and the result back."""
 
-    reporter: Reporter
+    state: RunState
     profile: Profile | None = None
     result: RunResult | None = None
 
@@ -91,7 +91,7 @@ def _watching(watcher: Watcher) -> Iterator[None]:
 
 
 def run_here(
-    profile: Profile, target: Target, store: str, reporter: Reporter, settings: Mapping[str, Any]
+    profile: Profile, target: Target, store: str, state: RunState, settings: Mapping[str, Any]
 ) -> RunResult:
     """Run the flow in this process, with Prefect's embedded server if no other is configured.
 
@@ -99,13 +99,13 @@ def run_here(
         profile: the profile to build.
         target: what is made of it.
         store: folder or URL of the artifacts.
-        reporter: called with the progress, from several threads.
+        state: is told of what happens.
         settings: of the machine (`api.Settings`).
 
     Raises:
         As `build`.
     """
-    watcher, given = Watcher(reporter, profile), {**settings, "refresh": list(settings.get("refresh", ()))}
+    watcher, given = Watcher(state, profile), {**settings, "refresh": list(settings.get("refresh", ()))}
     with _watching(watcher):
         if target.grid is None:
             build_corpus(profile.name, until=list(target.until), store=store, **given)
@@ -171,7 +171,7 @@ def build(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
         RunError: a task failed (artifacts that were published before stay published), or there is no such
             mixture.
     """
-    watcher = _WATCHER.get() or Watcher(Reporter())
+    watcher = _WATCHER.get() or Watcher(RunState())
     loaded = watcher.profile or _served(profile, flow_run.parameters)
     machine = Machine.of(
         loaded.execution,
@@ -183,7 +183,7 @@ def build(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
         refresh=refresh or (),
     )
     target = _target(until, mixture, grid, model)
-    watcher.result = _recorded(loaded, target, machine, watcher.reporter)
+    watcher.result = _recorded(loaded, target, machine, watcher.state)
     return {kind: ref.model_dump() for kind, ref in watcher.result.refs.items()}
 
 
@@ -237,15 +237,14 @@ def _loaded(profile: str, given: Mapping[str, Any]) -> Profile:
     return load_profile(profile, overrides, fixed=ONLY_IN_FILES)
 
 
-def _recorded(profile: Profile, target: Target, machine: Machine, reporter: Reporter) -> RunResult:
+def _recorded(profile: Profile, target: Target, machine: Machine, state: RunState) -> RunResult:
     """Run a DAG on Prefect, and record the run's start and end in the catalog."""
-    store, run_id = machine.open_store(), str(flow_run.id)
-    so_far, in_this_process = SoFar(), _WATCHER.get() is not None
+    store, run_id, in_this_process = machine.open_store(), str(flow_run.id), _WATCHER.get() is not None
     if not in_this_process:
         gc.freeze()  # a process of its own: its modules are never garbage, and need not be looked through
     deployed = None if in_this_process else deployment.id  # which asks the server if there is none
     provenance = Provenance.collect(flow_run_id=run_id, deployment_id=deployed)
-    ending = Ending(store, run_id, so_far, hurried=not in_this_process)
+    ending = Ending(store, run_id, state, hurried=not in_this_process)
     begins = begun(
         profile,
         machine,
@@ -257,10 +256,11 @@ def _recorded(profile: Profile, target: Target, machine: Machine, reporter: Repo
     attempt = Attempt(run_id, flow_run.run_count or 1, begins, store)
     with (
         ending.after_all(),
-        recorded(store, run_id, begins, so_far, ending.note) as completed,
-        followed(profile, attempt, reporter, get_run_logger().warning) as told,
+        recorded(store, run_id, begins, state, ending.note) as completed,
+        followed(profile, attempt, state, get_run_logger().warning),
     ):
-        result = _execute(profile, target, machine, told, provenance, ending, so_far)
+        tag_run(profile)
+        result = _execute(profile, target, machine, state, provenance, ending)
         completed(result)
     return result
 
@@ -269,23 +269,21 @@ def _execute(
     profile: Profile,
     target: Target,
     machine: Machine,
-    reporter: Reporter,
+    state: RunState,
     provenance: Provenance,
     ending: Ending,
-    so_far: SoFar,
 ) -> RunResult:
     store, run_id = machine.open_store(), str(provenance.flow_run_id)
-    tag_run(profile)
-    with RUNNERS[machine.runner](machine) as tasks, noting_warnings(reporter):
+    with RUNNERS[machine.runner](machine) as tasks, noting_warnings(state.note):
         ending.task_runs = tasks.task_runs
         page = Page(store, run_id, profile.name, _links(store, run_id), tasks.task_runs)
-        executor = Executor(store, tasks, Both(reporter, page), TaskSettings.of(machine, provenance))
-        so_far.rows, so_far.steps = executor.rows_so_far, executor.steps_so_far
-        failing = failure_shown(page.publish, profile, page.links, tasks.task_runs, executor.standing)
+        state.listeners.append(page)
+        failing = failure_shown(page.publish, profile.name, page.links, tasks.task_runs, state)
         with shown_to(page), ending.at_once(tasks.stop), failing:
-            so_far.sources = resolve_sources(profile, store, rehash=machine.rehash)
-            dag = target.compose(profile, store, so_far.sources)
-            result = result_of(run_id, dag, executor.run(dag.jobs), executor.rows)
+            state.sources = resolve_sources(profile, store, rehash=machine.rehash)
+            dag = target.compose(profile, store, state.sources)
+            done = Executor(store, tasks, state, TaskSettings.of(machine, provenance)).run(dag.jobs)
+            result = result_of(run_id, dag, done, state.rows)
             page.publish(partial(summed_up, profile, store, machine.words, result, page.links))
     return result
 

@@ -1,6 +1,6 @@
 """What a run shows of itself in the Prefect UI while it works: logs, artifacts and progress.
 
-A `Page` is a reporter of the run's own process, whichever runner executes the tasks, on whichever machine. It
+A `Page` listens in the run's own process, whichever runner executes the tasks, on whichever machine. It
 attaches to each task run the artifact that describes its result, also if it was cached (Prefect itself shows
 nothing of a task that did not run). All shards of a stage have one table, and only a shard that took long has
 an artifact of its own: each costs the server a request. A group that works for more than ten seconds has a
@@ -30,10 +30,9 @@ from prefect.states import Failed
 from tokmill.flows.figures import key_figures, span
 from tokmill.flows.prefect.artifact_page import Piece, pieces, producers, shards_table
 from tokmill.flows.prefect.links import Links, key_of
-from tokmill.flows.results import RunRow, group_of
-from tokmill.flows.run.group_progress import GroupProgress
-from tokmill.flows.run.progress import Reporter
-from tokmill.tasks.core.context import StageProgress
+from tokmill.flows.results import RunRow
+from tokmill.flows.run.events import Event, RunState
+from tokmill.flows.run.progress import Group
 from tokmill.tasks.core.stage import How
 from tokmill.tasks.store import Store
 
@@ -51,7 +50,7 @@ Send = Callable[[SyncPrefectClient], None]
 _HOW: dict[How, str] = {"made": "made", "cached": "cached", "waited": "made by another run"}
 
 
-class Page(Reporter):
+class Page:
     """Reports a run to the Prefect server; see the module."""
 
     def __init__(
@@ -71,58 +70,30 @@ class Page(Reporter):
         self._store = store
         self._run_id = UUID(run_id)
         self._profile = profile
-        self._lock = threading.Lock()
-        self._groups: dict[str, GroupProgress] = {}
-        self._rows: dict[str, list[RunRow]] = {}
+        self._run = RunState()
         self._progress: dict[str, UUID] = {}
         self._waiting: SimpleQueue[Send | None] = SimpleQueue()
         self._failed = False
 
-    def expect(self, group: str, num_tasks: int) -> None:
-        """More tasks of a group are about to be submitted."""
-        with self._lock:
-            self._groups.setdefault(group, GroupProgress(num_tasks=0)).num_tasks += num_tasks
-
-    def on_start(self, task_name: str) -> None:
-        """A task starts."""
-        with self._lock:
-            self._group(task_name).start(task_name, time.monotonic())
-
-    def on_progress(self, task_name: str, progress: StageProgress) -> None:
-        """A task reports how much is done."""
-        with self._lock:
-            self._group(task_name).report(task_name, progress)
-
-    def on_finish(self, row: RunRow) -> None:
-        """A task has its artifact."""
-        group = group_of(row.task)
-        with self._lock:
-            state = self._group(row.task)
-            state.end(row.task, row.how, row.metrics)
-            rows = self._rows.setdefault(group, [])
-            rows.append(row)
-            complete = state.complete
-        self._log(row)
-        if group == row.task or (row.how == "made" and row.seconds >= _LONG_SECONDS):
-            self._waiting.put(lambda client: self._show(client, row))
-        if complete and group != row.task and any(each.how != "cached" for each in rows):
-            self._waiting.put(lambda client: self._publish(client, [shards_table(group, rows)], None))
-
-    def on_fail(self, task_name: str, message: str) -> None:
-        """A task failed; Prefect logs the error itself."""
-        with self._lock:
-            self._group(task_name).end(task_name, None, {})
-
-    def on_refuse(self, task_name: str, message: str) -> None:
-        """A task's artifact did not pass its gate; the task run is shown as failed, too."""
-        task_run = self.task_runs.get(task_name)
-        if task_run is not None:
-            state: State[Any] = Failed(message=message)
+    def __call__(self, event: Event, run: RunState) -> None:
+        """Show an event; Prefect logs the error of a task itself."""
+        self._run = run
+        if event.row is not None and event.group is not None:
+            self._finished(event.row, event.group)
+        elif event.what == "refused" and event.task in self.task_runs:  # the task run is shown as failed, too
+            task_run, state = self.task_runs[event.task], _failed(event.text)
             self._waiting.put(lambda client: self._set_state(client, task_run, state))
+        elif event.what == "noted":
+            _LOG.warning("%s", event.text)
 
-    def note(self, text: str) -> None:
-        """A message for the user."""
-        _LOG.warning("%s", text)
+    def _finished(self, row: RunRow, group: Group) -> None:
+        with self._run.lock:
+            rows, complete = list(group.rows), group.complete
+        self._log(row)
+        if group.name == row.task or (row.how == "made" and row.seconds >= _LONG_SECONDS):
+            self._waiting.put(lambda client: self._show(client, row))
+        if complete and group.name != row.task and any(each.how != "cached" for each in rows):
+            self._waiting.put(lambda client: self._publish(client, [shards_table(group.name, rows)], None))
 
     def publish(self, made: Callable[[], list[Piece]]) -> None:
         """Publish what describes the whole run, made when its turn has come."""
@@ -153,9 +124,6 @@ class Page(Reporter):
     def close(self) -> None:
         """Have `send` return when everything was sent."""
         self._waiting.put(None)
-
-    def _group(self, task_name: str) -> GroupProgress:
-        return self._groups.setdefault(group_of(task_name), GroupProgress())
 
     def _attempt(self, client: SyncPrefectClient, send: Send) -> None:
         """Send something; only the first failure is logged, since the next ones have the same reason."""
@@ -217,12 +185,12 @@ class Page(Reporter):
     def _show_progress(self, client: SyncPrefectClient) -> None:
         """Create or update the progress artifacts of the groups that have worked for long."""
         now = time.monotonic()
-        with self._lock:
+        with self._run.lock:
             states = {
-                group: (round(100 * state.share, 1), state.words(now), state.complete)
-                for group, state in self._groups.items()
-                if state.began is not None
-                and (group in self._progress or (now - state.began > _LONG_SECONDS and not state.complete))
+                name: (round(100 * group.share, 1), group.words(now), group.complete)
+                for name, group in self._run.groups.items()
+                if group.began is not None
+                and (name in self._progress or (group.age(now) > _LONG_SECONDS and not group.complete))
             }
         for group, (percent, words, complete) in states.items():
             self._put_progress(client, group, {"data": percent, "description": words})
@@ -239,6 +207,10 @@ class Page(Reporter):
         self._progress[group] = self._create(
             client, self.task_runs.get(group), type="progress", key=key, **shown
         )
+
+
+def _failed(message: str) -> State[Any]:
+    return Failed(message=message)
 
 
 def _pause(age: float) -> float:

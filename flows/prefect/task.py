@@ -13,12 +13,15 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path, PosixPath
-from typing import Any, TypeVar
+from queue import SimpleQueue
+from typing import Any, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from prefect import Task, get_run_logger, task
@@ -35,9 +38,10 @@ from prefect.states import Cancelled
 from prefect.task_runners import TaskRunner
 from prefect.transactions import get_transaction
 
+from tokmill.flows.credentials import supply_credentials
 from tokmill.flows.errors import FlowError, RunError
-from tokmill.flows.run.machine import supply_credentials
-from tokmill.flows.run.tasks import CALLBACKS, Asked, Ended, TaskSpec, perform
+from tokmill.flows.run.tasks import STATE, Ended, TaskSpec, perform
+from tokmill.tasks.core.context import context_value
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
@@ -55,6 +59,9 @@ _PAUSED = "the run was paused before this was begun"
 _STOPPED = "the run was stopped before this was done; whatever was published before is kept"
 
 T = TypeVar("T")
+Future: TypeAlias = PrefectFuture[list[ArtifactRef]]
+_ENDS: ContextVar[dict[str, Ended] | None] = ContextVar("ends", default=None)
+"""What became of each task, by title; None in another process, whose run is only known by the server."""
 held = threading.Event()
 """Set while a paused run begins nothing more in this process."""
 
@@ -81,14 +88,13 @@ class Sealed:
     Prefect's own mark for that (`quote`) does not survive the way to Dask and Ray.
     """
 
-    def __init__(self, specs: Sequence[TaskSpec], titles: Sequence[str]) -> None:
+    def __init__(self, specs: Sequence[TaskSpec]) -> None:
         self.specs = specs
-        self.titles = titles
 
     @property
     def title(self) -> str:
         """What people see of the task run, e.g. `encode[english/3]`."""
-        return group_title(self.titles)
+        return group_title([spec.title for spec in self.specs])
 
 
 @dataclass
@@ -147,19 +153,22 @@ def realize(sealed: Sealed) -> Any:
         GroupError: one of several failed.
         Exception: otherwise as `performing.perform`.
     """
-    logger, run = get_run_logger(), _RunElsewhere(sealed.specs[0])
+    logger, run, ends = get_run_logger(), _RunElsewhere(sealed.specs[0]), _ENDS.get()
     refs: list[ArtifactRef] = []
-    for spec, title in zip(sealed.specs, sealed.titles, strict=True):
+    for spec in sealed.specs:
         if is_held() or run.is_over():
             return _cancelled(_PAUSED if is_held() else _STOPPED)
         try:
-            refs.append(perform(spec, title, logger.info).ref)
+            ended = perform(spec, logger.info)
         except StopRequested:
             return _cancelled(_STOPPED)
         except Exception as error:
             if len(sealed.specs) == 1:
                 raise
-            raise GroupError(title, refs, error) from error
+            raise GroupError(spec.title, refs, error) from error
+        refs.append(cast(ArtifactRef, ended.outcome))
+        if ends is not None:
+            ends[spec.title] = ended
     return refs
 
 
@@ -173,7 +182,7 @@ class _RunElsewhere:
 
     def __init__(self, spec: TaskSpec) -> None:
         provenance = spec.settings.provenance
-        here = CALLBACKS.get() is not None
+        here = _ENDS.get() is not None
         self._run_id = None if here or provenance is None else provenance.flow_run_id
         self._asked = time.monotonic()
 
@@ -214,25 +223,6 @@ def as_task(name: str, results: ResultsFolder) -> Task[..., list[ArtifactRef]]:
     return realize.with_options(name=name, task_run_name=named, result_storage=results)
 
 
-@dataclass(frozen=True, eq=False)
-class Member:
-    """A step within a group that was submitted.
-
-    Attributes:
-        group: the future of the group's task run.
-        index: of the step within it.
-        title: of the step.
-    """
-
-    group: PrefectFuture[list[ArtifactRef]]
-    index: int
-    title: str
-
-    def add_done_callback(self, callback: Callable[[Any], None], /) -> None:
-        """Have a callback called with this when its group has ended."""
-        self.group.add_done_callback(lambda _: callback(self))
-
-
 @dataclass(frozen=True)
 class PrefectTasks:
     """Executes tasks on one of Prefect's task runners, in groups (`divided`).
@@ -241,52 +231,67 @@ class PrefectTasks:
         runner: the task runner.
         workers: how many task runs it executes at a time.
         here: whether they run in threads of this process.
-        task_runs: title of each submitted step → the task run of its group.
+        task_runs: title of each submitted task → the task run of its group.
     """
 
     runner: TaskRunner[Any]
     workers: int
     here: bool
     task_runs: dict[str, UUID] = field(default_factory=dict)
+    _made: dict[ArtifactRef, UUID] = field(default_factory=dict)
+    _ends: dict[str, Ended] = field(default_factory=dict)
+    _futures: SimpleQueue[tuple[Future, Sequence[TaskSpec]]] = field(default_factory=SimpleQueue)
+    _ended: deque[tuple[str, Ended]] = field(default_factory=deque)
 
-    def submit(self, asked: Sequence[Asked]) -> Sequence[Member]:
-        """Have tasks executed; return one for each, in order."""
-        return [member for group in divided(asked, self.workers) for member in self._submit(group)]
+    def submit(self, specs: Sequence[TaskSpec]) -> None:
+        """Have the tasks of a job executed."""
+        for group in divided(specs, self.workers):
+            self._submit(group)
 
-    def _submit(self, asked: Sequence[Asked]) -> list[Member]:
-        specs, titles = [each.spec for each in asked], [each.title for each in asked]
+    def _submit(self, specs: Sequence[TaskSpec]) -> None:
         # all of them have ended, so the page is told of them, and nobody has to wait, or to be sent them
-        before = {member.group.task_run_id for each in asked for member in each.after}
+        before = {self._made[ref] for spec in specs for ref in spec.needs if ref in self._made}
         edges: set[RunInput] = {TaskRunResult(id=task_run_id) for task_run_id in before}
-        future: PrefectFuture[list[ArtifactRef]] = self.runner.submit(
-            as_task(specs[0].request.stage.task, results_folder(specs[0].store)),
-            {"sealed": Sealed(specs, titles)},
-            dependencies={"sealed": edges},
-        )
-        self.task_runs.update(dict.fromkeys(titles, future.task_run_id))
-        if not self.here and (callbacks := CALLBACKS.get()) is not None:
-            callbacks.on_start(titles[0])  # nothing is heard of it until it ends
-        return [Member(future, index, title) for index, title in enumerate(titles)]
+        task = as_task(specs[0].request.stage.task, results_folder(specs[0].store))
+        with context_value(_ENDS, self._ends if self.here else None):
+            future: Future = self.runner.submit(
+                task, {"sealed": Sealed(specs)}, dependencies={"sealed": edges}
+            )
+        self.task_runs.update({spec.title: future.task_run_id for spec in specs})
+        state = STATE.get()
+        if state is not None and not self.here:
+            state.start(specs[0].title)  # nothing is heard of it until it ends
+        future.add_done_callback(lambda ended: self._futures.put((ended, specs)))
 
-    def ended(self, submitted: Member) -> Ended:
-        """Return what became of a task that has ended."""
+    def wait(self) -> tuple[str, Ended]:
+        """Wait until a submitted task has ended; return its title, and what became of it."""
+        if not self._ended:
+            future, specs = self._futures.get()
+            outcomes = self._outcomes(future, len(specs))
+            for spec, ended in zip(specs, outcomes, strict=True):
+                if isinstance(ended.outcome, ArtifactRef):
+                    self._made[ended.outcome] = future.task_run_id
+                self._ended.append((spec.title, self._ends.pop(spec.title, ended)))
+        return self._ended.popleft()
+
+    def _outcomes(self, future: Future, number: int) -> list[Ended]:
+        """Return what became of the tasks of a group."""
         try:
-            submitted.group.wait()  # it has ended, but may not have its final state until it is waited for
+            future.wait()  # it has ended, but may not have its final state until it is waited for
         except Pause:  # Prefect held back a task of this process
-            return Ended(None)
-        state = submitted.group.state
-        outcome = submitted.group.result(raise_on_failure=False)
-        if state.name == "Cached":
-            return Ended(outcome[submitted.index], cached=True)
+            return [Ended(None)] * number
+        state, outcome = future.state, future.result(raise_on_failure=False)
         if state.is_completed():
-            return Ended(outcome[submitted.index])
+            cached = state.name == "Cached"
+            return [Ended(ref, "cached", time.monotonic()) if cached else Ended(ref) for ref in outcome]
         if state.is_cancelled():  # held back by `paused`; else its process was told to stop, for another run
-            return Ended(None if state.message == _PAUSED else RunError(_STOPPED))
+            return [Ended(None if state.message == _PAUSED else RunError(_STOPPED))] * number
         if isinstance(outcome, GroupError):
-            done = submitted.index < len(outcome.refs)
-            failed = outcome.error if submitted.index == len(outcome.refs) else None
-            return Ended(outcome.refs[submitted.index] if done else failed)
-        return Ended(outcome if isinstance(outcome, BaseException) else RunError(str(state.message)))
+            done = [Ended(ref) for ref in outcome.refs]
+            return [*done, Ended(outcome.error), *[Ended(None)] * (number - len(done) - 1)]
+        return [
+            Ended(outcome if isinstance(outcome, BaseException) else RunError(str(state.message)))
+        ] * number
 
     def stop(self) -> None:
         """Have the tasks of this process stop soon; others ask the server, or end with their processes."""

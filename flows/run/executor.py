@@ -1,4 +1,4 @@
-"""Runs the jobs of a DAG as tasks, on Prefect or without it.
+"""Runs the jobs of a DAG as tasks, in this process or elsewhere.
 
 A job is submitted as soon as its dependencies are done, so independent branches (the audit; scores, mixture
 and packing) run in parallel on the given `Tasks`. All scheduling happens in the thread that calls `run`:
@@ -12,59 +12,43 @@ and what depends on it. A run that is paused ends in the same way, so that no wo
 
 import re
 import time
-from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from queue import SimpleQueue
-from typing import NamedTuple
 
 from tokmill.flows.errors import RunError
 from tokmill.flows.process import clear_frames
-from tokmill.flows.results import RunResult, RunRow, Standing, group_of
+from tokmill.flows.results import RunResult, RunRow
 from tokmill.flows.run.dag import Dag, Done, Job, Node, Step, references
-from tokmill.flows.run.progress import Reporter
-from tokmill.flows.run.tasks import Asked, Ended, Submitted, TaskCallbacks, Tasks, TaskSettings, TaskSpec
-from tokmill.tasks.core.stage import ArtifactRef, How
+from tokmill.flows.run.events import RunState
+from tokmill.flows.run.tasks import STATE, Ended, Tasks, TaskSettings, TaskSpec
+from tokmill.tasks.core.context import context_value
+from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.leases import hold
-from tokmill.tasks.store.record import Record
 
-
-class _End(NamedTuple):
-    """How a task got its artifact, and when."""
-
-    how: How
-    at: float
+_SOURCE = re.compile(r"\[(.+)/\d+\]$")  # a task over shards: `encode[english/3]`
 
 
 class Executor:
     """Makes the artifacts of a DAG.
 
     Attributes:
-        rows: the outcome of each task, in the order of the DAG; complete after `run` has returned.
+        state: is told of all that happens.
     """
 
     def __init__(
         self,
         store: Store,
         tasks: Tasks,
-        reporter: Reporter,
+        state: RunState,
         settings: TaskSettings = TaskSettings(),  # noqa: B008 - frozen
     ) -> None:
         self.store = store
         self.tasks = tasks
-        self.reporter = reporter
+        self.state = state
         self.settings = settings
-        self.rows: list[RunRow] = []
-        self._jobs: Sequence[Job] = ()
-        self._began: dict[str, float] = {}
-        self._ended: dict[str, _End] = {}
-        self._started: dict[Job, Started] = {}
-        self._failed = False
         self._done: dict[Job, Sequence[Node]] = {}
-        self._running: dict[Submitted, tuple[Job, int]] = {}
-        self._completed: SimpleQueue[Submitted] = SimpleQueue()
-        self._futures: dict[ArtifactRef, Submitted] = {}
+        self._running: dict[str, tuple[Job, int]] = {}
+        self._failed = False
 
     def run(self, jobs: Sequence[Job]) -> Done:
         """Run all jobs and return their artifacts.
@@ -77,173 +61,96 @@ class Executor:
             RunError: a task failed; the message is the task's title and the message of its error.
             TaskError: an artifact that lists the parts of a job cannot be read, or a job's check failed.
         """
-        self._jobs = waiting = jobs
-        while True:
-            held = self._failed or self.tasks.paused() is not None
-            for job in waiting:
-                if not held and all(needed in self._done for needed in job.dependencies):
-                    self._start(job)
-            if not self._running:
-                break
-            waiting = [job for job in waiting if job not in self._started]
-            self._finish(self._completed.get())
+        self.state.jobs = waiting = jobs
+        with context_value(STATE, self.state):
+            while True:
+                held = self._failed or self.tasks.paused() is not None
+                for job in waiting:
+                    if not held and all(needed in self._done for needed in job.dependencies):
+                        self._start(job)
+                if not self._running:
+                    break
+                waiting = [job for job in waiting if job not in self.state.begun]
+                self._finish(*self.tasks.wait())
         paused = self.tasks.paused() if len(self._done) < len(jobs) else None
         if paused is not None:
             raise paused
         self._raise_first()
-        self.rows = [row for job in jobs for row in self._started[job].in_order]
         return self._done
 
-    def rows_so_far(self) -> Sequence[RunRow]:
-        """Return the outcome of each task that has ended by now, also of a run that failed."""
-        return [row for started in list(self._started.values()) for row in started.in_order]
-
-    def steps_so_far(self) -> Sequence[Step]:
-        """Return the steps of the jobs that were begun."""
-        return [step for started in list(self._started.values()) for step in started.steps]
-
-    def standing(self) -> Standing:
-        """Return what has become of the jobs until now."""
-        begun = [job for job in self._jobs if job in self._started]
-        groups = Counter(group_of(step.title) for job in begun for step in self._started[job].steps)
-        not_begun = [job.title for job in self._jobs if job not in self._started]
-        rows = [row for job in begun for row in self._started[job].in_order]
-        return Standing(rows, self._titled_failures(begun), groups, not_begun)
-
-    def _titled_failures(self, begun: Sequence[Job]) -> list[tuple[str, Exception]]:
-        return [
-            (self._started[job].steps[index].title if index >= 0 else job.title, failures[index])
-            for job in begun
-            for failures in [self._started[job].failures]
-            for index in sorted(failures)
-        ]
-
     def _start(self, job: Job) -> None:
-        progress = self._started[job] = Started()
+        begun = self.state.begin(job)
         try:
-            progress.steps = job.steps(self._done)
-            hold([needed for step in progress.steps for needed in self._needed(step)])
-            for group, num_tasks in Counter(group_of(step.title) for step in progress.steps).items():
-                self.reporter.expect(group, num_tasks)
-            for step in progress.steps:
-                self.reporter.on_submit(step)
-            with TaskCallbacks(self._on_start, self.reporter.on_progress, self._on_end).installed():
-                submitted = self.tasks.submit([self._asked(step) for step in progress.steps])
+            begun.steps = job.steps(self._done)
+            specs = [self._spec(step) for step in begun.steps]
+            hold(fingerprint for spec in specs for fingerprint in self._needed(spec))
+            self.state.expect_steps(begun.steps)
+            for step, spec in zip(begun.steps, specs, strict=True):
+                self.state.submit(step, spec.request)
+            self.tasks.submit(specs)
         except Exception as error:  # raised after the running tasks have ended
             self._fail(job, -1, error)
         else:
-            for index, future in enumerate(submitted):
-                self._running[future] = (job, index)
-                future.add_done_callback(self._completed.put)
+            self._running |= {step.title: (job, index) for index, step in enumerate(begun.steps)}
             self._close(job)  # a job without parts is done already
 
-    def _needed(self, step: Step) -> list[str]:
-        """Return the fingerprints of a step's artifact and of its inputs, which a lease is to protect."""
-        return [self.store.fingerprint(step.request()), *(ref.fingerprint for ref in references(step))]
+    def _spec(self, step: Step) -> TaskSpec:
+        return TaskSpec(step.title, step.request(), self.store.location, self.settings, references(step))
 
-    def _asked(self, step: Step) -> Asked:
-        spec = TaskSpec(step.request(), self.store.location, self.settings)
-        parents = {ref: self._futures[ref] for ref in references(step) if ref in self._futures}
-        return Asked(spec, step.title, list(parents.values()))
+    def _needed(self, spec: TaskSpec) -> list[str]:
+        """Return the fingerprints of a task's artifact and of its inputs, which a lease is to protect."""
+        return [self.store.fingerprint(spec.request), *(ref.fingerprint for ref in spec.needs)]
 
-    def _finish(self, future: Submitted) -> None:
+    def _finish(self, title: str, ended: Ended) -> None:
         """Record a task that ended, and close its job if it was the last one."""
-        job, index = self._running.pop(future)
-        progress = self._started[job]
-        end = self._end(progress.steps[index], future)
-        if isinstance(end, RunRow):
-            progress.rows[index] = end
-            self._futures[end.ref] = future
+        job, index = self._running.pop(title)
+        begun, outcome = self.state.begun[job], ended.outcome
+        step = begun.steps[index]
+        if isinstance(outcome, ArtifactRef):
+            begun.rows[index] = row = self._row(title, outcome, ended)
+            self.state.finish(row)
             self._close(job)
-        elif end is not None:
-            step = progress.steps[index]
-            failure = RunError(titled(step, str(end)), step.title)
-            failure.__cause__ = end
+        elif outcome is not None:
+            self.state.fail(title, str(outcome))
+            failure = RunError(titled(step, str(outcome)), title)
+            failure.__cause__ = outcome
             self._fail(job, index, failure)
 
     def _fail(self, job: Job, index: int, failure: Exception) -> None:
-        self._started[job].failures[index] = failure
+        self.state.begun[job].failures[index] = failure
         self._failed = True
 
     def _close(self, job: Job) -> None:
         """Mark a job as done if all its artifacts are published and accepted."""
-        progress = self._started[job]
-        if progress.complete:
-            refs = [row.ref for row in progress.in_order]
+        begun = self.state.begun[job]
+        if begun.complete:
+            refs = [row.ref for row in begun.in_order]
             try:
                 job.accept(refs)
             except Exception as error:
                 self._fail(job, -1, error)
-                self.reporter.on_refuse(job.title, str(error))
+                self.state.refuse(job.title, str(error))
             else:
                 self._done[job] = refs
 
-    def _end(self, step: Step, future: Submitted) -> RunRow | BaseException | None:
-        """Report the end of a task, and return its row or its error; None if it was not begun."""
-        ended = self.tasks.ended(future)
-        outcome = ended.outcome
-        if outcome is None:
-            return None
-        if isinstance(outcome, BaseException):
-            self.reporter.on_fail(step.title, str(outcome))
-            return outcome
-        record = self.store.record(outcome)
-        how, began, seconds = self._times(step.title, ended, record)
-        row = RunRow(step.title, outcome, how, seconds, record.metrics, began, record.timings.peak_bytes)
-        self.reporter.on_finish(row)
-        return row
-
-    def _times(self, title: str, ended: Ended, record: Record) -> tuple[How, float, float]:
-        """Return how a task got its artifact, when it began, and how many seconds it took."""
-        now = time.monotonic()
-        if ended.cached:
-            return "cached", now, 0.0
-        if title in self._ended:
-            how, at = self._ended[title]
-            began = self._began.get(title, at)
-            return how, began, at - began
-        # it ran in another process, where no callback reaches
-        own, its = self.settings.provenance, record.provenance
-        if own is None or own.run_id == its.run_id:
-            return "made", now - record.timings.seconds, record.timings.seconds
-        return "cached", now, 0.0
-
-    def _on_start(self, title: str) -> None:
-        self._began[title] = time.monotonic()
-        self.reporter.on_start(title)
-
-    def _on_end(self, title: str, how: How) -> None:
-        self._ended[title] = _End(how, time.monotonic())
+    def _row(self, title: str, ref: ArtifactRef, ended: Ended) -> RunRow:
+        """Return the row of a task; of one that was executed elsewhere the record has the time."""
+        record = self.store.record(ref)
+        how, began, seconds = ended.how, ended.began, ended.seconds
+        if how is None:
+            own, its = self.settings.provenance, record.provenance
+            made = own is None or own.run_id == its.run_id
+            how, seconds = ("made", record.timings.seconds) if made else ("cached", 0.0)
+            began = time.monotonic() - seconds
+        return RunRow(title, ref, how, seconds, record.metrics, began, record.timings.peak_bytes)
 
     def _raise_first(self) -> None:
         """Raise the first failure in the order of the DAG; clear the frames of the others."""
-        failures = [failure for _, failure in self.standing().failures]
+        failures = [failure for _, failure in self.state.failures]
         for failure in failures[1:]:
             clear_frames(failure)
         if failures:
             raise failures[0]
-
-
-_SOURCE = re.compile(r"\[(.+)/\d+\]$")  # a task over shards: `encode[english/3]`
-
-
-@dataclass
-class Started:
-    """A started job: its rows and its failures by index of the step; -1 is the job itself."""
-
-    steps: Sequence[Step] = ()
-    rows: dict[int, RunRow] = field(default_factory=dict)
-    failures: dict[int, Exception] = field(default_factory=dict)
-
-    @property
-    def complete(self) -> bool:
-        """Whether every step has its artifact."""
-        return len(self.rows) == len(self.steps)
-
-    @property
-    def in_order(self) -> list[RunRow]:
-        """The rows in the order of the steps."""
-        return [self.rows[index] for index in sorted(self.rows)]
 
 
 def titled(step: Step, message: str) -> str:

@@ -22,6 +22,7 @@ from tokmill.flows.errors import ProfileError, RunError
 from tokmill.flows.library import api
 from tokmill.flows.profile import load_profile
 from tokmill.flows.run.direct import run_directly
+from tokmill.flows.run.events import RunState
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.tracking.attempt import Outbox
 from tokmill.flows.tracking.datasets import named
@@ -166,7 +167,7 @@ def one_task(store: Path, run: Any, told: Noting, *overrides: str) -> None:
     """Run one task, with `[openlineage]` as the overrides have it."""
     profile = load_profile("smoke", overrides)
     machine = Machine.of(profile.execution, store=str(store), workers=1)
-    run_directly(profile, machine, told, of_one(run))
+    run_directly(profile, of_one(run), machine, RunState(told))
 
 
 def fails(params: Params, *, out: Path) -> Outcome:

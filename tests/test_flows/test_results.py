@@ -55,7 +55,7 @@ class Harm:
 def test_a_result_that_came_with_the_store_is_replaced_unread(tmp_path: Path) -> None:
     store, victim = Store.open(tmp_path / "store"), tmp_path / "victim"
     store.realize(ask())
-    inputs = {"sealed": Sealed([TaskSpec(ask(), str(store.root), TaskSettings())], ["write"])}
+    inputs = {"sealed": Sealed([TaskSpec("write", ask(), str(store.root), TaskSettings())])}
     key = FingerprintPolicy().compute_key(None, inputs, {})  # type: ignore[arg-type]
     file = store.layout.results / str(key)
     written = file.read_bytes()

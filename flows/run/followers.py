@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol
 
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.profile import Profile
 from tokmill.flows.results import RunRow
 from tokmill.flows.run.dag import Step, references
-from tokmill.flows.run.progress import Both, Reporter
+from tokmill.flows.run.events import Event, RunState
 from tokmill.flows.tracking.attempt import Asked, Attempt, End
-from tokmill.tasks.core.stage import External
+from tokmill.tasks.core.stage import External, Request
 from tokmill.tasks.store.record import input_entries
 
 
@@ -36,31 +37,22 @@ class Follower(Protocol):
         """The attempt has ended."""
 
 
-class Following(Reporter):
-    """Passes a run's progress on to a follower; see `Reporter`."""
+def told(follower: Follower, event: Event, state: RunState) -> None:
+    """Tell a follower of an event."""
+    if event.step is not None and event.request is not None:
+        follower.asked(_asked(event.step, event.request))
+    elif event.what == "started":
+        follower.started(event.task)
+    elif event.row is not None:
+        follower.finished(event.row)
+    elif event.what == "failed":
+        follower.failed(event.task, event.text)
 
-    def __init__(self, follower: Follower) -> None:
-        self._follower = follower
 
-    def on_submit(self, step: Step) -> None:
-        """A task is about to be submitted."""
-        request = step.request()
-        lists = [ref for ref in references(step) if ref in step.after] if _has_parts(step) else []
-        stage, params = step.stage, step.params.model_dump(mode="json", exclude_none=True)
-        inputs = input_entries(request.inputs)
-        self._follower.asked(Asked(step.title, stage.task, stage.kind, step.name, params, inputs, lists))
-
-    def on_start(self, task_name: str) -> None:
-        """A task starts."""
-        self._follower.started(task_name)
-
-    def on_finish(self, row: RunRow) -> None:
-        """A task has its artifact."""
-        self._follower.finished(row)
-
-    def on_fail(self, task_name: str, message: str) -> None:
-        """A task failed."""
-        self._follower.failed(task_name, message)
+def _asked(step: Step, request: Request) -> Asked:
+    lists = [ref for ref in references(step) if ref in step.after] if _has_parts(step) else []
+    stage, params = step.stage, step.params.model_dump(mode="json", exclude_none=True)
+    return Asked(step.title, stage.task, stage.kind, step.name, params, input_entries(request.inputs), lists)
 
 
 def _has_parts(step: Step) -> bool:
@@ -70,30 +62,26 @@ def _has_parts(step: Step) -> bool:
 
 @contextmanager
 def followed(
-    profile: Profile, attempt: Attempt, reporter: Reporter, warn: Callable[[str], None]
-) -> Iterator[Reporter]:
+    profile: Profile, attempt: Attempt, state: RunState, warn: Callable[[str], None]
+) -> Iterator[None]:
     """Have those follow the run of this block whom its profile names.
 
     Args:
         profile: of the run.
         attempt: what the followers are told of it.
-        reporter: what the caller is told of the run's progress.
+        state: of the run.
         warn: called with a sentence about messages that were not taken.
-
-    Yields:
-        what is to be told of the run's progress, the given reporter among them.
 
     Raises:
         ProfileError: what a follower needs is not installed.
         BaseException: any that the block raises.
     """
     followers = list(_followers(profile, attempt, warn))
-    told = reporter
     for follower in followers:
-        told = Both(told, Following(follower))
+        state.listeners.append(partial(told, follower))
         follower.begin()
     try:
-        yield told
+        yield
     except BaseException as error:
         end: End = "failed" if isinstance(error, Exception) else "stopped"
         for follower in followers:
