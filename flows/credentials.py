@@ -33,9 +33,6 @@ class KeptError(Exception):
 def kept(reference: str) -> str:
     """Return the value of an environment variable of this process, or of a secret block.
 
-    Args:
-        reference: `env:VARIABLE` or `block:NAME`.
-
     Raises:
         KeptError: there is none.
     """
@@ -73,11 +70,8 @@ def supply_credentials(reference: str | None) -> None:
     """Put the values of a secret block into this process's environment, unless that was done before.
 
     The services' libraries look for them there; processes that this one starts inherit them. They are written
-    nowhere: what travels, and what a record holds, is the block's name.
-
-    Args:
-        reference: `block:NAME`, whose value is a JSON object of variables of storage services. Others are
-            refused, so that whoever may write a block cannot change how programs run. None for no block.
+    nowhere: what travels, and what a record holds, is the block's name. Variables that are not of storage
+    services are refused, so that whoever may write a block cannot change how programs run.
 
     Raises:
         UsageError: there is no such block, it is no object of such variables, or no server has it.

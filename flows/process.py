@@ -149,13 +149,7 @@ def child(name: str, module: Sequence[str], environment: Mapping[str, str], logs
 def start_tethered(
     module: Sequence[str], environment: Mapping[str, str], output: IO[bytes] | int
 ) -> subprocess.Popen[bytes]:
-    """Start a Python module, in a process group of its own, that ends when this process does.
-
-    Args:
-        module: its name and its arguments.
-        environment: the child's environment variables.
-        output: receives standard output and standard error; a file, or `subprocess.PIPE`.
-    """
+    """Start a Python module, in a process group of its own, that ends when this process does."""
     reading, writing = os.pipe()
     try:
         process = subprocess.Popen(

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from tokmill.flows.prefect.settings import may_have_a_server, prepare_terminal_run
+from tokmill.flows.prefect.settings import has_a_server, prepare_terminal_run
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.results import RunResult
 from tokmill.flows.run.direct import reused, run_directly
@@ -125,7 +125,7 @@ def _run_on_prefect(
     profile: Profile, target: Target, machine: Machine, state: RunState, settings: Settings
 ) -> RunResult:
     # Prefect's engine takes longer than a run without work, and is only worth it where people see it
-    if not machine.refresh and not _has_server():
+    if not machine.refresh and not has_a_server():
         result = reused(profile, target, machine, state)
         if result is not None:
             return result
@@ -133,16 +133,6 @@ def _run_on_prefect(
         from tokmill.flows.prefect.flow import run_here  # noqa: PLC0415 - see `_server`
 
         return run_here(profile, target, machine.store, state, settings)
-
-
-def _has_server() -> bool:
-    """Whether a server is configured; Prefect is imported only if one may be."""
-    if not may_have_a_server():
-        return False
-    prepare_terminal_run()
-    from prefect.client.base import ServerType, determine_server_type  # noqa: PLC0415
-
-    return determine_server_type() not in {ServerType.EPHEMERAL, ServerType.UNCONFIGURED}
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from tokmill.flows.library.table import Table
 from tokmill.flows.nearest import suggestion
 from tokmill.flows.prefect.settings import may_have_a_server
 from tokmill.flows.profile import Profile, load_profile, profile_of
-from tokmill.flows.profile.overrides import parse_override
+from tokmill.flows.profile.load import parse_override
 from tokmill.flows.results import RunResult, wall_seconds
 from tokmill.flows.run.events import Listener
 from tokmill.flows.run.machine import store_url

@@ -1,7 +1,8 @@
 """Prefect's application with access control, for `tokmill up` and the embedded server.
 
 Started by `uvicorn --factory tokmill.flows.prefect.app:create_app`; configured by the environment variable
-`HOSTS`.
+`HOSTS`. Around Prefect's application are the guard (`flows.prefect.guard`), reports of audits and sweeps
+(`/tokmill/report/FINGERPRINT`, linked from Prefect's pages), and labels that say who asked for a run.
 """
 
 import asyncio
@@ -19,16 +20,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tokmill.flows.prefect.guard import Application, Guard, Message, Receive, Scope, Send, origins
+from tokmill.flows.prefect.guard import Application, Guard, Message, Receive, Scope, Send, answer, origins
 
 HOSTS = "TOKMILL_SERVER_HOSTS"  # names of the server with ports, separated by commas
-_PAUSE_SECONDS = 0.5
+PAGES = "TOKMILL_PAGES"
+"""Environment variable of `tokmill up` and its worker: the URL below which reports are."""
+PREFIX: Final = "/tokmill/report"
 HOW: Final = "tokmill.started_by"
 USER: Final = "tokmill.user"
-_ASKS = re.compile(r"(/api)?/(deployments/[0-9a-fA-F-]{36}/create_flow_run|flow_runs/?)")
+_REPORT = re.compile(rf"{PREFIX}/([0-9a-f]{{64}})")
+_KEPT: Final = 4
+_NEW_RUN = re.compile(r"(/api)?/(deployments/[0-9a-fA-F-]{36}/create_flow_run|flow_runs/?)")
 _SIGNED_IN: Final = ("x-forwarded-user", "x-remote-user", "x-auth-request-user", "remote-user")
-_MOST_BYTES: Final = 16 << 20
 _MOST_CHARS: Final = 100
+_PAUSE_SECONDS: Final = 0.5
 
 
 def protection(names: Sequence[str]) -> dict[str, str]:
@@ -52,12 +57,15 @@ def create_app() -> Application:
     application: Application = prefect_app(final=True)
     collect_elsewhere()
     # Requests of the server to itself (automations) go to Prefect's application and bypass the guard.
-    pages = Pages(Askers(application), os.environ.get("TOKMILL_STORE"))
-    return Guard(pages, os.environ.get(HOSTS, "").split(","))
+    reports = Reports(Labels(application), os.environ.get("TOKMILL_STORE"))
+    return Guard(reports, os.environ.get(HOSTS, "").split(","))
 
 
 def collect_elsewhere() -> None:
-    """From now on, collect this process's garbage in a thread; what there is by now stays."""
+    """From now on, collect this process's garbage in a thread; what there is by now stays.
+
+    A cursor of SQLite may only be freed once its connection is free, for which the event loop must not wait.
+    """
     gc.disable()
     gc.freeze()  # the modules: they are never garbage, and need not be looked through
     threading.Thread(target=_collect_for_ever, name="collecting", daemon=True).start()
@@ -66,19 +74,14 @@ def collect_elsewhere() -> None:
 def _collect_for_ever() -> None:
     never = threading.Event()
     while not never.wait(_PAUSE_SECONDS):
-        due = _oldest_due()
-        if due is not None:
-            gc.collect(due)
+        counts, thresholds = gc.get_count(), gc.get_threshold()
+        due = [number for number in range(3) if counts[number] > thresholds[number] > 0]
+        if due:
+            gc.collect(max(due))
 
 
-def _oldest_due() -> int | None:
-    """Return the oldest generation that Python would collect by now; None if it is none."""
-    counts, thresholds = gc.get_count(), gc.get_threshold()
-    return max((number for number in range(3) if counts[number] > thresholds[number] > 0), default=None)
-
-
-class Askers:
-    """An ASGI application that adds the labels, and passes all requests on."""
+class Labels:
+    """An ASGI application that adds labels to requests for a flow run, and passes all requests on."""
 
     def __init__(self, application: Application) -> None:
         """Wrap Prefect's application."""
@@ -86,28 +89,26 @@ class Askers:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on; one for a flow run with its labels."""
-        if not _asks_for_a_run(scope):
+        asks = scope["type"] == "http" and scope["method"] == "POST" and _NEW_RUN.fullmatch(scope["path"])
+        if not asks:
             await self._application(scope, receive, send)
             return
-        body = await _body(receive)
-        if body is None:  # too long, or its sender left; Prefect gets nothing, and refuses that
-            body = b""
-        labelled = with_labels(body, _headers(scope))
-        waiting = [{"type": "http.request", "body": labelled, "more_body": False}]
+        from starlette.requests import Request  # noqa: PLC0415 - comes with Prefect, which takes seconds
+
+        request = Request(scope, receive)
+        body = with_labels(await request.body(), request.headers)
+        others = [pair for pair in scope["headers"] if pair[0].lower() != b"content-length"]
+        sized = {**scope, "headers": [*others, (b"content-length", str(len(body)).encode())]}
+        waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receiving() -> Message:
             return waiting.pop() if waiting else await receive()
 
-        await self._application(_of_length(scope, len(labelled)), receiving, send)
+        await self._application(sized, receiving, send)
 
 
 def with_labels(body: bytes, headers: Mapping[str, str]) -> bytes:
-    """Return the body of a request with the labels; unchanged if it is no JSON object, or has them.
-
-    Args:
-        body: of the request.
-        headers: of the request, by lower-case name.
-    """
+    """Return a request's body with the labels; unchanged if it is no JSON object. Headers are lower-case."""
     try:
         wanted = json.loads(body)
     except (ValueError, RecursionError):  # the server itself refuses it
@@ -135,55 +136,16 @@ def _basic_user(headers: Mapping[str, str]) -> str:
         return ""
 
 
-def _asks_for_a_run(scope: Scope) -> bool:
-    return (
-        scope["type"] == "http"
-        and scope["method"] == "POST"
-        and _ASKS.fullmatch(scope.get("path", "")) is not None
-    )
+class Reports:
+    """An ASGI application that answers requests for reports, and passes all others on.
 
-
-def _headers(scope: Scope) -> dict[str, str]:
-    return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-
-
-async def _body(receive: Receive) -> bytes | None:
-    parts, size = list[bytes](), 0
-    while True:
-        message = await receive()
-        if message["type"] != "http.request":
-            return None
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        if size > _MOST_BYTES:
-            return None
-        if not message.get("more_body", False):
-            return b"".join(parts)
-
-
-def _of_length(scope: Scope, length: int) -> Scope:
-    others = [pair for pair in scope["headers"] if pair[0].lower() != b"content-length"]
-    return {**scope, "headers": [*others, (b"content-length", str(length).encode())]}
-
-
-PAGES = "TOKMILL_PAGES"
-"""Environment variable of `tokmill up` and its worker: the URL below which reports are."""
-PREFIX = "/tokmill/report"
-_PATH = re.compile(rf"{PREFIX}/([0-9a-f]{{64}})")
-_KEPT = 4
-_OK, _NOT_FOUND, _NOT_ALLOWED = 200, 404, 405
-
-
-class Pages:
-    """An ASGI application that answers requests for reports, and passes all others on."""
+    A report is no part of its artifact, so it is written when somebody opens it, by `tokmill report` in a
+    process of its own: a vocabulary of 200,000 tokens takes seconds, in which the server answers others.
+    Reports are kept in memory until others push them out.
+    """
 
     def __init__(self, application: Application, store: str | None) -> None:
-        """Serve reports of a store beside an application.
-
-        Args:
-            application: Prefect's application.
-            store: the folder of artifacts; None for that of the working directory.
-        """
+        """Serve reports of a store beside an application; without a store, of the working directory's."""
         self._application = application
         self._store = store
         self._kept: OrderedDict[str, bytes] = OrderedDict()
@@ -193,23 +155,19 @@ class Pages:
         """Answer with a report, or pass the request on."""
         if scope["type"] != "http" or not scope["path"].startswith(f"{PREFIX}/"):
             await self._application(scope, receive, send)
-        elif scope["method"] not in {"GET", "HEAD"}:
-            await _answer(scope, send, _NOT_ALLOWED, b"reports are only read\n", "text/plain")
-        else:
-            await self._report(scope, send)
-
-    async def _report(self, scope: Scope, send: Send) -> None:
-        named = _PATH.fullmatch(scope["path"])
-        if named is None:
-            wrong = f"{PREFIX}/ is followed by the fingerprint of an audit or a sweep\n".encode()
-            await _answer(scope, send, _NOT_FOUND, wrong, "text/plain")
             return
-        try:
-            page = await self._page(named[1])
-        except LookupError as error:
-            await _answer(scope, send, _NOT_FOUND, f"{error}\n".encode(), "text/plain")
+        named = _REPORT.fullmatch(scope["path"])
+        if scope["method"] not in {"GET", "HEAD"}:
+            await answer(scope, send, 405, "reports are only read")
+        elif named is None:
+            await answer(scope, send, 404, f"{PREFIX}/ is followed by the fingerprint of an audit or a sweep")
         else:
-            await _answer(scope, send, _OK, page, "text/html")
+            try:
+                page = await self._page(named[1])
+            except LookupError as error:
+                await answer(scope, send, 404, str(error))
+            else:
+                await answer(scope, send, 200, page, "text/html")
 
     async def _page(self, fingerprint: str) -> bytes:
         """Return a report.
@@ -239,12 +197,3 @@ async def _written(fingerprint: str, store: str | None) -> bytes:
             raise LookupError(said.decode("utf-8", "replace").strip() or "no reason given")
         (page,) = out.glob("*.html")
         return page.read_bytes()
-
-
-async def _answer(scope: Scope, send: Send, status: int, body: bytes, media_type: str) -> None:
-    headers = [
-        (b"content-type", f"{media_type}; charset=utf-8".encode()),
-        (b"content-length", str(len(body)).encode()),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

@@ -33,14 +33,7 @@ def producers(store: Store, record: Record) -> set[str]:
 
 
 def sheet(store: Store, shown: RunRow, links: Links, more: str = "") -> str:
-    """Return the text about an artifact.
-
-    Args:
-        store: whose record is read.
-        shown: the artifact.
-        links: to runs and reports.
-        more: a text of the artifact itself, such as a card, put after what it is.
-    """
+    """Return the text about an artifact."""
     record, label = store.record(shown.ref), store.label(shown.ref, shown.ref.name)
     reference = f"{shown.ref.kind}/{shown.ref.name}@{label}"
     parts = [

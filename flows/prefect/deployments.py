@@ -26,7 +26,7 @@ from tokmill.flows.prefect.form import (
 )
 from tokmill.flows.prefect.upkeep import collect_garbage, verify_store
 from tokmill.flows.profile import Profile, load_profile
-from tokmill.flows.profile.schedule import Schedule
+from tokmill.flows.profile.sections import Schedule
 from tokmill.flows.profile.served import ServedFolder, ServedProfile, served_profiles
 from tokmill.flows.run.sweeping import Grid
 from tokmill.tasks.sweep.params import SweepParams
@@ -66,12 +66,7 @@ class Deployed:
         return f"{self.flow.fn.__module__}.{self.flow.name.replace('-', '_')}"
 
     def form(self, profile: Profile | None, choices: Sequence[str]) -> Schema:
-        """Return its form, with the flow's own fields after the profile.
-
-        Args:
-            profile: whose values are shown; None for empty fields.
-            choices: the profiles to choose from.
-        """
+        """Return its form, with the flow's own fields after the profile."""
         taken = [] if self.of_store else [name for name in MACHINE if name not in self.without]
         schema = form_of(profile, self.sections, choices, ["store"] if self.of_store else taken)
         chosen, *others = schema["properties"].items()
@@ -174,12 +169,7 @@ class Deployment:
         return f"{own}{self.deployed.flow.description}\n\n{where}"
 
     def by_code(self, served: ServedFolder, earlier: Schema | None) -> dict[str, Any]:
-        """Return what the code and the profile define, which every registration replaces.
-
-        Args:
-            served: the folder.
-            earlier: the registered form, if there is one.
-        """
+        """Return what the code and the profile define, which every registration replaces."""
         kept = schedules.registered(self.schedule)
         limits = self.concurrency
         schema = keeping(self.schema, earlier, schedule=kept, limits=limits)
@@ -206,21 +196,8 @@ class Deployment:
         }
 
 
-@dataclass(frozen=True)
-class Found:
-    """The deployments of a folder, and why some profiles have none."""
-
-    deployments: Sequence[Deployment]
-    problems: Sequence[str]
-
-
-def deployments_of(served: ServedFolder, *, any_profile: bool = False) -> Found:
-    """Return the deployments of a served folder.
-
-    Args:
-        served: the folder.
-        any_profile: whether runs may name profiles elsewhere.
-    """
+def deployments_of(served: ServedFolder, *, any_profile: bool = False) -> tuple[list[Deployment], list[str]]:
+    """Return the deployments of a served folder, and why some profiles have none."""
     profiles: dict[ServedProfile, Profile] = {}
     problems = []
     for one in served_profiles(served.folder):
@@ -234,7 +211,7 @@ def deployments_of(served: ServedFolder, *, any_profile: bool = False) -> Found:
             del profiles[one]
             problems.append(f"not served: profile {one.given!r}: {error}; correct its [schedule]")
     made = [each for deployed in DEPLOYED for each in _made(served, deployed, profiles, any_profile)]
-    return Found(made, problems)
+    return made, problems
 
 
 def _made(

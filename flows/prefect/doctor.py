@@ -50,12 +50,7 @@ def _client_of(api: str) -> Iterator[SyncPrefectClient]:
 
 
 def look_at_runs(api: str, moment: datetime | None = None) -> list[Finding]:
-    """Return the problems of scheduled runs at a server.
-
-    Args:
-        api: URL of the server's API.
-        moment: the time that decides which runs are late; now if not given.
-    """
+    """Return the problems of scheduled runs at a server, at a moment; now if not given."""
     try:
         with _client_of(api) as client:
             deployments = list(_deployments(client))
@@ -69,13 +64,7 @@ def look_at_runs(api: str, moment: datetime | None = None) -> list[Finding]:
 
 
 def look_at_dead(api: str, store: Store | None, *, free: bool = False) -> tuple[list[Finding], list[str]]:
-    """Return the dead runs and workers of a server, and the names of those that were freed instead.
-
-    Args:
-        api: URL of the server's API.
-        store: whose records say which runs have died.
-        free: whether to end dead runs and to remove dead workers.
-    """
+    """Return the dead runs and workers of a server, and the names of those that were freed instead."""
     found, freed = list[Finding](), list[str]()
     with suppress(*UNANSWERED), _client_of(api) as client:  # `look_at_runs` reports a server that is down
         pools = {each.work_pool_name for each in _deployments(client) if "tokmill" in each.tags}

@@ -4,7 +4,7 @@ An `Exception` is a failure. Any other `BaseException` ended the flow from outsi
 Prefect sends the same signal when a run is cancelled and when its worker is stopped. So the server is asked
 for the run's state. If it does not answer, a signal counts as a crash and Ctrl-C as a cancellation.
 
-After a signal there is little time (`deadline`). So the tasks are stopped and the end is recorded first,
+After a signal there is little time (`flows.process`). So the tasks are stopped and the end is recorded first,
 before anything is closed. Tasks that the signal ended without a word are then reported as Cancelled: Prefect
 would show them as Running for ever.
 
@@ -22,15 +22,13 @@ from prefect.client.schemas.objects import StateType
 from prefect.exceptions import Abort, Pause, TerminationSignal
 
 from tokmill.flows.prefect.orphans import cancel_tasks, last_words
-from tokmill.flows.process import SECONDS, end_soon
+from tokmill.flows.process import end_soon
 from tokmill.flows.run.events import RunState
 from tokmill.flows.run.record import found_in, note_end, note_refusals
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.runs import State
 
 _LOG = logging.getLogger(__name__)
-_SECONDS_OF_A_WORKERS_RUN = 2.5  # Prefect checks after three, and again after three more
-_SECONDS_FOR_PREFECT = 0.5  # for its last messages, once the end is recorded and announced
 _RUN_STATES: dict[StateType, State] = {
     StateType.CANCELLING: "cancelled",
     StateType.CANCELLED: "cancelled",
@@ -45,19 +43,10 @@ class Ending:
         task_runs: title of each task → its task run, of those that were submitted; empty, or set it.
     """
 
-    def __init__(self, store: Store, run_id: str, state: RunState, *, hurried: bool) -> None:
-        """Prepare for the end of a run.
-
-        Args:
-            store: which has the run.
-            run_id: its id.
-            state: what it has by then.
-            hurried: whether a worker has started its process, and waits for its end after a signal.
-        """
+    def __init__(self, store: Store, run_id: str, state: RunState) -> None:
         self._store = store
         self._run_id = run_id
         self._state = state
-        self._seconds = _SECONDS_OF_A_WORKERS_RUN if hurried else SECONDS
         self._noted = False
         self.task_runs: Mapping[str, UUID] = {}
 
@@ -66,8 +55,6 @@ class Ending:
 
         The end of a run that was ended from outside is recorded before the server is asked for the reason.
         """
-        if isinstance(error, TerminationSignal | SystemExit):
-            end_soon(_number_of(error), self._seconds)
         if self._noted:
             return
         self._noted, known = True, None
@@ -86,24 +73,12 @@ class Ending:
         try:
             yield
         except (TerminationSignal, SystemExit) as error:
-            end_soon(_number_of(error), self._seconds)  # however long it takes to stop the tasks
+            # Ray, while it starts, makes a SystemExit of SIGTERM
+            number = error.signal if isinstance(error, TerminationSignal) else signal.SIGTERM
+            end_soon(int(number))  # however long it takes to stop the tasks
             stop()
             self.note(error)
             raise
-
-    @contextmanager
-    def after_all(self) -> Iterator[None]:
-        """End the process soon after this block, if a signal ended it."""
-        try:
-            yield
-        except (TerminationSignal, SystemExit) as error:
-            end_soon(_number_of(error), _SECONDS_FOR_PREFECT)
-            raise
-
-
-def _number_of(error: TerminationSignal | SystemExit) -> int:
-    """Return the signal's number; Ray, while it starts, makes a SystemExit of SIGTERM."""
-    return int(error.signal if isinstance(error, TerminationSignal) else signal.SIGTERM)
 
 
 def state_of(error: BaseException) -> State:

@@ -38,15 +38,7 @@ def failure_shown(
     task_runs: Mapping[str, UUID],
     state: RunState,
 ) -> Iterator[None]:
-    """Publish a summary if this block fails.
-
-    Args:
-        publish: puts a piece on the run's page when its turn has come.
-        name: of the profile.
-        links: to reports; has the place of the store.
-        task_runs: the task run of each title.
-        state: what the run has done.
-    """
+    """Publish a summary if this block fails."""
     try:
         yield
     except Exception as error:
@@ -57,12 +49,7 @@ def failure_shown(
 
 
 def show_refused(given: str, error: Exception) -> None:
-    """Publish a summary of the current flow run, which is refused before it begins.
-
-    Args:
-        given: what it was given as its profile.
-        error: why.
-    """
+    """Publish a summary of the current flow run, which is refused before it begins."""
     try:
         key = key_of("run", Path(given).stem)
         create_markdown_artifact(
@@ -75,15 +62,7 @@ def show_refused(given: str, error: Exception) -> None:
 def failure_summary(
     name: str, links: Links, error: Exception, state: RunState, task_runs: Mapping[str, UUID]
 ) -> str:
-    """Return the summary of a run that failed; see `failure_shown`.
-
-    Args:
-        name: of the profile.
-        links: to reports; has the place of the store.
-        error: why it failed.
-        state: what it has done.
-        task_runs: the task run of each title.
-    """
+    """Return the summary of a run that failed; see `failure_shown`."""
     cause, where = _cause(error), _where(error)
     failed = f"`{where}` failed" if where else "It failed before any task began"
     rows = [row for row in state.rows if row.how != "cached"]

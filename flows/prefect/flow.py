@@ -12,8 +12,7 @@ found as artifacts in the UI, even if everything was cached (`flows.prefect.page
 
 import gc
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -54,6 +53,7 @@ from tokmill.flows.run.sweeping import Grid
 from tokmill.flows.run.target import Target
 from tokmill.flows.run.tasks import TaskSettings
 from tokmill.flows.tracking.attempt import Attempt
+from tokmill.tasks.core.context import context_value
 from tokmill.tasks.store import Provenance, Store, Verify
 from tokmill.tasks.sweep.params import SweepParams
 
@@ -80,33 +80,16 @@ class Watcher:
 _WATCHER: ContextVar[Watcher | None] = ContextVar("watcher", default=None)
 
 
-@contextmanager
-def _watching(watcher: Watcher) -> Iterator[None]:
-    """Hand a loaded profile, and who is told of the progress, to the flow that is called in this block."""
-    token = _WATCHER.set(watcher)
-    try:
-        yield
-    finally:
-        _WATCHER.reset(token)
-
-
 def run_here(
     profile: Profile, target: Target, store: str, state: RunState, settings: Mapping[str, Any]
 ) -> RunResult:
     """Run the flow in this process, with Prefect's embedded server if no other is configured.
 
-    Args:
-        profile: the profile to build.
-        target: what is made of it.
-        store: folder or URL of the artifacts.
-        state: is told of what happens.
-        settings: of the machine (`api.Settings`).
-
     Raises:
         As `build`.
     """
     watcher, given = Watcher(state, profile), {**settings, "refresh": list(settings.get("refresh", ()))}
-    with _watching(watcher):
+    with context_value(_WATCHER, watcher):
         if target.grid is None:
             build_corpus(profile.name, until=list(target.until), store=store, **given)
         else:
@@ -244,7 +227,7 @@ def _recorded(profile: Profile, target: Target, machine: Machine, state: RunStat
         gc.freeze()  # a process of its own: its modules are never garbage, and need not be looked through
     deployed = None if in_this_process else deployment.id  # which asks the server if there is none
     provenance = Provenance.collect(flow_run_id=run_id, deployment_id=deployed)
-    ending = Ending(store, run_id, state, hurried=not in_this_process)
+    ending = Ending(store, run_id, state)
     begins = begun(
         profile,
         machine,
@@ -255,7 +238,6 @@ def _recorded(profile: Profile, target: Target, machine: Machine, state: RunStat
     )
     attempt = Attempt(run_id, flow_run.run_count or 1, begins, store)
     with (
-        ending.after_all(),
         recorded(store, run_id, begins, state, ending.note) as completed,
         followed(profile, attempt, state, get_run_logger().warning),
     ):

@@ -14,7 +14,7 @@ from prefect.runtime import deployment, flow_run
 
 from tokmill.flows.prefect.app import HOW, USER
 from tokmill.flows.profile import Profile
-from tokmill.flows.profile.overrides import parse_override
+from tokmill.flows.profile.load import parse_override
 from tokmill.flows.run.target import tags_of
 from tokmill.tasks.store.runs import StartedBy
 
@@ -95,12 +95,7 @@ def _by(run: FlowRun, name: str) -> StartedBy:
 def overrides_of(
     sections: Mapping[str, Section], more: Sequence[str], shown: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return the values that replace the profile's own, as nested tables.
-
-    Args:
-        sections: the values that the run was given.
-        more: further ones, as `section.key=value`.
-        shown: the values that the form showed, by section.
+    """Return the values that replace the profile's own, as tables: those that the form did not show so.
 
     Raises:
         ProfileError: one of `more` is not of that form.

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias, get_args
 from tokmill.flows.prefect.flow_run import KEPT, SHOWN
 from tokmill.flows.profile import Profile
 from tokmill.flows.profile.model import SIZE
-from tokmill.flows.profile.stages import Kind, StageName
+from tokmill.flows.profile.sections import Kind, StageName
 
 Schema: TypeAlias = dict[str, Any]
 
@@ -95,14 +95,7 @@ SECTIONS: Mapping[str, tuple[str, Sequence[str]]] = {
 def form_of(
     profile: Profile | None, sections: Iterable[str], choices: Iterable[str], machine: Iterable[str] = MACHINE
 ) -> Schema:
-    """Return the schema of a form.
-
-    Args:
-        profile: whose values are shown; None if the form does not belong to one profile.
-        sections: the tables to show, of which the profile may have no use for some.
-        choices: the profiles to choose from.
-        machine: the fields of `MACHINE` to show.
-    """
+    """Return the schema of a form."""
     names = list(choices)
     properties: dict[str, Schema] = {"profile": _profile_field(names)}
     for name in sections:
@@ -139,13 +132,7 @@ def shown_in(schema: Schema) -> dict[str, Any]:
 
 
 def keeping(schema: Schema, earlier: Schema | None, **kept: Any) -> Schema:
-    """Return a schema that also keeps what earlier versions of the form showed.
-
-    Args:
-        schema: of the new version.
-        earlier: the registered one, if there is any.
-        **kept: what else is kept for the next registration.
-    """
+    """Return a schema with what earlier forms showed, and what else is `kept` for the next registration."""
     known = kept_in(earlier).get(SHOWN, {})
     versions = {key: value for key, value in known.items() if key != version_of(schema)}
     latest = dict(list(versions.items())[1 - _KEPT_VERSIONS :])
@@ -178,13 +165,7 @@ def _machine_field(profile: Profile | None, name: str) -> Schema:
 
 
 def field_of(name: str, described: Schema, value: Any) -> Schema:
-    """Return a field that shows a plain value.
-
-    Args:
-        name: what its label says.
-        described: its schema, as a model or the parameters of a flow have it.
-        value: what it shows; None for an empty one.
-    """
+    """Return a field that shows a plain value."""
     text = {"title": label_of(name), "description": described["description"]}
     return text | (_plain(described, value, None) or {})
 

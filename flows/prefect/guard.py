@@ -30,12 +30,7 @@ class Guard:
     """An ASGI application that refuses requests of foreign pages, and passes all others on."""
 
     def __init__(self, application: Application, hosts: Iterable[str]) -> None:
-        """Guard an application.
-
-        Args:
-            application: Prefect's application.
-            hosts: the server's names as in `Host`, with the port unless it is the scheme's default.
-        """
+        """Guard an application; `hosts` as in `Host`, with the port unless it is the scheme's default."""
         self._application = application
         self._hosts = frozenset(host.lower() for host in hosts)
         self._origins = frozenset(origins(self._hosts))
@@ -118,8 +113,16 @@ async def _refuse(scope: Scope, send: Send, status: int, reason: str) -> None:
     """Answer with one line of text; close a WebSocket before accepting it, which the client sees as 403."""
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008, "reason": reason[:100]})
-        return
-    body = f"{reason}\n".encode("utf-8", "replace")
-    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
+    else:
+        await answer(scope, send, status, reason)
+
+
+async def answer(
+    scope: Scope, send: Send, status: int, content: str | bytes, media_type: str = "text/plain"
+) -> None:
+    """Answer a request with a page, or with a line of text."""
+    body = f"{content}\n".encode("utf-8", "replace") if isinstance(content, str) else content
+    kind, length = f"{media_type}; charset=utf-8".encode(), str(len(body)).encode()
+    headers = [(b"content-type", kind), (b"content-length", length)]
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

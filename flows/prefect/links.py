@@ -115,13 +115,7 @@ def known_before(store: Store, run_id: str, refs: Iterable[ArtifactRef]) -> set[
 
 
 def why_made(store: Store, ref: ArtifactRef, *, known: bool) -> Reason:
-    """Return why a run made an artifact.
-
-    Args:
-        store: the store.
-        ref: the artifact.
-        known: whether an earlier run had it already.
-    """
+    """Return why a run made an artifact."""
     if known:
         return Reason("its artifact was gone or damaged")
     published = store.names.published(ref.kind, ref.name)

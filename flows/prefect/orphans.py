@@ -76,14 +76,9 @@ def is_gone(worker: str) -> bool:
 
 
 def reconcile(store: Store, client: SyncPrefectClient, gone: Iterable[str] = ()) -> list[str]:
-    """End the dead runs that Prefect's server shows as going on, and return their names.
+    """End the dead runs that the server shows as going on, also of `gone` workers; return their names.
 
     Runs that the server has as cancelled, and the store as crashed, become cancelled in the store.
-
-    Args:
-        store: whose runs are looked at.
-        client: of the server.
-        gone: further workers whose runs count as dead.
 
     Raises:
         StoreError: the end of a run cannot be written to the store.
@@ -175,11 +170,8 @@ def forget_worker(client: SyncPrefectClient, pool: str, worker: str) -> None:
 def cancel_tasks(run_id: str, submitted: Collection[UUID] | None = None) -> None:
     """Report the tasks of a cancelled run that have not reported an end of their own as Cancelled.
 
-    A server may record a second later what it was told, so it is asked until it knows all task runs.
-
-    Args:
-        run_id: of the run.
-        submitted: its task runs; if they are not known, the server is asked for two seconds.
+    A server may record a second later what it was told, so it is asked until it knows all task runs that were
+    submitted; for two seconds if these are not known.
     """
     until, unknown = time.monotonic() + _RECORDED_SECONDS, set(submitted or ())
     with last_words(run_id) as client:

@@ -23,7 +23,6 @@ from uuid import UUID
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import ArtifactCreate
 from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
-from prefect.client.schemas.objects import State
 from prefect.logging import get_logger
 from prefect.states import Failed
 
@@ -46,7 +45,7 @@ _UPDATES_IN_ITS_AGE: Final = 60
 _LAST_SECONDS: Final = 60.0
 """How long the end of a run waits for a slow server to take the last artifacts."""
 
-Send = Callable[[SyncPrefectClient], None]
+Send = Callable[[SyncPrefectClient], object]
 _HOW: dict[How, str] = {"made": "made", "cached": "cached", "waited": "made by another run"}
 
 
@@ -56,15 +55,7 @@ class Page:
     def __init__(
         self, store: Store, run_id: str, profile: str, links: Links, task_runs: Mapping[str, UUID]
     ) -> None:
-        """Begin to report.
-
-        Args:
-            store: the run's store.
-            run_id: of the flow run.
-            profile: its name, which is part of the keys of progress artifacts.
-            links: what can be linked.
-            task_runs: the task run of each title, once it is submitted.
-        """
+        """Begin to report."""
         self.links = links
         self.task_runs = task_runs
         self._store = store
@@ -81,8 +72,10 @@ class Page:
         if event.row is not None and event.group is not None:
             self._finished(event.row, event.group)
         elif event.what == "refused" and event.task in self.task_runs:  # the task run is shown as failed, too
-            task_run, state = self.task_runs[event.task], _failed(event.text)
-            self._waiting.put(lambda client: self._set_state(client, task_run, state))
+            task_run, message = self.task_runs[event.task], event.text
+            self._waiting.put(
+                lambda client: client.set_task_run_state(task_run, Failed(message=message), force=True)
+            )
         elif event.what == "noted":
             _LOG.warning("%s", event.text)
 
@@ -179,9 +172,6 @@ class Page:
         )
         return UUID(answer.json()["id"])
 
-    def _set_state(self, client: SyncPrefectClient, task_run: UUID, state: State[Any]) -> None:
-        client.set_task_run_state(task_run, state, force=True)
-
     def _show_progress(self, client: SyncPrefectClient) -> None:
         """Create or update the progress artifacts of the groups that have worked for long."""
         now = time.monotonic()
@@ -207,10 +197,6 @@ class Page:
         self._progress[group] = self._create(
             client, self.task_runs.get(group), type="progress", key=key, **shown
         )
-
-
-def _failed(message: str) -> State[Any]:
-    return Failed(message=message)
 
 
 def _pause(age: float) -> float:

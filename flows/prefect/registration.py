@@ -43,11 +43,7 @@ def register(
 ) -> Iterator[Line]:
     """Create or update the work pool and the deployments of a served folder.
 
-    Args:
-        served: the folder.
-        any_profile: whether runs may name profiles elsewhere.
-        with_store: whether runs are given the store, because their workers may not know it.
-        here: whether its workers use this environment of Python.
+    Runs are given the store if their workers may not know it; `here`, workers use this environment of Python.
 
     Yields:
         `note` and a line about each profile that is not served, or each deployment that was paused;
@@ -56,12 +52,12 @@ def register(
     Raises:
         ServeError: the work pool that others look after does not exist.
     """
-    found = deployments_of(served, any_profile=any_profile)
-    yield from (("note", problem) for problem in found.problems)
+    deployments, problems = deployments_of(served, any_profile=any_profile)
+    yield from (("note", problem) for problem in problems)
     with get_client(sync_client=True) as client:
         _register_pool(client, served, here)
         there = {(one.flow_id, one.name): one for one in _registered(client, served)}
-        for each in found.deployments:
+        for each in deployments:
             deployment = replace(each, store=str(served.store) if with_store else None)
             flow_id = client.create_flow(deployment.deployed.flow)
             known = there.pop((flow_id, deployment.name), None)
@@ -74,7 +70,7 @@ def register(
                 yield "note", f"not served: {deployment.name}: the server refuses it: {error.response.text}"
                 continue
             yield "registered", f"{deployment.deployed.flow.name}/{deployment.name}"
-        if not found.problems:  # a profile with a mistake is not gone
+        if not problems:  # a profile with a mistake is not gone
             yield from (("note", line) for line in _paused(client, served, list(there.values())))
 
 
@@ -88,10 +84,6 @@ def job_template(served: ServedFolder, *, here: bool = False) -> dict[str, Any]:
     Without a command, Prefect imports itself once more before a run, to find its code, and once more after a
     run that is cancelled, to look for hooks. Our code is installed, so the worker can do both by itself: it
     saves seconds of either. The command has a path, which is right only for workers of this environment.
-
-    Args:
-        served: the folder.
-        here: whether the pool's workers use this environment.
     """
     command = {"command": shlex.join([sys.executable, "-P", "-m", "prefect.engine"])} if here else {}
     return {
@@ -143,8 +135,6 @@ def _renew(
     """Change what the code and the profile define."""
     earlier = known.parameter_openapi_schema
     body = made.by_code(served, earlier)
-    if not kept_in(earlier):  # registered by an earlier version: its parameters may have no field any more
-        body["parameters"] = made.at_first(served)["parameters"]
     if known.work_pool_name is None:  # somebody deleted the pool
         body["work_pool_name"] = served.work_pool
     if kept_in(earlier).get("gone"):

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from tokmill.flows.errors import ServeError
 from tokmill.flows.profile.problems import first_problem
-from tokmill.flows.profile.schedule import Schedule
+from tokmill.flows.profile.sections import Schedule
 
 SLUG = "profile"
 """Marks the schedule that comes from the profile among those of a deployment."""
@@ -84,13 +84,7 @@ def first(schedule: Schedule | None) -> list[dict[str, Any]]:
 def changes(
     schedule: Schedule | None, before: dict[str, Any] | None, there: list[dict[str, Any]]
 ) -> list[Changes]:
-    """Return what is to be changed at the server.
-
-    Args:
-        schedule: the profile's.
-        before: the one that was registered last, as `registered` returned it.
-        there: the deployment's schedules, as the server has them.
-    """
+    """Return what is to be changed of the schedules `there`, if the last one registered was `before`."""
     if registered(schedule) == before:
         return []
     ours = next((one for one in there if one.get("slug") == SLUG), None)

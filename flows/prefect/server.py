@@ -1,19 +1,19 @@
 """The Prefect server of a run: the configured one, or an embedded one."""
 
 import atexit
-import io
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import tempfile
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import httpx
 from httpx import HTTPStatusError, codes
 from prefect.client.base import ServerType, determine_server_type
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -58,9 +58,6 @@ def prefect_server(note: Callable[[str], None]) -> Iterator[SyncPrefectClient]:
 
     The embedded one runs until this process exits, because Prefect sends its last events then.
 
-    Args:
-        note: called with messages for the user about the start.
-
     Raises:
         ServeError: the configured server does not answer; none is configured and an embedded one is not
             allowed; the embedded one does not start.
@@ -82,9 +79,6 @@ def prefect_server(note: Callable[[str], None]) -> Iterator[SyncPrefectClient]:
 
 def require_configured(command: str) -> str:
     """Return the URL of the configured server, which answers.
-
-    Args:
-        command: which needs it, for the message.
 
     Raises:
         ServeError: none is configured, or it does not answer.
@@ -116,12 +110,7 @@ def require_pool(name: str) -> None:
 
 
 def no_answer(api: str, problem: Exception) -> tuple[str, str]:
-    """Return why a server does not answer as it should, and the fix.
-
-    Args:
-        api: URL of its API.
-        problem: what a request to it failed with.
-    """
+    """Return why a server does not answer as it should, and the fix."""
     code = problem.response.status_code if isinstance(problem, HTTPStatusError) else None
     if code in {codes.UNAUTHORIZED, codes.FORBIDDEN}:
         return f"not allowed: the Prefect server at {api} refuses these credentials", _CHECK
@@ -164,7 +153,10 @@ class EmbeddedServer:
 
     Attributes:
         url: URL of its API.
+        last_output: its last lines, without the indented ones of tracebacks, once it is stopped.
     """
+
+    last_output = ""
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         """Start the process; `wait` checks whether it answers."""
@@ -174,23 +166,17 @@ class EmbeddedServer:
         where = ["--host", "127.0.0.1", "--port", str(port), "--log-level", "error"]
         self._module = ["uvicorn", *served, *where]
         self._environment = {**environment, **protection([f"127.0.0.1:{port}"])}
-        self._output: deque[str] = deque(maxlen=_LAST_LINES)
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - it lasts as long as the server
         self._lock, self._stopping = threading.Lock(), False
         self._start()
 
     def _start(self) -> None:
-        self._process = start_tethered(self._module, self._environment, subprocess.PIPE)
-        self._listener = threading.Thread(target=self._listen, name="embedded server", daemon=True)
-        self._listener.start()
+        self._process = start_tethered(self._module, self._environment, self._output)
 
     def keep(self, seconds: float, note: Callable[[str], None]) -> None:
         """Start the server again, at the same address, whenever it ends before `stop`.
 
-        Clients try again for a minute, so a run goes on. One that does not answer is given up.
-
-        Args:
-            seconds: time limit for a start.
-            note: called with one line when it is started again.
+        Clients try again for a minute, so a run goes on. One that does not answer in `seconds` is given up.
         """
         threading.Thread(target=self._keep, args=(seconds, note), name="embedded server", daemon=True).start()
 
@@ -207,8 +193,6 @@ class EmbeddedServer:
 
     def wait(self, seconds: float) -> str:
         """Wait until the server answers; return the problem, or "" if it answers."""
-        import httpx  # noqa: PLC0415 - comes with Prefect, which takes a second to import
-
         until = time.monotonic() + seconds
         # loading certificates takes 40 ms, and there is no TLS here
         with httpx.Client(timeout=1, verify=False) as client:  # noqa: S501 - a loopback address, without TLS
@@ -229,56 +213,37 @@ class EmbeddedServer:
         with self._lock:
             self._stopping = True
         stop(self._process, patience, signal.SIGTERM)
-        self._listener.join()
-
-    def last_output(self) -> str:
-        """Return the last lines of output of a stopped server, without the indented lines of tracebacks."""
-        return "\n".join(line for line in self._output if line and not line.startswith(" "))
-
-    def _listen(self) -> None:
-        with self._process.stdout or io.BytesIO() as lines:
-            for line in lines:
-                self._output.append(line.decode("utf-8", "replace").rstrip())
+        if not self._output.closed:
+            self._output.seek(0)
+            lines = self._output.read().decode("utf-8", "replace").splitlines()
+            self.last_output = "\n".join(
+                line.rstrip() for line in lines[-_LAST_LINES:] if line.strip() and not line.startswith(" ")
+            )
+            self._output.close()
 
 
 def start_embedded(
     environment: Mapping[str, str], home: Path, seconds: float, note: Callable[[str], None]
 ) -> EmbeddedServer:
-    """Start a server and wait until it answers; try again once if it does not.
-
-    Args:
-        environment: the environment variables of the server, with Prefect's settings.
-        home: the folder of Prefect's database.
-        seconds: time limit for the start.
-        note: called with one line if the server is started a second time.
+    """Start a server and wait until it answers.
 
     Raises:
         ServeError: the server did not answer; the message has the cause and the fix.
     """
-    server, problem = _attempt(environment, seconds)
-    if problem:
-        note(f"Prefect's embedded server did not start ({problem}); trying once more")
-        server, problem = _attempt(environment, seconds)
-    if problem:
-        words = server.last_output()
-        output = f"; its last output:\n{words}\n" if words else ", without output; "
-        raise ServeError(
-            f"run: Prefect's embedded server did not start, twice ({problem}){output}{_advice(words, home)}"
-        )
-    server.keep(seconds, note)
-    return server
-
-
-def _attempt(environment: Mapping[str, str], seconds: float) -> tuple[EmbeddedServer, str]:
-    """Start a server; return it and its problem, with which it is stopped again, or ""."""
-    server = EmbeddedServer(environment)
-    problem = "interrupted"
+    server, problem = EmbeddedServer(environment), "interrupted"
     try:
         problem = server.wait(seconds)
     finally:
         if problem:
             server.stop(patience=0)
-    return server, problem
+    if problem:
+        words = server.last_output
+        output = f"; its last output:\n{words}\n" if words else ", without output; "
+        raise ServeError(
+            f"run: Prefect's embedded server did not start ({problem}){output}{_advice(words, home)}"
+        )
+    server.keep(seconds, note)
+    return server
 
 
 def _advice(words: str, home: Path) -> str:

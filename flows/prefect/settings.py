@@ -64,6 +64,16 @@ def may_have_a_server() -> bool:
     )
 
 
+def has_a_server() -> bool:
+    """Whether a server is configured; Prefect is imported only if one may be."""
+    if not may_have_a_server():
+        return False
+    prepare_terminal_run()
+    from prefect.client.base import ServerType, determine_server_type  # noqa: PLC0415 - see above
+
+    return determine_server_type() not in {ServerType.EPHEMERAL, ServerType.UNCONFIGURED}
+
+
 def _profile_has_url(file: Path) -> bool:
     """Return whether the active one of Prefect's profiles names a server."""
     named = os.environ.get("PREFECT_PROFILE")
@@ -106,12 +116,9 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 
 
 def own_names(host: str, port: int, more: Sequence[str] = ()) -> list[str]:
-    """Return the names of the server that listens on `host` and `port`.
+    """Return the names of the server that listens on `host` and `port`, and `more`, such as a proxy's.
 
-    Args:
-        host: its address; 0.0.0.0 and :: are all addresses of the machine.
-        port: its TCP port.
-        more: further names, such as a proxy's; one without a port is accepted with and without `port`.
+    Of more names, one without a port is accepted with and without `port`.
 
     Raises:
         UsageError: a further name is not a host name.

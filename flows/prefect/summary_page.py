@@ -13,7 +13,7 @@ from tokmill.flows.figures import key_figures, labelled, percentage, span
 from tokmill.flows.prefect.artifact_page import Piece
 from tokmill.flows.prefect.links import Links, key_of, known_before, section, to_key, why_made
 from tokmill.flows.profile import Profile
-from tokmill.flows.profile.changes import value_in_words
+from tokmill.flows.profile.fields import value_in_words
 from tokmill.flows.results import RunResult, RunRow, group_of, wall_seconds
 from tokmill.tasks.core.markdown import number
 from tokmill.tasks.core.stage import How, Scalar
@@ -43,15 +43,7 @@ _SHARE = "share."
 
 
 def run_summary(profile: Profile, store: Store, by: str, result: RunResult, links: Links) -> str:
-    """Return the summary of a run that succeeded.
-
-    Args:
-        profile: the resolved profile.
-        store: the store.
-        by: what executed the tasks, e.g. `2 workers (threads)`.
-        result: the run's result.
-        links: to reports.
-    """
+    """Return the summary of a run that succeeded."""
     parts = [
         f"# {profile.name}",
         profile.description,

@@ -151,9 +151,9 @@ def realize(sealed: Sealed) -> Any:
 
     Raises:
         GroupError: one of several failed.
-        Exception: otherwise as `performing.perform`.
+        Exception: otherwise as `flows.run.tasks.perform`.
     """
-    logger, run, ends = get_run_logger(), _RunElsewhere(sealed.specs[0]), _ENDS.get()
+    logger, run = get_run_logger(), _RunOfTask(sealed.specs[0])
     refs: list[ArtifactRef] = []
     for spec in sealed.specs:
         if is_held() or run.is_over():
@@ -167,8 +167,7 @@ def realize(sealed: Sealed) -> Any:
                 raise
             raise GroupError(spec.title, refs, error) from error
         refs.append(cast(ArtifactRef, ended.outcome))
-        if ends is not None:
-            ends[spec.title] = ended
+        run.note(spec.title, ended)
     return refs
 
 
@@ -177,14 +176,19 @@ def is_held() -> bool:
     return held.is_set()
 
 
-class _RunElsewhere:
-    """The run of a task that another process or machine executes: the server knows whether it is over."""
+class _RunOfTask:
+    """The run of a task; if another process or machine executes it, the server knows whether it is over."""
 
     def __init__(self, spec: TaskSpec) -> None:
-        provenance = spec.settings.provenance
-        here = _ENDS.get() is not None
+        provenance, self._ends = spec.settings.provenance, _ENDS.get()
+        here = self._ends is not None
         self._run_id = None if here or provenance is None else provenance.flow_run_id
         self._asked = time.monotonic()
+
+    def note(self, title: str, ended: Ended) -> None:
+        """Note what became of a task, if the run is in this process."""
+        if self._ends is not None:
+            self._ends[title] = ended
 
     def is_over(self) -> bool:
         """Whether the run is being cancelled, or has ended; asks now and then."""
@@ -213,12 +217,7 @@ def _title(parameters: dict[str, Any]) -> str:
 
 @lru_cache(maxsize=64)  # to make one costs Prefect more than a millisecond
 def as_task(name: str, results: ResultsFolder) -> Task[..., list[ArtifactRef]]:
-    """Return the Prefect task of a stage.
-
-    Args:
-        name: of the task.
-        results: the folder of Prefect's result files.
-    """
+    """Return the Prefect task of a stage."""
     named: Any = _title  # Prefect's type of it has a method that no function has
     return realize.with_options(name=name, task_run_name=named, result_storage=results)
 
@@ -333,10 +332,6 @@ def divided(items: Sequence[T], workers: int) -> Iterator[Sequence[T]]:
 
     There are at least four groups per worker, so that at the end of a job a worker is idle for a quarter of
     its time at most.
-
-    Args:
-        items: in order.
-        workers: how many groups are worked on at a time.
     """
     most = max(_FEW, _GROUPS_PER_WORKER * workers)
     size = -(-len(items) // most) or 1

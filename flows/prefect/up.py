@@ -13,9 +13,9 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -35,13 +35,14 @@ from tokmill.flows.prefect.settings import (
 from tokmill.flows.process import Child, child, interruptible
 from tokmill.flows.profile.served import SERVED, ServedFolder, served_profiles
 from tokmill.flows.run.machine import open_store
-from tokmill.tasks.store import Store
 from tokmill.tasks.store.cache import url_of
 
 SERVER_START_SECONDS = 120
 LOOK_SECONDS = 0.5
+PROFILES_SECONDS = 2.0
 DOCTOR_SECONDS = 60
 _SCHEDULER = "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS"
+_FILE, _LOCK = "up.json", "lock"
 
 Announce = Callable[[str], None]
 
@@ -93,34 +94,40 @@ def up(store: Path, address: Address, *, any_profile: bool = False, announce: An
     served, logs = ServedFolder.of(Path.cwd(), url_of(store) or store), store.absolute() / ".up"
     if password := os.environ.get("PREFECT_SERVER_API_AUTH_STRING"):
         os.environ["PREFECT_API_AUTH_STRING"] = password  # of our own server
-    environment = _environment(address, served, logs, any_profile)
+    environment = _environment(address, served, any_profile)
+    application = ["--factory", "tokmill.flows.prefect.app:create_app", "--lifespan", "on"]
+    where = ["--host", address.host, "--port", str(address.port), "--no-server-header"]
+    work = ["tokmill.flows.prefect.worker", str(served.store), "worker", "start", "--type", "process"]
     with lock_store(served, address.url, logs), interruptible() as stopped, ExitStack() as children:
         _require_free(address)
         announce("starting the Prefect server …")
-        server = children.enter_context(child("server", _server(address), environment, logs))
+        server = children.enter_context(child("server", ["uvicorn", *application, *where], environment, logs))
         _wait_until_healthy(server, f"{address.url}/api/health", stopped)
         if stopped.is_set():
             return
-        registration = Registration(served, environment, any_profile, announce)
-        registration.register()
-        command = ["worker", "start", "--pool", served.work_pool, "--type", "process"]
-        work = ["tokmill.flows.prefect.worker", str(served.store), *command]
-        worker = children.enter_context(child("worker", work, environment, logs))
+        seen = _files(served)
+        _register(served, environment, any_profile, announce)
+        worker = children.enter_context(
+            child("worker", [*work, "--pool", served.work_pool], environment, logs)
+        )
         announce(
             f"up: {address.seen_url}/v2/deployments · deployments {served.name} · "
             f"store {url_of(store) or store} · Ctrl-C stops it"
         )
-        watch = Watch(f"{address.url}/api", announce)
-        _serve([server, worker], (watch.look, registration.look), stopped)
+        # In a thread, because requests to a busy server are retried, and Ctrl-C must not wait for that.
+        watching = (f"{address.url}/api", announce, stopped)
+        threading.Thread(target=_watch, args=watching, name="doctor", daemon=True).start()
+        due = time.monotonic() + PROFILES_SECONDS
+        while not stopped.wait(LOOK_SECONDS):
+            server.require_running()
+            worker.require_running()
+            if time.monotonic() >= due:
+                before, seen, due = seen, _files(served), time.monotonic() + PROFILES_SECONDS
+                _register_changed(served, environment, any_profile, announce, before, seen)
         announce("stopping …")
 
 
-def _server(address: Address) -> list[str]:
-    served = ["--factory", "tokmill.flows.prefect.app:create_app", "--lifespan", "on", "--no-server-header"]
-    return ["uvicorn", *served, "--host", address.host, "--port", str(address.port)]
-
-
-def _environment(address: Address, served: ServedFolder, logs: Path, any_profile: bool) -> dict[str, str]:
+def _environment(address: Address, served: ServedFolder, any_profile: bool) -> dict[str, str]:
     """Return the environment of server and worker."""
     return {
         **SERVER,
@@ -170,65 +177,80 @@ def _wait_until_healthy(server: Child, health: str, stopped: threading.Event) ->
     raise ServeError(f"the Prefect server did not answer within {SERVER_START_SECONDS} s; see {server.log}")
 
 
-def _serve(children: Sequence[Child], looks: Sequence[Callable[[], None]], stopped: threading.Event) -> None:
-    while not stopped.wait(LOOK_SECONDS):
-        for running in children:
-            running.require_running()
-        for look in looks:
-            look()
+def _register(
+    served: ServedFolder, environment: Mapping[str, str], any_profile: bool, announce: Announce
+) -> None:
+    """Register the deployments, in a process of its own, which imports Prefect.
+
+    Raises:
+        ServeError: the server or Prefect refuses them.
+    """
+    module = ["tokmill.flows.prefect.registration", str(served.folder), str(served.store)]
+    # -P prevents imports from the working directory
+    command = [sys.executable, "-P", "-m", *module, *(["--any-profile"] if any_profile else [])]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode:
+        output = (done.stderr or done.stdout).strip()
+        raise ServeError(f"the deployments of {served.name!r} could not be registered: {output}")
+    for line in done.stdout.splitlines():
+        announce(line)
 
 
-class Watch:
-    """Prints each problem once."""
+_Files = dict[str, tuple[int, int]]
 
-    def __init__(self, api: str, announce: Callable[[str], None]) -> None:
-        """Start monitoring.
 
-        Args:
-            api: URL of the server's API.
-            announce: called with each line, from several threads.
-        """
-        self._api = api
-        self._announce = announce
-        self._next_doctor = time.monotonic() + DOCTOR_SECONDS
-        self._doctor = threading.Thread()
-        self._known: set[str] = set()
-        self._report(look_at_packages())
+def _register_changed(
+    served: ServedFolder,
+    environment: Mapping[str, str],
+    any_profile: bool,
+    announce: Announce,
+    before: _Files,
+    now: _Files,
+) -> None:
+    """Register the deployments again if a profile has changed."""
+    changed = sorted(name for name in now.keys() | before if now.get(name) != before.get(name))
+    if changed:
+        try:
+            _register(served, environment, any_profile, announce)
+        except ServeError as error:
+            announce(str(error))
+        else:
+            announce(f"registered again: {', '.join(changed)}")
 
-    def look(self) -> None:
-        """Diagnose the server once per minute."""
-        if time.monotonic() >= self._next_doctor and not self._doctor.is_alive():
-            self._next_doctor = time.monotonic() + DOCTOR_SECONDS
-            # In a thread, because requests to a busy server are retried, and Ctrl-C must not wait for that.
-            self._doctor = threading.Thread(target=self._look_at_runs, name="doctor", daemon=True)
-            self._doctor.start()
 
-    def _look_at_runs(self) -> None:
+def _files(served: ServedFolder) -> _Files:
+    """Return the time and the size of each profile's file."""
+    found: _Files = {}
+    for profile in served_profiles(served.folder):
+        try:
+            status = profile.path.stat()
+        except OSError:  # removed a moment ago
+            continue
+        found[profile.given] = (status.st_mtime_ns, status.st_size)
+    return found
+
+
+def _watch(api: str, announce: Announce, stopped: threading.Event) -> None:
+    """Print each problem of the packages, and of the server once per minute, but none twice."""
+    known: set[str] = set()
+
+    def report(findings: Sequence[Finding]) -> None:
+        for finding in findings:
+            if finding.key not in known:
+                known.add(finding.key)
+                announce(finding.text)
+
+    report(look_at_packages())
+    while not stopped.wait(DOCTOR_SECONDS):
         prepare_terminal_run()
         from tokmill.flows.prefect.doctor import look_at_runs  # noqa: PLC0415 - imports Prefect, which takes seconds
 
-        self._report(look_at_runs(self._api))
-
-    def _report(self, findings: Iterable[Finding]) -> None:
-        for finding in findings:
-            if finding.key not in self._known:
-                self._known.add(finding.key)
-                self._announce(finding.text)
-
-
-_FILE, _LOCK = "up.json", "lock"
+        report(look_at_runs(api))
 
 
 @dataclass(frozen=True)
 class Serving:
-    """A running or past `tokmill up`.
-
-    Attributes:
-        url: URL of its server.
-        folder: the folder that it serves.
-        deployment: name of its deployment.
-        pid: its process id.
-    """
+    """A running or past `tokmill up`: URL of its server, folder, name of its deployment, process id."""
 
     url: str
     folder: str
@@ -271,81 +293,14 @@ def last_served(logs: Path) -> Serving | None:
         return None
 
 
-LOOK_SECONDS = 2.0
-
-_Seen = dict[str, tuple[int, int]]
-
-
-@dataclass
-class Registration:
-    """The registration of one folder at one server.
-
-    Attributes:
-        served: the folder.
-        environment: of the process that registers; it names the server.
-        any_profile: whether runs may name profiles elsewhere.
-        announce: called with each line for the user.
-    """
-
-    served: ServedFolder
-    environment: Mapping[str, str]
-    any_profile: bool
-    announce: Callable[[str], None]
-    _seen: _Seen = field(default_factory=dict)
-    _next: float = 0.0
-
-    def register(self) -> None:
-        """Register the deployments.
-
-        Raises:
-            ServeError: the server or Prefect refuses them.
-        """
-        self._seen = self._look()
-        module = ["tokmill.flows.prefect.registration", str(self.served.folder), str(self.served.store)]
-        done = run_module([*module, *(["--any-profile"] if self.any_profile else [])], self.environment)
-        if done.returncode:
-            output = (done.stderr or done.stdout).strip()
-            raise ServeError(f"the deployments of {self.served.name!r} could not be registered: {output}")
-        for line in done.stdout.splitlines():
-            self.announce(line)
-
-    def look(self) -> None:
-        """Register the deployments again if a profile has changed since; looks every two seconds."""
-        if time.monotonic() < self._next:
-            return
-        self._next = time.monotonic() + LOOK_SECONDS
-        now = self._look()
-        changed = sorted(name for name in now.keys() | self._seen if now.get(name) != self._seen.get(name))
-        if changed:
-            try:
-                self.register()
-            except ServeError as error:
-                self.announce(str(error))
-            else:
-                self.announce(f"registered again: {', '.join(changed)}")
-
-    def _look(self) -> _Seen:
-        """Return the size and the time of each profile's file."""
-        found: _Seen = {}
-        for profile in served_profiles(self.served.folder):
-            try:
-                status = profile.path.stat()
-            except OSError:  # removed a moment ago
-                continue
-            found[profile.given] = (status.st_mtime_ns, status.st_size)
-        return found
-
-
-def run_module(module: Sequence[str], environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-    """Run one of our modules; -P prevents imports from the working directory."""
-    command = [sys.executable, "-P", "-m", *module]
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-
-
 def look_at_server(location: str, *, free: bool = False) -> Part:
     """Return what is wrong with a store's server; `free` ends dead runs there, and removes dead workers."""
     part = Part("server")
-    store = _store(location)
+    try:
+        store = open_store(location)
+    except UsageError:  # the store's own part says that
+        store = None
+    store = None if store is None or not store.root.is_dir() else store
     serves = None if store is None else last_served(store.root / ".up")
     if serves is None and not may_have_a_server():
         part.facts["api"] = "none is configured; each run brings its own, and `tokmill up` starts one"
@@ -366,11 +321,3 @@ def look_at_server(location: str, *, free: bool = False) -> Part:
     part.facts |= {"freed": ", ".join(freed)} if freed else {}
     part.findings = [*dead, *look_at_runs(api), *look_at_doors(api)]
     return part
-
-
-def _store(location: str) -> Store | None:
-    try:
-        store = open_store(location)
-    except UsageError:  # the store's own part says that
-        return None
-    return store if store.root.is_dir() else None

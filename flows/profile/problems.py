@@ -13,8 +13,8 @@ from pydantic_core import ErrorDetails
 
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.nearest import nearest, suggestion
+from tokmill.flows.profile.fields import KeyPath, field_at, keys_of, models_at, section_keys
 from tokmill.flows.profile.files import Layered, dotted
-from tokmill.flows.profile.shape import KeyPath, field_at, keys_of, models_at, section_keys
 
 _RULES = {
     "greater_than_equal": "at least {ge}",

@@ -21,7 +21,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.profile.writing import to_toml
+from tokmill.flows.profile.drafting import to_toml
 from tokmill.flows.reproduce.inputs import Finder, Wanted, wanted
 from tokmill.flows.reproduce.known import Subject, as_json
 from tokmill.flows.reproduce.requirements import requirements

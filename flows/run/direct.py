@@ -11,7 +11,7 @@ from uuid import uuid4
 from tokmill.flows.profile import Profile
 from tokmill.flows.results import RunResult, RunRow
 from tokmill.flows.run.dag import Node, Step, walk
-from tokmill.flows.run.events import Begun, RunState, noting_warnings
+from tokmill.flows.run.events import JobState, RunState, noting_warnings
 from tokmill.flows.run.executor import Executor, result_of
 from tokmill.flows.run.followers import followed
 from tokmill.flows.run.machine import Machine
@@ -79,7 +79,9 @@ def reused(profile: Profile, target: Target, machine: Machine, state: RunState) 
         provenance, left = Provenance.collect(run_id=str(uuid4())), zip(steps, rows, strict=True)
         for job in dag.jobs:
             of_job = list(islice(left, len(done[job])))
-            state.begun[job] = Begun([step for step, _ in of_job], dict(enumerate(row for _, row in of_job)))
+            state.begun[job] = JobState(
+                [step for step, _ in of_job], dict(enumerate(row for _, row in of_job))
+            )
         with _recorded(profile, target, machine, state, provenance) as completed:
             for step, row in zip(steps, rows, strict=True):
                 store.label(row.ref, row.name)

@@ -48,7 +48,7 @@ class Event(NamedTuple):
 
 
 @dataclass
-class Begun:
+class JobState:
     """A job that was begun: its rows and its failures by index of the step; -1 is the job itself."""
 
     steps: Sequence[Step] = ()
@@ -83,7 +83,7 @@ class RunState:
         self.listeners = [listener for listener in listeners if listener is not None]
         self.lock = threading.RLock()
         self.jobs: Sequence[Job] = ()
-        self.begun: dict[Job, Begun] = {}
+        self.begun: dict[Job, JobState] = {}
         self.groups: dict[str, Group] = {}
         self.sources: Sources | None = None
         self.refs: Mapping[str, ArtifactRef] = {}
@@ -112,12 +112,12 @@ class RunState:
         """The titles of the jobs that were not begun."""
         return [job.title for job in self.jobs if job not in self.begun]
 
-    def _in_order(self) -> list[tuple[Job, Begun]]:
+    def _in_order(self) -> list[tuple[Job, JobState]]:
         return [(job, self.begun[job]) for job in self.jobs if job in self.begun]
 
-    def begin(self, job: Job) -> Begun:
+    def begin(self, job: Job) -> JobState:
         """A job begins."""
-        return self.begun.setdefault(job, Begun())
+        return self.begun.setdefault(job, JobState())
 
     def expect(self, group: str, num_tasks: int) -> None:
         """More tasks of a group are about to be submitted; a group that is not announced has one task."""

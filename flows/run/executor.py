@@ -53,9 +53,6 @@ class Executor:
     def run(self, jobs: Sequence[Job]) -> Done:
         """Run all jobs and return their artifacts.
 
-        Args:
-            jobs: each after its dependencies.
-
         Raises:
             Pause: Prefect's, if the run was paused.
             RunError: a task failed; the message is the task's title and the message of its error.

@@ -66,12 +66,6 @@ def followed(
 ) -> Iterator[None]:
     """Have those follow the run of this block whom its profile names.
 
-    Args:
-        profile: of the run.
-        attempt: what the followers are told of it.
-        state: of the run.
-        warn: called with a sentence about messages that were not taken.
-
     Raises:
         ProfileError: what a follower needs is not installed.
         BaseException: any that the block raises.

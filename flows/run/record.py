@@ -40,16 +40,7 @@ def begun(
     started_by: StartedBy | None = None,
     url: str | None = None,
 ) -> Begun:
-    """Return what is recorded of a run at its start.
-
-    Args:
-        profile: the resolved profile.
-        machine: the machine settings.
-        provenance: of the code and the process.
-        name: what the run is called; by default after its profile and overrides.
-        started_by: who started it; by default this process's user.
-        url: of its page.
-    """
+    """Return what is recorded of a run at its start."""
     return Begun(
         name=name or name_of(profile),
         profile=profile.name,
@@ -98,13 +89,6 @@ def recorded(
 
     Yields:
         what is to be called with the result, once there is one.
-
-    Args:
-        store: whose catalog has the run.
-        run_id: the run's key there.
-        begun: what is known of it at its start.
-        state: what it has at its end.
-        note: records the end of a run that does not complete; see `note_end`.
 
     Raises:
         BaseException: any that the block raises.

@@ -187,9 +187,7 @@ def _unheard(message: str) -> None:
 def perform(spec: TaskSpec, report: Callable[[str], None] = _unheard) -> Ended:
     """Publish a task's artifact, unless the store has it, in the first attempt that succeeds.
 
-    Args:
-        spec: what is requested, and where it goes.
-        report: called with messages, and with the stage's remarks.
+    Messages and the stage's remarks are reported.
 
     Raises:
         TaskError, TokenizerError: the stage's parameters or inputs are invalid.

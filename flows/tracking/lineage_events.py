@@ -20,7 +20,7 @@ from openlineage.client.transport.file import FileConfig, FileTransport
 from openlineage.client.transport.http import HttpConfig, HttpTransport, create_token_provider
 
 from tokmill.flows.credentials import kept
-from tokmill.flows.profile.tracking import ENVIRONMENT, OpenLineage
+from tokmill.flows.profile.sections import ENVIRONMENT, OpenLineage
 from tokmill.flows.results import RunRow
 from tokmill.flows.tracking.attempt import Asked, Attempt, End, Outbox, flat
 from tokmill.flows.tracking.datasets import PRODUCER, Datasets

@@ -63,7 +63,7 @@ class Follower:
         if event not in {"call", "return"}:
             return
         where = self._name(frame.f_code), frame.f_code.co_name
-        if where == _TASK and frame.f_locals["title"].startswith(_TITLE):
+        if where == _TASK and frame.f_locals["spec"].title.startswith(_TITLE):
             self._encodes = event == "call"
             if event == "return":
                 self._end()

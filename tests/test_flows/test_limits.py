@@ -15,7 +15,7 @@ from tests.test_flows.in_process import Noting
 from tests.test_flows.test_direct import of_one, run_states
 from tokmill.flows.errors import ProfileError, RunError
 from tokmill.flows.profile import load_profile
-from tokmill.flows.profile.stages import StageName
+from tokmill.flows.profile.sections import StageName
 from tokmill.flows.run.composition import compose
 from tokmill.flows.run.direct import run_directly
 from tokmill.flows.run.events import RunState

@@ -11,7 +11,7 @@ from tokmill.flows.figures import labelled
 from tokmill.flows.prefect.artifact_page import producers, sheet
 from tokmill.flows.prefect.links import Links, key_of, known_before, why_made
 from tokmill.flows.profile import Profile, load_profile
-from tokmill.flows.profile.changes import in_words
+from tokmill.flows.profile.fields import in_words
 from tokmill.flows.results import RunRow
 from tokmill.flows.run.progress import Group
 from tokmill.flows.run.target import name_of as named
