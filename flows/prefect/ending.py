@@ -12,7 +12,6 @@ If the server does not answer within that time, or the process is killed before,
 crashed until `flows.prefect.orphans` compares it with the server's.
 """
 
-import logging
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -28,7 +27,6 @@ from tokmill.flows.run.record import found_in, note_end, note_refusals
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.runs import State
 
-_LOG = logging.getLogger(__name__)
 _RUN_STATES: dict[StateType, State] = {
     StateType.CANCELLING: "cancelled",
     StateType.CANCELLED: "cancelled",
