@@ -164,7 +164,7 @@ def _others(error: Exception, state: RunState) -> list[tuple[str, str]]:
 
 
 def _kept(state: RunState, cause: BaseException) -> Iterator[tuple[str, str, str, str]]:
-    for name, group in state.groups.items():
+    for group in state.stages:
         rows, num_steps = group.rows, group.num_tasks
         if rows:
             worked = [row for row in rows if row.how != "cached"]
@@ -172,7 +172,7 @@ def _kept(state: RunState, cause: BaseException) -> Iterator[tuple[str, str, str
             result = "cached" if not worked else f"{number(len(worked))} made" if of else "made"
             refused = isinstance(cause, GateError) and rows[0].ref.kind == "audit"
             result = "gate failed" if refused else result
-            yield name, f"{number(len(rows))}{of}", result, span(wall_seconds(worked)) if worked else ""
+            yield group.name, f"{number(len(rows))}{of}", result, span(wall_seconds(worked)) if worked else ""
 
 
 def _retry(cause: BaseException, where: str | None, state: RunState) -> str:

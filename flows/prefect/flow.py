@@ -266,7 +266,7 @@ def _execute(
             dag = target.compose(profile, store, state.sources)
             done = Executor(store, tasks, state, TaskSettings.of(machine, provenance)).run(dag.jobs)
             result = result_of(run_id, dag, done, state.rows)
-            page.publish(partial(summed_up, profile, store, machine.words, result, page.links))
+            page.publish(partial(summed_up, profile, store, machine.words, result, state, page.links))
     return result
 
 

@@ -6,17 +6,18 @@ the newer UI (under `/v2`) draws. All shards of a stage are one node, since ther
 figure comes from a record.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from tokmill.flows.figures import key_figures, labelled, percentage, span
+from tokmill.flows.figures import labelled, percentage, span
 from tokmill.flows.prefect.artifact_page import Piece
 from tokmill.flows.prefect.links import Links, key_of, known_before, section, to_key, why_made
 from tokmill.flows.profile import Profile
 from tokmill.flows.profile.fields import value_in_words
-from tokmill.flows.results import RunResult, RunRow, group_of, wall_seconds
+from tokmill.flows.results import RunResult, RunRow, wall_seconds
+from tokmill.flows.run.events import RunState
+from tokmill.flows.run.progress import Group
 from tokmill.tasks.core.markdown import number
-from tokmill.tasks.core.stage import How, Scalar
+from tokmill.tasks.core.stage import Scalar
 from tokmill.tasks.store import Store, lineage
 
 _DECIDE: Mapping[str, Sequence[str]] = {
@@ -42,7 +43,9 @@ _DETAILS, _LOOKED_AT = 4, 20
 _SHARE = "share."
 
 
-def run_summary(profile: Profile, store: Store, by: str, result: RunResult, links: Links) -> str:
+def run_summary(
+    profile: Profile, store: Store, by: str, result: RunResult, state: RunState, links: Links
+) -> str:
     """Return the summary of a run that succeeded."""
     parts = [
         f"# {profile.name}",
@@ -52,8 +55,12 @@ def run_summary(profile: Profile, store: Store, by: str, result: RunResult, link
         *section("## Figures", ("figure", "value"), _figures(store, result)),
         *_shares(store, result),
         *_overrides(profile),
-        *section("## Made, and why", ("stage", "made", "why", "what differs"), _made(store, result)),
-        *section("## Stages", ("stage", "tasks", "result", "time", "key figures"), _stages(result.rows)),
+        *section(
+            "## Made, and why",
+            ("stage", "made", "why", "what differs"),
+            _made(store, result.run_id, state.stages),
+        ),
+        *section("## Stages", ("stage", "tasks", "result", "time", "key figures"), _stages(state.stages)),
         *section("## Results", ("kind", "artifact", "content digest"), _results(store, result, links)),
         *_lineage(store, result),
         *section("## Parameters", ("parameter", "value"), _parameters(profile)),
@@ -100,23 +107,17 @@ def _measured_on(kind: str, name: str, metrics: Mapping[str, Scalar]) -> str:
 def _shares(store: Store, result: RunResult) -> Sequence[str]:
     """The share of each source in the tokenizer's training text, and in the training tokens."""
     columns = {
-        words: _by_source(store.record(result.refs[kind]).metrics)
+        words: {
+            name.removeprefix(_SHARE): percentage(float(value))
+            for name, value in store.record(result.refs[kind]).metrics.items()
+            if name.startswith(_SHARE)
+        }
         for kind, words in _SHARES.items()
         if kind in result.refs
     }
     sources = sorted({source for shares in columns.values() for source in shares})
-    rows = [(source, *(_percent(shares.get(source)) for shares in columns.values())) for source in sources]
+    rows = [(source, *(shares.get(source, "") for shares in columns.values())) for source in sources]
     return section("## Shares", ("source", *columns), rows, right=range(1, len(columns) + 1))
-
-
-def _by_source(metrics: Mapping[str, Scalar]) -> Mapping[str, float]:
-    return {
-        name.removeprefix(_SHARE): float(value) for name, value in metrics.items() if name.startswith(_SHARE)
-    }
-
-
-def _percent(share: float | None) -> str:
-    return "" if share is None else percentage(share)
 
 
 def _overrides(profile: Profile) -> Sequence[str]:
@@ -128,43 +129,25 @@ def _overrides(profile: Profile) -> Sequence[str]:
     return found or ("## Overrides", "None: all values are the profile's own.")
 
 
-def _made(store: Store, result: RunResult) -> Iterable[Sequence[str]]:
+def _made(store: Store, run_id: str, stages: Sequence[Group]) -> Iterable[Sequence[str]]:
     """Yield why each stage that made something could not reuse all."""
-    groups = {group: [row for row in rows if row.how == "made"] for group, rows in _grouped(result.rows)}
-    looked_at = {group: rows[:_LOOKED_AT] for group, rows in groups.items() if rows}
-    known = known_before(store, result.run_id, [row.ref for rows in looked_at.values() for row in rows])
-    for group, rows in looked_at.items():
+    made = {group.name: [row for row in group.rows if row.how == "made"] for group in stages}
+    looked_at = {name: rows[:_LOOKED_AT] for name, rows in made.items() if rows}
+    known = known_before(store, run_id, [row.ref for rows in looked_at.values() for row in rows])
+    for name, rows in looked_at.items():
         reasons = [why_made(store, row.ref, known=row.ref.fingerprint in known) for row in rows]
         texts = dict.fromkeys(reason.text for reason in reasons)
         details = list(dict.fromkeys(detail for reason in reasons for detail in reason.details))
         more = [f"and {len(details) - _DETAILS} more"] if len(details) > _DETAILS else []
         what = ", ".join([*details[:_DETAILS], *more])
-        yield group, number(len(groups[group])), ", ".join(texts), what
+        yield name, number(len(made[name])), ", ".join(texts), what
 
 
-def _stages(rows: Sequence[RunRow]) -> Iterable[Sequence[str]]:
-    for group, members in _grouped(rows):
-        worked = [row for row in members if row.how != "cached"]
-        alone = members[0] if group == members[0].task else None
-        figures = key_figures(alone.ref.kind, alone.metrics) if alone else ""
+def _stages(stages: Sequence[Group]) -> Iterable[Sequence[str]]:
+    for group in stages:
+        worked = [row for row in group.rows if row.how != "cached"]
         took = span(wall_seconds(worked)) if worked else ""
-        yield group, number(len(members)), _result(Counter(row.how for row in members)), took, figures
-
-
-def _grouped(rows: Sequence[RunRow]) -> Sequence[tuple[str, Sequence[RunRow]]]:
-    groups: dict[str, list[RunRow]] = {}
-    for row in rows:
-        groups.setdefault(group_of(row.task), []).append(row)
-    return list(groups.items())
-
-
-def _result(numbers: Mapping[How, int]) -> str:
-    """`made`, `cached`, or the numbers of each if they differ."""
-    words = {"made": "made", "waited": "waited for", "cached": "cached"}
-    present = {words[how]: numbers[how] for how in ("made", "waited", "cached") if numbers.get(how)}
-    if len(present) == 1:
-        return next(iter(present))
-    return ", ".join(f"{amount} {word}" for word, amount in present.items())
+        yield group.name, number(group.num_tasks), group.outcome, took, group.figures
 
 
 def _results(store: Store, result: RunResult, links: Links) -> Iterable[Sequence[str]]:
@@ -202,8 +185,10 @@ def _leaves(value: Mapping[str, object], above: str = "") -> Iterable[tuple[str,
             yield path, item
 
 
-def summed_up(profile: Profile, store: Store, by: str, result: RunResult, links: Links) -> list[Piece]:
+def summed_up(
+    profile: Profile, store: Store, by: str, result: RunResult, state: RunState, links: Links
+) -> list[Piece]:
     """Return the artifact of a run's page that describes the whole run."""
-    text = run_summary(profile, store, by, result, links)
+    text = run_summary(profile, store, by, result, state, links)
     key = key_of("sweep-run" if "sweep" in result.refs else "run", profile.name)
     return [Piece("markdown", key, text, outcome_line(result))]

@@ -83,6 +83,7 @@ def reused(profile: Profile, target: Target, machine: Machine, state: RunState) 
                 [step for step, _ in of_job], dict(enumerate(row for _, row in of_job))
             )
         with _recorded(profile, target, machine, state, provenance) as completed:
+            state.expect_steps(steps)
             for step, row in zip(steps, rows, strict=True):
                 store.label(row.ref, row.name)
                 state.submit(step, step.request())

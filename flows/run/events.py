@@ -99,6 +99,12 @@ class RunState:
         return [step for _, begun in self._in_order() for step in begun.steps]
 
     @property
+    def stages(self) -> list[Group]:
+        """The groups of the jobs that were begun, in the order of the DAG."""
+        names = dict.fromkeys(group_of(step.title) for step in self.steps)
+        return [self.groups[name] for name in names if name in self.groups]
+
+    @property
     def failures(self) -> list[tuple[str, Exception]]:
         """The title of each task, or job, that failed, and why, in the order of the DAG."""
         return [

@@ -11,6 +11,7 @@ from tokmill.flows.errors import ProfileError, RunError
 from tokmill.flows.prefect.failure_page import failure_summary, refusal_summary
 from tokmill.flows.prefect.links import Links
 from tokmill.flows.results import RunRow
+from tokmill.flows.run.dag import Step
 from tokmill.flows.run.events import RunState
 from tokmill.tasks.core.errors import DocumentError, GateError, MachineError, SourceError
 from tokmill.tasks.core.stage import ArtifactRef
@@ -26,7 +27,9 @@ def state_of(rows: list[RunRow], num_tasks: dict[str, int], *not_begun: str) -> 
     state.jobs = [first, *map(job, not_begun)]
     for group, number in num_tasks.items():
         state.expect(group, number)
-    state.begin(first).rows = dict(enumerate(rows))
+    begun = state.begin(first)
+    begun.rows = dict(enumerate(rows))
+    begun.steps = [Step(first.stage, row.task, "test", first.params, {}) for row in rows]
     for row in rows:
         state.finish(row)
     return state
