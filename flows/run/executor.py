@@ -80,7 +80,7 @@ class Executor:
         try:
             begun.steps = job.steps(self._done)
             specs = [self._spec(step) for step in begun.steps]
-            hold(fingerprint for spec in specs for fingerprint in self._needed(spec))
+            hold([fingerprint for spec in specs for fingerprint in self._needed(spec)])
             self.state.expect_steps(begun.steps)
             for step, spec in zip(begun.steps, specs, strict=True):
                 self.state.submit(step, spec.request)
