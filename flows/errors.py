@@ -1,4 +1,4 @@
-"""The flows package's errors.
+"""The flows package's errors, and "did you mean" for their messages.
 
     FlowError
     ├── ProfileError        a profile is missing, unreadable or invalid
@@ -10,7 +10,11 @@ A message has the place, the value, the rule and the fix. The command line exits
 after the first two, and with 1 ("failed") after all others.
 """
 
+from collections.abc import Iterable
+
 from tokmill.tokenizer.core.errors import WordedError
+
+_SHOWN = 12
 
 
 class FlowError(WordedError):
@@ -43,3 +47,29 @@ class RunError(FlowError):
 
 class ServeError(FlowError):
     """A Prefect server, a worker or a deployment did not start."""
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """Return the known name closest to `name`, or None if nothing is close; ties go to the first in order."""
+    import difflib  # noqa: PLC0415 - only after a mistake
+
+    found = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.55)
+    return found[0] if found else None
+
+
+def suggestion(name: str, known: Iterable[str], *, known_as: str) -> str:
+    """Return `; did you mean X?`, or a list of the known names, or nothing if there are none.
+
+    Args:
+        name: the unknown name.
+        known: the names that exist.
+        known_as: the heading of the list, e.g. `shipped profiles`.
+    """
+    names = sorted(known)
+    close = nearest(name, names)
+    if close is not None:
+        return f"; did you mean {close}?"
+    if not names:
+        return ""
+    more = f", … ({len(names)} in all)" if len(names) > _SHOWN else ""
+    return f"; {known_as}: {', '.join(names[:_SHOWN])}{more}"

@@ -1,13 +1,20 @@
-"""The Typer application and its groups, which the commands of `tokmill.flows.commands` register with."""
+"""The Typer application and its groups, which the commands of `tokmill.flows.commands` register with.
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+A command is a function: its parameters are what a person may write, and what it returns is printed.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
 
 import typer
 from rich.markup import escape
 from typer.core import TyperGroup
 
 from tokmill.flows.cli.interruption import InterruptedCommandError, noting_signals
+from tokmill.flows.cli.options import JsonOption
+from tokmill.flows.cli.output import Part, print_json, print_parts
 
 FAILED, USAGE = 1, 2
 
@@ -66,11 +73,57 @@ in_data = _group("data", "Export packed data; find and take down documents.")
 in_server = _group("server", "Register deployments, and work for a Prefect server.")
 
 
+class Answer(NamedTuple):
+    """What a command prints.
+
+    Attributes:
+        document: for `--json`, an option that each command with an answer has; or a function that returns it.
+        parts: for people.
+        failed: whether the command failed nevertheless, with exit code 1.
+    """
+
+    document: Any
+    parts: Iterable[Part]
+    failed: bool = False
+
+
 def command(
     group: typer.Typer, *commands: str, name: str | None = None, panel: str | None = None
 ) -> Callable[[_Function], _Function]:
     """Register a function as a command of a group, with examples at the end of its help."""
-    return group.command(name, epilog=examples(*commands), rich_help_panel=panel)
+
+    def register(function: _Function) -> _Function:
+        group.command(name, epilog=examples(*commands), rich_help_panel=panel)(printing(function))
+        return function
+
+    return register
+
+
+def printing(function: Callable[..., Any]) -> Callable[..., None]:
+    """Return a command that prints what a function returns: an `Answer`, or a line."""
+    signature = inspect.signature(function)
+    answers = Answer in {signature.return_annotation, *getattr(signature.return_annotation, "__args__", ())}
+
+    @functools.wraps(function)
+    def run(**arguments: Any) -> None:
+        as_json = answers and arguments.pop("as_json")
+        answer = function(**arguments)
+        if isinstance(answer, str):
+            print_parts([answer])
+        elif answer is not None:
+            if as_json:
+                print_json(answer.document() if callable(answer.document) else answer.document)
+            else:
+                print_parts(answer.parts)
+            if answer.failed:
+                raise typer.Exit(FAILED)
+
+    if answers:
+        kind = inspect.Parameter.KEYWORD_ONLY
+        added = inspect.Parameter("as_json", kind, default=False, annotation=JsonOption)
+        signature = signature.replace(parameters=[*signature.parameters.values(), added])
+        setattr(run, "__signature__", signature)  # noqa: B010 - which Typer reads, and types do not know
+    return run
 
 
 def examples(*commands: str) -> str:

@@ -1,17 +1,16 @@
 """The output of `tokmill ls` and `tokmill show`: a store's artifacts, and one artifact's record."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from rich.table import Table
 from rich.text import Text
 
-from tokmill.flows.cli.output import draw, draw_sections, pairs, results, say, shown_address, table
-from tokmill.flows.errors import UsageError
+from tokmill.flows.cli.output import Part, results, sections, shown_address, table
+from tokmill.flows.errors import UsageError, suggestion
 from tokmill.flows.figures import key_figures, size, span
-from tokmill.flows.nearest import suggestion
 from tokmill.tasks.core.markdown import number
 from tokmill.tasks.core.stage import ArtifactRef, Scalar
 from tokmill.tasks.store import InputEntry, Record, Store
@@ -19,8 +18,6 @@ from tokmill.tasks.store.run_tables import scalar_of
 
 _SHOWN = 12
 _RUN = "SELECT name, url FROM runs WHERE is_latest AND run_id = $run_id"
-SHOWN: Final = 200
-"""The most versions that are listed on a terminal by default."""
 _NUMBERS = """
     SELECT count(*) AS versions,
            count(DISTINCT l.kind || '/' || l.name)
@@ -34,25 +31,28 @@ _METRICS = """
 """
 
 
-def print_sheet(store: Store, ref: ArtifactRef) -> None:
-    """Print an artifact's record for people, section by section."""
+def sheet(store: Store, ref: ArtifactRef) -> Iterator[Part]:
+    """Yield an artifact's record for people, section by section."""
     record, removal = store.past_record(ref), store.tombstone(ref.kind, ref.fingerprint)
     label = record.label if removal is not None else store.label(ref, ref.name)
-    draw(Text(f"{ref.kind}/{ref.name}@{label}", style="bold"))
+    yield Text(f"{ref.kind}/{ref.name}@{label}", style="bold")
     if removal is not None:
-        draw(Text(removal.words, style="yellow"))
+        yield Text(removal.words, style="yellow")
     if makers := store.superseded().get(ref.fingerprint):
-        draw(Text(f"superseded: documents were taken down in {', '.join(makers)}", style="yellow"))
-    parts: Mapping[str, Table] = {
-        "": pairs(_origin(store, record)),
-        "figures": pairs({name: number(value) for name, value in record.metrics.items()}),
-        "parameters": pairs(_parameters(_in_effect(record))),
-        "inputs": pairs(_inputs(record.inputs)),
-        "accounts": _accounts(record),
-        "quarantined": _quarantined(store, record) if removal is None else Table(),
-        "files": _files(record),
-    }
-    draw_sections(parts)
+        yield Text(f"superseded: documents were taken down in {', '.join(makers)}", style="yellow")
+    recipe = record.payload.get("params", record.params)  # parameters of another family, say, are not in it
+    parameters = {name: value for name, value in record.params.items() if name in recipe}
+    yield from sections(
+        {
+            "": _origin(store, record),
+            "figures": {name: number(value) for name, value in record.metrics.items()},
+            "parameters": _parameters(parameters),
+            "inputs": _inputs(record.inputs),
+            "accounts": _accounts(record),
+            "quarantined": _quarantined(store, record) if removal is None else {},
+            "files": _files(record),
+        }
+    )
 
 
 def sheet_document(store: Store, ref: ArtifactRef) -> dict[str, object]:
@@ -78,8 +78,8 @@ def _run_of(store: Store, record: Record) -> dict[str, str]:
     return {"run": f"{run_id} ({name})" if name else run_id, "page": url or ""}
 
 
-def print_words(store: Store, ref: ArtifactRef) -> None:
-    """Print an artifact's text: rendered on a terminal, as Markdown elsewhere, a card with name and date."""
+def words(store: Store, ref: ArtifactRef) -> Iterator[Part]:
+    """Yield an artifact's text: rendered on a terminal, as Markdown elsewhere, a card with name and date."""
     from tokmill.tasks.card.words import published, without_front_matter
 
     found = [entry.path for entry in store.record(ref).files if Path(entry.path).suffix == ".md"]
@@ -92,9 +92,9 @@ def print_words(store: Store, ref: ArtifactRef) -> None:
     if results().is_terminal:
         from rich.markdown import Markdown  # imported here because it takes as long as all else of a sheet
 
-        draw(Markdown(without_front_matter(text)))
+        yield Markdown(without_front_matter(text))
     else:
-        say(text)
+        yield text
 
 
 def _origin(store: Store, record: Record) -> Mapping[str, str]:
@@ -168,12 +168,6 @@ def _files(record: Record) -> Table:
     if len(record.files) > _SHOWN:
         rows.append((f"… and {len(record.files) - _SHOWN} more", "", ""))
     return table(("file", "size", "digest"), rows, right=("size",))
-
-
-def _in_effect(record: Record) -> Mapping[str, object]:
-    """Return the parameters that had an effect: those of another family, say, are in no recipe."""
-    recipe = record.payload.get("params", record.params)
-    return {name: value for name, value in record.params.items() if name in recipe}
 
 
 def _parameters(params: Mapping[str, object]) -> Mapping[str, str]:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from tokmill.flows.errors import UsageError
 from tokmill.tasks.core.errors import StoreError
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tokmill.tasks.store.run_queries import Column, Order
     from tokmill.tokenizer import Tokenizer
 
+_T = TypeVar("_T")
 _AGO = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<unit>[mhdw])")
 _UNITS: Final = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _LOWER: Final = re.compile(
@@ -47,23 +48,28 @@ def existing_store(option: str | None) -> "Store":
 
 
 def find_artifact(
-    store: "Store", reference: str, *, kind: str | None = None, removed: bool = False
+    store: "Store", reference: str, *kinds: str, bare: bool = True, removed: bool = False
 ) -> "ArtifactRef":
     """Return the artifact that a reference names.
 
     Args:
         store: the store.
-        reference: the reference; a bare name if a kind is expected.
-        kind: the kind of a bare name.
+        reference: `kind/name`, with a version or an alias; a fingerprint's first digits.
+        kinds: the kinds that it may have; all if there are none.
+        bare: whether a name without a kind has the first of them.
         removed: whether it may have been removed.
 
     Raises:
-        UsageError: no artifact, or more than one, has that name.
+        UsageError: no artifact, more than one, or one of another kind has that name.
     """
     try:
-        return store.resolve(_complete(reference, kind), removed=removed)
+        ref = store.resolve(_complete(reference, kinds[0] if kinds and bare else None), removed=removed)
     except StoreError as error:
         raise UsageError(str(error)) from error
+    if kinds and ref.kind not in kinds:
+        names = " or ".join(f"{kind}/NAME" for kind in kinds)
+        raise UsageError(f"{reference} is of kind {ref.kind}, not {' or '.join(kinds)}; name {names}")
+    return ref
 
 
 def _complete(reference: str, kind: str | None) -> str:
@@ -85,11 +91,7 @@ def load_tokenizer(reference: str, store: str | None) -> "Tokenizer":
     if Path(reference).exists():
         return tokenizer.load(reference)
     opened = existing_store(store)
-    ref = find_artifact(opened, reference, kind="tokenizer")
-    if ref.kind != "tokenizer":
-        raise UsageError(
-            f"{reference} is a {ref.kind}, not a tokenizer; tokenizers are called tokenizer/NAME"
-        )
+    ref = find_artifact(opened, reference, "tokenizer")
     try:
         return open_tokenizer(opened.path(ref))
     except (StoreError, TokenizerError) as error:
@@ -98,6 +100,46 @@ def load_tokenizer(reference: str, store: str | None) -> "Tokenizer":
             f"{name} is damaged: {error}; `tokmill store verify {name}` lists the damage, and the next run "
             "makes it again"
         ) from error
+
+
+def load_tokenizers(references: Sequence[str], store: str | None) -> "dict[str, Tokenizer]":
+    """Load tokenizers by their short names, or by their paths if files have the same name.
+
+    A file that does not say how text is split may be named with a pattern, as FILE:PATTERN.
+    """
+    from tokmill import tokenizer
+
+    places = [_place(reference) for reference in references]
+    short = [
+        Path(place).name if Path(place).exists() else reference.removeprefix("tokenizer/")
+        for (place, _), reference in zip(places, references, strict=True)
+    ]
+    names = [one if short.count(one) == 1 else ref for one, ref in zip(short, references, strict=True)]
+    return {
+        name: load_tokenizer(place, store)
+        if pattern is None
+        else tokenizer.load(place, split_pattern=pattern)
+        for name, (place, pattern) in once_each("tokenizers", zip(names, places, strict=True)).items()
+    }
+
+
+def _place(reference: str) -> tuple[str, str | None]:
+    """Return a path or reference, and a split pattern if it has one."""
+    path, colon, pattern = reference.rpartition(":")
+    has_pattern = colon and not Path(reference).exists() and Path(path).exists()
+    return (path, pattern) if has_pattern else (reference, None)
+
+
+def once_each(what: str, named: Iterable[tuple[str, _T]]) -> dict[str, _T]:
+    """Return values by name; raises UsageError for a name that stands for two of them, or for all."""
+    values: dict[str, _T] = {}
+    for name, value in named:
+        if name in values:
+            raise UsageError(f"compare: {what}: {name!r} is named twice; name each once")
+        if name in ("all", "*"):
+            raise UsageError(f"compare: {what}: {name!r} is what all together are called; use another name")
+        values[name] = value
+    return values
 
 
 def find_run(store: "Store", reference: str) -> "Run":
@@ -162,12 +204,3 @@ def order_by(column: "Column", *, lowest: bool | None, best: bool) -> "Order":
             f"--best: whether a high or a low {column.name} is better is not known; add --highest or --lowest"
         )
     return Order(column, column.name not in {"name", "profile", "state"}, lost)
-
-
-def distinct(runs: "Sequence[Run]") -> "Sequence[Run]":
-    """Return the runs; raises UsageError if one is named twice."""
-    ids = [run.run_id for run in runs]
-    twice = [run for run in runs if ids.count(run.run_id) > 1]
-    if twice:
-        raise UsageError(f"compare: {twice[0].run_id} ({twice[0].name}) is named twice; name different runs")
-    return runs

@@ -1,20 +1,34 @@
 """Arguments and options that several commands share."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
-StoreOption = Annotated[
-    str | None,
-    Option(
+from tokmill.flows.cli.lookup import existing_store
+
+
+def _store_option(callback: Callable[..., Any] | None = None) -> Any:
+    return Option(
         "--store",
         envvar="TOKMILL_STORE",
         metavar="URL",
         help="Where artifacts are kept: a folder, or a URL such as s3://bucket/team (gs://, az://, file://).",
         show_default="tokmill-store",
-    ),
-]
+        callback=callback,
+    )
+
+
+StoreOption = Annotated[str | None, _store_option()]
+if TYPE_CHECKING:
+    from tokmill.tasks.store import Store
+
+    ExistingStore = Store
+else:
+    ExistingStore = Annotated[str | None, _store_option(lambda location: existing_store(location))]  # noqa: PLW0108 - whose hints Typer cannot read
+DEFAULT: Any = None
+"""The store of `ExistingStore`, opened: that of the environment, or tokmill-store."""
 JsonOption = Annotated[bool, Option("--json", help="Write JSON instead of text.")]
 ProfileArgument = Annotated[
     str, Argument(metavar="PROFILE", help="A profile that ships with tokmill, or the path of a TOML file.")

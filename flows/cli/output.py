@@ -8,9 +8,9 @@ import json
 import os
 import sys
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from pydantic import BaseModel
 from rich.box import SIMPLE_HEAD
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tokmill.tasks.core.stage import ArtifactRef
     from tokmill.tasks.store import Store
 
+Part: TypeAlias = str | RenderableType | Mapping[str, str | Text]
+"""A line, anything that rich can draw, or names with their values."""
 _UNBOUNDED_COLUMNS = 10_000
 _BETWEEN = " · "
 _GAP = " " * 3
@@ -66,12 +68,27 @@ def draw(renderable: RenderableType, width: int | None = None) -> None:
     sys.stdout.write("".join(f"{line}\n" for line in lines))
 
 
-def draw_sections(parts: Mapping[str, Table]) -> None:
-    """Write tables below their headings, without those that have no rows."""
+def print_parts(parts: Iterable[Part]) -> None:
+    """Write the parts of a result for people."""
+    for part in parts:
+        if isinstance(part, str):
+            say(part)
+        else:
+            draw(pairs(part) if isinstance(part, Mapping) else part)
+
+
+def sections(parts: Mapping[str, Table | Mapping[str, str | Text]]) -> Iterable[Part]:
+    """Yield tables, and names with values, below their headings; those that are empty are left out."""
     for heading, part in parts.items():
-        if part.row_count:
-            draw(Text(f"\n{heading}" if heading else "", style="bold"))
-            draw(part)
+        rows = pairs(part) if isinstance(part, Mapping) else part
+        if rows.row_count:
+            yield Text(f"\n{heading}" if heading else "", style="bold")
+            yield rows
+
+
+def warning(text: str) -> Text:
+    """Return a warning as a part of a result."""
+    return Text(f"warning: {text}", style="yellow")
 
 
 def aside(text: str) -> None:

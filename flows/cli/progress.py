@@ -146,7 +146,7 @@ def _row(group: Group, mark: RenderableType, name_width: int) -> Table:
     row.add_column(style="dim")
     # rich would read names in brackets as markup in a str.
     name, tail = Text(group.name), Text(group.figures or _names_at_work(group))
-    style = "red" if group.num_failed or group.refused else "green" if group.has_made else "cyan"
+    style = "red" if group.failed else "green" if group.has_made else "cyan"
     outcome = Text(group.outcome, style=style) if group.complete else _bar(group)
     row.add_row(mark, name, group.count, outcome, group.clock, OneLine(tail))
     return row
@@ -155,8 +155,7 @@ def _row(group: Group, mark: RenderableType, name_width: int) -> Table:
 def _mark(group: Group) -> Text:
     if not group.complete and not group.num_failed:
         return Text("·", style="dim")
-    failed = group.num_failed or group.refused
-    return Text("✗", style="bold red") if failed else Text("✓", style="green")
+    return Text("✗", style="bold red") if group.failed else Text("✓", style="green")
 
 
 def _bar(group: Group) -> RenderableType:

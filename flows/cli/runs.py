@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from tokmill.flows.cli.output import draw, draw_sections, pairs, table
+from tokmill.flows.cli.output import Part, sections, table
 from tokmill.flows.figures import counted, outcome_words, size, span
 from tokmill.flows.results import group_of
 from tokmill.tasks.core.markdown import number
@@ -39,28 +39,31 @@ def runs_table(
     last = [name.rpartition(".")[2] for name in shown]
     heads = [short if last.count(short) == 1 else name for name, short in zip(shown, last, strict=True)]
     groups = [name for name in ("experiment", "tags") if any(row[name] for row in rows)]
+    lines = []
+    for run, row in zip(short_ids(store, [row["run_id"] for row in rows]), rows, strict=True):
+        made = row["num_made"] + row["num_waited"]
+        about = {"experiment": row["experiment"] or "", "tags": " ".join(row["tags"])}
+        line: list[str | Text] = [
+            f"{run} #{row['attempt']}" if attempts else run,
+            row["name"],
+            _state(row["state"]),
+            _minute(row["started"]),
+            "" if row["seconds"] is None else span(row["seconds"]),
+            f"{made}/{made + row['num_cached']}",
+        ]
+        lines.append(
+            [*line, *(number(row["values"][name]) for name in shown), *(about[name] for name in groups)]
+        )
     head = ["run", "name", "state", "began (UTC)", "took", "made", *heads, *groups]
-    ids = short_ids(store, [row["run_id"] for row in rows])
-    lines = [_line(run, row, shown, groups, attempts=attempts) for run, row in zip(ids, rows, strict=True)]
     return table(head, lines, right=("took", "made", *heads))
 
 
-def _line(
-    run: str, row: Mapping[str, Any], shown: Sequence[str], groups: Sequence[str], *, attempts: bool
-) -> list[str | Text]:
-    made = row["num_made"] + row["num_waited"]
-    values = ["–" if row["values"][name] is None else number(row["values"][name]) for name in shown]
-    about = {"experiment": row["experiment"] or "", "tags": " ".join(row["tags"])}
-    return [
-        f"{run} #{row['attempt']}" if attempts else run,
-        row["name"],
-        Text(row["state"], style=_STYLES.get(row["state"], "red")),
-        row["started"][:16].replace("T", " "),
-        "" if row["seconds"] is None else span(row["seconds"]),
-        f"{made}/{made + row['num_cached']}",
-        *values,
-        *(about[name] for name in groups),
-    ]
+def _state(state: str) -> Text:
+    return Text(state, style=_STYLES.get(state, "red"))
+
+
+def _minute(moment: str) -> str:
+    return moment[:16].replace("T", " ")
 
 
 def remarks_on(store: Store, run_id: str) -> list[Remark]:
@@ -92,45 +95,50 @@ def run_document(store: Store, run: Run) -> dict[str, Any]:
     }
 
 
-def print_run_sheet(store: Store, run: Run, *, every_parameter: bool) -> None:
-    """Print a run's record for people, section by section."""
-    draw(Text(run.name or run.profile, style="bold"))
+def run_sheet(store: Store, run: Run, *, every_parameter: bool) -> Iterator[Part]:
+    """Yield a run's record for people, section by section."""
+    yield Text(run.name or run.profile, style="bold")
     remarks = remarks_on(store, run.run_id)
     overrides = {each.field: f"{_text(each.before)} → {_text(each.after)}" for each in run.overrides}
     parameters = flat(run.parameters) if every_parameter else ()
-    parts: Mapping[str, Table] = {
-        "": pairs(_head(run, tags_now(run, remarks))),
-        "notes": pairs(dict(_notes(run, remarks))),
-        "overrides": pairs(overrides),
-        "parameters": pairs({name: _text(value) for name, value in parameters}),
-        "inputs": _inputs(run.inputs),
-        "stages": _stages(run.artifacts),
-        "metrics": pairs({name: number(value) for name, value in run.metrics.items()}),
-        "earlier attempts": _earlier(run.earlier),
-    }
-    draw_sections(parts)
+    yield from sections(
+        {
+            "": _head(run, tags_now(run, remarks)),
+            "notes": dict(_notes(run, remarks)),
+            "overrides": overrides,
+            "parameters": {name: _text(value) for name, value in parameters},
+            "inputs": _inputs(run.inputs),
+            "stages": _stages(run.artifacts),
+            "metrics": {name: number(value) for name, value in run.metrics.items()},
+            "earlier attempts": _earlier(run.earlier),
+        }
+    )
 
 
 def _head(run: Run, tags: Sequence[str]) -> Mapping[str, str | Text]:
     made, machine = run.provenance, run.machine
-    state = Text(run.state, style=_STYLES.get(run.state, "red"))
     dirty = f" with changes {(made.dirty_digest or '')[:12]}".rstrip() if made.git_dirty else ""
-    cores = f", {counted(machine.cores, 'core')}" if machine.cores else ""
-    memory = f", {size(machine.memory_bytes)}" if machine.memory_bytes else ""
-    runner = f", {machine.runner} × {machine.workers}" if machine.runner else ""
+    about = [
+        machine.host,
+        counted(machine.cores, "core") if machine.cores else "",
+        size(machine.memory_bytes) if machine.memory_bytes else "",
+        f"{machine.runner} × {machine.workers}" if machine.runner else "",
+    ]
+    took = ""
+    if run.ended is not None:
+        ended, began = (datetime.fromisoformat(moment) for moment in (run.ended, run.started))
+        took = f", {span((ended - began).total_seconds())}"
     entries: Mapping[str, str | Text] = {
         "run": run.run_id,
-        "state": state + (f": {run.message}" if run.message else ""),
-        "began": f"{run.started[:19].replace('T', ' ')} UTC{_took(run)}",
+        "state": _state(run.state) + (f": {run.message}" if run.message else ""),
+        "began": f"{run.started[:19].replace('T', ' ')} UTC{took}",
         "started": _started(run),
         "page": run.url or "",
         "profile": run.profile,
         "experiment": run.experiment,
         "tags": " ".join(tags),
-        "code": " ".join(
-            [f"tokmill {made.packages.get('tokmill', '')}", (made.git_commit or "")[:12] + dirty]
-        ),
-        "machine": f"{machine.host}{cores}{memory}{runner}",
+        "code": f"tokmill {made.packages.get('tokmill', '')} {(made.git_commit or '')[:12]}{dirty}",
+        "machine": ", ".join(filter(None, about)),
         "python": f"{made.python}, {counted(len(run.packages), 'package')}" if run.packages else made.python,
         "peak memory": size(run.peak_bytes) if run.peak_bytes else "",
     }
@@ -139,31 +147,19 @@ def _head(run: Run, tags: Sequence[str]) -> Mapping[str, str | Text]:
 
 def _started(attempt: Attempt) -> str:
     by = attempt.started_by
-    words = _WORDS.get(by.how, by.how)
     named = f" {by.detail}" if by.how in {"schedule", "automation", "deployment"} and by.detail else ""
     command = f": {by.detail}" if by.how in {"command", "library"} and by.detail else ""
     who = f" by {by.user}" if by.user else ""
-    return f"{words}{named}{who}{command}".strip()
-
-
-def _took(attempt: Attempt) -> str:
-    if attempt.ended is None:
-        return ""
-    ended, began = (datetime.fromisoformat(moment) for moment in (attempt.ended, attempt.started))
-    return f", {span((ended - began).total_seconds())}"
+    return f"{_WORDS.get(by.how, by.how)}{named}{who}{command}".strip()
 
 
 def _notes(run: Run, remarks: Sequence[Remark]) -> Iterator[tuple[str, str]]:
     if run.notes:
-        yield run.started[:16].replace("T", " "), run.notes
+        yield _minute(run.started), run.notes
+    words = {"note": "", "tag": "tagged ", "untag": "no longer tagged "}
     for remark in remarks:
-        words = {
-            "note": remark.text,
-            "tag": f"tagged {remark.text}",
-            "untag": f"no longer tagged {remark.text}",
-        }
         who = f" {remark.user}" if remark.user else ""
-        yield f"{remark.moment[:19].replace('T', ' ')}{who}", words[remark.action]
+        yield f"{remark.moment[:19].replace('T', ' ')}{who}", f"{words[remark.action]}{remark.text}"
 
 
 def _text(value: Any) -> str:
@@ -177,8 +173,8 @@ def _inputs(inputs: Sequence[RunInput]) -> Table:
         (
             each.role,
             each.name if each.kind is None else f"{each.kind}/{each.name}",
-            f"{each.num_files:,}" if each.num_files is not None else "",
-            size(each.num_bytes) if each.num_bytes is not None else "",
+            "" if each.num_files is None else f"{each.num_files:,}",
+            "" if each.num_bytes is None else size(each.num_bytes),
             each.digest[:12],
             each.origin or "",
         )
@@ -231,7 +227,7 @@ def _earlier(attempts: Sequence[Attempt]) -> Table:
         (
             str(index),
             each.state,
-            each.started[:16].replace("T", " "),
+            _minute(each.started),
             outcome_words({"made": each.num("made"), "cached": each.num("cached")}) if each.artifacts else "",
             _started(each),
             each.message,

@@ -3,13 +3,14 @@
 import re
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
-from tokmill.flows.cli.output import draw, pairs, results, say, shown_address, shown_store, table
+from tokmill.flows.cli.app import Answer
+from tokmill.flows.cli.output import Part, results, shown_address, shown_store, table, warning
 from tokmill.flows.figures import counted, key_figures, outcome_words, span
 from tokmill.flows.results import RunResult, RunRow, group_of, wall_seconds
 from tokmill.flows.run.machine import open_store, store_url
@@ -30,26 +31,29 @@ _DETAILS_SHOWN = 4
 _LEAST_HALVED = 16  # half of it is the least sequence length
 
 
-def print_run(again: str, store: Store, result: RunResult, seconds: float) -> None:
-    """Print the outcome of each stage, the paths of the results, and the next commands.
+def run_parts(again: str, store: Store, result: RunResult, seconds: float) -> Iterator[Part]:
+    """Yield the outcome of each stage, the paths of the results, and the next commands.
 
     `again` has the arguments of `tokmill run` that repeat the run.
     """
-    draw(_run_table(store, result.rows))
+    yield _run_table(store, result.rows)
     for row in result.rows:
         if "warnings" in row.metrics:  # of made and of cached artifacts
-            draw(Text(f"warning: {_called(store, row.ref)}: {row.metrics['warnings']}", style="yellow"))
-    for line in superseded_lines(store, result):
-        draw(Text(f"warning: {line}", style="yellow"))
+            yield warning(f"{_called(store, row.ref)}: {row.metrics['warnings']}")
+    yield from map(warning, superseded_lines(store, result))
     waited = f", {result.num_waited} waited for" if result.num_waited else ""
-    say(
-        f"\n{result.num_made} of {len(result.rows)} tasks made, {result.num_cached} cached{waited}, "
-        f"{span(seconds)} in all\n"
-    )
+    made = f"{result.num_made} of {len(result.rows)} tasks made, {result.num_cached} cached{waited}"
+    yield f"\n{made}, {span(seconds)} in all\n"
     if places := _places(store, result):
-        draw(pairs(places))
-        say("")
-    _draw_steps(_next_steps(again, store, result))
+        yield places
+        yield ""
+    steps = _next_steps(again, store, result)
+    if max(map(len, steps)) + max(map(len, steps.values())) < results().width - 1:
+        yield steps
+        return
+    for step, what in steps.items():  # the comment above it, if the terminal is too narrow
+        yield Text(f"# {what}", style="dim")
+        yield step
 
 
 def superseded_lines(store: Store, result: RunResult) -> list[str]:
@@ -80,33 +84,29 @@ def run_document(profile: str, store: Store, result: RunResult, seconds: float) 
     }
 
 
-def print_plan(store: Store, rows: Sequence[PlanRow]) -> None:
-    """Print which tasks would run, which are cached, and the fields that differ."""
-    draw(_plan_table(rows))
+def planned(profile: str, store: Store, rows: Sequence[PlanRow]) -> Answer:
+    """Return which tasks would run, which are cached, and the fields that differ."""
     num_cached = sum(row.action == "cached" for row in rows)
-    if num_cached == len(rows):
-        say(f"\neverything is up to date: {num_cached} tasks cached in {shown_store(store)}")
-        return
-    num_waiting = sum(row.action == "run" and row.reason.startswith("waits") for row in rows)
-    num_sure = len(rows) - num_cached - num_waiting
-    more = " or more" if any(row.task.endswith("[…]") for row in rows) else ""
-    them = "it" if num_sure == 1 else "them"
-    waiting = f", and so may {num_waiting}{more} that wait for {them}" if num_waiting else ""
-    say(f"\n{num_sure} would run{waiting}; {num_cached} cached in {shown_store(store)}")
-
-
-def plan_document(profile: str, store: Store, rows: Sequence[PlanRow]) -> dict[str, Any]:
-    """Return a plan as JSON: one entry per task."""
-    return {
+    document = {
         "profile": profile,
         "store": store.location,
-        "num_cached": sum(row.action == "cached" for row in rows),
-        "num_to_run": sum(row.action == "run" for row in rows),
+        "num_cached": num_cached,
+        "num_to_run": len(rows) - num_cached,
         "tasks": [
             {name: getattr(row, name) for name in ("task", "name", "action", "reason", "details")}
             for row in rows
         ],
     }
+    if num_cached == len(rows):
+        line = f"\neverything is up to date: {num_cached} tasks cached in {shown_store(store)}"
+        return Answer(document, [_plan_table(rows), line])
+    num_waiting = sum(row.action == "run" and row.reason.startswith("waits") for row in rows)
+    num_sure = len(rows) - num_cached - num_waiting
+    more = " or more" if any(row.task.endswith("[…]") for row in rows) else ""
+    them = "it" if num_sure == 1 else "them"
+    waiting = f", and so may {num_waiting}{more} that wait for {them}" if num_waiting else ""
+    line = f"\n{num_sure} would run{waiting}; {num_cached} cached in {shown_store(store)}"
+    return Answer(document, [_plan_table(rows), line])
 
 
 def _run_table(store: Store, rows: Sequence[RunRow]) -> Table:
@@ -182,16 +182,6 @@ def _places(store: Store, result: RunResult) -> Mapping[str, str]:
 def _ingested(result: RunResult) -> ArtifactRef:
     """The corpus with all documents that were read, also where some are held out."""
     return result.refs.get("ingested") or result.refs["corpus"]
-
-
-def _draw_steps(steps: Mapping[str, str]) -> None:
-    """Draw commands with a comment beside each, or above it if the terminal is too narrow."""
-    if max(map(len, steps)) + max(map(len, steps.values())) < results().width - 1:
-        draw(pairs(steps))
-        return
-    for command, what in steps.items():
-        draw(Text(f"# {what}", style="dim"))
-        say(command)
 
 
 def _next_steps(again: str, store: Store, result: RunResult) -> Mapping[str, str]:

@@ -1,19 +1,22 @@
 """`tokmill ls`, `show` and `lineage`: the artifacts of the store."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from typer import Argument, Option
 
-from tokmill.flows.cli.app import app, command
-from tokmill.flows.cli.lookup import existing_store, find_artifact
-from tokmill.flows.cli.options import ArtifactArgument, JsonOption, StoreOption
-from tokmill.flows.cli.output import aside, draw, print_json, require_new, say
+from tokmill.flows.cli.app import Answer, app, command
+from tokmill.flows.cli.lookup import find_artifact
+from tokmill.flows.cli.options import DEFAULT, ArtifactArgument, ExistingStore
+from tokmill.flows.cli.output import Part, aside, print_json, require_new
 from tokmill.flows.figures import counted, key_figures, labelled
 
 if TYPE_CHECKING:
-    from tokmill.tasks.store import Direction
+    from tokmill.tasks.store import Direction, Store
+
+_MOST_ON_A_TERMINAL = 200
 
 
 @command(app, "tokmill ls", "tokmill ls tokenizer", "tokmill ls encoded_shard --all --json", name="ls")
@@ -23,26 +26,30 @@ def list_artifacts(
     limit: int | None = Option(
         None, metavar="N", min=0, help="At most N, the last ones; 0: all; on a terminal 200."
     ),
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    store: ExistingStore = DEFAULT,
+) -> Answer:
     """List the artifacts of the store."""
-    from tokmill.flows.cli.artifacts import SHOWN, listed, listing_table
+    from tokmill.flows.cli.artifacts import listed
 
-    opened = existing_store(store)
-    most = (SHOWN if sys.stdout.isatty() and not as_json else 0) if limit is None else limit
-    found = listed(opened, kind, every=every, most=most or None)
-    if as_json:
-        print_json(found.rows)
-        return
-    draw(listing_table(opened, found.rows))
-    if found.num_beyond:
-        number = f"{len(found.rows):,} of {len(found.rows) + found.num_beyond:,}"
+    on_terminal = _MOST_ON_A_TERMINAL if sys.stdout.isatty() else 0
+    return Answer(
+        lambda: listed(store, kind, every=every, most=limit or None).rows,
+        _listing(store, kind, every=every, most=(on_terminal if limit is None else limit) or None),
+    )
+
+
+def _listing(store: "Store", kind: str | None, *, every: bool, most: int | None) -> Iterator[Part]:
+    from tokmill.flows.cli.artifacts import listed, listing_table
+
+    listing = listed(store, kind, every=every, most=most)
+    yield listing_table(store, listing.rows)
+    if listing.num_beyond:
+        number = f"{len(listing.rows):,} of {len(listing.rows) + listing.num_beyond:,}"
         aside(f"the {number} that were made last; --limit 0 lists all")
-    if found.num_hidden == 1:
+    if listing.num_hidden == 1:
         aside("1 shard or older version is not listed; --all lists it")
-    elif found.num_hidden:
-        aside(f"{found.num_hidden} shards and older versions are not listed; --all lists them")
+    elif listing.num_hidden:
+        aside(f"{listing.num_hidden} shards and older versions are not listed; --all lists them")
 
 
 @command(
@@ -54,23 +61,16 @@ def list_artifacts(
 def show(
     artifact: ArtifactArgument,
     read: bool = Option(False, "--read", help="Print the artifact's text: its data card or summary."),
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    store: ExistingStore = DEFAULT,
+) -> Answer:
     """Show an artifact: metrics, parameters, inputs, files, origin.
 
     Of an artifact that was removed, its record is left, and who removed it, when and why.
     """
-    from tokmill.flows.cli.artifacts import print_sheet, print_words, sheet_document
+    from tokmill.flows.cli.artifacts import sheet, sheet_document, words
 
-    opened = existing_store(store)
-    ref = find_artifact(opened, artifact, removed=not read)
-    if read:
-        print_words(opened, ref)
-    elif as_json:
-        print_json(sheet_document(opened, ref))
-    else:
-        print_sheet(opened, ref)
+    ref = find_artifact(store, artifact, removed=not read)
+    return Answer(lambda: sheet_document(store, ref), words(store, ref) if read else sheet(store, ref))
 
 
 @command(
@@ -86,24 +86,22 @@ def lineage(
     down: bool = Option(False, "--down", help="The artifacts made from it."),
     form: Literal["tree", "mermaid", "graphviz", "json"] = Option("tree", "--format", help="Output format."),
     html: Path | None = Option(None, metavar="FILE", help="Write a page with a map, a new file."),
-    store: StoreOption = None,
-) -> None:
+    store: ExistingStore = DEFAULT,
+) -> str | None:
     """Show what an artifact was made from, or what was made from it."""
     from tokmill.tasks.store import lineage as trace
 
-    opened = existing_store(store)
     direction: Direction = "both" if up and down else "down" if down else "up"
     if html is not None and not up:
         direction = "down" if down else "both"
-    graph = trace(opened, find_artifact(opened, artifact, removed=True), direction)
+    graph = trace(store, find_artifact(store, artifact, removed=True), direction)
     if html is not None:
         from tokmill.tasks.tracing.page import write_page
 
         require_new("lineage", html)
-        write_page(opened, graph, html, figures=key_figures, labelled=labelled)
-        say(f"{html} shows {counted(len(graph.nodes), 'node')}")
-    elif form == "json":
+        write_page(store, graph, html, figures=key_figures, labelled=labelled)
+        return f"{html} shows {counted(len(graph.nodes), 'node')}"
+    if form == "json":
         print_json(graph.to_json())
-    else:
-        drawn = {"tree": graph.to_tree, "mermaid": graph.to_mermaid, "graphviz": graph.to_graphviz}
-        say(drawn[form]())
+        return None
+    return {"tree": graph.to_tree, "mermaid": graph.to_mermaid, "graphviz": graph.to_graphviz}[form]()

@@ -1,24 +1,24 @@
 """`tokmill compare`: runs or two artifacts, with the causes of differences; or tokenizers on a text."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from typer import Argument, Option
 
-from tokmill.flows.cli.app import app, command
-from tokmill.flows.cli.lookup import distinct, existing_store, find_artifact, find_run, load_tokenizer
-from tokmill.flows.cli.options import JsonOption, StoreOption
-from tokmill.flows.cli.output import draw, print_json, require_new, say, table
+from tokmill.flows.cli.app import Answer, app, command
+from tokmill.flows.cli.lookup import existing_store, find_artifact, find_run, load_tokenizers, once_each
+from tokmill.flows.cli.options import StoreOption
+from tokmill.flows.cli.output import Part, require_new, table
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted
 from tokmill.tasks.core.markdown import percent
 
 if TYPE_CHECKING:
+    from tokmill.tasks.audit.comparison import Texts
+    from tokmill.tasks.store import Store
     from tokmill.tokenizer import Tokenizer
 
-_T = TypeVar("_T")
-_RESERVED = ("all", "*")
 _MOST_MEGABYTES = 1 << 20
 _COLUMNS = {
     "bytes_per_token": "bytes per token",
@@ -60,30 +60,71 @@ def compare(
     html: Path | None = Option(None, metavar="FILE", help="Write it as a page, a new file."),
     every: bool = Option(False, "--all", "-a", help="Also metrics that do not differ."),
     store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer | str:
     """Compare runs, two artifacts, or tokenizers on the same text.
 
     The others are measured against the first. Of runs and artifacts, the causes of differences are shown.
     """
-    if not text and not parallel:
-        page = _compare_artifacts if artifacts else _compare_runs
-        page(references, store, html, every=fields if artifacts else every, as_json=as_json)
-        return
-    if html is not None or artifacts:
+    if text or parallel:
+        if html is not None or artifacts:
+            raise UsageError(
+                "compare: --html and --artifacts exclude --text and --parallel; `tokmill report` has a page"
+            )
+        named = once_each("--text", map(_named_text, text or []))
+        texts = {name: _text(name, files, text_column, megabytes) for name, files in named.items()}
+        return _tokenizers(load_tokenizers(references, store), texts, parallel or [])
+    if len(references) < 2 and not artifacts:
         raise UsageError(
-            "compare: --html and --artifacts exclude --text and --parallel; `tokmill report` has a page"
+            "compare: name at least two runs; to compare tokenizers give text with --text, or parallel text "
+            "with --parallel"
         )
+    require_new("compare", html)
+    opened = existing_store(store)
+    if artifacts:
+        return _artifacts(opened, references, html, fields=fields)
+    return _runs(opened, references, html, every=every)
+
+
+def _runs(store: "Store", references: Sequence[str], html: Path | None, *, every: bool) -> Answer | str:
+    from tokmill.flows.cli.comparison import comparison_parts
+    from tokmill.tasks.comparing.page import write_page
+    from tokmill.tasks.comparing.runs import Comparison
+
+    runs = {run.run_id: run for run in (find_run(store, reference) for reference in references)}
+    if len(runs) < len(references):
+        raise UsageError(f"compare: one of {', '.join(references)} is named twice; name different runs")
+    comparison = Comparison(store, list(runs.values()))
+    if html is not None:
+        write_page(comparison, html)
+        return f"{html} shows {len(references)} runs"
+    return Answer(comparison.to_json, comparison_parts(comparison, every_metric=every))
+
+
+def _artifacts(store: "Store", references: Sequence[str], html: Path | None, *, fields: bool) -> Answer | str:
+    from tokmill.flows.cli.comparison import explanation_parts
+    from tokmill.tasks.comparing.explaining import explain
+    from tokmill.tasks.comparing.page import write_page_of_two
+
+    if len(references) != 2:
+        raise UsageError(f"compare: --artifacts compares two, but {len(references)} are named")
+    one, other = (find_artifact(store, reference, removed=True) for reference in references)
+    if one.kind != other.kind:
+        a, b = references
+        raise UsageError(f"compare: {a} is a {one.kind} and {b} a {other.kind}; name two of one kind")
+    found = explain(store, one, other)
+    if html is not None:
+        write_page_of_two(found, html)
+        return f"{html} shows {found.a.reference} and {found.b.reference}"
+    return Answer(found.to_json, explanation_parts(found, fields=fields))
+
+
+def _tokenizers(loaded: "Mapping[str, Tokenizer]", texts: "Texts", parallel: Sequence[str]) -> Answer:
     from tokmill.tasks.audit.comparison import compare_parity, compare_texts, compare_vocabularies
     from tokmill.tasks.audit.parity import read_parallel
     from tokmill.tasks.core.errors import AuditError
 
-    loaded = {name: load_one(one, store) for name, one in names_of(references).items()}
-    named = _once_each("--text", map(_named_text, text or []))
-    texts = {name: _text(name, files, text_column, megabytes) for name, files in named.items()}
-    languages = _once_each("--parallel", map(_named_file, parallel or []))
     try:
-        lines = read_parallel(languages)
+        lines = read_parallel(once_each("--parallel", map(_named_file, parallel)))
     except AuditError as error:
         raise UsageError(f"compare: {error}") from error
     found = {
@@ -91,99 +132,7 @@ def compare(
         "texts": compare_texts(loaded, texts) if texts else [],
         "parity": compare_parity(loaded, lines, next(iter(lines))) if lines else [],
     }
-    if as_json:
-        print_json(found)
-    else:
-        _draw(found)
-
-
-def _compare_runs(
-    references: Sequence[str], store: str | None, html: Path | None, *, every: bool, as_json: bool
-) -> None:
-    from tokmill.flows.cli.comparison import print_comparison
-    from tokmill.tasks.comparing.runs import Comparison
-
-    if len(references) < 2:
-        raise UsageError(
-            "compare: name at least two runs; to compare tokenizers give text with --text, or parallel text "
-            "with --parallel"
-        )
-    opened = existing_store(store)
-    comparison = Comparison(opened, distinct([find_run(opened, reference) for reference in references]))
-    if html is not None:
-        from tokmill.tasks.comparing.page import write_page
-
-        require_new("compare", html)
-        write_page(comparison, html)
-        say(f"{html} shows {len(references)} runs")
-    elif as_json:
-        print_json(comparison.to_json())
-    else:
-        print_comparison(comparison, every_metric=every)
-
-
-def _compare_artifacts(
-    references: Sequence[str], store: str | None, html: Path | None, *, every: bool, as_json: bool
-) -> None:
-    from tokmill.flows.cli.comparison import print_explanation
-    from tokmill.tasks.comparing.explaining import explain
-
-    if len(references) != 2:
-        raise UsageError(f"compare: --artifacts compares two, but {len(references)} are named")
-    opened = existing_store(store)
-    one, other = (find_artifact(opened, reference, removed=True) for reference in references)
-    if one.kind != other.kind:
-        a, b = references
-        raise UsageError(f"compare: {a} is a {one.kind} and {b} a {other.kind}; name two of one kind")
-    found = explain(opened, one, other)
-    if html is not None:
-        from tokmill.tasks.comparing.two import write_page_of_two
-
-        require_new("compare", html)
-        write_page_of_two(found, html)
-        say(f"{html} shows {found.a.reference} and {found.b.reference}")
-    elif as_json:
-        print_json(found.to_json())
-    else:
-        print_explanation(found, fields=every)
-
-
-def names_of(references: Sequence[str]) -> dict[str, str]:
-    """Return references to tokenizers by their short names, or by their paths if files have the same name."""
-    paths = [Path(_place(reference)[0]) for reference in references]
-    short = [
-        path.name if path.exists() else reference.removeprefix("tokenizer/")
-        for path, reference in zip(paths, references, strict=True)
-    ]
-    names = [one if short.count(one) == 1 else ref for one, ref in zip(short, references, strict=True)]
-    return _once_each("tokenizers", zip(names, references, strict=True))
-
-
-def _once_each(what: str, named: Iterable[tuple[str, _T]]) -> dict[str, _T]:
-    """Return values by name; raises UsageError for a name that stands for two of them, or for all."""
-    values: dict[str, _T] = {}
-    for name, value in named:
-        if name in values:
-            raise UsageError(f"compare: {what}: {name!r} is named twice; name each once")
-        if name in _RESERVED:
-            raise UsageError(f"compare: {what}: {name!r} is what all together are called; use another name")
-        values[name] = value
-    return values
-
-
-def _place(reference: str) -> tuple[str, str | None]:
-    """Return a path or reference, and a split pattern if it has one."""
-    path, colon, pattern = reference.rpartition(":")
-    has_pattern = colon and not Path(reference).exists() and Path(path).exists()
-    return (path, pattern) if has_pattern else (reference, None)
-
-
-def load_one(reference: str, store: str | None) -> "Tokenizer":
-    """Load a tokenizer that was named on the command line."""
-    from tokmill import tokenizer
-
-    place, pattern = _place(reference)
-    return load_tokenizer(place, store) if pattern is None else tokenizer.load(place, split_pattern=pattern)
+    return Answer(found, _shown(found))
 
 
 def _named_text(option: str) -> tuple[str, str]:
@@ -232,36 +181,36 @@ def _named_file(option: str) -> tuple[str, Path]:
     return language, Path(path)
 
 
-def _draw(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
+def _shown(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> Iterator[Part]:
     head = ("tokenizer", "family", "tokens", "shared with the first")
     rows = []
     for row in found["tokenizers"]:
         share = row["shared_share"]
         shared = "–" if share is None else f"{row['num_shared']:,} ({percent(share, 1)})"
         rows.append((row["tokenizer"], row["family"], f"{row['vocab_size']:,}", shared))
-    draw(table(head, rows, right=head[2:]))
+    yield table(head, rows, right=head[2:])
     for name in dict.fromkeys(row["text"] for row in found["texts"]):
-        of_text = [row for row in found["texts"] if row["text"] == name]
-        num_documents, num_bytes = (of_text[0][key] for key in ("num_documents", "num_bytes"))
-        say(f"\n{name}: {counted(num_documents, 'document')}, {num_bytes:,} bytes")
-        if not num_bytes:
-            say("nothing to measure: it holds no text")
-            continue
-        of_text.sort(key=lambda row: bool(row["lossy"]))  # those that lose text are apart, in the same order
-        shown = [column for column in _COLUMNS if any(row[column] for row in of_text)]
-        cells = [
-            (
-                f"{row['tokenizer']}{' (lossy)' if row['lossy'] else ''}",
-                *(_cell(row, column) for column in shown),
-            )
-            for row in of_text
-        ]
-        heads = [_COLUMNS[column] for column in shown]
-        draw(table(("tokenizer", *heads), cells, right=heads))
-        if of_text[-1]["lossy"]:
-            say("lossy: a part of the text is unknown, or comes back changed; what is lost costs no tokens")
+        yield from _of_text([row for row in found["texts"] if row["text"] == name])
     if found["parity"]:
-        _draw_parity(found["parity"])
+        yield from _parity(found["parity"])
+
+
+def _of_text(rows: list[Mapping[str, Any]]) -> Iterator[Part]:
+    first = rows[0]
+    yield f"\n{first['text']}: {counted(first['num_documents'], 'document')}, {first['num_bytes']:,} bytes"
+    if not first["num_bytes"]:
+        yield "nothing to measure: it holds no text"
+        return
+    rows.sort(key=lambda row: bool(row["lossy"]))  # those that lose text are apart, in the same order
+    columns = [column for column in _COLUMNS if any(row[column] for row in rows)]
+    cells = [
+        (f"{row['tokenizer']}{' (lossy)' if row['lossy'] else ''}", *(_cell(row, name) for name in columns))
+        for row in rows
+    ]
+    heads = [_COLUMNS[column] for column in columns]
+    yield table(("tokenizer", *heads), cells, right=heads)
+    if rows[-1]["lossy"]:
+        yield "lossy: a part of the text is unknown, or comes back changed; what is lost costs no tokens"
 
 
 def _cell(row: Mapping[str, Any], column: str) -> str:
@@ -272,9 +221,8 @@ def _cell(row: Mapping[str, Any], column: str) -> str:
     return percent(value, digits) if column.endswith("_share") else f"{value:.3f}"
 
 
-def _draw_parity(rows: Sequence[Mapping[str, Any]]) -> None:
+def _parity(rows: Sequence[Mapping[str, Any]]) -> Iterator[Part]:
     names = list(dict.fromkeys(row["tokenizer"] for row in rows))
-    say(f"\npremium over {rows[0]['reference']}, on {counted(rows[0]['num_lines'], 'line')}")
     premiums = {(row["tokenizer"], row["language"]): row for row in rows}
     lossy = {row["tokenizer"] for row in rows if row["unknown_share"]}
     languages = list(dict.fromkeys(row["language"] for row in rows))
@@ -282,13 +230,14 @@ def _draw_parity(rows: Sequence[Mapping[str, Any]]) -> None:
         (language, *(_premium(premiums[name, language], name in lossy) for name in names))
         for language in languages
     ]
-    draw(table(("language", *names), cells, right=names))
-    if any(row["unknown_share"] for row in rows):
-        say("* some of the text is unknown to this tokenizer, and lost; what is lost costs too little")
+    yield f"\npremium over {rows[0]['reference']}, on {counted(rows[0]['num_lines'], 'line')}"
+    yield table(("language", *names), cells, right=names)
+    if lossy:
+        yield "* some of the text is unknown to this tokenizer, and lost; what is lost costs too little"
     if len(languages) == 2:  # with the row over all
-        say("there is one language alone, so there is nothing to compare it with")
+        yield "there is one language alone, so there is nothing to compare it with"
     if any(row["premium"] is None and row["language"] != "all" for row in rows):
-        say(f"–: {rows[0]['reference']} has no tokens, so there is nothing to measure premiums against")
+        yield f"–: {rows[0]['reference']} has no tokens, so there is nothing to measure premiums against"
 
 
 def _premium(row: Mapping[str, Any], lossy: bool) -> str:

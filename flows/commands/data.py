@@ -1,23 +1,24 @@
 """`tokmill data`: export packed sequences, find the artifacts that a text went into, and take it down."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from typer import Argument, Option
 
-from tokmill.flows.cli.app import command, in_data
-from tokmill.flows.cli.lookup import existing_store, find_artifact
-from tokmill.flows.cli.options import JsonOption, PackedArgument, RootOption, StoreOption
-from tokmill.flows.cli.output import draw, pairs, print_json, require_new, say, shown, shown_address, table
+from tokmill.flows.cli.app import Answer, command, in_data
+from tokmill.flows.cli.lookup import find_artifact
+from tokmill.flows.cli.options import DEFAULT, ExistingStore, PackedArgument, RootOption
+from tokmill.flows.cli.output import Part, require_new, shown, shown_address, table
 from tokmill.flows.commands.trace import origins_of
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted, key_figures
-from tokmill.tasks.core.errors import StoreError, TracingError
+from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.markdown import number
 from tokmill.tasks.core.stage import NO_SOURCE, Scalar
 
 if TYPE_CHECKING:
+    from tokmill.tasks.takedown.impact import Impact
     from tokmill.tasks.takedown.request import TakenDown
     from tokmill.tasks.tracing import Origins
 
@@ -40,9 +41,8 @@ def export(
         None, "--out", "-o", metavar="FOLDER", help="Also copy the files to this new folder, with checksums."
     ),
     labels: bool = Option(False, "--labels", help="Also labels, attention_mask, OLMo's label_mask files."),
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    store: ExistingStore = DEFAULT,
+) -> Answer:
     """Write packed sequences in another format.
 
     Nothing is encoded or packed again.
@@ -50,21 +50,18 @@ def export(
     from tokmill.flows.library.derived import copy_out, export_packed, parse_formats
 
     wanted = parse_formats(formats)
-    opened = existing_store(store)
-    ref = find_artifact(opened, packed)
-    if ref.kind != "packed":
-        raise UsageError(f"export: {packed} is a {ref.kind}, not packed sequences; name a packed/NAME")
+    ref = find_artifact(store, packed, "packed", bare=False)
     require_new("export", out, "folder")
-    with opened.at_work("export"):
-        made = export_packed(opened, ref, wanted, labels=labels)
-        path = opened.path(made) if out is None else copy_out(opened, made, out)
-    record = opened.record(made)
-    called = f"{made.kind}/{made.name}@{opened.label(made, made.name)}"
-    if as_json:
-        print_json({"artifact": called, "path": str(path), "metrics": dict(record.metrics)})
-        return
-    holds = key_figures("packed", record.metrics)
-    draw(pairs({"artifact": called, "files": shown(path), "formats": ", ".join(wanted), "holds": holds}))
+    with store.at_work("export"):
+        made = export_packed(store, ref, wanted, labels=labels)
+        path = store.path(made) if out is None else copy_out(store, made, out)
+    metrics = dict(store.record(made).metrics)
+    called = f"{made.kind}/{made.name}@{store.label(made, made.name)}"
+    holds = key_figures("packed", metrics)
+    return Answer(
+        {"artifact": called, "path": str(path), "metrics": metrics},
+        [{"artifact": called, "files": shown(path), "formats": ", ".join(wanted), "holds": holds}],
+    )
 
 
 @command(
@@ -77,34 +74,31 @@ def impact(
     file: str = Argument(
         ..., metavar="FILE", help="A path, a glob, a URL, or a digest of content; :ROW after it for one row."
     ),
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    store: ExistingStore = DEFAULT,
+) -> Answer:
     """List the artifacts that a file, or a row of it, went into.
 
     Rows are counted from 0; the file may be gone.
     """
-    from tokmill.tasks.store.layout import printable
     from tokmill.tasks.takedown.impact import impact_of
 
-    try:
-        found = impact_of(existing_store(store), file)
-    except TracingError as error:
-        raise UsageError(f"impact: {error}") from error
-    if as_json:
-        artifacts = [each._asdict() for each in found.artifacts]
-        print_json(
-            {"files": [each._asdict() for each in found.files], "row": found.row, "artifacts": artifacts}
-        )
-        return
-    for each in found.files:
-        say(printable(f"{each.source}:{each.name}  {each.origin}  {each.digest[:16]}"))
-    say("")
+    found = impact_of(store, file)
+    artifacts = [each._asdict() for each in found.artifacts]
+    files = [each._asdict() for each in found.files]
+    return Answer({"files": files, "row": found.row, "artifacts": artifacts}, _impact(found))
+
+
+def _impact(found: "Impact") -> Iterator[Part]:
+    from tokmill.tasks.store.layout import printable
+
+    for file in found.files:
+        yield printable(f"{file.source}:{file.name}  {file.origin}  {file.digest[:16]}")
+    yield ""
     rows = []
     for artifact in found.artifacts:
         where = "" if artifact.sequences is None else counted(artifact.sequences, "sequence")
         rows.append([artifact.reference, artifact.holds, where, artifact.why])
-    draw(table(("artifact", "holds", "where", "why"), rows))
+    yield table(("artifact", "holds", "where", "why"), rows)
 
 
 @command(
@@ -129,9 +123,8 @@ def takedown(
     ),
     reason: str = Option("", metavar="TEXT", help="Why; kept in the records of new and old."),
     root: RootOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    store: ExistingStore = DEFAULT,
+) -> Answer:
     """Make a version of packed sequences without some documents.
 
     They are replaced by padding.
@@ -143,20 +136,13 @@ def takedown(
         why = check_reason(reason.strip())
     except StoreError as error:
         raise UsageError(f"takedown: {error}") from error
-    try:
-        origins = origins_of(packed, root, store)
-        with origins.store.at_work("takedown"):
-            names = read_names(documents)
-            taken = take_down(origins, names, repacked=repack, reason=why)
-    except TracingError as error:
-        raise UsageError(f"takedown: {error}") from error
-    if as_json:
-        print_json(_taken_json(origins, taken))
-    else:
-        _show_taken(origins, taken)
+    origins = origins_of(store, packed, root)
+    with store.at_work("takedown"):
+        taken = take_down(origins, read_names(documents), repacked=repack, reason=why)
+    return Answer(lambda: _taken_document(origins, taken), _taken(origins, taken))
 
 
-def _taken_json(origins: "Origins", taken: "TakenDown") -> dict[str, object]:
+def _taken_document(origins: "Origins", taken: "TakenDown") -> dict[str, object]:
     record = taken.record
     version = None
     if record is not None:
@@ -178,54 +164,43 @@ def _taken_json(origins: "Origins", taken: "TakenDown") -> dict[str, object]:
     }
 
 
-def _show_taken(origins: "Origins", taken: "TakenDown") -> None:
+def _taken(origins: "Origins", taken: "TakenDown") -> Iterator[Part]:
     record = taken.record
     for document, why in taken.absent:
-        say(f"{document.name}: in no sequence: {why}")
+        yield f"{document.name}: in no sequence: {why}"
     if record is None:
-        say(f"{origins.packed.reference} has none of the documents; nothing to do")
-        _show_holders(taken)
-        return
-    how = "made" if taken.made else "exists already"
-    num_taken = counted(len(taken.documents), "document")
-    say(f"{record.reference} {how}: {_what_changed(num_taken, origins.packed.metrics, record.metrics)}")
-    say("")
-    rows = [
-        [account.source, account.unit, number(gone), number(account.num_in - gone)]
-        for account in taken.accounts
-        if (gone := account.became.get("taken_down")) and account.source != NO_SOURCE
-    ]
-    draw(table(["source", "unit", "taken down", "left"], rows, ["taken down", "left"]))
-    read = sum(each.became.get("taken_down", 0) for each in taken.accounts if each.unit == "documents")
-    if read > len(taken.documents):
-        say("a document counts here as often as the mixture reads it: once per epoch")
-    say("")
-    say(f"packed shards  {shown_address(origins.store, record.ref)}")
-    if taken.card is not None:
-        say(f"data card      {taken.card.reference}")
-    _show_holders(taken)
-
-
-def _show_holders(taken: "TakenDown") -> None:
-    """List the other artifacts that still contain the documents."""
-    if not taken.holders:
-        return
-    say("")
-    say("these still contain documents of the list; `tokmill store remove ARTIFACT` deletes one permanently:")
+        yield f"{origins.packed.reference} has none of the documents; nothing to do"
+    else:
+        how = "made" if taken.made else "exists already"
+        yield f"{record.reference} {how}: {_changes(origins.packed.metrics, taken)}"
+        yield ""
+        rows = [
+            [account.source, account.unit, number(gone), number(account.num_in - gone)]
+            for account in taken.accounts
+            if (gone := account.became.get("taken_down")) and account.source != NO_SOURCE
+        ]
+        yield table(["source", "unit", "taken down", "left"], rows, ["taken down", "left"])
+        read = sum(each.became.get("taken_down", 0) for each in taken.accounts if each.unit == "documents")
+        if read > len(taken.documents):
+            yield "a document counts here as often as the mixture reads it: once per epoch"
+        yield f"\npacked shards  {shown_address(origins.store, record.ref)}"
+        if taken.card is not None:
+            yield f"data card      {taken.card.reference}"
+    if taken.holders:
+        yield "\nthese still contain documents of the list; `tokmill store remove ARTIFACT` deletes one"
     for holder in taken.holders:
-        say(f"  {holder.reference}{f' (perhaps: {holder.unknown})' if holder.unknown else ''}")
+        yield f"  {holder.reference}{f' (perhaps: {holder.unknown})' if holder.unknown else ''}"
 
 
-def _what_changed(taken: str, before: Mapping[str, Scalar], after: Mapping[str, Scalar]) -> str:
+def _changes(before: Mapping[str, Scalar], taken: "TakenDown") -> str:
     """Describe a takedown in one line, from the metrics of the old and the new version."""
+    after = taken.record.metrics if taken.record else {}
+    documents, num_sequences = counted(len(taken.documents), "document"), number(after["num_sequences"])
     if "num_changed_sequences" not in after:
         return (
-            f"packed again without {taken}, {number(after['num_sequences'])} sequences instead of "
+            f"packed again without {documents}, {num_sequences} sequences instead of "
             f"{number(before['num_sequences'])}"
         )
     sequences = counted(int(after["num_changed_sequences"]), "sequence")
-    shards = counted(int(after["num_changed_shards"]), "shard")
-    return (
-        f"{taken} taken out of {sequences} of {number(after['num_sequences'])}, in {shards} of "
-        f"{number(after['num_shards'])}"
-    )
+    shards = f"{counted(int(after['num_changed_shards']), 'shard')} of {number(after['num_shards'])}"
+    return f"{documents} taken out of {sequences} of {num_sequences}, in {shards}"

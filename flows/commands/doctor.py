@@ -1,12 +1,17 @@
 """`tokmill doctor`: whether this installation, machine, store and server are fit for work."""
 
-import typer
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
 from typer import Option
 
-from tokmill.flows.cli.app import FAILED, app, command
-from tokmill.flows.cli.options import JsonOption, StoreOption
-from tokmill.flows.cli.output import draw, pairs, print_json, say
+from tokmill.flows.cli.app import Answer, app, command
+from tokmill.flows.cli.options import StoreOption
+from tokmill.flows.cli.output import Part
 from tokmill.flows.figures import counted
+
+if TYPE_CHECKING:
+    from tokmill.flows.doctor.report import Part as PartOfReport
 
 
 @command(
@@ -21,8 +26,7 @@ def doctor(
     store: StoreOption = None,
     speed: bool = Option(True, "--speed/--no-speed", help="Measure the kernels for five seconds."),
     free: bool = Option(False, "--free", help="End dead runs and remove dead workers there."),
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Check versions, machine, speed, store and Prefect server.
 
     The exit code is 1 if something does not work.
@@ -39,20 +43,22 @@ def doctor(
 
         parts.append(look_at_speed())
     parts.append(look_at_server(location, free=free))
-    findings = [(part, finding) for part in parts for finding in part.findings]
-    failing = sum(finding.fails for _, finding in findings)
-    if as_json:
-        listed = [
-            {"part": part.title, "text": one.text, "what": one.what, "fix": one.fix, "fails": one.fails}
-            for part, one in findings
-        ]
-        print_json({"findings": listed, **{part.title: part.figures for part in parts}})
-    else:
-        for part in parts:
-            say(part.title)
-            draw(pairs({f"  {name}": text for name, text in part.facts.items()}))
-        for _, finding in findings:
-            say(f"{'fails' if finding.fails else 'note '}  {finding.text}")
-        say(counted(failing, "failure") if findings else "no problems")
-    if failing:
-        raise typer.Exit(FAILED)
+    findings = [
+        {"part": part.title, "text": one.text, "what": one.what, "fix": one.fix, "fails": one.fails}
+        for part in parts
+        for one in part.findings
+    ]
+    failed = any(one["fails"] for one in findings)
+    return Answer(
+        {"findings": findings, **{part.title: part.figures for part in parts}}, _shown(parts), failed
+    )
+
+
+def _shown(parts: "Sequence[PartOfReport]") -> Iterator[Part]:
+    for part in parts:
+        yield part.title
+        yield {f"  {name}": text for name, text in part.facts.items()}
+    findings = [finding for part in parts for finding in part.findings]
+    for finding in findings:
+        yield f"{'fails' if finding.fails else 'note '}  {finding.text}"
+    yield counted(sum(one.fails for one in findings), "failure") if findings else "no problems"

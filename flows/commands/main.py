@@ -21,7 +21,7 @@ from tokmill.flows.cli.interruption import InterruptedCommandError
 from tokmill.flows.cli.output import visible
 from tokmill.flows.errors import FlowError, ProfileError, UsageError
 from tokmill.flows.process import clear_frames, from_a_command
-from tokmill.tasks.core.errors import TaskError
+from tokmill.tasks.core.errors import TaskError, TracingError
 from tokmill.tokenizer.core.errors import TokenizerError
 
 
@@ -88,7 +88,7 @@ def _wrapped(message: str) -> str:
 
 
 def _message_and_code(error: Exception) -> tuple[str, int]:
-    if isinstance(error, ProfileError | UsageError):
+    if isinstance(error, ProfileError | UsageError | TracingError):
         return str(error), USAGE
     if isinstance(error, FlowError | TaskError | TokenizerError):
         return str(error), FAILED

@@ -1,18 +1,19 @@
 """`tokmill profiles` and `tokmill init`: lists profiles and their keys, and writes a new profile."""
 
 import shlex
+from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.constrain import Constrain
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 from typer import Argument, Option
 
-from tokmill.flows.cli.app import app, command
-from tokmill.flows.cli.options import JsonOption
-from tokmill.flows.cli.output import aside, draw, print_json, say, table
+from tokmill.flows.cli.app import Answer, app, command
+from tokmill.flows.cli.output import Part, aside, print_parts, table
 from tokmill.flows.errors import UsageError
 
 if TYPE_CHECKING:
@@ -23,55 +24,42 @@ if TYPE_CHECKING:
 def profiles(
     section: str | None = Argument(None, metavar="SECTION", help="The keys of one table, e.g. pack."),
     keys: bool = Option(False, "--keys", help="List every key of a profile, with its meaning."),
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """List the shipped profiles, or the keys of a profile."""
-    if keys or section:
-        _list_keys(section, as_json=as_json)
-    else:
-        _list_profiles(as_json=as_json)
-
-
-def _list_profiles(*, as_json: bool) -> None:
+    from tokmill.flows.errors import suggestion
     from tokmill.flows.profile import load_profile, shipped_folder, shipped_names
-
-    loaded = [load_profile(name) for name in shipped_names()]
-    if as_json:
-        folder = shipped_folder()
-        print_json([{"path": str(folder / f"{one.name}.toml"), **one.resolved()} for one in loaded])
-        return
-    rows = [(one.name, str(len(one.sources)), one.description) for one in loaded]
-    draw(table(("profile", "sources", "purpose"), rows, right=("sources",), wrap=True))
-
-
-def _list_keys(section: str | None, *, as_json: bool) -> None:
-    from tokmill.flows.nearest import suggestion
     from tokmill.flows.profile.reference import profile_keys
 
-    known = profile_keys()
-    wanted = [
-        key for key in known if section in (None, key.section, key.section.strip("[").partition(".")[0])
-    ]
-    if not wanted:
-        hint = suggestion(str(section), {key.section for key in known if key.section}, known_as="sections")
-        raise UsageError(f"profiles: there is no section {section}{hint}")
-    if as_json:
-        print_json([vars(key) for key in wanted])
-        return
-    for name, members in groupby(wanted, key=lambda key: key.section):
-        say(f"[{name}]" if name else "at the top")
-        draw(Padding(_key_table(list(members)), (0, 0, 1, 2)), width=100)
+    if keys or section:
+        known = profile_keys()
+        wanted = [
+            key for key in known if section in (None, key.section, key.section.strip("[").partition(".")[0])
+        ]
+        if not wanted:
+            hint = suggestion(
+                str(section), {key.section for key in known if key.section}, known_as="sections"
+            )
+            raise UsageError(f"profiles: there is no section {section}{hint}")
+        return Answer([vars(key) for key in wanted], _keys(wanted))
+    loaded, folder = [load_profile(name) for name in shipped_names()], shipped_folder()
+    rows = [(one.name, str(len(one.sources)), one.description) for one in loaded]
+    return Answer(
+        [{"path": str(folder / f"{one.name}.toml"), **one.resolved()} for one in loaded],
+        [table(("profile", "sources", "purpose"), rows, right=("sources",), wrap=True)],
+    )
 
 
-def _key_table(keys: "list[Key]") -> Table:
-    made = Table.grid(padding=(0, 2))
-    made.add_column(style="cyan", no_wrap=True)
-    made.add_column(ratio=1)
-    for key in keys:
-        default = f"default {key.default}" if key.default not in {"", "required"} else key.default
-        about = Text(", ".join(part for part in (key.kind, default) if part), style="dim")
-        made.add_row(key.name, Text(key.description).append("\n").append(about))
-    return made
+def _keys(keys: "list[Key]") -> Iterator[Part]:
+    for name, members in groupby(keys, key=lambda key: key.section):
+        yield f"[{name}]" if name else "at the top"
+        made = Table.grid(padding=(0, 2))
+        made.add_column(style="cyan", no_wrap=True)
+        made.add_column(ratio=1)
+        for key in members:
+            default = f"default {key.default}" if key.default not in {"", "required"} else key.default
+            about = Text(", ".join(part for part in (key.kind, default) if part), style="dim")
+            made.add_row(key.name, Text(key.description).append("\n").append(about))
+        yield Constrain(Padding(made, (0, 0, 1, 2)), 100)
 
 
 @command(
@@ -115,9 +103,12 @@ def init(
             text_columns=text_columns or (),
         )
     rows = [(one.name, str(one.num_files), one.seen.options["format"], one.seen.remark) for one in drafted]
-    draw(table(("source", "files", "format", "because"), rows, right=("files",), wrap=True))
-    say("")
     documents = [(one.name, document) for one in drafted for document in one.seen.documents]
-    draw(table(("source", "a document begins with"), documents))
     written = shlex.quote(str(path))
-    say(f"\nwrote {path}\n\nnext:\n  tokmill plan {written}\n  tokmill run {written}")
+    parts: list[Part] = [
+        table(("source", "files", "format", "because"), rows, right=("files",), wrap=True),
+        "",
+        table(("source", "a document begins with"), documents),
+        f"\nwrote {path}\n\nnext:\n  tokmill plan {written}\n  tokmill run {written}",
+    ]
+    print_parts(parts)

@@ -2,17 +2,17 @@
 
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 from typer import Argument, Option
 
-from tokmill.flows.cli.app import FAILED, command, in_runs
+from tokmill.flows.cli.app import Answer, command, in_runs, printing
 from tokmill.flows.cli.lookup import columns_named, existing_store, find_run, moment_since, order_by
-from tokmill.flows.cli.options import JsonOption, MemoryOption, StoreOption, WorkersOption
-from tokmill.flows.cli.output import aside, draw, messages, print_json, require_new, say, table
+from tokmill.flows.cli.options import DEFAULT, ExistingStore, MemoryOption, StoreOption, WorkersOption
+from tokmill.flows.cli.output import Part, aside, messages, require_new, table
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted, size
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tokmill.tasks.store import Run, Store
     from tokmill.tasks.store.run_queries import Row
 
+Action: TypeAlias = Literal["tag", "untag", "note"]
 RunArgument = Annotated[
     str, Argument(metavar="RUN", help="`latest`, an id or its beginning, a name, or an artifact of the run.")
 ]
@@ -37,6 +38,7 @@ _NAMED = 8
 
 
 @in_runs.callback()
+@printing
 def list_runs(
     context: typer.Context,
     state: Literal["running", "completed", "failed", "crashed", "cancelled", "suspended"] | None = Option(
@@ -58,34 +60,39 @@ def list_runs(
     limit: int = Option(_SHOWN, metavar="N", min=0, help="At most N runs; 0 for all."),
     attempts: bool = Option(False, "--attempts", help="Every attempt of a run, not only the last."),
     store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer | None:
     """List the runs of the store, the latest first; failed ones, too."""
     if context.invoked_subcommand is not None:
-        return
-    from tokmill.flows.cli.runs import runs_table
+        return None
     from tokmill.tasks.store.run_queries import RunFilter
     from tokmill.tasks.store.run_queries import list_runs as listed
 
     if best is not None and sort == "started":
         raise UsageError("runs: --best needs --sort, e.g. --sort bytes_per_token --best 3")
     opened = existing_store(store)
-    by, *shown = columns_named(opened, [sort, *(show or [])])
+    by, *columns = columns_named(opened, [sort, *(show or [])])
     where = RunFilter(state, profile, experiment, tag, moment_since(since), attempts)
     order, most = order_by(by, lowest=lowest, best=best is not None), best or limit
-    rows = listed(opened.catalog, where, [by, *shown], order, most + 1 if most else None, complete=bool(best))
+    rows = listed(
+        opened.catalog, where, [by, *columns], order, most + 1 if most else None, complete=bool(best)
+    )
     found = rows[:most] if most else rows
-    if as_json:
-        print_json(found)
-        return
-    if order.lost and order.lost not in shown and any(row["values"][order.lost.label] for row in found):
-        shown.append(order.lost)
-    draw(runs_table(opened, found, [by, *shown], attempts=attempts))
-    if not found:
-        named = {"experiment": experiment, "tag": tag, "profile": profile}
-        aside(_why_none(listed(opened.catalog), named))
-    if best is None and len(rows) > len(found):
-        aside(f"more than {most} runs; --limit 0 lists all")
+
+    def parts() -> Iterator[Part]:
+        from tokmill.flows.cli.runs import runs_table
+
+        lost = order.lost
+        added = lost and lost not in columns and any(row["values"][lost.label] for row in found)
+        yield runs_table(
+            opened, found, [by, *columns, *([lost] if lost and added else [])], attempts=attempts
+        )
+        if not found:
+            named = {"experiment": experiment, "tag": tag, "profile": profile}
+            aside(_why_none(listed(opened.catalog), named))
+        if best is None and len(rows) > len(found):
+            aside(f"more than {most} runs; --limit 0 lists all")
+
+    return Answer(found, parts())
 
 
 def _why_none(every: Sequence["Row"], named: Mapping[str, str | None]) -> str:
@@ -104,17 +111,13 @@ def _why_none(every: Sequence["Row"], named: Mapping[str, str | None]) -> str:
 def show_run(
     run: RunArgument,
     parameters: bool = Option(False, "--parameters", help="Every parameter, not only those set for it."),
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    store: ExistingStore = DEFAULT,
+) -> Answer:
     """Show a run: who started it, its inputs, stages and metrics."""
-    from tokmill.flows.cli.runs import print_run_sheet, run_document
+    from tokmill.flows.cli.runs import run_document, run_sheet
 
-    opened, found = _found(run, store)
-    if as_json:
-        print_json(run_document(opened, found))
-    else:
-        print_run_sheet(opened, found, every_parameter=parameters)
+    found = find_run(store, run)
+    return Answer(lambda: run_document(store, found), run_sheet(store, found, every_parameter=parameters))
 
 
 @command(in_runs, "tokmill runs tag latest winner", "tokmill runs tag 5f0c2a bad --remove", name="tag")
@@ -122,30 +125,28 @@ def tag_run(
     run: RunArgument,
     tags: list[str] = Argument(..., metavar="TAG…", help="Any words, e.g. winner."),
     remove: bool = Option(False, "--remove", help="Take the tags away."),
-    store: StoreOption = None,
-) -> None:
+    store: ExistingStore = DEFAULT,
+) -> str:
     """Tag a run, by which it can be listed; tags change no artifact."""
     from tokmill.flows.cli.runs import remarks_on, tags_now
 
-    opened, found = _annotated(run, store, "untag" if remove else "tag", tags)
-    now = tags_now(found, remarks_on(opened, found.run_id))
-    say(f"{found.run_id} ({found.name or found.profile}) is tagged {', '.join(now) or 'with nothing'}")
+    found = _annotated(store, run, "untag" if remove else "tag", tags)
+    now = tags_now(found, remarks_on(store, found.run_id))
+    return f"{found.run_id} ({found.name or found.profile}) is tagged {', '.join(now) or 'with nothing'}"
 
 
 @command(in_runs, "tokmill runs note latest 'the crawl of May was incomplete'", name="note")
 def note_run(
     run: RunArgument,
     text: str = Argument(..., help="What is to be remembered of the run."),
-    store: StoreOption = None,
-) -> None:
+    store: ExistingStore = DEFAULT,
+) -> str:
     """Add a note to a run."""
-    _, found = _annotated(run, store, "note", [text])
-    say(f"{found.run_id} ({found.name or found.profile}) is noted")
+    found = _annotated(store, run, "note", [text])
+    return f"{found.run_id} ({found.name or found.profile}) is noted"
 
 
-def _annotated(
-    run: str, store: str | None, action: Literal["tag", "untag", "note"], texts: Sequence[str]
-) -> "tuple[Store, Run]":
+def _annotated(store: "Store", run: str, action: "Action", texts: Sequence[str]) -> "Run":
     from tokmill.tasks.core.errors import StoreError
     from tokmill.tasks.store.runs import check_remark
 
@@ -154,16 +155,10 @@ def _annotated(
             check_remark(action, text)
     except StoreError as error:
         raise UsageError(str(error)) from error
-    opened, found = _found(run, store)
+    found = find_run(store, run)
     for text in texts:
-        opened.catalog.annotate(found.run_id, action, text)
-    return opened, found
-
-
-def _found(run: str, store: str | None) -> "tuple[Store, Run]":
-
-    opened = existing_store(store)
-    return opened, find_run(opened, run)
+        store.catalog.annotate(found.run_id, action, text)
+    return found
 
 
 @command(
@@ -185,8 +180,7 @@ def reproduce(
     store: StoreOption = None,
     workers: WorkersOption = None,
     memory: MemoryOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Make artifacts again from their records, and compare digests."""
     from tokmill.flows.cli.progress import display
     from tokmill.flows.reproduce.bundle import is_bundle, open_bundle
@@ -204,12 +198,7 @@ def reproduce(
             done = made_again(bundle.subject, into, how.with_files(bundle.inputs))
         else:
             done = made_again(*_in_store(subject, store, into, how))
-    if as_json:
-        print_json(done.to_json())
-    else:
-        _show(done)
-    if not done.is_equal:
-        raise typer.Exit(FAILED)
+    return Answer(done.to_json, _reproduced(done), failed=not done.is_equal)
 
 
 def _in_store(
@@ -231,24 +220,23 @@ def _in_store(
     return subject, into, how.explained(lambda *one: str(find_change(opened, *one)))
 
 
-def _show(done: "Reproduction") -> None:
+def _reproduced(done: "Reproduction") -> Iterator[Part]:
     from tokmill.flows.reproduce.comparing import shown_files
 
     number = Counter(each.verdict for each in done.compared)
-    kept = "" if done.is_temporary else f" in {done.store}"
-    say(f"{done.subject.name}: of {len(done.compared):,} artifacts{kept}, {number['equal']:,} came out equal")
+    every = f"{len(done.compared):,} artifacts{'' if done.is_temporary else f' in {done.store}'}"
+    yield f"{done.subject.name}: of {every}, {number['equal']:,} came out equal"
     run = done.subject.run
     if run is not None and run.state != "completed":
-        say(f"the run is recorded as {run.state}; these are the artifacts that it had by then")
+        yield f"the run is recorded as {run.state}; these are the artifacts that it had by then"
     if done.failure:
-        say(f"{number['not made']:,} were not made: {done.failure}")
-    first = [each for each in done.compared if each.is_first]
+        yield f"{number['not made']:,} were not made: {done.failure}"
     if number["differs"]:
-        say(f"{number['differs']:,} differ, which begins with:")
-    for each in first:
-        say(f"\n{each.record.reference}: {shown_files(each.files)}")
-        for reason in each.reasons:
-            say(f"  {reason}")
+        yield f"{number['differs']:,} differ, which begins with:"
+    for each in done.compared:
+        if each.is_first:
+            yield f"\n{each.record.reference}: {shown_files(each.files)}"
+            yield from (f"  {reason}" for reason in each.reasons)
 
 
 @command(
@@ -261,24 +249,19 @@ def bundle(
     output: Path = Option(..., "--output", "-o", metavar="FILE", help="Write this file, a new one."),
     with_inputs: bool = Option(False, "--with-inputs", help="Include inputs from outside the store."),
     look_in: LookInOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    store: ExistingStore = DEFAULT,
+) -> Answer:
     """Write records, and inputs on request, into one file to reproduce."""
     from tokmill.flows.reproduce.bundle import write_bundle
     from tokmill.flows.reproduce.known import subject_in
 
     require_new("bundle", output)
-    known = subject_in(existing_store(store), subject, removed=True)
+    known = subject_in(store, subject, removed=True)
     about = write_bundle(known, output, with_inputs=with_inputs, look_in=tuple(look_in or ()))
-    if as_json:
-        print_json(about.model_dump(mode="json"))
-        return
     inputs = f"with {counted(len(about.inputs), 'input')}" if with_inputs else "without inputs"
-    say(
-        f"{about.subject}, {counted(len(about.targets), 'artifact')}, {inputs}: "
-        f"{output} ({size(output.stat().st_size)})"
-    )
+    num_bytes, artifacts = size(output.stat().st_size), counted(len(about.targets), "artifact")
+    parts: list[Part] = [f"{about.subject}, {artifacts}, {inputs}: {output} ({num_bytes})"]
     if not with_inputs:
         rows = [[one.source, one.name, one.origin] for one in about.inputs]
-        draw(table(("source", "needs", "was"), rows))
+        parts.append(table(("source", "needs", "was"), rows))
+    return Answer(about, parts)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
-from tokmill.flows.cli.app import app, command, in_server
-from tokmill.flows.cli.options import JsonOption, StoreOption
-from tokmill.flows.cli.output import messages, print_json, say, visible
+from tokmill.flows.cli.app import Answer, app, command, in_server
+from tokmill.flows.cli.options import StoreOption
+from tokmill.flows.cli.output import messages, say, visible
 from tokmill.flows.prefect.settings import PRIVATE, prepare, prepare_terminal_run, require_prefect_home
 
 if TYPE_CHECKING:
@@ -59,8 +59,7 @@ def deploy(
     pool: str | None = Option(
         None, metavar="NAME", help="A work pool, e.g. of Kubernetes; default: processes."
     ),
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Register this folder's profiles at a Prefect server."""
     from tokmill.flows.figures import counted
 
@@ -74,16 +73,12 @@ def deploy(
     names: list[str] = []
     for kind, line in register(served, with_store=True):
         (names if kind == "registered" else problems).append(line)
-    if as_json:
-        print_json({"api": api, "pool": served.work_pool, "deployments": names, "notes": problems})
-        return
-    for line in problems:
-        say(line)
-    for name in names:
-        say(f"  {name}")
-    say(f"{api}: {counted(len(names), 'deployment')}, run by workers of the pool {served.work_pool}")
+    parts = [*problems, *(f"  {name}" for name in names)]
+    parts.append(f"{api}: {counted(len(names), 'deployment')}, run by workers of the pool {served.work_pool}")
     if pool is None:
-        say(f"\nstart a worker:\n  {_worker(served)}")
+        folder, at = shlex.quote(str(served.folder)), shlex.quote(str(served.store))
+        parts.append(f"\nstart a worker:\n  cd {folder} && tokmill server work --store {at}")
+    return Answer({"api": api, "pool": served.work_pool, "deployments": names, "notes": problems}, parts)
 
 
 @command(
@@ -129,9 +124,3 @@ def _served(store: str | None, pool: str | None) -> "ServedFolder":
 
     location = store_url(store)
     return ServedFolder.of(Path.cwd(), location if "://" in location else open_store(location).root, pool)
-
-
-def _worker(served: "ServedFolder") -> str:
-    """Return the command that starts a worker for a folder's pool."""
-    folder, store = shlex.quote(str(served.folder)), shlex.quote(str(served.store))
-    return f"cd {folder} && tokmill server work --store {store}"

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 from typer import Argument, Option
 
 from tokmill.flows.cli.app import app, command
-from tokmill.flows.cli.lookup import existing_store
-from tokmill.flows.cli.options import JsonOption, StoreOption
+from tokmill.flows.cli.options import DEFAULT, ExistingStore, JsonOption
 from tokmill.flows.cli.output import aside, draw, table
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted
@@ -35,18 +34,20 @@ def sql(
     file: Path | None = Option(None, "--file", "-f", help="A file with the query."),
     limit: int = Option(100, min=1, help="Rows of the table that are shown."),
     as_csv: bool = Option(False, "--csv", help="Write all rows as CSV."),
-    store: StoreOption = None,
+    store: ExistingStore = DEFAULT,
     as_json: JsonOption = False,
 ) -> None:
     """Query the catalog in SQL, read-only."""
-    question = _question(query, file)
     if as_csv and as_json:
         raise UsageError("sql: --csv and --json exclude each other; leave one out")
-    answer = existing_store(store).catalog.ask(question)
+    answer = store.catalog.ask(_question(query, file))
     if as_json:
-        _write_json(answer)
+        rows = [dict(zip(_names(answer.columns), map(_json, row), strict=True)) for row in answer.rows]
+        sys.stdout.write(json.dumps(rows, ensure_ascii=False, indent=2) + "\n")
     elif as_csv:
-        _write_csv(answer)
+        writer = csv.writer(sys.stdout)  # with \r\n, so that fields with either of the two are quoted
+        writer.writerow(answer.columns)
+        writer.writerows(["" if value is None else _json(value) for value in row] for row in answer.rows)
     else:
         _draw(answer, limit)
 
@@ -89,11 +90,6 @@ def _text(value: object) -> str:
     return str(_json(value) if not isinstance(value, str) else value.replace("\n", "⏎"))
 
 
-def _write_json(answer: "Answer") -> None:
-    rows = [dict(zip(_names(answer.columns), map(_json, row), strict=True)) for row in answer.rows]
-    sys.stdout.write(json.dumps(rows, ensure_ascii=False, indent=2) + "\n")
-
-
 def _names(columns: Sequence[str]) -> Iterator[str]:
     """Yield the columns' names; a repeated one with a number, since a JSON object has each once."""
     used = set[str]()
@@ -120,10 +116,3 @@ def _json(value: Any) -> Any:
     if isinstance(value, str | int | None):
         return value
     return value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
-
-
-def _write_csv(answer: "Answer") -> None:
-    writer = csv.writer(sys.stdout)  # with \r\n, so that fields with either of the two are quoted
-    writer.writerow(answer.columns)
-    for row in answer.rows:
-        writer.writerow(["" if value is None else _json(value) for value in row])

@@ -3,16 +3,15 @@
 What would go besides the named artifact is listed first, with its bytes, and goes with `--apply`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-import typer
 from typer import Argument, Option
 
-from tokmill.flows.cli.app import FAILED, command, in_store
+from tokmill.flows.cli.app import Answer, command, in_store
 from tokmill.flows.cli.lookup import existing_store, find_artifact
-from tokmill.flows.cli.options import ArtifactArgument, JsonOption, StoreOption
-from tokmill.flows.cli.output import aside, draw, messages, print_json, say, shown, shown_store, table
+from tokmill.flows.cli.options import DEFAULT, ArtifactArgument, ExistingStore, StoreOption
+from tokmill.flows.cli.output import Part, aside, messages, shown, shown_store, table
 from tokmill.flows.figures import counted, size
 
 if TYPE_CHECKING:
@@ -50,27 +49,22 @@ DryRunOption = Annotated[bool, Option("--dry-run", help="Only say what would be 
 def verify(
     artifacts: list[str] | None = Argument(None, metavar="ARTIFACT", help="What to check; default: all."),
     deep: bool = Option(True, "--deep/--sizes", help="Read every byte, or compare sizes of files only."),
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    store: ExistingStore = DEFAULT,
+) -> Answer:
     """Check artifacts against their records; exit code 1 if any is wrong.
 
     Also checks the records against the catalog.
     """
-    opened = existing_store(store)
-    refs = [find_artifact(opened, artifact) for artifact in artifacts] if artifacts else None
-    problems = opened.verify(refs, full=deep)
-    num_checked = len(refs) if refs is not None else sum(1 for _ in opened.layout.artifacts())
-    if as_json:
-        listed = [{"artifact": p.artifact, "path": p.path, "message": p.message} for p in problems]
-        print_json({"num_checked": num_checked, "problems": listed})
-    else:
-        for problem in problems:
-            say(str(problem))
-        found = counted(len(problems), "problem") if problems else "no problems"
-        say(f"{counted(num_checked, 'artifact')} checked, {found}")
-    if problems:
-        raise typer.Exit(FAILED)
+    refs = [find_artifact(store, artifact) for artifact in artifacts] if artifacts else None
+    problems = store.verify(refs, full=deep)
+    num_checked = len(refs) if refs is not None else sum(1 for _ in store.layout.artifacts())
+    listed = [{"artifact": p.artifact, "path": p.path, "message": p.message} for p in problems]
+    found = counted(len(problems), "problem") if problems else "no problems"
+    return Answer(
+        {"num_checked": num_checked, "problems": listed},
+        [*map(str, problems), f"{counted(num_checked, 'artifact')} checked, {found}"],
+        failed=bool(problems),
+    )
 
 
 @command(
@@ -82,40 +76,29 @@ def gc(
     keep: KeepOption = 1,
     each: bool = Option(False, "--each", help="List every artifact, and why it goes or is kept."),
     why: str | None = Option(None, metavar="ARTIFACT", help="Only say why this artifact is kept."),
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    store: ExistingStore = DEFAULT,
+) -> Answer:
     """Find garbage, and remove it with --apply.
 
     Garbage is artifacts without an alias that no recent or running work needs.
     """
     from tokmill.flows.upkeep.collecting import collect_garbage
-
-    opened = existing_store(store)
-    if why is not None:
-        _explain(opened, why, older_than, keep, as_json=as_json)
-        return
-    report = messages().print if apply and not as_json else None
-    done = collect_garbage(opened, older_than_days=older_than, keep=keep, apply=apply, report=report)
-    if as_json:
-        print_json(done.to_json(each=each))
-    else:
-        _show_collected(done, each=each)
-
-
-def _explain(store: "Store", artifact: str, older_than: float, keep: int, *, as_json: bool) -> None:
     from tokmill.tasks.store.retention import Policy
 
-    ref = find_artifact(store, artifact)
-    garbage = store.find_garbage(Policy(older_than, keep))
-    lines = garbage.plan.why(garbage.inventory, ref.fingerprint)
-    if as_json:
-        print_json({"artifact": artifact, "kept": bool(lines), "why": lines})
-    else:
-        say("\n".join(lines or [f"{artifact} would be removed: nothing that is kept needs it"]))
+    if why is not None:
+        ref = find_artifact(store, why)
+        garbage = store.find_garbage(Policy(older_than, keep))
+        lines = garbage.plan.why(garbage.inventory, ref.fingerprint)
+        return Answer(
+            {"artifact": why, "kept": bool(lines), "why": lines},
+            lines or [f"{why} would be removed: nothing that is kept needs it"],
+        )
+    report = messages().print if apply else None
+    done = collect_garbage(store, older_than_days=older_than, keep=keep, apply=apply, report=report)
+    return Answer(done.to_json(each=each), _collected(done, each=each))
 
 
-def _show_collected(done: "Collected", *, each: bool) -> None:
+def _collected(done: "Collected", *, each: bool) -> Iterator[Part]:
     from tokmill.flows.upkeep.collecting import COLUMNS, unused_means
 
     columns: Sequence[str] = ("size", "age", "why") if each else COLUMNS
@@ -123,9 +106,9 @@ def _show_collected(done: "Collected", *, each: bool) -> None:
     goes, stays = _one_by_one(done) if each else summed
     for head, rows in ((done.head, goes), ("kept", stays)):
         if rows:
-            draw(table((head, *columns), rows, right=("number", "size"), wrap=True, least=_LEAST_WHY))
-            say("")
-    say(done.summary)
+            yield table((head, *columns), rows, right=("number", "size"), wrap=True, least=_LEAST_WHY)
+            yield ""
+    yield done.summary
     if any(reason.group == "unused" for reason in done.garbage.plan.gone.values()):
         aside(unused_means(done.policy))
     if done.removed and not done.applied:
@@ -158,41 +141,44 @@ def remove(
     with_dependents: bool = Option(False, "--with-dependents", help="Also what was made from it."),
     apply: bool = Option(False, "--apply", help="With --with-dependents: remove all of that."),
     reason: str = Option("", metavar="TEXT", help="Kept with the record; default: the takedown's."),
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    store: ExistingStore = DEFAULT,
+) -> Answer:
     """Delete an artifact permanently; its record stays.
 
     Refused while other artifacts were made from it.
     """
-    opened = existing_store(store)
-    ref = find_artifact(opened, artifact)
+    from tokmill.flows.upkeep.collecting import summary_of
+
+    ref = find_artifact(store, artifact)
     applied = apply or not with_dependents
     if applied:
-        gone = opened.remove(ref, with_dependents=with_dependents, reason=reason.strip())
+        gone = store.remove(ref, with_dependents=with_dependents, reason=reason.strip())
     else:
-        gone = opened.find_removal(ref)
+        gone = store.find_removal(ref)
     num_bytes = sum(each.num_bytes for each in gone)
-    if as_json:
-        removed = [_entry(each) for each in gone]
-        print_json({"store": opened.location, "applied": applied, "num_bytes": num_bytes, "removed": removed})
-    else:
-        _show_removal(opened.location, gone, num_bytes, applied=applied)
+    rows = [[each.reference, f"{len(each.files):,}", size(each.num_bytes)] for each in gone]
+    head = ("removed" if applied else "would be removed", "files", "size")
+    summary = summary_of(store.location, counted(len(gone), "artifact"), num_bytes, applied=applied)
+    return Answer(
+        {
+            "store": store.location,
+            "applied": applied,
+            "num_bytes": num_bytes,
+            "removed": [_entry(each) for each in gone],
+        },
+        _removal(table(head, rows, right=head[1:]), summary, applied=applied),
+    )
+
+
+def _removal(removed: Part, summary: str, *, applied: bool) -> Iterator[Part]:
+    yield removed
+    yield f"\n{summary}"
+    if not applied:
+        aside(_HOW)
 
 
 def _entry(record: "Record") -> dict[str, object]:
     return {"artifact": record.reference, "fingerprint": record.fingerprint, "num_bytes": record.num_bytes}
-
-
-def _show_removal(location: str, gone: "Sequence[Record]", num_bytes: int, *, applied: bool) -> None:
-    from tokmill.flows.upkeep.collecting import summary_of
-
-    head = "removed" if applied else "would be removed"
-    rows = [[each.reference, f"{len(each.files):,}", size(each.num_bytes)] for each in gone]
-    draw(table((head, "files", "size"), rows, right=("files", "size")))
-    say(f"\n{summary_of(location, counted(len(gone), 'artifact'), num_bytes, applied=applied)}")
-    if not applied:
-        aside(_HOW)
 
 
 @command(in_store, "tokmill store du", "tokmill store du --by profile", "tokmill store du --json")
@@ -200,38 +186,36 @@ def du(
     by: Literal["kind", "profile", "name"] = Option("kind", help="What to add up by."),
     older_than: OlderThanOption = 14.0,
     keep: KeepOption = 1,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    store: ExistingStore = DEFAULT,
+) -> Answer:
     """Show what takes the space, and how much of it `gc` would free."""
     from tokmill.flows.upkeep.checking import usage_of
     from tokmill.tasks.store.retention import Policy
 
-    usage = usage_of(existing_store(store), by, Policy(older_than, keep))
-    if as_json:
-        shares = {group: share._asdict() for group, share in usage.shares.items()}
-        print_json({by: shares, "total": usage.total._asdict(), "others": usage.others})
-        return
+    usage = usage_of(store, by, Policy(older_than, keep))
     rows = [
         [group, f"{one.number:,}", size(one.num_bytes), size(one.shared_bytes), size(one.free_bytes)]
         for group, one in {**usage.shares, "all artifacts": usage.total}.items()
     ]
     rows += [[what, "", size(num_bytes), "", ""] for what, num_bytes in usage.others.items()]
     head = (by, "artifacts", "size", "shared", "gc frees")
-    draw(table(head, rows, right=head[1:]))
+    shares = {group: share._asdict() for group, share in usage.shares.items()}
+    return Answer(
+        {by: shares, "total": usage.total._asdict(), "others": usage.others},
+        [table(head, rows, right=head[1:])],
+    )
 
 
 @command(in_store, "tokmill store tag tokenizer/quickstart@v2 prod", "tokmill show tokenizer/quickstart@prod")
 def tag(
     artifact: ArtifactArgument,
     alias: str = Argument(..., help="Any name, e.g. prod."),
-    store: StoreOption = None,
-) -> None:
+    store: ExistingStore = DEFAULT,
+) -> str:
     """Point an alias at an artifact, for references like kind/name@alias."""
-    opened = existing_store(store)
-    ref = find_artifact(opened, artifact)
-    opened.tag(ref, alias)
-    say(f"{ref.kind}/{ref.name}@{alias} is now {ref.kind}/{ref.name}@{opened.label(ref, ref.name)}")
+    ref = find_artifact(store, artifact)
+    store.tag(ref, alias)
+    return f"{ref.kind}/{ref.name}@{alias} is now {ref.kind}/{ref.name}@{store.label(ref, ref.name)}"
 
 
 @command(
@@ -244,14 +228,13 @@ def push(
     other: OtherArgument,
     subjects: SubjectsArgument = None,
     dry_run: DryRunOption = False,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    store: ExistingStore = DEFAULT,
+) -> Answer:
     """Copy artifacts with their lineage into another store.
 
     Runs and aliases, too; everything is checked on arrival.
     """
-    _move(existing_store(store), other, subjects or [], dry_run=dry_run, as_json=as_json)
+    return _move(store, other, subjects or [], dry_run=dry_run)
 
 
 @command(
@@ -264,18 +247,17 @@ def pull(
     subjects: SubjectsArgument = None,
     dry_run: DryRunOption = False,
     store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Copy artifacts with their lineage from another store.
 
     Runs and aliases, too; everything is checked on arrival.
     """
     from tokmill.flows.run.machine import store_url
 
-    _move(existing_store(other), store_url(store), subjects or [], dry_run=dry_run, as_json=as_json)
+    return _move(existing_store(other), store_url(store), subjects or [], dry_run=dry_run)
 
 
-def _move(source: "Store", location: str, subjects: list[str], *, dry_run: bool, as_json: bool) -> None:
+def _move(source: "Store", location: str, subjects: list[str], *, dry_run: bool) -> Answer:
     from tokmill.flows.reproduce.known import cargo_of
     from tokmill.flows.run.machine import open_store, writable_store
     from tokmill.tasks.store.push import move
@@ -284,13 +266,8 @@ def _move(source: "Store", location: str, subjects: list[str], *, dry_run: bool,
     source.refresh()
     target.refresh()
     moved = move(source, target, cargo_of(source, subjects), messages().print, dry_run=dry_run)
-    if as_json:
-        print_json(_document(moved, dry_run))
-    else:
-        for line in _lines(moved, target.location, dry_run):
-            say(line)
-    if moved.of("other content"):
-        raise typer.Exit(FAILED)
+    lines = _lines(moved, target.location, dry_run)
+    return Answer(_document(moved, dry_run), lines, failed=bool(moved.of("other content")))
 
 
 def _document(moved: "Moved", dry_run: bool) -> dict[str, object]:
@@ -332,13 +309,12 @@ def _lines(moved: "Moved", location: str, dry_run: bool) -> list[str]:
 
 
 @command(in_store, "tokmill store rebuild", "tokmill store rebuild --store /data/store")
-def rebuild(store: StoreOption = None, as_json: JsonOption = False) -> None:
+def rebuild(store: ExistingStore = DEFAULT) -> Answer:
     """Rebuild the catalog from the records."""
-    opened = existing_store(store)
-    opened.catalog.rebuild()
-    counts = opened.catalog.query(_COUNTS)[0]
-    if as_json:
-        print_json({"path": str(opened.catalog.path), **counts})
-    else:
-        where = shown_store(opened) if "://" in opened.location else shown(opened.catalog.path)
-        say(f"{where}: {counts['artifacts']:,} artifacts, {counts['runs']:,} runs")
+    store.catalog.rebuild()
+    counts = store.catalog.query(_COUNTS)[0]
+    where = shown_store(store) if "://" in store.location else shown(store.catalog.path)
+    return Answer(
+        {"path": str(store.catalog.path), **counts},
+        [f"{where}: {counts['artifacts']:,} artifacts, {counts['runs']:,} runs"],
+    )

@@ -116,48 +116,38 @@ def _command_message(error: SpecialTokenError, num_before: int) -> str:
 
 
 def _documents(texts: list[str] | None, file: Path | None, *, whole: bool) -> Iterator[str]:
-    from tokmill.tokenizer.core.text import BOM
-
     if texts and file:
         raise UsageError("encode: give texts or --file, not both")
     if texts:
         return iter(texts)
     if whole:
         with _opened(file) as stream:
-            data = _bounded("encode: the input", stream.read(_MOST_BYTES + 1))
-            return iter([_decoded("encode: the input", data.removeprefix(BOM))])
+            data = stream.read(_MOST_BYTES + 1)
+            return iter([_text_of("encode: the input", data, at_start=True)])
     return (line for _, line in _numbered_lines("encode", file))
 
 
 def _numbered_lines(command: str, file: Path | None) -> Iterator[tuple[int, str]]:
     """Yield lines as `tokenizer.core.text` has them, numbered from 1, as they come in."""
-    from tokmill.tokenizer.core.text import BOM
-
     if file is None and sys.stdin.isatty():
         typer.echo("reading lines from the terminal; Ctrl-D ends", err=True)
     with _opened(file) as stream:
         for number, line in enumerate(iter(lambda: stream.readline(_MOST_BYTES + 1), b""), start=1):
-            _bounded(f"{command}: line {number}", line)
-            inside = line.removeprefix(BOM if number == 1 else b"")
-            inside = inside.removesuffix(b"\r\n" if inside.endswith(b"\r\n") else b"\n")
-            yield number, _decoded(f"{command}: line {number}", inside)
+            text = _text_of(f"{command}: line {number}", line, at_start=number == 1)
+            yield number, text.removesuffix("\r\n" if text.endswith("\r\n") else "\n")
 
 
 def _opened(file: Path | None) -> IO[bytes]:
-    if file is None:
-        return open(sys.stdin.fileno(), "rb", closefd=False)
-    return file.open("rb")
+    return open(sys.stdin.fileno(), "rb", closefd=False) if file is None else file.open("rb")
 
 
-def _bounded(what: str, data: bytes) -> bytes:
+def _text_of(what: str, data: bytes, *, at_start: bool) -> str:
+    from tokmill.tokenizer.core.text import BOM
+
     if len(data) > _MOST_BYTES:
         raise UsageError(f"{what} has more than {_MOST_BYTES:,} bytes; end lines with a newline, or split it")
-    return data
-
-
-def _decoded(what: str, data: bytes) -> str:
     try:
-        return data.decode("utf-8")
+        return data.removeprefix(BOM if at_start else b"").decode("utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{what} is not UTF-8 at byte {error.start}; convert it first") from error
 

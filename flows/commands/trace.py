@@ -1,20 +1,19 @@
 """`tokmill trace`: the documents in packed sequences, and the sequences with a document."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from rich.table import Table
 from typer import Option
 
-from tokmill.flows.cli.app import app, command
-from tokmill.flows.cli.lookup import existing_store, find_artifact
-from tokmill.flows.cli.options import JsonOption, PackedArgument, RootOption, StoreOption
-from tokmill.flows.cli.output import draw, print_json, say, table
+from tokmill.flows.cli.app import Answer, app, command
+from tokmill.flows.cli.lookup import find_artifact
+from tokmill.flows.cli.options import DEFAULT, ExistingStore, PackedArgument, RootOption
+from tokmill.flows.cli.output import Part, table
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted
-from tokmill.tasks.core.errors import TracingError
 
 if TYPE_CHECKING:
+    from tokmill.tasks.store import Store
     from tokmill.tasks.tracing import Origins, TracedDocument, TracedSequence
 
 _SHOWN_CHARS = 60
@@ -40,96 +39,79 @@ def trace(
         help="A document's id, or FILE:ROW from 0: its sequences.",
     ),
     root: RootOption = None,
-    store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+    store: ExistingStore = DEFAULT,
+) -> Answer:
     """Show the documents of a sequence, or the sequences of a document."""
     from tokmill.tasks.tracing import trace_document, trace_sequence
 
     if bool(sequence) == (document is not None):
         raise UsageError("trace: give either --sequence N or --document SOURCE:ID")
-    try:
-        origins = origins_of(packed, root, store)
-        if document is not None:
-            documents = trace_document(origins, document)
-        traced = [trace_sequence(origins, number) for number in sequence or ()]
-    except TracingError as error:
-        raise UsageError(f"trace: {error}") from error
+    origins = origins_of(store, packed, root)
     if document is not None:
-        print_json(documents) if as_json else _show(map(_document, documents))
-    elif as_json:
-        found = [{"packed": origins.packed.reference, **one.model_dump(mode="json")} for one in traced]
-        print_json(found[0] if len(found) == 1 else found)
-    else:
-        _show(_sequence(origins, one) for one in traced)
+        documents = trace_document(origins, document)
+        return Answer(documents, _joined(map(_document, documents)))
+    reference = origins.packed.reference
+    traced = [trace_sequence(origins, number) for number in sequence or ()]
+    found = [{"packed": reference, **one.model_dump(mode="json")} for one in traced]
+    return Answer(
+        found[0] if len(found) == 1 else found, _joined(_sequence(reference, one) for one in traced)
+    )
 
 
-def origins_of(packed: str, root: list[str] | None, store: str | None) -> "Origins":
+def origins_of(store: "Store", packed: str, roots: list[str] | None) -> "Origins":
     """Return what traces documents in the packed artifact that a command names."""
+    from tokmill.tasks.remote.location import is_remote, local_path
     from tokmill.tasks.tracing import Origins
 
-    opened = existing_store(store)
-    return Origins.of(opened, find_artifact(opened, packed), _roots(root or []))
-
-
-def _roots(texts: list[str]) -> dict[str, str]:
-    from tokmill.tasks.remote.location import is_remote, local_path
-
-    roots = {}
-    for text in texts:
+    folders = {}
+    for text in roots or ():
         source, equals, folder = text.partition("=")
         if not equals or not (is_remote(folder) or local_path(folder).is_dir()):
             raise UsageError(f"--root {text}: write SOURCE=FOLDER, with a folder that exists, or its URL")
-        roots[source] = folder
-    return roots
+        folders[source] = folder
+    return Origins.of(store, find_artifact(store, packed), folders)
 
 
-def _show(parts: Iterable[tuple[str, Table | None]]) -> None:
-    """Show a sentence for each sequence or document, and a table of its pieces, if it has any."""
-    for index, (words, pieces) in enumerate(parts):
-        say(f"\n{words}" if index else words)
-        if pieces is not None:
-            say("")
-            draw(pieces)
+def _joined(blocks: Iterable[Iterable[Part]]) -> Iterator[Part]:
+    for index, block in enumerate(blocks):
+        if index:
+            yield ""
+        yield from block
 
 
-def _sequence(origins: "Origins", traced: "TracedSequence") -> tuple[str, Table | None]:
+def _sequence(reference: str, traced: "TracedSequence") -> Iterator[Part]:
     padding = f", and {traced.num_padding_tokens:,} of padding" if traced.num_padding_tokens else ""
-    words = (
-        f"{origins.packed.reference}, sequence {traced.sequence}: {traced.num_tokens:,} tokens in "
-        f"{counted(len(traced.pieces), 'piece')}{padding}"
-    )
+    pieces = counted(len(traced.pieces), "piece")
+    yield f"{reference}, sequence {traced.sequence}: {traced.num_tokens:,} tokens in {pieces}{padding}"
     rows = []
     for piece in traced.pieces:
         part = f"{_range(piece.document_start, piece.num_document_tokens)} of {piece.document_length}"
-        rows.append((_range(piece.start, piece.length), part, piece.name, _on_a_line(piece.text)))
+        text = " ".join(piece.text.split())
+        if len(text) > _SHOWN_CHARS:
+            text = f"{text[: _SHOWN_CHARS // 2 - 1]} … {text[1 - _SHOWN_CHARS // 2 :]}"
+        rows.append((_range(piece.start, piece.length), part, piece.name, text))
     columns = ("tokens", "of the document's", "document", "text")
-    return words, table(columns, rows, columns[:2]) if rows else None
+    if rows:
+        yield ""
+        yield table(columns, rows, columns[:2])
 
 
-def _document(traced: "TracedDocument") -> tuple[str, Table | None]:
-    words = f"{traced.name}: source {traced.source}, {traced.place}\n"
+def _document(traced: "TracedDocument") -> Iterator[Part]:
+    yield f"{traced.name}: source {traced.source}, {traced.place}"
     if traced.absent is not None:
-        return f"{words}in no sequence: {traced.absent}", None
+        yield f"in no sequence: {traced.absent}"
+        return
     rows = []
     for piece in traced.pieces:
         part = _range(piece.document_start, piece.num_document_tokens)
         rows.append((str(piece.sequence), _range(piece.start, piece.length), part, str(piece.epoch)))
     sequences = counted(len({piece.sequence for piece in traced.pieces}), "sequence")
-    words += f"{counted(traced.document_length, 'token')}; {counted(len(rows), 'piece')} in {sequences}"
+    yield f"{counted(traced.document_length, 'token')}; {counted(len(rows), 'piece')} in {sequences}"
+    yield ""
     columns = ("sequence", "tokens", "of the document's", "epoch")
-    return words, table(columns, rows, columns)
+    yield table(columns, rows, columns)
 
 
 def _range(start: int, length: int) -> str:
     """The first and the last of the tokens [start, start + length)."""
     return f"{start}–{start + length - 1}"
-
-
-def _on_a_line(text: str) -> str:
-    """The text on one line, shortened in the middle."""
-    shown = " ".join(text.split())
-    if len(shown) <= _SHOWN_CHARS:
-        return shown
-    half = _SHOWN_CHARS // 2 - 1
-    return f"{shown[:half]} … {shown[-half:]}"

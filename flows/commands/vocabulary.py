@@ -1,17 +1,15 @@
 """`tokmill vocab extend`, `trim` and `resize`: change a vocabulary, and a model's embeddings with it."""
 
-from collections.abc import Mapping, Sequence
-from itertools import islice
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from rich.text import Text
 from typer import Argument, Option
 
-from tokmill.flows.cli.app import command, in_vocab
+from tokmill.flows.cli.app import Answer, command, in_vocab
 from tokmill.flows.cli.lookup import existing_store, find_artifact
-from tokmill.flows.cli.options import JsonOption, StoreOption
-from tokmill.flows.cli.output import draw, pairs, print_json, require_new, say, shown, shown_address, table
+from tokmill.flows.cli.options import StoreOption
+from tokmill.flows.cli.output import Part, require_new, shown, shown_address, table, warning
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted, key_figures
 from tokmill.tasks.core.faults import read_named
@@ -20,7 +18,6 @@ from tokmill.tasks.core.markdown import percent
 if TYPE_CHECKING:
     from tokmill.tasks.core.stage import ArtifactRef, Params, Stage
     from tokmill.tasks.store import Store
-    from tokmill.tasks.vocabulary.report import Report
 
 _TERMS_SHOWN = 12
 _MAX_SEED = (1 << 63) - 1
@@ -60,14 +57,13 @@ def extend(
     split_pattern: PatternOption = None,
     name: NameOption = None,
     store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Add terms or merges to a vocabulary; no old id changes."""
     from tokmill.tasks.vocabulary.stage import EXTEND
 
     options = {"terms": _terms(terms), "num_mined": mine, "num_merges": merges, "forms": forms}
     files = {"texts": corpus or [], "others": others or []}
-    _make(EXTEND, tokenizer, options, files, (text_column, split_pattern, name, store), as_json=as_json)
+    return _made(EXTEND, tokenizer, options, files, (text_column, split_pattern, name, store))
 
 
 @command(in_vocab, "tokmill vocab trim tokenizer/own --to 32000 --corpus 'data/*.jsonl.zst'")
@@ -80,8 +76,7 @@ def trim(
     split_pattern: PatternOption = None,
     name: NameOption = None,
     store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Remove the tokens that the texts need least."""
     from tokmill.tasks.vocabulary.stage import TRIM
 
@@ -89,7 +84,7 @@ def trim(
         raise UsageError("trim: --corpus is needed: tokens that occur least often in it are taken away")
     files = {"texts": corpus, "others": others or []}
     about = (text_column, split_pattern, name, store)
-    _make(TRIM, tokenizer, {"vocab_size": to}, files, about, as_json=as_json)
+    return _made(TRIM, tokenizer, {"vocab_size": to}, files, about)
 
 
 @command(
@@ -109,8 +104,7 @@ def resize_embeddings(
     tensor: list[str] | None = Option(None, help="A tensor to resize; usual names by default."),
     pad_to_multiple_of: int = Option(1, min=1, max=_MAX_PADDING, help="Add rows up to a multiple of this."),
     store: StoreOption = None,
-    as_json: JsonOption = False,
-) -> None:
+) -> Answer:
     """Resize a model's embeddings for a changed vocabulary."""
     from tokmill.tasks.embeddings.resize import resize_embeddings as resize
 
@@ -126,11 +120,9 @@ def resize_embeddings(
     )
     shapes = {name: [" × ".join(map(str, each)) for each in pair] for name, pair in done.tensors.items()}
     changed = {name: " → ".join(pair) for name, pair in shapes.items()}
-    if as_json:
-        print_json({"out": str(out), "tied": done.tied, "tensors": changed})
-        return
     tied = {"tied": "the output shares the input's matrix, as config.json says"} if done.tied else {}
-    draw(pairs({**changed, **tied, "files": shown(out)}))
+    document = {"out": str(out), "tied": done.tied, "tensors": changed}
+    return Answer(document, [{**changed, **tied, "files": shown(out)}])
 
 
 def _terms(file: Path | None) -> tuple[str, ...]:
@@ -146,15 +138,13 @@ def _terms(file: Path | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(line for line in lines if line.strip() and not line.startswith("#")))
 
 
-def _make(
+def _made(
     stage: "Stage[Any]",
     tokenizer: str,
     options: Mapping[str, Any],
     files: Mapping[str, Sequence[str]],
     about: tuple[str, str | None, str | None, str | None],
-    *,
-    as_json: bool,
-) -> None:
+) -> Answer:
     """Publish a changed tokenizer, and say where it is."""
     from pydantic import ValidationError
 
@@ -169,24 +159,23 @@ def _make(
     except ValidationError as error:
         raise UsageError(first_problem(error)) from error
     made = change(store, stage, params, tokenizer, files, split_pattern=split_pattern, name=name)
-    _show(store, made, as_json=as_json)
+    called = f"{made.kind}/{made.name}@{store.label(made, made.name)}"
+    metrics = dict(store.record(made).metrics)
+    return Answer(
+        {"artifact": called, "path": store.address(made), "metrics": metrics}, _shown(store, made, called)
+    )
 
 
-def _show(store: "Store", made: "ArtifactRef", *, as_json: bool) -> None:
+def _shown(store: "Store", made: "ArtifactRef", called: str) -> Iterator[Part]:
     from tokmill.tasks.formats.files.manifests import read_model
     from tokmill.tasks.vocabulary.report import Report
 
-    record = store.record(made)
-    called = f"{made.kind}/{made.name}@{store.label(made, made.name)}"
-    if as_json:
-        print_json({"artifact": called, "path": store.address(made), "metrics": dict(record.metrics)})
-        return
-    figures = record.metrics
+    figures = store.record(made).metrics
     saved = "not measured: name texts of the domain with --corpus"
     if "num_saved_tokens" in figures:
         share = percent(float(figures["saved_share"]))
         saved = f"{figures['num_saved_tokens']:,} tokens of the texts ({share})"
-    rows = {
+    yield {
         "artifact": called,
         "holds": key_figures("tokenizer", figures),
         "changed": f"{figures['num_changed_tokens']:,} tokens",
@@ -194,22 +183,16 @@ def _show(store: "Store", made: "ArtifactRef", *, as_json: bool) -> None:
         "report": shown_address(store, made, "report.md"),
         "embedding plan": shown_address(store, made, "embedding-plan.json"),
     }
-    draw(pairs(rows))
-    _say_terms(read_model(store.path(made) / "report.json", Report, "report"))
-
-
-def _say_terms(report: "Report") -> None:
-    """Say what each term saves, and warn of those that save nothing."""
-    saved = report.saved_by_term
+    report = read_model(store.path(made) / "report.json", Report, "report")
     if report.skipped:
-        say(f"not added: {counted(len(report.skipped), 'form')} of terms; the report has the reasons")
-    if saved:
-        rows = [(repr(term)[1:-1], f"{number:,}") for term, number in islice(saved.items(), _TERMS_SHOWN)]
-        draw(table(("term", "tokens saved"), rows, right=("tokens saved",)))
-    if len(saved) > _TERMS_SHOWN:
-        say(f"and {len(saved) - _TERMS_SHOWN:,} more in the report")
+        yield f"not added: {counted(len(report.skipped), 'form')} of terms; the report has the reasons"
+    terms = [(repr(term)[1:-1], f"{number:,}") for term, number in report.saved_by_term.items()]
+    if terms:
+        yield table(("term", "tokens saved"), terms[:_TERMS_SHOWN], right=("tokens saved",))
+    if len(terms) > _TERMS_SHOWN:
+        yield f"and {len(terms) - _TERMS_SHOWN:,} more in the report"
     if report.warning:
-        draw(Text(f"warning: {report.warning}", style="yellow"))
+        yield warning(report.warning)
 
 
 def _plan(reference: str, store: str | None) -> Any:

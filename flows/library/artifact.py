@@ -1,7 +1,9 @@
 """An artifact as a person at a notebook handles it: its path, its figures, and what it holds."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
+from importlib import import_module
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,6 +18,19 @@ if TYPE_CHECKING:
     from tokmill.flows.library.runs import Lineage
     from tokmill.tasks.store import Record, Store
     from tokmill.tasks.store.lineage import Direction
+
+_READERS: Final[Mapping[str, str]] = {
+    "tokenizer": "flows.library.training:TrainedTokenizer.of",
+    "packed": "flows.library.packing:Packed",
+    "encoded": "flows.library.encoding:columns_of",
+    "audit": "flows.library.auditing:Audit",
+    "card": "flows.library.artifact:Artifact.text",
+    "tokenizer_card": "flows.library.artifact:Artifact.text",
+    "corpus": "tasks.formats.corpus:Corpus.open",
+    "counts": "tasks.formats.counts:Counts.open",
+    "balance": "tasks.formats.balance:Balance.open",
+}
+"""By kind, what opens an artifact, in a module that is imported then: of a format its path, else itself."""
 
 
 class Artifact:
@@ -113,7 +128,8 @@ class Artifact:
         """
         import pyarrow.parquet as pq  # noqa: PLC0415 - `import tokmill` stays quick
 
-        found = {Path(entry.path).stem: entry.path for entry in self.record.files if _is_parquet(entry.path)}
+        paths = [Path(entry.path) for entry in self.record.files]
+        found = {path.stem: path for path in paths if path.suffix == ".parquet"}
         if name not in found:
             known = ", ".join(sorted(found)) or "none"
             raise UsageError(f"{self.reference} has no table {name!r}; it has {known}")
@@ -129,8 +145,11 @@ class Artifact:
         Raises:
             StoreError: it is damaged.
         """
-        reader = _READERS.get(self.kind)
-        return self.path if reader is None else reader(self)
+        if self.kind not in _READERS:
+            return self.path
+        module, _, name = _READERS[self.kind].rpartition(":")
+        reader = attrgetter(name)(import_module(f"tokmill.{module}"))
+        return reader(self.path if module.startswith("tasks.") else self)
 
     def text(self) -> str:
         """Return its text in Markdown: that of a card, or the summary of an audit.
@@ -164,66 +183,7 @@ class Artifact:
         return markup.sheet(self.reference, markup.figures({**pairs, **about}))
 
 
-def _is_parquet(path: str) -> bool:
-    return path.endswith(".parquet")
-
-
 def _table(rows: list[dict[str, Any]], title: str) -> Table:
     import pyarrow as pa  # noqa: PLC0415 - `import tokmill` stays quick
 
     return Table(pa.Table.from_pylist(rows), title)
-
-
-def _tokenizer(artifact: Artifact) -> Any:
-    from tokmill.flows.library.training import TrainedTokenizer  # noqa: PLC0415
-
-    return TrainedTokenizer.of(artifact)
-
-
-def _packed(artifact: Artifact) -> Any:
-    from tokmill.flows.library.packing import Packed  # noqa: PLC0415
-
-    return Packed(artifact)
-
-
-def _encoded(artifact: Artifact) -> Any:
-    from tokmill.flows.library.encoding import columns_of  # noqa: PLC0415
-
-    return columns_of(artifact)
-
-
-def _audit(artifact: Artifact) -> Any:
-    from tokmill.flows.library.auditing import Audit  # noqa: PLC0415
-
-    return Audit(artifact)
-
-
-def _corpus(artifact: Artifact) -> Any:
-    from tokmill.tasks.formats.corpus import Corpus  # noqa: PLC0415
-
-    return Corpus.open(artifact.path)
-
-
-def _counts(artifact: Artifact) -> Any:
-    from tokmill.tasks.formats.counts import Counts  # noqa: PLC0415
-
-    return Counts.open(artifact.path)
-
-
-def _balance(artifact: Artifact) -> Any:
-    from tokmill.tasks.formats.balance import Balance  # noqa: PLC0415
-
-    return Balance.open(artifact.path)
-
-
-_READERS: Final[Mapping[str, Callable[[Artifact], Any]]] = {
-    "tokenizer": _tokenizer,
-    "packed": _packed,
-    "encoded": _encoded,
-    "audit": _audit,
-    "corpus": _corpus,
-    "counts": _counts,
-    "balance": _balance,
-    "card": Artifact.text,
-    "tokenizer_card": Artifact.text,
-}

@@ -10,7 +10,7 @@ from tokmill.flows.library.bench import parted
 from tokmill.flows.library.columns import OnError
 from tokmill.flows.library.options import AuditOptions, HoldoutOptions
 from tokmill.flows.library.table import Table
-from tokmill.flows.library.using import bench_for
+from tokmill.flows.library.training import bench_for
 from tokmill.flows.profile.model import Auditing
 from tokmill.tasks.core.markdown import number
 from tokmill.tasks.store import Store as ArtifactStore

@@ -15,12 +15,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tokmill.flows.errors import UsageError
+from tokmill.flows.errors import UsageError, suggestion
 from tokmill.flows.library.artifact import Artifact
 from tokmill.flows.library.options import HoldoutOptions
 from tokmill.flows.library.running import FinishedRun, run
 from tokmill.flows.library.store import Store, opened
-from tokmill.flows.nearest import suggestion
 from tokmill.tasks.core.stage import Params
 from tokmill.tasks.encode.stage import EncodeParams
 from tokmill.tasks.store import Store as ArtifactStore

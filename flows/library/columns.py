@@ -1,10 +1,8 @@
 """Columns of text from any library, as Arrow arrays of a fixed number of rows.
 
-Taken are lists and other iterables of str (or bytes of UTF-8), numpy arrays, Arrow arrays of any kind of
-string (chunked, large, dictionaries, views), and the columns of pandas and polars. What says "missing" in one
-of them (None, NaN, NA, NaT, a mask) is null here. A text that UTF-8 cannot hold (a lone surrogate, other
-bytes) is an error, or passes unchanged to the reader of sources, which quarantines it. The rows of the arrays
-do not depend on how the column was divided before.
+What a library calls missing (None, NaN, NA, NaT, a mask) is null. A text that UTF-8 cannot hold is an
+error, or passes unchanged to the reader of sources, which quarantines it. How the column was divided makes
+no difference.
 """
 
 import math

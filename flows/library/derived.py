@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokmill.flows.errors import UsageError
-from tokmill.flows.nearest import suggestion
+from tokmill.flows.errors import UsageError, suggestion
 from tokmill.flows.run.sources import remote_tokenizer, tokenizer_at
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, Params, Request, Stage

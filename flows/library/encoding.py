@@ -15,7 +15,7 @@ from tokmill.flows.library.columns import OnError
 from tokmill.flows.library.options import EncodeOptions, HoldoutOptions
 from tokmill.flows.library.store import opened
 from tokmill.flows.library.table import require_pandas
-from tokmill.flows.library.using import bench_for
+from tokmill.flows.library.training import bench_for
 from tokmill.tasks.encode.stage import EncodeParams
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.encoded import Encoded, EncodedShard

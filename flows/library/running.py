@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Unpack
 
-from tokmill.flows.errors import UsageError
+from tokmill.flows.errors import UsageError, suggestion
 from tokmill.flows.figures import key_figures, span
 from tokmill.flows.library import api
 from tokmill.flows.library.artifact import Artifact
@@ -15,7 +15,6 @@ from tokmill.flows.library.notebook import in_notebook, shown
 from tokmill.flows.library.options import RunOptions
 from tokmill.flows.library.store import Store, opened
 from tokmill.flows.library.table import Table
-from tokmill.flows.nearest import suggestion
 from tokmill.flows.prefect.settings import may_have_a_server
 from tokmill.flows.profile import Profile, load_profile, profile_of
 from tokmill.flows.profile.load import parse_override

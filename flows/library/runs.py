@@ -2,22 +2,17 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from html import escape
+from typing import Any
 
 from tokmill.flows.cli.lookup import columns_named, moment_since, order_by
 from tokmill.flows.library.table import Table
-from tokmill.tasks.core.stage import Scalar
+from tokmill.tasks.core.stage import ArtifactRef, Scalar
+from tokmill.tasks.store import Direction, Graph, Store, lineage
 from tokmill.tasks.store.run_queries import RunFilter, list_runs
 from tokmill.tasks.store.run_tables import as_json
-
-if TYPE_CHECKING:
-    from tokmill.tasks.store import Store
-from dataclasses import dataclass
-from html import escape
-
-from tokmill.tasks.core.stage import ArtifactRef
-from tokmill.tasks.store import Direction, Graph, Store, lineage
 from tokmill.tokenizer.core import markup
 
 _TEXTS = (
@@ -35,13 +30,13 @@ _ORDER = (
 
 
 def table_of_runs(
-    store: "Store", where: RunFilter, sort: str, show: Sequence[str], best: int | None, lowest: bool | None
+    store: Store, where: RunFilter, sort: str, show: Sequence[str], best: int | None, lowest: bool | None
 ) -> Table:
     """Return one row per run.
 
     Args:
         store: whose runs.
-        where: which ones; `since` as people write it.
+        where: which ones; `since` is `7d`, `12h`, or a date.
         sort: the column to sort by.
         show: further metrics and parameters.
         best: how many of the best to return; None for all.
@@ -52,6 +47,7 @@ def table_of_runs(
     """
     import pyarrow as pa  # noqa: PLC0415 - `import tokmill` stays quick
 
+    where = replace(where, since=moment_since(where.since))
     by, *others = columns_named(store, [sort, *show])
     order = order_by(by, lowest=lowest, best=best is not None)
     rows = list_runs(store.catalog, where, [by, *others], order, best, complete=best is not None)
@@ -93,23 +89,6 @@ def _values(found: Sequence[Scalar | None]) -> Any:
 
 def _moment(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text).replace(tzinfo=None)
-
-
-def filter_of(
-    state: str | None,
-    profile: str | None,
-    experiment: str | None,
-    tag: str | None,
-    since: str | None,
-    *,
-    attempts: bool,
-) -> RunFilter:
-    """Return which runs are listed; `since` is `7d`, `12h`, or a date.
-
-    Raises:
-        UsageError: `since` is no time.
-    """
-    return RunFilter(state, profile, experiment, tag, moment_since(since), attempts)
 
 
 @dataclass(frozen=True)

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tokmill.flows.errors import UsageError
+from tokmill.flows.errors import UsageError, suggestion
 from tokmill.flows.figures import size
 from tokmill.flows.library.artifact import Artifact
 from tokmill.flows.library.table import Table
-from tokmill.flows.nearest import suggestion
 from tokmill.flows.run.machine import open_store
 from tokmill.tasks.store import Store as ArtifactStore
 from tokmill.tasks.store.layout import DEFAULT_STORE
@@ -97,9 +96,10 @@ class Store(ArtifactStore):
             UsageError: there is no such metric or parameter, or it is not known whether high or low is
                 better.
         """
-        from tokmill.flows.library.runs import filter_of, table_of_runs  # noqa: PLC0415
+        from tokmill.flows.library.runs import table_of_runs  # noqa: PLC0415
+        from tokmill.tasks.store.run_queries import RunFilter  # noqa: PLC0415
 
-        where = filter_of(state, profile, experiment, tag, since, attempts=attempts)
+        where = RunFilter(state, profile, experiment, tag, since, attempts)
         return table_of_runs(self, where, sort, show, best, lowest)
 
     def artifacts(self, kind: str | None = None, name: str | None = None) -> Table:

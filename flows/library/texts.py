@@ -1,9 +1,7 @@
-"""Columns of text as files, which a profile's sources can name.
+"""Columns of text as Arrow files in `.texts` of a store, which a profile's sources can name.
 
-A column becomes an Arrow file with the column `text`, row for row, under the name of its content: the same
-texts are the same file, whatever library they came from, so what was made from them is found again. The files
-lie in `.texts` of the store that the artifacts go to; corpora point at them, as at any source file. With a
-store in a bucket they are objects beside its artifacts.
+A file's name is that of its content, so that what was made from equal texts is found again, whatever
+library they came from. With a store in a bucket they are objects beside its artifacts.
 """
 
 import uuid

@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tokmill import flows
-from tokmill.flows.errors import ProfileError
-from tokmill.flows.nearest import suggestion
+from tokmill.flows.errors import ProfileError, suggestion
 from tokmill.flows.profile.fields import KeyPath
 from tokmill.tasks.remote.location import is_remote, local_path, stands_alone
 

@@ -14,8 +14,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tokmill.flows.errors import ProfileError
-from tokmill.flows.nearest import suggestion
+from tokmill.flows.errors import ProfileError, suggestion
 from tokmill.flows.profile.fields import Change, KeyPath, changes_between, may_be_unset, models_at
 from tokmill.flows.profile.files import (
     MAX_DEPTH,

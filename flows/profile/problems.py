@@ -11,8 +11,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from tokmill.flows.errors import ProfileError
-from tokmill.flows.nearest import nearest, suggestion
+from tokmill.flows.errors import ProfileError, nearest, suggestion
 from tokmill.flows.profile.fields import KeyPath, field_at, keys_of, models_at, section_keys
 from tokmill.flows.profile.files import Layered, dotted
 

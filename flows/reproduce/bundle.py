@@ -16,15 +16,13 @@ import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tokmill.flows.errors import UsageError
 from tokmill.flows.profile.drafting import to_toml
 from tokmill.flows.reproduce.inputs import Finder, Wanted, wanted
-from tokmill.flows.reproduce.known import Subject, as_json
-from tokmill.flows.reproduce.requirements import requirements
+from tokmill.flows.reproduce.known import Subject, as_json, requirements
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.remote.location import Location
 from tokmill.tasks.remote.objects import download, stat
@@ -88,12 +86,20 @@ def write_bundle(subject: Subject, file: Path, *, with_inputs: bool, look_in: Se
     records = subject.lineage()
     inputs = {one.digest: one for record in records for one in wanted(record)}
     found = _found(list(inputs.values()), look_in, file) if with_inputs else {}
-    about = About(
-        subject=subject.name,
-        targets=[(target.kind, target.fingerprint) for target in subject.targets],
-        inputs=[_bundled(inputs[digest], with_inputs) for digest in sorted(inputs)],
-    )
-    parts: dict[str, bytes | Location] = {_record_name(record): encode_record(record) for record in records}
+    listed = []
+    for digest in sorted(inputs):
+        one = inputs[digest]
+        check_path(one.name, f"bundle: the name of {one.said},")
+        origin = one.entry.origin or ""
+        listed.append(
+            BundledInput(digest=digest, name=one.name, source=one.source, origin=origin, included=with_inputs)
+        )
+    targets = [(target.kind, target.fingerprint) for target in subject.targets]
+    about = About(subject=subject.name, targets=targets, inputs=listed)
+    parts: dict[str, bytes | Location] = {
+        f"records/{record.kind}/{record.fingerprint[:PREFIX_CHARS]}.json": encode_record(record)
+        for record in records
+    }
     parts |= {_ABOUT: as_json(about.model_dump()), _PACKAGES: requirements(subject, records).encode()}
     if subject.run is not None:
         parts[_RUN] = subject.run.model_dump_json(indent=1).encode() + b"\n"
@@ -102,12 +108,6 @@ def write_bundle(subject: Subject, file: Path, *, with_inputs: bool, look_in: Se
     with reported_as(f"bundle: {file} cannot be written"):
         _write(parts, file)
     return about
-
-
-def _bundled(one: Wanted, included: bool) -> BundledInput:
-    origin = one.entry.origin or ""
-    check_path(one.name, f"bundle: the name of {one.said},")
-    return BundledInput(digest=one.digest, name=one.name, source=one.source, origin=origin, included=included)
 
 
 def _found(inputs: Sequence[Wanted], look_in: Sequence[str], file: Path) -> dict[str, Location]:
@@ -121,10 +121,6 @@ def _found(inputs: Sequence[Wanted], look_in: Sequence[str], file: Path) -> dict
             f"URL with --look-in, or leave out --with-inputs\n{lines}"
         )
     return {digest: place for digest, place in places.items() if place is not None}
-
-
-def _record_name(record: Record) -> str:
-    return f"records/{record.kind}/{record.fingerprint[:PREFIX_CHARS]}.json"
 
 
 def _write(parts: Mapping[str, "bytes | Location"], file: Path) -> None:
@@ -170,19 +166,6 @@ def _add(archive: zipfile.ZipFile, name: str, content: "bytes | Location") -> No
 
 
 @dataclass(frozen=True)
-class BundledRecords:
-    """Records of a bundle."""
-
-    records: Mapping[tuple[str, str], Record]
-
-    def record(self, kind: str, fingerprint: str) -> Record:
-        """Return a record; raises StoreError if there is none."""
-        if (kind, fingerprint) not in self.records:
-            raise StoreError(f"the bundle has no record of {kind} {fingerprint[:PREFIX_CHARS]}; bundle again")
-        return self.records[kind, fingerprint]
-
-
-@dataclass(frozen=True)
 class Bundle:
     """An opened bundle.
 
@@ -213,7 +196,8 @@ def open_bundle(file: Path, folder: Path) -> Bundle:
         with zipfile.ZipFile(file) as archive, reported_as(f"bundle {file} cannot be unpacked"):
             _check_size(archive, file)
             about = _about(archive, file)
-            records = [_record(archive, name) for name in archive.namelist() if name.startswith("records/")]
+            names = [name for name in archive.namelist() if name.startswith("records/")]
+            records = [parse_record(Path(name), _read(archive, name)) for name in names]
             run = Run.model_validate_json(_read(archive, _RUN)) if _RUN in archive.namelist() else None
             parts = _parts_by_input(archive)
             inputs = {
@@ -227,9 +211,15 @@ def open_bundle(file: Path, folder: Path) -> Bundle:
         raise StoreError(f"bundle {file} is damaged: {field}: {first['msg']}; copy it again") from error
     except (zipfile.BadZipFile, KeyError) as error:
         raise StoreError(f"bundle {file} is damaged: {error}; copy it again") from error
-    known = BundledRecords({(record.kind, record.fingerprint): record for record in records})
-    targets = [known.record(kind, fingerprint) for kind, fingerprint in about.targets]
-    return Bundle(about, Subject(about.subject, known, targets, run), inputs)
+    known = {(record.kind, record.fingerprint): record for record in records}
+
+    def recorded(kind: str, fingerprint: str) -> Record:
+        if (kind, fingerprint) not in known:
+            raise StoreError(f"the bundle has no record of {kind} {fingerprint[:PREFIX_CHARS]}; bundle again")
+        return known[kind, fingerprint]
+
+    targets = [recorded(kind, fingerprint) for kind, fingerprint in about.targets]
+    return Bundle(about, Subject(about.subject, recorded, targets, run), inputs)
 
 
 def _check_size(archive: zipfile.ZipFile, file: Path) -> None:
@@ -264,10 +254,6 @@ def _about(archive: zipfile.ZipFile, file: Path) -> About:
     return about
 
 
-def _record(archive: zipfile.ZipFile, name: str) -> Record:
-    return parse_record(Path(name), _read(archive, name))
-
-
 def _parts_by_input(archive: zipfile.ZipFile) -> Mapping[str, list[str]]:
     """Return the names of the inputs' parts, by the inputs' digests."""
     found: dict[str, list[str]] = {}
@@ -299,8 +285,3 @@ def _copy(archive: zipfile.ZipFile, member: str, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with archive.open(member) as given, target.open("wb") as out:
         shutil.copyfileobj(given, out, _BLOCK)
-
-
-def described(about: About) -> dict[str, Any]:
-    """Return what a bundle has, for `--json`."""
-    return about.model_dump(mode="json")

@@ -15,6 +15,8 @@ import numpy as np
 
 from tokmill.flows.reproduce.inputs import Wanted
 from tokmill.flows.reproduce.known import inputs_of
+from tokmill.tasks.comparing.causes import package_changes, process_changes
+from tokmill.tasks.comparing.walking import own_causes
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.encode.stage import ENCODE_SHARD
@@ -26,7 +28,6 @@ from tokmill.tasks.formats.text.sharding import ShardHasher
 from tokmill.tasks.remote.location import Location
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.digest import FileEntry
-from tokmill.tasks.store.recipe import payload_differences
 from tokmill.tasks.store.record import Record
 from tokmill.tokenizer.core.errors import TokenizerError
 
@@ -93,13 +94,12 @@ def compare(records: Sequence[Record], store: Store, made: Mapping[str, Artifact
 
 
 def _compared(record: Record, new: Record, before: Sequence[Compared]) -> Compared:
-    if record.content_digest == new.content_digest:
-        return Compared(record, "equal", new.content_digest)
+    digest = new.content_digest
+    if record.content_digest == digest:
+        return Compared(record, "equal", digest)
     first = all(each.verdict == "equal" for each in before)
     reasons = list(reasons_of(record, new)) if first else []
-    return Compared(
-        record, "differs", new.content_digest, _differing(record.files, new.files), first, reasons
-    )
+    return Compared(record, "differs", digest, _differing(record.files, new.files), first, reasons)
 
 
 def _differing(before: Sequence[FileEntry], after: Sequence[FileEntry]) -> list[str]:
@@ -109,43 +109,20 @@ def _differing(before: Sequence[FileEntry], after: Sequence[FileEntry]) -> list[
 
 def reasons_of(record: Record, new: Record) -> Iterator[str]:
     """Yield what was different when an artifact was made, in sentences; one says so if nothing was."""
-    found = [*_recipe(record, new), *_unicode(record, new), *_surroundings(record, new)]
-    yield from found
-    if not found:
-        yield (
-            "nothing that records hold was different: the stage depends on something else, which is a fault "
-            "of it, or the original was changed after it was made (`tokmill store verify`)"
-        )
-
-
-def _recipe(record: Record, new: Record) -> Iterator[str]:
-    stage = record.payload["stage"]
-    for change in payload_differences(record.payload, new.payload):
-        if change.field == "version":
-            yield f"version of the stage {stage}: {change.a} then, {change.b} now"
-        elif not change.field.startswith("inputs"):
-            yield f"{change.field} of the stage {stage}: {change.a} then, {change.b} now"
-
-
-def _unicode(record: Record, new: Record) -> Iterator[str]:
-    before, after = (str(each.metrics.get("unicode_tables", "")) for each in (record, new))
-    if before != after:
-        yield f"Unicode tables: {before or 'unknown'} then, {after or 'unknown'} now"
-
-
-def _surroundings(record: Record, new: Record) -> Iterator[str]:
     before, after = record.provenance, new.provenance
-    for name in sorted(before.packages.keys() | after.packages.keys()):
-        was, now = before.packages.get(name), after.packages.get(name)
-        if was is not None and now is not None and was != now:
-            tables = "; it has Unicode tables" if name in _WITH_UNICODE else ""
-            yield f"package {name}: {was} then, {now} now{tables}"
-    if before.git_commit and after.git_commit and before.git_commit != after.git_commit:
-        yield f"code: commit {before.git_commit[:12]} then, {after.git_commit[:12]} now"
-    for what in ("python", "platform"):
-        was, now = getattr(before, what), getattr(after, what)
-        if was != now:
-            yield f"{what}: {was} then, {now} now"
+    reasons = [cause.text for cause in own_causes(record, new)]
+    tables = [str(each.metrics.get("unicode_tables", "unknown")) for each in (record, new)]
+    if tables[0] != tables[1]:
+        reasons.append(f"Unicode tables {' → '.join(tables)}")
+    reasons += [
+        f"{each.text}{'; it has Unicode tables' if each.name in _WITH_UNICODE else ''}"
+        for each in (*package_changes(before.packages, after.packages), *process_changes(before, after))
+        if each.a and each.b
+    ]
+    yield from reasons or [
+        "nothing that records hold was different: the stage depends on something else, which is a fault "
+        "of it, or the original was changed after it was made (`tokmill store verify`)"
+    ]
 
 
 def shown_files(files: Sequence[str]) -> str:

@@ -1,11 +1,8 @@
 """Finds the inputs from outside of the store by their content, wherever they are by now.
 
-    looked for     where the record says that it was; then in the folders and URLs that a person names, among
-                   the files of its size, those of its name first
-    found          a file whose digest is the recorded one; nothing else will do
-
-Files of a source that still lie in one folder under their names are read from there. Others get a folder of
-links below the new store's cache, in which they have their names, since text is read by a root and a name.
+A file is looked for where the record says that it was, then in folders and URLs that a person names, among
+the files of its size. Files that no longer lie in one folder under their names get a folder of links with
+them.
 """
 
 from collections import defaultdict

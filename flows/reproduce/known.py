@@ -2,9 +2,10 @@
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from importlib import metadata
+from typing import Any
 
 from tokmill.flows.errors import UsageError
 from tokmill.tasks.core.errors import StoreError
@@ -19,24 +20,8 @@ from tokmill.tasks.store.runs import Run
 CORPUS = "corpus"
 TEXT_ROLES = frozenset({"shard", "text"})
 _HEX = re.compile(r"[0-9a-f]{6,64}")
-
-
-class Records(Protocol):
-    """Where records come from."""
-
-    def record(self, kind: str, fingerprint: str) -> Record:
-        """Return a record; raises StoreError if there is none."""
-
-
-@dataclass(frozen=True)
-class StoreRecords:
-    """Records of a store, of removed artifacts too."""
-
-    store: Store
-
-    def record(self, kind: str, fingerprint: str) -> Record:
-        """Return a record; raises StoreError if there is none."""
-        return self.store.past(kind, fingerprint)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_OWN = "tokmill"
 
 
 @dataclass(frozen=True)
@@ -45,13 +30,13 @@ class Subject:
 
     Attributes:
         name: of it, for people: `run 1b2c…`, `tokenizer/english@v1`.
-        records: of the artifacts in question, and where records come from.
+        record: returns a record by kind and fingerprint; raises StoreError if there is none.
         targets: the records that were asked for.
         run: the run, if it is one.
     """
 
     name: str
-    records: Records
+    record: Callable[[str, str], Record]
     targets: Sequence[Record]
     run: Run | None = None
 
@@ -71,7 +56,7 @@ class Subject:
         if texts and not any(record.kind == CORPUS for record in found.values()):
             first: dict[str, Record] = {}
             for fingerprint in dict.fromkeys(_corpus_of(entry) for entry in texts):
-                self._add(self.records.record(CORPUS, fingerprint), first)
+                self._add(self.record(CORPUS, fingerprint), first)
             found = first | found
         return list(found.values())
 
@@ -93,7 +78,7 @@ class Subject:
 
     def _input(self, record: Record, kind: str, fingerprint: str) -> Record:
         try:
-            return self.records.record(kind, fingerprint)
+            return self.record(kind, fingerprint)
         except StoreError as error:
             raise StoreError(
                 f"{record.reference} was made from {kind} {fingerprint[:PREFIX_CHARS]}, whose record cannot "
@@ -145,18 +130,14 @@ def subject_in(store: Store, reference: str, *, removed: bool = False) -> Subjec
 
 
 def subject_of(store: Store, refs: Sequence[ArtifactRef]) -> Subject:
-    """Return artifacts as a subject.
-
-    Raises:
-        StoreError: a record is not there.
-    """
+    """Return artifacts as a subject; raises StoreError if a record is not there."""
     targets = [store.past_record(ref) for ref in refs]
     name = targets[0].reference if len(targets) == 1 else f"{len(targets)} artifacts"
-    return Subject(name, StoreRecords(store), targets)
+    return Subject(name, store.past, targets)
 
 
 def subject_of_run(store: Store, run: Run) -> Subject:
-    """Return a run as a subject: all its artifacts.
+    """Return a run as a subject: all its artifacts; of one that was refreshed since, what there is now.
 
     Raises:
         UsageError: the run has none.
@@ -164,17 +145,13 @@ def subject_of_run(store: Store, run: Run) -> Subject:
     """
     if not run.artifacts:
         raise UsageError(f"run {run.run_id} ({run.state}) has no artifacts to make again")
-    refs = list({each.ref.fingerprint: each.ref for each in run.artifacts}.values())
-    targets = [_of_run(store, ref) for ref in refs]
-    return Subject(f"run {run.run_id}", StoreRecords(store), targets, run)
-
-
-def _of_run(store: Store, ref: ArtifactRef) -> Record:
-    """Return the record of a run's artifact; if that is lost, since it was refreshed, the present one."""
-    try:
-        return store.past_record(ref)
-    except StoreError:
-        return store.past(ref.kind, ref.fingerprint)
+    targets = []
+    for ref in {each.ref.fingerprint: each.ref for each in run.artifacts}.values():
+        try:
+            targets.append(store.past_record(ref))
+        except StoreError:
+            targets.append(store.past(ref.kind, ref.fingerprint))
+    return Subject(f"run {run.run_id}", store.past, targets, run)
 
 
 def as_json(value: Any) -> bytes:
@@ -190,42 +167,72 @@ def cargo_of(store: Store, references: Sequence[str]) -> Cargo:
         StoreError: a record is missing or damaged.
     """
     store.refresh()
-    subjects = [subject_in(store, reference) for reference in references] if references else [_all(store)]
+    subjects = [subject_in(store, reference) for reference in references]
+    run_ids = [subject.run.run_id for subject in subjects if subject.run is not None]
+    if not references:
+        subjects = [Subject("the store", store.past, list(map(read_record, store.layout.artifacts())))]
+        names = sorted(entry.name for entry in disk.entries(store.layout.runs))
+        run_ids = [name.removesuffix(".json") for name in names if re.fullmatch(r"[^.].*\.json", name)]
     records: dict[str, Record] = {}
     for subject in subjects:
-        records |= {
-            record.fingerprint: record for record in subject.lineage() if record.fingerprint not in records
-        }
-    runs = [subject.run.run_id for subject in subjects if subject.run is not None]
-    asked = {reference.partition("@")[::2] for reference in references if "@" in reference}
-    aliases, labels = _names(store, records, asked)
-    return Cargo(list(records.values()), runs if references else list(_run_ids(store)), aliases, labels)
-
-
-def _all(store: Store) -> Subject:
-    return Subject(
-        "the store", StoreRecords(store), [read_record(place) for place in store.layout.artifacts()]
-    )
-
-
-def _run_ids(store: Store) -> Iterable[str]:
-    names = sorted(entry.name for entry in disk.entries(store.layout.runs))
-    return (
-        name.removesuffix(".json") for name in names if name.endswith(".json") and not name.startswith(".")
-    )
-
-
-def _names(
-    store: Store, records: dict[str, Record], asked: set[tuple[str, str]]
-) -> tuple[list[Named], list[Named]]:
-    """Return the aliases of artifacts, and their labels under other names than their own."""
+        for record in subject.lineage():
+            records.setdefault(record.fingerprint, record)
+    named = {reference.partition("@")[::2] for reference in references if "@" in reference}
     aliases, labels = list[Named](), list[Named]()
     for reference in store.names.references():
         kind, _, name = reference.partition("/")
         for alias, owner in store.names.aliases(kind, name).items():
             if owner in records:
-                aliases.append(Named(kind, name, alias, owner, (reference, alias) in asked))
+                aliases.append(Named(kind, name, alias, owner, (reference, alias) in named))
         for label, owner in store.names.labels(kind, name).items():
             if owner in records and records[owner].name != name:
                 labels.append(Named(kind, name, label, owner))
-    return aliases, labels
+    return Cargo(list(records.values()), run_ids, aliases, labels)
+
+
+def requirements(subject: Subject, records: Sequence[Record]) -> str:
+    """Return the exact versions of packages with which artifacts were made, as `pip install -r` reads them.
+
+    What records say comes first: of the run all packages that were installed, of an artifact those that its
+    content may depend on. Packages that tokmill needs and no record names have the versions that are here.
+    """
+    recorded: dict[str, str] = {}
+    for record in records:
+        recorded |= record.provenance.packages
+    if subject.run is not None:
+        recorded |= subject.run.packages
+    versions = {_normal(name): version for name, version in recorded.items()}
+    needed = _needed(_OWN, set())
+    here = {name: metadata.version(name) for name in sorted(needed) if name not in versions}
+    chosen = {
+        name: version for name, version in {**here, **versions}.items() if name in needed or name == _OWN
+    }
+    made = records[-1].provenance
+    commit = f" at commit {made.git_commit}" if made.git_commit else ""
+    head = [
+        f"# {subject.name}, made with {made.python} on {made.platform}",
+        f"# {_OWN} {chosen.pop(_OWN, 'of an unknown version')}{commit}; install it from where you have it",
+        *(
+            [f"# not in the records, so of the environment that bundled: {', '.join(sorted(here))}"]
+            if here
+            else []
+        ),
+    ]
+    return "\n".join([*head, *(f"{name}=={chosen[name]}" for name in sorted(chosen))]) + "\n"
+
+
+def _needed(package: str, seen: set[str]) -> set[str]:
+    """Return the installed packages that a package needs, with those that these need."""
+    try:
+        wanted = metadata.requires(package) or []
+    except metadata.PackageNotFoundError:
+        wanted = []
+    for name in (found[0] for text in wanted if "extra ==" not in text and (found := _NAME.match(text))):
+        if _normal(name) not in seen and next(iter(metadata.distributions(name=name)), None):
+            seen.add(_normal(name))
+            _needed(_normal(name), seen)
+    return seen
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,9 +1,7 @@
 """Makes artifacts again in an empty store, from their records and the inputs that they were made from.
 
-records    of a run, or of an artifact and all that it was made from (`known`)
-inputs     found by their content, wherever they are (`inputs`); a changed one is named, with its row
-remaking   every record becomes a job of a DAG, which is executed as that of a run (`remaking`)
-comparing  each artifact's content digest with the record's; a difference is explained (`comparing`)
+Inputs are found by their content (`inputs`), every record becomes a job of a DAG (`remaking`), and each
+content digest is compared with the record's; a difference is explained (`comparing`).
 """
 
 import shutil

@@ -208,7 +208,7 @@ def store_url(option: str | None, profile: "Execution | None" = None) -> str:
 
 def _stages(names: Iterable[str]) -> frozenset[str]:
     """Check the names of stages."""
-    from tokmill.flows.nearest import suggestion  # noqa: PLC0415 - as above
+    from tokmill.flows.errors import suggestion  # noqa: PLC0415 - as above
     from tokmill.flows.profile.sections import StageName  # noqa: PLC0415 - as above
 
     chosen, known = frozenset(names), get_args(StageName)

@@ -154,6 +154,11 @@ class Group:
         return self.num_ended >= self.num_tasks
 
     @property
+    def failed(self) -> bool:
+        """Whether a task failed, or a gate did."""
+        return self.refused or self.num_failed > 0
+
+    @property
     def has_made(self) -> bool:
         """Whether a task has made its artifact."""
         return self._how["made"] > 0

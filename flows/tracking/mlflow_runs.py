@@ -1,10 +1,8 @@
-"""An attempt of a run as a run of MLflow: parameters, figures, the data card and the audit's report.
+"""A run in MLflow, from its start: parameters, figures, the data card and the audit's report.
 
-The run is in MLflow from its start. Parameters are the resolved profile by dotted names
-(`pack.sequence_length`), metrics the figures of each stage's artifact under the names that the run's record
-has (`packed.padding_share`, `validation.num_tokens`); shards have none of their own. A character that MLflow
-takes in no name, as a rule of normalization may have in its own, is written by its number
-(`train.normalization_rules.u00AD`).
+Parameters are the resolved profile by dotted names, metrics the figures of each stage's artifact as the
+run's record names them; shards have none. A character that MLflow takes in no name is written by its
+number.
 """
 
 import json

@@ -1,17 +1,9 @@
 """`vocab_entropy`: how evenly a text uses the vocabulary, and how well simple models predict its ids.
 
-    text, source, num_tokens
-    shannon_bits           entropy of the ids' frequencies, in bits per token
-    shannon_efficiency     the same over the logarithm of the number of ordinary tokens, 0 to 1
-    renyi_efficiency       likewise with Rényi's entropy of order 2.5 (Zouhar et al. 2023)
-    unigram_bits_per_byte  what a model of single ids needs for a byte of the text
-    trigram_bits_per_byte  what our trigram model needs (`tasks.score.kneser_ney`)
-    normalized_length      tokens over those of a reference tokenizer on the same text; NULL without one
-
-Bits per byte do not depend on the tokenizer's units, so they compare vocabularies. They are NULL where a
-document comes back changed: what is lost costs nothing. Every second document, by its place, trains the
-models that score the others, and the other way round. Frequencies of a unigram model have 1/2 added to each.
-Efficiencies are of ordinary tokens alone.
+Efficiencies are entropies (Shannon's; Rényi's of order 2.5, Zouhar et al. 2023) over the logarithm of the
+number of ordinary tokens. Bits per byte compare any units; they are NULL where a document comes back
+changed. Every second document trains the models that score the others, and the other way round; frequencies
+of the unigram model have 1/2 added to each.
 """
 
 import math

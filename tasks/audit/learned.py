@@ -1,19 +1,10 @@
 """Which tokens a model has hardly learned, by its embeddings, beside what vocabulary and text say.
 
-Rows of tokens that were never seen in training stay where weight decay and the softmax put them all. So two
-numbers show them, the lower the less trained:
-
-    norm      length of a token's row in the input embeddings; for models with matrices of their own for input
-              and output
-    distance  1 minus the cosine of a token's row in the output embeddings, and the mean of the rows of ids
-              that are known to be unused; for models with one matrix, and as a second view of the others
-
-Known to be unused are reserved and unreachable tokens (`known_unused`) and rows beyond the vocabulary, which
-pad a matrix. A row of zeros has the distance 0; a row with a value that is not finite has no indicator (NaN).
-The paper's variants without the mean or the first principal component are not computed.
-
-Rows are read in pieces, so memory does not grow with the columns of the matrix.
-Source: Land and Bartolo, "Fishing for Magikarp", EMNLP 2024, section 3.2, and cohere-ai/magikarp.
+The indicator is the norm of a token's row in the input embeddings, or, where input and output are one
+matrix, 1 minus the cosine of its row and the mean row of unused ids (`known_unused`, and rows that pad the
+matrix): the lower, the less trained. A row of zeros has the distance 0, one with a value that is not finite
+NaN. Memory does not grow with the matrix. Source: Land and Bartolo, "Fishing for Magikarp", EMNLP 2024,
+section 3.2.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,20 +1,11 @@
 r"""Measure how a tokenizer encodes documents: the numbers that add up over documents, and their ids.
 
-Words are counted in the normalized text. A word is whole if one token holds all of it and is not
-the unknown one. A token is a fallback if it holds less than a character: a byte that stands in for an unknown
-character, or a part of one in byte-level BPE. A document is changed if its ids do not decode to it, and
-unstable if what they decode to has other ids.
-
-Words by the rules of Unicode (UAX #29), without a dictionary.
-
-A word is what lies between two word boundaries and begins with a letter, a digit or a connector (`_`):
-`don't`, `U.S.A`, `1,000.5` and `foo_bar` are one word each, and a run of katakana is. Where the rules have no
-boundary of words, because the script puts no spaces between them, every character is a word, with its marks:
-in Chinese, the hiragana and kanji of Japanese, Thai, Lao, Khmer and Burmese. So a language's tokens per word
-are to be compared with those of other tokenizers on the same language, not with those of other languages.
-
-The rules are one expression over the character property Word_Break, run by our own splitter at its speed. The
-one difference: katakana that a connector joins to letters (`カ_a`) is a word of its own.
+A word lies between two boundaries of Unicode (UAX #29) in the normalized text, and begins with a letter,
+digit or connector; in scripts without spaces every character is one. It is whole if one token, not the
+unknown one, holds all of it. A token is a fallback if it holds less than a character. A document is changed
+if its ids do not decode to it, and unstable if what they decode to has other ids. One expression over
+Word_Break, run by our splitter, finds the words; the one difference: katakana that a connector joins to
+letters is a word of its own.
 """
 
 from collections.abc import Iterable, Iterator

@@ -1,20 +1,9 @@
 """`vocab_parity`: what the same sentences cost in each language, against a reference language.
 
-Line N of every text is the same sentence. The premium of a language is its tokens divided by those of the
-reference language, over all lines; its interval is that of the bootstrap: 1,000 times as many lines are drawn
-with replacement, the same for all languages, and the 2.5th and 97.5th percentile of the premiums are taken.
-The draws come from the generator Philox of numpy, whose bits are the same everywhere, with the given seed.
-The row of the language `*` has the Gini coefficient of the languages' tokens: 0 if all are equal, towards 1
-if few have all.
-
-    language, reference, num_lines, num_tokens
-    premium, premium_low, premium_high    NULL if the reference has no tokens
-    premium_median                        of the lines where both have tokens
-    unknown_share                         of the tokens; NULL if the vocabulary has no unknown token. What is
-                                          unknown is lost, and costs less than it should
-    gini                                  in the row `*` alone
-
-Source: premiums as in Petrov et al. 2023, "Language model tokenizers introduce unfairness between languages".
+The premium of a language is its tokens over those of the reference, over all lines; line N of every text is
+the same sentence. Its interval is the 2.5th to 97.5th percentile of 1,000 bootstrap draws of lines, the
+same for all languages, from numpy's Philox. The row `*` has the Gini coefficient of the languages' tokens.
+Source: Petrov et al. 2023, "Language model tokenizers introduce unfairness between languages".
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,18 +1,7 @@
 """`vocab_probes`: how a tokenizer treats texts that often go wrong, and whether that is as one would like.
 
-    probe        string        the probe's name, unique in its group
-    group        string        `indentation`, `numbers`, `emoji`, …; `own` for those of the profile
-    text         string        for numbers of a length, the first of them
-    expectation  string        what is expected; NULL where the figures alone are of interest
-    ids          list<uint32>
-    tokens       list<string>  readable
-    num_tokens   int64
-    met          bool          NULL without an expectation
-    remark       string        the figures in one line
-
-An unmet expectation is not a fault by itself: whether cutting `1234567` from the left matters depends on
-what a model is for. Names of special tokens in a probe are text. A text that the tokenizer refuses has no
-ids, its expectation is not met, and the remark says why. `tasks.audit.probe_texts` has the texts.
+An unmet expectation is not a fault by itself. Names of special tokens in a probe are text. A text that the
+tokenizer refuses has no ids, its expectation is not met, and the remark says why.
 """
 
 from collections import Counter

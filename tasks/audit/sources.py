@@ -1,21 +1,8 @@
 """Tables of how each source is encoded: `vocab_sources`, `_lengths`, `_frequencies` and `_roundtrip`.
 
-`vocab_sources` has one row per text and source, and one for all sources (`*`):
-
-    text, source        `held_out` or `corpus`, and the source's name
-    num_documents, num_bytes, num_chars, num_words, num_tokens
-    bytes_per_token, chars_per_token
-    fertility           tokens per word; see `measurement`
-    num_whole_words, whole_share       words that are one token, which is not the unknown one
-    num_continued_words                the others: words of several tokens, and unknown ones
-    num_unknown, unknown_share         occurrences of the unknown token; NULL if the vocabulary has none
-    num_fallback, fallback_share       tokens that hold less than a character
-    tokens_50, tokens_90, tokens_99    the most frequent ids that make up this part of the text
-    num_used, unused_share             ordinary tokens that occur, and the part that does not
-
-`vocab_lengths` has the tokens of each length in bytes; `vocab_frequencies` the number of occurrences at the
-ranks 1, 2, 3, … 9, 10, 11, 12, … with steps that grow with the rank; `vocab_roundtrip` the documents whose
-ids do not decode to them.
+`vocab_sources` has a row per source, and `*` for all; docs/formats.md has the columns. `vocab_frequencies`
+has the occurrences at ranks whose steps grow with the rank, `vocab_roundtrip` the documents that come back
+changed.
 """
 
 from collections.abc import Mapping, Sequence

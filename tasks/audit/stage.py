@@ -1,13 +1,8 @@
 """audit: judge a tokenizer, before anything is encoded with it, and give a verdict.
 
-It is judged by its vocabulary, by the counts of the text that it was trained on, by text that was encoded to
-be measured (`audit_shard`: of the documents held out, or a sample of the corpus), and by parallel text. The
-stage publishes `vocab_tokens`, `vocab_sources`, `vocab_lengths`, `vocab_frequencies`, `vocab_roundtrip`,
-`vocab_entropy`, `vocab_parity` and `vocab_gates` below `catalog/` (which the store's catalog indexes),
-`summary.json` and `summary.md`.
-
-The audit is published with its verdict even if the gate fails, so that the reason can be looked up. If the
-gate fails, or lacks the text for one of its limits, and `on_failure` is "fail", the run stops after that.
+It is judged by its vocabulary, the counts of its training text, text that was encoded to be measured
+(`audit_shard`) and parallel text. The audit is published with its verdict even if the gate fails, so that
+the reason can be looked up; the run stops after that if `on_failure` is "fail".
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,38 +1,9 @@
-"""`vocab_suspects`: tokens that a model would hardly ever see, though they are in the vocabulary.
+"""`vocab_suspects`: tokens that a model would hardly ever see, such as " SolidGoldMagikarp".
 
-A token that was frequent where the tokenizer was trained, and is absent where the model is trained, keeps its
-random embedding, and a model that meets it later says anything at all; " SolidGoldMagikarp" is the known one.
-Such tokens are found by what is expected of each and what occurs.
-
-- Where the training text was counted, a token is expected as often as there, for as many tokens.
-- For tokenizers of others nothing is known but the vocabulary. Tokens of BPE come in the order of their
-  frequency, so what is expected at a rank is a line through the tokens that do occur, in logarithms. On top
-  of that, some signs set the pieces of one string that was repeated, names of users and fields of programs
-  apart from words that are only missing in this text. Each counts as if a token were expected `exp(weight)`
-  times as often:
-
-    follows   ln((rank + 1) / (gap + 1)), where gap is the least number of ranks between the token and a part
-              of it, or a token that it is a part of: both were then about as frequent, so one was hardly
-              found without the other
-    name      an upper case letter after a lower case one (`externalToEVA`)
-    doubled   letters that are twice the same token, as text that was decoded wrongly twice (`ÃÂÃÂ`)
-    alone     no variant of it in case or with a space is in the vocabulary
-    longer    for each character, up to 20
-    script    ln of the share of the tokens of its scripts that occur: a text that lacks a language says
-              nothing about its words
-
-  The other weights are those of `_SIGNS`, chosen on GPT-2's vocabulary and looked at on cl100k's and o200k's;
-  docs/audit.md has what they find, and what it is measured against.
-
-Columns: rank (1 first), token_id, text, reason, score, num_training, num_occurrences, expected, source (which
-gave most of its training occurrences), example (the most frequent pre-token there that holds it). Reasons:
-
-    unreachable   no text gives it (see `tokens`); single bytes aside
-    never_seen    it does not occur, and was expected to
-    rare          it occurs less than a hundredth as often as expected
-    fragment      it does not occur, and is a part of characters; what it is a part of was merged further
-
-The score is the logarithm of expected over found, both plus 1, with the signs; unreachable tokens come first.
+A token is expected as often as in the counted training text; without counts, as often as a line through the
+logarithms of rank and frequency says, times `exp` of the weights of `_SIGNS` (chosen on GPT-2's vocabulary)
+that it shows. The score is the logarithm of expected over found, both plus 1; unreachable tokens come
+first.
 """
 
 import math

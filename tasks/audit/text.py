@@ -1,16 +1,8 @@
-"""audit_shard: measure how a tokenizer encodes some documents of one corpus shard.
+"""audit_shard: measure how a tokenizer encodes some documents of one corpus shard, and keep their ids.
 
-Of every source a sample is read: the documents at the beginning of up to four shards, evenly spread, with as
-many bytes as `sample_megabytes` allows (`sampled`). So the audit of a large corpus takes as long as that of a
-small one.
-
-Measured text on disk: what the audit found in some documents of one shard, and their ids.
-
-The files:
-
-tokens.npy      uint32 [t]      ids of all documents, in order
-offsets.npy     int64 [d + 1]   document k: tokens[offsets[k]:offsets[k + 1]]
-measures.json   `MeasuredFile`
+Of every source the documents at the beginning of up to four shards are read, evenly spread, as many bytes
+as `sample_megabytes` allows. The files: tokens.npy (uint32, ids of all documents), offsets.npy (int64, one
+more than documents) and measures.json (`MeasuredFile`).
 """
 
 from collections.abc import Mapping

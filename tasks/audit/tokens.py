@@ -1,52 +1,28 @@
-r"""`vocab_tokens`: what every token of a vocabulary is, and whether it is of any use.
+r"""`vocab_tokens`: what every token of a vocabulary is, and whether any text gives it; see docs/formats.md.
 
-One row per token, by id; ids without a token have none. A token's surface is what it adds to a text, without
-the marks of its family: ` the` for `▁the`, `ing` for `##ing`. Columns that do not apply are NULL.
-
-    token_id          uint32
-    token             binary   its bytes, marks included
-    text              string   the same as one readable line
-    kind              string   the family's own (`byte`, `merge`, `piece`, …), or `special`, `added`,
-    `reserved`, `unknown`
-    rank              int64    from 0: place of its merge, or, where pieces have scores, by score
-    left, right       uint32   the tokens that its (first) merge joins
-    num_bytes         uint32   of the surface
-    num_chars         uint32   of the surface; NULL unless it is UTF-8
-    scripts           string   `Latin`, `Han+Hiragana`, or empty
-    categories        string   major categories of its characters, such as `LN`
-    is_utf8           bool     whether the surface alone is a text
-    leading_space     bool
-    casing            string   `lower`, `upper`, `title`, `mixed` or `none`
-    run               string   `number`, `white_space` or `punctuation` if all of it is, one leading space
-    aside word              string   letters and digits in lower case, which variants of a word share
-    num_training      uint64   occurrences in the counts of the training text
-    weighted_training double   the same, each source multiplied by its factor
-    reachable         bool     see below; NULL for special and reserved tokens
-    encodes_to        list     the ids that its own text gives, if it is not reachable
-    redundant         bool     never in the training text, and a part of another merge
-    duplicate_of      uint32   the least id with the same surface under Unicode's NFC
-
-Which tokens an encoding can hold, and what the text of the others becomes.
-
-A token is reachable if some text gives it. That is shown by a text: its own, or its own with a letter before
-or after it, as a piece inside a word needs (`##ing`, or the `es` of a word that goes on).
-
-For BPE and Unigram the rest follows from the model and the split pattern, one by one. Every part of an
-encoding is the encoding of its text there, so a token that its own bytes do not give the model is given by no
-text. One that they do give is taken for reachable if normalizer and split pattern leave it whole between some
-neighbours (o200k cuts `\n//` in two, but not after a semicolon), or if it is a part of characters.
+A token's surface is what it adds to a text, without the marks of its family: ` the` for `▁the`. It is
+reachable if some text gives it: its own, or its own beside a letter, as `##ing` needs. For BPE and Unigram
+the rest follows from the model and the split pattern: every part of an encoding is the encoding of its text
+there, so a token that its own bytes do not give the model is given by no text. One that they do give is
+taken for reachable if normalizer and split pattern leave it whole between some neighbours (o200k cuts
+`\n//` in two, but not after a semicolon), or if it is a part of characters.
 """
 
 from collections.abc import Sequence
 from itertools import product
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import unicodedata2 as unicodedata
 from numpy.typing import NDArray
 
 from tokmill.tasks.audit.characters import Characters
+from tokmill.tasks.formats.files.indices import check_within
+from tokmill.tasks.formats.files.manifests import readable
+from tokmill.tasks.formats.files.parquet import read_parquet
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.buffers import pack_bytes
 
@@ -292,3 +268,33 @@ def _stays_whole(tok: Tokenizer, surface: bytes) -> bool:
         if start >= 0 and ((parts.starts <= start) & (parts.ends >= start + len(surface))).any():
             return True
     return False
+
+
+def read_table(audit: Path, name: str, vocab_size: int) -> pa.Table:
+    """Read a table whose column `token_id` becomes an index.
+
+    Args:
+        audit: the audit artifact's directory.
+        name: the table's name.
+        vocab_size: ids are below it.
+
+    Raises:
+        StoreError: the file is missing or broken, or has another id.
+    """
+    file = audit / "catalog" / f"{name}.parquet"
+    with readable(file, "table of an audit"):
+        table = read_parquet(file)
+    check_within(file, "token_id", table["token_id"].to_numpy(), least=0, below=vocab_size)
+    return table
+
+
+def read_tokens(audit: Path) -> pa.Table:
+    """Read `vocab_tokens`, which has a row per id.
+
+    Raises:
+        StoreError: the file is missing or broken, or has an id beyond its rows.
+    """
+    file = audit / "catalog" / "vocab_tokens.parquet"
+    with readable(file, "table of an audit"):
+        rows = pq.read_metadata(file).num_rows
+    return read_table(audit, "vocab_tokens", rows)

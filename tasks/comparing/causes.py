@@ -211,27 +211,13 @@ def code_of(made: Provenance) -> str | None:
 def causes_of_environment(a: Record, b: Record) -> list[Cause]:
     """Return why two artifacts of one recipe have different content, as far as their provenance tells."""
     old, new = a.provenance, b.provenance
-    changed = [*package_changes(old.packages, new.packages), *process_changes(old, new)]
-    where = f"{b.kind}/{b.name}"
-    found = [
-        Cause(
-            each.sort,
-            where,
-            each.name,
-            Absent.ABSENT if each.a is None else each.a,
-            Absent.ABSENT if each.b is None else each.b,
-            f"{each.text}; the recipe is the same, and it was made again",
-        )
-        for each in changed
-    ]
-    return found or [
-        Cause(
-            "unknown",
-            where,
-            "content",
-            a.content_digest[:12],
-            b.content_digest[:12],
-            "recipe, packages, platform and code are the same: the stage is not deterministic, or a machine "
-            "or disk failed",
-        )
-    ]
+    where, again = f"{b.kind}/{b.name}", "the recipe is the same, and it was made again"
+    causes = []
+    for each in (*package_changes(old.packages, new.packages), *process_changes(old, new)):
+        before, after = (Absent.ABSENT if value is None else value for value in (each.a, each.b))
+        causes.append(Cause(each.sort, where, each.name, before, after, f"{each.text}; {again}"))
+    if causes:
+        return causes
+    same = "recipe, packages, platform and code are the same"
+    text = f"{same}: the stage is not deterministic, or a machine or disk failed"
+    return [Cause("unknown", where, "content", a.content_digest[:12], b.content_digest[:12], text)]

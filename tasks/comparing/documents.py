@@ -6,11 +6,11 @@ are; of the others, those in the same row of a file were changed, and the rest g
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -76,12 +76,8 @@ def changed_documents(
     if any(side.num_bytes(files) > _MOST_BYTES for side in sides):
         return {}
     before, after = ({file: side.hashes(*file) for file in files} for side in sides)
-    found = {}
-    for file in files:
-        one, other = before[file], after[file]
-        if one is not None and other is not None:
-            found[file] = compare(one, other)
-    return found
+    pairs = {file: (before[file], after[file]) for file in files}
+    return {file: compare(a, b) for file, (a, b) in pairs.items() if a is not None and b is not None}
 
 
 def moved_documents(
@@ -135,10 +131,8 @@ class _Side:
 
     def num_bytes(self, files: Sequence[File]) -> int:
         """Return the bytes of text in the shards of these files."""
-        shards = {
-            (shard.source, shard.index): shard.num_bytes for file in files for shard in self._shards(*file)
-        }
-        return sum(shards.values())
+        shards = (shard for file in files for shard in self._shards(*file))
+        return sum({(shard.source, shard.index): shard.num_bytes for shard in shards}.values())
 
     def hashes(self, source: str, name: str) -> Hashes | None:
         """Return the documents of a file; None if the text of one of its shards cannot be had."""
@@ -184,20 +178,13 @@ class _Side:
     def _root(self, shard: Shard) -> str | None:
         """Return the folder or URL of a shard's source, by the path of one of its files in the record."""
         name = shard.segments[0].file
-        digest = self._digests.get((shard.source, name))
+        digest = self._corpus.file_digests().get((shard.source, name))
         if digest is None:
             return None
         wanted = origin_digest(shard.source, name, digest)
-        origin = next((entry.origin for entry in self._ingested if entry.digest == wanted), None)
+        entries = (entry for entry in self._record.inputs if entry.role == "files" and entry.digest == wanted)
+        origin = next((entry.origin for entry in entries), None)
         return origin[: -len(name)] if origin is not None and origin.endswith(name) else None
-
-    @property
-    def _ingested(self) -> Iterable[Any]:
-        return (entry for entry in self._record.inputs if entry.role == "files")
-
-    @property
-    def _digests(self) -> Mapping[File, str]:
-        return self._corpus.file_digests()
 
     def _from_tokens(self, shard: Shard) -> list[tuple[int, bytes]] | None:
         """Decode a shard from an encoding in the store; None if there is none that lost nothing."""
@@ -220,23 +207,15 @@ def _decoded(store: Store, record: Record) -> list[tuple[int, bytes]] | None:
     tokenizer = input_record(store, entry)
     shard = EncodedShard.open(store.path(record.ref))
     facts = shard.statistics
-    if (
-        tokenizer is None
-        or facts.num_dropped_documents
-        or facts.num_fim_tokens
-        or not is_whole(store, tokenizer)
-    ):
+    if facts.num_dropped_documents or facts.num_fim_tokens or not (tokenizer and is_whole(store, tokenizer)):
         return None
     tok = open_tokenizer(store.path(tokenizer.ref))
     first, last = int(facts.num_begin_tokens > 0), int(facts.num_end_tokens > 0)
-    texts = [tok.decode_bytes(ids[first : len(ids) - last]) for ids in _ids(shard)]
+    documents = map(shard.document, range(shard.num_documents))
+    texts = [tok.decode_bytes(ids[first : len(ids) - last]) for ids in documents]
     if sum(map(len, texts)) != facts.num_bytes:  # what normalization or an unknown token has taken is lost
         return None
     return list(zip(shard.ordinals.tolist(), map(_digest, texts), strict=True))
-
-
-def _ids(shard: EncodedShard) -> Iterator[Any]:
-    return (shard.document(index) for index in range(shard.num_documents))
 
 
 def _digest(text: bytes) -> bytes:

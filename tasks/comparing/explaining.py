@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tokmill.tasks.comparing.causes import Cause, plain, record_of
+from tokmill.tasks.comparing.runs import Line, SideBySide
 from tokmill.tasks.comparing.walking import Walk, own_causes
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, Scalar
@@ -39,6 +40,16 @@ class Explanation:
         names = [*self.a.metrics, *(name for name in self.b.metrics if name not in self.a.metrics)]
         pairs = {name: (self.a.metrics.get(name), self.b.metrics.get(name)) for name in names}
         return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+    @property
+    def tables(self) -> list[SideBySide]:
+        """What differs in the recipes, where inputs are digests, and in the metrics."""
+        fields = [Line(each.field, (plain(each.a), plain(each.b))) for each in self.fields]
+        metrics = [Line(name, pair) for name, pair in self.metrics.items()]
+        return [
+            SideBySide("recipes", "field", fields),
+            SideBySide("metrics", "metric", metrics, changes=True),
+        ]
 
     def to_json(self) -> dict[str, Any]:
         """Return the explanation as JSON values."""

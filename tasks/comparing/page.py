@@ -1,17 +1,18 @@
-"""Write a comparison of runs as one HTML file that needs no network.
+"""Write a comparison of runs, or of two artifacts, as one HTML file that needs no network.
 
 Without JavaScript the page has all tables: the runs, why they differ, parameters, artifacts, metrics. With it
 the table of runs can be sorted, and two pictures show all of them: a scatter of any two figures, and parallel
 coordinates of those that are chosen. Marks are reached with the keyboard, and say in words what they show.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Final
 
 from tokmill.tasks.comparing.causes import Cause, value_text
-from tokmill.tasks.comparing.runs import Comparison, Line, change_text
+from tokmill.tasks.comparing.explaining import Explanation
+from tokmill.tasks.comparing.runs import Comparison, Line, SideBySide, change_text
 from tokmill.tasks.pages.page import document, gap, note, section, static, table, write_document
 
 _FIRST_SHOWN: Final = (
@@ -40,11 +41,7 @@ _CONTENTS: Final = {
 
 
 def write_page(comparison: Comparison, path: Path) -> None:
-    """Write the page of a comparison.
-
-    Raises:
-        StoreError: the file cannot be written.
-    """
+    """Write the page of a comparison; raises StoreError if the file cannot be written."""
     write_document(path, page_of(comparison))
 
 
@@ -60,9 +57,11 @@ def page_of(comparison: Comparison) -> str:
             section("why", "Why they differ", *_reasons(comparison, heads)),
             section("scatter", "Scatter", _own("scatter.html")),
             section("coordinates", "Parallel coordinates", _own("coordinates.html")),
-            section("parameters", "Parameters", _side_by_side("Parameters", heads, comparison.parameters)),
-            section("artifacts", "Artifacts", _artifacts(comparison, heads)),
-            section("metrics", "Metrics", _metrics(comparison, heads)),
+            *(
+                section(each.title, _CONTENTS[each.title], _side_by_side(each, heads))
+                for each in comparison.tables
+                if each.title in _CONTENTS
+            ),
         ],
         data=data_of(comparison),
         scripts=[_own("compare.js")],
@@ -133,124 +132,107 @@ def _runs(comparison: Comparison, heads: Sequence[str]) -> str:
 
 
 def _reasons(comparison: Comparison, heads: Sequence[str]) -> list[str]:
-    first = f"{heads[0]} "
-    places = range(1, len(heads))
-    ends = [comparison.endings(place) for place in places]
-    of_first = [line for line in ends[0] if line.startswith(first) and all(line in each for each in ends)]
+    every = {place: comparison.reasons(place) for place in range(1, len(heads))}
+    of_first = [
+        line
+        for line in every[1].endings
+        if line.startswith(f"{heads[0]} ") and all(line in each.endings for each in every.values())
+    ]
     parts = [
         note(f"Each run against the first, {heads[0]}: the first causes in the lineage of their artifacts."),
         *(note(f"{line}.") for line in of_first),
     ]
-    for place, ended in zip(places, ends, strict=True):
-        own = [note(f"{line}.") for line in ended if line not in of_first]
-        parts += _reasons_of(comparison, heads, place, own)
+    for place, reasons in every.items():
+        run = comparison.runs[place]
+        title = f"{escape(heads[place])} · {escape(run.name or run.profile)}"
+        endings = [line for line in reasons.endings if line not in of_first]
+        first, *rest = (f"{line[0].upper()}{line[1:]}." for line in reasons.words)
+        shown = _causes(reasons.causes) + "".join(
+            [note(first) if reasons.causes else gap(first), *(note(line) for line in (*endings, *rest))]
+        )
+        if len(heads) <= _MANY:
+            parts.append(f"<h3>{title}</h3>{shown}")
+            continue
+        num, state = len(reasons.causes), "" if run.state == "completed" else f", {run.state}"
+        number = f"{num} {'cause' if num == 1 else 'causes'}" if num else "no artifact differs"
+        parts.append(f"<details><summary>{title}: {number}{state}</summary>{shown}</details>")
     return parts
 
 
-def _reasons_of(
-    comparison: Comparison, heads: Sequence[str], place: int, ended: Sequence[str]
-) -> Iterator[str]:
-    """Yield why one run differs; folded, with the number of causes, where there are many runs."""
-    run, causes = comparison.runs[place], comparison.causes(place)
-    items = "".join(f"<li>{cause_item(cause)}</li>" for cause in causes)
-    both = " that both have" if comparison.num_missing(place) else ""
-    found = f"<ul>{items}</ul>" if items else gap(f"No artifact{both} differs.")
-    parts = "".join([found, _reached(comparison, place), *ended, _idle(comparison, place, causes)])
-    title = f"{escape(heads[place])} · {escape(run.name or run.profile)}"
-    if len(heads) <= _MANY:
-        yield f"<h3>{title}</h3>{parts}"
-        return
-    number = f"{len(causes)} {'cause' if len(causes) == 1 else 'causes'}" if causes else "no artifact differs"
-    state = "" if run.state == "completed" else f", {run.state}"
-    yield f"<details><summary>{title}: {number}{state}</summary>{parts}</details>"
+def _causes(causes: Sequence[Cause]) -> str:
+    """Return causes as a list in HTML."""
+    items = []
+    for cause in causes:
+        details = "".join(f"<li>{escape(line)}</li>" for line in cause.details)
+        more = f"<details open><summary>more</summary><ul>{details}</ul></details>" if details else ""
+        way = escape(" → ".join([cause.artifact, *cause.through]))
+        through = f"<p>Through {way}.</p>" if cause.through else ""
+        where = f'<span class="remark">({escape(cause.artifact)})</span>'
+        items.append(f"<li><strong>{escape(cause.text)}</strong> {where}{more}{through}</li>")
+    return f"<ul>{''.join(items)}</ul>" if items else ""
 
 
-def _reached(comparison: Comparison, place: int) -> str:
-    reached = [line.task for line in comparison.artifacts if line.causes[place]]
-    if not reached:
-        return ""
-    return f"<p>Because of that differ: {escape(', '.join(reached))}.</p>"
-
-
-def cause_item(cause: Cause) -> str:
-    """Return a cause as HTML."""
-    details = "".join(f"<li>{escape(line)}</li>" for line in cause.details)
-    more = f"<details open><summary>more</summary><ul>{details}</ul></details>" if details else ""
-    return (
-        f'<strong>{escape(cause.text)}</strong> <span class="remark">({escape(cause.artifact)})</span>{more}'
-    )
-
-
-def _idle(comparison: Comparison, place: int, causes: Sequence[Cause]) -> str:
-    named = {cause.field for cause in causes}
-    idle = [each.text for each in comparison.environments[place] if each.name not in named]
-    return note(f"Without effect on any artifact: {', '.join(idle)}.") if idle else ""
-
-
-def _abreast(heads: Sequence[str], of: Callable[[Sequence[int]], str]) -> str:
+def _side_by_side(sheet: SideBySide, heads: Sequence[str]) -> str:
     """Return a table of all runs; on paper, tables of a few, each beside the first."""
+    if not sheet.lines:
+        return gap("Nothing differs.")
     every = range(len(heads))
     if len(every) <= 1 + _ON_PAPER:
-        return of(every)
+        return _table(sheet, heads, every)
     groups = [every[start : start + _ON_PAPER] for start in range(1, len(every), _ON_PAPER)]
-    paper = "".join(of([0, *group]) for group in groups)
-    return f'<div class="screen">{of(every)}</div><div class="paper">{paper}</div>'
+    paper = "".join(_table(sheet, heads, [0, *group]) for group in groups)
+    return f'<div class="screen">{_table(sheet, heads, every)}</div><div class="paper">{paper}</div>'
 
 
-def _side_by_side(caption: str, heads: Sequence[str], lines: Sequence[Line]) -> str:
-    if not lines:
-        return gap("Nothing differs.")
-    rows = [{"": line.name, **_cells(heads, line)} for line in lines]
-
-    def of(places: Sequence[int]) -> str:
-        return table(f"{caption} that differ", rows, {"": "name", **{heads[k]: heads[k] for k in places}})
-
-    return _abreast(heads, of)
-
-
-def _cells(heads: Sequence[str], line: Line) -> dict[str, Any]:
-    return {head: _plain(value) for head, value in zip(heads, line.values, strict=True)}
-
-
-def _artifacts(comparison: Comparison, heads: Sequence[str]) -> str:
+def _table(sheet: SideBySide, heads: Sequence[str], places: Sequence[int]) -> str:
+    columns = {"": sheet.first}
+    for place in places:
+        columns[str(place)] = heads[place]
+        if sheet.changes and place:
+            columns[f"{place} change"] = "change"
     rows = []
-    for line in comparison.artifacts:
-        cells: dict[str, Any] = {"": line.task}
-        for place, (head, ref, label) in enumerate(zip(heads, line.refs, line.labels, strict=True)):
-            first = line.refs[0]
-            same = (
-                place > 0
-                and ref is not None
-                and first is not None
-                and ref.content_digest == first.content_digest
-            )
-            cells[head] = None if ref is None else "the same" if same else f"{label} {ref.content_digest[:8]}"
+    for line in sheet.lines:
+        cells: dict[str, Any] = {"": line.name}
+        for place in places:
+            cells[str(place)] = _plain(line.values[place])
+            cells[f"{place} change"] = change_text(line.values[0], line.values[place])
         rows.append(cells)
-
-    def of(places: Sequence[int]) -> str:
-        return table(
-            "The artifact of each stage", rows, {"": "stage", **{heads[k]: heads[k] for k in places}}
-        )
-
-    return _abreast(heads, of)
-
-
-def _metrics(comparison: Comparison, heads: Sequence[str]) -> str:
-    rows = []
-    for line in comparison.metrics:
-        row: dict[str, Any] = {"": line.name, **_cells(heads, line)}
-        for head, value in zip(heads[1:], line.values[1:], strict=True):
-            row[f"{head} change"] = change_text(line.values[0], value)
-        rows.append(row)
-
-    def of(places: Sequence[int]) -> str:
-        columns: dict[str, str] = {"": "metric", heads[0]: heads[0]}
-        for place in places[1:]:
-            columns |= {heads[place]: heads[place], f"{heads[place]} change": "change"}
-        return table("Metrics, and their change against the first run", rows, columns)
-
-    return _abreast(heads, of)
+    return table(f"{sheet.title.capitalize()} side by side", rows, columns)
 
 
 def _own(name: str) -> str:
     return static(name, "tokmill.tasks.comparing")
+
+
+def write_page_of_two(found: Explanation, path: Path) -> None:
+    """Write the page of two artifacts; raises StoreError if the file cannot be written."""
+    records, heads = (found.a, found.b), (found.a.reference, found.b.reference)
+    rows = [
+        {
+            "artifact": record.reference,
+            "content": record.content_digest[:12],
+            "recipe": record.fingerprint[:12],
+            "made": record.timings.started[:16].replace("T", " "),
+            "by": record.provenance.user,
+        }
+        for record in records
+    ]
+    caption = "The artifacts; the second is measured against the first"
+    if found.same_content:
+        idle = _causes(found.without_effect)
+        why = [gap("The contents are equal."), note("Without effect on the content:") if idle else "", idle]
+    else:
+        why = [note("The first causes in the lineage of the two."), _causes(found.causes)]
+    title = f"{heads[0]} and {heads[1]} compared"
+    contents = {
+        "artifacts": "Artifacts",
+        "why": "Why they differ",
+        "recipes": "Recipes",
+        "metrics": "Metrics",
+    }
+    shown = [
+        section("artifacts", "Artifacts", table(caption, rows, {name: name for name in rows[0]})),
+        section("why", "Why they differ", *why),
+        *(section(each.title, contents[each.title], _side_by_side(each, heads)) for each in found.tables),
+    ]
+    write_document(path, document(title, contents, shown))

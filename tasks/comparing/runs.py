@@ -8,7 +8,7 @@ there. Each difference of artifacts is explained by its first causes (`walking`)
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tokmill.tasks.comparing.causes import (
     Cause,
@@ -25,10 +25,12 @@ from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Run, RunArtifact, Store
 from tokmill.tasks.store.run_queries import short_ids
 from tokmill.tasks.store.run_tables import flat
+from tokmill.tasks.store.runs import RunInput
 
 _UNCOMPARED: Final = ("experiment.", "description", "schedule.")
 _MACHINE: Final = "execution."
 _SHARD: Final = "_shard"
+_SHOWN: Final = 12
 _ENDED: Final = {"running": "is running", "cancelled": "was cancelled", "suspended": "is suspended"}
 
 
@@ -50,6 +52,30 @@ class Line:
         return self.name.endswith("unknown_share") or sum(value is not None for value in self.values) > 1
 
 
+class SideBySide(NamedTuple):
+    """A table of some runs, or of two artifacts: what differs, for any renderer.
+
+    Attributes:
+        title: of the table.
+        first: the heading of the names.
+        lines: the rows; values are numbers, texts, or plain values of a profile.
+        changes: whether the change of numbers against the first is shown beside each value.
+    """
+
+    title: str
+    first: str
+    lines: Sequence[Line]
+    changes: bool = False
+
+
+class Reasons(NamedTuple):
+    """Why a run differs from the first: its first causes, and sentences, without full stops."""
+
+    causes: Sequence[Cause]
+    words: Sequence[str]
+    endings: Sequence[str]
+
+
 @dataclass(frozen=True)
 class ArtifactLine:
     """The artifact of one task in each run.
@@ -69,8 +95,17 @@ class ArtifactLine:
     @property
     def differs(self) -> bool:
         """Whether not all runs have the same content."""
+        return len({None if ref is None else ref.content_digest for ref in self.refs}) > 1
+
+    @property
+    def cells(self) -> list[str | None]:
+        """What a table shows of each run: label and digest, or that the content is that of the first."""
         digests = [None if ref is None else ref.content_digest for ref in self.refs]
-        return any(digest != digests[0] for digest in digests)
+        cells = [
+            digest and f"{label} {digest[:8]}" for label, digest in zip(self.labels, digests, strict=True)
+        ]
+        same = [place > 0 and digest == digests[0] is not None for place, digest in enumerate(digests)]
+        return ["the same" if is_same else cell for is_same, cell in zip(same, cells, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -97,8 +132,8 @@ class Comparison:
     @cached_property
     def inputs(self) -> Sequence[Line]:
         """The sources and other inputs whose content differs."""
-        given = [{_called(each): _content(each) for each in run.inputs} for run in self.runs]
-        return [line for line in _lines(given) if line.differs]
+        inputs = [dict(map(_input, run.inputs)) for run in self.runs]
+        return [line for line in _lines(inputs) if line.differs]
 
     @cached_property
     def metrics(self) -> Sequence[Line]:
@@ -121,6 +156,17 @@ class Comparison:
         walks = [Walk(self.store, (had[0], own)) for own in had]
         return [self._artifact(task, [found.get(task) for found in by_task], walks) for task in tasks]
 
+    @property
+    def tables(self) -> list[SideBySide]:
+        """What differs, side by side, and all metrics."""
+        artifacts = [Line(line.task, line.cells) for line in self.artifacts]
+        return [
+            SideBySide("parameters", "name", self.parameters),
+            SideBySide("inputs", "name", self.inputs),
+            SideBySide("artifacts", "stage", artifacts),
+            SideBySide("metrics", "metric", self.metrics, changes=True),
+        ]
+
     def causes(self, place: int) -> list[Cause]:
         """Return the first causes by which a run's artifacts differ from those of the first."""
         return once_each(cause for line in self.artifacts for cause in line.causes[place])
@@ -130,9 +176,23 @@ class Comparison:
         pairs = [(line.refs[0], line.refs[place]) for line in self.artifacts]
         return sum(a.content_digest != b.content_digest for a, b in pairs if a is not None and b is not None)
 
-    def num_missing(self, place: int) -> int:
-        """Return how many artifacts only one of a run and the first has."""
-        return sum((line.refs[0] is None) != (line.refs[place] is None) for line in self.artifacts)
+    def reasons(self, place: int) -> Reasons:
+        """Return why a run differs from the first."""
+        causes, num = self.causes(place), self.num_differing(place)
+        if num:
+            reached = [line.task for line in self.artifacts if line.causes[place]]
+            words = [
+                f"so {num:,} {'artifact differs' if num == 1 else 'artifacts differ'}: {', '.join(reached)}"
+            ]
+        else:
+            one_lacks = any((line.refs[0] is None) != (line.refs[place] is None) for line in self.artifacts)
+            words = [f"no artifact {'that both have ' if one_lacks else ''}differs"]
+        fields = {cause.field for cause in causes}
+        idle = [each.text for each in self.environments[place] if each.name not in fields]
+        if idle:
+            more = [f"{len(idle) - _SHOWN} more"] if len(idle) > _SHOWN else []
+            words.append(f"{', '.join([*idle[:_SHOWN], *more])}; no artifact differs because of that")
+        return Reasons(causes, words, self.endings(place))
 
     @cached_property
     def heads(self) -> list[str]:
@@ -141,19 +201,12 @@ class Comparison:
 
     def endings(self, place: int) -> list[str]:
         """Return how a run and the first ended, if not all went well, and what only the other one has."""
-        pairs = (
-            (place, self.runs[place], self._missing(place, 0)),
-            (0, self.runs[0], self._missing(0, place)),
-        )
-        return [
-            _ending(run, self.heads[at], missing)
-            for at, run, missing in pairs
-            if run.state != "completed" or missing
-        ]
-
-    def _missing(self, place: int, other: int) -> list[str]:
-        lines = (line for line in self.artifacts if line.refs[place] is None)
-        return [line.task for line in lines if line.refs[other] is not None]
+        ends = []
+        for own, other in ((place, 0), (0, place)):
+            missing = [line.task for line in self.artifacts if line.refs[own] is None and line.refs[other]]
+            if self.runs[own].state != "completed" or missing:
+                ends.append(_ending(self.runs[own], self.heads[own], missing))
+        return ends
 
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as JSON values."""
@@ -189,9 +242,8 @@ class Comparison:
         }
 
     def _artifact(self, task: str, refs: Sequence[ArtifactRef | None], walks: Sequence[Walk]) -> ArtifactLine:
-        first = refs[0]
         labels = [None if ref is None else self._label(ref) for ref in refs]
-        causes = [self._why(first, ref, walk) for ref, walk in zip(refs, walks, strict=True)]
+        causes = [self._why(refs[0], ref, walk) for ref, walk in zip(refs, walks, strict=True)]
         return ArtifactLine(task, refs, labels, causes)
 
     def _label(self, ref: ArtifactRef) -> str:
@@ -249,13 +301,10 @@ def _by_task(artifacts: Sequence[RunArtifact]) -> dict[str, ArtifactRef]:
     return {each.task: each.ref for each in artifacts if not each.ref.kind.endswith(_SHARD)}
 
 
-def _called(each: Any) -> str:
-    return f"{each.role} {each.name}" if each.kind is None else f"{each.kind}/{each.name}"
-
-
-def _content(each: Any) -> str:
+def _input(each: RunInput) -> tuple[str, str]:
+    name = f"{each.role} {each.name}" if each.kind is None else f"{each.kind}/{each.name}"
     files = f", {each.num_files:,} files, {each.num_bytes:,} bytes" if each.num_bytes is not None else ""
-    return f"{each.digest[:12]}{files}"
+    return name, f"{each.digest[:12]}{files}"
 
 
 def _environment(a: Run, b: Run) -> Iterator[Changed]:

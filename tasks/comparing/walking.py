@@ -136,9 +136,7 @@ class Walk:
         rows = self.store.catalog.query(_CORPUS, {"run_id": run_id})
         if not rows:
             return None
-        return record_of(
-            self.store, ArtifactRef(**{name: rows[0][name] for name in ArtifactRef.model_fields})
-        )
+        return record_of(self.store, ArtifactRef(**rows[0]))
 
 
 _CORPUS: Final = """
@@ -166,33 +164,24 @@ def _own(each: Difference, where: str, verb: str, a: Record, b: Record) -> Cause
     if each.field == "version":
         versions = [record.provenance.packages.get("tokmill", "?") for record in (a, b)]
         text = f"the stage {verb} is of version {each.b}, and was of version {each.a}"
-        return Cause(
-            "stage",
-            where,
-            f"{verb}.version",
-            each.a,
-            each.b,
-            text,
-            [f"tokmill {versions[0]} → {versions[1]}"],
-        )
+        details = [f"tokmill {versions[0]} → {versions[1]}"]
+        return Cause("stage", where, f"{verb}.version", each.a, each.b, text, details)
     name = f"{verb}.{each.field.removeprefix('params.')}"
-    return Cause(
-        "parameter", where, name, each.a, each.b, f"{name} {value_text(each.a)} → {value_text(each.b)}"
-    )
+    text = f"{name} {value_text(each.a)} → {value_text(each.b)}"
+    return Cause("parameter", where, name, each.a, each.b, text)
 
 
-def _comparable(a: Record, b: Record) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+def _comparable(a: Record, b: Record) -> list[Mapping[str, Any]]:
     """Return two payloads, without the settings of sources that only one of them has: they came with it."""
-    own, other = ((record.payload.get("params") or {}).get("sources") for record in (a, b))
-    if not isinstance(own, Mapping) or not isinstance(other, Mapping):
-        return a.payload, b.payload
-    return _with_sources(a, own, other), _with_sources(b, other, own)
-
-
-def _with_sources(record: Record, own: Mapping[str, Any], other: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a payload with the sources only that another one has, too."""
-    kept = {name: settings for name, settings in own.items() if name in other}
-    return {**record.payload, "params": {**record.payload["params"], "sources": kept}}
+    sources: list[Any] = [(record.payload.get("params") or {}).get("sources") for record in (a, b)]
+    if not all(isinstance(each, Mapping) for each in sources):
+        return [a.payload, b.payload]
+    shared = sources[0].keys() & sources[1].keys()
+    payloads: list[Mapping[str, Any]] = []
+    for record, own in zip((a, b), sources, strict=True):
+        kept = {name: settings for name, settings in own.items() if name in shared}
+        payloads.append({**record.payload, "params": {**record.payload["params"], "sources": kept}})
+    return payloads
 
 
 def _given_to(record: Record) -> Iterator[str]:
@@ -218,12 +207,8 @@ def _is_input(each: Difference) -> bool:
 
 def _roles(a: Record, b: Record) -> list[str]:
     """The roles in which two artifacts have different inputs, those of the second one first."""
-    given = (record.payload.get("inputs") or {} for record in (b, a))
-    names: dict[str, None] = {}
-    for inputs in given:
-        names |= dict.fromkeys(inputs)
     left, right = a.payload.get("inputs") or {}, b.payload.get("inputs") or {}
-    return [role for role in names if left.get(role) != right.get(role)]
+    return [role for role in {**right, **left} if left.get(role) != right.get(role)]
 
 
 def _entries(record: Record, role: str) -> list[InputEntry]:
@@ -271,22 +256,12 @@ def _outside(role: str, b: Record, one: InputEntry, other: InputEntry) -> Cause:
     """Return the cause that an input from outside of the store is: a shard's text, a file, a tokenizer."""
     where, words = f"{b.kind}/{b.name}", role.replace("_", " ")
     if role == "shard":
-        return Cause(
-            "source",
-            where,
-            WEAK,
-            "",
-            "",
-            f"the text of the shard {b.name.partition('.')[2] or b.name} differs",
-        )
+        text = f"the text of the shard {b.name.partition('.')[2] or b.name} differs"
+        return Cause("source", where, WEAK, "", "", text)
     names = [entry.origin or (f"{entry.kind}/{entry.name}" if entry.kind else "") for entry in (one, other)]
-    said = (
-        f" {names[0]} → {names[1]}"
-        if names[0] != names[1]
-        else f" {names[1]}, whose content differs"
-        if names[1]
-        else ""
-    )
-    return Cause(
-        "input", where, role, one.digest[:12], other.digest[:12], f"another {words}:{said}".rstrip(":")
-    )
+    text = f"another {words}"
+    if names[0] != names[1]:
+        text += f": {names[0]} → {names[1]}"
+    elif names[1]:
+        text += f": {names[1]}, whose content differs"
+    return Cause("input", where, role, one.digest[:12], other.digest[:12], text)

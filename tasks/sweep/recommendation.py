@@ -1,25 +1,11 @@
 """Which tokenizer of a sweep to take, why, and what would change that.
 
-The knee of a curve (tokenizers that differ in size alone) is the size that lies farthest below the line from
-its first to its last point, tokens per byte over embedding parameters, both scaled to 0 … 1 (Satopää et al.
-2011, "Finding a kneedle in a haystack"). Beyond it, compression grows slower than the embedding.
-
-The recommendation: of the tokenizers that cost at most `tolerance` more operations per byte than the cheapest
-one, the fairest. That is the one with the least premium of the dearest language, or without parallel text the
-one whose least compressed source is compressed best. Of equally fair ones it is the cheapest.
-
-What a tokenizer costs a model: parameters of embeddings, and operations per byte of text.
-
-For a decoder with d = `d_model` and L = `num_layers`, as in table 1 of Kaplan et al. 2020, "Scaling laws for
-neural language models": 12·L·d² parameters without embeddings, and for each token of a forward pass
-
-    2 · 12·L·d²         multiplications and additions with those parameters
-    2 · L · context · d  attention over the whole context
-    2 · vocab_size · d   the output layer
-
-A token of the embedding has d parameters, and as many in the output layer unless the two are tied.
-Operations per byte are those per token, divided by bytes per token: a larger vocabulary makes fewer tokens,
-each of which costs more.
+The knee of a curve is the size farthest below the line from its first to its last point, tokens per byte
+over embedding parameters, both scaled to 0 … 1 (Satopää et al. 2011). Of the tokenizers that cost at most
+`tolerance` more operations per byte than the cheapest, the fairest is recommended, by the least greatest
+premium or else by the best-compressed worst source; of equally fair ones the cheapest. A token costs
+2·12·L·d² + 2·L·context·d + 2·vocab_size·d operations (Kaplan et al. 2020, table 1; d = `d_model`, L =
+`num_layers`), and d parameters, twice if input and output are not tied.
 """
 
 from collections.abc import Mapping, Sequence

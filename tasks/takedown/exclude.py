@@ -1,11 +1,8 @@
 """Exclude: write a mixture without some documents, so that it can be packed again.
 
-The model. All rows of the documents are left out of the plan, and all other rows keep their order. Nothing
-is drawn in their place, so the sources' shares change. The recorded requests stay unchanged; the table of
-shares scales them to the remaining tokens.
-
-Laws. Per source: documents and tokens in the mixture before = kept + taken down. The result does not depend
-on the order in which the documents are listed.
+All other rows keep their order, nothing is drawn instead, and the table of shares scales the requests to
+the remaining tokens. Law: per source, documents and tokens before = kept + taken down, whatever the order
+in which the documents are listed.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,17 +1,9 @@
 """Find every artifact of a store that holds given documents, whatever profile or corpus it was made for.
 
-A document is identified by its text: artifacts of an earlier or later state of its file hold it, and so do
-those of a copy elsewhere. The text is looked for in every encoded shard of the store, by the tokenizer of the
-shard; and, since tokens may be gone by now, the document by the content digest of its file and its row in it,
-in every corpus. What was made of these holds the document if it has these places:
-
-    encoded_shard            the tokens of the document
-    mixture                  its place in a plan
-    packed_shard, packed     pieces of it: packings, exports and takedowns alike
-
-Artifacts with statistics only (counts, tokenizers, audits, scores, cards) do not hold documents. An artifact
-that cannot be read is listed too, with the reason, since its content is unknown; so is one whose tokens are
-gone, of another state of the file. A tokenizer that loses text finds what its own tokens cannot tell apart.
+A document is its text, looked for in every encoded shard by that shard's tokenizer; and the digest of its
+file with its row, in every corpus. What was made of these holds it if its plan or its pieces have those
+places. Statistics (counts, tokenizers, audits, cards) hold no documents. What cannot be read is listed with
+the reason.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,20 +1,10 @@
-"""Find every artifact that a file of text, or one document of it, went into, by the records and pieces.
+"""Find every artifact that a file of text, or one row of it, went into, by the records and pieces.
 
-A file is named by its path, a glob, a URL or its content digest; it need not be there any more. A row counts
-from 0. From the corpora that list such a file, and the shards that have its rows, the records lead to all
-that was made of them:
-
-    contains    its text or tokens: corpora (their account of it), encoded shards, mixtures, packings, exports
-    made from   what was counted, learned or measured with it, and what was made of that in turn
-
-The way leads on through artifacts that were removed, and through equal bytes, as in lineage; and from a
-corpus to its parts, whose shards have digests of their own.
-
-Of one row more is read: whether it was quarantined, on which side of a holdout it is, and which encoded
-shards kept it. Whether a packing has a piece of it, and in how many sequences, is read from the pieces that
-it lists, as far as they are of the shards that it was made from. One that cannot be read stays in the answer
-as unknown, with the reason; and so does what was made from tokens that are lost, since nobody knows of which
-text they were.
+The file is named by path, glob, URL or content digest, and may be gone. From the corpora that list it,
+records lead to all that contains its text or was made from it, through removed artifacts and equal bytes as
+in lineage. Of a row more is read: quarantine, side of a holdout, encoded shards, and the pieces of
+packings. What cannot be read, or was made from tokens that are lost, stays in the answer as unknown, with
+the reason.
 """
 
 import fnmatch
@@ -91,6 +81,15 @@ class _Place(NamedTuple):
     end: int
 
 
+class _Listing(NamedTuple):
+    """A corpus that lists the files, or a part of one, with the reason why it lacks the row, if it does."""
+
+    corpus: ArtifactRef
+    files: Sequence[FoundFile]
+    places: Sequence[_Place]
+    absent: str = ""
+
+
 def impact_of(store: Store, name: str) -> Impact:
     """Return every artifact that the files of a name went into.
 
@@ -117,23 +116,62 @@ def _impact_of(store: Store, ask: Ask, name: str) -> Impact:
             f"{name!r}: no corpus of {store.location} lists such a file; give its path, a glob, its URL or "
             "the digest of its content, and :ROW for one document"
         )
-    files = sorted({file for _, its in found for file in its})
-    places = {corpus: list(_places(store, corpus, its, row)) for corpus, its in found}
-    if not any(places.values()):
+    listings = [_listing(store, corpus, files, row) for corpus, files in found]
+    wholes = [listing for listing in listings if listing.places]
+    if not wholes:
         raise TracingError(f"{name!r}: the file has no row {row}; rows count from 0")
-    listing = [(corpus, its) for corpus, its in found if places[corpus]]
-    of = _parts(ask, [corpus for corpus, _ in listing])
-    parts = [(part, its) for corpus, its in listing for part in of[corpus]]
-    places |= {part: list(_places(store, part, its, row)) for part, its in parts}
-    absent = dict[str, str]()
-    if row is not None:
-        absent |= dict(_other_sides(store, parts, places))
-        absent |= dict(_quarantined(store, listing, of, row))
-    every = [place for corpus, its in places.items() for place in its if corpus.fingerprint not in absent]
-    rows = _downward(store, ask, [corpus for corpus, _ in listing], every, row is not None)
-    lost = _made_from_lost(ask, rows)
-    own = _of_packings(rows, every)
-    return Impact(files, row, [_affected(store, each, own, lost, absent) for each in rows])
+    by_content = {listing.corpus.content_digest: listing for listing in wholes}
+    numbers = [content_id("corpus", digest) for digest in by_content]
+    listings = wholes + [
+        _listing(store, _ref(part), by_content[part["whole"]].files, row, by_content[part["whole"]])
+        for part in ask(PARTS, {"numbers": numbers})
+        if part["whole_kind"] == "corpus" and part["whole"] in by_content
+    ]
+    absent = {listing.corpus.fingerprint: listing.absent for listing in listings}
+    places = [place for listing in listings if not listing.absent for place in listing.places]
+    made = _downward(store, ask, [whole.corpus for whole in wholes], places, row is not None)
+    lost = {}  # what was made from tokens that are neither there nor removed, with one name of these
+    if not all(each["has_text"] for each in made if each["kind"] in _TEXT_KINDS[1:]):
+        lost = {each["fingerprint"]: each["name"] for each in ask(LOST)}
+    files = sorted({file for _, its in found for file in its})
+    return Impact(files, row, [_affected(store, each, places, lost, absent) for each in made])
+
+
+def _listing(
+    store: Store,
+    corpus: ArtifactRef,
+    files: Sequence[FoundFile],
+    row: int | None,
+    whole: _Listing | None = None,
+) -> _Listing:
+    """Return the places of files in a corpus, or in a part of one that a holdout made."""
+    opened = Corpus.open(store.path(corpus))
+    places = list(_places(opened, files, row))
+    if row is None:
+        return _Listing(corpus, files, places)
+    if whole is None:
+        return _Listing(corpus, files, places, _quarantined(store, corpus, opened, files, row))
+    held_out = {
+        (each["source"], each["shard"], each["ordinal"]) for each in opened.table("held_out").to_pylist()
+    }
+    sides = {(place.source, place.shard, place.first) in held_out for place in places}
+    if whole.absent or opened.part is None or not sides or (opened.part == "validation") in sides:
+        return _Listing(corpus, files, places, whole.absent)
+    other = "training" if opened.part == "validation" else "validation"
+    return _Listing(corpus, files, places, f"it is in the {other} part")
+
+
+def _quarantined(
+    store: Store, corpus: ArtifactRef, opened: Corpus, files: Sequence[FoundFile], row: int
+) -> str:
+    """Return why a corpus quarantined a row of all of the files; empty if it did not."""
+    if not store.record(corpus).metrics.get("num_quarantined"):
+        return ""
+    rows = opened.table("quarantine").to_pylist()
+    reasons = {(each["source"], each["file"]): each["reason"] for each in rows if each["row"] == row}
+    if not all((file.source, file.name) in reasons for file in files):
+        return ""
+    return f"quarantined: {reasons[files[0].source, files[0].name]}"
 
 
 def _downward(
@@ -164,60 +202,6 @@ def _keeps(store: Store, shard: ArtifactRef, places: Sequence[_Place]) -> bool:
     except (TaskError, OSError):
         return True
     return any(((ordinals >= place.first) & (ordinals < place.end)).any() for place in places)
-
-
-def _quarantined(
-    store: Store,
-    listing: Sequence[tuple[ArtifactRef, Sequence[FoundFile]]],
-    parts: Mapping[ArtifactRef, Sequence[ArtifactRef]],
-    row: int,
-) -> Iterator[tuple[str, str]]:
-    """Yield the corpora that quarantined a row of all of their files, and their parts, with the reason."""
-    for corpus, files in listing:
-        if not store.record(corpus).metrics.get("num_quarantined"):
-            continue
-        rows = Corpus.open(store.path(corpus)).table("quarantine").to_pylist()
-        reasons = {(each["source"], each["file"]): each["reason"] for each in rows if each["row"] == row}
-        if all((file.source, file.name) in reasons for file in files):
-            for ref in (corpus, *parts[corpus]):
-                yield ref.fingerprint, f"quarantined: {reasons[files[0].source, files[0].name]}"
-
-
-def _parts(ask: Ask, corpora: Sequence[ArtifactRef]) -> dict[ArtifactRef, list[ArtifactRef]]:
-    """The parts of corpora that a holdout made."""
-    wholes = {corpus.content_digest: corpus for corpus in corpora}
-    numbers = [content_id("corpus", digest) for digest in wholes]
-    found: dict[ArtifactRef, list[ArtifactRef]] = {corpus: [] for corpus in corpora}
-    for row in ask(PARTS, {"numbers": numbers}):
-        if row["whole_kind"] == "corpus" and row["whole"] in wholes:
-            found[wholes[row["whole"]]].append(_ref(row))
-    return found
-
-
-def _other_sides(
-    store: Store,
-    parts: Sequence[tuple[ArtifactRef, Sequence[FoundFile]]],
-    places: Mapping[ArtifactRef, Sequence[_Place]],
-) -> Iterator[tuple[str, str]]:
-    """Yield the parts that a row does not belong to, with the side where it is."""
-    for ref, _ in parts:
-        opened = Corpus.open(store.path(ref))
-        held_out = {
-            (each["source"], each["shard"], each["ordinal"]) for each in opened.table("held_out").to_pylist()
-        }
-        sides = {
-            "validation" if (place.source, place.shard, place.first) in held_out else "training"
-            for place in places[ref]
-        }
-        if opened.part is not None and sides and opened.part not in sides:
-            yield ref.fingerprint, f"it is in the {sides.pop()} part"
-
-
-def _made_from_lost(ask: Ask, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """The artifacts that were made from tokens that are neither there nor removed, with one name of these."""
-    if all(row["has_text"] for row in rows if row["kind"] in _TEXT_KINDS[1:]):  # a shard is made from text
-        return {}
-    return {row["fingerprint"]: row["name"] for row in ask(LOST)}
 
 
 def _found(store: Store, ask: Ask, wanted: str) -> list[tuple[ArtifactRef, list[FoundFile]]]:
@@ -265,10 +249,7 @@ def _files_of(
             yield FoundFile(origins.get(given, ""), source, name, content)
 
 
-def _places(
-    store: Store, corpus: ArtifactRef, files: Sequence[FoundFile], row: int | None
-) -> Iterator[_Place]:
-    opened = Corpus.open(store.path(corpus))
+def _places(opened: Corpus, files: Sequence[FoundFile], row: int | None) -> Iterator[_Place]:
     shards = opened.table("shards").to_pylist()
     texts = {(each["source"], each["shard"]): each["digest"] for each in shards}
     names = {(file.source, file.name) for file in files}
@@ -287,42 +268,29 @@ def _places(
 def _affected(
     store: Store,
     row: Mapping[str, Any],
-    own: Mapping[str, Sequence[_Place]],
+    places: Sequence[_Place],
     lost: Mapping[str, str],
     absent: Mapping[str, str],
 ) -> Affected:
-    reference = f"{row['kind']}/{row['name']}@{row['label']}"
-    known = (reference, row["kind"], row["fingerprint"])
+    known = (f"{row['kind']}/{row['name']}@{row['label']}", row["kind"], row["fingerprint"])
     if row["kind"] == "corpus":
         why = absent.get(row["fingerprint"], "")
         return Affected(*known, "made from" if why else "contains", None, why)
     if not row["has_text"] and row["fingerprint"] in lost:
-        return Affected(
-            *known, "unknown", None, f"{lost[row['fingerprint']]}, from which it was made, is lost"
-        )
+        why = f"{lost[row['fingerprint']]}, from which it was made, is lost"
+        return Affected(*known, "unknown", None, why)
     if not row["has_text"] or row["kind"] not in _TEXT_KINDS:
         return Affected(*known, "made from")
     if row["kind"] != "packed":
         return Affected(*known, "contains")
+    its = [
+        place for place in places if place.text in (row["texts"] or ())
+    ]  # other versions have others there
     try:
-        number = _num_sequences(store.path(_ref(row)), own[row["fingerprint"]])
+        number = _num_sequences(store.path(_ref(row)), its)
     except StoreError as error:
         return Affected(*known, "unknown", None, str(error))
     return Affected(*known, "contains" if number else "made from", number)
-
-
-def _of_packings(rows: Sequence[Mapping[str, Any]], places: Sequence[_Place]) -> dict[str, list[_Place]]:
-    """For each packing, the places in shards that it was made from; other versions have others there."""
-    return {
-        row["fingerprint"]: [place for place in places if place.text in (row["texts"] or ())]
-        for row in rows
-        if _is_read(row)
-    }
-
-
-def _is_read(row: Mapping[str, Any]) -> bool:
-    """Whether an artifact is a packing that may have a piece of the text."""
-    return bool(row["kind"] == "packed" and row["has_text"])
 
 
 def _num_sequences(path: Path, places: Sequence[_Place]) -> int:

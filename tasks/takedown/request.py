@@ -23,8 +23,7 @@ from tokmill.tasks.store.verify import file_damages
 from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
 from tokmill.tasks.takedown.holders import Holder, holders_of
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
-from tokmill.tasks.tracing.absence import why_absent
-from tokmill.tasks.tracing.document import pieces_of
+from tokmill.tasks.tracing.document import pieces_of, why_absent
 from tokmill.tasks.tracing.document_names import FoundDocument, find_documents
 from tokmill.tasks.tracing.origins import Origins
 from tokmill.tokenizer.core.text import split_lines

@@ -1,13 +1,8 @@
 """Takedown: write a new version of a packed artifact without some documents.
 
-The model. Every piece of the documents is taken out of its sequence; the remaining pieces move together, and
-padding fills the sequence. Nothing is packed again: every sequence keeps its number, sequences without such
-pieces keep their bytes, and shards that consist of such sequences are the same files. So a training run can
-continue with the new version at the same position. A sequence that held nothing else becomes all padding.
-
-Laws. Per source: tokens in the old version = tokens here + taken down; padding grows by the tokens taken
-down. The result does not depend on the order in which the documents are listed. Everything upstream (the
-text, the encoded shards, older versions) is left unchanged.
+Their pieces are taken out of their sequences; the rest moves together, and padding fills up. Every sequence
+keeps its number, and shards without such pieces are the same files, so a training run can continue at its
+position. Law: per source, tokens before = tokens here + taken down; padding grows by the tokens taken down.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

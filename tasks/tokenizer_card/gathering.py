@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from tokmill.tasks.audit.summary import read_summary
-from tokmill.tasks.audit.tables import read_table
+from tokmill.tasks.audit.tokens import read_table
 from tokmill.tasks.formats.balance import Balance
 from tokmill.tasks.formats.tokenizer import open_tokenizer, read_exports
 from tokmill.tasks.store.record import Record, read_record

@@ -72,7 +72,7 @@ def run(
 def _suspects(audit: Path, counts: Path | None, sources: "Mapping[str, SourceUse]") -> "pa.Table":
     """Find the tokens that hardly occur, though they are in the vocabulary."""
     from tokmill.tasks.audit.suspects import find_suspects
-    from tokmill.tasks.audit.tables import read_table
+    from tokmill.tasks.audit.tokens import read_table
     from tokmill.tasks.audit.training_counts import read_training
     from tokmill.tasks.formats.counts import Counts
 

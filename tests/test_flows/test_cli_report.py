@@ -27,7 +27,7 @@ def test_the_page_has_suspects_and_other_tokenizers(made: Tokmill) -> None:
     again = made("report", "audit/tiny@v1", "--out", "report")
     assert again.code != 0
     assert "report exists; name a new folder" in again.err
-    assert "is a packed; name an audit" in made("report", "packed/tiny", "--out", "new").err
+    assert "not audit or sweep" in made("report", "packed/tiny", "--out", "new").err
     assert not (made.folder / "new").exists()
 
 
@@ -84,4 +84,4 @@ def test_a_model_of_another_vocabulary_is_refused_before_anything_is_written(mad
         assert "10 rows" in done.err
     assert not (made.folder / "new").exists()
     assert "give both, or neither" in made("vocab", "suspects", "tiny", "--tensor", "wte").err
-    assert "name what was measured after encoding" in made("vocab", "suspects", "audit/tiny").err
+    assert "name usage/NAME" in made("vocab", "suspects", "audit/tiny").err

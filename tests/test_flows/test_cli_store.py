@@ -275,7 +275,7 @@ class TestExport:
         ("arguments", "problem"),
         [
             (("packed/smoke", "-f", "arow"), "--format arow is not known; did you mean arrow?"),
-            (("mixture/smoke", "-f", "npy"), "is a mixture, not packed sequences"),
+            (("mixture/smoke", "-f", "npy"), "is of kind mixture, not packed"),
             (("packed/smoke", "-f", "npy", "--out", "."), "exists; name a new folder"),
         ],
     )
@@ -342,7 +342,7 @@ class TestText:
 
     @pytest.mark.parametrize(
         ("reference", "text"),
-        [("smokk", "tokenizer/smoke"), ("corpus/smoke", "not a tokenizer")],
+        [("smokk", "tokenizer/smoke"), ("corpus/smoke", "not tokenizer")],
     )
     def test_what_is_no_tokenizer(self, tokmill, reference, text):
         code, _, err = tokmill("encode", "-t", reference, "x")

@@ -289,7 +289,8 @@ def test_another_version_of_a_stage_is_named_as_the_reason(moved: Path, capsys, 
     assert code == 1
     (row,) = [row for row in said["artifacts"] if row["reasons"]]
     assert row["artifact"].startswith("balance/own")
-    assert row["reasons"][0] == f"version of the stage balance: {stage.version} then, {stage.version + 1} now"
+    versions = f"is of version {stage.version + 1}, and was of version {stage.version}"
+    assert row["reasons"][0] == f"the stage balance {versions}"
 
 
 def _rounded(run):

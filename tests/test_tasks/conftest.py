@@ -8,18 +8,8 @@ from typing import Any
 import orjson
 import pytest
 
+from tests.test_tasks.reading import ingested
 from tokmill.tasks.core.stage import External
-from tokmill.tasks.formats.corpus import Corpus
-from tokmill.tasks.formats.text.source_files import resolve_files
-from tokmill.tasks.formats.text.sources import SourceSpec
-from tokmill.tasks.ingest.stage import IngestParams
-from tokmill.tasks.ingest.stage import run as ingest
-from tokmill.tasks.store.digest import digest_file
-
-
-class _Digests:
-    def digest(self, path: Path) -> str:
-        return digest_file(path)
 
 
 @dataclass(frozen=True)
@@ -40,28 +30,17 @@ def text_corpus(tmp_path: Path) -> Callable[..., TextCorpus]:
     """Make a corpus of {source: [document]}; shards are 64 KiB, the smallest that there are."""
 
     def make(documents: Mapping[str, Sequence[str]], name: str = "corpus") -> TextCorpus:
-        folder = tmp_path / name
-        files, roots = [], {}
         for source, texts in documents.items():
-            (folder / "text" / source).mkdir(parents=True)
+            (tmp_path / name / source).mkdir(parents=True)
             lines = b"".join(orjson.dumps({"text": text}) + b"\n" for text in texts)
-            (folder / "text" / source / "all.jsonl").write_bytes(lines)
-            spec = SourceSpec(files=[f"text/{source}/*.jsonl"])
-            found, roots[source] = resolve_files(spec, folder, _Digests(), source=source)
-            files += found
-        out = folder / "corpus"
-        out.mkdir()
-        options = {source: SourceSpec(files=["*"]).read_options() for source in documents}
-        ingest(
-            IngestParams(shard_bytes=64 << 10, sources=options), out=out, files=[file.value for file in files]
-        )
-        corpus = Corpus.open(out)
+            (tmp_path / name / source / "all.jsonl").write_bytes(lines)
+        made = ingested(tmp_path / name, {source: {"files": [f"{source}/*.jsonl"]} for source in documents})
         shards = [
-            External(digest=shard.digest, value={"shard": shard.model_dump(mode="json"), "roots": roots})
-            for source in corpus.sources
-            for shard in corpus.shards(source)
+            External(digest=shard.digest, value={"shard": shard.model_dump(mode="json"), "roots": made.roots})
+            for source in made.corpus.sources
+            for shard in made.corpus.shards(source)
         ]
-        return TextCorpus(out, documents, shards)
+        return TextCorpus(tmp_path / name / "out", documents, shards)
 
     return make
 

@@ -1,10 +1,12 @@
 """Small encoded corpora made of literal tokens, and the stages run over them in plain directories."""
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from tokmill.tasks.core.stage import Outcome, Params, Request, Stage
 from tokmill.tasks.encode.encoding import write_shard
 from tokmill.tasks.formats.encoded import (
     EncodedManifest,
@@ -14,7 +16,10 @@ from tokmill.tasks.formats.encoded import (
     token_dtype,
 )
 from tokmill.tasks.mixing.stage import MIX, MixParams
+from tokmill.tasks.packing.pieces import Pieces
 from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD, PackParams
+from tokmill.tasks.packing.strategies import packer
+from tokmill.tasks.store import Store
 from tokmill.tasks.store.digest import digest_folder
 
 
@@ -122,3 +127,45 @@ def pack_mixture(corpus, mixture, folder, order=None, **params):
         made(PACK_SHARD, asked.shard_params(index), paths[index], plan=plan, **corpus.inputs)
     out = folder / "packed"
     return made(PACK, asked, out, plan=plan, shards=paths), out
+
+
+FIELDS = ("input_ids", "position_ids", "segment_ids", "loss_mask", "labels", "cu_seqlens")
+LENGTHS = [5, 30, 2, 9, 9, 17, 3, 1, 1, 1, 25, 8, 16, 7, 12, 40, 6, 6, 4, 21] * 2
+
+
+def packed_folder(folder, lengths=LENGTHS, vocab_size=256, **params):
+    corpus = encoded_corpus(
+        folder / "corpus", {"a": [numbered(lengths, vocab_size=vocab_size)]}, vocab_size=vocab_size
+    )
+    options = {"sequence_length": 16, "strategy": "greedy", "sequences_per_shard": 7} | params
+    return pack_mixture(corpus, mix_corpus(corpus, folder), folder, **options)[1]
+
+
+def sequences(batches):
+    return [number for batch in batches for number in batch["sequence"].tolist()]
+
+
+def published(packed, root, kind="packed"):
+    """Publish a directory in the store `root`, as it is; gives its place there."""
+
+    def run(params, *, out):
+        shutil.copytree(packed, out, dirs_exist_ok=True)
+        return Outcome(metrics={})
+
+    stage = Stage(verb="copy", task="copy", kind=kind, version=1, params=Params, run=run)
+    store = Store.open(root)
+    return store.path(store.realize(Request(stage, "copied", Params(), {})).ref)
+
+
+def packed_by(strategy, lengths, capacity, long_documents="split", sizes=None, sources=None):
+    """The pieces of all documents, packed in blocks of these sizes (in one, if not given)."""
+    of = np.array(np.zeros(len(lengths)) if sources is None else sources, dtype=np.uint16)
+    packing, start, parts = packer(strategy, capacity, long_documents), 0, []
+    for size in sizes or [len(lengths)]:
+        block = np.array(lengths[start : start + size], dtype=np.int64)
+        part = packing.pack(block, np.zeros(len(block), dtype=np.uint8), of[start : start + size])
+        part.document[:] += start
+        parts.append(part)
+        start += size
+    names = Pieces.__dataclass_fields__
+    return Pieces(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))

@@ -2,6 +2,8 @@
 
 import bz2
 import gzip
+import io
+import json
 import lzma
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -10,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import lz4.frame
+import pyarrow as pa
+import pyarrow.parquet as pq
 import zstandard
 
 from tokmill.tasks.core.stage import External, Outcome
@@ -31,6 +35,34 @@ COMPRESSORS: dict[str, Callable[[bytes], bytes]] = {
     ".xz": lzma.compress,
     ".lz4": lz4.frame.compress,
 }
+
+
+def written(kind: str, texts: Sequence[str], *, delimiter: str = "<|end|>", **how: Any) -> bytes:
+    """Texts in a format, with ids that count where it has more than texts; `stream` is an Arrow stream.
+
+    `how` says how Parquet and Arrow are written: `text_type`, `compression`, and `rows` of a group.
+    """
+    if kind in ("parquet", "arrow", "stream"):
+        return _columnar(kind, texts, **how)
+    if kind in ("jsonl", "json"):
+        rows = [json.dumps({"text": text, "id": number}) for number, text in enumerate(texts)]
+        return ("".join(f"{row}\n" for row in rows) if kind == "jsonl" else f"[{','.join(rows)}]").encode()
+    if kind == "csv":
+        quoted = ('"' + text.replace('"', '""') + '"' for text in texts)
+        return "".join(["text,id\n", *(f"{text},{number}\n" for number, text in enumerate(quoted))]).encode()
+    return (delimiter if kind == "delimited" else "\n").join(texts).encode()
+
+
+def _columnar(kind: str, texts: Sequence[str], text_type: Any = None, compression: Any = None, rows: int = 2):
+    out, column = io.BytesIO(), pa.array(texts, pa.string())
+    table = pa.table({"text": column.cast(text_type or pa.string()), "id": range(len(texts))})
+    if kind == "parquet":
+        pq.write_table(table, out, compression=compression or "none", row_group_size=rows)
+        return out.getvalue()
+    new = pa.ipc.new_file if kind == "arrow" else pa.ipc.new_stream
+    with new(out, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(table, max_chunksize=rows)
+    return out.getvalue()
 
 
 class PlainDigests:

@@ -6,8 +6,6 @@
     python -m tests.test_tasks.store_child removing-at-every-step <store> <folder>
     python -m tests.test_tasks.store_child pushing-at-every-step <store> <folder>
     python -m tests.test_tasks.store_child slowly <store>
-    python -m tests.test_tasks.store_child with-file-limit <store> <bytes>
-    python -m tests.test_tasks.store_child too-large <store>
     python -m tests.test_tasks.store_child with-little-room <store>
 
 The steps are what Python itself announces through its audit hooks (files opened, renamed, made, removed), so
@@ -16,7 +14,6 @@ a child dies inside the real code, between two steps of it, by a real SIGKILL.
 
 import os
 import re
-import resource
 import shutil
 import signal
 import sys
@@ -146,23 +143,6 @@ def slowly(root: str) -> None:
     tell(f"{realized.how} {realized.ref.content_digest}")
 
 
-def with_file_limit(root: str, num_bytes: str) -> None:
-    """Realize an artifact of a megabyte while no file may grow beyond `num_bytes`."""
-    resource.setrlimit(resource.RLIMIT_FSIZE, (int(num_bytes), resource.RLIM_INFINITY))
-    too_large(root, 1024)
-
-
-def too_large(root: str, num_kibibytes: int = 4096) -> None:
-    """Realize an artifact that the disk has no room for; tell the error, and what is left of it."""
-    store = Store.open(root)
-    try:
-        store.realize(ask(text="x" * 1024, times=num_kibibytes))
-    except StoreError as error:
-        tell(str(error))
-    num_artifacts = len(list(store.layout.artifacts()))
-    tell(f"artifacts {num_artifacts}, left over {len(left_over(store.root))}")
-
-
 def with_little_room(root: str) -> None:
     """Realize artifacts on a disk that has room for ever fewer pages; tell how each went."""
     store = Store.open(root)
@@ -196,8 +176,6 @@ if __name__ == "__main__":
         "removing-at-every-step": removing_at_every_step,
         "pushing-at-every-step": pushing_at_every_step,
         "slowly": slowly,
-        "with-file-limit": with_file_limit,
-        "too-large": too_large,
         "with-little-room": with_little_room,
     }
     commands[sys.argv[1]](*sys.argv[2:])

@@ -1,12 +1,12 @@
-"""What the audit measures of text: by hand on a vocabulary of a few tokens, and by another formula on
-more."""
+"""Figures of the audit: of text, of every family by hand, and by other formulas on real text."""
 
-import itertools
 import math
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from tokmill import tokenizer
@@ -14,8 +14,8 @@ from tokmill.tasks.audit.entropy import entropies, shannon_bits
 from tokmill.tasks.audit.gates import Comparison, compare, not_passed, verdict
 from tokmill.tasks.audit.measurement import measure, measure_texts
 from tokmill.tasks.audit.params import AuditParams
-from tokmill.tasks.audit.parity import check_parallel, gini, parity, read_parallel
-from tokmill.tasks.audit.sources import ALL, log_spaced, source_tables
+from tokmill.tasks.audit.parity import check_parallel, parity, read_parallel
+from tokmill.tasks.audit.sources import ALL, source_tables
 from tokmill.tasks.core.errors import AuditError
 from tokmill.tasks.formats.text.documents import DocumentBatch
 from tokmill.tokenizer import Tokenizer
@@ -31,23 +31,6 @@ LOSSY = tokenizer.train(["the cat", "a hat"], family="word_level", vocab_size=10
 
 def rows(table) -> list[dict]:
     return table.to_pylist()
-
-
-def test_amounts_by_hand() -> None:
-    # ab| ab| |c    é is two bytes|​ a    d|o|n|'|t
-    found = measure_texts(TOK, *pack(DOCUMENTS))
-    assert found.amounts._asdict() == {
-        "num_documents": 4,
-        "num_bytes": 16,
-        "num_chars": 15,
-        "num_words": 6,
-        "num_whole_words": 4,  # ab, ab, c, a; neither é nor don't
-        "num_tokens": 12,
-        "num_changed": 0,
-        "num_unstable": 0,
-    }
-    assert [document.tolist() for document in found.documents] == [TOK.encode(text) for text in DOCUMENTS]
-    assert found.token_counts.sum() == 12
 
 
 def test_a_row_of_vocab_sources_by_hand() -> None:
@@ -104,14 +87,6 @@ def test_sources_agree_with_sql_over_the_ids() -> None:
     assert sum(row["num_occurrences"] for row in lengths) == len([one for one in ids if one[0] == "two"])
 
 
-def test_ranks_grow() -> None:
-    ranks = log_spaced(1000)
-    assert ranks[:12] == [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]
-    assert ranks[-1] == 1000
-    assert all(one < other for one, other in itertools.pairwise(ranks))
-    assert (log_spaced(0), log_spaced(1)) == ([], [1])
-
-
 LINES = {"eng": ["ab ab", "ab"], "deu": ["c c c", "d"], "empty": ["", ""]}
 
 
@@ -125,18 +100,6 @@ def test_premiums_by_hand() -> None:
     assert (found["deu"]["premium_low"], found["deu"]["premium_high"]) == (1.0, 2.5)
     assert (found["empty"]["premium"], found["empty"]["premium_median"]) == (0.0, None)
     assert found["*"]["gini"] == round(2 * (0 * 1 + 3 * 2 + 6 * 3) / (3 * 9) - 4 / 3, 6)
-
-
-def test_premiums_depend_on_the_seed_alone() -> None:
-    lines = {"eng": [f"{k} ab" for k in range(50)], "deu": ["c" * (k % 7 + 1) for k in range(50)]}
-    assert parity(TOK, lines, "eng", 1) == parity(TOK, lines, "eng", 1)
-    one, other = (rows(parity(TOK, lines, "eng", seed))[1]["premium_low"] for seed in (1, 2))
-    assert one != other
-
-
-def test_a_reference_without_tokens_has_no_premiums() -> None:
-    found = rows(parity(TOK, LINES, "empty"))
-    assert [row["premium"] for row in found] == [None] * 4
 
 
 @pytest.mark.parametrize(
@@ -162,12 +125,6 @@ def test_parallel_text_has_the_same_lines_whatever_ends_them(tmp_path: Path) -> 
         assert read_parallel({"eng": tmp_path / "text"}) == {"eng": lines}
 
 
-def test_gini_by_hand() -> None:
-    assert gini(np.array([3, 3, 3])) == 0
-    assert gini(np.array([0, 0, 4])) == round(2 / 3, 6)
-    assert gini(np.array([0, 0])) is None
-
-
 def test_entropy_by_hand() -> None:
     assert shannon_bits(np.array([4, 4, 0, 8], np.uint64)) == 1.5
     assert shannon_bits(np.zeros(3, np.uint64)) is None
@@ -180,25 +137,12 @@ def test_entropy_by_hand() -> None:
     assert row["unigram_bits_per_byte"] == round(bits / 10, 6)
 
 
-def test_bits_per_byte_need_two_documents() -> None:
-    (row,) = rows(entropies(TOK, "corpus", {"one": measure_texts(TOK, *pack(["ab ab"]))}))
-    assert (row["unigram_bits_per_byte"], row["trigram_bits_per_byte"]) == (None, None)
-    (row,) = rows(entropies(TOK, "corpus", {"one": measure_texts(TOK, *pack(["", ""]))}))
-    assert (row["shannon_bits"], row["trigram_bits_per_byte"]) == (None, None)
-
-
 def test_a_text_that_is_lost_in_part_has_no_bits_per_byte() -> None:
     for text, has_bits in (("a hat", True), ("a dog", False)):
         measured = measure_texts(LOSSY, *pack(["the cat", text]))
         (row,) = rows(entropies(LOSSY, "held_out", {"one": measured}))
         assert (row["unigram_bits_per_byte"] is not None) is has_bits
         assert (row["trigram_bits_per_byte"] is not None) is has_bits
-
-
-def test_normalized_length() -> None:
-    measured = {name: measure_texts(TOK, *pack([text, text])) for name, text in (("a", "ab ab"), ("b", "c"))}
-    found = rows(entropies(TOK, "corpus", measured, {"a": 8, "b": 2}))
-    assert [row["normalized_length"] for row in found] == [0.5, 1.0, 0.6]
 
 
 PASSED = Comparison("max_fertility", "deu", 1.5, 2.0, True)
@@ -229,3 +173,114 @@ def test_a_vocabulary_that_knows_all_text_has_no_unknown_tokens() -> None:
     assert (byte_level.value, byte_level.passed) == (0.0, True)
     assert (empty.value, empty.passed) == (None, None)
     assert "raise holdout.share" in str(empty.missing)
+
+
+TOY_DOCUMENTS = ["ab abc d", "ba"]
+"""Ten bytes, ten characters, four words; none of the vocabularies knows `d` but for those of bytes."""
+
+
+class Expected(NamedTuple):
+    """What a toy vocabulary gives.
+
+    Attributes:
+        ids: of the two documents.
+        num_ordinary: tokens that are not special.
+        num_unknown: unknown tokens; None if there is no such token.
+        num_whole_words: words that are one token.
+        num_changed: documents that do not come back.
+        line_tokens: of the lines of `eng` and of `deu`.
+    """
+
+    ids: list[list[int]]
+    num_ordinary: int
+    num_unknown: int | None
+    num_whole_words: int
+    num_changed: int
+    line_tokens: tuple[int, int]
+
+
+# Tokens by id, from 0: what was trained on "ab ab abc" three times, as the comment beside each says.
+FAMILIES: dict[str, tuple[dict[str, Any], Expected]] = {
+    # [UNK] a b Ġ c ab Ġab Ġabc: ab|Ġabc|Ġ|[UNK], b|a; the lines ab|Ġabc, ab and ab|c|Ġ|[UNK]|Ġab, b|a
+    "char_bpe": ({}, Expected([[5, 7, 3, 0], [2, 1]], 7, 1, 2, 1, (3, 7))),
+    # [UNK] a b</w> b c</w> ab</w> bc</w> abc</w>: ab|abc|[UNK], b|[UNK]; abc|[UNK]|ab is three tokens
+    "word_bpe": ({"split_pattern": "whitespace"}, Expected([[5, 7, 0], [3, 0]], 7, 2, 2, 2, (3, 5))),
+    # [UNK] ##b a ##c ab abc: no word begins with b, so ba is unknown
+    "wordpiece": ({"split_pattern": "bert"}, Expected([[4, 5, 0], [0]], 5, 2, 2, 2, (3, 4))),
+    # [UNK] ab Ġab Ġabc Ġ a b c: as char_bpe, by probability
+    "unigram": ({}, Expected([[1, 3, 4, 0], [6, 5]], 7, 1, 2, 1, (3, 7))),
+    # [UNK] Ġab Ġabc ab: abc without its space is unknown, as Ġd and ba are
+    "word_level": ({}, Expected([[3, 2, 0], [0]], 3, 2, 2, 2, (3, 4))),
+    # [UNK] a b Ġ c: every character
+    "character_level": ({}, Expected([[1, 2, 3, 1, 2, 4, 3, 0], [2, 1]], 4, 1, 0, 1, (8, 10))),
+    # the bytes, then ab and Ġab: ab|Ġab|c|Ġ|d, b|a
+    "longest_match": (
+        {"vocab_size": 258, "special_tokens": []},
+        Expected([[256, 257, 66, 220, 67], [65, 64]], 258, None, 2, 0, (4, 7)),
+    ),
+    # <unk> <s> </s> ▁ab ▁abc a b c ▁: ▁ab|▁abc|▁|<unk>, ▁|b|a; abc at the beginning of a line is one piece
+    "sentencepiece": (
+        {"family": "unigram", "mode": "sentencepiece", "special_tokens": []},
+        Expected([[3, 4, 8, 0], [8, 6, 5]], 6, 1, 2, 1, (3, 7)),
+    ),
+}
+
+
+def made(family: str, options: dict[str, Any]) -> Tokenizer:
+    given = {"family": family, "vocab_size": 12, "special_tokens": ["[UNK]"], "allow_smaller": True}
+    return tokenizer.train(["ab ab abc"] * 3, **(given | options))
+
+
+def only(table: pa.Table) -> dict[str, Any]:
+    (row,) = table.to_pylist()
+    return dict(row)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_by_hand(family: str) -> None:
+    options, expected = FAMILIES[family]
+    tok = made(family, options)
+    measured = measure_texts(tok, *pack(TOY_DOCUMENTS))
+    assert [document.tolist() for document in measured.documents] == expected.ids
+    tables = source_tables(tok, "corpus", {"one": measured})
+    row, trip = only(tables["vocab_sources"]), only(tables["vocab_roundtrip"])
+    num_tokens = sum(map(len, expected.ids))
+    assert (row["num_bytes"], row["num_chars"], row["num_words"], row["num_tokens"]) == (
+        10,
+        10,
+        4,
+        num_tokens,
+    )
+    assert row["bytes_per_token"] == row["chars_per_token"] == round(10 / num_tokens, 6)
+    assert row["fertility"] == round(num_tokens / 4, 6)
+    assert (row["num_whole_words"], row["whole_share"]) == (
+        expected.num_whole_words,
+        expected.num_whole_words / 4,
+    )
+    assert row["num_unknown"] == expected.num_unknown
+    unknown = None if expected.num_unknown is None else round(expected.num_unknown / num_tokens, 6)
+    assert row["unknown_share"] == unknown
+    assert trip["num_changed"] == expected.num_changed
+    # sentencepiece's <unk> is written as a character that is unknown, too, so the ids come back
+    assert trip["num_unstable"] == (0 if family == "sentencepiece" else expected.num_changed)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_entropy_of_a_family_by_hand(family: str) -> None:
+    options, expected = FAMILIES[family]
+    tok = made(family, options)
+    row = only(entropies(tok, "corpus", {"one": measure_texts(tok, *pack(TOY_DOCUMENTS))}))
+    times = {
+        "word_bpe": [1, 1, 1],
+        "wordpiece": [1, 1],
+        "word_level": [1, 1],
+        "character_level": [3, 3, 2, 1],
+        "longest_match": [1] * 7,
+        "sentencepiece": [1, 1, 2, 1, 1],
+    }.get(family, [1] * 5)  # of each ordinary token that occurs
+    shares = [one / sum(times) for one in times]
+    bits = -sum(share * math.log2(share) for share in shares)
+    renyi = math.log2(sum(share**2.5 for share in shares)) / (1 - 2.5)
+    assert row["shannon_bits"] == pytest.approx(bits, abs=1e-6)
+    assert row["shannon_efficiency"] == pytest.approx(bits / math.log2(expected.num_ordinary), abs=1e-6)
+    assert row["renyi_efficiency"] == pytest.approx(renyi / math.log2(expected.num_ordinary), abs=1e-6)

@@ -2,13 +2,10 @@
 
 from collections import Counter
 
-import duckdb
-import numpy as np
 import pytest
-from pydantic import ValidationError
 
 from tokmill import tokenizer
-from tokmill.tasks.audit.probe_judgement import Encoded, begins_with, cut_at, cut_of, differs_from, no_special
+from tokmill.tasks.audit.probe_judgement import Encoded, cut_at, cut_of, differs_from, no_special
 from tokmill.tasks.audit.probe_texts import cuts_of
 from tokmill.tasks.audit.probes import SCHEMA, OwnProbe, probe
 from tokmill.tokenizer import Tokenizer
@@ -53,15 +50,6 @@ def test_every_group_by_single_bytes() -> None:
     assert found["arithmetic", "columns of a sum"]["met"]
 
 
-def test_merged_white_space_and_keywords() -> None:
-    spaces = [(b" ", b" "), (b"  ", b" "), (b"d", b"e"), (b"de", b"f")]
-    found = rows(toy(*spaces))
-    # the last of the spaces belongs to the word: three of them are one token, and one more
-    assert found["indentation", "4 spaces"]["remark"].endswith("2 more")
-    assert found["indentation", "2 spaces"]["remark"].endswith("2 more")
-    assert found["code", "keywords"]["remark"].startswith("1 of 17 are one token; in parts: return ")
-
-
 def test_digits_line_up_from_the_right_or_do_not() -> None:
     pairs = [(bytes([a]), bytes([b])) for a in b"0123456789" for b in b"0123456789"]
     left = toy(*pairs)
@@ -81,19 +69,6 @@ def test_digits_line_up_from_the_right_or_do_not() -> None:
     assert right["arithmetic", "columns of a sum"]["met"]
 
 
-def test_numbers_of_a_length_are_cut_differently() -> None:
-    found = toy((b"1", b"2"), (b"12", b"3"))
-    assert cuts_of(found, range(100, 1000)) == {
-        (1, 1, 1): 900 - 10 - 9,
-        (2, 1): 9,  # 120 to 129 but 123
-        (1, 2): 9,  # 112, 212, …, 912
-        (3,): 1,
-    }
-    row = rows(found)["numbers", "numbers of 3 digits"]
-    assert row["met"] is False
-    assert row["remark"] == "digits in tokens of 900: 1+1+1: 881, 1+2: 9, 2+1: 9, 3: 1"
-
-
 def test_tokens_begin_where_words_do() -> None:
     tok = toy((b"t", b"U"), (b"2", b"0"), (b"-", b"0"), (b"4", b"-0"), split_pattern=r"[\s\S]+")
     judge = cut_at(["get", "User"])
@@ -107,12 +82,6 @@ def test_tokens_begin_where_words_do() -> None:
         False,
         "7 tokens: 20|2|4-0|2|-|2|9; within a token: 02",
     )
-
-
-def test_what_trailing_spaces_change() -> None:
-    plain, merged = toy(), toy((b"d", b" "), split_pattern=r"[\s\S]+")
-    assert begins_with("the end")(plain, Encoded.of(plain, "the end ")).met
-    assert begins_with("the end")(merged, Encoded.of(merged, "the end ")).met is False
 
 
 def test_look_alikes_and_special_tokens() -> None:
@@ -140,13 +109,6 @@ def test_own_probes() -> None:
     assert (look["expectation"], look["met"], look["remark"]) == (None, None, "2 tokens")
 
 
-def test_own_probes_that_make_no_sense_are_refused() -> None:
-    with pytest.raises(ValidationError):
-        OwnProbe(name="none", text="a", max_tokens=0)
-    with pytest.raises(ValueError, match="several are named 'one'"):
-        probe(toy(), [OwnProbe(name="one", text="a")] * 2)
-
-
 TEXTS = ["the cat sat on the mat, the cats sit 12", "unhappy cats unwind", "mats and hats 345"] * 3
 FAMILIES = {
     "wordpiece": {"split_pattern": "bert", "special_tokens": ["[UNK]"]},
@@ -172,38 +134,6 @@ def test_every_family(family: str) -> None:
         assert row["remark"].isprintable()
         assert row["ids"] == tok.encode(row["text"], as_text=True)
     assert table.to_pylist()[-1]["met"]
-
-
-def test_counts_agree_with_sql() -> None:
-    tok = tokenizer.train(TEXTS, vocab_size=300, allow_smaller=True)
-    table = probe(tok)
-    with duckdb.connect() as database:
-        database.register("probes", table)
-        found = database.execute(
-            'SELECT "group", count(*) FILTER (met), sum(len(ids)) FROM probes GROUP BY ALL ORDER BY ALL'
-        ).fetchall()
-    groups, met, sizes = (table[name].to_pylist() for name in ("group", "met", "num_tokens"))
-    names, place = np.unique(groups, return_inverse=True)
-    true = np.bincount(place, [value is True for value in met])
-    assert found == list(zip(names.tolist(), true.tolist(), np.bincount(place, sizes).tolist(), strict=True))
-
-
-@pytest.mark.shared_data
-def test_published_vocabularies(shared_data) -> None:
-    vocabs = shared_data / "vocabs"
-    gpt2 = rows(tokenizer.load(vocabs / "gpt2_vocab.json", split_pattern="gpt2"))
-    cl100k = rows(tokenizer.load(vocabs / "cl100k_base.tiktoken", split_pattern="cl100k"))
-    bert = rows(tokenizer.load(vocabs / "bert_vocab.txt"))
-    assert not gpt2["indentation", "4 spaces"]["met"]
-    assert cl100k["indentation", "8 spaces"]["met"]
-    assert bert["indentation", "tab"]["remark"] == "2 tokens; comes back as 'return x'; 0 more"
-    # " Egg" and "egg" are tokens of GPT-2, and "Egg" is not
-    eggs = [gpt2["variants of a word", repr(text)]["met"] for text in ("Egg", " Egg", "egg", "EGG")]
-    assert eggs == [False, True, True, False]
-    assert gpt2["numbers", "numbers of 3 digits"]["met"] is False
-    assert cl100k["numbers", "numbers of 3 digits"]["met"]
-    assert cl100k["arithmetic", "7 digits"]["remark"] == "3 tokens: 123|456|7"
-    assert bert["emoji", "smile"]["remark"] == "1 token; comes back as '[UNK]'; 4 bytes"
 
 
 @pytest.mark.shared_data

@@ -1,6 +1,5 @@
 """The audit's report: what the page shows without JavaScript, its charts, and what a browser makes of it."""
 
-import os
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -14,15 +13,15 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.test_flows.page import browser_found, open_browser
+from tests.test_flows.page import open_browser
 from tests.test_tasks.audited import write_audit
+from tests.test_tasks.pages import assert_accessible, assert_quiet, in_browser, needs_axe
 from tokmill import tokenizer
 from tokmill.tasks.audit.report import write_report
-from tokmill.tasks.audit.report.report import charts_of
 from tokmill.tasks.audit.report.tables import NEEDED, Tables
 from tokmill.tasks.core.errors import AuditError
 from tokmill.tasks.core.markdown import number
-from tokmill.tasks.pages.charts import NUM_STYLES, Bar, Bars, Curves, svg_of
+from tokmill.tasks.pages.charts import Bar, Bars, Curves, svg_of
 
 ENGLISH = ["the cat sat on the mat", "a <b>bold</b> cat & the hat", "the cats sat"]
 GERMAN = ["die Katze saß auf der Matte", "eine Katze & der Hut", "die Katzen saßen"]
@@ -86,19 +85,6 @@ def test_the_page_loads_nothing_and_is_the_same_again(report: Path, tmp_path: Pa
     ]
 
 
-def test_tokens_that_look_like_markup_are_text(report: Path) -> None:
-    page = report.read_text("utf-8")
-    assert "<b>bold" not in page
-    assert "<|end|>" not in page
-
-
-def test_another_tokenizer_is_shown_side_by_side(report: Path, tmp_path: Path) -> None:
-    other = tokenizer.train(ENGLISH, vocab_size=270, split_pattern="gpt2", special_tokens=[])
-    page = write_report(report.parent, tmp_path, tokenizer=TOK, compared={"of <English>": other})
-    shared = len(set(TOK.vocab) & set(other.vocab))
-    assert ["of <English>", "byte_bpe", "270", str(shared)] in [row[:4] for row in read(page).rows]
-
-
 def test_missing_tables_are_gaps_and_nothing_is_nan(tmp_path: Path) -> None:
     without = ["vocab_suspects", "vocab_probes", "vocab_entropy", "vocab_tokens"]
     folder = write_audit(tmp_path / "audit", TOK, {"eng": ENGLISH, "none": []}, without=without)
@@ -108,17 +94,6 @@ def test_missing_tables_are_gaps_and_nothing_is_nan(tmp_path: Path) -> None:
     assert "nothing was encoded" in page.lower()  # so suspects are unknown
     assert "No parallel text" in page
     assert not re.search(r"\b(nan|NaN|inf|None|undefined)\b", page.split("<script")[0])
-
-
-@pytest.mark.parametrize(
-    ("parallel", "says"),
-    [({"eng": ["a", "b"]}, "one language alone, eng"), ({"none": [""], "eng": ["a"]}, "none has no tokens")],
-)
-def test_parallel_text_that_measures_nothing_is_a_gap(
-    tmp_path: Path, parallel: dict[str, list[str]], says: str
-) -> None:
-    folder = write_audit(tmp_path / "audit", TOK, {"eng": ENGLISH}, parallel)
-    assert says in write_report(folder, folder, tokenizer=TOK).read_text("utf-8")
 
 
 @pytest.fixture
@@ -186,13 +161,6 @@ def test_bars_by_hand() -> None:
     assert (whisker.get("x1"), whisker.get("x2")) == ("189.0", "402.0")
 
 
-def test_curves_by_hand() -> None:
-    curves = Curves("c", "C", "rank", "occurrences", {"one": [(1, 100), (10, 10), (100, 1)]})
-    drawn = ElementTree.fromstring(svg_of(curves, alone=True))
-    points = drawn.find("{*}polyline").get("points").split()
-    assert points == ["52.0,32.0", "250.0,136.0", "448.0,240.0"]
-
-
 def test_every_line_has_a_style_of_its_own_and_no_text_is_cut() -> None:
     name = "a source whose name is far longer than the picture was wide before it was given room"
     lines = {f"{name} {k}": [(1, 10 + k), (10, 1 + k)] for k in range(12)}
@@ -204,20 +172,6 @@ def test_every_line_has_a_style_of_its_own_and_no_text_is_cut() -> None:
     bars = ElementTree.fromstring(svg_of(Bars("b", "B", "x", (Bar(name, 1.0),)), alone=True))
     assert name in [text.text for text in bars.findall("{*}text")]
     assert float(bars.find("{*}rect").get("x")) > 6 * len(name)
-
-
-def test_bars_are_sorted_and_curves_have_no_more_lines_than_styles(report: Path) -> None:
-    for chart in charts_of(Tables.read(report.parent)):
-        if isinstance(chart, Bars):
-            assert [bar.value for bar in chart.bars] == sorted(
-                (bar.value for bar in chart.bars), reverse=True
-            )
-        else:
-            assert 1 <= len(chart.lines) <= NUM_STYLES
-
-
-in_browser = pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
-AXE = Path(os.environ.get("TOKMILL_AXE", "axe-core"), "axe.min.js")
 
 
 @pytest.fixture
@@ -239,8 +193,6 @@ def enter(browser: webdriver.Chrome, name: str, text: str) -> None:
     )
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
 def test_the_table_of_tokens_in_a_browser(page: webdriver.Chrome) -> None:
     page.execute_script("const g = document.getElementById('grid'); g.scrollTop = g.scrollHeight")
@@ -250,17 +202,10 @@ def test_the_table_of_tokens_in_a_browser(page: webdriver.Chrome) -> None:
     page.find_elements(By.CSS_SELECTOR, "#rows button")[-1].click()
     tree = page.find_element(By.ID, "tree").text.split("\n")
     assert [line.split(" ")[0] for line in tree] == ["the", "th", "t", "h", "e"]
-    assert page.execute_script("return performance.getEntriesByType('resource').length") == 0
-    assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
+    assert_quiet(page)
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
-@pytest.mark.skipif(not AXE.is_file(), reason="needs the folder of npm's axe-core in TOKMILL_AXE")
-def test_axe_finds_nothing_serious(page: webdriver.Chrome) -> None:
-    page.execute_script(AXE.read_text("utf-8"))
-    violations = page.execute_async_script(
-        "const done = arguments[0]; axe.run().then((found) => done(found.violations))"
-    )
-    assert [one["id"] for one in violations if one["impact"] in {"serious", "critical"}] == []
+@needs_axe
+def test_accessibility(page: webdriver.Chrome) -> None:
+    assert_accessible(page)

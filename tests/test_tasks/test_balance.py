@@ -1,13 +1,14 @@
-"""Balance: factors by hand, counts scaled exactly, the artifact's bytes."""
+"""Shares of sources by hand and by the paper's UniMax; factors, and counts scaled exactly."""
 
 import json
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import example, given, reject
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from tokmill.tasks.balance.stage import (
     BalanceParams,
@@ -17,8 +18,17 @@ from tokmill.tasks.balance.stage import (
     summary,
     weighted_counts,
 )
-from tokmill.tasks.core.errors import BalanceError, StoreError
+from tokmill.tasks.core.errors import BalanceError
 from tokmill.tasks.formats.balance import Balance
+from tokmill.tasks.sampling import (
+    EXACT,
+    SamplingParams,
+    capacity,
+    proportions,
+    raw_weights,
+    rounded,
+    water_fill,
+)
 
 SIZES = {"big": SourceSize(10, 900), "small": SourceSize(40, 100)}
 TOP = (1 << 64) - 1
@@ -32,10 +42,6 @@ def factors(**params):
     return {source: float(factor) for source, factor in balance(**params).factors.items()}
 
 
-def test_proportional_balance_changes_nothing():
-    assert factors() == {"big": 1.0, "small": 1.0}
-
-
 def test_temperature_by_hand():
     # sqrt(900) : sqrt(100) = 3 : 1 of 1000 bytes: 750 and 250, that is 0.8333… and 2.5 times what there is.
     found = balance(temperature=2.0)
@@ -45,50 +51,26 @@ def test_temperature_by_hand():
     assert (found.method, found.temperature, found.total) == ("temperature", 2.0, 1000)
 
 
-def test_the_unit_is_what_sizes_are_counted_in():
-    # 10 and 40 documents: 1 : 2 by square roots, 50/3 and 100/3 documents
-    assert factors(temperature=2.0, unit="documents") == {"big": 1.66666666667, "small": 0.833333333333}
-
-
-def test_a_cap_binds_and_says_so():
-    # 3 : 1 would repeat small 2.5 times; with 2 it gets 200 bytes and big the other 800.
-    found = balance(temperature=2.0, max_repetition=2)
-    assert [entry.factor for entry in found.sources] == [0.888888888889, 2.0]
-    assert [entry.capped for entry in found.sources] == [False, True]
-
-
-def test_unimax_is_uniform_up_to_its_epochs():
-    assert factors(method="unimax", max_repetition=4) == {"big": 0.666666666667, "small": 4.0}
-    assert factors(method="unimax", max_repetition=10) == {"big": 0.555555555556, "small": 5.0}
-
-
-def test_weights_decide_and_zero_leaves_out():
-    assert factors(weights={"big": 0.0, "small": 2.0}) == {"big": 0.0, "small": 10.0}
-
-
-def test_without_a_total_the_caps_may_make_the_corpus_smaller():
-    found = balance(weights={"big": 0.0, "small": 2.0}, max_repetition=3)
-    assert found.total == 300
-    assert found.factors == {"big": Decimal("0.0"), "small": Decimal("3.0")}
-
-
-def test_a_total_scales_every_factor():
-    assert factors(total=5000) == {"big": 5.0, "small": 5.0}
+@pytest.mark.parametrize(
+    ("params", "big", "small", "capped"),
+    [
+        # 10 and 40 documents: 1 : 2 by square roots, 50/3 and 100/3 documents
+        ({"temperature": 2.0, "unit": "documents"}, 1.66666666667, 0.833333333333, False),
+        # 3 : 1 would repeat small 2.5 times; with 2 it gets 200 bytes and big the other 800
+        ({"temperature": 2.0, "max_repetition": 2}, 0.888888888889, 2.0, True),
+        ({"method": "unimax", "max_repetition": 4}, 0.666666666667, 4.0, True),
+        ({"method": "unimax", "max_repetition": 10}, 0.555555555556, 5.0, False),
+        ({"weights": {"big": 0.0, "small": 2.0}}, 0.0, 10.0, False),
+    ],
+)
+def test_factors_by_hand(params, big, small, capped):
+    assert factors(**params) == {"big": big, "small": small}
+    assert [entry.capped for entry in balance(**params).sources] == [False, capped]
 
 
 def test_a_total_beyond_the_caps_says_what_is_feasible():
     with pytest.raises(BalanceError, match=r"total=3001 bytes is more than max_repetition=3.0.*at most 3000"):
         balance(total=3001, max_repetition=3)
-
-
-def test_a_weight_for_a_source_without_text_is_refused():
-    with pytest.raises(BalanceError, match="'empty' has a weight but 0 bytes"):
-        balance({**SIZES, "empty": SourceSize(0, 0)}, weights={"big": 1, "small": 1, "empty": 1})
-
-
-def test_a_corpus_without_text_is_refused():
-    with pytest.raises(BalanceError, match="the corpus has 0 bytes"):
-        balance({"a": SourceSize(1, 0)})
 
 
 @given(
@@ -114,24 +96,6 @@ def scaled(counts, factor):
     return scaled_counts(np.array(counts, dtype=np.uint64), Decimal(factor)).tolist()
 
 
-def test_counts_are_rounded_half_to_even():
-    assert scaled([0, 1, 2, 3, 5, 7], "0.5") == [0, 0, 1, 2, 2, 4]
-    assert scaled([0, 1, 2, 3], "2.5") == [0, 2, 5, 8]
-    assert scaled([0, 1, 1000], "0.000001") == [0, 0, 0]
-    assert scaled([0, 7], "0") == [0, 0]
-    assert scaled([3], "12E+3") == [36_000]
-
-
-def test_large_counts_are_exact():
-    assert scaled([TOP], "0.999999999999") == [half_even(Fraction(TOP) * Fraction("0.999999999999"))]
-    assert scaled([TOP], "1") == [TOP]
-
-
-def test_a_product_beyond_64_bits_is_refused():
-    with pytest.raises(BalanceError, match="exceeds 64 bits"):
-        scaled([1, TOP], "1.01")
-
-
 @given(
     st.lists(st.integers(0, TOP), max_size=20),
     st.integers(0, 10**12 - 1),
@@ -148,14 +112,6 @@ def test_scaling_equals_fractions(counts, digits, places):
             scaled(counts, text)
     else:
         assert scaled(counts, text) == expected
-
-
-def test_weighted_counts_go_by_source():
-    counts = {"small": np.array([4, 1], dtype=np.uint64), "big": np.array([3], dtype=np.uint64)}
-    weighed = balance(temperature=2.0)  # factors 0.8333… and 2.5
-    found = weighted_counts(weighed, counts)
-    assert weighed.resolution == 10_000
-    assert {s: array.tolist() for s, array in found.items()} == {"small": [100_000, 25_000], "big": [25_000]}
 
 
 @pytest.mark.parametrize(
@@ -222,11 +178,6 @@ def test_a_share_that_was_given_and_cannot_be_had_is_warned_of():
     assert found.warnings[0] in summary(found)
 
 
-def test_counts_of_another_corpus_are_refused():
-    with pytest.raises(BalanceError, match="no factor for source 'other'"):
-        weighted_counts(balance(), {"other": np.array([1], dtype=np.uint64)})
-
-
 def test_the_file_reads_back_and_is_the_same_every_time(tmp_path):
     found = balance(temperature=3.0, max_repetition=2)
     found.save(tmp_path)
@@ -237,15 +188,94 @@ def test_the_file_reads_back_and_is_the_same_every_time(tmp_path):
     assert json.loads(first)["sources"][1]["factor"] == 2.0
 
 
-def test_a_broken_file_is_named(tmp_path):
-    (tmp_path / "balance.json").write_text("{}")
-    with pytest.raises(StoreError, match=r"balance\.json: not a readable balance"):
-        Balance.open(tmp_path)
+CORPORA = st.dictionaries(st.sampled_from("abcdefgh"), st.integers(1, 10**12), min_size=1)
 
 
-def test_the_summary_shows_natural_against_balanced():
-    lines = summary(balance(temperature=2.0, max_repetition=2)).splitlines()
-    assert lines[-2:] == [
-        "| big | 10 | 900 | 90.00% | 80.00% | 0.888889 | – |",
-        "| small | 40 | 100 | 10.00% | 20.00% | 2 | bound |",
-    ]
+def weights_of(sizes, **rule):
+    return raw_weights(SamplingParams(**rule), sizes, BalanceError, "balance")
+
+
+def shares_of(sizes, **rule):
+    return {source: float(share) for source, share in proportions(weights_of(sizes, **rule)).items()}
+
+
+def unimax(sizes, total, epochs):
+    """Algorithm 1 of Chung et al. 2023, word for word: sources by ascending size, a budget that shrinks."""
+    budget, amounts = Decimal(total), {}
+    ascending = sorted(sizes, key=lambda source: sizes[source])
+    for i, source in enumerate(ascending):
+        even = budget / (len(ascending) - i)
+        amounts[source] = min(even, Decimal(sizes[source]) * epochs)
+        budget -= amounts[source]
+    return amounts
+
+
+def test_an_empty_source_gets_nothing_from_a_rule():
+    for rule in ({"temperature": 2.0}, {"method": "unimax"}, {}):
+        assert shares_of({"a": 5, "b": 0}, **rule) == {"a": 1.0, "b": 0.0}
+
+
+def test_tiny_temperatures_do_not_overflow():
+    assert shares_of({"a": 10**12, "b": 10**11}, temperature=1e-4) == {"a": 1.0, "b": 0.0}
+
+
+def test_a_cap_may_bind_only_after_another_has():
+    # 6 : 3 : 1 of 100 with caps 20 and 50: a is cut to 20, then b would get 60 and is cut to 50, c gets the
+    # 30 left.
+    weights = {"a": Decimal(6), "b": Decimal(3), "c": Decimal(1)}
+    caps = {"a": Decimal(20), "b": Decimal(50), "c": Decimal(90)}
+    filling = water_fill(weights, caps, Decimal(100))
+    assert filling.amounts == {"a": 20, "b": 50, "c": 30}
+    assert filling.capped == ("a", "b")
+
+
+@given(CORPORA, st.integers(1, 10), st.floats(0.01, 1))
+def test_unimax_is_the_papers(sizes, epochs, part):
+    caps = {source: Decimal(size * epochs) for source, size in sizes.items()}
+    weights = weights_of(sizes, method="unimax")
+    total = (capacity(weights, caps) * Decimal(str(part))).to_integral_value() + 1
+    total = min(total, capacity(weights, caps))
+    expected = unimax(sizes, total, epochs)
+    found = water_fill(weights, caps, total).amounts
+    assert {s: rounded(a, 18) for s, a in found.items()} == {s: rounded(expected[s], 18) for s in found}
+
+
+@given(CORPORA, st.floats(0.1, 50), st.floats(1, 20), st.floats(0.01, 1))
+def test_filling_hands_out_everything_and_respects_caps(sizes, temperature, limit, part):
+    weights = weights_of(sizes, temperature=temperature)
+    with localcontext(EXACT):
+        caps = {source: Decimal(str(limit)) * size for source, size in sizes.items()}
+        total = capacity(weights, caps) * Decimal(str(part))
+        filling = water_fill(weights, caps, total)
+        assert abs(sum(filling.amounts.values()) - total) <= total * Decimal("1e-40")
+        assert all(amount <= caps[source] for source, amount in filling.amounts.items())
+        uncapped = [source for source in sizes if source not in filling.capped]
+        levels = [filling.amounts[source] / weights[source] for source in uncapped]
+        assert all(abs(level - levels[0]) <= levels[0] * Decimal("1e-20") for level in levels)
+
+
+@pytest.mark.parametrize(
+    ("given_params", "message"),
+    [
+        ({"weights": {"a": -1.0}}, "greater than or equal to 0"),
+        ({"weights": {"a": float("nan")}}, "finite number"),
+        ({"weights": {"a": float("inf")}}, "finite number"),
+        ({"weights": {"a": 0.0}}, "positive weight for at least one source"),
+        ({"method": "weights"}, "positive weight for at least one source"),
+        ({"temperature": 0.0}, "greater than 0"),
+        ({"temperature": float("inf")}, "finite number"),
+    ],
+)
+def test_parameters_that_make_no_sense_are_refused(given_params, message):
+    with pytest.raises(ValidationError, match=message):
+        SamplingParams(**given_params)
+
+
+def test_a_weight_for_an_unknown_source_names_the_nearest():
+    with pytest.raises(BalanceError, match=r"unknown source 'englsh'; did you mean 'english'\?"):
+        weights_of({"code": 1, "english": 2}, weights={"code": 1, "englsh": 1})
+
+
+def test_a_source_without_a_weight_is_named():
+    with pytest.raises(BalanceError, match=r"weights lack the source 'b'.*0 leaves it out.*b, c"):
+        weights_of({"a": 1, "b": 2, "c": 3}, weights={"a": 1})

@@ -1,11 +1,13 @@
-"""The catalog follows the files: golden rows, syncs, rebuilds, breakage, and others who hold it."""
+"""The catalog follows the files: golden rows, what is new, and tables that artifacts bring along."""
 
 import hashlib
 import json
 import os
 import shutil
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from tests.test_tasks.store_stages import WriteParams, ask, ask_joined, catalog_rows, stage_of
 from tokmill.tasks.core.errors import StoreError
@@ -15,11 +17,6 @@ from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.record import FORMAT_VERSION
 from tokmill.tasks.store.runs import Begun
-
-
-@pytest.fixture
-def store(tmp_path):
-    return Store.open(tmp_path / "store")
 
 
 @pytest.fixture
@@ -154,18 +151,6 @@ def test_metrics_keep_their_type(store):
     ]
 
 
-def test_versions_are_listed_with_their_aliases(filled):
-    assert [(row["kind"], row["name"], row["label"], row["aliases"]) for row in filled.list()] == [
-        ("joined", "all", "v1", []),
-        ("text", "web/0", "v1", ["prod"]),
-        ("text", "web/1", "v1", []),
-    ]
-    assert [row["name"] for row in filled.list(kind="text")] == ["web/0", "web/1"]
-    assert [row["kind"] for row in filled.list(name="all")] == ["joined"]
-    assert filled.list("text", "all") == []
-    assert json.loads(json.dumps(filled.list()))[1]["num_bytes"] == 5
-
-
 def test_a_sync_takes_in_and_drops_what_changed_on_disk(filled, tmp_path):
     before = catalog_rows(filled)
     place = filled.path(filled.resolve("text/web/1"))
@@ -196,11 +181,6 @@ def test_what_was_lost_and_made_again_under_another_name_has_both(tmp_path):
     shutil.rmtree(store.path(ref))
     store.realize(ask("second", text="x"))
     assert [(row["name"], row["label"]) for row in store.list()] == [("first", "v1"), ("second", "v1")]
-
-
-def test_a_run_that_never_began_cannot_end(store):
-    with pytest.raises(StoreError, match="there is no run r"):
-        store.catalog.finish_run("r", state="completed")
 
 
 # -- what is new ------------------------------------------------------------------------------------------
@@ -235,12 +215,6 @@ def test_a_question_where_nothing_is_new_writes_nothing(filled):
     assert filled.catalog.path.stat().st_ino == written
 
 
-def test_a_changed_run_replaces_its_rows(filled):
-    filled.catalog.add_run("run-1")
-    states = filled.catalog.query("SELECT attempt, state FROM runs ORDER BY attempt")
-    assert states == [{"attempt": 1, "state": "completed"}, {"attempt": 2, "state": "running"}]
-
-
 def test_a_second_name_alone_is_seen(filled):
     aged(filled)
     filled.label(filled.resolve("text/web/0"), "second")
@@ -269,12 +243,94 @@ def test_an_artifact_that_is_being_copied_into_the_store_is_found_when_its_recor
     assert [row["name"] for row in filled.list("text")] == ["elsewhere", "web/0", "web/1"]
 
 
-def test_a_file_that_cannot_be_read_is_tried_again_every_time(filled, told):
-    place = filled.path(filled.resolve("text/web/0")) / "record.json"
-    sound = place.read_bytes()
-    place.write_text("{")
-    aged(filled)
-    assert [row["name"] for row in filled.list("text")] == ["web/1"]
-    assert "leaves out text/" in told[-1]
-    place.write_bytes(sound)
-    assert [row["name"] for row in filled.list("text")] == ["web/0", "web/1"]
+@pytest.fixture
+def store(tmp_path, told):
+    """A store whose catalog tells `told`."""
+    store = Store.open(tmp_path / "store")
+    store.catalog = Catalog(store.layout, report=told.append)
+    return store
+
+
+def bring(name="audit", **tables):
+    """A request for an artifact with `catalog/<table>.parquet` for each table."""
+
+    def run(params, *, out):
+        (out / "catalog").mkdir()
+        for table, columns in tables.items():
+            parquet.write_table(pa.table(columns), out / "catalog" / f"{table}.parquet")
+        return Outcome({})
+
+    return Request(stage_of(run, kind="audit"), name, WriteParams(text=repr((name, tables))), {})
+
+
+def extra(store, table):
+    found = store.catalog.query(f"SELECT * FROM {table} ORDER BY ALL")
+    return [tuple(row.values())[1:] for row in found]
+
+
+def test_brought_tables_are_indexed_by_fingerprint(store):
+    one = store.realize(bring("one", tokens={"id": [1, 2], "text": ["a", "b"]})).ref
+    two = store.realize(bring("two", tokens={"id": [3], "text": ["c"]}, sources={"name": ["web"]})).ref
+    rows = catalog_rows(store, "tokens", "sources")
+    assert sorted(tuple(row.values()) for row in rows["tokens"]) == sorted(
+        [(one.fingerprint, 1, "a"), (one.fingerprint, 2, "b"), (two.fingerprint, 3, "c")]
+    )
+    assert rows["sources"] == [{"fingerprint": two.fingerprint, "name": "web"}]
+    store.catalog.rebuild()
+    again = catalog_rows(store, "tokens", "sources")
+    assert again == rows
+
+
+def test_a_brought_table_with_other_columns_widens_the_table(store):
+    store.realize(bring("one", tokens={"id": pa.array([1], pa.int32())}))
+    store.realize(bring("two", tokens={"text": ["b"], "id": pa.array([2**40], pa.int64())}))
+    store.realize(bring("three", tokens={"id": pa.array([3], pa.int32())}))
+    columns = ["fingerprint", "id", "text"]
+    rows = store.catalog.query("SELECT id, text FROM tokens ORDER BY id")
+    assert [tuple(row.values()) for row in rows] == [(1, None), (3, None), (2**40, "b")]
+    before = store.catalog.query("SELECT * FROM tokens ORDER BY ALL")
+    assert sorted(before[0]) == columns
+    store.catalog.rebuild()
+    assert store.catalog.query("SELECT * FROM tokens ORDER BY ALL") == before
+
+
+def test_a_brought_table_goes_with_its_artifact(store):
+    one = store.realize(bring("one", tokens={"id": [1]})).ref
+    two = store.realize(bring("two", tokens={"id": [2]})).ref
+    assert extra(store, "tokens") == [(1,), (2,)] or extra(store, "tokens") == [(2,), (1,)]
+    shutil.rmtree(store.path(one))
+    assert extra(store, "tokens") == [(2,)]
+    shutil.rmtree(store.path(two))
+    with pytest.raises(StoreError, match="tokens does not exist"):
+        extra(store, "tokens")
+
+
+def test_a_damaged_page_stops_no_question(store, told):
+    """The file's footer is whole, so that only reading the rows fails."""
+    ref = store.realize(bring("one", tokens={"text": [f"word {number}" for number in range(1000)]})).ref
+    other = store.realize(bring("two", tokens={"text": ["x"]})).ref
+    path = store.path(ref) / "catalog" / "tokens.parquet"
+    data = path.read_bytes()
+    path.write_bytes(data[:4] + b"\xff" * 400 + data[404:])
+    store.catalog.rebuild()
+    assert [row["fingerprint"] for row in store.list()] == [ref.fingerprint, other.fingerprint]
+    assert "the catalog leaves the table tokens as it was" in told[0]
+    assert [problem.path for problem in store.verify()] == ["catalog/tokens.parquet"]
+    store.realize(bring("one", tokens={"text": [f"word {number}" for number in range(1000)]}), verify="full")
+    assert len(extra(store, "tokens")) == 1001
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"artifacts": {"id": [1]}}, r"catalog/artifacts\.parquet: the folder holds <table>\.parquet only"),
+        ({"catalog_files": {"id": [1]}}, "none of"),
+        ({"Tokens": {"id": [1]}}, "matches"),
+        ({"a-b": {"id": [1]}}, "matches"),
+        ({"tokens": {"fingerprint": ["x"]}}, "has a column 'fingerprint', which the catalog adds"),
+    ],
+)
+def test_tables_that_the_catalog_could_not_take_are_not_published(store, tables, message):
+    with pytest.raises(StoreError, match=message):
+        store.realize(bring("one", **tables))
+    assert list(store.layout.artifacts()) == []

@@ -123,13 +123,6 @@ def test_an_unusable_catalog_is_made_again_and_that_is_told(filled, told, harm):
     assert len(told) == 1
 
 
-@pytest.mark.parametrize("harm", [garbage, lost])
-def test_publishing_beside_an_unusable_catalog_succeeds(filled, harm):
-    harm(filled.catalog.path)
-    assert not filled.realize(ask("web/2", text="d")).cached
-    assert len(filled.list()) == 4
-
-
 @pytest.mark.parametrize(
     "question",
     [
@@ -155,11 +148,6 @@ def test_what_a_catalog_defines_reads_no_file_and_hides_no_function(filled, tmp_
     for question in ("FROM other", read):
         with pytest.raises(StoreError, match="DuckDB rejects"):
             filled.catalog.ask(question)
-
-
-def test_questions_take_parameters(filled):
-    assert filled.catalog.query("SELECT ? + 1 AS n", [1]) == [{"n": 2}]
-    assert filled.catalog.query("SELECT $a || 'b' AS n", {"a": "a"}) == [{"n": "ab"}]
 
 
 def test_an_earlier_catalog_that_may_not_be_replaced_still_answers(filled):

@@ -1,6 +1,5 @@
 """The page of a comparison of runs: what it shows without JavaScript, and what a browser makes of it."""
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,15 +10,14 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.test_flows.page import browser_found, open_browser
+from tests.test_flows.page import open_browser
+from tests.test_tasks.pages import assert_accessible, assert_quiet, in_browser, needs_axe
 from tests.test_tasks.store_stages import ask
-from tokmill.tasks.comparing.page import data_of, page_of, write_page
+from tokmill.tasks.comparing.page import page_of, write_page
 from tokmill.tasks.comparing.runs import Comparison
 from tokmill.tasks.store import RunArtifact, Store
 from tokmill.tasks.store.runs import Begun, Found, read_run, run_path
 
-in_browser = pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
-AXE = Path(os.environ.get("TOKMILL_AXE", "axe-core"), "axe.min.js")
 RUNS = {
     "aaaaaaaa-1": ("a", 2.0, {"audit.bytes_per_token": 3.5, "audit.fertility": 1.5, "balance.method": "x"}),
     "aaaaaaaa-2": (
@@ -74,20 +72,6 @@ def browser(page: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[we
 
 def first_column(browser: webdriver.Chrome) -> list[str]:
     return [cell.text for cell in browser.find_elements(By.CSS_SELECTOR, "#table tbody th")]
-
-
-def test_of_many_parameters_that_differ_those_are_chosen_that_most_runs_have(tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
-    for number in (1, 2):
-        parameters = {"more": {f"m{n}": n for n in range(30)}} if number == 2 else {}
-        parameters |= {"mix": {f"p{n}": n * number for n in range(4)}}
-        store.catalog.add_run(f"{number}" * 8, begun=Begun(name="p", profile="p", parameters=parameters))
-        store.catalog.finish_run(f"{number}" * 8, state="completed", found=Found([]))
-    runs = [read_run(run_path(store.layout.runs, f"{number}" * 8)) for number in (1, 2)]
-    data = data_of(Comparison(store, runs))
-
-    assert data["chosen"] == ["mix.p1", "mix.p2", "mix.p3", "more.m0", "more.m1", "more.m2"]
-    assert len(data["columns"]) == 33
 
 
 NUM_MANY = 12
@@ -154,8 +138,6 @@ def column_of(browser: webdriver.Chrome, name: str) -> list[str]:
     return [row.find_elements(By.CSS_SELECTOR, "th, td")[heads.index(name)].text for row in rows]
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
 def test_seeds_have_all_their_digits_and_numbers_come_before_words(of_many: webdriver.Chrome) -> None:
     assert column_of(of_many, "mix.seed") == [f"{2**63 - 1 - number:,}" for number in range(NUM_MANY)]
@@ -165,26 +147,6 @@ def test_seeds_have_all_their_digits_and_numbers_come_before_words(of_many: webd
     assert column_of(of_many, "mix.size") == [*(str(n) for n in range(NUM_MANY) if n != 5), "all"]
 
 
-@pytest.mark.slow
-@pytest.mark.browser
-@in_browser
-def test_long_texts_at_axes_are_cut_to_the_room_there_is(of_many: webdriver.Chrome) -> None:
-    axes = of_many.execute_script(
-        "return [...document.querySelectorAll('#lines line.axis')].map(a => a.x1.baseVal.value)"
-    )
-    ends = of_many.execute_script(
-        "return [...document.querySelectorAll('#lines .labels text')]"
-        ".map(text => [text.getBBox().x, text.getBBox().width])"
-    )
-
-    assert len(ends) > NUM_MANY
-    for start, width in ends:
-        after = [axis for axis in axes if axis > start]
-        assert not after or start + width <= after[0]
-
-
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
 def test_paper_has_the_table_of_runs_and_the_pictures(of_many: webdriver.Chrome) -> None:
     of_many.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
@@ -205,8 +167,6 @@ def test_paper_has_the_table_of_runs_and_the_pictures(of_many: webdriver.Chrome)
     assert reasons.size["height"] > 0
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
 def test_on_a_narrow_screen_nothing_reaches_over_the_edge(of_many: webdriver.Chrome) -> None:
     narrow = {"width": 400, "height": 900, "deviceScaleFactor": 1, "mobile": False}
@@ -222,8 +182,6 @@ def test_on_a_narrow_screen_nothing_reaches_over_the_edge(of_many: webdriver.Chr
     assert names.size["width"] <= narrow["width"] / 2  # so that values are seen beside the names
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
 def test_runs_are_sorted_by_keyboard(browser: webdriver.Chrome) -> None:
     button = browser.find_element(By.CSS_SELECTOR, '[data-sort="audit.bytes_per_token"]')
@@ -236,8 +194,6 @@ def test_runs_are_sorted_by_keyboard(browser: webdriver.Chrome) -> None:
     assert first_column(browser)[-1] == "bbbbbbbb"  # which has none
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
 def test_marks_are_reached_by_keyboard_and_say_what_they_show(browser: webdriver.Chrome) -> None:
     points = browser.find_elements(By.CSS_SELECTOR, "#points g[tabindex]")
@@ -251,42 +207,14 @@ def test_marks_are_reached_by_keyboard_and_say_what_they_show(browser: webdriver
     assert "balance.temperature 1" in str(lines[2].get_attribute("aria-label"))
 
 
-@pytest.mark.slow
-@pytest.mark.browser
-@in_browser
-def test_axes_of_numbers_and_of_words_can_be_chosen(browser: webdriver.Chrome) -> None:
-    browser.find_element(By.CSS_SELECTOR, "#coordinates summary").click()
-    (box,) = [
-        label.find_element(By.TAG_NAME, "input")
-        for label in browser.find_elements(By.CSS_SELECTOR, "#axes label")
-        if label.text == "balance.method"
-    ]
-    before = len(browser.find_elements(By.CSS_SELECTOR, "#lines line.axis"))
-    box.click()
-    assert len(browser.find_elements(By.CSS_SELECTOR, "#lines line.axis")) == before + 1
-    labels = {text.text for text in browser.find_elements(By.CSS_SELECTOR, "#lines text")}
-    assert {"x", "y", "method"} <= labels
-
-
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
 def test_nothing_is_loaded_and_nothing_goes_wrong(browser: webdriver.Chrome) -> None:
-    assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
-    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+    assert_quiet(browser)
     scrolls = "return document.documentElement.scrollWidth > document.documentElement.clientWidth"
     assert browser.execute_script(scrolls) is False
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
-@pytest.mark.skipif(not AXE.is_file(), reason="needs the folder of npm's axe-core in TOKMILL_AXE")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_accessibility(browser: webdriver.Chrome, scheme: str) -> None:
-    media = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
-    browser.execute_script(AXE.read_text("utf-8"))
-    found = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
-    serious = [one["id"] for one in found["violations"] if one["impact"] in {"serious", "critical"}]
-    assert serious == []
+@needs_axe
+def test_accessibility(browser: webdriver.Chrome) -> None:
+    assert_accessible(browser)

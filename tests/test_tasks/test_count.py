@@ -1,29 +1,39 @@
-"""count: against a plain count with the `regex` package, whole and in shards."""
+"""count: against a plain count with the regex package, in shards, and merged in bounded memory."""
 
+import subprocess
+import sys
 from collections import Counter
+from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
 import regex
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tokmill import tokenizer
-from tokmill.tasks.core.context import memory_budget, memory_limited_to, quarter_of_the_ram
+from tokmill.tasks.core.context import memory_limited_to
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.stage import Request
 from tokmill.tasks.count.counter import DocumentCounter, add_up
-from tokmill.tasks.count.stage import COUNT_SHARD, CountParams, run, run_shard
+from tokmill.tasks.count.merge_stage import MergeParams
+from tokmill.tasks.count.merge_stage import run as merge
+from tokmill.tasks.count.merging import FAN_IN, MOST_LEVELS, level_of, merge_streams, parts_of
+from tokmill.tasks.count.stage import CountParams, run, run_shard
 from tokmill.tasks.formats.corpus import DocumentBatch
 from tokmill.tasks.formats.counts import (
+    COUNTS_FILE,
+    STATISTICS_FILE,
     Counts,
+    CountsStatistics,
     read_counts,
     read_parts,
     write_counts,
     write_parts,
 )
+from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.formats.text.documents import offsets_of
-from tokmill.tasks.store import Store
 from tokmill.tokenizer import PretokenCounts
-from tokmill.tokenizer.core.errors import PatternError
 
 DOCUMENTS = {
     "en": ["the cat the hat", "", "don't", "the <|endoftext|>the"],
@@ -89,19 +99,6 @@ def test_many_shards_add_up(tmp_path, text_corpus):
     assert counts.counts("many").to_dict() == plain_counts(texts, "cl100k")
 
 
-def test_digits_and_normalizer_are_applied(tmp_path, text_corpus):
-    corpus = text_corpus({"en": ["2024 CAF\u0045\u0301"]})
-    params = CountParams(digits="single", normalizer="nfc+lowercase")
-    _, counts = count_all(corpus, params, tmp_path / "out")
-    found = counts.counts("en").to_dict()
-    assert found == {b"2": 2, b"0": 1, b"4": 1, " café".encode(): 1}
-
-
-def test_a_source_without_documents_has_no_counts(tmp_path, text_corpus):
-    _, counts = count_all(text_corpus({"empty": [""]}), CountParams(), tmp_path / "out")
-    assert counts.counts("empty").to_dict() == {}
-
-
 @pytest.mark.parametrize("memory_bytes", [0, 1 << 30])
 @pytest.mark.parametrize("num_each", [1, 2, 3])
 def test_batches_do_not_matter(tmp_path, num_each, memory_bytes):
@@ -132,17 +129,6 @@ def test_a_tiny_budget_gives_the_same_bytes_and_leaves_nothing_behind(tmp_path, 
     for file in files:
         if (outs[None] / file).is_file():
             assert (outs[None] / file).read_bytes() == (outs[0] / file).read_bytes(), file
-
-
-def test_a_budget_is_no_part_of_what_an_artifact_is(tmp_path, text_corpus):
-    corpus = text_corpus({"en": [f"word{number}" for number in range(3000)]})
-    found = []
-    for memory_bytes in (None, 0):
-        store = Store.open(tmp_path / f"store-{memory_bytes}")
-        with memory_limited_to(memory_bytes):
-            request = Request(COUNT_SHARD, "en-0", CountParams(), {"shard": corpus.shards[0]})
-            found.append(store.realize(request).ref)
-    assert found[0] == found[1]
 
 
 def test_runs_are_gone_after_a_failure(tmp_path):
@@ -189,44 +175,108 @@ def test_parts_that_do_not_increase_are_refused(tmp_path):
             list(read_parts(tmp_path / "a.parquet", rows))
 
 
-def test_a_budget_is_a_quarter_of_the_memory_unless_it_is_said():
-    assert memory_budget() == quarter_of_the_ram() > 0
-    with memory_limited_to(7):
-        assert memory_budget() == 7
-    assert memory_budget() == quarter_of_the_ram()
-
-
-def test_the_same_counts_are_the_same_bytes_whatever_order_they_came_in(tmp_path):
-    parts = [PretokenCounts.from_dict({b"a": 1, bytes([part]): 2, b"zz": part + 1}) for part in range(20)]
-    for name, order in (("one", parts), ("two", parts[::-1])):
-        write_counts(tmp_path / f"{name}.parquet", PretokenCounts.merge(order))
-    assert (tmp_path / "one.parquet").read_bytes() == (tmp_path / "two.parquet").read_bytes()
-    assert read_counts(tmp_path / "one.parquet").to_dict()[b"zz"] == sum(range(1, 21))
-
-
-def test_counts_survive_the_disk_whole(tmp_path):
-    words = {b"": 1, b"\x00": 2, b"\xff\xfe": 1 << 63, "中".encode(): 5}
-    write_counts(tmp_path / "a.parquet", PretokenCounts.from_dict(words))
-    assert read_counts(tmp_path / "a.parquet").to_dict() == words
-
-
-def test_the_order_of_special_tokens_does_not_change_the_cut():
-    assert CountParams(special_tokens=("<a>", "<b>")).cut == CountParams(special_tokens=("<b>", "<a>")).cut
-
-
 def test_a_missing_shard_is_refused(tmp_path, text_corpus):
     corpus = text_corpus(DOCUMENTS)
     with pytest.raises(StoreError, match=r"count: the corpus has 2 shards, or 2 .* artifacts of 0"):
         run(CountParams(), out=tmp_path, corpus=corpus.path, shards=[])
 
 
-def test_a_pattern_that_does_not_parse_is_named(tmp_path, text_corpus):
-    corpus = text_corpus(DOCUMENTS)
-    with pytest.raises(PatternError):
-        run_shard(CountParams(split_pattern="(unclosed"), out=tmp_path, shard=corpus.shard_values[0])
+PRETOKENS = st.dictionaries(st.binary(max_size=4), st.integers(1, 1 << 40), max_size=40)
+CHECKOUT = Path(__file__).parents[2]
+PEAK = """
+import sys
+from itertools import pairwise
+from pathlib import Path
+from tests.peak import peak_bytes
+from tokmill.tasks.count.counter import add_up
+file, number, num_pretokens, memory_bytes = Path(sys.argv[1]), *map(int, sys.argv[2:])
+add_up([file] * number, file.with_name("sum.parquet"), num_pretokens, memory_bytes)
+print(peak_bytes())
+"""
 
 
-def test_counts_that_are_broken_are_named(tmp_path):
-    (tmp_path / "a.parquet").write_bytes(b"not parquet")
-    with pytest.raises(StoreError, match=r"a\.parquet"):
-        read_counts(tmp_path / "a.parquet")
+def blocks_of(counts: PretokenCounts, ends: list[int]) -> list[PretokenCounts]:
+    """Counts in blocks that end there; some are empty."""
+    bounds = [0, *sorted(min(end, len(counts)) for end in ends), len(counts)]
+    return [
+        PretokenCounts(
+            counts.data[counts.offsets[first] : counts.offsets[end]],
+            counts.offsets[first : end + 1] - counts.offsets[first],
+            counts.counts[first:end],
+        )
+        for first, end in pairwise(bounds)
+    ]
+
+
+@given(st.lists(st.tuples(PRETOKENS, st.lists(st.integers(0, 40), max_size=5)), max_size=6))
+def test_blocks_do_not_change_a_sum(streams: list[tuple[dict[bytes, int], list[int]]]) -> None:
+    given_blocks = [blocks_of(PretokenCounts.from_dict(words), ends) for words, ends in streams]
+    found: list[tuple[bytes, int]] = []
+    for part in merge_streams(given_blocks):
+        found += part.to_dict().items()
+    expected: Counter[bytes] = Counter()
+    for words, _ in streams:
+        expected.update(words)
+    assert found == sorted(expected.items())
+
+
+@given(st.integers(0, 3 * FAN_IN**3))
+def test_a_tree_has_every_shard_once_and_in_order(num_shards: int) -> None:
+    for level in range(MOST_LEVELS):
+        groups = level_of(num_shards, level)
+        assert [part for group in groups for part in group] == parts_of(num_shards, level)
+        assert all(len(group) <= FAN_IN for group in groups)
+    parts = parts_of(num_shards)
+    assert [shard for part in parts for shard in part] == list(range(num_shards))
+    assert len(parts) <= FAN_IN
+
+
+def write_shard(folder: Path, words: dict[bytes, int]) -> Path:
+    folder.mkdir()
+    totals = write_counts(folder / COUNTS_FILE, PretokenCounts.from_dict(words))
+    statistics = CountsStatistics(num_documents=2, num_bytes=5, **totals._asdict())
+    write_model(folder / STATISTICS_FILE, statistics)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "number", [1, 2, FAN_IN - 1, FAN_IN, FAN_IN + 1, pytest.param(FAN_IN**2 + 1, marks=pytest.mark.slow)]
+)
+def test_files_add_up_to_the_same_bytes_whatever_the_memory(tmp_path: Path, number: int) -> None:
+    words = [
+        {f"{index * 37 % 5000}".encode(): 1, bytes([index % 251]) * 9: 3, b"": index + 1}
+        for index in range(number)
+    ]
+    paths = [tmp_path / f"{index}.parquet" for index in range(number)]
+    for path, counts in zip(paths, words, strict=True):
+        write_counts(path, PretokenCounts.from_dict(counts))
+    expected: Counter[bytes] = Counter()
+    for counts in words:
+        expected.update(counts)
+    write_counts(tmp_path / "expected", PretokenCounts.from_dict(expected))
+    for memory_bytes in (0, 1 << 30):
+        add_up(paths, tmp_path / "sum", expected.total(), memory_bytes)
+        assert (tmp_path / "sum").read_bytes() == (tmp_path / "expected").read_bytes()
+    assert not list(tmp_path.glob(".sums-*"))
+
+
+def test_merged_shards_are_a_shard(tmp_path: Path) -> None:
+    shards = [write_shard(tmp_path / "a", {b"x": 1, b"y": 2}), write_shard(tmp_path / "b", {b"y": 5})]
+    (tmp_path / "out").mkdir()
+    outcome = merge(MergeParams(), out=tmp_path / "out", shards=shards)
+    assert read_counts(tmp_path / "out" / COUNTS_FILE).to_dict() == {b"x": 1, b"y": 7}
+    assert outcome.metrics == {"num_documents": 4, "num_bytes": 10, "num_pretokens": 8, "num_distinct": 2}
+    assert all(account.balanced for account in outcome.accounts)
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
+    def peak(num_words: int, num_files: int) -> int:
+        words = {f"{word * 7919:012}".encode(): 1 for word in range(num_words)}
+        write_counts(tmp_path / "a.parquet", PretokenCounts.from_dict(words))
+        numbers = [num_files, num_files * num_words, 16 << 20]
+        command = [sys.executable, "-c", PEAK, str(tmp_path / "a.parquet"), *map(str, numbers)]
+        return int(subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, text=True).stdout)
+
+    few, many = peak(200_000, 2), peak(1_000_000, FAN_IN)
+    assert many - few < 160 << 20  # 32 million counts take more than 800 MiB

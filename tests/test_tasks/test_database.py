@@ -1,6 +1,5 @@
 """DuckDB, as tokmill opens it, loads no extension, whatever the query or setting."""
 
-import sqlite3
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -60,23 +59,6 @@ def test_a_query_that_needs_an_extension_is_refused(connection, statement):
     assert connection.execute(loaded).fetchall() == []
 
 
-def test_a_database_of_another_program_is_not_attached(connection, tmp_path):
-    with sqlite3.connect(tmp_path / "other.db") as other:
-        other.execute("CREATE TABLE x (y)")
-    other.close()
-    with pytest.raises(duckdb.Error):
-        connection.execute(f"ATTACH '{tmp_path / 'other.db'}' AS other")
-    with pytest.raises(duckdb.Error):
-        connect(tmp_path / "other.db")
-
-
-def test_built_in_formats_work(connection, tmp_path):
-    connection.execute(f"COPY (SELECT 1 AS n) TO '{tmp_path / 'n.parquet'}'")
-    assert connection.execute(f"FROM read_parquet('{tmp_path / 'n.parquet'}')").fetchall() == [(1,)]
-    with connect(threads=1) as one:
-        assert one.execute("SELECT current_setting('threads')").fetchall() == [(1,)]
-
-
 OPEN = "SELECT database_name FROM duckdb_databases() WHERE NOT internal ORDER BY ALL"
 FORKING = """
 import os, sys
@@ -102,14 +84,6 @@ def filled_with_a_table(connection, tmp_path):
 
 
 class TestScratch:
-    def test_nothing_of_a_block_is_left_for_the_next(self, tmp_path):
-        with scratch_database(tmp_path) as connection:
-            filled_with_a_table(connection, tmp_path)
-            connection.execute("DETACH other")
-        with scratch_database(tmp_path) as connection:
-            assert connection.execute("SELECT table_name FROM duckdb_tables()").fetchall() == []
-            assert connection.execute(OPEN).fetchall() == [("memory",), ("scratch",)]
-
     def test_nothing_of_a_block_that_fails_is_left(self, tmp_path):
         def failing():
             with scratch_database(tmp_path) as connection:

@@ -1,8 +1,11 @@
-"""encode and usage as stages: through plain directories and through the store."""
+"""Encoded shards: equal to Tokenizer.encode document by document, checked when used; and the stages."""
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+import functools
+
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tokmill import tokenizer
 from tokmill.tasks.audit.params import AuditParams
@@ -11,15 +14,27 @@ from tokmill.tasks.audit.text import AuditShardParams
 from tokmill.tasks.audit.text import run as audit_shard
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import External, Request
+from tokmill.tasks.encode.encoding import Additions, encode_batches, keep_documents
 from tokmill.tasks.encode.stage import ENCODE, ENCODE_SHARD, EncodeParams, run, run_shard
-from tokmill.tasks.formats.encoded import Encoded, EncodedShard
+from tokmill.tasks.fim.characters import TextFim
+from tokmill.tasks.formats.corpus import DocumentBatch
+from tokmill.tasks.formats.encoded import (
+    Encoded,
+    EncodedManifest,
+    EncodedShard,
+    EncodedStatistics,
+    ShardEntry,
+    SourceEntry,
+    token_dtype,
+)
+from tokmill.tasks.formats.text.documents import offsets_of
 from tokmill.tasks.formats.tokenizer import open_tokenizer, publish_tokenizer
 from tokmill.tasks.store import Store
 from tokmill.tasks.usage.stage import USAGE, UsageParams
 from tokmill.tasks.usage.stage import run as usage
 from tokmill.tasks.usage.summary import read_summary
 from tokmill.tokenizer import Tokenizer
-from tokmill.tokenizer.core.errors import SpecialTokenError
+from tokmill.tokenizer.core.errors import LawError, SpecialTokenError
 
 DOCUMENTS = {
     "en": ["the cat", "", "a", "the hat and the cat"],
@@ -83,11 +98,6 @@ def test_accounts_say_what_was_dropped_and_added(encoded):
     assert tokens.became["dropped:min_tokens"] == 1
 
 
-def test_an_unknown_end_token_is_refused(encoded):
-    with pytest.raises(SpecialTokenError, match="end_of_document='</s>'"):
-        encoded(EncodeParams(end_of_document="</s>"))
-
-
 def test_a_special_token_in_a_text_is_named_with_its_file_and_row(tmp_path, text_corpus, published):
     shard = text_corpus({"en": ["fine", f"not {END}"]}).shard_values[0]
     with pytest.raises(SpecialTokenError, match=r"source 'en': all\.jsonl, row 1 .* at byte 4"):
@@ -108,17 +118,6 @@ def test_added_tokens_are_found_whatever_special_ones_are(tmp_path, text_corpus,
     run_shard(params, out=tmp_path / "shard", tokenizer=tmp_path, shard=shard)
     tokens = EncodedShard.open(tmp_path / "shard").tokens.tolist()
     assert tokens == [262, 263, *tok.encode(" hat"), 262, 263, 262, 262, 262]
-
-
-def test_shards_of_another_vocabulary_are_refused(tmp_path, encoded):
-    _, made = encoded()
-    other = tmp_path / "other"
-    other.mkdir()
-    publish_tokenizer(tokenizer.train(["zz zz"], vocab_size=258, special_tokens=[END]), other, exports=False)
-    with pytest.raises(StoreError, match="encoded with 262 ids, but the tokenizer has 258"):
-        run(EncodeParams(), out=tmp_path, corpus=made["corpus"], tokenizer=other, shards=made["shards"])
-    with pytest.raises(StoreError, match="encode: the corpus has 2 shards and artifacts of 1"):
-        run(EncodeParams(), out=tmp_path, corpus=made["corpus"], tokenizer=other, shards=made["shards"][:1])
 
 
 @pytest.fixture
@@ -154,18 +153,6 @@ def test_use_is_counted_in_what_was_encoded(tmp_path, encoded, audited):
     assert (out / "summary.md").read_text("utf-8").startswith("# Use of the vocabulary")
 
 
-def test_an_audit_of_another_vocabulary_is_refused(tmp_path, encoded, audited):
-    _, made = encoded()
-    table = pq.read_table(audited / "catalog" / "vocab_tokens.parquet")
-    ids = pa.array([*table["token_id"].to_pylist()[:-1], 262], pa.uint32())
-    pq.write_table(table.set_column(0, "token_id", ids), audited / "catalog" / "vocab_tokens.parquet")
-    out = tmp_path / "usage"
-    out.mkdir()
-    del made["corpus"]
-    with pytest.raises(StoreError, match=r"token_id number 261 is 262, and must be in \[0, 262\)"):
-        usage(UsageParams(), out=out, audit=audited, **made)
-
-
 def test_through_the_store_use_lands_in_the_catalog(tmp_path, text_corpus, published, audited):
     store, corpus = Store.open(tmp_path / "store"), text_corpus(DOCUMENTS)
     outside = {
@@ -193,3 +180,186 @@ def test_through_the_store_use_lands_in_the_catalog(tmp_path, text_corpus, publi
     ]
     rows = store.catalog.query("SELECT source, num_documents FROM usage_sources ORDER BY source")
     assert [tuple(row.values()) for row in rows] == [("en", 3), ("ru", 1)]
+
+
+TEXTS = ["the cat sat", "", "the", "on  the mat, наконец", f"a {END} in the text", "\n\n", "猫が座った"]
+END_ID = 279
+
+
+@functools.cache
+def trained():
+    return tokenizer.train(TEXTS, vocab_size=280, special_tokens=[END])
+
+
+def batches_of(texts, num_each, gap=1):
+    """The texts in batches; ordinals are multiples of `gap`."""
+    for first in range(0, len(texts), num_each):
+        part = [text.encode() for text in texts[first : first + num_each]]
+        lengths = np.array([len(text) for text in part], dtype=np.int64)
+        ordinals = np.arange(first, first + len(part), dtype=np.int64) * gap
+        yield DocumentBatch(np.frombuffer(b"".join(part), dtype=np.uint8), offsets_of(lengths), ordinals)
+
+
+def encoded_shard(out, texts=TEXTS, num_each=3, **how):
+    out.mkdir()
+    how = {"end_id": END_ID, "min_tokens": 1} | how
+    encode_batches(trained(), batches_of(texts, num_each, gap=10), out, **how)
+    return EncodedShard.open(out)
+
+
+def documents(shard):
+    return [shard.document(k).tolist() for k in range(shard.num_documents)]
+
+
+def test_each_document_is_its_own_encoding_and_the_end_token(tmp_path):
+    shard = encoded_shard(tmp_path / "s")
+    kept = [text for text in TEXTS if text]
+    assert documents(shard) == [[*trained().encode(text, as_text=True), END_ID] for text in kept]
+    assert shard.ordinals.tolist() == [0, 20, 30, 40, 50, 60]
+    assert shard.tokens.dtype == np.uint16
+    assert shard.token_counts.tolist() == np.bincount(shard.tokens, minlength=280).tolist()
+
+
+def test_statistics_are_of_the_kept_text_and_of_what_was_dropped(tmp_path):
+    statistics = encoded_shard(tmp_path / "s", min_tokens=5).statistics
+    lengths = {text: len(trained().encode(text, as_text=True)) for text in TEXTS}
+    kept = [text for text in TEXTS if lengths[text] >= 5]
+    dropped = [text for text in TEXTS if lengths[text] < 5]
+    assert len(dropped) >= 3
+    assert statistics.num_documents == statistics.num_end_tokens == len(kept)
+    assert statistics.num_tokens == sum(lengths[text] + 1 for text in kept)
+    assert statistics.num_bytes == sum(len(text.encode()) for text in kept)
+    assert statistics.num_chars == sum(len(text) for text in kept)
+    assert statistics.num_words == sum(len(text.split()) for text in kept)
+    assert statistics.num_dropped_documents == len(dropped)
+    assert statistics.num_dropped_tokens == sum(lengths[text] for text in dropped)
+    assert statistics.num_dropped_bytes == sum(len(text.encode()) for text in dropped)
+
+
+@pytest.mark.parametrize("num_each", [1, 2, 7])
+def test_batches_do_not_change_a_byte(tmp_path, num_each):
+    encoded_shard(tmp_path / "one", num_each=3)
+    encoded_shard(tmp_path / "two", num_each=num_each)
+    for file in sorted(path.name for path in (tmp_path / "one").iterdir()):
+        assert (tmp_path / "one" / file).read_bytes() == (tmp_path / "two" / file).read_bytes(), file
+
+
+def test_special_tokens_in_text_are_text_or_themselves_or_an_error(tmp_path):
+    text = [f"a{END}b"]
+    as_text = encoded_shard(tmp_path / "text", text).document(0).tolist()
+    assert as_text[:-1] == trained().encode(text[0], as_text=True)
+    assert END_ID not in as_text[:-1]
+    allowed = encoded_shard(tmp_path / "allowed", text, special_tokens_in_text="allowed").document(0).tolist()
+    assert allowed == [*trained().encode("a"), END_ID, *trained().encode("b"), END_ID]
+    texts = ["plain", "猫", f"猫 {END}"]
+    with pytest.raises(SpecialTokenError, match=r"document 20 holds .* '<\|endoftext\|>' at byte 4;"):
+        encoded_shard(tmp_path / "raise", texts, special_tokens_in_text="raise")
+
+
+@given(
+    documents=st.lists(st.lists(st.integers(0, 9), max_size=5), max_size=8),
+    min_tokens=st.integers(1, 4),
+    end_id=st.one_of(st.none(), st.just(9)),
+)
+def test_keeping_documents_equals_doing_it_one_by_one(documents, min_tokens, end_id):
+    lengths = np.array([len(document) for document in documents], dtype=np.int64)
+    tokens = np.array([token for document in documents for token in document], dtype=np.uint16)
+    kept, offsets = keep_documents(tokens, lengths, lengths >= min_tokens, None, end_id)
+    end = [] if end_id is None else [end_id]
+    expected = [document + end for document in documents if len(document) >= min_tokens]
+    assert kept.tolist() == [token for document in expected for token in document]
+    assert offsets.tolist() == np.cumsum([0, *map(len, expected)]).tolist()
+    assert kept.dtype == np.uint16
+
+
+@pytest.mark.parametrize("fim", [None, TextFim(1.0, 0.5, (1, 2, 3), 0)])
+def test_an_encoding_that_cannot_be_right_is_not_written_and_its_document_is_named(tmp_path, fim):
+    tok = tokenizer.Tokenizer(trained().definition)
+    aside = "qzxjkvqz"  # eight ids, which are remembered apart from the others
+    texts = ["the cat", "", f"{aside}\n\n" * 4, "the"]
+    batches = list(batches_of(texts, 4, gap=10))
+    with tok._encoder._encoder.workspace() as workspace:
+        cache = workspace.memory.cache
+    tok.encode_batch([aside])
+    cache.aside[:] = 300
+    additions = Additions(None, fim)
+    with pytest.raises(LawError, match=r"source 'web', line 20 was encoded wrongly: it has the id 300"):
+        encode_batches(
+            tok,
+            batches,
+            tmp_path,
+            end_id=END_ID,
+            min_tokens=1,
+            additions=additions,
+            where="source 'web', line {}".format,
+        )
+
+
+def write_shard(path, documents, vocab_size=8):
+    path.mkdir()
+    tokens = np.array([token for document in documents for token in document], dtype=np.uint16)
+    np.save(path / "tokens.npy", tokens)
+    np.save(path / "offsets.npy", np.cumsum([0, *map(len, documents)], dtype=np.int64))
+    np.save(path / "ordinals.npy", np.arange(len(documents), dtype=np.int64))
+    np.save(path / "token_counts.npy", np.bincount(tokens, minlength=vocab_size).astype(np.uint64))
+    statistics = EncodedStatistics(num_documents=len(documents), num_tokens=len(tokens))
+    (path / "statistics.json").write_text(statistics.model_dump_json())
+    return path
+
+
+def manifest(**shards):
+    entries = [
+        SourceEntry(
+            source=name,
+            statistics=EncodedStatistics(),
+            shards=[ShardEntry(index=i, digest="", num_documents=0, num_tokens=0) for i in range(num_shards)],
+        )
+        for name, num_shards in shards.items()
+    ]
+    return EncodedManifest(
+        tokenizer="", dtype="uint16", vocab_size=8, end_of_document_id=None, sources=entries
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("ordinals", np.arange(3), "3 ordinals, but statistics.json says 2"),
+        ("offsets", np.array([0, 3]), "1 offsets - 1, but statistics.json says 2"),
+        ("tokens", np.zeros(4, np.uint16), "4 tokens, but statistics.json says 3"),
+    ],
+)
+def test_a_file_that_disagrees_is_refused_when_it_is_used(tmp_path, name, values, message):
+    path = write_shard(tmp_path / "s", [[5, 1], [7]])
+    np.save(path / f"{name}.npy", values)
+    shard = EncodedShard.open(path)
+    with pytest.raises(StoreError, match=message):
+        getattr(shard, name)
+
+
+def test_who_needs_lengths_alone_does_not_need_the_tokens(tmp_path):
+    path = write_shard(tmp_path / "s", [[5, 1], [7]])
+    (path / "tokens.npy").unlink()
+    shard = EncodedShard.open(path)
+    assert (shard.num_tokens, shard.offsets.tolist(), shard.ordinals.tolist()) == (3, [0, 2, 3], [0, 1])
+    with pytest.raises(StoreError, match=r"tokens\.npy"):
+        shard.document(0)
+
+
+def test_pairs_follow_the_manifest(tmp_path):
+    (tmp_path / "encoded.json").write_text(manifest(b=2, a=1).model_dump_json())
+    encoded = Encoded.open(tmp_path)
+    paths = [tmp_path / name for name in ("x", "y", "z")]
+    assert encoded.sources == ["b", "a"]
+    assert [(source, entry.index, path.name) for source, entry, path in encoded.pair(paths)] == [
+        ("b", 0, "x"),
+        ("b", 1, "y"),
+        ("a", 0, "z"),
+    ]
+    with pytest.raises(StoreError, match="2 shard directories were given and the manifest lists 3"):
+        list(encoded.pair(paths[:2]))
+
+
+@pytest.mark.parametrize(("vocab_size", "dtype"), [(1, "uint16"), (65_536, "uint16"), (65_537, "uint32")])
+def test_the_width_follows_the_vocabulary(vocab_size, dtype):
+    assert token_dtype(vocab_size) == dtype

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import sqlite3
-import threading
 from pathlib import Path
 from typing import Literal
 
@@ -343,25 +342,6 @@ def test_a_file_that_was_just_written_is_not_remembered(tmp_path):
     assert remembered(tmp_path / "store") == []
 
 
-def test_relative_and_absolute_paths_are_one_file(tmp_path, monkeypatch):
-    path = old_file(tmp_path / "raw", b"abc")
-    monkeypatch.chdir(tmp_path)
-    digests = FileDigests(tmp_path / "store")
-    assert digests.digest(path.relative_to(tmp_path)) == digests.digest(path) == ABC
-    assert remembered(tmp_path / "store") == [ABC]
-
-
-def test_threads_share_one_memory(tmp_path):
-    digests = FileDigests(tmp_path / "store")
-    paths = [old_file(tmp_path / f"raw{number}", b"abc") for number in range(20)]
-    threads = [threading.Thread(target=digests.digest, args=[path]) for path in paths]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert remembered(tmp_path / "store") == [ABC] * 20
-
-
 def test_a_missing_file_is_an_error_that_names_it(tmp_path):
     with pytest.raises(SourceError, match=r"nowhere cannot be read \(No such file"):
         FileDigests(tmp_path / "store").digest(tmp_path / "nowhere")
@@ -373,11 +353,3 @@ def test_a_broken_memory_is_started_again(tmp_path):
     (tmp_path / ".cache" / "digests.sqlite").write_bytes(b"no database" * 1000)
     assert FileDigests(tmp_path).digest(path) == ABC
     assert remembered(tmp_path) == [ABC]
-
-
-def test_a_memory_that_cannot_be_used_is_named_once_and_stops_nobody(tmp_path, caplog):
-    (tmp_path / ".cache" / "digests.sqlite").mkdir(parents=True)
-    digests = FileDigests(tmp_path)
-    assert [digests.digest(old_file(tmp_path / name, b"abc")) for name in ("a", "b")] == [ABC, ABC]
-    (said,) = (record.getMessage() for record in caplog.records)
-    assert "digests.sqlite cannot be used (unable to open database file)" in said

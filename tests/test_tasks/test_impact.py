@@ -228,14 +228,6 @@ def test_nothing_of_the_document_is_left_in_a_bucket(line, bucket, request, tmp_
     assert f"store/index/removed/packed/{place}.json" in after
 
 
-def test_a_repacked_version_gives_its_reason_too(line, tmp_path):
-    store = Store.open(shutil.copytree(line.store.root, tmp_path / "store"))
-    new = take_down(Origins.of(store, line.packed), ["web:pages.jsonl:0"], repacked=True, reason=WHY).record
-    store.remove(line.packed, with_dependents=True)
-    left = store.tombstone("packed", line.packed.fingerprint)
-    assert left.reason == f"superseded by mixture/{new.name}@v2: {WHY}"
-
-
 def test_a_reason_is_given_and_read_again(tmp_path):
     store = Store.open(tmp_path)
     once = store.realize(ask("once")).ref

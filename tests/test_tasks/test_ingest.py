@@ -6,57 +6,18 @@ import random
 import shutil
 import tarfile
 import threading
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
-import pyarrow.feather
-import pyarrow.parquet as pq
 import pytest
 
-from tests.test_tasks.reading import COMPRESSORS, Ingested, ingested
-from tokmill.tasks.core.errors import DocumentError, SourceError, StoreError
-from tokmill.tasks.formats.corpus import Corpus, read_shard
+from tests.test_tasks.reading import COMPRESSORS, Ingested, ingested, written
+from tokmill.tasks.core.errors import DocumentError, SourceError
+from tokmill.tasks.formats.corpus import read_shard
 from tokmill.tasks.ingest.stage import IngestParams, run
 
 DOCUMENTS = ["first", "", "zweites 🙂\nmit Zeilen", 'a "quoted", one', "x" * 300]
-
-
-def as_jsonl(texts: Sequence[str]) -> bytes:
-    return b"".join(
-        json.dumps({"text": text, "id": number}).encode() + b"\n" for number, text in enumerate(texts)
-    )
-
-
-def as_csv(texts: Sequence[str]) -> bytes:
-    rows = [f'{number},"{text.replace(chr(34), chr(34) * 2)}"\n' for number, text in enumerate(texts)]
-    return "".join(["id,text\n", *rows]).encode()
-
-
-def as_columns(texts: Sequence[str]) -> Any:
-    return pa.table({"id": list(range(len(texts))), "text": list(texts)})
-
-
-def as_parquet(texts: Sequence[str]) -> bytes:
-    sink = pa.BufferOutputStream()
-    pq.write_table(as_columns(texts), sink, row_group_size=2)
-    return bytes(sink.getvalue())
-
-
-def as_arrow(texts: Sequence[str]) -> bytes:
-    sink = pa.BufferOutputStream()
-    pyarrow.feather.write_feather(as_columns(texts), sink)
-    return bytes(sink.getvalue())
-
-
-WRITERS: dict[str, Callable[[Sequence[str]], bytes]] = {
-    "jsonl": as_jsonl,
-    "csv": as_csv,
-    "parquet": as_parquet,
-    "arrow": as_arrow,
-}
 
 
 def documents(made: Ingested, source: str, batch_bytes: int = 1 << 20) -> list[bytes]:
@@ -73,10 +34,10 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("compression", COMPRESSORS)
-@pytest.mark.parametrize("file_format", WRITERS)
+@pytest.mark.parametrize("file_format", ["jsonl", "csv", "parquet", "arrow"])
 def test_every_format_in_every_compression(tmp_path: Path, file_format: str, compression: str) -> None:
     path = tmp_path / f"a.{file_format}{compression}"
-    path.write_bytes(COMPRESSORS[compression](WRITERS[file_format](DOCUMENTS)))
+    path.write_bytes(COMPRESSORS[compression](written(file_format, DOCUMENTS)))
 
     made = ingested(tmp_path, {"s": {"files": ["a.*"], "id_column": "id"}})
 
@@ -185,29 +146,21 @@ FORMATS = {"a.txt": "lines", "a.txt.gz": "lines", "a.txt.xz": "lines", "a.py": "
 
 
 @pytest.mark.parametrize("reason", BAD)
-def test_bad_documents_fail_with_file_row_value_rule_and_fix(tmp_path: Path, reason: str) -> None:
+def test_bad_documents_fail_with_file_row_value_rule_and_fix_or_are_quarantined(
+    tmp_path: Path, reason: str
+) -> None:
     name, data, row, rule = BAD[reason]
     (tmp_path / name).write_bytes(data)
     spec = {"files": ["a.*"], "format": FORMATS.get(name, "auto")}
-
-    with pytest.raises(DocumentError) as caught:
-        ingested(tmp_path, {"src": spec})
-
-    message = str(caught.value)
     counting = "counted from 0" if name in ("a.csv", "a.py", "a.parquet") else f"line {row + 1}"
-    assert message.startswith(f"source 'src': {name}, row {row} ({counting}): {reason} (")
-    assert rule in message
-    assert message.endswith("or set on_error = 'quarantine'")
-    assert not list((tmp_path / "out").iterdir())
+    message = (
+        rf"^source 'src': {name}, row {row} \({counting}\): {reason} \(.*{rule}.*on_error = 'quarantine'$"
+    )
+    with pytest.raises(DocumentError, match=message):
+        ingested(tmp_path, {"src": spec}, out="failed")
+    assert not list((tmp_path / "failed").iterdir())
 
-
-@pytest.mark.parametrize("reason", BAD)
-def test_bad_documents_are_quarantined_and_the_others_are_kept(tmp_path: Path, reason: str) -> None:
-    name, data, row, _ = BAD[reason]
-    (tmp_path / name).write_bytes(data)
-    spec = {"files": ["a.*"], "format": FORMATS.get(name, "auto"), "on_error": "quarantine"}
-
-    made = ingested(tmp_path, {"src": spec})
+    made = ingested(tmp_path, {"src": {**spec, "on_error": "quarantine"}})
 
     assert documents(made, "src") == [b"ok"] * row
     (bad,) = made.corpus.table("quarantine").to_pylist()
@@ -215,19 +168,6 @@ def test_bad_documents_are_quarantined_and_the_others_are_kept(tmp_path: Path, r
     (account,) = made.outcome.accounts
     assert account.balanced
     assert account.became == {"kept": row, f"quarantined:{reason}": 1}
-
-
-@pytest.mark.parametrize("empty", ["b.txt.gz", "b.txt.zst", "b.parquet", "b.arrow"])
-def test_an_empty_file_that_its_format_does_not_allow_is_named(tmp_path: Path, empty: str) -> None:
-    (tmp_path / "a.txt").write_bytes(b"good")
-    (tmp_path / empty).write_bytes(b"")
-
-    with pytest.raises(DocumentError, match=f"source 's': {empty}.* is empty"):
-        ingested(tmp_path, {"s": {"files": ["?.*"]}}, out="failed")
-    made = ingested(tmp_path, {"s": {"files": ["?.*"], "on_error": "quarantine"}})
-
-    assert documents(made, "s") == [b"good"]
-    assert [bad["file"] for bad in made.corpus.table("quarantine").to_pylist()] == [empty]
 
 
 ROWS = pd.DataFrame({"text": ["some words", 'two\nlines, "quoted"'], "id": [1, 2]})
@@ -314,30 +254,6 @@ def test_what_is_not_read_is_named_and_never_text(tmp_path: Path, name: str) -> 
     assert what in bad["detail"]
 
 
-def test_text_that_begins_like_another_format_is_text(tmp_path: Path) -> None:
-    texts = [
-        b"GIF89a is an image.",
-        b"%PDF-1.7 is the newest.",
-        b"WARC/1.0\nis a header.",
-        b"ID3 tags",
-        b"{\\rtf!}",
-    ]
-    for number, text in enumerate(texts):
-        (tmp_path / f"{number}.txt").write_bytes(text)
-
-    assert documents(ingested(tmp_path, {"s": {"files": ["*.txt"]}}), "s") == texts
-
-
-def test_excerpts_are_short_and_printable(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(b"\x1b[31m\x00\xff" + b"y" * 9000 + b"\n" + b"\xe2\x80\xa8" * 400)
-
-    made = ingested(tmp_path, {"s": {"files": ["a.*"], "on_error": "quarantine"}})
-
-    excerpts = made.corpus.table("quarantine").column("excerpt").to_pylist()
-    assert all(len(one) <= 200 and one.isprintable() for one in excerpts)
-    assert excerpts[0].startswith(r"\x1b[31m\x00\xff")
-
-
 def test_the_first_bad_document_in_order_is_named_for_any_number_of_workers(tmp_path: Path) -> None:
     for number in range(40):
         bad = b"\xff\n" if number in (17, 18, 35) else b"fine\n"
@@ -350,20 +266,13 @@ def test_the_first_bad_document_in_order_is_named_for_any_number_of_workers(tmp_
             )
 
 
-def test_a_missing_column_concerns_the_file_under_any_policy(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("id,body\n1,x\n")
-
-    with pytest.raises(SourceError, match=r"source 's': a\.csv: text_column='text' is not among"):
-        ingested(tmp_path, {"s": {"files": ["a.csv"], "on_error": "quarantine"}})
-
-
 def large_corpus(folder: Path) -> dict[str, dict[str, Any]]:
     """Three sources with large and small files; about 3 MB."""
     chance = random.Random(1)
     texts = [f"{number} " + "word " * chance.randrange(200) for number in range(2500)]
-    (folder / "big.jsonl").write_bytes(as_jsonl(texts))
-    (folder / "big.jsonl.zst").write_bytes(COMPRESSORS[".zst"](as_jsonl(texts)))
-    pq.write_table(as_columns(texts), folder / "big.parquet", row_group_size=300)
+    (folder / "big.jsonl").write_bytes(written("jsonl", texts))
+    (folder / "big.jsonl.zst").write_bytes(COMPRESSORS[".zst"](written("jsonl", texts)))
+    (folder / "big.parquet").write_bytes(written("parquet", texts, rows=300))
     (folder / "small").mkdir()
     for number in range(300):
         (folder / f"small/{number}.txt").write_text(texts[number])
@@ -409,35 +318,17 @@ def test_the_same_bytes_for_any_number_of_workers_and_in_any_place(tmp_path: Pat
     assert not [name for name, data in first.items() if str(tmp_path).encode() in data]
 
 
-def test_a_document_more_changes_one_shard_of_one_source(tmp_path: Path) -> None:
-    sources = large_corpus(tmp_path)
-    before = ingested(tmp_path, sources, out="before").corpus
-    with (tmp_path / "big.jsonl").open("ab") as file:
-        file.write(as_jsonl(["one more"]))
-
-    after = ingested(tmp_path, sources, out="after").corpus
-
-    for source in before.sources:
-        old = [shard.digest for shard in before.shards(source)]
-        new = [shard.digest for shard in after.shards(source)]
-        if source == "json":
-            assert old[:-1] == new[: len(old) - 1]
-            assert 1 <= len(set(new) - set(old)) <= 2
-        else:
-            assert old == new
-
-
 def test_text_that_changed_since_ingest_is_noticed(tmp_path: Path) -> None:
-    (tmp_path / "a.jsonl").write_bytes(as_jsonl(DOCUMENTS))
+    (tmp_path / "a.jsonl").write_bytes(written("jsonl", DOCUMENTS))
     made = ingested(tmp_path, {"s": {"files": ["a.jsonl"]}})
     (shard,) = made.corpus.shards("s")
 
     for texts in (["First", *DOCUMENTS[1:]], [*DOCUMENTS[1:], DOCUMENTS[0]], DOCUMENTS[:-1]):
-        (tmp_path / "a.jsonl").write_bytes(as_jsonl(texts))
+        (tmp_path / "a.jsonl").write_bytes(written("jsonl", texts))
         with pytest.raises(SourceError, match=r"shard s/0 \(a\.jsonl\) changed since ingest; run again"):
             list(read_shard(shard, made.roots))
 
-    (tmp_path / "a.jsonl").write_bytes(as_jsonl(DOCUMENTS))
+    (tmp_path / "a.jsonl").write_bytes(written("jsonl", DOCUMENTS))
     assert documents(made, "s") == [text.encode() for text in DOCUMENTS]
     (tmp_path / "a.jsonl").unlink()
     with pytest.raises(SourceError, match=r"shard s/0: .*a\.jsonl cannot be read \(No such file"):
@@ -455,32 +346,6 @@ def test_a_file_that_changes_between_finding_and_reading_is_noticed(tmp_path: Pa
 
     with pytest.raises(SourceError, match=r"a\.txt changed while it was read; run again"):
         run(params, out=tmp_path / "again", files=[file.value for file in made.files])
-
-
-def test_sources_and_files_must_agree(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("text")
-    made = ingested(tmp_path, {"s": {"files": ["a.txt"]}})
-    options = made.corpus.manifest.sources[0].options
-    files = [file.value for file in made.files]
-
-    with pytest.raises(SourceError, match="there are no sources"):
-        run(IngestParams(), out=tmp_path, files=[])
-    with pytest.raises(SourceError, match="source 's' has no files"):
-        run(IngestParams(sources={"s": options}), out=tmp_path, files=[])
-    with pytest.raises(SourceError, match=r"a\.txt is of source 's'"):
-        run(IngestParams(sources={"t": options}), out=tmp_path, files=files)
-
-
-def test_a_corpus_answers_for_what_it_does_not_hold(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("text")
-    corpus = ingested(tmp_path, {"english": {"files": ["a.txt"]}}).corpus
-
-    with pytest.raises(StoreError, match="no source 'englisch'; it has english"):
-        corpus.shards("englisch")
-    with pytest.raises(StoreError, match="english/0 has no document 1; its ordinals go from 0 to 0"):
-        corpus.lookup("english", 0, 1)
-    with pytest.raises(StoreError, match=r"corpus\.json: not a readable corpus"):
-        Corpus.open(tmp_path)
 
 
 def test_no_thread_is_left_when_it_fails(tmp_path: Path) -> None:

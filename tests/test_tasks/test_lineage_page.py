@@ -1,7 +1,6 @@
 """The page of a lineage: what it shows without JavaScript, and what a browser makes of it."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -17,7 +16,8 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.test_flows.page import browser_found, open_browser
+from tests.test_flows.page import open_browser
+from tests.test_tasks.pages import assert_accessible, assert_quiet, in_browser, needs_axe
 from tests.test_tasks.store_stages import ask, ask_joined
 from tokmill.flows.figures import key_figures, labelled
 from tokmill.tasks.core.stage import ArtifactRef
@@ -25,8 +25,6 @@ from tokmill.tasks.store import Provenance, Store, lineage
 from tokmill.tasks.store.runs import Begun
 from tokmill.tasks.tracing.page import page_of, write_page
 
-in_browser = pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
-AXE = Path(os.environ.get("TOKMILL_AXE", "axe-core"), "axe.min.js")
 FIGURES = {"figures": key_figures, "labelled": labelled}
 
 
@@ -122,15 +120,6 @@ def test_families_that_use_each_other_have_a_place_each() -> None:
     assert corners["A"]["y"] < corners["c"]["y"]
 
 
-@pytest.mark.skipif(shutil.which("node") is None, reason="needs Node.js")
-def test_an_arrow_over_a_row_keeps_clear_of_its_boxes() -> None:
-    found = placed({key: key for key in "abc"}, ["a b", "b c", "a c"])
-    assert found["lines"] == [2, 2, 3]  # points: the last arrow passes a lane beside `b`
-    assert [corner["y"] for _, corner in sorted(found["corner"])] == sorted(
-        corner["y"] for _, corner in found["corner"]
-    )
-
-
 @pytest.fixture(scope="module")
 def opened(page: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
     with open_browser(tmp_path_factory.mktemp("browser")) as browser:
@@ -160,8 +149,6 @@ def record(browser: webdriver.Chrome) -> str:
     return browser.find_element(By.ID, "record").text
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
 def test_the_map_opens_at_the_artifact_with_shards_folded(browser: webdriver.Chrome) -> None:
     assert boxes(browser) == [
@@ -181,8 +168,6 @@ def test_the_map_opens_at_the_artifact_with_shards_folded(browser: webdriver.Chr
     assert browser.find_element(By.LINK_TEXT, "http://127.0.0.1:1/runs/1")
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
 def test_a_click_shows_the_record_and_what_is_above_and_below(browser: webdriver.Chrome) -> None:
     box(browser, "joined other").click()
@@ -194,8 +179,6 @@ def test_a_click_shows_the_record_and_what_is_above_and_below(browser: webdriver
     assert boxes(browser, "[aria-pressed=true]") == ["joined all@v1"]
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
 def test_boxes_are_reached_and_chosen_by_keyboard(browser: webdriver.Chrome) -> None:
     start = browser.find_elements(By.CSS_SELECTOR, '#scene .box[tabindex="0"]')
@@ -210,8 +193,6 @@ def test_boxes_are_reached_and_chosen_by_keyboard(browser: webdriver.Chrome) -> 
     assert str(browser.switch_to.active_element.get_attribute("data-name")).startswith("joined all")
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
 def test_search_finds_folded_artifacts_and_source_files(browser: webdriver.Chrome) -> None:
     field = browser.find_element(By.ID, "search")
@@ -231,8 +212,6 @@ def test_search_finds_folded_artifacts_and_source_files(browser: webdriver.Chrom
     assert browser.find_element(By.ID, "found").text == "Nothing found."
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
 def test_a_kind_is_unfolded_and_folded_again(browser: webdriver.Chrome) -> None:
     tick = browser.find_element(By.CSS_SELECTOR, '#folds [data-kind="text"]')
@@ -248,47 +227,6 @@ def test_a_kind_is_unfolded_and_folded_again(browser: webdriver.Chrome) -> None:
     assert record(browser).startswith("text/p.web/3@v1")
 
 
-@pytest.mark.slow
-@pytest.mark.browser
-@in_browser
-def test_boxes_stand_apart_and_below_what_they_were_made_from(browser: webdriver.Chrome) -> None:
-    for tick in browser.find_elements(By.CSS_SELECTOR, "#folds input"):
-        tick.click()
-    overlapping, upward = browser.execute_script(
-        """
-        const {corner, lines} = window.lineage.map, all = [...corner.values()];
-        const over = all.flatMap((a, i) => all.slice(i + 1).filter((b) =>
-          Math.abs(a.x - b.x) < BOX.width && Math.abs(a.y - b.y) < BOX.height));
-        return [over.length, lines.filter(({from, to}) => corner.get(from).y >= corner.get(to).y).length];
-        """
-    )
-    assert (overlapping, upward) == (0, 0)
-
-
-@pytest.mark.slow
-@pytest.mark.browser
-@in_browser
-def test_the_map_is_zoomed_and_moved(browser: webdriver.Chrome) -> None:
-    def width() -> float:
-        return float(box(browser, "joined all").rect["width"])
-
-    before = width()
-    browser.find_element(By.ID, "in").click()
-    assert width() > before * 1.2
-    browser.find_element(By.ID, "whole").click()
-    frame = browser.find_element(By.ID, "scene").rect
-    for mark in browser.find_elements(By.CSS_SELECTOR, "#scene .box"):
-        assert frame["x"] <= mark.rect["x"]
-        assert mark.rect["x"] + mark.rect["width"] <= frame["x"] + frame["width"] + 1
-    place = box(browser, "joined all").rect["x"]
-    webdriver.ActionChains(browser).move_to_element_with_offset(
-        browser.find_element(By.ID, "scene"), -int(frame["width"] / 2) + 8, 0
-    ).click_and_hold().move_by_offset(60, 0).release().perform()
-    assert box(browser, "joined all").rect["x"] == pytest.approx(place + 60, abs=2)
-
-
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
 @pytest.mark.parametrize("width", [390, 1400])
 def test_nothing_is_loaded_nothing_goes_wrong_and_no_page_is_wider_than_its_window(
@@ -296,22 +234,14 @@ def test_nothing_is_loaded_nothing_goes_wrong_and_no_page_is_wider_than_its_wind
 ) -> None:
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    assert browser.execute_script("return performance.getEntriesByType('resource').length") == 0
-    assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
+    assert_quiet(browser)
     scrolls = "return [document.documentElement.scrollWidth, document.documentElement.clientWidth]"
     needed, there = browser.execute_script(scrolls)
     assert width - 20 < needed <= there
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-@pytest.mark.slow
-@pytest.mark.browser
 @in_browser
-@pytest.mark.skipif(not AXE.is_file(), reason="needs the folder of npm's axe-core in TOKMILL_AXE")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_accessibility(browser: webdriver.Chrome, scheme: str) -> None:
-    media = [{"name": "prefers-color-scheme", "value": scheme}]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
-    browser.execute_script(AXE.read_text("utf-8"))
-    found = browser.execute_async_script("axe.run().then(arguments[arguments.length - 1])")
-    assert [(one["id"], one["impact"], one["nodes"][0]["html"]) for one in found["violations"]] == []
+@needs_axe
+def test_accessibility(browser: webdriver.Chrome) -> None:
+    assert_accessible(browser, minor=True)

@@ -64,35 +64,12 @@ def test_rows_by_hand(tmp_path):
     ]
 
 
-def test_a_fingerprint_may_come_from_a_subquery(tmp_path):
-    store = Store.open(tmp_path)
-    _, _, both, _ = chain(store)
-    store.tag(both, "prod")
-    answer = store.catalog.ask(
-        "SELECT user_name FROM lineage_down((SELECT fingerprint FROM aliases WHERE alias = 'prod'))"
-    )
-    assert answer.rows == [("book",)]
-
-
 @pytest.mark.parametrize("name", VIEWS)
 def test_the_views_have_their_columns(tmp_path, name):
     store = Store.open(tmp_path)
     assert tuple(store.catalog.ask(f"FROM {name}").columns) == VIEWS[name]  # also of an empty store
     chain(store)
     assert tuple(store.catalog.ask(f"FROM {name}").columns) == VIEWS[name]
-
-
-def test_a_notebook_has_them_in_the_catalogs_file(tmp_path):
-    store = Store.open(tmp_path)
-    chain(store)
-    store.catalog.sync()
-    with duckdb.connect(str(store.catalog.path), read_only=True) as opened:
-        (number,) = opened.execute(
-            "SELECT count(*) FROM lineage_up WHERE artifact = 'joined/book@v1'"
-        ).fetchone()
-        assert number == 4
-        (number,) = opened.execute("SELECT count(*) FROM lineage_down").fetchone()
-        assert number == 5
 
 
 def test_a_removed_input_stays_with_its_name(tmp_path):

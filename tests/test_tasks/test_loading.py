@@ -14,11 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.test_tasks.fabricated import numbered
-from tests.test_tasks.packings import FIELDS, LENGTHS, packed_folder, published, sequences
+from tests.test_tasks.fabricated import FIELDS, numbered, packed_folder, published, sequences
 from tokmill.tasks.core.errors import LoadingError, StoreError
-from tokmill.tasks.formats.packed.layout import ShardFiles
-from tokmill.tasks.formats.packed.masks import block_ranges
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.loading.arriving import THREAD_NAME, made_ahead
@@ -86,33 +83,6 @@ class TestBatches:
         with pytest.raises(LoadingError, match=f"cu_seqlens is int32; use a batch_size of at most {most}"):
             PackedDataset(packed, batch_size=most + 1, fields=["cu_seqlens"])
 
-    def test_labels_alone_are_those_with_tokens(self, packed):
-        alone = PackedDataset(packed, fields=["labels"])
-        for labels, batch in zip(alone, PackedDataset(packed, fields=FIELDS), strict=True):
-            np.testing.assert_array_equal(labels["labels"], batch["labels"])
-            assert labels.keys() == {"sequence", "labels"}
-
-    def test_bounds_are_what_block_ranges_takes(self, packed):
-        reader = PackedReader.open(packed)
-        for batch in PackedDataset(packed, batch_size=4, fields=["bounds"]):
-            found = block_ranges(batch["bounds"], 16, block_size=4)
-            expected = [reader[number].cu_seqlens for number in batch["sequence"].tolist()]
-            np.testing.assert_array_equal(
-                found.kv_indices, block_ranges(expected, 16, block_size=4).kv_indices
-            )
-
-    def test_bounds_of_a_batch_as_one_row(self, packed):
-        reader = PackedReader.open(packed)
-        for batch in PackedDataset(packed, batch_size=4, fields=["cu_seqlens"]):
-            bounds = []
-            for row, number in enumerate(batch["sequence"].tolist()):
-                bounds += [16 * row + end for end in reader[number].cu_seqlens.tolist()]
-            bounds = sorted({*bounds, 16 * len(batch["sequence"])})
-            assert batch["cu_seqlens"].tolist() == bounds
-            assert batch["cu_seqlens"].dtype == batch["max_seqlen"].dtype == np.int32
-            assert batch["max_seqlen"] == max(np.diff(bounds))
-            assert "input_ids" not in batch
-
     def test_wide_vocabularies(self, tmp_path):
         path = packed_folder(tmp_path, [40], vocab_size=70_000, strategy="concat", shuffle_window=0)
         documents = numbered([40], vocab_size=70_000)
@@ -122,11 +92,6 @@ class TestBatches:
             assert batch["input_ids"].reshape(-1)[:40].tolist() == documents[0]
         with pytest.raises(LoadingError, match="dtype='int16' must be one of stored, int32, int64"):
             PackedDataset(path, dtype="int16")
-
-    def test_are_the_callers_own(self, packed):
-        first = next(iter(PackedDataset(packed)))
-        first["input_ids"][:] = 0
-        assert next(iter(PackedDataset(packed)))["input_ids"].any()
 
 
 splits = st.fixed_dictionaries(
@@ -174,13 +139,6 @@ class TestSplit:
             split["batch_size"]
         }
 
-    def test_by_hand(self):
-        """Eleven positions, two ranks, batches of four: a full step, then 8, 9 | 10."""
-        assert positions(11, "keep", 4, 2, 1) == [[[[0, 1, 2, 3], [8, 9]]], [[[4, 5, 6, 7], [10]]]]
-        assert positions(11, "drop", 4, 2, 1) == [[[[0, 1, 2, 3]]], [[[4, 5, 6, 7]]]]
-        assert positions(11, "wrap", 4, 2, 1)[1] == [[[4, 5, 6, 7], [12, 13, 14, 15]]]
-        assert positions(9, "keep", 4, 2, 1) == [[[[0, 1, 2, 3], [8]]], [[[4, 5, 6, 7]]]]
-
     @pytest.mark.parametrize(
         ("given", "message"),
         [
@@ -198,10 +156,6 @@ class TestSplit:
     def test_what_is_out_of_range(self, packed, given, message):
         with pytest.raises(LoadingError, match=message):
             PackedDataset(packed, **given)
-
-    def test_a_worker_out_of_range(self, packed):
-        with pytest.raises(LoadingError, match=r"worker=3 must be in \[0, 3\)"):
-            PackedDataset(packed).for_worker(3, 3)
 
 
 PLAIN = """
@@ -262,22 +216,6 @@ class TestEpochs:
             found += [number for batch in alone for number in batch]
         assert sorted(found) == list(range(size_of(packed)))
 
-    def test_wrap_fills_up_from_the_beginning(self, packed):
-        size = size_of(packed)
-        found = [
-            sequences(PackedDataset(packed, batch_size=4, rank=rank, world_size=3, remainder="wrap"))
-            for rank in range(3)
-        ]
-        wanted = -(-size // 12) * 12
-        assert wanted > size
-        assert sorted(found[0] + found[1] + found[2]) == sorted([*range(size), *range(wanted - size)])
-
-    def test_a_world_larger_than_the_dataset(self, packed):
-        size = size_of(packed)
-        found = [sequences(PackedDataset(packed, rank=k, world_size=size + 5)) for k in range(size + 5)]
-        assert found == [[k] for k in range(size)] + [[]] * 5
-        assert sequences(PackedDataset(packed, world_size=size + 5, remainder="drop")) == []
-
     def test_each_has_an_order_of_its_own(self, packed):
         dataset = PackedDataset(packed, shuffle=True, seed=3)
         epochs = [sequences(dataset) for _ in range(3)]
@@ -294,22 +232,6 @@ class TestEpochs:
         assert order.sequences(0, np.arange(10)).tolist() == [7, 3, 2, 9, 0, 5, 4, 1, 8, 6]
         large = Order(3_000_000, True, 7)
         assert large.sequences(1, np.arange(4)).tolist() == [2581798, 1551821, 1089922, 2460704]
-
-    def test_setting_the_epoch_that_we_are_in_changes_nothing(self, packed):
-        dataset = PackedDataset(packed, batch_size=2)
-        next(iter(dataset))
-        dataset.set_epoch(0)
-        assert dataset.position == 2
-        dataset.set_epoch(1)
-        assert (dataset.epoch, dataset.position) == (1, 0)
-        with pytest.raises(LoadingError, match="epoch=-1"):
-            dataset.set_epoch(-1)
-
-    def test_the_number_of_batches_is_what_comes(self, packed):
-        for remainder in ("keep", "drop", "wrap"):
-            dataset = PackedDataset(packed, batch_size=5, rank=1, world_size=2, remainder=remainder)
-            announced = dataset.num_batches
-            assert len(list(dataset)) == announced
 
 
 def in_turn(parts):
@@ -370,24 +292,6 @@ class TestState:
                 seen += sequences(dataset.for_worker(worker, after["num_workers"]))
         assert sorted(seen) == list(range(size_of(packed)))
 
-    def test_where_others_walk_the_batches_are_counted(self, packed):
-        dataset, walking = (PackedDataset(packed, batch_size=2, world_size=2) for _ in range(2))
-        iterator = iter(walking)
-        for number in range(1, walking.num_batches + 1):
-            next(iterator)
-            assert dataset.state_dict(number) == walking.state_dict()
-
-    def test_a_worker_goes_on_as_that_worker(self, packed):
-        """What torchdata's StatefulDataLoader does: each worker's own state, as many workers as before."""
-        workers = [PackedDataset(packed, batch_size=2).for_worker(k, 3) for k in range(3)]
-        expected = [sequences(worker) for worker in workers]
-        for k, found in enumerate(expected):
-            before = PackedDataset(packed, batch_size=2).for_worker(k, 3)
-            first, state = taken(before, 2)
-            after = PackedDataset(packed, batch_size=2).for_worker(k, 3)
-            after.load_state_dict(state)
-            assert [number for batch in first for number in batch] + sequences(after) == found
-
     @pytest.mark.parametrize(
         ("change", "message"),
         [
@@ -406,11 +310,6 @@ class TestState:
             dataset.load_state_dict(dataset.state_dict() | change)
         with pytest.raises(LoadingError, match="state of a PackedDataset"):
             dataset.load_state_dict({})
-
-    def test_of_another_packing_is_refused(self, packed, tmp_path):
-        other = packed_folder(tmp_path, LENGTHS[::-1])
-        with pytest.raises(LoadingError, match="open the artifact that the state was taken"):
-            PackedDataset(other).load_state_dict(PackedDataset(packed).state_dict())
 
     def test_a_copy_is_at_the_same_place(self, packed):
         dataset = PackedDataset(packed, batch_size=3, shuffle=True)
@@ -433,17 +332,6 @@ def taken(dataset, number, num_epochs=1):
 
 
 class TestThreads:
-    def test_end_with_the_epoch(self, packed):
-        list(PackedDataset(packed))
-        assert all_end()
-
-    def test_end_with_the_dataset(self, packed):
-        with PackedDataset(packed, batch_size=1, prefetch=4) as dataset:
-            next(iterator := iter(dataset))
-            assert loading_threads()
-        assert all_end()
-        assert next(iterator, None) is None
-
     def test_end_when_nobody_holds_the_iterator(self, packed):
         iterator = iter(PackedDataset(packed, batch_size=1, prefetch=4))
         next(iterator)
@@ -480,18 +368,6 @@ class TestThreads:
         results.close()
         assert len(begun) <= 55
 
-    def test_results_keep_their_order(self):
-        gate = threading.Event()
-
-        def work(number):
-            if number == 0:
-                gate.wait(10)  # every other one of the first few is made before it
-            if number == 3:
-                gate.set()
-            return number
-
-        assert list(made_ahead(work, range(20), num_threads=2, ahead=8)) == list(range(20))
-
     def test_may_open_shards_at_the_same_time(self, tmp_path):
         path = packed_folder(tmp_path, sequences_per_shard=1)
         expected = [sequence.input_ids.tolist() for sequence in PackedReader.open(path)]
@@ -505,25 +381,6 @@ class TestFiles:
     def test_parquet_alone_is_not_loaded(self, tmp_path):
         path = packed_folder(tmp_path, formats=["parquet"])
         with pytest.raises(LoadingError, match=r"as parquet only.*formats = \['memmap'\], or export"):
-            PackedDataset(path)
-
-    def test_no_artifact(self, tmp_path):
-        with pytest.raises(StoreError, match=r"packed\.json"):
-            PackedDataset(tmp_path)
-
-    def test_without_a_record_sizes_are_compared(self, packed, tmp_path):
-        copied = tmp_path / "packed"
-        shutil.copytree(packed, copied)
-        with (copied / "shard-00002.bin").open("ab") as file:
-            file.write(b"\0")
-        with pytest.raises(StoreError, match=r"shard-00002\.bin: 225 bytes must be 224"):
-            PackedDataset(copied)
-
-    def test_a_file_that_was_not_copied(self, tmp_path):
-        path = packed_folder(tmp_path, formats=["npy"])
-        file = ShardFiles(path, 1).rows
-        file.unlink()
-        with pytest.raises(StoreError, match=rf"{file.name}: 0 bytes must be 224"):
             PackedDataset(path)
 
     def test_with_a_record_digests_are_compared(self, packed, tmp_path):

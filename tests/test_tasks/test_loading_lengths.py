@@ -1,15 +1,20 @@
-"""A curriculum of sequence lengths: short rows first, every token once, attention within rows."""
+"""Batches whose rows grow, and of shards in a bucket, which come when they are read, a few ahead."""
+
+import pickle
+import re
+import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.test_tasks.packings import FIELDS, packed_folder
-from tokmill.tasks.core.errors import LoadingError
+from tests.test_tasks.fabricated import FIELDS, LENGTHS, packed_folder, published, sequences
+from tokmill.tasks.core.errors import LoadingError, StoreError
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
-from tokmill.tasks.loading.lengths import RowLengths, cut_pieces
+from tokmill.tasks.loading.arriving import AHEAD, THREAD_NAME, ArrivingShards
 
 OWN = 16
 
@@ -20,12 +25,6 @@ def packed(tmp_path_factory):
     path = packed_folder(tmp_path_factory.mktemp("lengths"), sequence_length=OWN)
     assert PackedReader.open(path).manifest.sequence_length == OWN
     return path
-
-
-def test_the_length_at_each_point_by_hand():
-    lengths = RowLengths(2048, [(0, 512), (100, 1024), (500, 2048)])
-    assert lengths.parts(np.array([0, 99, 100, 499, 500, 10**9])).tolist() == [4, 4, 2, 2, 1, 1]
-    assert RowLengths(2048).parts(np.array([0, 7])).tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -42,14 +41,6 @@ def test_the_length_at_each_point_by_hand():
 def test_what_makes_no_sense_is_refused(packed, points, says):
     with pytest.raises(LoadingError, match=says):
         PackedDataset(packed, sequence_lengths=points)
-
-
-def test_pieces_are_cut_where_rows_end_by_hand():
-    # two sequences of 8: pieces of 3 and 4 tokens and padding; one piece of 8
-    ends, begins = np.array([3, 7, 16]), np.array([0, 3, 8])
-    ends, firsts = cut_pieces(ends, begins, 16, 4)
-    assert ends.tolist() == [3, 4, 3, 4, 4]
-    assert firsts.tolist() == [0, 2, 3, 4, 5]
 
 
 def one_row(reader, number, first, length):
@@ -124,3 +115,161 @@ def test_another_world_goes_on_with_the_same_rows(packed, world, other, steps, c
         for batch in dataset:
             given_out += batch["sequence"].tolist()[:: OWN // batch["input_ids"].shape[1]]
     assert sorted(given_out) == list(range(len(PackedReader.open(packed))))
+
+
+_READ = re.compile(r"/(dozen\.json|shard-\d+\.(bin|(cu_seqlens|cu_offsets|document_starts)\.npy))$")
+
+
+@pytest.fixture(scope="module")
+def dozen(tmp_path_factory):
+    """A dozen shards; not to be changed."""
+    return packed_folder(tmp_path_factory.mktemp("arriving"), LENGTHS * 2)
+
+
+@pytest.fixture
+def there(dozen, bucket, tmp_path, monkeypatch):
+    """The artifact's URL in a bucket, for a machine that has nothing of it yet."""
+    monkeypatch.setenv("TOKMILL_CACHE", str(tmp_path / "publisher"))
+    published(dozen, f"{bucket.url}/store")
+    monkeypatch.setenv("TOKMILL_CACHE", str(tmp_path / "reader"))
+    return f"{bucket.url}/store/dozen/copied"
+
+
+def all_end():
+    threads = [thread for thread in threading.enumerate() if thread.name.startswith(THREAD_NAME)]
+    for thread in threads:
+        thread.join(60)
+    return not any(thread.is_alive() for thread in threads)
+
+
+def fetched(bucket, ending=".bin"):
+    """The numbers of the shards that were asked for."""
+    keys = {request.key for request in bucket.requests("GET", f"store/files/*{ending}")}
+    return {int(re.search(r"shard-(\d+)", key)[1]) for key in keys}
+
+
+def token_key(bucket, number):
+    keys = bucket.keys()
+    (key,) = (key for key in keys if key.endswith(f"shard-{number:05d}.bin"))
+    return key
+
+
+def payload_bytes(bucket):
+    keys = bucket.keys()
+    return sum(len(bucket.get(key)) for key in keys if key.startswith("store/files/"))
+
+
+def assert_equal(found, expected):
+    assert len(found) == len(expected)
+    for one, other in zip(found, expected, strict=True):
+        assert one.keys() == other.keys()
+        for name in one:
+            np.testing.assert_array_equal(one[name], other[name])
+
+
+@pytest.mark.objects
+class TestOnABucket:
+    @pytest.mark.parametrize("shuffle", [False, True])
+    def test_the_first_batch_needs_few_shards(self, dozen, bucket, there, shuffle):
+        options = {"batch_size": 2, "shuffle": shuffle, "num_threads": 0, "prefetch": 1}
+        with PackedDataset(there, **options) as dataset:
+            assert fetched(bucket) == set()
+            assert_equal([next(iter(dataset))], [next(iter(PackedDataset(dozen, **options)))])
+        assert all_end()
+
+        assert len(dataset.manifest.shards) >= 10
+        assert 1 <= len(fetched(bucket)) <= 2 + AHEAD
+        assert shuffle or fetched(bucket) <= set(range(1 + AHEAD))
+        assert bucket.num_sent(key="store/files/*") < payload_bytes(bucket) / 2
+
+    @pytest.mark.parametrize("shuffle", [False, True])
+    @pytest.mark.parametrize("num_threads", [0, 2])
+    def test_all_batches_are_the_local_ones_over_lost_connections(
+        self, dozen, bucket, there, shuffle, num_threads, monkeypatch
+    ):
+        monkeypatch.setenv("TOKMILL_CACHE_BYTES", "1KB")  # less than a few shards, which stay nevertheless
+        options = {"batch_size": 3, "fields": FIELDS, "shuffle": shuffle, "num_threads": num_threads}
+        local, dataset = (PackedDataset(path, prefetch=4, **options) for path in (dozen, there))
+        cut = bucket.fault("cut", method="GET", key="store/files/*.bin", num_bytes=100, times=3, skip=2)
+        lost = bucket.fault("lose", method="GET", key="store/files/*.npy", times=2, skip=5)
+        for _ in range(2):
+            assert_equal(list(dataset), list(local))
+        assert all_end()
+
+        assert (cut.num_applied, lost.num_applied) == (3, 2)
+        keys = [request.key for request in bucket.requests("GET", "store/files/*")]
+        assert all(map(_READ.search, keys))
+        assert fetched(bucket) == set(range(len(dataset.manifest.shards)))
+        assert len(list(Path(str(dataset.path)).glob("shard-*.bin"))) == len(dataset.manifest.shards)
+
+    def test_resuming_fetches_what_is_left(self, dozen, bucket, there):
+        local = PackedDataset(dozen, batch_size=2)
+        first, num_shards = local.manifest.shards[-3].first_sequence, len(local.manifest.shards)
+        with PackedDataset(there, batch_size=2) as dataset:
+            state = dataset.state_dict() | {"position": first}
+            dataset.load_state_dict(state)
+            found = sequences(dataset)
+        assert all_end()
+
+        assert found == list(range(first, local.num_sequences))
+        assert fetched(bucket) == set(range(num_shards - 3, num_shards))
+
+    def test_a_copy_in_a_worker_fetches_for_itself(self, dozen, bucket, there):
+        dataset = PackedDataset(there, batch_size=2)
+        copies = [pickle.loads(pickle.dumps(dataset)).for_worker(worker, 2) for worker in range(2)]
+
+        assert fetched(bucket) == set()
+        assert sorted(number for copy in copies for number in sequences(copy)) == list(
+            range(dataset.num_sequences)
+        )
+
+    def test_a_changed_object_is_refused_where_it_is_read(self, bucket, there):
+        key = token_key(bucket, 4)
+        bucket.put(key, bytes(len(bucket.get(key))))
+        dataset = PackedDataset(there, batch_size=1, num_threads=0, prefetch=1)
+        seen = []
+        with pytest.raises(StoreError, match=r"shard-00004\.bin: has digest .* set aside"):
+            seen.extend(batch["sequence"][0] for batch in dataset)
+
+        assert seen == list(range(dataset.manifest.shards[4].first_sequence))
+
+
+class TestAhead:
+    def test_at_most_a_few_come_before_they_are_read(self):
+        asked, came = [], threading.Semaphore(0)
+
+        def fetch(position):
+            asked.append(position)
+            came.release()
+
+        shards = ArrivingShards(fetch, 10)
+        shards.follow(iter([3, 3, 1, 4, 1, 5, 9]))
+        for _ in range(AHEAD):
+            assert came.acquire(timeout=60)
+        assert asked == [3, 1]
+        shards.need(3)
+        assert came.acquire(timeout=60)
+        assert asked == [3, 1, 4]
+        shards.stop()
+        assert all_end()
+        assert asked == [3, 1, 4]
+
+    def test_an_error_of_the_thread_is_raised_by_the_reader_once(self):
+        threads, failed = [], threading.Event()
+
+        def fetch(position):
+            threads.append(threading.current_thread())
+            if len(threads) == 1:
+                failed.set()
+                raise StoreError(f"shard {position} is lost")
+
+        shards = ArrivingShards(fetch, 2)
+        shards.follow(iter([0, 1]))
+        assert failed.wait(60)
+        with pytest.raises(StoreError, match="shard 0 is lost"):
+            shards.need(0)
+        shards.need(0)
+        shards.stop()
+
+        assert threads[0] is not threading.current_thread()
+        assert threading.current_thread() in threads

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.test_tasks.packings import FIELDS, packed_folder, sequences
+from tests.test_tasks.fabricated import FIELDS, packed_folder, sequences
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.loading import PackedDataset
 
@@ -39,10 +39,6 @@ def test_tensors_hold_what_the_arrays_hold(packed):
         assert type(found["max_seqlen"]) is int
         for name, values in expected.items():
             np.testing.assert_array_equal(np.asarray(found[name]), values)
-
-
-def test_a_width_that_was_asked_for_is_kept(packed):
-    assert next(iter(PackedDataset(packed, dtype="int32").to_torch()))["input_ids"].dtype == torch.int32
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
@@ -79,14 +75,6 @@ def test_a_state_from_among_workers_goes_on_elsewhere(packed):
     rest = PackedDataset(packed, batch_size=3, shuffle=True).to_torch()
     rest.load_state_dict(state)
     assert sequences(taken) + sequences(rest) == sequences(PackedDataset(packed, shuffle=True))
-
-
-def test_an_epoch_can_be_set(packed):
-    dataset = PackedDataset(packed, shuffle=True).to_torch()
-    dataset.set_epoch(3)
-    expected = PackedDataset(packed, shuffle=True)
-    expected.set_epoch(3)
-    assert sequences(loader(dataset)) == sequences(expected)
 
 
 def test_torch_is_imported_late():

@@ -15,7 +15,6 @@ from pydantic import ValidationError
 
 from tests.test_tasks.planned import Planned, assert_shares_hold, rows
 from tokmill.tasks.core.errors import MixingError
-from tokmill.tasks.kernels.drawing import logarithm
 from tokmill.tasks.mixing.curves import Competence
 from tokmill.tasks.mixing.difficulty import sortable
 from tokmill.tasks.mixing.stage import MixParams
@@ -76,59 +75,12 @@ def test_all_that_is_eligible_by_hand_may_come_and_nothing_else(kind):
     assert (np.max(found, axis=0) + 1).tolist() == eligible
 
 
-# Documents so long that of those that are left only the next one is eligible, whatever the lot: the plan is
-# the order of difficulty. P is where a document would begin, in parts of the source; beside it f there, which
-# is less than the P after it. The other rules that are named let in more.
-FORCED = {
-    # f = t, c = 0: 0/0 .1/.1 .2/.2 …
-    "linear": (0.0, [100] * 10, 1000, {"competence": "sqrt", "start": 0.0}),
-    # f = √t, c = 0: 0/0 .01/.1 .2/.447 .5/.707 .75/.866 .9/.949
-    "sqrt": (
-        0.0,
-        [1000, 19_000, 30_000, 25_000, 15_000, 10_000],
-        100_000,
-        {"competence": "sqrt", "start": 0.3},
-    ),
-    # f = 1 - e^(-3t), c = 0, with t = P / .95: 0/0 .02/.061 .08/.223 .26/.560 .58/.840 .85/.932, and the run
-    # is over at .95, before the seventh
-    "exp": (
-        0.0,
-        [2000, 6000, 18_000, 32_000, 27_000, 10_000, 5000],
-        95_000,
-        {"competence": "sqrt", "start": 0.0},
-    ),
-    # four stairs of .25 from c = .25: 0/.25 .26/.5 .51/.75 .76/1
-    "step": (0.25, [260, 250, 250, 240], 1000, {"competence": "sqrt", "start": 0.25}),
-}
-
-
-@pytest.mark.parametrize("kind", FORCED)
-def test_where_one_document_is_eligible_at_a_time_the_plan_is_by_hand(kind):
-    start, lengths, total, other = FORCED[kind]
-    number = {"linear": 10, "sqrt": 6, "exp": 6, "step": 4}[kind]
-    found = orders(lengths, total, 8, competence=kind, start=start, stairs=4)
-    assert set(found) == {tuple(range(number))}
-    assert len(set(orders(lengths, total, 8, **other))) > 1
-
-
-def test_a_linear_competence_from_nothing_is_the_order_of_difficulty():
-    found = graded(30, curriculum={"competence": "linear", "start": 0.0})
-    assert found.plan.document.tolist() == list(range(30))
-
-
 def test_a_competence_of_everything_is_a_shuffle_of_whole_epochs():
     found = graded(50, curriculum={"start": 1.0}, max_repetition=3.0)
     documents = found.plan.document.reshape(3, 50)
     assert [sorted(epoch) for epoch in documents.tolist()] == [list(range(50))] * 3
     assert len({tuple(epoch) for epoch in documents.tolist()}) == 3
     assert found.plan.epoch.tolist() == [0] * 50 + [1] * 50 + [2] * 50
-
-
-def test_competence_may_do_its_growing_early():
-    # at t = 0.25, which is until, all is eligible; √ with c = 0 at t = 0.0625 is a half
-    function = Competence("sqrt", Decimal(0), Decimal("0.25"))
-    assert [function.eligible(Decimal(t)) for t in ("0.0625", "0.25", "0.9")] == [Decimal("0.5"), 1, 1]
-    assert function.release(Decimal("0.5")) == Decimal("0.0625")
 
 
 @given(KINDS, st.integers(0, 99), st.integers(1, 100), st.integers(2, 12), st.integers(0, 999))
@@ -211,14 +163,6 @@ def test_documents_are_picked_as_from_an_urn():
     assert np.abs(spreads[0] - spreads[1]).max() < 3
 
 
-def test_easy_to_hard_gives_the_same_documents_in_another_order():
-    corpus = {"a": [list(range(1, 60))]}
-    rules = {"difficulty": "length", "order": "easy_to_hard"}
-    found = Planned(corpus, curriculum=rules, total_tokens=1000, seed=4)
-    shuffled = Planned(corpus, total_tokens=1000, seed=4)
-    assert found.plan.num_tokens.tolist() == sorted(shuffled.plan.num_tokens.tolist())
-
-
 def test_easy_to_hard_goes_through_a_source_again():
     found = Planned(
         {"a": [[1, 2, 3, 4]]},
@@ -257,12 +201,6 @@ def test_measures_are_combined_by_rank():
     assert easiest_first(scores, {"column:x": 1, "column:y": 3}, 4)[:2] == [1, 2]
 
 
-def test_equal_numbers_have_equal_ranks():
-    # x: 0 0 0 3/4; y: 1/4 2/4 3/4 0
-    scores = {"column:x": {"a": [[5, 5, 5, 6]]}, "column:y": {"a": [[2, 3, 4, 1]]}}
-    assert easiest_first(scores, {"column:x": 2, "column:y": 1}, 4) == [0, 1, 2, 3]
-
-
 def test_a_negative_weight_turns_a_measure_round_and_a_missing_number_is_hard_either_way():
     scores = {"column:x": {"a": [[2, math.nan, 1, 3]]}, "column:same": {"a": [[0, 0, 0, 0]]}}
     assert easiest_first(scores, {"column:x": 1}, 4) == [2, 0, 3, 1]
@@ -296,11 +234,6 @@ def test_numbers_sort_as_their_keys_do(values):
     assert array[np.argsort(sortable(array), kind="stable")].tolist() == sorted(array.tolist())
 
 
-@given(st.floats(1e-300, 1e300))
-def test_the_logarithm_is_right(x):
-    assert logarithm.py_func(x) == pytest.approx(math.log(x), rel=1e-14, abs=1e-15)
-
-
 def test_a_curriculum_that_lets_in_too_little_says_what_would_do():
     # until t = 0.1 a tenth is eligible; the whole run of 100 tokens asks for more just before: 1 of 10 × 1
     rules = {"competence": "step", "start": 0.1, "stairs": 2}
@@ -316,14 +249,6 @@ def test_a_curriculum_that_lets_in_too_little_says_what_would_do():
     for better in ({"total_tokens": 20}, {"max_repetition": 5.0}):
         graded(10, curriculum=rules, **{"total_tokens": 100, **better})
     graded(10, curriculum={**rules, "start": 0.5}, total_tokens=100)
-
-
-def test_without_a_total_the_curriculum_may_set_it():
-    # exp lets in 0.1 + 0.9 × 0.9502 of the source
-    found = graded(1000, curriculum={"competence": "exp", "start": 0.1})
-    assert found.curves.end == 9551
-    assert found.manifest.num_tokens == pytest.approx(9551, abs=10)
-    assert [entry.limits for entry in found.manifest.sources] == [True]
 
 
 @pytest.mark.parametrize(
@@ -348,11 +273,6 @@ def test_curricula_that_make_no_sense_are_refused(rules, message):
 def test_a_curriculum_of_a_source_that_is_not_there_is_refused():
     with pytest.raises(MixingError, match=r"curriculum\.sources name an unknown source 'x'"):
         graded(10, curriculum={"sources": ["x"]})
-
-
-def test_scores_that_are_not_there_are_refused():
-    with pytest.raises(MixingError, match=r"'perplexity'.* no scores"):
-        Planned({"a": [[1, 2]]}, curriculum={"difficulty": "perplexity"})
 
 
 PLAIN = """

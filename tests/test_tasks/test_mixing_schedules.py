@@ -2,7 +2,6 @@
 
 import math
 from decimal import Decimal
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -12,7 +11,6 @@ from pydantic import ValidationError
 
 from tests.test_tasks.planned import Planned, assert_shares_hold
 from tokmill.tasks.core.errors import MixingError
-from tokmill.tasks.mixing.quotas import asked
 from tokmill.tasks.mixing.stage import MixParams
 
 # A step is 8 × 125 tokens and a document 25,000 steps, so that a run of 600,000 steps has 24 documents, of
@@ -101,18 +99,6 @@ def test_steps_tokens_and_fractions_say_the_same():
     assert len({(plan.letters, tuple(plan.plan.document.tolist())) for plan in plans}) == 1
 
 
-def test_without_a_total_the_first_source_to_run_out_ends_the_run():
-    # a gives its 90 tokens up to 90 + half of what follows: 90 + 60 / 2 = 120, of which a has 100 in all
-    found = Planned(
-        {"a": [[1] * 100], "b": [[1] * 100]},
-        schedule=[(0, {"a": 1, "b": 0}), (90, {"a": 1, "b": 1})],
-        schedule_unit="tokens",
-    )
-    assert found.manifest.num_tokens == 110
-    assert [entry.drawn_tokens for entry in found.manifest.sources] == [100, 10]
-    assert [entry.limits for entry in found.manifest.sources] == [True, False]
-
-
 def test_a_warm_up_by_hand():
     # b's weight is 0 at the beginning, 1 from token 8 on: of the first 8 tokens its share u/(1 + u) with u
     # from 0 to 1 is asked for, which is 8 × (1 - ln 2) = 2.45 tokens; of the last 8 it is a half.
@@ -126,29 +112,6 @@ def test_a_warm_up_by_hand():
     half = found.curves.requested(Decimal(8))["b"]
     assert float(half) == pytest.approx(8 * (1 - math.log(2)), abs=1e-4)
     assert [entry.drawn_tokens for entry in found.manifest.sources] == [10, 6]
-
-
-def test_an_annealing_brings_a_source_late():
-    found = Planned(
-        {"web": [[10] * 100], "papers": [[10] * 100]},
-        proportions={"web": 0.9, "papers": 0.1},
-        annealing={"papers": {"start": 0.8, "stop": 0.8, "factor": 81}},
-        total_tokens=1000,
-    )
-    # from 0.8 on the weights are 0.9 to 8.1
-    late = found.letters[80:]
-    assert found.letters[:80].count("p") == 8
-    assert late.count("p") == 18
-
-
-def test_a_source_that_is_left_out_for_a_while_gives_nothing_meanwhile():
-    corpus = {"a": [[7] * 90], "b": [[3] * 200]}
-    schedule = [(0, {"a": 1, "b": 1}), (200, {"a": 0, "b": 1}), (300, {"a": 1, "b": 1})]
-    found = Planned(corpus, schedule=schedule, schedule_unit="tokens", total_tokens=500)
-    before = np.cumsum(found.plan.num_tokens) - found.plan.num_tokens
-    while_out = (before >= 210) & (before < 297)
-    assert found.plan.source[while_out].tolist() == [1] * int(while_out.sum())
-    assert_shares_hold(found)
 
 
 def test_a_source_that_is_left_out_at_the_end_stops_below_its_quota():
@@ -203,23 +166,6 @@ def test_shares_hold_at_every_point_of_every_schedule(points, change, longest, s
     assert_shares_hold(found, by_fractions(starts, weights, change, 30), slack=0.05)
     assert_shares_hold(found)
     assert all(account.balanced for account in found.accounts)
-
-
-@settings(max_examples=25)
-@given(POINTS, st.sampled_from(["hold", "linear", "cosine"]))
-def test_what_is_asked_for_adds_up_and_never_falls(points, change):
-    starts, weights = [0, *points[0]], points[1]
-    schedule = [
-        (start, dict(zip("abc", point, strict=True))) for start, point in zip(starts, weights, strict=True)
-    ]
-    params = MixParams(schedule=schedule, change=change, schedule_unit="tokens", total_tokens=1000)
-    curves = asked(params, dict.fromkeys("abc", 1000)).curves
-    places = [Decimal(place) for place in range(0, 1001, 25)]
-    tokens = [curves.requested(place) for place in places]
-    for place, amounts in zip(places, tokens, strict=True):
-        assert abs(sum(amounts.values()) - place) < Decimal("1e-20")
-    for before, after in pairwise(tokens):
-        assert all(after[name] >= before[name] - Decimal("1e-20") for name in "abc")
 
 
 @pytest.mark.parametrize(
@@ -280,9 +226,3 @@ def test_what_makes_no_sense_is_refused(params, message):
 def test_schedules_that_do_not_fit_the_sources_are_refused(params, message):
     with pytest.raises(MixingError, match=message):
         Planned({"a": [[1] * 50], "b": [[1] * 50]}, **params)
-
-
-def test_a_schedule_in_place_of_weights_makes_them_bear_no_identity():
-    schedule = [(0, {"a": 1.0})]
-    assert MixParams(schedule=schedule, weights={"a": 3.0}) == MixParams(schedule=schedule)
-    assert MixParams(sequence_length=64, global_batch_size=4, schedule_unit="steps") == MixParams()

@@ -1,10 +1,10 @@
-"""Packed shards and their reader: round trips in every format, boundaries, masks, provenance, refusals."""
+"""Packed shards and exports: round trips in every format, boundaries, masks, provenance, refusals."""
 
 import hashlib
+import json
 import pickle
 import re
 import typing
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
 from tokmill.tasks.core.errors import PackingError, StoreError
+from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.formats.packed.layout import PackedFormat, PackedManifest, ShardFiles
 from tokmill.tasks.formats.packed.reader import PackedReader, Sequence
 from tokmill.tasks.formats.packed.shard_format import format_of
-from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD, PackParams
+from tokmill.tasks.packing.stage import PACK_PLAN, PACK_SHARD, PackParams
 
 DOCUMENTS = {
     "a": [numbered([5, 30, 2]), numbered([9, 9], first=100)],
@@ -116,43 +117,6 @@ def test_every_token_comes_back_once(tmp_path_factory, lengths, sequence_length,
     }
 
 
-def lengths_with_padding(sequence):
-    """The lengths of the pieces, and that of the padding if there is any."""
-    padding = len(sequence.input_ids) - sequence.num_tokens
-    return [*np.diff(sequence.cu_seqlens).tolist(), *([padding] if padding else [])]
-
-
-def test_the_columns_of_parquet(tmp_path):
-    _, _, path = packed(tmp_path, sequence_length=8, strategy="greedy", formats=["memmap", "parquet"])
-    table = pq.read_table(path / "shard-00000.parquet")
-    assert [str(field.type) for field in table.schema] == [
-        *["list<element: int32 not null>"] * 3,
-        "list<element: bool not null>",
-        "list<element: int32 not null>",
-        "list<element: int64 not null>",
-    ]
-    reader = PackedReader.open(path)
-    for index, row in enumerate(table.to_pylist()):
-        sequence = reader[index]
-        assert row == {
-            "input_ids": sequence.input_ids.tolist(),
-            "position_ids": sequence.position_ids.tolist(),
-            "segment_ids": sequence.segment_ids.tolist(),
-            "loss_mask": sequence.loss_mask.tolist(),
-            "seq_lengths": lengths_with_padding(sequence),
-            "document_starts": [piece.document_start for piece in reader.provenance(index)],
-        }
-
-
-def test_parquet_rows_do_not_depend_on_the_row_groups(tmp_path, monkeypatch):
-    corpus, _, path = packed(tmp_path / "whole", sequence_length=8, formats=["parquet"])
-    monkeypatch.setattr("tokmill.tasks.formats.packed.shard_format._GROUP_TOKENS", 24)
-    _, _, cut = packed(tmp_path / "cut", sequence_length=8, formats=["parquet"])
-    assert pq.read_metadata(cut / "shard-00000.parquet").num_row_groups > 2
-    assert pq.read_table(cut / "shard-00000.parquet") == pq.read_table(path / "shard-00000.parquet")
-    assert_equals_the_source(corpus, PackedReader.open(cut))
-
-
 @pytest.mark.parametrize("strategy", ["concat", "best_fit"])
 def test_the_bytes_do_not_depend_on_the_blocks_that_are_written(tmp_path, monkeypatch, strategy):
     common = {"sequence_length": 8, "strategy": strategy, "formats": ALL_FORMATS}
@@ -202,20 +166,6 @@ def test_a_packing_can_be_read_at_multiples_of_its_length(tmp_path, strategy, ti
         joined[len(joined)]
 
 
-def test_a_long_document_is_whole_again_at_a_greater_length(tmp_path):
-    _, _, path = packed(
-        tmp_path,
-        {"a": [numbered([24, 5, 3])]},
-        mixing={},
-        sequence_length=8,
-        strategy="concat",
-        shuffle_window=0,
-    )
-    joined = PackedReader.open(path).at_length(32)
-    assert sorted(np.diff(joined[0].cu_seqlens).tolist()) == [3, 5, 24]
-    assert joined[0].document_starts.tolist() == [0, 0, 0]
-
-
 @pytest.mark.parametrize("length", [4, 12, 0, -8])
 def test_other_lengths_are_refused(tmp_path, length):
     _, _, path = packed(tmp_path, sequence_length=8)
@@ -231,30 +181,6 @@ def digests(path):
         for file in sorted(path.rglob("*"))
         if file.is_file()
     }
-
-
-def test_the_bytes_do_not_depend_on_the_order_in_which_shards_are_written(tmp_path):
-    common = {"sequence_length": 8, "sequences_per_shard": 3, "formats": ALL_FORMATS}
-    _, _, forward = packed(tmp_path / "forward", **common)
-    num_shards = len(PackedManifest.open(forward).shards)
-    assert num_shards > 2
-    _, _, backward = packed(tmp_path / "backward", order=range(num_shards)[::-1], **common)
-    assert digests(forward) == digests(backward)
-
-
-def test_shards_are_linked_not_copied(tmp_path):
-    _, _, path = packed(tmp_path, sequence_length=8)
-    assert (path / "shard-00000.bin").stat().st_nlink == 2
-
-
-def test_the_accounts_go_through_to_the_end(tmp_path):
-    _, outcome, path = packed(tmp_path, sequence_length=8)
-    tokens = {account.source: account for account in outcome.accounts if account.unit == "tokens"}
-    manifest = PackedManifest.open(path)
-    assert sum(account.became.get("packed", 0) for account in tokens.values()) == manifest.num_tokens
-    assert (
-        tokens["*"].became["padding"] == manifest.num_padding_tokens == outcome.metrics["num_padding_tokens"]
-    )
 
 
 @pytest.mark.parametrize("formats", FORMATS)
@@ -286,17 +212,6 @@ def test_a_reader_may_go_to_another_process(tmp_path, formats):
     assert [sequence.input_ids.tolist() for sequence in pickle.loads(pickle.dumps(reader))] == expected
 
 
-def test_threads_may_share_a_reader(tmp_path, monkeypatch):
-    monkeypatch.setattr("tokmill.tasks.formats.packed.shard_format._GROUP_TOKENS", 16)
-    _, _, path = packed(tmp_path, sequence_length=8, formats=["parquet"])
-    reader = PackedReader.open(path)
-    expected = [sequence.input_ids.tolist() for sequence in reader]
-    indices = list(range(len(reader))) * 20
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda index: reader[index].input_ids.tolist(), indices))
-    assert found == [expected[index] for index in indices]
-
-
 def test_indices_count_from_the_end_too_and_end_somewhere(tmp_path):
     _, _, path = packed(tmp_path, sequence_length=8, sequences_per_shard=3)
     reader = PackedReader.open(path)
@@ -306,73 +221,51 @@ def test_indices_count_from_the_end_too_and_end_somewhere(tmp_path):
             reader[index]
 
 
-def plan_and_corpus(folder, documents=None, vocab_size=256):
-    corpus = encoded_corpus(
-        folder / "corpus", documents or {"a": [numbered([20, 20])]}, vocab_size=vocab_size
-    )
-    plan = folder / "plan"
-    params = PackParams(sequence_length=8)
-    made(PACK_PLAN, params.plan_params(), plan, mixture=mix_corpus(corpus, folder), **corpus.inputs)
-    return corpus, plan
+ONE = {"a": [numbered([20, 20])]}
 
 
-def write(folder, corpus, plan, index=0, **params):
-    asked = PackParams(sequence_length=8, **params).shard_params(index)
-    return made(PACK_SHARD, asked, folder / "part", plan=plan, **corpus.inputs)
+def plan_and_corpus(folder, documents, **options):
+    corpus = encoded_corpus(folder / "corpus", documents, **options)
+    inputs = {"mixture": mix_corpus(corpus, folder), **corpus.inputs}
+    made(PACK_PLAN, PackParams(sequence_length=8).plan_params(), folder / "plan", **inputs)
+    return corpus, folder / "plan"
 
 
-def test_a_padding_id_beyond_the_vocabulary_is_refused(tmp_path):
-    corpus, plan = plan_and_corpus(tmp_path)
-    with pytest.raises(PackingError, match="pad_id=256 must be below vocab_size=256"):
-        write(tmp_path, corpus, plan, pad_id=256)
+@pytest.mark.parametrize(
+    ("planned", "encoded", "options", "message"),
+    [
+        (ONE, {"a": [numbered([20])]}, {}, r"document 1, which the encoded shard .* does not have"),
+        (
+            {"a": [numbered([20]), numbered([20])]},
+            {"a": [numbered([20])]},
+            {},
+            "shard 1 of source 0, which is",
+        ),
+        (ONE, ONE, {"vocab_size": 70_000}, "uint32 tokens, the plan says uint16"),
+    ],
+    ids=["document", "shard", "width"],
+)
+def test_an_encoding_that_is_not_the_plans_is_refused(tmp_path, planned, encoded, options, message):
+    _, plan = plan_and_corpus(tmp_path / "one", planned)
+    other, _ = plan_and_corpus(tmp_path / "two", encoded, **options)
+    with pytest.raises(PackingError, match=message):
+        made(PACK_SHARD, PackParams().shard_params(0), tmp_path / "part", plan=plan, **other.inputs)
 
 
-def test_a_shard_that_the_plan_does_not_have_is_refused(tmp_path):
-    corpus, plan = plan_and_corpus(tmp_path)
-    with pytest.raises(PackingError, match="index 1 must be below 1"):
-        write(tmp_path, corpus, plan, index=1)
-
-
-def test_an_encoding_that_lacks_a_document_is_refused(tmp_path):
-    _, plan = plan_and_corpus(tmp_path / "one")
-    shorter, _ = plan_and_corpus(tmp_path / "two", {"a": [numbered([20])]})
-    with pytest.raises(PackingError, match=r"document 1, which the encoded shard .* does not have"):
-        write(tmp_path, shorter, plan)
-
-
-def test_a_shard_of_another_source_is_refused(tmp_path):
-    _, plan = plan_and_corpus(tmp_path / "one", {"a": [numbered([20]), numbered([20])]})
-    fewer, _ = plan_and_corpus(tmp_path / "two", {"a": [numbered([20])]})
-    with pytest.raises(PackingError, match="shard 1 of source 0, which is not encoded"):
-        write(tmp_path, fewer, plan)
-
-
-def test_tokens_of_another_width_are_refused(tmp_path):
-    _, plan = plan_and_corpus(tmp_path / "one")
-    wide, _ = plan_and_corpus(tmp_path / "two", vocab_size=70_000)
-    with pytest.raises(PackingError, match="uint32 tokens, the plan says uint16"):
-        write(tmp_path, wide, plan)
-
-
-def test_a_token_beyond_the_vocabulary_is_refused(tmp_path):
-    corpus, plan = plan_and_corpus(tmp_path)
+@pytest.mark.parametrize(
+    ("place", "token", "message"),
+    [
+        (3, 256, "token id 256 must be below vocab_size=256"),
+        (19, 9, "does not end with token 7 but with 9; encode again"),
+    ],
+)
+def test_tokens_that_cannot_be_are_refused(tmp_path, place, token, message):
+    corpus, plan = plan_and_corpus(tmp_path, ONE, end_id=7)
     tokens = np.load(corpus.shards[0] / "tokens.npy")
-    tokens[3] = 256
+    tokens[place] = token
     np.save(corpus.shards[0] / "tokens.npy", tokens)
-    with pytest.raises(PackingError, match="token id 256 must be below vocab_size=256"):
-        write(tmp_path, corpus, plan)
-
-
-def test_a_document_without_its_end_is_refused(tmp_path):
-    corpus = encoded_corpus(tmp_path / "corpus", {"a": [numbered([20, 20])]}, end_id=7)
-    tokens = np.load(corpus.shards[0] / "tokens.npy")
-    plan = tmp_path / "plan"
-    params = PackParams(sequence_length=8)
-    made(PACK_PLAN, params.plan_params(), plan, mixture=mix_corpus(corpus, tmp_path), **corpus.inputs)
-    tokens[19] = 9
-    np.save(corpus.shards[0] / "tokens.npy", tokens)
-    with pytest.raises(PackingError, match="does not end with token 7 but with 9; encode again"):
-        write(tmp_path, corpus, plan)
+    with pytest.raises(PackingError, match=message):
+        made(PACK_SHARD, PackParams().shard_params(0), tmp_path / "part", plan=plan, **corpus.inputs)
 
 
 def test_an_encoded_shard_with_another_digest_is_refused(tmp_path):
@@ -386,20 +279,6 @@ def test_an_encoded_shard_with_another_digest_is_refused(tmp_path):
         PackingError, match=r"shard 0 of source 'a' .* has the content digest .* changed or damaged"
     ):
         made(PACK_PLAN, PackParams().plan_params(), tmp_path / "plan", mixture=mixture, **corpus.inputs)
-
-
-def test_a_missing_shard_is_refused(tmp_path):
-    corpus, plan = plan_and_corpus(tmp_path)
-    write(tmp_path, corpus, plan)
-    with pytest.raises(PackingError, match="are not the plan's 1 shards"):
-        made(PACK, PackParams(), tmp_path / "out", plan=plan, shards=[tmp_path / "part"] * 2)
-
-
-def test_a_file_of_another_size_is_named(tmp_path):
-    _, _, path = packed(tmp_path, sequence_length=8)
-    (path / "shard-00000.bin").write_bytes(b"")
-    with pytest.raises(StoreError, match=r"shard-00000\.bin: 0 bytes must be"):
-        PackedReader.open(path)[0]
 
 
 @pytest.mark.parametrize(
@@ -421,12 +300,6 @@ def test_a_broken_file_is_named(tmp_path, name, formats, content):
         PackedReader.open(path)[0]
 
 
-def test_a_broken_manifest_is_named(tmp_path):
-    (tmp_path / "packed.json").write_text("{}")
-    with pytest.raises(StoreError, match=r"packed\.json: not a readable packed manifest"):
-        PackedReader.open(tmp_path)
-
-
 def test_every_format_has_a_module_and_a_place_in_both_orders():
     formats = {name: format_of(name) for name in typing.get_args(PackedFormat)}
     for order in ("reading_order", "hub_order"):
@@ -436,3 +309,64 @@ def test_every_format_has_a_module_and_a_place_in_both_orders():
     assert len(own) == len(set(own))
     for known in formats.values():
         assert known.files(files)[0].match(known.pattern)
+
+
+COMMON = {"sequence_length": 16, "strategy": "best_fit", "sequences_per_shard": 3}
+
+
+def exported(packed, formats, folder):
+    shards = []
+    for entry in PackedManifest.open(packed).shards:
+        shards.append(folder / f"part-{entry.index}")
+        made(EXPORT_SHARD, ExportShardParams(index=entry.index, formats=formats), shards[-1], packed=packed)
+    out = folder / "exported"
+    return made(EXPORT, ExportParams(formats=formats), out, packed=packed, shards=shards), out
+
+
+def files(path):
+    return {
+        file.relative_to(path).as_posix(): file.read_bytes()
+        for file in sorted(path.rglob("*"))
+        if file.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def pack(tmp_path_factory):
+    """Packs the same documents in the formats that it is given."""
+    folder = tmp_path_factory.mktemp("packed")
+    corpus = encoded_corpus(folder / "corpus", {"a": [numbered([5, 40, 2, 9, 17, 30, 3, 3])]}, end_id=7)
+    mixture = mix_corpus(corpus, folder)
+
+    def packed(formats):
+        out = folder / str(len(list(folder.iterdir())))
+        return pack_mixture(corpus, mixture, out, formats=formats, **COMMON)[1]
+
+    return packed
+
+
+@pytest.mark.parametrize("name", ALL_FORMATS)
+def test_every_format_becomes_every_other(tmp_path, pack, name):
+    outcome, out = exported(pack((name,)), ALL_FORMATS, tmp_path)
+    assert outcome.metrics["formats"] == ", ".join(ALL_FORMATS)
+    assert files(out) == files(pack(ALL_FORMATS))
+
+
+def test_the_manifest_lists_the_new_formats_alone(tmp_path, pack):
+    packed = pack(("memmap",))
+    _, out = exported(packed, ("npy", "mds"), tmp_path)
+    mine, its = (json.loads((path / "packed.json").read_text()) for path in (packed, out))
+    assert its == mine | {"formats": ["mds", "npy"]}
+
+
+def test_a_shard_over_four_gigabytes_is_refused_as_mds(tmp_path, pack, monkeypatch):
+    monkeypatch.setattr("tokmill.tasks.formats.packed.mds._MOST_BYTES", 300)
+    with pytest.raises(PackingError, match=r"which must be at most 300 .* lower sequences_per_shard"):
+        exported(pack(("memmap",)), ("mds",), tmp_path)
+
+
+def test_a_table_of_pieces_that_is_gone_is_named(tmp_path, pack):
+    packed = pack(("npy",))
+    (packed / "__pieces__" / "pieces-00000.parquet").unlink()
+    with pytest.raises(StoreError, match=r"pieces-00000\.parquet"):
+        exported(packed, ("memmap",), tmp_path)

@@ -10,24 +10,6 @@ from tokmill.tasks.formats.packed.masks import block_ranges, mask_function, varl
 from tokmill.tasks.formats.packed.reader import Sequence
 
 
-def by_hand():
-    """|dddd ee .|: two pieces of 4 and 2 tokens, and two of padding."""
-    return Sequence(np.arange(8, dtype=np.uint16), np.array([0, 4, 6], dtype=np.int32))
-
-
-def test_the_document_mask_by_hand():
-    assert by_hand().document_mask().astype(int).tolist() == [
-        [1, 0, 0, 0, 0, 0, 0, 0],
-        [1, 1, 0, 0, 0, 0, 0, 0],
-        [1, 1, 1, 0, 0, 0, 0, 0],
-        [1, 1, 1, 1, 0, 0, 0, 0],
-        [0, 0, 0, 0, 1, 0, 0, 0],
-        [0, 0, 0, 0, 1, 1, 0, 0],
-        [0, 0, 0, 0, 0, 0, 1, 0],
-        [0, 0, 0, 0, 0, 0, 0, 1],
-    ]
-
-
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=6), st.integers(0, 4))
 def test_the_document_mask_is_causal_within_pieces(lengths, padding):
     ends = np.cumsum([0, *lengths], dtype=np.int32)
@@ -88,17 +70,6 @@ def test_block_ranges_by_hand():
     assert ranges.kv_indices[0, 0, :, 0].tolist() == [0, 1, 2, 3]
     assert ranges.full_kv_num_blocks.tolist() == [[[0, 1, 0, 0]]]
     assert ranges.full_kv_indices[0, 0, 1, 0] == 0
-
-
-def test_a_block_size_must_divide_the_sequence():
-    with pytest.raises(ValueError, match="block_size=3 must divide sequence_length=8"):
-        block_ranges([np.array([0, 4])], 8, 3)
-
-
-def test_a_batch_laid_end_to_end_by_hand():
-    laid = varlen([np.array([0, 4, 6]), np.array([0, 8]), np.array([0, 1, 7])], 8)
-    assert laid.cu_seqlens.tolist() == [0, 4, 6, 8, 16, 17, 23, 24]
-    assert (laid.cu_seqlens.dtype, laid.max_seqlen) == (np.int32, 8)
 
 
 @given(batches())

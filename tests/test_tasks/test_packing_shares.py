@@ -1,21 +1,16 @@
 """Shares of the packed sequences: they hold all along the way, for every strategy, and are measured."""
 
-import json
-import logging
 import random
 from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture
-from tests.test_tasks.packed_lengths import packed_by
+from tests.test_tasks.fabricated import encoded_corpus, mix_corpus, numbered, pack_mixture, packed_by
 from tokmill.tasks.formats.mixture import MixedSource, Mixture
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.packing.pieces import LONGEST_WAIT, LOOK_AHEAD
-from tokmill.tasks.packing.shares import LIMIT, Shares, warnings
+from tokmill.tasks.packing.shares import Shares, warnings
 
 STRATEGIES = ["concat", "greedy", "best_fit", "first_fit_decreasing", "pad"]
 CAPACITY = 256
@@ -101,22 +96,6 @@ def test_what_is_measured_is_what_there_is(monkeypatch, strategy, sizes):
     assert [share.packed_share for share in found] == pytest.approx(total.tolist(), abs=1e-6)
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 70)), min_size=1, max_size=60),
-    st.sampled_from(["best_fit", "first_fit_decreasing"]),
-)
-def test_every_sequence_has_one_place_whatever_the_sources(documents, strategy):
-    sources, lengths = zip(*documents, strict=True)
-    one = packed_by(strategy, lengths, 20)
-    several = packed_by(strategy, lengths, 20, sources=sources)
-    assert several.num_sequences == one.num_sequences
-    as_sets = [
-        sorted(tuple(pieces.document[pieces.sequence == k].tolist()) for k in range(pieces.num_sequences))
-        for pieces in (one, several)
-    ]
-    assert as_sets[0] == as_sets[1]
-
-
 def test_shares_are_compared_with_what_was_asked_for(tmp_path):
     # One document of b is as long as a tenth of the run: the plan is off its request, and keeps to itself.
     by_source = {"a": [numbered([10] * 900)], "b": [numbered([900])]}
@@ -152,37 +131,6 @@ def packed_artifact(folder, sources, lengths, **params):
     corpus = encoded_corpus(folder / "corpus", by_source)
     outcome, path = pack_mixture(corpus, mix_corpus(corpus, folder), folder, **params)
     return outcome, PackedReader.open(path)
-
-
-def test_record_and_manifest_say_the_deviation(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("tokmill.tasks.packing.shares._BLOCK_TOKENS", 1)
-    sources, lengths = ([*column[:3000]] for column in CONSTANT)
-    outcome, reader = packed_artifact(
-        tmp_path, sources, lengths, sequence_length=CAPACITY, strategy="best_fit", shuffle_window=0
-    )
-    said = reader.manifest
-    assert [share.source for share in said.shares] == ["a", "b", "c"]
-    assert outcome.metrics["share_deviation"] == said.share_deviation
-    assert 0 < said.share_deviation < LIMIT
-    assert said.share_block_sequences == BLOCK
-    assert json.loads((tmp_path / "packed" / "packed.json").read_text())["shares"][0]["mixed_share"] > 0
-    assert not caplog.records
-
-
-def test_dropping_long_documents_is_warned_of(tmp_path, caplog):
-    sources, lengths = ([*column[:1000]] for column in CONSTANT)
-    with caplog.at_level(logging.WARNING):
-        packed_artifact(
-            tmp_path,
-            sources,
-            lengths,
-            sequence_length=CAPACITY,
-            strategy="best_fit",
-            long_documents="drop",
-        )
-    (record,) = caplog.records
-    assert "source 'c' has" in record.message
-    assert "long_documents='split'" in record.message
 
 
 def test_a_deviation_over_the_limit_is_warned_of_with_the_way_out():
@@ -232,28 +180,6 @@ def test_batches_in_order_are_as_mixed_as_those_of_a_full_shuffle(tmp_path, stra
     assert np.abs(blocks - blocks.mean(axis=0)).max() < 0.1
 
 
-def test_rare_sources_do_not_come_together(tmp_path):
-    # each of 300 sources has a single sequence, which would be due in the middle
-    by_source = {"a": [numbered([16] * 700)]} | {f"r{k}": [numbered([16])] for k in range(300)}
-    corpus = encoded_corpus(tmp_path / "corpus", by_source)
-    mixture = mix_corpus(corpus, tmp_path)
-    reader = PackedReader.open(pack_mixture(corpus, mixture, tmp_path, sequence_length=16)[1])
-    rare = np.array([reader.provenance(k)[0].source != "a" for k in range(len(reader))])
-    assert np.abs(rare.reshape(-1, 40).mean(axis=1) - 0.3).max() < 0.2
-
-
-def test_a_document_that_fills_a_window_is_warned_of_with_a_window_that_is_enough(tmp_path, caplog):
-    corpus = encoded_corpus(tmp_path / "corpus", {"a": [numbered([16 * 30, *[16] * 270])]})
-    mixture = mix_corpus(corpus, tmp_path)
-    for window in (64, 240):
-        out = tmp_path / str(window)
-        out.mkdir()
-        pack_mixture(corpus, mixture, out, sequence_length=16, shuffle_window=window)
-    (record,) = caplog.records
-    assert "480 tokens is 30 sequences long, and shuffle_window=64" in record.message
-    assert record.message.endswith("e.g. 240")
-
-
 def test_a_schedule_holds_within_a_window(tmp_path):
     by_source = {name: [numbered([160] * 60)] for name in "ab"}
     corpus = encoded_corpus(tmp_path / "corpus", by_source)
@@ -268,20 +194,6 @@ def test_a_schedule_holds_within_a_window(tmp_path):
     off = given - np.array([request.at(float(at))[1] for at in tokens])
     assert np.abs(off).max() < 160  # one document
     assert not given[: len(reader) // 2 - 10].any()
-
-
-def test_a_curriculum_holds_between_windows(tmp_path):
-    corpus = encoded_corpus(tmp_path / "corpus", {"a": [numbered(range(1, 200))]})
-    mixture = mix_corpus(corpus, tmp_path, curriculum={"difficulty": "length", "order": "easy_to_hard"})
-    reader = PackedReader.open(pack_mixture(corpus, mixture, tmp_path, sequence_length=16)[1])
-    window = reader.manifest.shuffle_window
-    assert window == len(reader) // 32
-    documents = [[piece.document for piece in reader.provenance(k)] for k in range(len(reader))]
-    windows = [documents[first : first + window] for first in range(0, len(reader) - 2 * window, window)]
-    hardest = [max(map(max, part)) for part in windows]
-    easiest = [min(map(min, part)) for part in windows]
-    assert all(last <= first for last, first in zip(hardest[:-1], easiest[1:], strict=True))
-    assert documents != sorted(documents)
 
 
 def test_the_order_depends_on_the_seed_and_not_on_shards(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.test_tasks.packed_lengths import packed_by
+from tests.test_tasks.fabricated import packed_by
 from tokmill.tasks.formats.mixture import Plan
 from tokmill.tasks.packing.pieces import blocks
 from tokmill.tasks.packing.strategies import best_fit, first_fit_decreasing
@@ -25,39 +25,6 @@ def rows(pieces):
     return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
-def test_concat_by_hand():
-    # 3 + 9 + 4 tokens into sequences of 5: |aaabb|bbbbb|bbccc|c....|
-    assert rows(packed_by("concat", [3, 9, 4], 5)) == [
-        (0, 0, 3, 0, 0),
-        (0, 3, 2, 1, 0),
-        (1, 0, 5, 1, 2),
-        (2, 0, 2, 1, 7),
-        (2, 2, 3, 2, 0),
-        (3, 0, 1, 2, 3),
-    ]
-
-
-def test_greedy_by_hand():
-    # Next fit into 5: |aa b..| is not full, cc does fit, dddd does not: |aabcc|dddd.|e....|
-    assert rows(packed_by("greedy", [2, 1, 2, 4, 1, 1], 5)) == [
-        (0, 0, 2, 0, 0),
-        (0, 2, 1, 1, 0),
-        (0, 3, 2, 2, 0),
-        (1, 0, 4, 3, 0),
-        (1, 4, 1, 4, 0),
-        (2, 0, 1, 5, 0),
-    ]
-
-
-def test_pad_by_hand():
-    assert rows(packed_by("pad", [2, 7, 1], 5)) == [
-        (0, 0, 2, 0, 0),
-        (1, 0, 5, 1, 0),
-        (2, 0, 2, 1, 5),
-        (3, 0, 1, 2, 0),
-    ]
-
-
 # Into 10, longest first: 7 | 6 | 6 ; 4 fills a 6 (best: room 4) ; 3 fills the 7 ; 2 2 go to the other 6.
 BY_HAND = [2, 6, 3, 6, 7, 4, 2]
 
@@ -70,17 +37,6 @@ def test_best_fit_by_hand():
 def test_first_fit_decreasing_by_hand():
     # 4 goes to the first bin that holds it, the first 6.
     assert first_fit_decreasing(np.array(BY_HAND), 10).tolist() == [2, 1, 0, 2, 0, 1, 2]
-
-
-def test_best_fit_and_first_fit_differ():
-    # 6 and 5 open bins with rooms 4 and 5, and 5 would fit into the second only: |6..|55|. Then 4 fits both
-    # best fit takes the fullest, first fit the first.
-    lengths = np.array([5, 6, 4])
-    assert best_fit(lengths, 10).tolist() == [1, 0, 0]
-    assert first_fit_decreasing(lengths, 10).tolist() == [1, 0, 0]
-    assert best_fit(np.array([3, 7, 8, 2]), 10).tolist() == [1, 1, 0, 0]
-    assert best_fit(np.array([6, 7, 2]), 10).tolist() == [1, 0, 0]
-    assert first_fit_decreasing(np.array([6, 5, 2, 2, 4]), 10).tolist() == [0, 1, 1, 1, 0]
 
 
 def test_sequences_of_a_window_are_in_the_order_of_their_places():
@@ -192,15 +148,6 @@ def test_blocks_do_not_show_where_there_is_no_window(lengths, capacity, data):
         assert rows(packed_by(strategy, lengths, capacity, sizes=[cut, len(lengths) - cut])) == rows(whole)
 
 
-@given(LENGTHS, LENGTH)
-def test_concat_loses_nothing_and_pads_only_the_end(lengths, capacity):
-    pieces = packed_by("concat", lengths, capacity)
-    assert pieces.num_tokens == sum(lengths)
-    assert pieces.num_sequences == -(-sum(lengths) // capacity)
-    filled = np.bincount(pieces.sequence, weights=pieces.length)
-    assert set(filled[:-1].tolist()) <= {capacity}
-
-
 @given(LENGTHS, LENGTH, LONG, WHOLE)
 def test_no_document_that_fits_is_cut_and_no_sequence_is_over_its_length(
     lengths, capacity, long_documents, strategy
@@ -212,32 +159,6 @@ def test_no_document_that_fits_is_cut_and_no_sequence_is_over_its_length(
     assert filled.max(initial=0) <= capacity
 
 
-@given(
-    LENGTHS, LENGTH, LONG, st.sampled_from(["concat", "greedy", "best_fit", "first_fit_decreasing", "pad"])
-)
-def test_every_token_that_is_kept_is_kept_once(lengths, capacity, long_documents, strategy):
-    pieces = packed_by(strategy, lengths, capacity, long_documents)
-    seen = {}
-    for _, _, length, document, start in rows(pieces):
-        seen.setdefault(document, []).extend(range(start, start + length))
-    for document, length in enumerate(lengths):
-        whole = list(range(length))
-        if length > capacity and strategy != "concat":
-            whole = {"split": whole, "truncate": whole[:capacity], "drop": []}[long_documents]
-        assert sorted(seen.get(document, [])) == whole
-
-
-@given(LENGTHS, LENGTH, WHOLE)
-def test_pieces_lie_end_to_end_in_the_order_of_the_documents(lengths, capacity, strategy):
-    pieces = packed_by(strategy, lengths, capacity)
-    previous = (-1, 0, -1)
-    for sequence, start, length, document, _ in rows(pieces):
-        at, end, before = previous
-        assert (sequence, start) == ((at, end) if sequence == at else (at + 1, 0))
-        assert sequence != at or document > before
-        previous = (sequence, start + length, document)
-
-
 @given(LENGTHS, LENGTH, st.integers(1, 7), st.sampled_from(["best_fit", "first_fit_decreasing"]))
 def test_the_order_holds_to_within_the_window(lengths, capacity, window, strategy):
     sizes = [len(lengths[k : k + window]) for k in range(0, len(lengths), window)]
@@ -245,21 +166,6 @@ def test_the_order_holds_to_within_the_window(lengths, capacity, window, strateg
     of_window = pieces.document // window
     assert (np.diff(of_window) >= 0).all()
     assert np.unique(pieces.sequence).tolist() == list(range(pieces.num_sequences))
-
-
-@given(LENGTHS, LENGTH)
-def test_two_sequences_of_best_fit_never_fit_into_one(lengths, capacity):
-    pieces = packed_by("best_fit", lengths, capacity)
-    filled = np.sort(np.bincount(pieces.sequence, weights=pieces.length))
-    assert len(filled) < 2 or filled[0] + filled[1] > capacity
-
-
-@given(LENGTHS, LENGTH, LONG)
-def test_two_neighbouring_sequences_of_greedy_never_fit_into_one(lengths, capacity, long_documents):
-    pieces = packed_by("greedy", lengths, capacity, long_documents)
-    filled = np.bincount(pieces.sequence, weights=pieces.length)
-    first = np.flatnonzero(np.diff(pieces.sequence, prepend=-1))
-    assert all(filled[k - 1] + pieces.length[first[k]] > capacity for k in range(1, len(filled)))
 
 
 def plan_of(num_tokens):

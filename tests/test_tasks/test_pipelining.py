@@ -30,23 +30,6 @@ def test_items_taken_ahead_are_the_items(sizes: list[int], limit: int) -> None:
     assert not threads()
 
 
-@given(SIZES, LIMIT)
-def test_no_item_is_started_at_the_limit(sizes: list[int], limit: int) -> None:
-    given_back, held_at_begin = [0], []
-
-    def counted() -> Iterator[int]:
-        begun = 0
-        for size in sizes:
-            held_at_begin.append(begun - given_back[0])
-            begun += size
-            yield size
-
-    for size in read_ahead(counted(), limit=limit, size=lambda size: size):
-        given_back[0] += size  # a little early, so that the number of held items is never overestimated
-
-    assert all(held < limit for held in held_at_begin)
-
-
 def test_an_error_comes_after_the_items_before_it() -> None:
     items = read_ahead(failing_after(3), limit=100, size=lambda _: 1)
 
@@ -73,13 +56,6 @@ def test_leaving_early_stops_the_thread_and_closes_the_generator(limit: int) -> 
         items.throw(KeyboardInterrupt())
     assert closed == ["read_ahead"]
     assert not threads()
-
-
-def test_reading_begins_with_the_first_request() -> None:
-    items = read_ahead(failing_after(0), limit=1, size=lambda _: 1)
-
-    assert not threads()
-    items.close()
 
 
 @given(SIZES, LIMIT)

@@ -61,30 +61,6 @@ def test_arrow_by_hand(tmp_path: Path, kind: Any, stream: bool) -> None:
     assert found.ids == ["7", "8", "10", None]
 
 
-@pytest.mark.parametrize("compression", ["uncompressed", "lz4", "zstd"])
-def test_feather(tmp_path: Path, compression: Any) -> None:
-    path = tmp_path / "a.feather"
-    pyarrow.feather.write_feather(table(pa.string()), path, compression=compression)
-
-    assert read(path).documents == KEPT
-
-
-@pytest.mark.parametrize(
-    ("ids", "written"),
-    [
-        ([[1, 2], None], ["[1, 2]", None]),
-        ([b"\xff", b"a"], [repr(b"\xff"), repr(b"a")]),
-        ([b"x", b"a"], ["x", "a"]),
-        ([1.5, 2.0], ["1.5", "2"]),
-    ],
-)
-def test_an_id_may_be_anything(tmp_path: Path, ids: list[Any], written: list[str | None]) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": ["a", "b"], "id": pa.array(ids)}), path)
-
-    assert read(path, id_column="id").ids == written
-
-
 def test_string_views(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
     views = pa.table({"text": pa.array(TEXTS, pa.string_view())})
@@ -92,16 +68,6 @@ def test_string_views(tmp_path: Path) -> None:
         writer.write_table(views)
 
     assert read(path).documents == KEPT
-
-
-def test_a_column_of_nothing_but_null(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": pa.nulls(2)}), path)
-
-    found = read(path)
-
-    assert found.documents == []
-    assert found.bad == [(0, "null_text"), (1, "null_text")]
 
 
 def test_bytes_that_are_not_utf8_are_found_one_by_one(tmp_path: Path) -> None:

@@ -1,15 +1,20 @@
-"""CSV: quoting, line ends inside fields, ragged rows; the csv module's writer as the oracle."""
+"""CSV, arrays and objects in JSON files, and text in other encodings than UTF-8."""
 
 import csv
+import gzip
 import io
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
-from tests.test_tasks.reading import read
+from tests.test_tasks.reading import ingested, read
 from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.formats.corpus import read_shard
 from tokmill.tasks.formats.text.delimited import Span
 from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sources import ReadOptions
@@ -45,42 +50,6 @@ def test_a_bad_row_is_reported_and_the_others_are_kept(tmp_path: Path, row: byte
 
     assert found.documents == [(0, b"before"), (2, b"after")]
     assert found.bad == [(1, reason)]
-
-
-def test_an_open_quote_takes_the_rest_of_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_bytes(b'text\ngood\n"open\nand\nmore\n')
-
-    found = read(path)
-
-    assert found.documents == [(0, b"good")]
-    assert found.bad == [(1, "broken_csv")]
-
-
-def test_a_byte_that_is_not_utf8_in_another_column_does_no_harm(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_bytes(b"id,text\n\xff,fine\n")
-
-    found = read(path, id_column="id")
-
-    assert found.texts == [b"fine"]
-    assert found.ids == ["\\xff"]
-
-
-@pytest.mark.parametrize(("name", "delimiter"), [("a.tsv", None), ("a.csv", "\t"), ("a.csv", ";")])
-def test_other_delimiters(tmp_path: Path, name: str, delimiter: str | None) -> None:
-    path = tmp_path / name
-    path.write_text(f"id{delimiter or chr(9)}text\n1{delimiter or chr(9)}a,b\n")
-
-    assert read(path, delimiter=delimiter).texts == [b"a,b"]
-
-
-def test_a_missing_column_names_those_that_exist_the_nearest_first(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text("id,texts,body\n1,a,b\n")
-
-    with pytest.raises(SourceError, match=r"a\.csv: text_column='text' is not among .* \(texts, id, body\)"):
-        read(path)
 
 
 @pytest.mark.parametrize("content", [b"", b"\n\n", b"text\n", b"text"])
@@ -168,13 +137,6 @@ def test_a_broken_field_takes_the_rows_that_may_belong_to_it(
     assert found.bad[0] == (0, "broken_csv")
 
 
-def test_after_a_broken_field_of_a_single_column_nothing_is_certain(tmp_path: Path) -> None:
-    path = tmp_path / "a.csv"
-    path.write_text('text\n"he said "hi" and\na fragment"\nanother document\n')
-
-    assert read(path).documents == []
-
-
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One folder for all examples of a property."""
@@ -196,3 +158,135 @@ def test_any_text_comes_back_from_any_row_on(scratch: Path, texts: list[str], fi
     start, end = int(piece.bounds[first, 0]), int(piece.bounds[-1, 1])
     rest = read(path, Span(first, len(texts) - first, start, end))
     assert rest.documents == list(enumerate((text.encode() for text in texts[first:]), first))
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from(["text", "id", "x"]), VALUES) | VALUES, max_size=6),
+    st.sampled_from([None, 1]),
+)
+def test_an_array_is_read_as_the_lines_of_its_elements(
+    tmp_path_factory: pytest.TempPathFactory, values: list[Any], indent: int | None
+) -> None:
+    folder, values = (
+        tmp_path_factory.mktemp("arrays"),
+        [{}, *values],
+    )  # the first is no list: the lines are lines
+    (folder / "a.json").write_text(json.dumps(values, indent=indent))
+    (folder / "a.jsonl").write_text("".join(json.dumps(value) + "\n" for value in values))
+
+    assert read(folder / "a.json", id_column="id") == read(folder / "a.jsonl", id_column="id")
+
+
+@pytest.mark.parametrize(
+    ("text", "documents", "bad"),
+    [
+        ("", [], []),
+        ("[]", [], []),
+        (" [ ] ", [], []),
+        ('[{"text":"a"},]', [(0, b"a")], [(1, "broken_json")]),
+        ('[{"text":"a"} {"text":"b"}]', [(0, b"a")], [(1, "broken_json")]),
+        ('[{"text":"a"},{"text":"b', [(0, b"a")], [(1, "broken_json")]),
+        ('[{"text":"a"}] x', [(0, b"a")], [(1, "broken_json")]),
+        ('[{"text":"a"},{"text":1},{"text":"c"}]', [(0, b"a"), (2, b"c")], [(1, "not_text")]),
+        ('[{"text":"a"},' + "[" * 5000, [(0, b"a")], [(1, "broken_json")]),
+        ("17", [], [(0, "broken_json")]),
+    ],
+)
+def test_arrays_by_hand(
+    tmp_path: Path, text: str, documents: list[tuple[int, bytes]], bad: list[tuple[int, str]]
+) -> None:
+    (tmp_path / "a.json").write_text(text)
+
+    found = read(tmp_path / "a.json")
+
+    assert (found.documents, found.bad) == (documents, bad)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+@pytest.mark.parametrize(
+    ("separator", "indent"), [("\n", 1), ("", None), (" ", None), ("\r", None), (",\n", None), (",", 2)]
+)
+def test_objects_may_follow_one_another_in_any_layout(
+    tmp_path: Path, name: str, separator: str, indent: int | None
+) -> None:
+    texts = ["a {", "}{ b", "", "d\n"]
+    written = separator.join(json.dumps({"text": text}, indent=indent) for text in texts)
+    (tmp_path / name).write_bytes((written + separator).encode())
+
+    found = read(tmp_path / name)
+
+    assert (found.documents, found.bad) == (list(enumerate(text.encode() for text in texts)), [])
+
+
+def test_shards_of_an_array_hold_its_documents(tmp_path: Path) -> None:
+    texts = [f"{number} " + "ä" * (number % 7000) for number in range(300)]
+    (tmp_path / "a.json.gz").write_bytes(
+        gzip.compress(json.dumps([{"text": text} for text in texts]).encode())
+    )
+
+    made = ingested(tmp_path, {"s": {"files": ["a.json.gz"]}})
+
+    shards = made.corpus.shards("s")
+    found = [
+        text for shard in shards for batch in read_shard(shard, made.roots) for text in batch.documents()
+    ]
+    assert len(shards) > 1
+    assert [text.decode() for text in found] == texts
+
+
+JAPANESE = "吾輩は猫である。\n名前はまだ無い。\nどこで生れたか頓と見當がつかぬ。"
+
+
+@pytest.mark.parametrize("encoding", ["shift_jis", "euc_jp", "iso2022_jp", "utf-16", "utf-16-le", "gb18030"])
+@pytest.mark.parametrize(
+    "options", [{}, {"format": "lines"}, {"format": "delimited", "delimiter": "。"}], ids=str
+)
+def test_text_in_an_encoding_equals_the_text_in_utf_8(
+    tmp_path: Path, encoding: str, options: dict[str, str]
+) -> None:
+    text = (JAPANESE + "\n") * 9000  # more than one block
+    (tmp_path / "a.txt").write_bytes(text.encode(encoding))
+    (tmp_path / "b.txt").write_text(text, encoding="utf-8")
+
+    found = read(tmp_path / "a.txt", encoding=encoding, **options)
+
+    assert found == read(tmp_path / "b.txt", **options)
+
+
+def test_a_large_file_in_an_encoding_is_cut_into_shards(tmp_path: Path) -> None:
+    lines = [f"{number} 吾輩は猫である" * (number % 50 + 1) for number in range(5000)]
+    (tmp_path / "a.txt").write_bytes("\n".join(lines).encode("shift_jis"))
+
+    made = ingested(tmp_path, {"s": {"files": ["a.txt"], "format": "lines", "encoding": "sjis"}})
+
+    shards = made.corpus.shards("s")
+    found = [
+        text for shard in shards for batch in read_shard(shard, made.roots) for text in batch.documents()
+    ]
+    assert len(shards) > 1
+    assert [text.decode() for text in found] == lines
+
+
+def test_only_the_document_with_invalid_bytes_is_bad(tmp_path: Path) -> None:
+    # The invalid bytes are the UTF-8 of a character: they must not be decoded as that character.
+    (tmp_path / "a.txt").write_bytes(
+        "一\n".encode("shift_jis") + b"a\x82 \xf0\x9f\x99\x82\n" + "二\n".encode("shift_jis")
+    )
+
+    found = read(tmp_path / "a.txt", format="lines", encoding="shift_jis")
+
+    assert found.documents == [(0, "一".encode()), (2, "二".encode())]
+    assert found.bad == [(1, "invalid_encoding")]
+
+
+@pytest.mark.parametrize("name", ["klingon", "rot13", "base64", "zlib", "idna", "", "x\0y", "undefined"])
+def test_an_encoding_that_is_not_of_text_is_refused(name: str) -> None:
+    with pytest.raises(ValidationError, match="is not one that Python knows"):
+        ReadOptions(encoding=name)

@@ -4,8 +4,6 @@
 Every round has a seed, which a failure reports: `TOKMILL_FUZZ_SEED=…` starts with that round.
 """
 
-import io
-import json
 import os
 import random
 import time
@@ -13,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from tests.effort import fuzz_seconds
-from tests.test_tasks.reading import COMPRESSORS, Read, ingested, read
+from tests.test_tasks.reading import COMPRESSORS, Read, ingested, read, written
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.formats.corpus import read_shard
 from tokmill.tasks.formats.text.compression import damage_of
@@ -41,37 +38,15 @@ def random_texts(dice: random.Random) -> list[str]:
     return ["".join(dice.choices(alphabet, k=dice.randrange(length))) for _ in range(dice.randrange(1, 60))]
 
 
-def columnar(kind: str, texts: list[str], dice: random.Random) -> bytes:
-    text = pa.array(texts, dice.choice([pa.string(), pa.large_string(), pa.binary()]))
-    table = pa.table(
-        {"text": text.dictionary_encode() if dice.random() < 0.3 else text, "id": range(len(texts))}
-    )
-    out = io.BytesIO()
-    if kind == ".parquet":
-        compression = dice.choice(["snappy", "zstd", "gzip", "none"])
-        pq.write_table(table, out, compression=compression, row_group_size=dice.choice([7, 1000]))
-        return out.getvalue()
-    options = pa.ipc.IpcWriteOptions(compression=dice.choice([None, "lz4", "zstd"]))
-    new = pa.ipc.new_file if kind == ".arrow" else pa.ipc.new_stream
-    with new(out, table.schema, options=options) as writer:
-        writer.write_table(table, max_chunksize=dice.choice([7, 1000]))
-    return out.getvalue()
-
-
-def written(kind: str, texts: list[str], dice: random.Random) -> bytes:
-    if kind in (".parquet", ".arrow", ".stream"):
-        return columnar(kind, texts, dice)
-    if kind == ".jsonl":
-        lines = (json.dumps({"text": text, "id": number}) for number, text in enumerate(texts))
-        return "".join(f"{line}\n" for line in lines).encode()
-    if kind == ".json":
-        return json.dumps([{"text": text, "id": number} for number, text in enumerate(texts)]).encode()
-    if kind == ".csv":
-        quoted = ('"' + text.replace('"', '""') + '"' for text in texts)
-        return "".join(["text,id\n", *(f"{text},{number}\n" for number, text in enumerate(quoted))]).encode()
+def content(kind: str, texts: list[str], dice: random.Random) -> bytes:
     if kind == ".py":
         return "".join(f"def f{number}():\n    {text!r}\n" for number, text in enumerate(texts)).encode()
-    return dice.choice(["\n", "ab"]).join(texts).encode()
+    text_type = dice.choice(
+        [pa.string(), pa.large_string(), pa.binary(), pa.dictionary(pa.int32(), pa.string())]
+    )
+    compressions = ["snappy", "zstd", "gzip", "none"] if kind == ".parquet" else [None, "lz4", "zstd"]
+    how = {"text_type": text_type, "compression": dice.choice(compressions), "rows": dice.choice([7, 1000])}
+    return written(kind[1:], texts, delimiter="ab", **how)
 
 
 def damaged(data: bytes, dice: random.Random) -> bytes:
@@ -131,7 +106,7 @@ def test_damaged_files(tmp_path: Path) -> None:
         folder = tmp_path / str(seed)
         folder.mkdir()
         path = folder / f"file{kind}{codec}"
-        inside = written(kind, random_texts(dice), dice)
+        inside = content(kind, random_texts(dice), dice)
         path.write_bytes(damaged(COMPRESSORS[codec](damaged(inside, dice)), dice))
         limit = dice.choice([1, 100, 1 << 20])
         options = {"max_document_bytes": limit, **OPTIONS.get(kind, {})}

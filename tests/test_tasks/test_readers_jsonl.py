@@ -92,29 +92,10 @@ def test_a_bad_line_is_reported_and_the_others_are_kept(tmp_path: Path, line: by
     assert found.bad == [(1, BAD_LINES[line])]
 
 
-def test_another_text_column(tmp_path: Path) -> None:
-    path = tmp_path / "a.ndjson"
-    path.write_bytes(b'{"text": 1, "body": "b"}\n{"text": "t"}\n')
-
-    found = read(path, text_column="body")
-
-    assert found.texts == [b"b"]
-    assert found.bad == [(1, "missing_column")]
-
-
 @pytest.fixture(scope="module")
 def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One folder for all examples of a property."""
     return tmp_path_factory.mktemp("scratch")
-
-
-@given(st.lists(st.text(max_size=20), max_size=10), st.booleans())
-def test_any_text_comes_back(scratch: Path, texts: list[str], escaped: bool) -> None:
-    path = scratch / "a.jsonl"
-    lines = [json.dumps({"text": text}, ensure_ascii=escaped).encode() for text in texts]
-    path.write_bytes(b"\n".join(lines))
-
-    assert read(path).documents == list(enumerate(text.encode() for text in texts))
 
 
 def as_json_reads(content: bytes) -> tuple[list[tuple[int, bytes]], list[str | None], list[int]]:
@@ -227,13 +208,6 @@ def test_ids_of_more_than_64_bits_keep_their_digits(tmp_path: Path) -> None:
 
     assert read(tmp_path / "a.jsonl", id_column="id").ids == numbers * 2
     assert read(tmp_path / "a.json", id_column="id").ids == numbers
-
-
-def test_the_id_may_be_the_text(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"text": "a"}\n{"text": "b\\n"}\n')
-
-    assert read(path, id_column="text").ids == ["a", "b\n"]
 
 
 def test_lines_of_any_length_come_back(tmp_path: Path) -> None:

@@ -1,18 +1,21 @@
-"""Whole files, lines and delimited documents: golden cases by hand, and Python itself as the oracle."""
+"""Whole files, lines, delimited documents and prose: golden cases by hand, and Python as the oracle."""
 
+import inspect
 import re
+import sys
+import warnings
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.test_tasks.reading import read
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.delimited import Separator, Span, regrouped, separators
+from tokmill.tasks.formats.text.delimited import Separator, regrouped
+from tokmill.tasks.formats.text.readers import without_indentation
 
 LINES = {
     b"": [],
@@ -78,25 +81,6 @@ def test_delimited(tmp_path: Path, content: bytes, delimiter: str, expected: lis
 
 
 @pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"", []),
-        (b"\xef\xbb\xbf", []),
-        (b"\xef\xbb\xbfx\r\n", [(0, b"x\r\n")]),
-        (b"\n", [(0, b"\n")]),
-        (b"a\r\nb\0\n", [(0, b"a\r\nb\0\n")]),
-    ],
-)
-def test_a_whole_file_is_one_document_byte_for_byte(
-    tmp_path: Path, content: bytes, expected: list[tuple[int, bytes]]
-) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(content)
-
-    assert read(path).documents == expected
-
-
-@pytest.mark.parametrize(
     ("content", "options", "setting"),
     [
         (b"one\rtwo\r", {"format": "lines"}, "lines end with a carriage return alone; .*'text'"),
@@ -121,23 +105,6 @@ def test_text_that_would_be_read_wrongly_is_refused(
 
     with pytest.raises(SourceError, match=rf"a\.txt: .*{setting}"):
         read(tmp_path / "a.txt", **options)
-
-
-def test_bad_lines_leave_their_row_numbers(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"good\n\xff\nfine\n\xed\xa0\x80\n\xc0\x80\nend")
-
-    found = read(path, format="lines")
-
-    assert found.documents == [(0, b"good"), (2, b"fine"), (5, b"end")]
-    assert found.bad == [(1, "invalid_utf8"), (3, "invalid_utf8"), (4, "invalid_utf8")]
-
-
-def test_a_span_begins_in_the_middle(tmp_path: Path) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"\xef\xbb\xbfzero\none\r\ntwo\nthree")
-
-    assert read(path, Span(1, 2, 8, 17), format="lines").documents == [(1, b"one"), (2, b"two")]
 
 
 @pytest.fixture(scope="module")
@@ -181,40 +148,6 @@ def test_records_of_any_length_under_any_limit(
     assert all(text.startswith(part) for text, part in zip(expected, found, strict=True))
 
 
-@given(
-    st.lists(st.sampled_from([b"a", b"b", b"ab", b"", b"aab"]), max_size=12),
-    st.sampled_from([b"a", b"ab", b"aa", b"aba", b"\n"]),
-    st.lists(st.integers(0, 60), max_size=8),
-)
-def test_records_do_not_depend_on_blocks(parts: list[bytes], separator: bytes, cuts: list[int]) -> None:
-    content = separator.join(parts)
-    expected = content.split(separator)
-    expected = expected if expected[-1] else expected[:-1]  # a separator ends a record
-
-    found, positions = [], []
-    for group in regrouped(_blocks(content, cuts), Separator(separator), len(content)):
-        spans = zip(group.starts.tolist(), group.stops.tolist(), strict=True)
-        found += [group.block[start:stop] for start, stop in spans]
-        positions += group.bounds.tolist()
-
-    assert found == expected
-    # The records with their separators tile the content.
-    assert [start for start, _ in positions] == [0, *(end for _, end in positions)][: len(positions)]
-    assert all(
-        content[a:b].removesuffix(separator) == text for (a, b), text in zip(positions, found, strict=True)
-    )
-
-
-@given(st.binary(max_size=60), st.sampled_from([b"\0", b"\0\0", b"\0\1\0"]))
-def test_separators_are_where_find_finds_them(block: bytes, separator: bytes) -> None:
-    expected, at = [], block.find(separator)
-    while at >= 0:
-        expected.append(at)
-        at = block.find(separator, at + len(separator))
-
-    assert np.array_equal(separators(block, separator), expected)
-
-
 @given(st.text(alphabet="ab \r\n\u00e9\u2028", max_size=60))
 def test_lines_joined_again_are_the_file(scratch: Path, text: str) -> None:
     path = scratch / "a.txt"
@@ -246,3 +179,121 @@ def test_a_line_end_in_a_delimiter_is_either_of_the_two(
 
     expected = re.split(r"\r?\n--\r?\n", content.decode())[:-1]
     assert found == [text.encode() for text in expected]
+
+
+MODULE = '''
+"""The module.
+
+    More.
+      Indented.
+"""
+
+topics = {
+    "a": "First\\nline.",
+    "b": "word",
+    "c": """Second
+text.""",
+}
+numbers = {"a": 1, "b": "two\\nlines"}
+names = {"a": "b"}
+
+
+class Thing:
+    """A thing.
+
+    Indented as
+    the class is.
+    """
+
+    def act(self):
+        """Act."""
+
+        def inner():
+            "Inner."
+
+    async def wait(self):
+        """Wait."""
+
+
+if True:
+    try:
+        def late():
+            """Late, with an \\d escape."""
+    except ValueError:
+        def handler():
+            """In a handler."""
+    match 1:
+        case 1:
+            def cased():
+                """In a case."""
+
+
+def none():
+    x = """Not a docstring."""
+    """Nor this."""
+
+
+def empty():
+    """"""
+'''
+
+
+def test_documents_by_hand(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text(MODULE)
+
+    assert [text.decode() for text in read(path, format="prose").texts] == [
+        "The module.\n\nMore.\n  Indented.",
+        "First\nline.",
+        "Second\ntext.",
+        "A thing.\n\nIndented as\nthe class is.",
+        "Act.",
+        "Inner.",
+        "Wait.",
+        "Late, with an \\d escape.",
+        "In a handler.",
+        "In a case.",
+    ]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 13), reason="earlier Pythons strip more than spaces")
+@given(st.text(alphabet=" \n\ta\u00a0\x0c"))
+def test_indentation_is_removed_as_python_does(docstring: str) -> None:
+    assert without_indentation(docstring) == inspect.cleandoc(docstring)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [b"def broken(:\n", b"x = 1\0\n", b"# coding: nothing-of-that-name\n", b"(" * 5000, b"\xff = 1\n"],
+    ids=["syntax", "null", "coding", "deep", "bytes"],
+)
+def test_a_file_that_does_not_parse_is_one_bad_document(tmp_path: Path, source: bytes) -> None:
+    path = tmp_path / "a.py"
+    path.write_bytes(source)
+
+    found = read(path, format="prose")
+
+    assert found.documents == []
+    assert found.bad == [(0, "syntax_error")]
+
+
+def test_half_a_surrogate_pair_is_bad_and_the_rest_is_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text('"""Fine."""\ndef f():\n    "\\ud800"\ndef g():\n    "Good."\n')
+
+    found = read(path, format="prose")
+
+    assert found.documents == [(0, b"Fine."), (2, b"Good.")]
+    assert found.bad == [(1, "invalid_utf8")]
+
+
+def test_warnings_about_the_text_are_silenced_and_other_filters_stay(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text('"""Odd \\d."""\nx = 1is 1\n')
+
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        read(path, format="prose")
+        warnings.warn("still heard", stacklevel=1)
+
+    assert [str(warning.message) for warning in caught] == ["still heard"]

@@ -8,14 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from tests.test_tasks.test_encoding import batches_of
+from tests.test_tasks.test_encode import batches_of
 from tokmill import tokenizer
 from tokmill.tasks.encode.encoding import Additions, encode_batches
 from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
 from tokmill.tasks.fim.characters import SHORTEST_CHARS, TextFim, encode_rearranged
 from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
-from tokmill.tokenizer.core.errors import SpecialTokenError
 
 SPECIALS = ["<|endoftext|>", "<|prefix|>", "<|suffix|>", "<|middle|>"]
 TEXTS = [
@@ -35,10 +34,6 @@ def trained():
 
 
 END, PREFIX, SUFFIX, MIDDLE = range(296, 300)
-
-
-def test_special_tokens_have_the_last_ids():
-    assert trained().special_tokens == dict(zip(SPECIALS, (END, PREFIX, SUFFIX, MIDDLE), strict=True))
 
 
 def fim(rate=1.0, spm_rate=0.5, seed=0):
@@ -74,33 +69,11 @@ def test_every_text_is_there(texts, seed):
         assert (form != "plain") == (len(text) >= SHORTEST_CHARS)
 
 
-@pytest.mark.parametrize(("spm_rate", "forms"), [(0.0, {"plain", "psm"}), (1.0, {"plain", "spm"})])
-def test_the_form_is_as_asked(spm_rate, forms):
-    found, _ = encode_rearranged(encode, next(batches_of(TEXTS, 99)), fim(spm_rate=spm_rate))
-    assert {put_back(tokens)[1] for tokens in found.to_lists()} == forms
-
-
-def test_the_rate_is_met_and_the_seed_decides():
-    texts = ["the cat sat on the mat"] * 4_000
-    batch = next(batches_of(texts, len(texts)))
-    chosen = [encode_rearranged(encode, batch, fim(0.3, seed=seed))[1] > 0 for seed in (1, 1, 2)]
-    assert abs(chosen[0].mean() - 0.3) < 0.03
-    assert (chosen[0] == chosen[1]).all()
-    assert (chosen[0] != chosen[2]).any()
-
-
 def write(out, num_each, *additions):
     out.mkdir()
     how = Additions(*(additions or (None, fim())))
     batches = batches_of(TEXTS, num_each, gap=3)
     return encode_batches(trained(), batches, out, end_id=END, min_tokens=2, additions=how)
-
-
-def test_batches_do_not_change_a_byte(tmp_path):
-    for number in (1, 2, 7):
-        write(tmp_path / str(number), number)
-    for name in ("tokens.npy", "offsets.npy", "ordinals.npy", "statistics.json"):
-        assert len({(tmp_path / str(number) / name).read_bytes() for number in (1, 2, 7)}) == 1
 
 
 def test_the_statistics_count_what_was_added(tmp_path):
@@ -132,21 +105,6 @@ def test_a_shard_accounts_for_what_was_added(tmp_path, text_corpus):
     tokens = next(account for account in outcome.accounts if account.unit == "tokens")
     assert tokens.balanced
     assert dict(tokens.added) == {"end_of_document": 6, "begin_of_document": 6, "fill_in_the_middle": 15}
-
-
-def test_a_table_of_rates_is_by_source():
-    params = EncodeParams(fim_rate={"code": 0.5}, fim_tokens=SPECIALS[1:])
-    assert params.for_source("code").fim_rate == 0.5
-    assert params.for_source("prose").fim_rate == 0.0
-
-
-def test_a_token_that_is_not_there_is_named(tmp_path, text_corpus):
-    corpus = text_corpus({"code": TEXTS})
-    params = EncodeParams(fim_rate=1.0, fim_tokens=["<|prefix|>", "<|suffix|>", "<|center|>"])
-    with pytest.raises(SpecialTokenError, match=r"fim_tokens='<\|center\|>' is not a special token"):
-        ENCODE_SHARD.run(
-            params, out=tmp_path, tokenizer=published(tmp_path / "tokenizer"), shard=corpus.shard_values[0]
-        )
 
 
 @pytest.mark.parametrize(

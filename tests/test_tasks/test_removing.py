@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-from dataclasses import replace
 
 import pytest
 
@@ -14,14 +13,11 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Request
 from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.formats.packed.layout import PackedManifest
-from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.catalog import Catalog
-from tokmill.tasks.takedown import holders
 from tokmill.tasks.takedown.holders import holders_of
 from tokmill.tasks.takedown.request import take_down
 from tokmill.tasks.tracing import Origins, find_documents, trace_document
-from tokmill.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.slow
 
@@ -63,14 +59,6 @@ def test_every_artifact_that_holds_a_document_is_named(copied):
     assert references(holders_of(again, taken.documents)) == held
     untouched = references(holders_of(copied, find_documents(copied, ["notes:notes.txt:3"])))
     assert taken.record.reference in untouched
-
-
-def test_packed_again_the_new_mixture_and_packing_hold_it_no_longer(copied):
-    taken = take_down(copied, ["web:second"], repacked=True)
-    held = references(taken.holders)
-    new = {taken.record.reference, Origins.of(copied.store, taken.record.ref).ancestor("mixture").reference}
-    assert held >= {"packed/line@v1", "mixture/line@v1"}
-    assert not held & new
 
 
 def test_another_corpus_with_the_same_file_holds_the_document_as_well(copied, line, tmp_path):
@@ -124,24 +112,6 @@ def test_a_document_is_found_by_its_text_where_its_file_was_another(line, copied
     assert not expected & references(holders_of(after, find_documents(after, ["web:new 3"])))
 
 
-def test_tokens_of_rearranged_text_may_be_added_ones(line, copied, tmp_path, monkeypatch):
-    after = grown(line, copied, tmp_path / "texts", fim_rate=1.0, fim_tokens=SPECIALS[2:])
-
-    def with_added(path):
-        return Tokenizer(replace(open_tokenizer(path).definition, added_tokens=tuple(SPECIALS[2:])))
-
-    monkeypatch.setattr(holders, "open_tokenizer", with_added)
-    assert "packed/line@v2" in references(holders_of(after, find_documents(after, ["web:second"])))
-
-
-def test_where_the_tokens_of_an_earlier_state_are_gone_it_is_unknown(line, copied, tmp_path):
-    after = grown(line, copied, tmp_path / "texts")
-    for ref in Origins.of(copied.store, line.packed).ancestor("encoded").refs("shards"):
-        shutil.rmtree(copied.store.layout.artifact(ref.kind, ref.fingerprint))
-    unknown = {one.reference for one in take_down(after, ["web:first"]).holders if one.unknown}
-    assert "packed/line@v1" in unknown
-
-
 def test_an_artifact_that_cannot_be_read_is_named_with_the_reason(copied):
     export = copied.store.resolve("packed/line.jsonl")
     for pieces in copied.store.path(export).glob("__pieces__/pieces-*.parquet"):
@@ -171,13 +141,6 @@ def test_what_was_taken_down_from_is_superseded_with_what_was_made_from_it(copie
     assert left.reason.startswith(f"superseded by {further.record.reference}")
     copied.store.remove(further.record.ref, with_dependents=True)
     assert copied.store.superseded() == {}
-
-
-def test_packed_again_the_old_mixture_and_packing_are_superseded(copied):
-    taken = take_down(copied, ["web:first"], repacked=True)
-    gone = copied.store.superseded()
-    assert gone.keys() >= {copied.packed.fingerprint, copied.ancestor("mixture").fingerprint}
-    assert taken.record.fingerprint not in gone
 
 
 @pytest.mark.parametrize("repacked", [False, True])
@@ -218,13 +181,6 @@ class TestRemoving:
         joined = store.realize(ask_joined("ab", one, two)).ref
         store.realize(ask_joined("abab", joined, one))
         return store
-
-    def test_what_others_were_made_from_is_not_removed(self, store):
-        with pytest.raises(
-            StoreError, match=r"text/a@v1 is not removed: joined/abab@v1, joined/ab@v1 were made"
-        ):
-            store.remove(store.resolve("text/a"))
-        assert len(store.list()) == 4
 
     def test_dependents_go_first(self, store):
         place = store.path(store.resolve("text/a"))
@@ -302,9 +258,3 @@ class TestRemoving:
         assert realized.how == "made"
         assert told[0].startswith("joined/abab@v1 was removed on ")
         assert store.resolve("joined/abab@v1") == realized.ref
-
-    def test_what_is_not_there_cannot_be_removed(self, store):
-        ref = store.resolve("joined/abab")
-        store.remove(ref)
-        with pytest.raises(StoreError, match="is not a published artifact"):
-            store.remove(ref)

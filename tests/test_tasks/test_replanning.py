@@ -7,8 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.test_tasks.fabricated import encoded_corpus, made, numbered, pack_mixture
-from tests.test_tasks.packings import published
+from tests.test_tasks.fabricated import encoded_corpus, made, numbered, pack_mixture, published
 from tests.test_tasks.planned import rows
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.formats.ledger import Ledger
@@ -16,7 +15,6 @@ from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.mixing.consume import CONSUME, ConsumeParams
 from tokmill.tasks.mixing.stage import MIX, MixParams
-from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
 
 
@@ -231,21 +229,6 @@ def test_under_other_rules_nothing_comes_again_before_its_turn(
         assert max(counts) - min(counts) <= 1 + paced_before
 
 
-def test_a_run_may_be_planned_again_and_again(tmp_path):
-    run = Run(tmp_path, {"a": [[10] * 20], "b": [[7] * 30]})
-    params = {"weights": {"a": 1, "b": 1}, "total_tokens": 300, "max_repetition": 2.0}
-    whole = rows(run.mix(**params).plan())
-    read = []
-    for stop in (55, 55, 58, 203):
-        ledger = run.consume(stop)
-        read.append(ledger.manifest.position)
-        again = run.mix(**params)
-        total = stop + again.manifest.num_tokens
-        assert total == sum(row[4] for row in whole)
-    _, left = split(Mixture.open(tmp_path / "mixture-1").plan(), 203)
-    assert rows(again.plan())[1:] == left
-
-
 def test_schedules_count_from_the_beginning_of_the_run(tmp_path):
     run = Run(tmp_path, {"a": [[10] * 60], "b": [[10] * 60]})
     run.mix(weights={"a": 1, "b": 0}, total_tokens=400)
@@ -266,14 +249,6 @@ def test_a_new_source_begins_where_the_mixture_goes_on(tmp_path):
     assert again.manifest.sources[1].most_ahead_tokens <= 10
 
 
-def test_consuming_all_leaves_nothing(tmp_path):
-    run = Run(tmp_path, {"a": [[10] * 6]})
-    run.mix()
-    assert run.consume(60).manifest.cuts == ()
-    with pytest.raises(MixingError, match=r"must be more than the 60 that were consumed"):
-        run.mix()
-
-
 def test_more_than_the_mixture_has_cannot_be_consumed(tmp_path):
     run = Run(tmp_path, {"a": [[10] * 6]})
     run.mix()
@@ -283,18 +258,6 @@ def test_more_than_the_mixture_has_cannot_be_consumed(tmp_path):
         run.consume(61)
 
 
-def test_another_mixture_s_ledger_is_refused(tmp_path):
-    run = Run(tmp_path, {"a": [[10] * 6]})
-    run.mix()
-    run.consume(20)
-    run.mix()
-    run.ledger = None
-    with pytest.raises(
-        MixingError, match="the mixture begins at token 20 of the run and the ledger ends at 0"
-    ):
-        run.consume(30)
-
-
 def test_an_encoding_without_the_shards_that_were_consumed_is_refused(tmp_path):
     run = Run(tmp_path, {"a": [[10, 10], [10]]})
     run.mix()
@@ -302,16 +265,6 @@ def test_an_encoding_without_the_shards_that_were_consumed_is_refused(tmp_path):
     run.encode({"a": [[10, 11], [10]]})
     with pytest.raises(MixingError, match=r"2 documents of source 'a' .* not in this encoding"):
         run.mix()
-
-
-def test_max_repetition_counts_what_was_before(tmp_path):
-    run = Run(tmp_path, {"a": [[10] * 6], "b": [[10] * 6]})
-    run.mix(weights={"a": 1, "b": 0})
-    run.consume(40)
-    with pytest.raises(MixingError, match=r"total_tokens=120 needs 80 tokens of 'a'"):
-        run.mix(weights={"a": 1, "b": 1}, total_tokens=120)
-    again = run.mix(weights={"a": 1, "b": 1})
-    assert [entry.drawn_tokens for entry in again.manifest.sources] == [20, 20]
 
 
 @pytest.mark.parametrize("strategy", ["concat", "best_fit"])
@@ -328,22 +281,6 @@ def test_the_rest_of_a_document_is_packed(tmp_path, strategy):
     assert sorted(found) == sorted([*second[cut.start :], *third])
     pieces = [piece for index in range(len(reader)) for piece in reader.provenance(index)]
     assert min(piece.document_start for piece in pieces if piece.ordinal == 2 * cut.document) == cut.start
-
-
-def test_documents_that_were_taken_down_do_not_come_again(tmp_path):
-    run = Run(tmp_path, {"a": [[10] * 6]})
-    plan = rows(run.mix().plan())
-    gone = [
-        {"name": "x", "source": "a", "file": "f", "row": 0, "shard": 0, "ordinal": 2 * plan[k][2]}
-        for k in (0, 4)
-    ]
-    out = tmp_path / "excluded"
-    made(EXCLUDE, ExcludeParams(), out, mixture=run.mixture, documents=gone, **run.corpus.inputs)
-    run.mixture = out
-    run.consume(20)
-    again = run.mix(max_repetition=2.0, total_tokens=60).plan()
-    assert len(again) == 4
-    assert {row[2] for row in rows(again)}.isdisjoint({plan[0][2], plan[4][2]})
 
 
 def test_documents_that_were_taken_down_from_packed_sequences_do_not_come_again(tmp_path):
@@ -374,20 +311,6 @@ def test_accounts_say_what_was_consumed_before(tmp_path):
         "dropped:not_drawn": 0,
     }
     assert np.sum([entry.num_documents for entry in Mixture.open(run.mixture).manifest.sources]) == 6
-
-
-def test_accounts_say_what_was_taken_down_before_anything_was_consumed(tmp_path):
-    run = Run(tmp_path, {"a": [[10] * 6]})
-    first = rows(run.mix().plan())[0]
-    taken = {"name": "x", "source": "a", "file": "f", "row": 0, "shard": 0, "ordinal": 2 * first[2]}
-    out = tmp_path / "excluded"
-    made(EXCLUDE, ExcludeParams(), out, mixture=run.mixture, documents=[taken], **run.corpus.inputs)
-    run.mixture = out
-    run.consume(0)
-    run.mix()
-    accounts = {account.unit: account.became for account in run.outcome.accounts}
-    assert (accounts["documents"]["dropped:taken_down"], accounts["tokens"]["dropped:taken_down"]) == (1, 10)
-    assert accounts["documents"]["dropped:not_drawn"] == accounts["tokens"]["dropped:not_drawn"] == 0
 
 
 @pytest.mark.parametrize("strategy", ["concat", "greedy", "best_fit"])

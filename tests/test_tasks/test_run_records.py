@@ -1,9 +1,8 @@
-"""What is recorded of runs, their tags and notes, and how they are listed and named."""
+"""What is recorded of runs and of the code and machine they ran on; tags, notes, lists and names."""
 
+import shutil
 import subprocess
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,10 +10,10 @@ import pytest
 from tests.test_tasks.store_stages import ask
 from tokmill.flows.cli.lookup import order_by
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.peak_memory import held_bytes, peak_memory
+from tokmill.tasks.core.peak_memory import held_bytes
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Provenance, RunArtifact, Store
-from tokmill.tasks.store.provenance import Machine, installed_packages
+from tokmill.tasks.store.provenance import Machine, digest_of_changes, git_state, installed_packages
 from tokmill.tasks.store.run_queries import (
     Column,
     Order,
@@ -23,7 +22,6 @@ from tokmill.tasks.store.run_queries import (
     find_run_id,
     list_runs,
     run_of,
-    short_ids,
     tags_of_runs,
 )
 from tokmill.tasks.store.runs import (
@@ -151,21 +149,6 @@ def test_tags_and_notes_are_added_while_a_run_goes_on(store: Store) -> None:
             store.catalog.annotate("r", action, text)
 
 
-def test_remarks_of_many_at_once_are_all_kept(store: Store) -> None:
-    begin(store, "r")
-    with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: store.catalog.annotate("r", "tag", f"t{number}"), range(40)))
-    assert len(tags_of_runs(store.catalog)["r"]) == 40
-
-
-def test_a_damaged_remark_is_reported_and_costs_no_other(store: Store) -> None:
-    begin(store, "r")
-    store.catalog.annotate("r", "tag", "good")
-    (store.root / "annotations" / "r.20260101-0.json").write_text("{")
-    assert tags_of_runs(store.catalog) == {"r": ["good"]}
-    assert ["remark" in problem.message for problem in store.verify()] == [True]
-
-
 def test_lists_are_filtered_and_sorted(store: Store) -> None:
     begin(store, "one", experiment="e", parameters={"t": 2, "mix": {"method": "b"}})
     end(store, "one", **{"audit.bytes_per_token": 3.5})
@@ -232,14 +215,6 @@ def test_values_are_listed_as_they_were_recorded(store: Store) -> None:
     }
 
 
-def test_a_column_that_nothing_has_or_that_fits_two_is_refused_with_names(store: Store) -> None:
-    begin(store, "r", parameters={"mix": {"temperature": 1}, "balance": {"temperature": 2}})
-    with pytest.raises(StoreError, match=r"balance\.temperature, mix\.temperature"):
-        find_columns(store.catalog, ["temperature"])
-    with pytest.raises(StoreError, match=r"did you mean .*temperature"):
-        find_columns(store.catalog, ["temperatur"])
-
-
 def test_a_run_is_named_by_id_prefix_name_artifact_or_as_the_latest(store: Store) -> None:
     ref = store.realize(ask("one")).ref
     for run_id, name in (("abcd-1", "first · t 5"), ("abcd-2", "other"), ("bbbb-3", "first · t 5")):
@@ -261,18 +236,6 @@ def test_a_run_is_named_by_id_prefix_name_artifact_or_as_the_latest(store: Store
         find_run_id(store, "zzz")
 
 
-def test_ids_are_shortened_to_what_tells_them_apart(store: Store) -> None:
-    for run_id in ("01a219e3-5b1c-7aaa", "01a219e3-5b1c-7abb", "ffff0000-0000-7000"):
-        begin(store, run_id, name="nightly")
-
-    short = short_ids(store, ["01a219e3-5b1c-7aaa", "ffff0000-0000-7000"])
-
-    assert short == ["01a219e3-5b1c-7aa", "ffff0000"]
-    assert [find_run_id(store, each) for each in short] == ["01a219e3-5b1c-7aaa", "ffff0000-0000-7000"]
-    with pytest.raises(StoreError, match="use more of the id, or the run's name"):
-        find_run_id(store, "01a219e3")
-
-
 def test_a_tag_names_the_run_that_has_it_now(store: Store) -> None:
     for run_id in ("abcd-1", "abcd-2"):
         begin(store, run_id, name="r")
@@ -285,12 +248,6 @@ def test_a_tag_names_the_run_that_has_it_now(store: Store) -> None:
     assert find_run_id(store, "winner") == "abcd-1"
 
 
-def test_a_store_without_runs_says_so(store: Store) -> None:
-    store.realize(ask("one"))
-    with pytest.raises(StoreError, match="has no runs"):
-        find_run_id(store, "latest")
-
-
 @pytest.mark.skipif(held_bytes() is None, reason="memory is measured in /proc")
 def test_peak_memory_is_that_of_the_block() -> None:
     """In a process of its own: what other threads of this one hold may fall between two looks."""
@@ -299,11 +256,6 @@ def test_peak_memory_is_that_of_the_block() -> None:
     assert inner - before > HELD_BYTES * 0.9
     assert outer - before > HELD_BYTES * 0.9
     assert after - before < HELD_BYTES / 2, "what an earlier block held is no part of a later one's peak"
-
-
-def test_the_thread_that_samples_memory_keeps_no_process_alive() -> None:
-    with peak_memory():
-        assert all(t.daemon for t in threading.enumerate() if t.name == "tokmill-memory")
 
 
 def test_the_packages_are_those_that_would_be_imported(
@@ -320,3 +272,75 @@ def test_the_packages_are_those_that_would_be_imported(
     assert found["some-package"] == "9.9.dev1+local"
     assert found["pydantic"] == "0.0.1"
     assert "numpy" in found
+
+
+def git(folder, *arguments):
+    identity = ["-c", "user.name=me", "-c", "user.email=me@example.com"]
+    subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    git(tmp_path, "init")
+    (tmp_path / "tasks").mkdir()
+    (tmp_path / "tasks" / "a.py").write_text("a = 1\n")
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-m", "first")
+    return tmp_path
+
+
+def test_a_changed_file_and_a_new_one_make_it_dirty(checkout):
+    (checkout / "tasks" / "a.py").write_text("a = 2\n")
+    assert git_state(checkout)[1] is True
+    git(checkout, "checkout", "tasks/a.py")
+    assert git_state(checkout)[1] is False
+    (checkout / "tasks" / "b.py").write_text("")
+    assert git_state(checkout)[1] is True
+
+
+def test_changes_have_a_digest_that_new_files_change_too(checkout):
+    (checkout / "tasks" / "a.py").write_text("a = 2\n")
+    changed = digest_of_changes(checkout)
+    (checkout / "tasks" / "b.py").write_text("b = 1\n")
+    with_new = digest_of_changes(checkout)
+    (checkout / "tasks" / "b.py").write_text("b = 2\n")
+    with_another = digest_of_changes(checkout)
+    (checkout / "notes.txt").write_text("no code")
+
+    assert len({changed, with_new, with_another}) == 3
+    assert digest_of_changes(checkout) == with_another
+
+
+def test_without_a_checkout_git_is_not_even_called(tmp_path, monkeypatch):
+    program = tmp_path / "git"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/called\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "installed").mkdir()
+    assert git_state(tmp_path / "installed") == (None, None)
+    assert not (tmp_path / "called").exists()
+
+
+@pytest.mark.parametrize("behaviour", ["exit 1", "kill -9 $$", "echo"])
+def test_a_git_that_fails_is_no_failure(tmp_path, monkeypatch, behaviour):
+    program = tmp_path / "git"
+    program.write_text(f"#!/bin/sh\n{behaviour}\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / ".git").mkdir()
+    assert git_state(tmp_path) == (None, None)
+
+
+def test_what_is_collected():
+    found = Provenance.collect(flow_run_id="run", deployment_id="deployment")
+    assert (found.flow_run_id, found.deployment_id) == ("run", "deployment")
+    assert Provenance.collect().flow_run_id is None
+    assert found.packages.keys() >= {"duckdb", "pyarrow", "pydantic"}
+    assert found.python.endswith(
+        f"{sys.version_info.major}.{sys.version_info.minor}.{sys.version_info.micro}"
+    )
+    assert found.user
+    assert found.command
+    assert (found.git_commit is None) == (found.git_dirty is None)

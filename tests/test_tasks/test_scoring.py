@@ -4,8 +4,6 @@ import functools
 import json
 import math
 from collections import Counter
-from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,12 +16,12 @@ from tests.test_tasks.reading import ingested
 from tokmill import tokenizer
 from tokmill.tasks.core.errors import MixingError, SourceError, StoreError
 from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
-from tokmill.tasks.formats.encoded import EncodedShard, EncodedStatistics
+from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.scores import ScoredShard, write_scores
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
 from tokmill.tasks.kernels.surprisal import surprisals
 from tokmill.tasks.score.kneser_ney import train
-from tokmill.tasks.score.measures import TrigramModels, noise_of, token_blocks
+from tokmill.tasks.score.measures import TrigramModels, noise_of
 from tokmill.tasks.score.stage import (
     FIT_TRIGRAMS,
     SCORE_COLUMN,
@@ -42,10 +40,6 @@ def of_bytes():
 
 
 END = 256
-
-
-def test_the_end_token_has_the_last_id():
-    assert of_bytes().special_tokens == {"<|endoftext|>": END}
 
 
 def noise(folder, *texts, end_id=None):
@@ -105,20 +99,6 @@ def test_documents_are_measured_alone_however_they_come_in_blocks(tmp_path):
         assert values == [one[name][0] for one in alone]
 
 
-@given(st.lists(st.integers(0, 9), max_size=30), st.integers(1, 20))
-def test_blocks_hold_every_document_once(lengths, size):
-    offsets = np.cumsum([0, *lengths]).astype(np.int64)
-    tokens = np.arange(offsets[-1], dtype=np.uint16)
-    shard = EncodedShard(Path(), EncodedStatistics(num_documents=len(lengths), num_tokens=len(tokens)))
-    vars(shard).update(offsets=offsets, tokens=tokens, ordinals=np.arange(len(lengths)))
-    found = [
-        block.tokens[start : start + length].tolist()
-        for block in token_blocks(shard, None, size)
-        for start, length in zip(block.starts, block.lengths, strict=True)
-    ]
-    assert found == [tokens[a:b].tolist() for a, b in pairwise(offsets)]
-
-
 def slow_model(documents, size):
     """P(w | u v) of an interpolated Kneser-Ney model, from the formulas; `size` is the start mark."""
     trigrams = Counter()
@@ -167,12 +147,6 @@ def test_the_model_equals_the_slow_one(seen, unseen):
         assert found == pytest.approx(sum(nats) / len(nats), rel=1e-5)
 
 
-@given(DOCUMENTS, st.integers(0, 5), st.integers(0, 5))
-def test_probabilities_after_any_two_ids_sum_to_one(seen, u, v):
-    chance = slow_model(seen, 5)
-    assert sum(chance(w, u, v) for w in range(5)) == pytest.approx(1)
-
-
 def test_a_vocabulary_that_does_not_fit_is_refused():
     with pytest.raises(MixingError, match="a vocabulary of 3000000 is too large for perplexity"):
         train([np.array([1], dtype=np.uint32)], 3_000_000)
@@ -203,19 +177,6 @@ def test_documents_are_scored_by_a_model_that_did_not_see_them(tmp_path):
     for score, *by_model in zip(np.concatenate(scores).tolist(), *seen, strict=True):
         assert score == pytest.approx(max(by_model))
         assert min(by_model) < 2 < 4 < max(by_model)
-
-
-def test_a_model_is_trained_on_a_sample_of_a_large_corpus(tmp_path):
-    documents = [[[(k * 7 + i) % 50 for i in range(20)] for k in range(400)]]
-    _, models = scored(tmp_path, documents, train_tokens=800)
-    assert all(500 < tokens < 1200 for tokens in models.manifest.num_tokens)
-
-
-def test_unusual_documents_are_surprising(tmp_path):
-    usual = [[1, 2, 3, 4, 5, 6, 7, 8] * 4 for _ in range(40)]
-    odd = [[8, 3, 5, 1, 7, 7, 2, 9] * 4]
-    scores, _ = scored(tmp_path, [usual + odd])
-    assert scores[0].argmax() == 40
 
 
 def column_scores(tmp_path, content, name="part.jsonl", column="grade"):
@@ -255,12 +216,6 @@ def test_a_column_is_read_for_the_documents_that_were_kept(tmp_path):
 def test_a_column_is_read_over_all_shards_of_a_source(tmp_path):
     rows = [{"text": f"{k} " * 60, "grade": k} for k in range(900)]
     assert column_scores(tmp_path, json_lines(*rows)) == list(range(900))
-
-
-def test_a_csv_column(tmp_path):
-    assert column_scores(tmp_path, "text,grade\nsome text,1.5\nother text, \n", "part.csv") == pytest.approx(
-        [1.5, math.nan], nan_ok=True
-    )
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Source specifications, and finding files: globs, placeholders, links, duplicates."""
 
-import glob
 import json
 import os
 import re
@@ -64,21 +63,6 @@ def test_patterns_by_hand(tmp_path: Path, pattern: str, expected: list[str]) -> 
     assert len(set(found)) == len(found)
 
 
-def test_names_are_relative_to_the_part_without_wildcards_and_sorted(tmp_path: Path) -> None:
-    make(tmp_path, "data/b/2.txt", "data/b/10.txt", "data/a.txt", "data/a/z.txt", "data/a-b.txt")
-
-    assert names(tmp_path, "data/**/*.txt") == ["a-b.txt", "a.txt", "a/z.txt", "b/10.txt", "b/2.txt"]
-    assert names(tmp_path, "data/b/*.txt", "data/a.txt") == ["a.txt", "b/10.txt", "b/2.txt"]
-
-
-def test_the_root_does_not_move_when_files_come(tmp_path: Path) -> None:
-    make(tmp_path, "data/deep/down/a.txt")
-    assert names(tmp_path, "data/**/*.txt") == ["deep/down/a.txt"]
-
-    make(tmp_path, "data/b.txt")
-    assert names(tmp_path, "data/**/*.txt") == ["b.txt", "deep/down/a.txt"]
-
-
 @pytest.mark.parametrize(
     "exclude",
     ["b", "b/", "data/b/**", "data/b/*.txt", "data/b", "*.md", "[0-9]*.txt"],
@@ -97,12 +81,6 @@ def test_exclusion_by_name_does_not_look_above_the_root(tmp_path: Path) -> None:
     assert names(tmp_path / "test", "data/**/*.txt", exclude=("test",)) == ["a.txt"]
 
 
-def test_a_path_with_brackets_in_its_name(tmp_path: Path) -> None:
-    make(tmp_path, "a[1].txt", "a1.txt")
-
-    assert names(tmp_path, "a[1].txt") == ["a[1].txt"]
-
-
 def test_a_folder_with_brackets_in_its_name(tmp_path: Path) -> None:
     make(
         tmp_path,
@@ -117,14 +95,6 @@ def test_a_folder_with_brackets_in_its_name(tmp_path: Path) -> None:
     assert names(tmp_path / "run[1]", "data[2]/*.txt") == ["data2/b.txt"]
     assert names(tmp_path, "run[1]/**", exclude=("data[24]",)) == ["d.txt"]
     assert names(tmp_path / "who?", "*.txt") == ["e.txt"]
-
-
-def test_an_escaped_folder_is_not_a_wildcard(tmp_path: Path) -> None:
-    make(tmp_path, "my [odd] folder*/data/a.txt")
-    escaped = glob.escape(str(tmp_path / "my [odd] folder*"))
-
-    assert names(Path("/"), f"{escaped}/data/*.txt") == ["a.txt"]
-    assert names(Path("/"), f"{escaped}/data/a.txt") == ["a.txt"]
 
 
 def test_the_standard_library_is_without_installed_packages() -> None:
@@ -143,11 +113,6 @@ def test_a_second_name_in_the_standard_library_is_left_out(tmp_path: Path, monke
     assert names(tmp_path, "{stdlib}/**/*.py") == ["data.py", "site.py"]
     with pytest.raises(SourceError, match="are the same file"):
         names(tmp_path, "lib/*.py")
-
-
-def test_placeholders_need_no_base() -> None:
-    assert parse("{stdlib}", Path("/nowhere")).folder == Path(sysconfig.get_path("stdlib"))
-    assert parse("{samples}/*.txt", Path("/nowhere")).folder.parts[-2:] == ("profiles", "samples")
 
 
 def test_loops_of_links_end(tmp_path: Path) -> None:
@@ -173,20 +138,6 @@ def test_a_file_under_two_names_names_both(tmp_path: Path) -> None:
 
     with pytest.raises(SourceError, match=r"source 's': a\.txt and b\.txt are the same file"):
         names(tmp_path, "data/*.txt")
-
-
-def test_a_file_of_two_patterns_names_both(tmp_path: Path) -> None:
-    make(tmp_path, "data/a.txt")
-
-    with pytest.raises(SourceError, match=r"a\.txt matches both 'data/\*\.txt' and 'data/a\*'"):
-        names(tmp_path, "data/*.txt", "data/a*")
-
-
-def test_copies_and_hard_links_are_files_of_their_own(tmp_path: Path) -> None:
-    make(tmp_path, "data/a.txt")
-    (tmp_path / "data/b.txt").hardlink_to(tmp_path / "data/a.txt")
-
-    assert names(tmp_path, "data/*.txt") == ["a.txt", "b.txt"]
 
 
 @pytest.mark.parametrize(
@@ -215,28 +166,6 @@ def test_patterns_that_match_nothing(tmp_path: Path, pattern: str, message: str)
 
     with pytest.raises(SourceError, match=r"^source 's': .*" + message):
         names(tmp_path, pattern)
-
-
-def test_everything_excluded(tmp_path: Path) -> None:
-    make(tmp_path, "data/a.txt")
-
-    with pytest.raises(SourceError, match=r"'data/\*\.txt': 'exclude' removes the file"):
-        names(tmp_path, "data/*.txt", exclude=("*.txt",))
-
-
-def test_a_link_to_nowhere_is_unreadable(tmp_path: Path) -> None:
-    make(tmp_path, "data/a.txt")
-    (tmp_path / "data/b.txt").symlink_to("gone")
-
-    with pytest.raises(SourceError, match=r"b\.txt cannot be read \(No such file or directory\)"):
-        names(tmp_path, "data/*.txt")
-
-
-def test_files_without_a_common_folder_cannot_be_one_source(tmp_path: Path) -> None:
-    make(tmp_path, "a.txt")
-
-    with pytest.raises(SourceError, match=r"share no folder"):
-        names(tmp_path, "a.txt", "/no-such-top-level-folder/b.txt")
 
 
 def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:
@@ -300,10 +229,6 @@ def test_invalid_specifications(given: dict[str, Any], message: str) -> None:
         SourceSpec(**{"files": ["a"], **given})
 
 
-def test_every_field_has_a_description() -> None:
-    assert all(field.description for field in SourceSpec.model_fields.values())
-
-
 @pytest.mark.parametrize(
     ("pattern", "found", "said"),
     [
@@ -324,16 +249,6 @@ def test_hidden_files_are_counted_in_a_warning(
     assert [path.name for path in expand(parse(pattern, tmp_path))] == [Path(name).name for name in found]
     text = re.escape(said).replace(r"\.\*", ".*")
     assert re.search(text, caplog.text) if said else not caplog.text
-
-
-def test_hidden_files_are_included_on_request(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    make(tmp_path, "a.md", ".c.md", "d/..md", ".git/x.md", ".git/.y/z.md")
-    spec = SourceSpec(files=["**/*.md"], exclude=[".git/.y"], hidden="include")
-
-    found, _ = resolve_files(spec, tmp_path, PlainDigests(), source="s")
-
-    assert [one.value["name"] for one in found] == [".c.md", ".git/x.md", "a.md", "d/..md"]
-    assert not caplog.text
 
 
 def test_what_programs_keep_beside_data_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -427,15 +342,6 @@ def test_tables_whose_files_do_not_tell_their_rows_are_refused(
         with pytest.raises(SourceError, match=rf"^source 's': .*/t.*{message}.*hidden = 'include'"):
             names(tmp_path, pattern)
     assert names(tmp_path, "**/*.txt", hidden="include") == ["t/data/a.txt"]
-
-
-def test_excluded_and_otherwise_found_files_do_not_count_as_skipped(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    make(tmp_path, "a.md", ".c.md", ".d.md", ".git/x.md")
-
-    assert names(tmp_path, "*.md", ".c.md", exclude=(".git", ".d.*")) == [".c.md", "a.md"]
-    assert not caplog.text
 
 
 def odd_entries(folder: Path) -> Iterator[tuple[str, str]]:

@@ -4,7 +4,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,13 +13,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.test_tasks.store_stages import WriteParams, ask, ask_joined, stage_of
-from tokmill.flows.upkeep.checking import usage_of
+from tests.test_tasks.store_stages import ask, ask_joined
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.stage import ArtifactRef, Outcome, Request
+from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import RunArtifact, Store
 from tokmill.tasks.store.leases import leased
-from tokmill.tasks.store.retention import Policy, Reason, make_plan, shown_age, take_inventory
+from tokmill.tasks.store.retention import Policy, Reason, make_plan, take_inventory
 from tokmill.tasks.store.shared import now_ns
 
 NOTHING = Policy(older_than_days=0, keep=0)
@@ -53,23 +51,6 @@ def left(store: Store) -> set[str]:
 
 def removed(store: Store, policy: Policy) -> list[str]:
     return [item.reference for item in store.collect(policy).items]
-
-
-def test_a_file_with_two_names_takes_its_space_once(store):
-    one = text(store, "one", "a long text")
-
-    def link(params, *, out, first):
-        (out / "linked.txt").hardlink_to(first / "text.txt")
-        (out / "own.txt").write_text("own")
-        return Outcome(metrics={})
-
-    request = Request(stage_of(link, "linked"), "two", WriteParams(), {"first": one})
-    two = store.realize(request).ref
-    text(store, "copy", "a long text" * 2)
-    items = take_inventory(store.layout, store.catalog).items
-    assert items[one.fingerprint].num_bytes == len("a long text" + "a")
-    assert items[two.fingerprint].num_bytes == len("own")
-    assert usage_of(store).total.num_bytes == sum(item.num_bytes for item in items.values())
 
 
 def test_the_latest_versions_of_each_name_stay(store):
@@ -140,21 +121,6 @@ def test_a_chain_of_two_thousand_artifacts_is_collected_and_removed_without_recu
     assert [each.fingerprint for each in plan.garbage] == names[::-1]
     kept = make_plan(long._replace(aliases=[("a", names[-1])]), {}, NOTHING, now_ns(store.root)).kept
     assert len(kept) == len(names)
-
-
-@pytest.mark.parametrize(
-    ("age", "shown"),
-    [
-        (timedelta(seconds=59), "0 min"),
-        (timedelta(minutes=59, seconds=59), "59 min"),
-        (timedelta(hours=1), "1.0 h"),
-        (timedelta(hours=23, minutes=59), "24 h"),
-        (timedelta(days=9.95), "9.9 d"),
-        (timedelta(days=400), "400 d"),
-    ],
-)
-def test_an_age_is_shown_in_its_largest_unit(age, shown):
-    assert shown_age(age) == shown
 
 
 def test_why_leads_from_an_artifact_to_the_reason(store):
@@ -248,18 +214,6 @@ def test_a_second_collector_is_refused(store):
 
     store.collect(NOTHING, on_line)
     assert len(refused) == 1
-
-
-def test_records_labels_and_runs_stay_and_what_was_removed_is_made_again(store):
-    ref = text(store, "one")
-    ran(store, "r", "p", ref)
-    store.collect(NOTHING)
-
-    assert store.past("text", ref.fingerprint).content_digest == ref.content_digest
-    assert store.names.labels("text", "one") == {"v1": ref.fingerprint}
-    assert store.catalog.query("SELECT run_id FROM runs") == [{"run_id": "r"}]
-    again = store.realize(ask("one"))
-    assert (again.how, again.ref) == ("made", ref)
 
 
 def test_leftovers_go_and_what_is_of_use_stays(store):

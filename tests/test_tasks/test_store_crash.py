@@ -223,16 +223,6 @@ def test_a_waiting_process_takes_over_from_a_killed_one(tmp_path):
     assert left_over(tmp_path) == []  # the second swept what the first left
 
 
-def test_a_file_size_limit_is_told_and_nothing_is_published(tmp_path):
-    code, told = ran("with-file-limit", tmp_path, 100_000)
-    assert code == 0
-    assert told[0].startswith(
-        "text/one was not published: a file would exceed the size limit ([Errno 27] File too large"
-    )
-    assert "ulimit -f" in told[0]
-    assert list(Store.open(tmp_path).layout.artifacts()) == left_over(tmp_path) == []
-
-
 def ran_on_a_small_disk(place, *arguments):
     """Run a child on a file system of 2 MiB of its own, which ends with it; return its lines."""
     child_command = [sys.executable, "-m", "tests.test_tasks.store_child", *map(str, arguments)]
@@ -246,15 +236,6 @@ def ran_on_a_small_disk(place, *arguments):
     assert done.returncode == 0, done.stderr
     assert list(place.iterdir()) == []  # it was mounted for the child only
     return done.stdout.splitlines()
-
-
-def test_a_full_disk_is_told_and_nothing_half_made_stays(tmp_path):
-    told = ran_on_a_small_disk(tmp_path / "disk", "too-large", tmp_path / "disk")
-    assert told[0].startswith(
-        "text/one was not published: no space left ([Errno 28] No space left on device)"
-    )
-    assert told[0].endswith("; make room and run again")
-    assert told[1:] == ["artifacts 0, left over 0"]
 
 
 def test_wherever_the_disk_is_full_an_artifact_is_whole_or_absent(tmp_path):

@@ -14,8 +14,6 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
-
 from tests.effort import fuzz_seconds
 from tests.test_tasks.store_stages import ask, ask_joined
 from tokmill.tasks.core.errors import StoreError
@@ -173,16 +171,3 @@ def test_nothing_is_found(tmp_path):
             error.add_note(f"TOKMILL_FUZZ_SEED={seed}")
             raise
         shutil.rmtree(store.root)
-
-
-@pytest.mark.slow
-def test_the_damage_is_damage(tmp_path):
-    """A fuzzer whose damage is never noticed would find nothing."""
-    source = original(tmp_path / "original")
-    noticed = 0
-    for seed in range(12):
-        store = Store.open(shutil.copytree(source.root, tmp_path / f"store-{seed}"))
-        record = store.path(store.resolve("text/web/a")) / "record.json"
-        record.write_bytes(mutated_json(random.Random(seed), record.read_bytes()))
-        noticed += bool(store.verify())
-    assert noticed > 6

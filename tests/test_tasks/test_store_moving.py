@@ -67,15 +67,6 @@ def test_an_artifact_comes_with_what_it_was_made_from_and_is_equal(here, there):
     assert {row["name"] for row in there.list()} == {"given", "made"}
 
 
-def test_what_is_there_is_not_copied_again(here, there):
-    pushed(here, there, "text/given")
-    stamp = (there.path(here.resolve("text/given")) / "text.txt").stat().st_mtime_ns
-    again = pushed(here, there)
-    assert (names(again.of("there")), set(names(again.of("copy")))) == (["given"], {"made", "other"})
-    assert (there.path(here.resolve("text/given")) / "text.txt").stat().st_mtime_ns == stamp
-    assert pushed(here, there).num_bytes == 0
-
-
 def test_a_dry_run_says_the_bytes_and_changes_nothing(here, there):
     here.tag(here.resolve("joined/made"), "prod")
     moved = pushed(here, there, dry_run=True)
@@ -106,12 +97,6 @@ def test_aliases_come_along_and_move_only_if_they_are_named(here, there):
     assert there.resolve("joined/made@prod") == old
     assert pushed(here, there, "joined/made@prod").aliases == ["joined/made@prod"]
     assert there.resolve("joined/made@prod") == here.resolve("joined/made")
-
-
-def test_a_second_name_comes_along(here, there):
-    here.realize(ask("second name"[:6]))
-    pushed(here, there)
-    assert there.resolve("text/second").fingerprint == here.resolve("text/given").fingerprint
 
 
 def test_runs_come_with_their_remarks_and_running_ones_stay(here, there):
@@ -235,18 +220,6 @@ def test_what_was_removed_is_said_to_have_been_removed_however_it_is_named(here,
     here.remove(made, reason="asked for by the author")
     with pytest.raises(UsageError, match=r"was removed on .* by .*: asked for by the author"):
         pushed(here, there, made.fingerprint[:12] if named == "fingerprint" else named)
-
-
-@pytest.mark.objects
-def test_to_a_bucket_and_back(here, there, bucket, tmp_path, monkeypatch):
-    monkeypatch.setenv("TOKMILL_CACHE", str(tmp_path / "cache"))
-    away = Store.open(f"{bucket.url}/team")
-    bucket.fault("cut", method="PUT", times=2, num_bytes=10)
-    assert len(pushed(here, away).of("copy")) == 3
-    assert away.verify() == []
-    assert len(pushed(away, there, "joined/made").of("copy")) == 2
-    assert there.verify() == []
-    assert there.record(here.resolve("joined/made")) == here.record(here.resolve("joined/made"))
 
 
 @pytest.mark.objects

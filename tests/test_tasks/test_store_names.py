@@ -23,16 +23,6 @@ def store(request, tmp_path):
     return open_in(request, tmp_path)
 
 
-def test_labels_count_versions_of_a_name(store):
-    first, second = store.realize(ask("n", text="a")).ref, store.realize(ask("n", text="b")).ref
-    other = store.realize(ask("m", text="c")).ref
-    assert [store.record(ref).label for ref in (first, second, other)] == ["v1", "v2", "v1"]
-    assert store.resolve("text/n@v1") == first
-    assert store.resolve("text/n@v2") == store.resolve("text/n") == store.resolve("text/n@latest") == second
-    assert store.newest("text", "n") == store.record(second)
-    assert store.newest("text", "nobody") is None
-
-
 def test_a_second_name_for_the_same_recipe_is_a_label_and_no_second_artifact(store):
     first = store.realize(ask("n", text="a"))
     store.realize(ask("m", text="b"))
@@ -42,15 +32,6 @@ def test_a_second_name_for_the_same_recipe_is_a_label_and_no_second_artifact(sto
     assert store.resolve("text/m@v2") == second.ref
     assert len(list(store.layout.artifacts())) == 2
     assert [(row["name"], row["label"]) for row in store.list()] == [("m", "v1"), ("m", "v2"), ("n", "v1")]
-
-
-def test_aliases_move(store):
-    first, second = store.realize(ask("a/b", text="a")).ref, store.realize(ask("a/b", text="b")).ref
-    store.tag(first, "prod")
-    assert store.resolve("text/a/b@prod") == first
-    store.tag(second, "prod")
-    assert store.resolve("text/a/b@prod") == second
-    assert [row["aliases"] for row in store.list(name="a/b")] == [[], ["prod"]]
 
 
 @pytest.mark.parametrize("alias", ["latest", "v3", "", "a b", "../x", "a/b", "1st"])
@@ -126,14 +107,6 @@ def test_a_label_whose_artifact_is_gone_says_so_and_is_never_given_out_again(sto
 # -- places -----------------------------------------------------------------------------------------------
 
 
-def test_places_that_a_store_can_be_opened_at(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert Store.open("some where").root == tmp_path / "some where"
-    assert Store.open(tmp_path / "s").root == tmp_path / "s"
-    assert Store.open(f"file://{tmp_path}/some%20where").root == tmp_path / "some where"
-    assert list(tmp_path.iterdir()) == []
-
-
 @pytest.mark.parametrize(
     ("location", "rule"),
     [
@@ -153,12 +126,6 @@ def test_places_that_are_no_store(location, rule):
         Store.open(location)
 
     assert "secret" not in str(refused.value)
-
-
-def test_a_file_is_no_store(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(StoreError, match="is a file; a store is a folder"):
-        Store.open(tmp_path / "file")
 
 
 def test_asking_an_absent_store_makes_nothing(tmp_path):

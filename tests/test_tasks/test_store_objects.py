@@ -264,20 +264,6 @@ def test_a_process_may_be_killed_at_any_write(bucket, tmp_path, monkeypatch):
     assert number > 2 * step
 
 
-def test_faults_that_pass_stop_nobody(bucket, machine):
-    bucket.fault("answer", status=500, times=3)
-    bucket.fault("cut_upload", method="PUT", times=2)
-    bucket.fault("lose", method="PUT", key="*record.json")
-    bucket.fault("slow", method="GET", key="*/files/*", seconds=0.01)
-    bucket.fault("cut", method="GET", key="*/files/*", num_bytes=1, times=2)
-    made = machine().store.realize(ask(text="ab", times=2))
-    there = machine().store
-
-    assert made.how == "made"
-    assert (there.path(made.ref) / "text.txt").read_text() == "abab"
-    assert there.verify() == []
-
-
 def test_a_store_that_cannot_be_reached_is_no_empty_one(bucket, machine, monkeypatch):
     monkeypatch.setenv("TOKMILL_RETRY_SECONDS", "0.2")
     here = machine()
@@ -403,18 +389,6 @@ def test_remarks_of_two_machines_on_one_run_are_both_kept(bucket, machine):
     assert find_run_id(late.store, "latest") == "r"
     assert len(objects(bucket, "/annotations/")) == 3
     assert late.store.verify() == []
-
-
-def test_runs_are_seen_by_all(bucket, machine):
-    here, there = machine(), machine()
-    with here.store.catalog.alive("r"):
-        here.store.catalog.add_run("r", profile="p")
-        rows = there.store.catalog.query("SELECT run_id, state FROM runs")
-    here.store.catalog.finish_run("r", state="completed")
-
-    assert rows == [{"run_id": "r", "state": "running"}]
-    assert there.store.catalog.query("SELECT state FROM runs") == [{"state": "completed"}]
-    assert json.loads(bucket.get("store/index/runs/r.json"))["state"] == "completed"
 
 
 _KEYS = [name for name in HOSTILE.values() if len(name.encode()) < 900]  # S3 takes 1,024 bytes

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.sweep.cell import CELL_FILE, Cell, CellLanguage, CellSource
 from tokmill.tasks.sweep.params import SweepParams
@@ -90,14 +88,6 @@ def test_of_those_that_cost_about_as_much_the_fairest_is_recommended() -> None:
     assert lavish.cell == "byte_bpe-T9-100"
 
 
-def test_without_parallel_text_the_least_compressed_source_decides() -> None:
-    cells = [cell(100, 4.0, worst=2.0), cell(101, 4.0, worst=2.5)]
-    found = recommend(SweepParams(), cells)
-    assert found.cell == "byte_bpe-101"
-    assert "s with 2.500 bytes per token" in found.reason
-    assert "It is the largest size that was tried" in found.reason
-
-
 def test_a_tokenizer_that_loses_text_is_left_out() -> None:
     changes = cell(300, 9.0).model_copy(update={"keeps_text": False})
     found = recommend(SweepParams(), [cell(100, 4.0), cell(200, 9.0, unknown=0.2), changes])
@@ -136,19 +126,3 @@ def test_a_larger_model_affords_a_larger_vocabulary() -> None:
     assert sizes == ["byte_bpe-8000", "byte_bpe-64000", "byte_bpe-256000"]
     small = recommend(SweepParams(d_model=64, num_layers=2, tolerance=0), cells)
     assert "3.500 bytes per token, 0.648 M operations per byte" in small.reason
-
-
-def test_a_model_may_need_less_than_a_tenth_of_an_operation_per_byte() -> None:
-    tiny = SweepParams(d_model=1, num_layers=1, context=1)
-    # 2·12 + 2 + 2·12 = 50 and 2·12 + 2 + 2·10 = 46 operations per token
-    found = recommend(tiny, [cell(12, 3000.0), cell(10, 3000.0)])
-    assert found.cell == "byte_bpe-10"
-    assert "0.01533 operations per byte" in found.reason
-    assert "byte_bpe-12" not in found.reason
-
-
-@pytest.mark.parametrize("text", ["", "x"])
-def test_cells_without_text_recommend_nothing(text: str) -> None:
-    empty = cell(100, 1.0).model_copy(update={"bytes_per_token": None})
-    assert recommend(SweepParams(), [empty] * (len(text) + 1)).cell is None
-    assert knees(SweepParams(), [empty]) == {}

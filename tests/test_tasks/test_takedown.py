@@ -1,6 +1,5 @@
 """Takedowns: nothing of the documents is left, nothing else changes, and it all adds up."""
 
-import hashlib
 import os
 import shutil
 from pathlib import Path
@@ -11,22 +10,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
-from tests.test_tasks.packings import published
+from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture, published
 from tests.test_tasks.test_packed import joined_by_hand
 from tests.test_tasks.traced_line import traced_line
 from tokmill.tasks.core.errors import MixingError, SourceError, StoreError, TracingError
 from tokmill.tasks.embeddings.config import read_json
-from tokmill.tasks.export.stage import EXPORT_SHARD, ExportShardParams
 from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.formats.packed.takedown import TakedownManifest
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.files import FileDigests
-from tokmill.tasks.takedown.request import read_names, repack, take_down
+from tokmill.tasks.takedown.request import read_names, take_down
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
-from tokmill.tasks.tracing import Origins, find_documents, trace_document
+from tokmill.tasks.tracing import Origins, trace_document
 
 FORMATS = ["arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet"]
 DOCUMENTS = {
@@ -115,21 +112,6 @@ def test_every_format_is_written_anew(packed, tmp_path, kind):
             np.testing.assert_array_equal(getattr(alone[index], name), getattr(whole[index], name))
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-def test_an_artifact_of_one_format_alone(packed, tmp_path, kind):
-    """What was exported to one format can be taken down from as well."""
-    manifest = PackedReader.open(packed).manifest
-    made(EXPORT_SHARD, ExportShardParams(index=0, formats=[kind]), tmp_path / "part", packed=packed)
-    alone = published(tmp_path / "part", tmp_path / "store")
-    taken_down(alone, tmp_path / "out", PLACES[:2])
-    taken_down(packed, tmp_path / "whole", PLACES[:2])
-    found, expected = PackedReader.open(tmp_path / "out"), PackedReader.open(tmp_path / "whole")
-    assert len(found) == manifest.shards[0].num_sequences
-    for index in range(len(found)):
-        assert content(found, index) == content(expected, index)
-        assert found[index].input_ids.tolist() == expected[index].input_ids.tolist()
-
-
 def test_a_sequence_of_nothing_else_is_all_padding(packed, tmp_path):
     taken_down(packed, tmp_path / "out", PLACES)
     reader = PackedReader.open(tmp_path / "out")
@@ -187,20 +169,6 @@ def test_the_accounts_by_hand(tmp_path):
     assert {row["ordinal"] for row in table} == {2 * middle}
 
 
-def test_the_order_of_the_list_makes_no_difference(packed, tmp_path):
-    for name, places in (("one", PLACES[:3]), ("two", PLACES[:3][::-1])):
-        taken_down(packed, tmp_path / name, places)
-    one, two = (
-        {
-            file.name: hashlib.sha256(file.read_bytes()).hexdigest()
-            for file in (tmp_path / name).rglob("*")
-            if file.is_file()
-        }
-        for name in ("one", "two")
-    )
-    assert one == two
-
-
 @pytest.fixture(scope="module")
 def line(tmp_path_factory):
     return traced_line(tmp_path_factory.mktemp("line"))
@@ -228,13 +196,6 @@ class TestThroughTheStore:
                 assert traced.absent == "it was taken down in packed/line@v2"
         assert trace_document(after, "web:second")[0].pieces
 
-    @pytest.mark.slow
-    def test_asked_for_again_it_is_found(self, copied):
-        first = take_down(copied, ["web:twin", "web:first"])
-        again = take_down(copied, ["web:first", "web:twin", "web:first"])
-        assert not again.made
-        assert again.record.fingerprint == first.record.fingerprint
-
     def test_what_is_gone_already_is_said(self, copied):
         taken = take_down(copied, ["web:first", "web:tiny"])
         assert [document.name for document, _ in taken.absent] == ["web:tiny"]
@@ -251,10 +212,6 @@ class TestThroughTheStore:
         with pytest.raises(TracingError, match=r"'web:nobody' is not a document .* \(and 1 more: .web:none"):
             take_down(copied, ["web:first", "web:nobody", "web:none"])
         assert copied.store.newest("packed", "line").label == "v1"
-
-    def test_two_names_of_one_document_are_one(self, copied):
-        taken = take_down(copied, ["web:first", "web:pages.jsonl:0"])
-        assert len(taken.documents) == 1
 
     def test_damage_is_not_passed_on(self, copied):
         (tokens,) = copied.path.glob("shard-00000.bin")
@@ -276,13 +233,6 @@ class TestThroughTheStore:
         rest = [batch["sequence"].tolist() for batch in after]
         whole = PackedDataset(copied.path, batch_size=2, shuffle=True)
         assert seen + rest == [batch["sequence"].tolist() for batch in whole]
-
-    def test_every_document_can_be_found_in_the_list_of_what_was_taken(self, copied):
-        taken = take_down(copied, ["web:twin"])
-        said = TakedownManifest.open(copied.store.path(taken.record.ref))
-        places = [(document.shard, document.ordinal) for document in said.documents]
-        assert places == [(found.shard, found.ordinal) for found in find_documents(copied, ["web:twin"])]
-        assert said.predecessors == (copied.packed.content_digest,)
 
 
 class TestRepacking:
@@ -314,12 +264,6 @@ class TestRepacking:
             assert not traced.pieces
             assert "left out of the mixture" in traced.absent
 
-    def test_asked_for_again_it_is_found(self, copied):
-        first = take_down(copied, ["web:twin", "web:first"], repacked=True)
-        again = take_down(copied, ["web:first", "web:twin"], repacked=True)
-        assert (first.made, again.made) == (True, False)
-        assert first.record.fingerprint == again.record.fingerprint
-
     def test_the_mixture_s_figures_are_those_of_what_is_left(self, copied):
         taken = take_down(copied, ["web:second", "notes:notes.txt:1"], repacked=True)
         record = Origins.of(copied.store, taken.record.ref).ancestor("mixture")
@@ -345,12 +289,6 @@ class TestRepacking:
         names += ["notes:notes.txt:0", "notes:notes.txt:1", "notes:notes.txt:3", "essays:essay.txt"]
         with pytest.raises(MixingError, match="no document of the mixture is left"):
             take_down(copied, names, repacked=True)
-
-    def test_what_was_not_packed_from_a_plan(self, packed, tmp_path):
-        store = Store.open(packed.parent.parent)
-        origins = Origins.of(store, store.resolve("packed/copied"))
-        with pytest.raises(TracingError, match="was not made from a packing plan"):
-            repack(origins, [])
 
 
 def drawn_tokens(origins):
@@ -382,9 +320,3 @@ class TestLists:
     def test_a_line_is_a_name_as_it_is_but_for_blank_lines_and_comments(self, tmp_path):
         (tmp_path / "list.txt").write_bytes("\ufeffweb:a\u2028b\n\n# why\n \nweb:12 \r\n".encode())
         assert read_names(tmp_path / "list.txt") == ["web:a\u2028b", "web:12 "]
-
-    @pytest.mark.parametrize("data", [b"", b"# nothing\n", b"caf\xe9\n"])
-    def test_what_is_no_list(self, tmp_path, data):
-        (tmp_path / "list.txt").write_bytes(data)
-        with pytest.raises(TracingError, match=r"list\.txt"):
-            read_names(tmp_path / "list.txt")

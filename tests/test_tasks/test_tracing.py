@@ -1,14 +1,24 @@
-"""From packed tokens back to their lines, and from documents to all of their tokens, through a whole line."""
+"""From packed tokens back to their lines, from documents to their tokens, and why there are none."""
 
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from tests.test_tasks.traced_line import ESSAY, NOTES, SPECIALS, WEB, traced_line
+from tests.test_tasks.traced_line import ESSAY, NOTES, SPECIALS, SPECS, WEB, TracedLine, traced_line
+from tests.test_tasks.whole_line import Line
 from tokmill.tasks.core.errors import SourceError, StoreError, TracingError
+from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.reader import PackedReader
+from tokmill.tasks.formats.packed.takedown import TakenDocument
+from tokmill.tasks.mixing.consume import CONSUME, ConsumeParams
+from tokmill.tasks.mixing.stage import MIX, MixParams
+from tokmill.tasks.packing.stage import PackParams
 from tokmill.tasks.store import Store
+from tokmill.tasks.store.record import read_record
+from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
+from tokmill.tasks.takedown.request import listed
 from tokmill.tasks.tracing import Origins, find_documents, trace_document, trace_sequence
 
 
@@ -47,16 +57,6 @@ class TestSequence:
             seen.add((piece.source, piece.row))
         assert {source for source, _ in seen} == {"essays", "notes", "web"}
 
-    def test_the_pieces_fill_the_sequence_up_to_its_padding(self, origins):
-        for index in range(len(origins.reader)):
-            traced = trace_sequence(origins, index)
-            at = 0
-            for piece in traced.pieces:
-                assert piece.start == at
-                at += piece.length
-            assert at == traced.num_tokens
-            assert traced.num_tokens + traced.num_padding_tokens == traced.sequence_length == 32
-
     def test_a_piece_is_named_as_it_can_be_asked_for(self, origins):
         names = {piece.name: piece for _, piece in every_piece(origins)}
         assert {"web:first", "web:pages.jsonl:2", "notes:notes.txt:1", "essays:essay.txt:0"} <= set(names)
@@ -66,12 +66,6 @@ class TestSequence:
         for name, piece in names.items():
             places = [(found.source, found.shard, found.ordinal) for found in find_documents(origins, [name])]
             assert (piece.source, piece.shard, piece.ordinal) in places
-
-    def test_numbers_that_there_are_not(self, origins):
-        last = len(origins.reader) - 1
-        for number in (-1, last + 1):
-            with pytest.raises(TracingError, match=rf"sequence {number}: packed/line@v1 has .* 0 to {last}"):
-                trace_sequence(origins, number)
 
 
 def test_with_boundary_tokens_and_rearranged_texts(tmp_path):
@@ -110,26 +104,11 @@ class TestDocument:
             assert [(p.sequence, p.start, p.length, p.document_start) for p in traced.pieces] == pieces
             assert traced.absent is None
 
-    def test_a_long_document_is_found_whole_in_every_epoch(self, origins):
-        (traced,) = trace_document(origins, "essays:essay.txt")
-        epochs = {piece.epoch for piece in traced.pieces}
-        assert epochs
-        for epoch in epochs:
-            of_epoch = [piece for piece in traced.pieces if piece.epoch == epoch]
-            assert sum(piece.num_document_tokens for piece in of_epoch) == traced.document_length
-            assert len(of_epoch) > 1
-
     def test_an_id_means_everyone_who_has_it(self, origins):
         assert [(found.file, found.row) for found in trace_document(origins, "web:twin")] == [
             ("pages.jsonl", 3),
             ("pages.jsonl", 4),
         ]
-
-    def test_an_own_id_wins_over_a_place(self, origins):
-        (own,) = trace_document(origins, "web:notes.txt:1")
-        assert own.row == 7
-        (place,) = trace_document(origins, "notes:notes.txt:1")
-        assert (place.source, place.row) == ("notes", 1)
 
     @pytest.mark.parametrize(
         ("name", "why"),
@@ -165,10 +144,6 @@ class TestDocument:
 
 
 class TestOrigins:
-    def test_another_kind_is_refused(self, line):
-        with pytest.raises(TracingError, match="corpus/line is not a packed artifact"):
-            Origins.of(line.store, line.made["corpus"])
-
     def test_files_that_are_gone(self, line, tmp_path):
         shutil.copytree(line.texts, tmp_path / "texts")
         moved = tmp_path / "moved"
@@ -202,3 +177,109 @@ class TestOrigins:
         assert len(origins.reader) == len(PackedReader.open(line.store.path(line.packed)))
         with pytest.raises(StoreError, match="goes back to corpus/line, which is not in the store any more"):
             trace_sequence(origins, 0)
+
+
+MIX_OPTIONS = {"weights": {"essays": 0, "notes": 1, "web": 9}, "total_tokens": 300}
+NOTE_NAMES = tuple(f"notes:notes.txt:{row}" for row in (0, 1, 3))
+WEB_NAMES = tuple(f"web:pages.jsonl:{row}" for row in (0, 1, 2, 3, 4, 7))
+
+
+@dataclass(frozen=True)
+class Packings:
+    """Packs mixtures of one encoding in one store."""
+
+    traced: TracedLine
+    line: Line
+
+    def tokens(self):
+        """The encoding, as the stages after it take it."""
+        encoded = self.traced.made["encoded"]
+        entries = [entry for entry in self.traced.store.record(encoded).inputs if entry.role == "shards"]
+        paths = [self.traced.store.layout.artifact(entry.kind, entry.fingerprint) for entry in entries]
+        shards = [read_record(path).ref for path in paths]
+        return {"encoded": encoded, "shards": shards}
+
+    def packed(self, mixture, **options):
+        """The origins of a packing of a mixture."""
+        params = PackParams(**{"sequence_length": 32, "strategy": "greedy"} | options)
+        return Origins.of(self.traced.store, self.line.packed(params, mixture, self.tokens()))
+
+    def drawn(self, mixture):
+        """Source and row of every document in a mixture's plan."""
+        origins = Origins.of(self.traced.store, self.traced.packed)
+        found = Mixture.open(self.traced.store.path(mixture))
+        plan = found.plan()
+        rows = set()
+        for index, shard, document in zip(plan.source, plan.shard, plan.document, strict=True):
+            source = found.sources[index]
+            ordinal = int(origins.encoded_shard(source, int(shard)).ordinals[document])
+            file, row = origins.corpus.lookup(source, int(shard), ordinal)
+            rows.add(f"{source}:{file}:{row}")
+        return rows
+
+
+@pytest.fixture(scope="module")
+def packings(tmp_path_factory):
+    """No essay is drawn, and few notes."""
+    traced = traced_line(tmp_path_factory.mktemp("absent"), mix=MIX_OPTIONS)
+    return Packings(traced, Line(traced.store, traced.texts, SPECS))
+
+
+def absences(origins, names=(*NOTE_NAMES, *WEB_NAMES)):
+    """The documents without a piece, each with the reason."""
+    traced = [(name, document) for name in names for document in trace_document(origins, name)]
+    return {name: document.absent for name, document in traced if document.absent}
+
+
+def test_what_the_mixture_did_not_draw(packings):
+    mixture = packings.traced.made["mixture"]
+    found = absences(packings.packed(mixture))
+    assert set(found) == {*NOTE_NAMES, *WEB_NAMES} - packings.drawn(mixture)
+    assert any(name in NOTE_NAMES for name in found)
+    for name, why in found.items():
+        assert "mixture/line@v1 did not draw it" in why, name
+    origins = packings.packed(mixture)
+    assert "no tokens of source 'essays'" in absences(origins, ["essays:essay.txt:0"])["essays:essay.txt:0"]
+
+
+def test_what_is_too_long_for_a_sequence(packings):
+    mixture = packings.traced.made["mixture"]
+    found = absences(packings.packed(mixture, long_documents="drop"))
+    dropped = {name: why for name, why in found.items() if name in packings.drawn(mixture)}
+    assert "web:pages.jsonl:1" in dropped
+    for why in dropped.values():
+        assert "pack.sequence_length=32" in why
+
+
+def test_what_is_in_the_last_sequence_alone(packings):
+    params = MixParams(weights={"essays": 0, "notes": 1, "web": 0})
+    mixture = packings.line.make(MIX, params, **packings.tokens())
+    length = Mixture.open(packings.traced.store.path(mixture)).manifest.num_tokens // 2 + 1
+    options = {"strategy": "concat", "last_sequence": "drop", "sequence_length": length}
+    found = absences(packings.packed(mixture, **options))
+    dropped = {name: why for name, why in found.items() if name in packings.drawn(mixture)}
+    assert dropped
+    for why in dropped.values():
+        assert "pack.last_sequence" in why
+
+
+def test_what_was_consumed_or_taken_down_before(packings):
+    store, line, tokens = packings.traced.store, packings.line, packings.tokens()
+    origins = Origins.of(store, packings.traced.packed)
+    taken = find_documents(origins, ["web:twin"])[0]
+    fields = {name: getattr(taken, name) for name in TakenDocument.model_fields}
+    documents = listed([TakenDocument(**fields)])
+    drawn = packings.traced.made["mixture"]
+    mixture = line.make(EXCLUDE, ExcludeParams(), mixture=drawn, documents=documents, **tokens)
+    before = packings.drawn(mixture)
+    total = Mixture.open(store.path(mixture)).manifest.num_tokens
+    packed = packings.packed(mixture).packed.ref
+    consumed = ConsumeParams(consumed_tokens=total)
+    ledger = line.make(CONSUME, consumed, mixture=mixture, packed=packed, **tokens)
+    later = MixParams(weights={"essays": 0, "notes": 1, "web": 9}, total_tokens=total + 20)
+    rest = line.make(MIX, later, ledger=ledger, **tokens)
+    found = absences(packings.packed(rest))
+    consumed = {name for name, why in found.items() if "consumed before" in why}
+    assert consumed == before - packings.drawn(rest)
+    assert consumed
+    assert "taken down before" in found[f"web:{taken.file}:{taken.row}"]

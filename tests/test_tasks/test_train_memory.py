@@ -1,6 +1,8 @@
-"""Training says what memory it needs, refuses what does not fit, and can leave rare pre-tokens out."""
+"""Training says what memory it needs, refuses what does not fit, and restarts from the counts."""
 
 import json
+import random
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -10,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tokmill.tasks.core.context import remarks_reported_to
+from tests.test_tasks.whole_line import Line, LineParams
 from tokmill.tasks.core.errors import MachineError
 from tokmill.tasks.formats.balance import Balance, BalancedSource
 from tokmill.tasks.formats.counts import (
@@ -22,12 +24,12 @@ from tokmill.tasks.formats.counts import (
     write_counts,
 )
 from tokmill.tasks.formats.files.manifests import write_model
+from tokmill.tasks.store import Store
 from tokmill.tasks.train.learning import learn
-from tokmill.tasks.train.memory import available_memory, fitting_size, memory_of, needed_memory
+from tokmill.tasks.train.memory import available_memory, fitting_size
 from tokmill.tasks.train.reading import TextSize, Weighted, largest_size
 from tokmill.tasks.train.stage import TrainParams
 from tokmill.tokenizer import PretokenCounts
-from tokmill.tokenizer.pipeline.families import FAMILIES
 
 WORDS = st.dictionaries(st.binary(min_size=1, max_size=3), st.integers(1, 50), min_size=1, max_size=30)
 CHECKOUT = Path(__file__).parents[2]
@@ -122,26 +124,6 @@ def test_what_does_not_fit_is_refused_before_it_is_read(tmp_path: Path) -> None:
         fitting_size(params, weighted, TextSize(10**13, 10**14, 10**14))
 
 
-def test_a_training_says_what_it_needs(tmp_path: Path) -> None:
-    params, said = TrainParams(vocab_size=258), list[str]()
-    folder = write_corpus(tmp_path, {"a": {b"abab": 5}}, params)
-    with remarks_reported_to(said.append):
-        learn(params, folder, folder, [258])
-    (remark,) = said
-    assert remark.startswith("train needs about 0.")
-
-
-def test_a_plan_can_tell_it_from_the_counts_alone(tmp_path: Path) -> None:
-    params = TrainParams()
-    folder = write_corpus(tmp_path, {"a": {b"x": 1}, "b": {b"yz": 1}}, params, {"a": 0})
-    assert memory_of(params, {"balance": folder}) is None
-    with_balance = memory_of(params, {"counts": folder, "balance": folder})
-    without = memory_of(params, {"counts": folder})
-    assert with_balance is not None
-    assert without is not None
-    assert needed_memory(params, TextSize(1, 2, 2)) <= with_balance < without
-
-
 def test_room_is_what_machine_and_control_group_leave(tmp_path: Path) -> None:
     groups, unknown = tmp_path / "groups", tmp_path / "none"
     groups.mkdir()
@@ -161,18 +143,6 @@ def test_room_is_what_machine_and_control_group_leave(tmp_path: Path) -> None:
     assert available_memory(unknown, unknown) > 1 << 28
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, "unigram.sentences", "char_bpe.sentences"])
-def test_every_family_has_rates(family: str) -> None:
-    name, _, sentences = family.partition(".")
-    mode = {"mode": "sentencepiece", "special_tokens": ()} if sentences else {}
-    params = TrainParams(family=name, vocab_size=1000, **mode)
-    few, many = (
-        needed_memory(params, TextSize(number, 10 * number, 10 * number)) for number in (10**5, 10**8)
-    )
-    assert 100 << 20 < few < 1 << 30
-    assert many > 2 << 30
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["byte_bpe", "unigram", "wordpiece"])
 def test_the_peak_is_about_what_was_said(tmp_path: Path, family: str) -> None:
@@ -184,3 +154,56 @@ def test_the_peak_is_about_what_was_said(tmp_path: Path, family: str) -> None:
     done = subprocess.run(command, cwd=CHECKOUT, check=True, capture_output=True, text=True)
     said, peak = json.loads(done.stdout)
     assert 0.6 < peak / said < 1.6
+
+
+PARAMS = LineParams(train=TrainParams(vocab_size=700))
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tokmill.tasks.core.context import progress_reported_to
+from tokmill.tasks.store import Store
+from tests.test_tasks.test_train_memory import PARAMS
+from tests.test_tasks.whole_line import Line
+
+def die(advance):
+    if advance.unit == "merges":
+        print(advance.done, advance.total, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+line = Line(Store.open(sys.argv[1]), Path(sys.argv[2]))
+with progress_reported_to(die):
+    line.tokenizer(PARAMS, *line.corpus())
+"""
+
+
+def made(store: Path, kind: str) -> dict[Path, int]:
+    """When each artifact of a kind was published."""
+    return {path: path.stat().st_mtime_ns for path in store.glob(f"{kind}/*/record.json")}
+
+
+@pytest.mark.slow
+def test_a_killed_training_restarts_from_the_counts(tmp_path: Path) -> None:
+    (tmp_path / "texts" / "en").mkdir(parents=True)
+    shuffler = random.Random(3)
+    texts = [" ".join("".join(shuffler.choices("abcdef", k=6)) for _ in range(50)) for _ in range(60)]
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+    (tmp_path / "texts" / "en" / "all.jsonl").write_text(lines)
+    store = tmp_path / "store"
+
+    command = [sys.executable, "-c", KILLED, str(store), str(tmp_path / "texts")]
+    killed = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    counted = made(store, "counts_shard") | made(store, "counts")
+
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    done, total = map(int, killed.stdout.split())
+    assert 0 < done < total == 443
+    assert len(counted) == 2
+    assert not made(store, "tokenizer")
+
+    found = []
+    for place in (store, tmp_path / "undisturbed"):
+        line = Line(Store.open(place), tmp_path / "texts")
+        found.append(line.tokenizer(PARAMS, *line.corpus())["tokenizer"])
+    assert made(store, "counts_shard") | made(store, "counts") == counted
+    assert found[0] == found[1]

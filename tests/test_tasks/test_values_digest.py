@@ -80,25 +80,12 @@ def test_what_is_alike_is_not_taken_for_equal(tmp_path: Path, name: str) -> None
     assert other not in {one, None}
 
 
-def test_names_of_columns_and_the_metadata_of_a_table_count(tmp_path: Path) -> None:
-    table = pa.table({"x": [1]})
-    tables = [table, table.rename_columns(["y"]), table.replace_schema_metadata({"k": "v"})]
-    found = {_written(tmp_path / f"{k}.parquet", each) for k, each in enumerate(tables)}
-    assert len(found) == 3
-
-
 def test_duckdb_and_pyarrow_write_the_same_table_differently_with_one_digest(tmp_path: Path) -> None:
     table = pa.table({"a": pa.array(["x", None, "y"]), "n": pa.array([1, 2, None], pa.uint64())})
     with connect() as database:
         database.register("given", table)
         database.table("given").write_parquet(str(tmp_path / "duckdb.parquet"))
     assert _written(tmp_path / "pyarrow.parquet", table) == values_digest(tmp_path / "duckdb.parquet")
-
-
-def test_a_file_that_is_no_parquet_has_no_digest_of_values(tmp_path: Path) -> None:
-    for name in ("false.parquet", "table.arrow"):
-        (tmp_path / name).write_bytes(b"PAR1 and no more")
-        assert values_digest(tmp_path / name) is None
 
 
 def test_the_content_digest_covers_values_where_there_are_some() -> None:

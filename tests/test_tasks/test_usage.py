@@ -5,10 +5,12 @@ import math
 
 import duckdb
 import numpy as np
-import pytest
 
+from tests.test_tasks.fabricated import encoded_corpus
+from tokmill import tokenizer
 from tokmill.tasks.audit.entropy import renyi_efficiency
 from tokmill.tasks.formats.encoded import EncodedStatistics
+from tokmill.tasks.usage.contexts import find_contexts, sequences_of
 from tokmill.tasks.usage.summary import Summary, summarize, to_markdown
 from tokmill.tasks.usage.tables import SourceUse, Vocabulary, rows, usage_database, write_tables
 from tokmill.tokenizer.core.text import readable
@@ -66,11 +68,6 @@ def test_marks_that_no_token_joins_to_their_letters_are_named():
     assert "marks" not in summary_of(SOURCES).model_dump_json()
 
 
-def test_a_summary_without_an_unknown_token_is_unchanged():
-    assert "unknown" not in summary_of(SOURCES).model_dump_json()
-    assert "nknown" not in to_markdown(summary_of(SOURCES))
-
-
 def test_sources_are_in_order_with_ratios_by_hand():
     with usage_database(VOCABULARY, SOURCES) as database:
         found = rows(database, "FROM usage_sources")
@@ -87,20 +84,6 @@ def test_sources_are_in_order_with_ratios_by_hand():
     )
 
 
-def test_tokens_carry_their_counts_over_all_sources():
-    with usage_database(VOCABULARY, SOURCES) as database:
-        found = rows(database, "FROM usage_tokens")
-    assert [row["token"] for row in found] == list(VOCABULARY.tokens)
-    assert [row["num_occurrences"] for row in found] == [5, 0, 3, 0, 3, 0]
-    assert [row["num_sources"] for row in found] == [2, 0, 1, 0, 2, 0]
-
-
-def test_lengths_leave_out_special_and_reserved_tokens():
-    with usage_database(VOCABULARY, SOURCES) as database:
-        found = [tuple(row.values()) for row in rows(database, "FROM usage_lengths")]
-    assert found == [(1, 2, 1, 5), (2, 1, 0, 3), (3, 1, 1, 0)]
-
-
 def test_the_summary_adds_up():
     summary = summary_of(SOURCES)
     assert (summary.vocab_size, summary.num_ordinary_tokens, summary.num_never_encoded_tokens) == (6, 4, 2)
@@ -114,13 +97,6 @@ def test_the_summary_adds_up():
         11,
     )
     assert (overall.bytes_per_token, overall.used_share) == (1.375, 0.5)
-
-
-def test_an_empty_corpus_has_no_ratios():
-    summary = summary_of({"leer": SOURCES["leer"]})
-    assert summary.overall.bytes_per_token is None
-    assert summary.renyi_efficiency is None
-    assert "–" in to_markdown(summary)
 
 
 def test_renyi_efficiency_is_one_for_equal_use_and_zero_for_one_token():
@@ -141,36 +117,6 @@ def test_renyi_efficiency_is_of_ordinary_tokens_for_each_source():
     assert summary.overall.renyi_efficiency == summary.renyi_efficiency
 
 
-def test_added_tokens_are_counted_separately():
-    counts = [4, 0, 3, 0, 5, 0]
-    added = {"num_begin_tokens": 1, "num_end_tokens": 1, "num_fim_tokens": 3}
-    with usage_database(VOCABULARY, {"one": use(counts, num_documents=1, num_bytes=10, **added)}) as database:
-        (found,) = rows(database, "FROM usage_sources")
-    assert {name: found[name] for name in added} == added
-    assert (found["num_text_tokens"], found["bytes_per_token"]) == (7, 10 / 7)
-
-
-@pytest.mark.parametrize(
-    ("token", "text"),
-    [
-        (b" the", " the"),
-        (b"\n\t", "\\n\\t"),
-        (b"\xe4\xb8", "\\xe4\\xb8"),
-        ("中\u200b\u3000\\".encode(), "中\\u200b\\u3000\\\\"),
-        (b"a\xff", "a\\xff"),
-        ("\u00a0é".encode(), "\\xa0é"),
-    ],
-)
-def test_tokens_are_shown_on_one_line(token, text):
-    assert readable(token) == text
-
-
-def test_occurrences_are_by_token_and_source():
-    with usage_database(VOCABULARY, SOURCES) as database:
-        found = [tuple(row.values()) for row in rows(database, "FROM vocab_occurrences")]
-    assert found == [("eins", 0, 1), ("zwei", 0, 4), ("zwei", 2, 3), ("eins", 4, 1), ("zwei", 4, 2)]
-
-
 def test_tables_are_reproducible_and_readable_by_duckdb(tmp_path):
     for name in ("one", "two"):
         with usage_database(VOCABULARY, SOURCES) as database:
@@ -183,7 +129,42 @@ def test_tables_are_reproducible_and_readable_by_duckdb(tmp_path):
         assert database.execute(query).fetchone() == (6,)
 
 
-def test_the_markdown_shows_each_source_and_the_tokens_never_used():
-    text = to_markdown(summary_of(SOURCES))
-    assert "| zwei | 2 | 9 | 7 | 10 | 10 | 1.429 | 1.429 | 50.0% | 0.4819 |" in text
-    assert "`abc`, `\\xe4`" in text
+def test_the_first_place_of_each_by_hand(tmp_path):
+    tok = tokenizer.train(["ab ab ab"], vocab_size=257)
+    (ab,) = tok.encode("ab")
+    ids = {name: tok.vocab[name.encode()] for name in "xyz\r\n"}
+    documents = [[ids["x"]], [ids["y"], ids["\r"], ids["\n"], ab, ids["z"], ab]], [[ab, ids["z"]]]
+    corpus = encoded_corpus(tmp_path, {"one": documents}, vocab_size=tok.vocab_size)
+    wanted = {token: [token] for token in (ab, ids["z"], ids["x"], tok.vocab[b"q"])}
+    found = find_contexts(tok, wanted, corpus.shards)
+    assert found == {ab: "y ⟦ab⟧zab", ids["z"]: "y ab⟦z⟧ab", ids["x"]: "⟦x⟧"}
+    backwards = find_contexts(tok, {ab: [ab]}, corpus.shards[::-1])
+    assert backwards == {ab: "⟦ab⟧z"}
+
+
+def test_a_part_of_a_character_is_shown_as_bytes(tmp_path):
+    tok = tokenizer.train(["ab"], vocab_size=256)
+    first, second = tok.encode("é")
+    corpus = encoded_corpus(tmp_path, {"one": [[[first, second]]]})
+    assert find_contexts(tok, {second: [second]}, corpus.shards) == {second: "\\xc3⟦\\xa9⟧"}
+
+
+def test_a_token_that_does_not_occur_is_shown_by_its_example(tmp_path):
+    tok = tokenizer.train(["abc abc abc ab"], vocab_size=258)
+    ab, abc = (tok.vocab[text] for text in (b"ab", b"abc"))
+    sequences = sequences_of(tok, [(ab, 0, "abcd"), (abc, 3, "abcd"), (0, 0, None)])
+    d, x = (tok.vocab[text] for text in (b"d", b"x"))
+    assert sequences == {ab: [abc, d], abc: [abc]}
+    # `abc` ends one document and `d` begins the next: the pre-token does not stand there
+    corpus = encoded_corpus(
+        tmp_path, {"one": [[[x, abc], [d, abc, x, abc, d, d]]]}, vocab_size=tok.vocab_size
+    )
+    assert find_contexts(tok, sequences, corpus.shards) == {ab: "dabcx⟦abcd⟧d", abc: "x⟦abc⟧"}
+
+
+def test_no_part_of_a_character_stands_where_the_text_was_cut(tmp_path):
+    tok = tokenizer.train(["ab"], vocab_size=256)
+    (b,) = tok.encode("b")
+    words = tok.encode("ééééééééééa")
+    corpus = encoded_corpus(tmp_path, {"one": [[[*words, b, *words[-1:], *words]]]})
+    assert find_contexts(tok, {b: [b]}, corpus.shards) == {b: "éééééa⟦b⟧aééééé"}

@@ -1,8 +1,9 @@
-"""What whole documents miss of a request, how it is said, and how it is met to the token by splitting."""
+"""What whole documents miss of a request, how splitting meets it, and where rounding meets a limit."""
 
 import json
 import math
 
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -11,20 +12,14 @@ from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, number
 from tests.test_tasks.planned import Planned, assert_shares_hold, rows
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.formats.packed.reader import PackedReader
+from tokmill.tasks.kernels.drawing import LINEAR, Course, Rule, draw_times, logarithm
+from tokmill.tasks.kernels.interleave import EMPTY, FRESH, Clock, Curve, Lanes, weave
 from tokmill.tasks.mixing.quotas import asked
 from tokmill.tasks.mixing.stage import MIX, MixParams
 
 LONG = {"a": [[100] * 2000], "b": [[45_000] * 3]}
 """Sources of which the second is asked for a fiftieth of one document."""
 FEW = {"weights": {"a": 99, "b": 1}, "total_tokens": 100_000}
-
-
-def test_a_document_longer_than_its_quota_is_warned_of():
-    found = Planned(LONG, **FEW)
-    assert found.manifest.warnings == [
-        "'b' gives 45000 tokens (31.25%), and 1000 (1.00%) were asked for",
-        "144000 tokens come, and 100000 were asked for",
-    ]
 
 
 def test_what_misses_may_be_refused_with_what_would_do():
@@ -100,33 +95,6 @@ def test_whole_documents_are_warned_of_where_and_only_where_they_miss(corpus, da
     assert [warning.split()[0] for warning in found.manifest.warnings] == missed
 
 
-@pytest.mark.parametrize(
-    ("least", "drawn"),
-    [(0.27, 10), (0.5, 20), (0.34, 20), (0.7, 30)],  # of three documents of 10 tokens
-)
-def test_whole_documents_reach_min_epochs(least, drawn):
-    quota = math.ceil(30 * least)
-    found = Planned(
-        {"a": [[1] * 500], "jp": [[10, 10, 10]]},
-        weights={"a": 100 - quota, "jp": quota},
-        total_tokens=100,
-        min_epochs={"jp": least},
-    )
-    assert found.manifest.sources[1].drawn_tokens == drawn >= least * 30
-
-
-def test_min_epochs_that_whole_documents_cannot_reach_is_warned_of():
-    params = {"weights": {"a": 1, "b": 1}, "max_repetition": {"a": 1, "b": 1.5}, "min_epochs": {"b": 1.5}}
-    corpus = {"a": [[1] * 50], "b": [[10, 10, 10]]}
-    found = Planned(corpus, total_tokens=90, **params)
-    assert found.manifest.warnings[:2] == [
-        "'b' gives 40 tokens (47.06%), and 45 (50.00%) were asked for",
-        "min_epochs=1.5 of 'b' asks for 45 tokens of it, and 40 come",
-    ]
-    split = Planned(corpus, total_tokens=90, long_documents="split", **params)
-    assert [entry.drawn_tokens for entry in split.manifest.sources] == [45, 45]
-
-
 def test_a_split_document_is_packed_up_to_its_quota(tmp_path):
     corpus = encoded_corpus(tmp_path, {"a": [numbered([40])], "b": [numbered([30], first=100)]}, end_id=0)
     params = {"weights": {"a": 1, "b": 1}, "total_tokens": 40, "long_documents": "split"}
@@ -189,3 +157,71 @@ def test_unimax_that_cannot_lift_anything_is_refused():
     assert [
         q.num_tokens for q in asked(MixParams(method="unimax", max_repetition=2), sizes).quotas.values()
     ] == [800, 200]
+
+
+@pytest.mark.parametrize("copies", [1, 3, 7, 1000, 65_535])
+def test_the_greatest_lots_are_drawn_last(copies):
+    lots = np.array(
+        [0, 1 << 63, (1 << 64) - 1 - (1 << 12), (1 << 64) - 1 - (1 << 11), (1 << 64) - 1], np.uint64
+    )
+    knots, shares = np.array([0.0, 100.0]), np.ones(1)
+    course = Course(knots, shares, shares, knots, knots, np.array([0.0, 5.0]))
+    releases, times = np.empty(len(lots)), np.empty(len(lots))
+    rule = Rule(kind=LINEAR, start=1.0, until=1.0, stairs=1, most=1.0)
+    draw_times(np.zeros(len(lots)), lots, copies - 1, copies, rule, course, releases, times)
+    assert np.isfinite(times).all()
+    assert (np.diff(times) >= 0).all()
+
+
+@pytest.mark.parametrize("value", [5e-324, 2.0**-1022, 2.0**-54, 0.5, 1.0, 3.0, 1.7e308])
+def test_the_logarithm_of_any_positive_number_ends(value):
+    assert logarithm(value) == pytest.approx(math.log(value), rel=1e-14, abs=1e-15)
+
+
+def lanes_of(given, lengths):
+    """One lane a source, each with one document."""
+    size = len(lengths)
+    zeros = [np.zeros(size) for _ in range(6)]
+    return Lanes(
+        lengths=np.array(lengths, dtype=np.uint32),
+        waiting=np.ones(size, dtype=np.int64),
+        taken=np.zeros(size, dtype=np.int64),
+        state=np.full(size, FRESH, dtype=np.int64),
+        given=np.array(given),
+        lacking=zeros[0],
+        starts=zeros[1],
+        finishes=zeros[2],
+        segments=np.zeros(size, dtype=np.int64),
+        ahead=zeros[4],
+        behind=zeros[5],
+    )
+
+
+def test_a_share_that_falls_to_zero_far_along_a_run_has_places_all_the_same():
+    # a's share falls from 1 to 0 in 19.9999 tokens, so 9.99995 are asked of it; beside 10^12 that rounds to
+    # more than 10, and its document of 10 ends where the root is of less than 0
+    before, width = 1e12, 19.9999
+    after = np.nextafter(before + width / 2, np.inf)
+    curve = Curve(
+        knots=np.array([0.0, width]),
+        firsts=np.array([1.0, 0.0]),
+        lasts=np.array([0.0, 1.0]),
+        sums=np.array([before, before, after, after]),
+    )
+    assert after - before > 10
+    lanes, places = lanes_of([before, before], [10, 10]), np.empty(4, dtype=np.int64)
+    clock = Clock(np.zeros(1), np.zeros(1), np.zeros(1, dtype=np.int64))
+    assert weave(curve, lanes, clock, np.inf, places) == 1
+    assert lanes.state.tolist()[0] == EMPTY
+    assert np.isfinite(lanes.finishes).all()
+    assert lanes.finishes[0] == pytest.approx(width, rel=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "copies"), [("linear", 65_536), ("sqrt", 65_536), ("exp", 68_611)])
+def test_more_copies_than_epochs_can_be_written_are_refused(kind, copies):
+    asked = {"max_repetition": 1e6, "curriculum": {"difficulty": "length", "competence": kind}}
+    with pytest.raises(MixingError, match=f"'a' would be drawn {copies} times; at most 65535"):
+        Planned({"a": [[1]]}, total_tokens=65_536, **asked)
+    most = 65_535 * 65_536 // copies
+    assert len(Planned({"a": [[1]]}, total_tokens=most, **asked).plan.epoch) == most

@@ -1,14 +1,23 @@
-"""Indicators of tokens without training, by hand, in every type, and against plain numpy."""
+"""Suspects beside a model: indicators of tokens without training, by hand, in every type, and by numpy."""
 
 from pathlib import Path
 
-import duckdb
 import numpy as np
 import pyarrow as pa
 import pytest
 from safetensors.numpy import save_file
 
-from tokmill.tasks.audit.learned import MOST_PADDING, Indicators, compare, known_unused, read_indicators
+from tests.test_tasks.audited import write_audit
+from tokmill import tokenizer
+from tokmill.tasks.audit.learned import (
+    MOST,
+    MOST_PADDING,
+    compare,
+    compare_with_model,
+    known_unused,
+    read_indicators,
+)
+from tokmill.tasks.audit.report import write_report
 from tokmill.tasks.audit.suspects import SCHEMA, find_suspects
 from tokmill.tasks.audit.tokens import describe_tokens
 from tokmill.tasks.core.errors import EmbeddingError
@@ -32,11 +41,6 @@ def test_one_matrix_by_hand(tmp_path: Path) -> None:
     assert found.indicator == pytest.approx([0.2, 0, 0, 1, 0])
 
 
-def test_rows_beyond_the_vocabulary_are_unused(tmp_path: Path) -> None:
-    found = read_indicators(model(tmp_path, wte__weight=ROWS), 4)
-    assert found.indicator == pytest.approx([0.2, 0, 0, 1])
-
-
 def test_two_matrices_go_by_the_norm(tmp_path: Path) -> None:
     path = model(tmp_path, model__embed_tokens__weight=ROWS, lm_head__weight=ROWS[::-1].copy())
     found = read_indicators(path, 5, [0])
@@ -44,11 +48,6 @@ def test_two_matrices_go_by_the_norm(tmp_path: Path) -> None:
     assert found.indicator.tolist() == [5, 2, 0, 1, 5]
     assert found.distance == pytest.approx([0, 1, 0, 0, 0.2])
     assert read_indicators(path, 5).distance is None
-
-
-def test_one_matrix_without_unused_ids_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(EmbeddingError, match="no id is known to be unused"):
-        _ = read_indicators(model(tmp_path, wte__weight=ROWS), 5).indicator
 
 
 @pytest.mark.parametrize("dtype", ["F64", "F32", "F16", "BF16"])
@@ -73,15 +72,6 @@ def test_every_type_and_many_pieces_against_numpy(tmp_path: Path, dtype: str) ->
     assert found.indicator == pytest.approx(1 - cosine[:8990])
 
 
-def test_rows_that_are_not_finite_have_no_indicator(tmp_path: Path) -> None:
-    rows = ROWS.copy()
-    rows[0, 0], rows[1, 1] = np.nan, np.inf
-    found = read_indicators(model(tmp_path, wte__weight=rows), 5, [1, 4])
-    assert np.isnan(found.norm).tolist() == [True, True, False, False, False]
-    assert np.isnan(found.indicator).tolist() == [True, True, False, False, False]
-    assert found.indicator[2:] == pytest.approx([0, 1, 0])
-
-
 @pytest.mark.parametrize(("num_rows", "vocab_size"), [(5, 6), (5 + MOST_PADDING, 5)])
 def test_a_matrix_of_another_vocabulary_is_refused(tmp_path: Path, num_rows: int, vocab_size: int) -> None:
     path = model(tmp_path, wte__weight=np.ones((num_rows, 2), np.float32))
@@ -103,18 +93,6 @@ def test_what_are_no_embeddings(tmp_path: Path, tensors: dict[str, np.ndarray], 
         read_indicators(model(tmp_path, **tensors), 5)
 
 
-def test_names_and_unused_ids_that_do_not_exist(tmp_path: Path) -> None:
-    path = model(tmp_path, odd=ROWS)
-    assert read_indicators(path, 5, [4], names=("odd", "odd")).tied
-    with pytest.raises(EmbeddingError, match="has no tensor 'even'"):
-        read_indicators(path, 5, names=("odd", "even"))
-    with pytest.raises(EmbeddingError, match="unused id 5 is not among the 5 ids"):
-        read_indicators(path, 5, [5], names=("odd", "odd"))
-    path.write_bytes(path.read_bytes()[:-1])
-    with pytest.raises(EmbeddingError, match="not a sound safetensors file"):
-        read_indicators(path, 5)
-
-
 def suspects(ids: list[int], scores: list[float]) -> pa.Table:
     empty = dict.fromkeys(SCHEMA.names, [None] * len(ids))
     return pa.table({**empty, "token_id": ids, "score": scores}, schema=SCHEMA)
@@ -129,27 +107,6 @@ def test_comparison_by_hand() -> None:
     assert table["share"].to_pylist() == [1.0, 0.5, 1.0]
     # ranks of score 4 3 2 1, of the negative indicator 4 1 3 2: 1 - 6 (0 + 4 + 1 + 1) / (4 · 15)
     assert set(table["rank_correlation"].to_pylist()) == {0.4}
-
-
-def test_comparison_without_variety_is_null() -> None:
-    table = compare(suspects([1, 0], [2.0, 1.0]), np.ones(2), (1, 2))
-    assert table["rank_correlation"].to_pylist() == [None, None]
-    assert compare(suspects([], []), np.ones(2)).num_rows == 0
-    with pytest.raises(EmbeddingError, match="suspect 2 is not among the 2 ids"):
-        compare(suspects([2], [1.0]), np.ones(2))
-
-
-def test_rank_correlation_is_that_of_sql() -> None:
-    generator = np.random.default_rng(5)
-    scores, indicator = -np.sort(-generator.integers(0, 30, 200) / 2.0), generator.integers(0, 40, 200) / 4.0
-    ranks = "rank() OVER (ORDER BY {0}) + (count(*) OVER (PARTITION BY {0}) - 1) / 2"
-    query = f"SELECT corr(x, y) FROM (SELECT {ranks.format('a')} AS x, {ranks.format('b')} AS y FROM t)"
-    with duckdb.connect() as database:
-        database.register("t", pa.table({"a": scores, "b": -indicator}))
-        row = database.execute(query).fetchone()
-    assert row is not None
-    table = compare(suspects(list(range(200)), scores.tolist()), indicator, (50,))
-    assert table["rank_correlation"][0].as_py() == pytest.approx(row[0], abs=1e-6)
 
 
 def test_untrained_tokens_have_the_lowest_indicators(tmp_path: Path) -> None:
@@ -174,5 +131,80 @@ def test_untrained_tokens_have_the_lowest_indicators(tmp_path: Path) -> None:
     )
 
 
-def test_indicators_are_the_norm_where_there_are_two_matrices() -> None:
-    assert Indicators(np.ones(2), None, tied=False).indicator.tolist() == [1, 1]
+BYTES = {bytes([value]): value for value in range(256)}
+
+
+@pytest.fixture(scope="module")
+def made() -> tuple[Tokenizer, pa.Table, pa.Table]:
+    """A tokenizer, its tokens, and its suspects where only `ab` and single bytes occur."""
+    tok = Tokenizer.from_vocab(
+        BYTES | {b"ab": 256, b"xyz": 258, b"xy": 257}, [(b"a", b"b"), (b"x", b"y"), (b"xy", b"z")]
+    )
+    tokens = describe_tokens(tok)
+    occurrences = np.full(259, 1000, np.uint64)
+    occurrences[[257, 258]] = 0
+    training = np.where(occurrences == 0, 500, 1000).astype(np.uint64)
+    return tok, tokens, find_suspects(tokens, occurrences, training={"web": training})
+
+
+def matrix(path: Path, rows: np.ndarray) -> Path:
+    save_file({"embed_tokens.weight": rows, "lm_head.weight": rows.copy()}, path)
+    return path
+
+
+def lengths(**short: float) -> np.ndarray:
+    """Rows of length 10, but those that are named by id."""
+    rows = np.full((259, 2), [0, 10], np.float32)
+    for token, length in short.items():
+        rows[int(token[1:])] = [length, 0]
+    return rows
+
+
+def test_places_by_hand(made: tuple[Tokenizer, pa.Table, pa.Table], tmp_path: Path) -> None:
+    _, tokens, suspects = made
+    found = compare_with_model(tokens, suspects, matrix(tmp_path / "m.safetensors", lengths(_258=1, _65=2)))
+    assert found.indicator == "norm"
+    by_text = {row["text"]: row for row in found.suspects.to_pylist()}
+    assert (by_text["xyz"]["indicator"], by_text["xyz"]["indicator_rank"]) == (1.0, 1)
+    first, second = found.least.slice(0, 2).to_pylist()
+    assert (first["text"], first["suspect_rank"]) == ("xyz", by_text["xyz"]["rank"])
+    assert (second["text"], second["suspect_rank"], second["num_occurrences"]) == ("A", None, None)
+    assert len(found.least) == MOST
+
+
+def test_what_is_not_finite_is_marked_and_never_nan(
+    made: tuple[Tokenizer, pa.Table, pa.Table], tmp_path: Path
+) -> None:
+    _, tokens, suspects = made
+    rows = lengths(_258=np.nan)
+    found = compare_with_model(tokens, suspects, matrix(tmp_path / "m.safetensors", rows))
+    by_text = {row["text"]: row for row in found.suspects.to_pylist()}
+    assert by_text["xyz"]["indicator"] is None
+    assert by_text["xyz"]["indicator_rank"] == 259
+    for table in (found.suspects, found.least, found.agreement):
+        for column in table.columns:
+            if pa.types.is_floating(column.type):
+                assert not np.isnan(column.drop_null().to_numpy()).any()
+
+
+def test_the_report_shows_both_side_by_side(tmp_path: Path) -> None:
+    texts = {"eng": ["the cat sat on the mat", "the cats sat"]}
+    tok = tokenizer.train(
+        texts["eng"] * 2 + ["an unseen remark, and more words than that"] * 3,
+        vocab_size=290,
+        allow_smaller=True,
+    )
+    folder = write_audit(tmp_path / "audit", tok, texts, texts)
+    tokens = describe_tokens(tok)
+    training = {"web": np.full(tok.vocab_size, 500, np.uint64)}
+    occurrences = np.where(np.arange(tok.vocab_size) % 2, 1000, 0).astype(np.uint64)
+    suspects = find_suspects(tokens, occurrences, training=training)
+    rows = np.random.default_rng(1).normal(size=(tok.vocab_size, 4)).astype(np.float32)
+    learned = compare_with_model(tokens, suspects, matrix(tmp_path / "m.safetensors", rows))
+    page = write_report(folder, tmp_path / "out", tokenizer=tok, learned=learned).read_text("utf-8")
+    both = learned.agreement.to_pylist()
+    assert [row["first"] for row in both] == [50, 100]
+    assert f'<td class="n">{both[0]["num_both"]}</td>' in page
+    assert "Tokens that the model has learned least" in page
+    assert "its rank" in page
+    assert "NaN" not in page.split("<script")[0]

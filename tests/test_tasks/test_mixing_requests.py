@@ -1,9 +1,11 @@
-"""Requests: how many tokens of each source, and what is said of those that cannot be met."""
+"""Requests that cannot be met, and what is said to be nearest: against all around it, in exact fractions."""
 
 import re
+from fractions import Fraction
+from math import ceil, floor
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from tokmill.tasks.core.errors import MixingError
@@ -26,10 +28,6 @@ def test_without_a_total_the_first_source_to_run_out_sets_it():
     assert [float(quota.share) for quota in found.values()] == [0.5, 0.5]
 
 
-def test_proportional_takes_everything_once():
-    assert tokens(quotas({"a": 900, "b": 101})) == {"a": 900, "b": 101}
-
-
 def test_temperature_keeps_its_shares():
     # 3 : 1, and b's 100 tokens once: 300 and 100
     assert tokens(quotas({"a": 900, "b": 100}, temperature=2.0)) == {"a": 300, "b": 100}
@@ -42,18 +40,9 @@ def test_unimax_gives_way_to_its_limits():
     assert [quota.limits for quota in found.values()] == [False, True]
 
 
-def test_a_fractional_limit_is_rounded_down():
-    assert tokens(quotas({"a": 3}, weights={"a": 1}, repetition=1.5)) == {"a": 4}
-
-
 def test_a_tiny_share_is_never_rounded_to_nothing():
     found = quotas({"a": 10**6, "b": 10**6}, weights={"a": 1.0, "b": 1e-9}, total=1000)
     assert tokens(found)["b"] == 1
-
-
-def test_limits_may_differ_by_source():
-    found = quotas({"a": 100, "b": 100}, weights={"a": 1, "b": 3}, repetition={"a": 1.0, "b": 2.0})
-    assert tokens(found) == {"a": 67, "b": 200}
 
 
 def test_an_infeasible_request_says_what_would_be_feasible():
@@ -64,57 +53,6 @@ def test_an_infeasible_request_says_what_would_be_feasible():
         "Feasible: total_tokens=200 at these shares; or max_repetition of at least b = 5.00 at this total; "
         "or total_tokens=1000 at the nearest weights {a = 900, b = 100}"
     )
-
-
-def test_more_than_all_text_may_give_says_how_much_that_is():
-    with pytest.raises(MixingError, match=r"total_tokens=1000 at the nearest weights {a = 900, b = 100}"):
-        quotas({"a": 900, "b": 100}, total=5000, weights={"a": 0.5, "b": 0.5})
-    with pytest.raises(MixingError, match="more than max_repetition allows; use at most 2000"):
-        quotas({"a": 900, "b": 100}, total=2001, method="unimax", repetition=2)
-
-
-SIZES = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 10**9), min_size=2)
-
-
-@given(SIZES, st.data())
-def test_what_is_said_to_be_feasible_is(sizes, data):
-    weights = {source: data.draw(st.floats(0.001, 1)) for source in sizes}
-    repetition = data.draw(st.floats(1, 5))
-    total = data.draw(st.integers(1, 3 * sum(sizes.values())))
-    try:
-        quotas(sizes, total, repetition, weights=weights)
-    except MixingError as error:
-        said = str(error)
-        largest = int(re.search(r"total_tokens=(\d+) at these shares", said)[1])
-        assert largest < total
-        if largest:
-            quotas(sizes, largest, repetition, weights=weights)
-        limits = re.search(r"at least (.*) at this total", said)[1]
-        needed = {name: float(times) for name, times in (part.split(" = ") for part in limits.split(", "))}
-        quotas(sizes, total, dict.fromkeys(sizes, repetition) | needed, weights=weights)
-        found = re.search(r"total_tokens=(\d+) at the nearest weights {(.*)}", said)
-        nearest = {
-            name: float(amount) for name, amount in (part.split(" = ") for part in found[2].split(", "))
-        }
-        quotas(sizes, int(found[1]), repetition, weights=nearest)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"weights": {"a": 1, "c": 1}}, "weights name an unknown source 'c'"),
-        ({"repetition": {"a": 1.0, "x": 2.0}}, "max_repetition name an unknown source 'x'"),
-        ({"weights": {"a": 1, "b": 1, "empty": 1}}, "'empty' has a weight but no tokens"),
-    ],
-)
-def test_requests_about_the_wrong_sources_are_refused(arguments, message):
-    with pytest.raises(MixingError, match=message):
-        quotas({"a": 10, "b": 10, "empty": 0}, **arguments)
-
-
-def test_nothing_to_mix_is_refused():
-    with pytest.raises(MixingError, match="the encoded sources hold no tokens"):
-        quotas({"a": 0})
 
 
 def test_a_source_must_be_drawn_as_often_as_min_epochs_says():
@@ -197,20 +135,113 @@ def test_a_run_must_reach_the_last_point_of_its_schedule():
     )
 
 
-@given(SIZES, st.data())
-def test_what_is_said_of_min_epochs_is_feasible(sizes, data):
-    weights = {source: data.draw(st.floats(0.01, 1)) for source in sizes}
-    epochs = {source: data.draw(st.sampled_from([0.0, 0.25, 1.0])) for source in sizes}
-    total = data.draw(st.integers(1, sum(sizes.values())))
-    limits = {"repetition": 3.0, "min_epochs": epochs}
+CASES = st.dictionaries(
+    st.sampled_from("abcd"),
+    st.tuples(
+        st.integers(1, 40),  # tokens
+        st.integers(1, 12),  # weight
+        st.sampled_from([1.0, 1.1, 1.5, 2.0, 3.0]),  # max_repetition
+        st.sampled_from([0.0, 0.0, 0.1, 0.27, 0.5, 1.0]),  # min_epochs
+    ),
+    min_size=1,
+)
+
+
+def limits(case):
+    """Tokens that each source may and must give, by source, from the decimal numbers that were given."""
+    most = {source: floor(size * Fraction(str(times))) for source, (size, _, times, _) in case.items()}
+    least = {source: ceil(size * Fraction(str(times))) for source, (size, _, _, times) in case.items()}
+    return most, least
+
+
+def fits(case, total, most, least):
+    """Whether every source gives its share of a total within its limits: the definition."""
+    weights = sum(weight for _, weight, _, _ in case.values())
+    shares = {source: Fraction(total * weight, weights) for source, (_, weight, _, _) in case.items()}
+    return all(least[source] <= share <= most[source] for source, share in shares.items())
+
+
+def refusal(case, total, **changed):
+    """What is said of a request; empty if it can be met."""
+    columns = ("weights", "max_repetition", "min_epochs")
+    given_ = {name: {source: row[k] for source, row in case.items()} for k, name in enumerate(columns, 1)}
     try:
-        quotas(sizes, total, weights=weights, **limits)
+        asked(
+            MixParams(**{**given_, **changed}, total_tokens=total),
+            {source: row[0] for source, row in case.items()},
+        )
     except MixingError as error:
-        found = re.search(r"total_tokens=(\d+) at these shares", str(error))
-        if found:
-            quotas(sizes, int(found[1]), weights=weights, **limits)
-        found = re.search(r"total_tokens=(\d+) at the nearest weights {(.*)}", str(error))
-        nearest = {
-            name: float(amount) for name, amount in (part.split(" = ") for part in found[2].split(", "))
-        }
-        quotas(sizes, int(found[1]), weights=nearest, **limits)
+        return str(error)
+    return ""
+
+
+def numbers(text, pattern):
+    """`name = number` pairs in the part of a message that follows `pattern`; None if it is not there."""
+    found = re.search(pattern + r" ((?:\w+ = [\d.]+(?:, )?)+)", text)
+    return found and {
+        name: Fraction(value)
+        for name, value in (pair.split(" = ") for pair in re.findall(r"\w+ = [\d.]+\d", found[1]))
+    }
+
+
+@given(CASES, st.integers(1, 150))
+@example({"a": (1, 1, 1.0, 0.0), "b": (5, 1, 3.0, 0.27)}, 1)
+def test_a_request_is_refused_where_and_only_where_it_cannot_be_met(case, total):
+    assert (refusal(case, total) == "") == fits(case, total, *limits(case))
+
+
+@pytest.mark.slow
+@given(CASES, st.integers(1, 150))
+def test_the_nearest_total_is_nearest(case, total):
+    said = refusal(case, total)
+    assume(said)
+    possible = [near for near in range(1, 500) if fits(case, near, *limits(case))]
+    found = re.search(r"total_tokens=(\d+) at these shares", said)
+    assert (found is None) == (not possible)
+    if found:
+        assert abs(int(found[1]) - total) == min(abs(near - total) for near in possible)
+        assert int(found[1]) in possible
+
+
+@given(CASES, st.integers(1, 150))
+def test_the_nearest_limits_are_nearest(case, total):
+    said = refusal(case, total)
+    assume(said)
+    most, least = limits(case)
+    weights = sum(weight for _, weight, _, _ in case.values())
+    for source, (size, weight, times, epochs) in case.items():
+        share = Fraction(total * weight, weights)
+        raised = (numbers(said, "max_repetition of at least") or {}).get(source)
+        lowered = (numbers(said, "min_epochs of at most") or {}).get(source)
+        assert (raised is not None) == (share > most[source])
+        assert (lowered is not None) == (share < least[source])
+        if raised is not None:
+            hundredths = next(k for k in range(10**6) if floor(size * Fraction(k, 100)) >= share)
+            assert raised == Fraction(hundredths, 100) > Fraction(str(times))
+        if lowered is not None:
+            hundredths = next(
+                k for k in range(int(epochs * 100) + 1, -1, -1) if ceil(size * Fraction(k, 100)) <= share
+            )
+            assert lowered == Fraction(hundredths, 100) < Fraction(str(epochs))
+
+
+@given(CASES, st.integers(1, 150))
+def test_the_nearest_weights_leave_nobody_out_and_keep_the_proportions_of_the_others(case, total):
+    said = refusal(case, total)
+    assume(said)
+    most, least = limits(case)
+    found = re.search(r"total_tokens=(\d+) at the nearest weights \{(.*?)\}", said)
+    assert found
+    wanted, tokens = (
+        int(found[1]),
+        {n: int(k) for n, k in (pair.split(" = ") for pair in found[2].split(", "))},
+    )
+    assert sum(tokens.values()) == wanted
+    assert wanted == max(min(total, sum(most.values())), sum(max(1, fewest) for fewest in least.values()))
+    assert all(max(1, least[source]) <= amount <= most[source] for source, amount in tokens.items())
+    assert refusal(case, wanted, weights=tokens) == ""
+    free = [s for s in case if max(1, least[s]) < tokens[s] < most[s]]
+    for one in free:
+        for other in free:  # each is less than a token away from its part
+            level = [(tokens[s] + step) / case[s][1] for s, step in ((one, -1), (other, 1))]
+            assert level[0] < level[1]

@@ -1,14 +1,17 @@
-"""Growing `.npy` files: equal to numpy.save, byte for byte, however they were cut."""
+"""Growing `.npy` files, equal to numpy.save however they were cut; numbers from Parquet in any chunks."""
 
+import io
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.npy import NpyAppender, open_vector
+from tokmill.tasks.formats.files.parquet import numbers
 
 
 @given(
@@ -35,23 +38,20 @@ def test_narrower_values_are_widened_and_wider_ones_refused(tmp_path):
     assert open_vector(tmp_path / "a.npy").tolist() == [1, 2]
 
 
-@pytest.mark.parametrize("content", [b"", b"not an array", b"\x93NUMPY\x01\x00"])
+def saved(values):
+    sink = io.BytesIO()
+    np.save(sink, values)
+    return sink.getvalue()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"not an array", b"\x93NUMPY\x01\x00", saved(np.arange(100))[:-8], saved(np.zeros((2, 2)))],
+    ids=["empty", "other", "header", "cut", "two axes"],
+)
 def test_a_broken_file_is_named(tmp_path, content):
     (tmp_path / "a.npy").write_bytes(content)
     with pytest.raises(StoreError, match=r"a\.npy"):
-        open_vector(tmp_path / "a.npy")
-
-
-def test_a_truncated_file_is_refused(tmp_path):
-    np.save(tmp_path / "a.npy", np.arange(100))
-    (tmp_path / "a.npy").write_bytes((tmp_path / "a.npy").read_bytes()[:-8])
-    with pytest.raises(StoreError, match=r"a\.npy"):
-        open_vector(tmp_path / "a.npy")
-
-
-def test_two_axes_are_refused(tmp_path):
-    np.save(tmp_path / "a.npy", np.zeros((2, 2)))
-    with pytest.raises(StoreError, match="one axis"):
         open_vector(tmp_path / "a.npy")
 
 
@@ -73,3 +73,16 @@ def test_many_threads_may_open_files_at_once(tmp_path):
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: open_vector(tmp_path / "a.npy").sum(), range(500)))
     assert found == [10] * 500
+
+
+@pytest.mark.parametrize(
+    "arrow_type",
+    [pa.int8(), pa.uint16(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64(), pa.float32(), pa.float64()],
+)
+def test_numbers_are_those_of_the_column(arrow_type: pa.DataType) -> None:
+    values = pa.array([3, 1, 4, 1, 5], arrow_type)
+    for chunks in ([values], [values[:2], values[2:]], [values[1:4]], [values[:0]], []):
+        column = pa.chunked_array(chunks, arrow_type)
+        found = numbers(column)
+        assert found.dtype == np.dtype(column.to_numpy().dtype)
+        assert found.tolist() == column.to_pylist()

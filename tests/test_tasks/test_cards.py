@@ -1,5 +1,6 @@
-"""The card: accounts that add up, numbers that are the artifacts', and a layout that survives odd text."""
+"""Cards: accounts that add up, figures that are the artifacts', a layout for odd text, code that runs."""
 
+import importlib.util
 import json
 import random
 import re
@@ -9,15 +10,17 @@ import pytest
 import yaml
 
 from tests.test_tasks.whole_line import Line, LineParams
+from tokmill.tasks.audit.summary import read_summary
 from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.card.conservation import StageAccounts, account_table
 from tokmill.tasks.card.facts import CardFacts
-from tokmill.tasks.card.stage import CARD, CardParams
+from tokmill.tasks.card.stage import CardParams
 from tokmill.tasks.card.text import to_markdown
-from tokmill.tasks.card.words import bar, code, published, size, size_category, without_front_matter
-from tokmill.tasks.core.errors import AccountError, StoreError, TaskError
-from tokmill.tasks.core.stage import Account
+from tokmill.tasks.card.words import without_front_matter
+from tokmill.tasks.core.errors import AccountError
+from tokmill.tasks.core.stage import Account, External
 from tokmill.tasks.encode.stage import EncodeParams
+from tokmill.tasks.formats.balance import Balance
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.encoded import Encoded
 from tokmill.tasks.formats.mixture import Mixture
@@ -26,6 +29,12 @@ from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.mixing.stage import MixParams
 from tokmill.tasks.packing.stage import PackParams
 from tokmill.tasks.store import Store, read_record
+from tokmill.tasks.tokenizer_card.facts import TokenizerCard
+from tokmill.tasks.tokenizer_card.stage import TOKENIZER_CARD, TokenizerCardParams
+from tokmill.tasks.tokenizer_card.text import HERE, TEXT, blocks
+from tokmill.tasks.train.adopt import ADOPT, AdoptParams
+from tokmill.tasks.train.stage import TrainParams
+from tokmill.tokenizer.pipeline.families import find_family
 
 WORDS = ("the", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "rain", "falls")
 
@@ -96,25 +105,6 @@ def test_the_ledgers_lead_from_the_files_to_the_sequences(facts, made):
     assert tokens.total[-1] == sum(sequence.num_tokens for sequence in reader)
 
 
-def test_the_card_of_a_mixture_that_goes_on_says_so(facts):
-    assert "goes on" not in to_markdown(facts)
-    mixture = facts.mixture.model_copy(update={"first_position": 1000, "warnings": ["'tiny' gives too much"]})
-    first = facts.sources[0]
-    read = first.model_copy(update={"read_before_tokens": 2 * first.num_tokens})
-    text = to_markdown(facts.model_copy(update={"mixture": mixture, "sources": [read, *facts.sources[1:]]}))
-    assert "**It goes on from token 1,000 of a run**" in text
-    assert "| times read | times read before | at most in the whole run |" in text
-    assert f"| {first.epochs:.3f} | 2.000 | {first.max_repetition:g} |" in text
-    assert "- **Warning**: 'tiny' gives too much" in text
-
-
-def test_the_card_shows_what_training_used_beside_what_was_balanced(facts, made):
-    metrics = read_record(made["tokenizer"]).metrics
-    for source in facts.sources:
-        assert source.training_share == metrics[f"share.{source.source}"]
-        assert source.training_share == pytest.approx(source.balanced_share, abs=0.02)
-
-
 def test_the_shares_are_the_artifacts(facts, made):
     mixed = {entry.source: entry for entry in Mixture.open(made["mixture"]).manifest.sources}
     for source in facts.sources:
@@ -133,23 +123,6 @@ def test_the_digests_are_those_of_all_artifacts_upstream(facts, made):
     assert [artifact.kind for artifact in facts.artifacts] == kinds
     for artifact in facts.artifacts:
         assert artifact.content_digest == read_record(made[artifact.kind]).content_digest
-
-
-def test_the_text_says_it_in_order(text):
-    assert re.findall(r"^#+ .*$", text, flags=re.MULTILINE) == [
-        "# Small | sure",
-        "## Sources",
-        "## Source files",
-        "## Tokenizer",
-        "## Mixture",
-        "## Sequences",
-        "## Conservation",
-        "## Loading",
-        "## Made from",
-    ]
-    assert "License: CC0" in text
-    assert "- **tiny**: four lines" in text
-    assert text.endswith("|\n")
 
 
 def test_a_file_name_is_shown_and_not_rendered(facts):
@@ -184,32 +157,6 @@ def test_hubs_find_license_languages_and_size_in_the_front_matter(facts, text):
     assert 'license: "other"\nlicense_name: "web-cc-by-4.0-books-ask-us"\n' in named
 
 
-def test_a_card_is_handed_out_with_name_version_and_date(text):
-    out = published(text, "card/own", "v3", "2026-11-27")
-    found = yaml.safe_load(out.split("---\n")[1])
-    assert (found["version"], found["date"], found["license"]) == ("v3", "2026-11-27", "cc0-1.0")
-    assert "# Small | sure\n\ncard/own, version v3, made on 2026-11-27.\n\n**" in out
-    assert "2026" not in text
-
-
-@pytest.mark.parametrize(
-    ("number", "name"), [(999, "n<1K"), (1000, "1K<n<10K"), (10**9, "1B<n<10B"), (10**12, "n>1T")]
-)
-def test_sizes_are_those_of_hubs(number, name):
-    assert size_category(number) == name
-
-
-def test_the_card_says_how_closely_shares_keep_to_plan_and_request(facts, text):
-    share = facts.packed.shares[0]
-    farthest = f"{share.farthest.requested_share:.2%} | {share.farthest.packed_share:.2%}"
-    deviations = f"{100 * share.deviation:.2f} | {100 * share.farthest.deviation:.2f}"
-    row = f"| {share.source} | {share.packed_share:.2%} | {deviations} | {farthest} |"
-    assert row in text
-    assert "all along the way" in text
-    unknown = facts.packed.model_copy(update={"shares": [share.model_copy(update={"farthest": None})]})
-    assert "off the request" not in to_markdown(facts.model_copy(update={"packed": unknown}))
-
-
 def test_the_headline_is_the_compression_of_the_mixture(facts, made, text):
     encoded, num_bytes, num_tokens = Encoded.open(made["encoded"]), 0.0, 0.0
     for entry in Mixture.open(made["mixture"]).manifest.sources:
@@ -223,16 +170,6 @@ def test_the_headline_is_the_compression_of_the_mixture(facts, made, text):
         f"at **{facts.mixture.bytes_per_token:.3f} bytes per token** at the mixture's shares {audited}"
         in text
     )
-
-
-def test_tables_have_as_many_cells_as_heads(text):
-    widths = [len(re.findall(r"(?<!\\)\|", row)) for row in text.splitlines() if row.startswith("|")]
-    tables = [len(table.splitlines()) for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE)]
-    assert min(tables) > 3
-    start = 0
-    for height in tables:
-        assert len(set(widths[start : start + height])) == 1
-        start += height
 
 
 def test_the_loading_example_runs(text, made):
@@ -266,28 +203,6 @@ def test_the_card_does_not_depend_on_the_store_or_the_cache(line, made, tmp_path
     assert str(line.texts.parent) not in said
 
 
-def test_a_card_without_training_leaves_it_out(made, tmp_path):
-    given = {kind: path for kind, path in made.items() if kind not in {"counts", "balance", "card"}}
-    CARD.run(CardParams(), out=tmp_path, **given)
-    found = CardFacts.model_validate_json((tmp_path / "card.json").read_bytes())
-    assert (found.balance, found.tokenizer.origin) == (None, "existing")
-    assert "share in training" not in (tmp_path / "card.md").read_text(encoding="utf-8")
-
-
-def test_a_note_on_an_unknown_source_names_the_nearest(made, tmp_path):
-    given = {kind: path for kind, path in made.items() if kind != "card"}
-    with pytest.raises(
-        TaskError, match=r"card: source_notes name an unknown source 'tny'; did you mean 'tiny'\?"
-    ):
-        CARD.run(CardParams(source_notes={"tny": "?"}), out=tmp_path, **given)
-
-
-def test_an_artifact_without_a_record_is_named(made, tmp_path):
-    given = {kind: path for kind, path in made.items() if kind != "card"}
-    with pytest.raises(StoreError, match=r"has no record\.json"):
-        CARD.run(CardParams(), out=tmp_path, **given | {"counts": tmp_path})
-
-
 def account(num_in, source="a", added=None, **became):
     return Account(source=source, unit="tokens", num_in=num_in, added=added or {}, became=became)
 
@@ -311,11 +226,6 @@ def test_a_ledger_by_hand():
     assert found.total == [15, 3, 12, 2, 14]
 
 
-def test_steps_that_are_nothing_for_all_are_left_out():
-    found = account_table("tokens", ["a"], stages([account(4, added={"extra": 0}, kept=4, lost=0)]))
-    assert [column.sign for column in found.columns] == ["in", "="]
-
-
 @pytest.mark.parametrize(
     ("accounts", "message"),
     [
@@ -329,33 +239,137 @@ def test_accounts_that_do_not_join_are_refused(accounts, message):
         account_table("tokens", ["a"], stages(*accounts))
 
 
-def test_bars_are_as_long_as_shares():
-    assert bar(0.5, 0.5) == "█" * 12
-    assert bar(0.25, 0.5) == "█" * 6
-    assert bar(0.00001, 0.5) == "▏"
-    assert bar(0.0, 0.5) == ""
-
-
-def test_code_with_backticks_is_fenced_by_more():
-    assert code("a") == "`a`"
-    assert code("a`b``c") == "``` a`b``c ```"
-
-
-@pytest.mark.parametrize(
-    ("num_bytes", "text"), [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (12_345_678, "12.3 MB")]
-)
-def test_sizes_are_written_in_decimal_units(num_bytes, text):
-    assert size(num_bytes) == text
-
-
-def test_a_source_that_is_all_of_it_still_lays_out(facts):
-    alone = facts.model_copy(update={"sources": facts.sources[:1], "description": "One."})
-    assert "from **1 source**" in to_markdown(alone)
-
-
 def test_names_of_many_kinds_do_not_break_a_table(facts):
     odd = facts.sources[0].model_copy(update={"source": "a|b", "note": "x\ny"})
     table = next(
         row for row in to_markdown(facts.model_copy(update={"sources": [odd]})).splitlines() if "a\\|b" in row
     )
     assert table.startswith("| a\\|b |")
+
+
+NAMES = ("Hello", "world", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog", "while", "rain")
+FAMILIES = {
+    "byte_bpe": TrainParams(vocab_size=400, special_tokens=["<|endoftext|>"], num_reserved=2),
+    "unigram": TrainParams(
+        vocab_size=60, family="unigram", mode="sentencepiece", special_tokens=["<|endoftext|>"]
+    ),
+    "wordpiece": TrainParams(
+        vocab_size=80,
+        family="wordpiece",
+        split_pattern="bert",
+        normalizer="bert_clean+cjk_spaces",
+        special_tokens=["<|endoftext|>"],
+    ),
+}
+MODULES = {"mistral-common": "mistral_common"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cards")
+    rng = random.Random(2)
+    words = [*NAMES, *("".join(rng.choices("abcdefgh", k=rng.randint(2, 9))) for _ in range(200))]
+    for source, number in (("code", 30), ("english", 90)):
+        (folder / "texts" / source).mkdir(parents=True)
+        texts = [" ".join(rng.choices(words, k=rng.randint(3, 40))) for _ in range(number)]
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
+        (folder / "texts" / source / "all.jsonl").write_text(lines, encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def own_line(folder: Path) -> Line:
+    return Line(Store.open(folder / "store"), folder / "texts")
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def by_family(request: pytest.FixtureRequest, own_line: Line) -> dict[str, Path]:
+    why = TokenizerCardParams(
+        title=f"A {request.param} | tokenizer",
+        license="CC0",
+        reasons={"vocab_size": "small | enough", "method": "rare sources count more"},
+    )
+    refs = own_line.run(LineParams(train=FAMILIES[request.param], tokenizer_card=why))
+    return {kind: own_line.store.path(ref) for kind, ref in refs.items()}
+
+
+def card_of(path: Path) -> tuple[TokenizerCard, str]:
+    facts = TokenizerCard.model_validate_json((path / "card.json").read_bytes())
+    return facts, (path / "card.md").read_text("utf-8")
+
+
+def test_figures_are_those_of_the_tokenizer_its_audit_and_its_balance(by_family: dict[str, Path]) -> None:
+    card, text = card_of(by_family["tokenizer_card"])
+    definition = open_tokenizer(by_family["tokenizer"]).definition
+    audit, balance = read_summary(by_family["audit"]), Balance.open(by_family["balance"])
+
+    assert (card.family, card.vocab_size) == (definition.family, definition.vocab_size)
+    assert card.figures == definition.model.figures()
+    assert find_family(card.family).title in text
+    assert card.sources == audit.sources
+    assert card.num_probes == audit.num_probes
+    assert card.gate == audit.gate
+    assert [(one.source, one.share, one.factor) for one in card.trained_on] == [
+        (entry.source, entry.share, entry.factor) for entry in balance.sources
+    ]
+    assert sum(one.measured_share for one in card.trained_on) == pytest.approx(1, abs=1e-9)
+    assert f"{card.sources[-1]['bytes_per_token']:.3f} bytes per token" in text
+
+
+def test_a_reason_stands_beside_its_setting(by_family: dict[str, Path]) -> None:
+    card, text = card_of(by_family["tokenizer_card"])
+    reasons = {one.name: (one.value, one.reason) for one in card.decisions}
+
+    assert reasons["vocab_size"] == (str(FAMILIES[card.family].vocab_size), "small | enough")
+    assert reasons["method"][1] == "rare sources count more"
+    assert "max_input_chars_per_word" not in reasons or card.family == "wordpiece"
+    assert re.search(r"^\| vocab_size \| `\d+` \| small \\\| enough \|$", text, re.MULTILINE)
+    assert reasons.get("split_pattern", ("", ""))[1] == ""
+
+
+def test_settings_of_other_families_are_left_out(by_family: dict[str, Path]) -> None:
+    card, _ = card_of(by_family["tokenizer_card"])
+    names = {one.name for one in card.decisions}
+
+    assert ("shrinking_factor" in names) == (card.family == "unigram")
+    assert ("max_input_chars_per_word" in names) == (card.family == "wordpiece")
+    assert ("tie_break" in names) == (card.family == "byte_bpe")
+    on_sentences = FAMILIES[card.family].mode == "sentencepiece"
+    assert names.isdisjoint({"split_pattern", "digits"}) == on_sentences
+
+
+def test_its_code_gives_our_ids(by_family: dict[str, Path]) -> None:
+    card, text = card_of(by_family["tokenizer_card"])
+    ids = open_tokenizer(by_family["tokenizer"]).encode(TEXT)
+    ran = []
+    for library, code in blocks(card.exports).items():
+        assert code in text
+        if importlib.util.find_spec(MODULES.get(library, library)) is not None:
+            space: dict[str, object] = {}
+            exec(code.replace(HERE, str(by_family["tokenizer"])), space)
+            assert space["ids"] == ids, library
+            ran.append(library)
+    assert "tokmill" in ran
+    assert len(ran) > 1
+
+
+def test_an_existing_tokenizer_has_a_card_without_training(
+    own_line: Line, by_family: dict[str, Path], tmp_path: Path
+) -> None:
+    file = External(digest="2" * 64, value=str(by_family["tokenizer"] / "tokmill.json"))
+    adopted = own_line.store.path(own_line.make(ADOPT, AdoptParams(), file=file))
+
+    TOKENIZER_CARD.run(
+        TokenizerCardParams(),
+        out=tmp_path,
+        tokenizer=adopted,
+        audit=by_family["audit"],
+        usage=by_family["usage"],
+    )
+
+    card, text = card_of(tmp_path)
+    assert card.origin == "adopted"
+    assert card.balance is None
+    assert not card.trained_on
+    assert "an existing tokenizer" in text
+    assert "## Trained on" not in text
