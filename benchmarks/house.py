@@ -30,7 +30,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 HOUSE = ("flows/", "tasks/", "tokenizer/")
 STORE = ("tasks/store/", "tasks/remote/")
 RUN = ("flows/run/",)
-SERVER = ("flows/server/", "flows/deploying/", "flows/page/")
+PREFECT = ("flows/prefect/",)
 COMMANDS = ("flows/cli/", "flows/commands/")
 TESTS = "tests"
 DOCUMENTS = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/**/*.md")
@@ -46,7 +46,7 @@ MEASURES = {
     "store_floors": "store with remotes: floors",
     "run_lines": "flows/run: lines",
     "run_files": "flows/run: files",
-    "server_lines": "server, deployments, page: lines",
+    "server_lines": "flows/prefect: lines",
     "command_lines": "command line and commands: lines",
     "circles": "circles of modules",
     "circles_with_types": "and with imports for types",
@@ -163,7 +163,7 @@ def measure(root: Path) -> dict[str, int]:
     house = read_house(root)
     lines: Counter[tuple[str, ...]] = Counter()
     files: dict[tuple[str, ...], dict[str, Module]] = {}
-    for folders in (HOUSE, STORE, RUN, SERVER, COMMANDS):
+    for folders in (HOUSE, STORE, RUN, PREFECT, COMMANDS):
         files[folders] = {name: m for name, m in house.items() if m.path.startswith(folders)}
         lines[folders] = sum(module.lines for module in files[folders].values())
     documents = chain.from_iterable(root.glob(pattern) for pattern in DOCUMENTS)
@@ -177,7 +177,7 @@ def measure(root: Path) -> dict[str, int]:
         "store_floors": floors(import_graph(files[STORE])),
         "run_lines": lines[RUN],
         "run_files": len(files[RUN]),
-        "server_lines": lines[SERVER],
+        "server_lines": lines[PREFECT],
         "command_lines": lines[COMMANDS],
         "circles": len(circles(import_graph(house))),
         "circles_with_types": len(circles(import_graph(house, with_types=True))),

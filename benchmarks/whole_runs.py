@@ -193,8 +193,8 @@ def _digests(store: Path) -> dict[str, str]:
 @contextmanager
 def server(home: Path) -> Iterator[dict[str, str]]:
     """A Prefect server like that of `tokmill up`; yields the environment for its clients."""
-    from tokmill.flows.server.app import protection
-    from tokmill.flows.server.settings import SERVER
+    from tokmill.flows.prefect.app import protection
+    from tokmill.flows.prefect.settings import SERVER
 
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT", "TOKMILL"))}
     port = 4000 + os.getpid() % 999
@@ -202,7 +202,7 @@ def server(home: Path) -> Iterator[dict[str, str]]:
     own = {"PREFECT_HOME": str(home), "PREFECT_API_URL": api, _MARK: str(uuid4()), "DO_NOT_TRACK": "1"}
     environment = {**kept, **own, "PREFECT_SERVER_ANALYTICS_ENABLED": "false"}
     of_server = {**environment, **SERVER, **protection([f"127.0.0.1:{port}"])}
-    served = ["--factory", "tokmill.flows.server.app:create_app", "--lifespan", "on", "--port", str(port)]
+    served = ["--factory", "tokmill.flows.prefect.app:create_app", "--lifespan", "on", "--port", str(port)]
     command = [sys.executable, "-m", "uvicorn", *served, "--host", "127.0.0.1", "--log-level", "error"]
     with (
         (home.parent / "server.log").open("wb") as log,

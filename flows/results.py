@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
 
@@ -73,22 +72,6 @@ class RunResult:
 
     def _num(self, how: How) -> int:
         return sum(row.how == how for row in self.rows)
-
-
-class Standing(NamedTuple):
-    """What has become of a DAG until now.
-
-    Attributes:
-        rows: the outcomes of the tasks that have succeeded, in the order of the DAG.
-        failures: the title of each task, or job, that failed, and why.
-        begun: group of tasks → how many it has, of the jobs that were begun.
-        not_begun: the titles of the other jobs.
-    """
-
-    rows: Sequence[RunRow] = ()
-    failures: Sequence[tuple[str, Exception]] = ()
-    begun: Mapping[str, int] = {}
-    not_begun: Sequence[str] = ()
 
 
 def group_of(task_name: str) -> str:

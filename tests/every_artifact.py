@@ -16,7 +16,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
-from tokmill.flows.run import api
+from tokmill.flows.library import api
 from tokmill.tasks.formats.packed.manifest import PackedFormat, Strategy
 from tokmill.tasks.store import Store
 from tokmill.tokenizer.pipeline.families import FAMILIES

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from tokmill.tokenizer.core.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from tokmill.flows.library.api import plan, sweep
     from tokmill.flows.library.artifact import Artifact
     from tokmill.flows.library.auditing import audit
     from tokmill.flows.library.encoding import encode
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from tokmill.flows.library.training import train
     from tokmill.flows.profile import Profile, load_profile
     from tokmill.flows.results import RunResult
-    from tokmill.flows.run.api import plan, sweep
     from tokmill.flows.run.planning import PlanRow
     from tokmill.tasks.formats.packed.reader import PackedReader
     from tokmill.tasks.loading import PackedDataset
@@ -61,9 +61,9 @@ _HOMES = {
     "load_profile": "flows.profile",
     "mix": "flows.library.mixing",
     "pack": "flows.library.packing",
-    "plan": "flows.run.api",
+    "plan": "flows.library.api",
     "run": "flows.library.running",
-    "sweep": "flows.run.api",
+    "sweep": "flows.library.api",
     "train": "flows.library.training",
     "train_from_counts": "tokenizer",
     "train_sweep_from_counts": "tokenizer",

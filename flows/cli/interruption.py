@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from tokmill.flows.run.process import end_soon, last_words
+from tokmill.flows.process import end_soon, last_words
 
 _NAMES = {
     signal.SIGINT: "interrupted",

@@ -21,9 +21,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.run.progress import Reporter
 
 if TYPE_CHECKING:
+    from tokmill.flows.run.events import Event, RunState
     from tokmill.tasks.core.stage import ArtifactRef
     from tokmill.tasks.store import Store
 
@@ -114,12 +114,10 @@ def _steers(char: str) -> bool:
     return unicodedata.bidirectional(char) in _TURNING
 
 
-class Notes(Reporter):
-    """Prints a run's notes, but no progress."""
-
-    def note(self, text: str) -> None:
-        """Write one line to standard error."""
-        aside(text)
+def notes(event: "Event", state: "RunState") -> None:
+    """Print a run's notes on standard error, but no progress."""
+    if event.what == "noted":
+        aside(event.text)
 
 
 def require_new(command: str, path: Path | None, kind: str = "file") -> None:

@@ -31,8 +31,9 @@ def doctor(
 
     The exit code is 1 if something does not work.
     """
-    from tokmill.flows.doctor.report import look_at_installation, look_at_server
+    from tokmill.flows.doctor.report import look_at_installation
     from tokmill.flows.doctor.stores import look_at_machine, look_at_store
+    from tokmill.flows.prefect.up import look_at_server
     from tokmill.flows.run.machine import store_url
 
     location = store_url(store)

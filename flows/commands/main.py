@@ -20,7 +20,7 @@ from tokmill.flows.cli.app import FAILED, USAGE, app
 from tokmill.flows.cli.interruption import InterruptedCommandError
 from tokmill.flows.cli.output import visible
 from tokmill.flows.errors import FlowError, ProfileError, UsageError
-from tokmill.flows.run.process import clear_frames, from_a_command
+from tokmill.flows.process import clear_frames, from_a_command
 from tokmill.tasks.core.errors import TaskError, TracingError
 from tokmill.tokenizer.core.errors import TokenizerError
 

@@ -13,9 +13,8 @@ from rich.text import Text
 from typer import Argument, Option
 
 from tokmill.flows.cli.app import Answer, app, command
-from tokmill.flows.cli.output import Notes, Part, print_parts, table
+from tokmill.flows.cli.output import Part, aside, print_parts, table
 from tokmill.flows.errors import UsageError
-from tokmill.flows.run.progress import noting_warnings
 
 if TYPE_CHECKING:
     from tokmill.flows.profile.reference import Key
@@ -90,8 +89,9 @@ def init(
     Also chooses the column of the text.
     """
     from tokmill.flows.profile.drafting import draft_profile
+    from tokmill.flows.run.events import noting_warnings
 
-    with noting_warnings(Notes()):
+    with noting_warnings(aside):
         drafted = draft_profile(
             path,
             sources,

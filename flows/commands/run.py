@@ -22,11 +22,11 @@ from tokmill.flows.cli.options import (
     VerifyOption,
     WorkersOption,
 )
-from tokmill.flows.cli.output import Notes, Part, messages, results, table
+from tokmill.flows.cli.output import Part, messages, notes, results, table
 from tokmill.flows.errors import UsageError
 
 if TYPE_CHECKING:
-    from tokmill.flows.run.progress import Reporter
+    from tokmill.flows.run.events import Listener
     from tokmill.tasks.sweep.stage import SweepSummary
 
 _WIDE = 100
@@ -57,8 +57,8 @@ def run(
     Artifacts that are up to date are reused.
     """
     from tokmill.flows.cli.summaries import run_document, run_parts
+    from tokmill.flows.library import api
     from tokmill.flows.profile import load_profile
-    from tokmill.flows.run import api
     from tokmill.flows.run.machine import store_url, writable_store
 
     loaded = load_profile(profile, overrides or [])
@@ -86,7 +86,7 @@ def run(
 
 
 @contextmanager
-def watched(store: str) -> "Iterator[Reporter]":
+def watched(store: str) -> "Iterator[Listener]":
     """Show a run's progress, and if it is interrupted what of it is kept in the store."""
     from tokmill.flows.cli.progress import display
 
@@ -116,14 +116,14 @@ def plan(
 ) -> Answer:
     """Show what a run would make, what is cached, and what changed."""
     from tokmill.flows.cli.summaries import planned
+    from tokmill.flows.library import api
     from tokmill.flows.profile import load_profile
-    from tokmill.flows.run import api
     from tokmill.flows.run.machine import Machine, open_store
 
     loaded = load_profile(profile, overrides or [])
     machine = Machine.of(loaded.execution, store=store, rehash=rehash)
     opened = open_store(machine.store)
-    rows = api.plan(loaded, until=until or (), store=machine.store, rehash=machine.rehash, reporter=Notes())
+    rows = api.plan(loaded, until=until or (), store=machine.store, rehash=machine.rehash, reporter=notes)
     return planned(loaded.name, opened, rows)
 
 
@@ -155,8 +155,8 @@ def sweep(
     The grid has families, temperatures and vocabulary sizes.
     """
     from tokmill.flows.cli.summaries import planned
+    from tokmill.flows.library import api
     from tokmill.flows.profile import load_profile
-    from tokmill.flows.run import api
     from tokmill.flows.run.machine import open_store, store_url, writable_store
     from tokmill.flows.run.sweeping import model_of
     from tokmill.tasks.sweep.stage import SweepSummary
@@ -173,7 +173,7 @@ def sweep(
     location = store_url(store, loaded.execution)
     if only_plan:
         opened = open_store(location)
-        rows = api.plan_sweep(loaded, **request, store=opened.location, reporter=Notes())
+        rows = api.plan_sweep(loaded, **request, store=opened.location, reporter=notes)
         return planned(loaded.name, opened, rows)
     opened = writable_store(location)
     settings: dict[str, Any] = {"workers": workers, "memory": memory, "prefect": not no_prefect}

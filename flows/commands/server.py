@@ -11,10 +11,10 @@ from typer import Option
 from tokmill.flows.cli.app import Answer, app, command, in_server
 from tokmill.flows.cli.options import StoreOption
 from tokmill.flows.cli.output import messages, say, visible
-from tokmill.flows.server.settings import PRIVATE, prepare, prepare_terminal_run, require_prefect_home
+from tokmill.flows.prefect.settings import PRIVATE, prepare, prepare_terminal_run, require_prefect_home
 
 if TYPE_CHECKING:
-    from tokmill.flows.server.served_folder import ServedFolder
+    from tokmill.flows.profile.served import ServedFolder
 
 AllowProfilesOption = Annotated[
     bool, Option("--allow-profiles", help="Let runs name profiles outside this folder.")
@@ -35,14 +35,15 @@ def up(
 
     Ctrl-C stops them.
     """
+    from tokmill.flows.prefect.up import Address
+    from tokmill.flows.prefect.up import up as serve
     from tokmill.flows.run.machine import store_url, writable_store
-    from tokmill.flows.server import serving
 
     require_prefect_home()
     console = messages()
-    serving.up(
+    serve(
         writable_store(store_url(store)).root,
-        serving.Address(host, port, allow_host or []),
+        Address(host, port, allow_host or []),
         any_profile=allow_profiles,
         announce=lambda line: console.print(visible(line), markup=False, soft_wrap=True),
     )
@@ -63,8 +64,8 @@ def deploy(
     from tokmill.flows.figures import counted
 
     prepare_terminal_run()
-    from tokmill.flows.deploying.registering import register
-    from tokmill.flows.server.prefect_server import require_configured
+    from tokmill.flows.prefect.registration import register
+    from tokmill.flows.prefect.server import require_configured
 
     served = _served(store, pool)
     api = require_configured("deploy")
@@ -97,8 +98,8 @@ def work(
     Ctrl-C stops it and what it runs.
     """
     prepare(PRIVATE)
+    from tokmill.flows.prefect.server import require_configured, require_pool
     from tokmill.flows.profile.served import SERVED
-    from tokmill.flows.server.prefect_server import require_configured, require_pool
 
     served = _served(store, pool)
     api = require_configured("work")
@@ -111,15 +112,15 @@ def work(
     profiles = "any folder" if allow_profiles else str(served.folder)
     say(f"work: {api} · pool {served.work_pool} · profiles of {profiles} · Ctrl-C stops it")
     sys.stdout.flush()
-    module = ["-m", "tokmill.flows.server.worker", str(served.store), "worker", "start"]
+    module = ["-m", "tokmill.flows.prefect.worker", str(served.store), "worker", "start"]
     # in this process's place: whoever started this command signals the worker itself
     os.execv(sys.executable, [sys.executable, *module, *options])  # noqa: S606 - ourselves, and no shell
 
 
 def _served(store: str | None, pool: str | None) -> "ServedFolder":
     """Return this folder with its store."""
+    from tokmill.flows.profile.served import ServedFolder
     from tokmill.flows.run.machine import open_store, store_url
-    from tokmill.flows.server.served_folder import ServedFolder
 
     location = store_url(store)
     return ServedFolder.of(Path.cwd(), location if "://" in location else open_store(location).root, pool)

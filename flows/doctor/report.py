@@ -9,16 +9,32 @@ from typing import Any
 
 from packaging.requirements import Requirement
 
-from tokmill.flows.errors import UsageError
-from tokmill.flows.run.machine import open_store
-from tokmill.flows.server.findings import Finding, look_at_packages
-from tokmill.flows.server.served_folder import last_served
-from tokmill.flows.server.settings import may_have_a_server, prepare_terminal_run
-from tokmill.tasks.store import Store
 from tokmill.tokenizer.jit.kernel import jit_disabled
 
 _PYTHONS = ((3, 11), (3, 13))
 _OPTIONAL = ("s3fs", "gcsfs", "adlfs", "prefect-dask", "prefect-ray", "matplotlib", "pandas", "polars")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A problem.
+
+    Attributes:
+        key: identifies the problem when it is found again.
+        what: place and problem.
+        fix: what to do about it.
+        fails: whether something does not work; False for advice.
+    """
+
+    key: str
+    what: str
+    fix: str
+    fails: bool = True
+
+    @property
+    def text(self) -> str:
+        """Place, problem and fix, in one line."""
+        return f"{self.what}; {self.fix}"
 
 
 @dataclass
@@ -86,35 +102,23 @@ def _version(name: str) -> str | None:
         return None
 
 
-def look_at_server(location: str, *, free: bool = False) -> Part:
-    """Return what is wrong with a store's server; `free` ends dead runs there, and removes dead workers."""
-    part = Part("server")
-    store = _store(location)
-    serves = None if store is None else last_served(store.root / ".up")
-    if serves is None and not may_have_a_server():
-        part.facts["api"] = "none is configured; each run brings its own, and `tokmill up` starts one"
-        part.figures["api"] = None
-        return part
-    prepare_terminal_run()
-    from prefect.settings import PREFECT_API_URL  # noqa: PLC0415 - takes a second
+def look_at_packages() -> list[Finding]:
+    """Return the installed packages with incompatible versions.
 
-    from tokmill.flows.server.doctor import look_at_dead, look_at_doors, look_at_runs  # noqa: PLC0415 - likewise
-
-    api = (PREFECT_API_URL.value() or (f"{serves.url}/api" if serves else "")).rstrip("/") or None
-    part.figures["api"] = api
-    part.facts["api"] = api or "none is configured"
-    if api is None:
-        return part
-    dead, freed = look_at_dead(api, store, free=free)
-    part.figures["freed"] = freed
-    part.facts |= {"freed": ", ".join(freed)} if freed else {}
-    part.findings = [*dead, *look_at_runs(api), *look_at_doors(api)]
-    return part
+    pip obeys the version bounds when it installs tokmill, but may break them when it installs other packages.
+    """
+    return list(out_of_bounds(metadata.requires("tokmill") or []))
 
 
-def _store(location: str) -> Store | None:
-    try:
-        store = open_store(location)
-    except UsageError:  # the store's own part says that
-        return None
-    return store if store.root.is_dir() else None
+def out_of_bounds(requirements: list[str]) -> Iterator[Finding]:
+    """Yield the installed packages whose versions these requirements exclude."""
+    for requirement in map(Requirement, requirements):
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
+            continue
+        installed = metadata.version(requirement.name)
+        if not requirement.specifier.contains(installed, prereleases=True):
+            yield Finding(
+                f"package {requirement.name}",
+                f"{requirement.name} {installed} is installed; tokmill works with {requirement.specifier}",
+                f"python -m pip install '{requirement.name}{requirement.specifier}'",
+            )

@@ -9,8 +9,9 @@ from typing import Any, Self
 from rich.text import Text
 
 from tokmill.flows.cli.output import messages
-from tokmill.flows.cli.progress import Display, TaskGroup
-from tokmill.flows.run.progress import Reporter
+from tokmill.flows.cli.progress import Display
+from tokmill.flows.run.events import Listener
+from tokmill.flows.run.progress import Group
 from tokmill.tokenizer.core import markup
 
 _REDRAWN_SECONDS = 0.25
@@ -43,7 +44,7 @@ class NotebookProgress(Display):
         left = markup.sheet("Run", *map(markup.note, self._notes)) if self._notes else ""
         self._draw(self.drawn() if kind is not None else left)
 
-    def changed(self, group: TaskGroup) -> None:
+    def changed(self, group: Group) -> None:
         """Draw again, unless that was a moment ago."""
         if time.monotonic() - self._drawn_at > _REDRAWN_SECONDS:
             self._draw(self.drawn())
@@ -55,7 +56,7 @@ class NotebookProgress(Display):
 
     def drawn(self) -> str:
         """Return the table as HTML."""
-        with self.lock:
+        with self.run.lock:
             rows = [
                 (
                     _mark(group),
@@ -65,7 +66,7 @@ class NotebookProgress(Display):
                     group.clock,
                     group.figures,
                 )
-                for group in self.groups.values()
+                for group in self.run.groups.values()
             ]
             notes = [markup.note(text) for text in self._notes]
         columns = ("", "stage", "tasks", "result", "time", "figures")
@@ -82,21 +83,21 @@ def _bundle(html: str) -> dict[str, str]:
     return {"text/html": html, "text/plain": "tokmill: progress of a run"}
 
 
-def _mark(group: TaskGroup) -> str:
-    if group.ended_as["failed"]:
+def _mark(group: Group) -> str:
+    if group.num_failed:
         return "✗"
     return "✓" if group.complete else "…"
 
 
 @contextmanager
-def shown(progress: bool | None) -> Iterator[Reporter]:
+def shown(progress: bool | None) -> Iterator[Listener | None]:
     """Yield what shows a run's progress: a table in a notebook, nothing elsewhere.
 
     Args:
         progress: False to show nothing; True for lines on standard error outside of notebooks, too.
     """
     if progress is False:
-        yield Reporter()
+        yield None
     elif in_notebook():
         with NotebookProgress() as drawing:
             yield drawing
@@ -106,4 +107,4 @@ def shown(progress: bool | None) -> Iterator[Reporter]:
         with display(messages()) as lines:
             yield lines
     else:
-        yield Reporter()
+        yield None

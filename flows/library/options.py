@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
-from tokmill.flows.run.api import Settings
+from tokmill.flows.library.api import Settings
 from tokmill.tasks.formats.packed.manifest import PackedFormat
 from tokmill.tokenizer.pipeline.families import FamilyName
 

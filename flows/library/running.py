@@ -9,18 +9,18 @@ from typing import Any, Unpack
 
 from tokmill.flows.errors import UsageError, suggestion
 from tokmill.flows.figures import key_figures, span
+from tokmill.flows.library import api
 from tokmill.flows.library.artifact import Artifact
 from tokmill.flows.library.notebook import in_notebook, shown
 from tokmill.flows.library.options import RunOptions
 from tokmill.flows.library.store import Store, opened
 from tokmill.flows.library.table import Table
+from tokmill.flows.prefect.settings import may_have_a_server
 from tokmill.flows.profile import Profile, load_profile, profile_of
-from tokmill.flows.profile.overrides import parse_override
+from tokmill.flows.profile.load import parse_override
 from tokmill.flows.results import RunResult, wall_seconds
-from tokmill.flows.run import api
+from tokmill.flows.run.events import Listener
 from tokmill.flows.run.machine import store_url
-from tokmill.flows.run.progress import Reporter
-from tokmill.flows.server.settings import may_have_a_server
 from tokmill.tasks.store import Store as ArtifactStore
 from tokmill.tokenizer.core import markup
 
@@ -113,7 +113,7 @@ def run(
     store: str | Path | ArtifactStore | None = None,
     prefect: bool | None = None,
     progress: bool | None = None,
-    reporter: Reporter | None = None,
+    reporter: Listener | None = None,
     **sections: Unpack[RunOptions],
 ) -> FinishedRun:
     """Run a profile, from raw text to packed shards; artifacts that are up to date are reused.
@@ -135,9 +135,9 @@ def run(
             it does, but not in a notebook, unless a server is configured that others look at.
         progress: whether to show the run's progress; by default in notebooks only, as a table that is drawn
             in its place.
-        reporter: called with the progress instead, from several threads.
+        reporter: called instead with each event and the state of the run, from several threads.
         **sections: sections of the profile whose values replace its own (`train={"vocab_size": 8000}`), and
-            settings of the machine that change no result: see `tokmill.flows.run.api.Settings`.
+            settings of the machine that change no result: see `tokmill.flows.library.api.Settings`.
 
     Returns:
         The artifacts by kind, with paths and figures.

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from tokmill import flows
 from tokmill.flows.errors import ProfileError, suggestion
-from tokmill.flows.profile.shape import KeyPath
+from tokmill.flows.profile.fields import KeyPath
 from tokmill.tasks.remote.location import is_remote, local_path, stands_alone
 
 Table: TypeAlias = dict[str, Any]
@@ -87,10 +87,6 @@ def shipped_names() -> list[str]:
 
 def find_profile(name_or_path: str, beside: Path | None = None) -> Path:
     """Return the file of a profile, given as a path or by the name of a shipped profile.
-
-    Args:
-        name_or_path: `quickstart`, or `runs/own.toml`.
-        beside: the folder that a relative path starts from; the working directory if not given.
 
     Raises:
         ProfileError: the file, or a shipped profile of that name, does not exist.

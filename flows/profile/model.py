@@ -12,11 +12,8 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, field_validator, model_validator
 
-from tokmill.flows.profile.changes import Change
-from tokmill.flows.profile.experiment import Experiment
-from tokmill.flows.profile.schedule import Schedule
-from tokmill.flows.profile.stages import StageName
-from tokmill.flows.profile.tracking import MLflow, OpenLineage
+from tokmill.flows.profile.fields import Change
+from tokmill.flows.profile.sections import Experiment, MLflow, OpenLineage, Schedule, StageName
 from tokmill.tasks.audit.params import AuditParams, check_language
 from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.card.stage import CardParams

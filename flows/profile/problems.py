@@ -12,8 +12,8 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from tokmill.flows.errors import ProfileError, nearest, suggestion
+from tokmill.flows.profile.fields import KeyPath, field_at, keys_of, models_at, section_keys
 from tokmill.flows.profile.files import Layered, dotted
-from tokmill.flows.profile.shape import KeyPath, field_at, keys_of, models_at, section_keys
 
 _RULES = {
     "greater_than_equal": "at least {ge}",

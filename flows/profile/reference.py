@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from tokmill.flows.profile.fields import models_in
 from tokmill.flows.profile.model import Profile
-from tokmill.flows.profile.shape import models_in
 
 _WORDS = {str: "text", int: "whole number", float: "number", bool: "true or false"}
 _BOUNDS = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}

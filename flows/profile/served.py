@@ -5,10 +5,12 @@ the machine, so the path must be below the folder in which the server was starte
 in one is executed.
 """
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from tokmill.flows.errors import ProfileError
@@ -16,6 +18,7 @@ from tokmill.flows.profile.files import find_profile, parse_toml, shipped_folder
 
 SERVED = "TOKMILL_SERVED"  # the folder; no limit if empty or not set
 _SHIPPED = "quickstart"
+_DIGITS = 6
 _LOOKS_LIKE_ONE = re.compile(r"^\s*(\[\s*sources\s*[.\]]|extends\s*=)", re.MULTILINE)
 _MOST_BYTES = 4 << 20
 
@@ -93,3 +96,35 @@ def require_served(name_or_path: str) -> None:
             f"profile '{name_or_path}': {where} is outside the served folder {folder}; move it there, or "
             "serve with `tokmill up --allow-profiles`"
         )
+
+
+@dataclass(frozen=True)
+class ServedFolder:
+    """A folder with profiles, and the store for its artifacts.
+
+    Attributes:
+        folder: the working folder of the runs; relative paths of profiles start here. Absolute.
+        store: folder of the artifacts, unless a run names another (absolute), or its URL.
+        pool: a work pool that others look after; None for the folder's own.
+    """
+
+    folder: Path
+    store: Path | str
+    pool: str | None = None
+
+    @classmethod
+    def of(cls, folder: Path, store: Path | str, pool: str | None = None) -> "ServedFolder":
+        """Resolve symbolic links, so that every path to a folder gives the same name."""
+        return cls(folder.resolve(), store.resolve() if isinstance(store, Path) else store, pool)
+
+    @cached_property
+    def name(self) -> str:
+        """The deployment's name: the folder's, and digits that tell folders of the same name apart."""
+        word = re.sub(r"[^a-z0-9]+", "-", self.folder.name.lower()).strip("-") or "folder"
+        both = f"{self.folder}\0{self.store}".encode("utf-8", "surrogateescape")
+        return f"{word}-{hashlib.blake2b(both).hexdigest()[:_DIGITS]}"
+
+    @property
+    def work_pool(self) -> str:
+        """The work pool's name."""
+        return self.pool or f"tokmill-{self.name}"

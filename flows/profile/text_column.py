@@ -124,12 +124,6 @@ def choose_columns(
 ) -> Choice:
     """Choose the columns of a source by some of its rows.
 
-    Args:
-        rows: keys and values; a text may be bytes.
-        source: the source's name, for errors.
-        wanted: the text column, if the user names it.
-        file: one of its files, for errors.
-
     Raises:
         SourceError: no column, or more than one, can be the text; or `wanted` is missing or not text.
     """

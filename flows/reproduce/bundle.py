@@ -20,7 +20,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.profile.writing import to_toml
+from tokmill.flows.profile.drafting import to_toml
 from tokmill.flows.reproduce.inputs import Finder, Wanted, wanted
 from tokmill.flows.reproduce.known import Subject, as_json, requirements
 from tokmill.tasks.core.errors import StoreError

@@ -17,10 +17,9 @@ from tokmill.flows.reproduce.comparing import Compared, compare
 from tokmill.flows.reproduce.inputs import Finder, Wanted, arranged, wanted
 from tokmill.flows.reproduce.known import Subject, as_json
 from tokmill.flows.reproduce.remaking import Remaking
-from tokmill.flows.run.direct import DirectTasks, pool_of
-from tokmill.flows.run.execution import Executor
-from tokmill.flows.run.progress import Reporter, noting_warnings
-from tokmill.flows.run.tasks import TaskSettings
+from tokmill.flows.run.events import Listener, RunState, noting_warnings
+from tokmill.flows.run.executor import Executor
+from tokmill.flows.run.tasks import LocalTasks, TaskSettings
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.remote.location import Location
 from tokmill.tasks.store import FileDigests, Provenance, Store
@@ -87,7 +86,7 @@ class Request:
     explain: Callable[[Wanted, Location], str] = lambda one, file: f"{file} is another one"
     workers: int = 1
     memory_bytes: int | None = None
-    reporter: Reporter = field(default_factory=Reporter)
+    reporter: Listener | None = None
 
     def with_files(self, given: Mapping[str, Path]) -> "Request":
         """Return the request with files of inputs, by their digest."""
@@ -118,10 +117,11 @@ def reproduce(subject: Subject, into: Path | None, request: Request) -> Reproduc
         remaking = Remaking(store, found, _roots(found, store.layout.cache / "inputs"))
         jobs = remaking.jobs(records)
         failure = ""
-        with store.at_work("reproduce"), pool_of(request.workers) as pool, noting_warnings(request.reporter):
+        state = RunState(request.reporter)
+        with store.at_work("reproduce"), LocalTasks(request.workers) as tasks, noting_warnings(state.note):
             share = None if request.memory_bytes is None else request.memory_bytes // request.workers
             settings = TaskSettings(memory_bytes=share, provenance=Provenance.collect())
-            executor = Executor(store, DirectTasks(pool), request.reporter, settings)
+            executor = Executor(store, tasks, state, settings)
             try:
                 executor.run(jobs)
             except (RunError, TaskError) as error:

@@ -193,14 +193,7 @@ class Composer:
 def text_of(
     corpus: ArtifactRef, shard: Shard, root: str, files: Mapping[tuple[str, str], str] | None = None
 ) -> External:
-    """A shard's text as an input.
-
-    Args:
-        corpus: the corpus that lists the shard.
-        shard: the shard.
-        root: the folder or URL of its source.
-        files: the digests of the corpus's files, if the whole of the shard's files is to identify it.
-    """
+    """A shard's text as an input; with digests of `files`, identified by the whole of its files."""
     return External(
         digest=shard.digest if files is None else shard.digest_with(files),
         value={"shard": shard.model_dump(mode="json"), "roots": {shard.source: root}},

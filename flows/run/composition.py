@@ -61,12 +61,6 @@ COMPARED = "compared"
 def compose(profile: Profile, sources: Sources, locate: Locate, until: Collection[str] = ()) -> Dag:
     """Return the DAG of a profile.
 
-    Args:
-        profile: the resolved profile.
-        sources: the files that the profile's sources match, and the tokenizer if it names one.
-        locate: returns the folder of a published artifact.
-        until: the kinds of artifacts to make, with what they are made from; all if there are none.
-
     Raises:
         RunError: the profile makes no artifact of a kind.
 

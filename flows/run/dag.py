@@ -210,10 +210,6 @@ class Dag:
 def walk(jobs: Sequence[Job], make: Callable[[Step], Node]) -> Done:
     """Run the steps of all jobs one after the other, in the order of the DAG.
 
-    Args:
-        jobs: each after its dependencies.
-        make: makes, or plans, one artifact.
-
     Raises:
         Exception: any that `make` or a job's check raises.
     """

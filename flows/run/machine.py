@@ -4,21 +4,18 @@ If a setting is given in several places, the first of these wins: an option, the
 `[execution]`, the default. None of them changes a fingerprint.
 """
 
-import json
 import os
 import re
-import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, Self, TypeAlias, get_args
 
+from tokmill.flows.credentials import supply_credentials
 from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted
-from tokmill.flows.kept import secret_in
 from tokmill.tasks.core.context import quarter_of_the_ram
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.remote.services import reconnect
 from tokmill.tasks.store import Store, Verify
 from tokmill.tasks.store.layout import DEFAULT_STORE
 
@@ -27,13 +24,10 @@ if TYPE_CHECKING:
         Execution,  # imports numpy and all stages, which would slow down `tokmill ls`
     )
 RunnerName: TypeAlias = Literal["threads", "processes", "dask", "ray"]
-"""A key of `flows.run.runners.RUNNERS`."""
+"""A key of `flows.prefect.runners.RUNNERS`."""
 
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_OF_STORAGE = re.compile(r"(AWS|AZURE|FSSPEC|GCLOUD|GCSFS|GOOGLE|STORAGE)_[A-Z0-9_]+")
-_SUPPLIED = set[tuple[int, str]]()  # process, and reference
-_LOCK = threading.Lock()
 
 
 def num_seconds(duration: str) -> float:
@@ -212,74 +206,12 @@ def store_url(option: str | None, profile: "Execution | None" = None) -> str:
     return option or os.environ.get("TOKMILL_STORE") or named or DEFAULT_STORE
 
 
-def supply_credentials(reference: str | None) -> None:
-    """Put the values of a secret block into this process's environment, unless that was done before.
-
-    The services' libraries look for them there; processes that this one starts inherit them. They are written
-    nowhere: what travels, and what a record holds, is the block's name.
-
-    Args:
-        reference: `block:NAME`, whose value is a JSON object of variables of storage services. Others are
-            refused, so that whoever may write a block cannot change how programs run. None for no block.
-
-    Raises:
-        UsageError: there is no such block, it is no object of such variables, or no server has it.
-    """
-    if reference is None:
-        return
-    with _LOCK:
-        done = (os.getpid(), reference)
-        if done not in _SUPPLIED:
-            os.environ.update(checked(reference, _value(reference)))
-            reconnect()
-            _SUPPLIED.add(done)
-
-
 def _stages(names: Iterable[str]) -> frozenset[str]:
     """Check the names of stages."""
     from tokmill.flows.errors import suggestion  # noqa: PLC0415 - as above
-    from tokmill.flows.profile.stages import StageName  # noqa: PLC0415 - as above
+    from tokmill.flows.profile.sections import StageName  # noqa: PLC0415 - as above
 
     chosen, known = frozenset(names), get_args(StageName)
     for name in sorted(chosen.difference(known)):
         raise UsageError(f"refresh={name!r} is not a stage{suggestion(name, known, known_as='stages')}")
     return chosen
-
-
-def _value(reference: str) -> Any:
-    from prefect.settings import PREFECT_API_URL  # noqa: PLC0415 - a second, and only for this
-
-    if not PREFECT_API_URL.value():
-        raise UsageError(
-            f"{_said(reference)}, and no Prefect server is configured; set PREFECT_API_URL, or leave the "
-            "credentials to the environment"
-        )
-    try:
-        return secret_in(reference.removeprefix("block:"))
-    except ValueError as error:
-        problem = "which the Prefect server does not have; save a Secret block of this name"
-        raise UsageError(f"{_said(reference)}, {problem}") from error
-    except Exception as error:  # its text may have the address of the server, with a password
-        problem = (
-            f"which cannot be read from the Prefect server ({type(error).__name__}); run again when it can"
-        )
-        raise UsageError(f"{_said(reference)}, {problem}") from None
-
-
-def checked(reference: str, value: Any) -> dict[str, str]:
-    """Return a block's variables; messages show names and no values."""
-    wanted = 'it must be a JSON object such as {"AWS_ACCESS_KEY_ID": "…", "AWS_SECRET_ACCESS_KEY": "…"}'
-    try:
-        found = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        found = None
-    if not isinstance(found, dict) or not all(isinstance(each, str) for each in (*found, *found.values())):
-        raise UsageError(f"{_said(reference)}, whose value is of another form; {wanted}")
-    for name in found:
-        if not _OF_STORAGE.fullmatch(name):
-            raise UsageError(f"{_said(reference)}, which has the variable {name!r}; {wanted}")
-    return found
-
-
-def _said(reference: str) -> str:
-    return f"execution.credentials names the secret {reference}"

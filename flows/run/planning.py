@@ -135,12 +135,7 @@ _MARK = regex.compile(r"\p{M}")
 
 
 def remarks_on(profile: Profile, sources: Sources) -> list[str]:
-    """Return a sentence for each source of which the profile's split pattern cuts marks from their letters.
-
-    Args:
-        profile: the profile.
-        sources: its files.
-    """
+    """Return a sentence for each source of which the split pattern cuts marks from their letters."""
     training = profile.training()
     if training is None or training.mode == "sentencepiece":
         return []

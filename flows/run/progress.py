@@ -1,88 +1,248 @@
-"""Progress reports of a run.
+"""How far a group of tasks is, at what pace, and how long yet: for a terminal, a notebook and a page.
 
-Most tasks of a run are shards of a stage: `encode[code/3]` is shard 3 of source `code` in the group
-`encode[*]`, and `merge_counts[code/0-31]` is about several shards. The executor calls a `Reporter` when a
-task starts and ends. A reporter shows one line per group. The executor announces the number of tasks before
-it submits them (`expect`); a group that was not announced has one task.
-
-A `Reporter` itself shows nothing; `flows.cli.progress` has a live display, and plain lines.
-Reporters are called from several threads and must never make a run fail.
+A group is a stage's task, or all shards of a stage: `encode[code/3]` is shard 3 of source `code` in the group
+`encode[*]`. Shards are planned to be of about one size, so the share of shards is the share of the work.
 """
 
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from typing import Any
+import time
+from collections import Counter, deque
+from dataclasses import dataclass, field
+from typing import Final
 
+from tokmill.flows.figures import counted, key_figures, outcome_words, size, span
 from tokmill.flows.results import RunRow
-from tokmill.flows.run.dag import Step
 from tokmill.tasks.core.context import StageProgress
 
-
-class Reporter:
-    """Receives a run's progress; its methods are called from any thread, and do nothing here."""
-
-    def expect(self, group: str, num_tasks: int) -> None:
-        """`num_tasks` more tasks of `group` (`encode[*]`) are about to be submitted."""
-
-    def on_submit(self, step: Step) -> None:
-        """A task, whose inputs are published, is about to be submitted."""
-
-    def on_start(self, task_name: str) -> None:
-        """A task (`encode[code/3]`, `ingest`) starts; not called for a cached task, or in another process."""
-
-    def on_progress(self, task_name: str, progress: StageProgress) -> None:
-        """A long task of this process reports how much of its work is done, at any rate it likes."""
-
-    def on_finish(self, row: RunRow) -> None:
-        """A task succeeded: how it got its artifact, and in what time."""
-
-    def on_fail(self, task_name: str, message: str) -> None:
-        """A task failed; `message` is the text of its error."""
-
-    def on_refuse(self, task_name: str, message: str) -> None:
-        """A task's artifact was published, and did not pass its gate, which ends the run."""
-
-    def note(self, text: str) -> None:
-        """A message for the user: a kernel is compiled, a damaged artifact was set aside."""
+_MEASURED: Final = {"documents": "num_documents", "tokens": "num_tokens", "bytes": "num_bytes"}
+_ALMOST: Final = 0.99
+_MEGA: Final = 1_000_000
+_RECENT_SECONDS: Final = 5.0
+_LEAST_INTERVAL_SECONDS: Final = 0.2
+_LEAST_SHARE: Final = 0.02
 
 
-class Both(Reporter):
-    """Passes everything on to two reporters."""
+class Pace:
+    """The progress reports of a task, and the speed estimated from them.
 
-    def __init__(self, first: Reporter, second: Reporter) -> None:
-        for name in vars(Reporter):
-            if not name.startswith("_"):
-                setattr(self, name, partial(_tell, getattr(first, name), getattr(second, name)))
+    The displayed speed is the recent one. A task that works in rounds (training counts pairs, then merges
+    them) pauses now and then, and an estimate from such a pause would be far too long. So the remaining time
+    is computed from the recent speed or the speed of the second half of the task so far, whichever is faster.
+    It is shown once 2 % is done: the first steps wait for kernels to be compiled. A report of other work than
+    before (another unit, another total, less done) restarts the estimate.
+    """
+
+    def __init__(self) -> None:
+        self._reports: deque[tuple[float, int]] = deque()
+        self._began = 0.0
+        self.progress = StageProgress(0, 0, "")
+
+    def note(self, progress: StageProgress, now: float | None = None) -> None:
+        """Add a progress report, at a time of a monotonic clock."""
+        now = time.monotonic() if now is None else now
+        before, self.progress = self.progress, progress
+        if (progress.unit, progress.total) != (before.unit, before.total) or progress.done < before.done:
+            self._reports.clear()
+        if not self._reports:
+            self._began = now
+        if not self._reports or now - self._reports[-1][0] >= _LEAST_INTERVAL_SECONDS:
+            self._reports.append((now, progress.done))
+        while len(self._reports) > 2 and now - self._reports[1][0] >= self._latter_half(now):
+            self._reports.popleft()
+
+    def per_second(self, now: float, since: float = _RECENT_SECONDS) -> float:
+        """Return the amount done per second, from `since` seconds before the last report until now.
+
+        0 if there are too few reports.
+        """
+        last, done = self._reports[-1]
+        began, before = self._reports[0]
+        for moment, amount in self._reports:
+            if last - moment < since:
+                break
+            began, before = moment, amount
+        return (done - before) / (now - began) if now > began else 0.0
+
+    def words(self, now: float | None = None) -> str:
+        """`2.4 s left · 8,100 merges/s · 12,300/31,744`, from which a narrow terminal leaves out the end."""
+        done, total, unit = self.progress[:3]
+        now = time.monotonic() if now is None else now
+        recent = self.per_second(now)
+        pace = max(recent, self.per_second(now, self._latter_half(now)))
+        amount = f"{size(done)} of {size(total)}" if unit == "bytes" else f"{done:,}/{total:,}"
+        if pace <= 0 or not total * _LEAST_SHARE <= done < total:
+            return amount if unit == "bytes" else f"{amount} {unit}"
+        speed = f"{recent / _MEGA:,.1f} MB/s" if unit == "bytes" else f"{recent:,.0f} {unit}/s"
+        return f"{span((total - done) / pace)} left · {speed} · {amount}"
+
+    def _latter_half(self, now: float) -> float:
+        return max(_RECENT_SECONDS, (now - self._began) / 2)
 
 
-def _tell(first: Callable[..., None], second: Callable[..., None], *said: Any) -> None:
-    first(*said)
-    second(*said)
+@dataclass
+class Group:
+    """What is known of a group of tasks.
 
+    Attributes:
+        name: `encode[*]`.
+        num_tasks: its tasks.
+        refused: whether an artifact of its did not pass its gate.
+        at_work: title → what a task reported last; None if it has reported nothing.
+        rows: those that succeeded, as they ended.
+        num_failed: those that failed.
+        pace: of the task that reported last.
+        began, ended: seconds of a monotonic clock; None before its first task begins, or its last one ends.
+    """
 
-class _Notes(logging.Handler):
-    """Passes warnings of our packages to a reporter."""
+    name: str
+    num_tasks: int = 1
+    refused: bool = False
+    at_work: dict[str, StageProgress | None] = field(default_factory=dict)
+    rows: list[RunRow] = field(default_factory=list)
+    num_failed: int = 0
+    pace: Pace | None = None
+    began: float | None = None
+    ended: float | None = None
+    _seconds_of_work: float = 0.0
+    _how: Counter[str] = field(default_factory=Counter)
+    _amounts: Counter[str] = field(default_factory=Counter)
 
-    def __init__(self, reporter: Reporter) -> None:
-        super().__init__(logging.WARNING)
-        self.reporter = reporter
+    def expect(self, num_tasks: int) -> None:
+        """More tasks are about to be submitted."""
+        self.num_tasks += num_tasks
+        self.ended = None
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Pass one message to the reporter."""
-        self.reporter.note(record.getMessage())
+    def start(self, title: str, now: float | None = None) -> None:
+        """A task begins, at a time of a monotonic clock."""
+        if self.began is None:
+            self.began = time.monotonic() if now is None else now
+        self.at_work[title] = None
 
+    def report(self, title: str, progress: StageProgress) -> None:
+        """A task at work reports how far it is."""
+        if title in self.at_work:
+            self.at_work[title] = progress
+        self.pace = self.pace or Pace()
+        self.pace.note(progress)
 
-@contextmanager
-def noting_warnings(reporter: Reporter) -> Iterator[None]:
-    """Report warnings of `tasks` and `tokenizer` (a kernel is compiled, an artifact is damaged) as notes."""
-    notes = _Notes(reporter)
-    loggers = [logging.getLogger(package) for package in ("tokmill.tasks", "tokmill.tokenizer")]
-    for logger in loggers:
-        logger.addHandler(notes)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeHandler(notes)
+    def finish(self, row: RunRow) -> None:
+        """A task has its artifact. What it did is in its metrics; what was reused does not count."""
+        self.rows.append(row)
+        self._how[row.how] += 1
+        self._seconds_of_work += row.seconds
+        if row.how == "made":
+            amounts = {unit: row.metrics.get(name) for unit, name in _MEASURED.items()}
+            self._amounts.update({unit: n for unit, n in amounts.items() if isinstance(n, int)})
+        self._end(row.task)
+
+    def fail(self, title: str) -> None:
+        """A task has failed."""
+        self.num_failed += 1
+        self._end(title)
+
+    def _end(self, title: str) -> None:
+        self.at_work.pop(title, None)
+        self.ended = time.monotonic() if self.complete else None
+
+    @property
+    def num_ended(self) -> int:
+        """How many tasks have ended, failures included."""
+        return len(self.rows) + self.num_failed
+
+    @property
+    def complete(self) -> bool:
+        """Whether every task has ended."""
+        return self.num_ended >= self.num_tasks
+
+    @property
+    def failed(self) -> bool:
+        """Whether a task failed, or a gate did."""
+        return self.refused or self.num_failed > 0
+
+    @property
+    def has_made(self) -> bool:
+        """Whether a task has made its artifact."""
+        return self._how["made"] > 0
+
+    @property
+    def count(self) -> str:
+        """`3/8`, or nothing for a group of one."""
+        return f"{self.num_ended}/{self.num_tasks}" if self.num_tasks > 1 else ""
+
+    @property
+    def outcome(self) -> str:
+        """`made`, `cached`, `3 made, 5 cached, 2 waited for`, `failed`, `gate failed`."""
+        if self.refused:
+            return "gate failed"
+        how = {"made": self._how["made"], "cached": self._how["cached"], "waited for": self._how["waited"]}
+        return outcome_words({**how, "failed": self.num_failed})
+
+    @property
+    def seconds(self) -> float:
+        """Wall time from the first task's start to the last one's end; the reported time of a single task."""
+        if self.num_tasks == 1 and self._seconds_of_work:
+            return self._seconds_of_work
+        return self.age(time.monotonic() if self.ended is None else self.ended)
+
+    def age(self, now: float) -> float:
+        """Return the seconds since the first task began; 0 if none has begun."""
+        return 0.0 if self.began is None else now - self.began
+
+    @property
+    def clock(self) -> str:
+        """The wall time as text, or nothing if no work was done."""
+        return span(self.seconds) if self.began is not None or self._seconds_of_work else ""
+
+    @property
+    def figures(self) -> str:
+        """Progress, then key figures, of a single task; nothing for a group of shards."""
+        if self.num_tasks > 1:
+            return ""
+        if self.complete:
+            return key_figures(self.rows[-1].ref.kind, self.rows[-1].metrics) if self.rows else ""
+        return self.pace.words() if self.pace else ""
+
+    @property
+    def share(self) -> float:
+        """How much of the group's work is done, from 0 to 1; 1 only when all tasks have ended."""
+        share = (self.num_ended + self._part_at_work) / max(self.num_tasks, 1)
+        return share if self.complete else min(share, _ALMOST)
+
+    @property
+    def _part_at_work(self) -> float:
+        reports = [report for report in self.at_work.values() if report is not None and report.total > 0]
+        return sum(min(report.done / report.total, 1.0) for report in reports)
+
+    def words(self, now: float) -> str:
+        """Return the progress in words, at a time of the same clock, as a progress artifact has it.
+
+        `42 % · 2 min 10 s left · 17 of 40 shards · 1,204,112 documents · 310,220,018 tokens · 45.3 MB/s`
+        """
+        seconds = max(self.age(now), 1e-9)
+        left = self._seconds_left(seconds)
+        pace = f"{span(left)} left" if left else f"{span(seconds)} so far"
+        shards = f"{self.num_ended:,} of {counted(self.num_tasks, 'shard')}" if self.num_tasks > 1 else ""
+        parts = [
+            f"{100 * self.share:.0f} %" if self.share else "",
+            f"{span(seconds)} in all" if self.complete else pace,
+            shards,
+            *self._measured(seconds),
+            f"{self.num_failed:,} failed" if self.num_failed else "",
+        ]
+        return " · ".join(part for part in parts if part)
+
+    def _seconds_left(self, seconds: float) -> float:
+        """The time that the rest takes at the pace of the work of this run; 0 if there is no pace yet."""
+        worked = self._how["made"] + self.num_failed + self._part_at_work
+        return seconds * max(self.num_tasks * (1 - self.share), 0) / worked if worked > 0 else 0.0
+
+    def _measured(self, seconds: float) -> list[str]:
+        """Documents, tokens and pace; a task that is at work may have another unit, such as merges."""
+        amounts = Counter(self._amounts)
+        for report in self.at_work.values():
+            amounts.update({} if report is None else {**report.also, report.unit: report.done})
+        text = amounts.pop("bytes", 0)
+        words = [f"{amount:,} {unit}" for unit, amount in amounts.items() if amount]
+        if text:
+            return [*words, f"{text / _MEGA / seconds:,.1f} MB/s"]
+        unit, amount = next(reversed(amounts.items()), ("", 0))
+        return [*words, f"{amount / seconds:,.0f} {unit}/s"] if amount and unit != "documents" else words

@@ -3,23 +3,23 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
 
+from tokmill.flows.process import is_a_command
 from tokmill.flows.profile import Profile
 from tokmill.flows.profile.model import NOT_RECORDED
 from tokmill.flows.results import RunResult, RunRow
 from tokmill.flows.run.dag import Step
+from tokmill.flows.run.events import RunState
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.process import is_a_command
 from tokmill.flows.run.sources import Sources
 from tokmill.flows.run.target import name_of
+from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, External, Scalar
 from tokmill.tasks.store import Provenance, Store, digest_bytes
 from tokmill.tasks.store.provenance import Machine as Here
 from tokmill.tasks.store.provenance import installed_packages
-from tokmill.tasks.store.runs import Begun, Found, Override, RunArtifact, RunInput, StartedBy
+from tokmill.tasks.store.runs import Begun, Found, Override, RunArtifact, RunInput, StartedBy, State
 
 _SHARD = "_shard"
 
@@ -40,16 +40,7 @@ def begun(
     started_by: StartedBy | None = None,
     url: str | None = None,
 ) -> Begun:
-    """Return what is recorded of a run at its start.
-
-    Args:
-        profile: the resolved profile.
-        machine: the machine settings.
-        provenance: of the code and the process.
-        name: what the run is called; by default after its profile and overrides.
-        started_by: who started it; by default this process's user.
-        url: of its page.
-    """
+    """Return what is recorded of a run at its start."""
     return Begun(
         name=name or name_of(profile),
         profile=profile.name,
@@ -70,82 +61,74 @@ def begun(
     )
 
 
-def _nothing() -> Sequence[Any]:
-    return ()
+def found_in(state: RunState) -> Found:
+    """Return what a run has by now, for its record."""
+    rows = state.rows
+    made = {row.ref.fingerprint for row in rows}
+    used = [given for given in _used(state.steps) if given.fingerprint not in made]
+    inputs = [*_files(state.sources), *used]
+    return Found([_artifact(row) for row in rows], inputs, _metrics(rows, state.refs))
 
 
-@dataclass
-class SoFar:
-    """What a run has by now.
-
-    Attributes:
-        sources: its sources, once they are resolved.
-        rows: returns the tasks that have ended.
-        steps: returns the steps that were begun.
-        refs: kind → the run's artifact of that kind, once it has completed.
-    """
-
-    sources: Sources | None = None
-    rows: Callable[[], Sequence[RunRow]] = _nothing
-    steps: Callable[[], Sequence[Step]] = _nothing
-    refs: Mapping[str, ArtifactRef] = field(default_factory=dict)
-
-    def found(self) -> Found:
-        """Return it for the run's record."""
-        rows = self.rows()
-        made = {row.ref.fingerprint for row in rows}
-        used = [given for given in _used(self.steps()) if given.fingerprint not in made]
-        inputs = [*_files(self.sources), *used]
-        return Found([_artifact(row) for row in rows], inputs, self._metrics(rows))
-
-    def _metrics(self, rows: Sequence[RunRow]) -> dict[str, Scalar]:
-        """Return `kind.metric` → value, of the artifacts that are the only ones of their kind."""
-        number = Counter(row.ref.kind for row in rows)
-        alone = {kind: ref for kind, ref in ((row.ref.kind, row.ref) for row in rows) if number[kind] == 1}
-        of_ref = {row.ref: row.metrics for row in rows}
-        named = {kind: ref for kind, ref in (alone | dict(self.refs)).items() if not kind.endswith(_SHARD)}
-        return {
-            f"{kind}.{name}": value
-            for kind, ref in named.items()
-            for name, value in of_ref.get(ref, {}).items()
-        }
+def _metrics(rows: Sequence[RunRow], refs: Mapping[str, ArtifactRef]) -> dict[str, Scalar]:
+    """Return `kind.metric` → value, of the artifacts that are the only ones of their kind."""
+    number = Counter(row.ref.kind for row in rows)
+    alone = {row.ref.kind: row.ref for row in rows if number[row.ref.kind] == 1}
+    of_ref = {row.ref: row.metrics for row in rows}
+    named = {kind: ref for kind, ref in (alone | dict(refs)).items() if not kind.endswith(_SHARD)}
+    return {
+        f"{kind}.{name}": value for kind, ref in named.items() for name, value in of_ref.get(ref, {}).items()
+    }
 
 
 @contextmanager
 def recorded(
-    store: Store,
-    run_id: str,
-    begun: Begun,
-    so_far: SoFar,
-    note_end: Callable[[BaseException], None],
+    store: Store, run_id: str, begun: Begun, state: RunState, note: Callable[[BaseException], None]
 ) -> Iterator[Callable[[RunResult], None]]:
     """Record the start and the end of the run that is executed in this block.
 
     Yields:
         what is to be called with the result, once there is one.
 
-    Args:
-        store: whose catalog has the run.
-        run_id: the run's key there.
-        begun: what is known of it at its start.
-        so_far: what it has at its end.
-        note_end: records the end of a run that does not complete.
-
     Raises:
         BaseException: any that the block raises.
     """
 
     def completed(result: RunResult) -> None:
-        so_far.rows, so_far.refs = lambda: result.rows, result.refs
-        store.catalog.finish_run(run_id, state="completed", found=so_far.found())
+        state.refs = result.refs
+        store.catalog.finish_run(run_id, state="completed", found=found_in(state))
 
     with store.catalog.alive(run_id, begun.profile):
         try:
             store.catalog.add_run(run_id, begun=begun)
             yield completed
         except BaseException as error:
-            note_end(error)
+            note(error)
             raise
+
+
+def note_end(
+    store: Store, run_id: str, state: RunState, error: BaseException, stopped: State, message: str = ""
+) -> None:
+    """Record why a run ended: an `Exception` is a failure, any other error has `stopped` it.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    message = message or str(error) or type(error).__name__
+    if isinstance(error, Exception):
+        store.catalog.finish_run(run_id, state="failed", message=message, found=found_in(state))
+    else:
+        store.catalog.note_end(run_id, state=stopped, message=message, found=found_in(state))
+
+
+@contextmanager
+def note_refusals(error: BaseException) -> Iterator[None]:
+    """Add to a run's own error that its end cannot be recorded (a full disk)."""
+    try:
+        yield
+    except StoreError as unwritten:
+        error.add_note(str(unwritten))
 
 
 def _artifact(row: RunRow) -> RunArtifact:

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.profile import Profile
-from tokmill.flows.profile.changes import value_in_words
+from tokmill.flows.profile.fields import value_in_words
 from tokmill.flows.profile.problems import first_problem
 from tokmill.flows.run.composer import Composer, Locate
 from tokmill.flows.run.dag import Dag, Job, JobInput
@@ -153,13 +153,6 @@ def _of_temperature(balance: BalanceParams, temperature: float | None) -> Balanc
 
 def compose_sweep(profile: Profile, grid: Grid, model: SweepParams, sources: Sources, locate: Locate) -> Dag:
     """Return the DAG of a sweep.
-
-    Args:
-        profile: the resolved profile: its sources, holdout, training and parallel text.
-        grid: what is tried.
-        model: the model that the tokenizers are for.
-        sources: the files that the profile's sources match.
-        locate: returns the folder of a published artifact.
 
     Raises:
         ProfileError: see `curves_of`, or a size is not possible for a family.

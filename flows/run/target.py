@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from tokmill.flows.errors import RunError
 from tokmill.flows.profile import Profile
-from tokmill.flows.profile.changes import in_words
+from tokmill.flows.profile.fields import in_words
 from tokmill.flows.run.composition import compose, compose_packing
 from tokmill.flows.run.dag import Dag
 from tokmill.flows.run.sources import Sources

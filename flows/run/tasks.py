@@ -1,24 +1,26 @@
-"""A task, whoever executes it: Prefect's task runners, or threads of this process.
+"""A task, and those that execute tasks: threads of this process here, Prefect's task runners elsewhere.
 
 A fault that may pass (a network share, a device, a service) is tried again after a pause; any other is not,
-because it would come again. Prefect's own retries are not used: they wait where nothing can interrupt them,
-and there are none without Prefect. A stage that runs longer than it may is stopped at the next place where
-it looks (`tokenizer.core.stopping`), between two slices of its kernels.
+because it would come again. A stage that runs longer than it may is stopped at the next place where it looks
+(`tokenizer.core.stopping`), between two slices of its kernels.
 """
 
 import logging
 import threading
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from contextvars import ContextVar
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar, copy_context
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple, Protocol, Self
+from queue import SimpleQueue
+from typing import NamedTuple, Protocol, Self
 
-from tokmill.flows.run.machine import Limits, Machine, num_seconds, supply_credentials
+from tokmill.flows.credentials import supply_credentials
+from tokmill.flows.run.events import RunState
+from tokmill.flows.run.machine import Limits, Machine, num_seconds
 from tokmill.tasks.core.context import (
-    StageProgress,
-    context_value,
     memory_limited_to,
     progress_reported_to,
     remarks_reported_to,
@@ -28,8 +30,13 @@ from tokmill.tasks.core.errors import TimeLimitError
 from tokmill.tasks.core.faults import may_pass
 from tokmill.tasks.core.stage import ArtifactRef, How, Request
 from tokmill.tasks.store import Provenance, Store, Verify
-from tokmill.tasks.store.build import Realized
-from tokmill.tokenizer.core.stopping import TimeLimitReached, raise_if_stopped
+from tokmill.tokenizer.core.stopping import TimeLimitReached, allow_work, raise_if_stopped, request_stop
+
+STATE: ContextVar[RunState | None] = ContextVar("state", default=None)
+"""The run that is told of tasks; None in a task that another process executes."""
+_LOG = logging.getLogger("tokmill.tasks")  # whose warnings a run shows
+_LOOK_SECONDS = 0.1
+_never = threading.Event()
 
 
 @dataclass(frozen=True)
@@ -43,7 +50,7 @@ class TaskSettings:
             one client per task costs more CPU time than the rest of its orchestration.
         limits: how long a stage may take, and how often it is tried.
         refresh: stages whose artifacts are made although the store has them.
-        credentials: the block that has those for object storage; see `flows.run.machine`.
+        credentials: the block that has those for object storage; see `flows.credentials`.
     """
 
     verify: Verify = "sizes"
@@ -62,147 +69,159 @@ class TaskSettings:
 
 @dataclass(frozen=True)
 class TaskSpec:
-    """The argument of a task.
+    """A task that is to be executed, here or on another machine.
 
     Attributes:
+        title: e.g. `encode[english/3]`.
         request: for the artifact.
         store: the folder or URL of artifacts; by it, a worker of another machine opens the same store.
         settings: of the run.
+        needs: the artifacts that it depends on.
     """
 
+    title: str
     request: Request
     store: str
     settings: TaskSettings
+    needs: Sequence[ArtifactRef] = ()
+
+    @property
+    def refresh(self) -> bool:
+        """Whether the artifact is made although the store has it."""
+        return self.request.stage.task in self.settings.refresh
 
     def lookup(self, store: Store) -> ArtifactRef | None:
         """Return the artifact if its store has it, under the name of this request; else None."""
-        if self.request.stage.task in self.settings.refresh:
-            return None
-        ref = store.lookup(self.request, verify=self.settings.verify)
+        ref = None if self.refresh else store.lookup(self.request, verify=self.settings.verify)
         if ref is not None:
             store.label(ref, self.request.name)
         return ref
 
 
-# None in a task that runs in another process.
-CALLBACKS: ContextVar["TaskCallbacks | None"] = ContextVar("callbacks", default=None)
-
-
-@dataclass(frozen=True)
-class TaskCallbacks:
-    """Callbacks for a task's start, progress and end; each receives the task's title.
-
-    `on_end` also receives how the task got its artifact, which Prefect's states do not record.
-    """
-
-    on_start: Callable[[str], None]
-    on_progress: Callable[[str, StageProgress], None]
-    on_end: Callable[[str, How], None]
-
-    def installed(self) -> AbstractContextManager[None]:
-        """Install the callbacks for the tasks that are submitted in this block."""
-        return context_value(CALLBACKS, self)
-
-
 class Ended(NamedTuple):
-    """What became of a submitted task.
+    """What became of a task.
 
     Attributes:
         outcome: its artifact, or why there is none; None if it was not begun, since one before it failed.
-        cached: whether nothing was done.
+        how: it got its artifact; None if it was executed elsewhere, so that only the record may tell.
+        began: when, in seconds of a monotonic clock.
+        seconds: that it took.
     """
 
     outcome: ArtifactRef | BaseException | None
-    cached: bool = False
-
-
-class Submitted(Protocol):
-    """A task that was submitted."""
-
-    def add_done_callback(self, callback: Callable[[Any], None], /) -> None:
-        """Have the callback called with this when the task has ended."""
-
-
-class Asked(NamedTuple):
-    """A task that is to be executed.
-
-    Attributes:
-        spec: its argument.
-        title: its name, e.g. `encode[english/3]`.
-        after: submitted tasks that it depends on; they have ended.
-    """
-
-    spec: TaskSpec
-    title: str
-    after: Sequence[Any]
+    how: How | None = None
+    began: float = 0.0
+    seconds: float = 0.0
 
 
 class Tasks(Protocol):
-    """Those who execute tasks: Prefect, or threads of this process."""
+    """Those who execute tasks."""
 
-    def submit(self, asked: Sequence[Asked]) -> Sequence[Submitted]:
-        """Have the tasks of a job executed; return one for each, in order."""
+    def submit(self, specs: Sequence[TaskSpec]) -> None:
+        """Have the tasks of a job executed."""
 
-    def ended(self, submitted: Any) -> Ended:
-        """Return what became of a task that has ended."""
+    def wait(self) -> tuple[str, Ended]:
+        """Wait until a submitted task has ended; return its title, and what became of it."""
 
     def paused(self) -> BaseException | None:
         """Return what to raise, once the running tasks have ended, if a person has paused the run."""
 
 
-_LOG = logging.getLogger("tokmill.tasks")  # whose warnings a run shows
-_LOOK_SECONDS = 0.1
-_never = threading.Event()
+class LocalTasks:
+    """Executes tasks in threads of this process; with one worker in the thread that waits for them.
+
+    The end of the block waits for what was submitted; an interruption stops that first. The process lives on,
+    perhaps as a notebook, so work is allowed again afterwards.
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._pool = ThreadPoolExecutor(workers, "tokmill") if workers > 1 else None
+        self._waiting: deque[TaskSpec] = deque()
+        self._ended: SimpleQueue[tuple[str, Ended]] = SimpleQueue()
+
+    def __enter__(self) -> Self:
+        allow_work()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *details: object) -> None:
+        interrupted = kind is not None and not issubclass(kind, Exception)
+        if interrupted:
+            request_stop()
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=interrupted)
+        if interrupted:
+            allow_work()
+
+    def submit(self, specs: Sequence[TaskSpec]) -> None:
+        """Have the tasks of a job executed."""
+        if self._pool is None:
+            self._waiting += specs
+            return
+        for spec in specs:
+            self._pool.submit(copy_context().run, self._put, spec)
+
+    def wait(self) -> tuple[str, Ended]:
+        """Wait until a submitted task has ended; return its title, and what became of it."""
+        if self._pool is not None:
+            return self._ended.get()
+        spec = self._waiting.popleft()
+        try:
+            return spec.title, perform(spec)
+        except Exception as error:
+            return spec.title, Ended(error)
+
+    def _put(self, spec: TaskSpec) -> None:
+        try:
+            self._ended.put((spec.title, perform(spec)))
+        except BaseException as error:
+            self._ended.put((spec.title, Ended(error)))
+
+    def paused(self) -> None:
+        """Return None, since nobody can pause such a run."""
 
 
-def perform(spec: TaskSpec, title: str, report: Callable[[str], None]) -> Realized:
-    """Publish a task's artifact, unless the store has it.
+def _unheard(message: str) -> None:
+    """Take a message that Prefect would show in a task's log; warnings become notes of the run anyway."""
 
-    Args:
-        spec: what is requested, and where it goes.
-        title: of the task; the callbacks are told of it.
-        report: called with messages, and with the stage's remarks.
+
+def perform(spec: TaskSpec, report: Callable[[str], None] = _unheard) -> Ended:
+    """Publish a task's artifact, unless the store has it, in the first attempt that succeeds.
+
+    Messages and the stage's remarks are reported.
 
     Raises:
         TaskError, TokenizerError: the stage's parameters or inputs are invalid.
         TimeLimitError: the stage ran for longer than it may.
+        Exception: that of the last attempt, or one that would come again.
         StopRequested: the run is being stopped (`tokenizer.core.stopping`).
     """
     raise_if_stopped()
-    supply_credentials(spec.settings.credentials)
-    callbacks = CALLBACKS.get()
-    if callbacks:
-        callbacks.on_start(title)
-    watcher = partial(callbacks.on_progress, title) if callbacks else None
-    remarks = remarks_reported_to(report)
-    with memory_limited_to(spec.settings.memory_bytes), progress_reported_to(watcher), remarks:
-        realized = _realized(spec, title, report)
-    if callbacks:
-        callbacks.on_end(title, realized.how)
-    return realized
-
-
-def _realized(spec: TaskSpec, title: str, report: Callable[[str], None]) -> Realized:
-    """Realize a task's request in the first attempt that succeeds; log the others as warnings.
-
-    Raises:
-        TimeLimitError: the stage ran for longer than it may.
-        Exception: that of the last attempt, or one that would come again.
-        StopRequested: a stop was requested.
-    """
-    settings, stage = spec.settings, spec.request.stage.task
+    settings, stage, state = spec.settings, spec.request.stage.task, STATE.get()
+    supply_credentials(settings.credentials)
+    store, began = Store.open(spec.store), time.monotonic()
+    known = spec.lookup(store)
+    if known is not None:
+        return Ended(known, "cached", began)
+    if state is not None:
+        state.start(spec.title)
     limits, limit = settings.limits, settings.limits.of_stage(stage)
     number, pause = 1, limits.pause
     while True:
         try:
-            with time_limited_to(None if limit is None else num_seconds(limit)):
-                return Store.open(spec.store).realize(
+            with (
+                memory_limited_to(settings.memory_bytes),
+                progress_reported_to(None if state is None else partial(state.progress, spec.title)),
+                remarks_reported_to(report),
+                time_limited_to(None if limit is None else num_seconds(limit)),
+            ):
+                realized = store.realize(
                     spec.request,
                     provenance=settings.provenance,
                     report=report,
                     verify=settings.verify,
-                    refresh=stage in settings.refresh,
+                    refresh=spec.refresh,
                 )
+            return Ended(realized.ref, realized.how, began, time.monotonic() - began)
         except TimeLimitReached as reached:
             raise TimeLimitError(
                 f"{stage}: it was stopped after {limit}, its time limit; raise execution.timeouts.{stage} "
@@ -213,7 +232,7 @@ def _realized(spec: TaskSpec, title: str, report: Callable[[str], None]) -> Real
             if number > limits.retries or not may_pass(error):
                 raise
             attempt = f"attempt {number} of {limits.retries + 1}"
-            _LOG.warning("%s: %s failed (%s); the next is in %g s", title, attempt, error, pause)
+            _LOG.warning("%s: %s failed (%s); the next is in %g s", spec.title, attempt, error, pause)
         _wait(pause)
         number, pause = number + 1, 2 * pause
 

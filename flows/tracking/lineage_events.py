@@ -19,8 +19,8 @@ from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
 from openlineage.client.transport.file import FileConfig, FileTransport
 from openlineage.client.transport.http import HttpConfig, HttpTransport, create_token_provider
 
-from tokmill.flows.kept import kept
-from tokmill.flows.profile.tracking import ENVIRONMENT, OpenLineage
+from tokmill.flows.credentials import kept
+from tokmill.flows.profile.sections import ENVIRONMENT, OpenLineage
 from tokmill.flows.results import RunRow
 from tokmill.flows.tracking.attempt import Asked, Attempt, End, Outbox, flat
 from tokmill.flows.tracking.datasets import PRODUCER, Datasets

@@ -17,7 +17,7 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.tracking import MlflowClient
 
-from tokmill.flows.profile.tracking import MLflow
+from tokmill.flows.profile.sections import MLflow
 from tokmill.flows.results import RunRow
 from tokmill.flows.tracking.attempt import Asked, Attempt, End, Outbox, flat
 from tokmill.tasks.core.stage import ArtifactRef, Scalar

@@ -12,7 +12,7 @@ paths or `External.value`. `tasks.store` turns a request into a published artifa
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
@@ -147,12 +147,16 @@ class Stage(Generic[P]):
 
 @dataclass(frozen=True)
 class Request:
-    """A request for one artifact: a stage, the artifact's name, parameters and inputs."""
+    """A request for one artifact: a stage, the artifact's name, parameters and inputs.
+
+    Its fingerprint is computed once, and kept in `memo`; the store computes it.
+    """
 
     stage: Stage[Any]
     name: str
     params: Params
     inputs: Inputs
+    memo: dict[str, str] = field(default_factory=dict, init=False, repr=False, compare=False)
 
 
 class WithOptional(BaseModel):

@@ -109,7 +109,9 @@ class Store:
 
     def fingerprint(self, request: Request) -> str:
         """Return the fingerprint of `request`: 64 hexadecimal characters."""
-        return fingerprint(fingerprint_payload(request))
+        if not request.memo:
+            request.memo["fingerprint"] = fingerprint(fingerprint_payload(request))
+        return request.memo["fingerprint"]
 
     def lookup(
         self, request: Request, verify: Verify = "sizes", report: Report | None = None

@@ -31,7 +31,7 @@ LANDMARKS = {
     ("flows/profile/files.py", "read_table"),  # the profile is read
     ("flows/run/composition.py", "compose"),  # the DAG is composed
     ("flows/run/dag.py", "request"),  # a step becomes a request
-    ("flows/run/prefect_task.py", "as_task"),  # and a Prefect task
+    ("flows/prefect/task.py", "as_task"),  # and a Prefect task
     ("tasks/store/recipe.py", "fingerprint"),
     ("tasks/formats/text/content.py", "blocks"),  # a file of text is opened
     _KERNEL,  # text is cut, encoded, checked, measured
@@ -63,7 +63,7 @@ class Follower:
         if event not in {"call", "return"}:
             return
         where = self._name(frame.f_code), frame.f_code.co_name
-        if where == _TASK and frame.f_locals["title"].startswith(_TITLE):
+        if where == _TASK and frame.f_locals["spec"].title.startswith(_TITLE):
             self._encodes = event == "call"
             if event == "return":
                 self._end()

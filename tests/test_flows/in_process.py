@@ -7,22 +7,23 @@ from pathlib import Path
 from tokmill.flows.profile import load_profile
 from tokmill.flows.run.composition import compose
 from tokmill.flows.run.dag import Dag, Node, walk
-from tokmill.flows.run.progress import Reporter
+from tokmill.flows.run.events import Event, RunState
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.flows.run.sweeping import Grid, compose_sweep
 from tokmill.tasks.store import Store
 from tokmill.tasks.sweep.params import SweepParams
 
 
-class Noting(Reporter):
-    """Keeps the notes."""
+class Noting:
+    """Keeps the notes of a run."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
 
-    def note(self, text: str) -> None:
-        """Keep it."""
-        self.notes.append(text)
+    def __call__(self, event: Event, state: RunState) -> None:
+        """Keep one."""
+        if event.what == "noted":
+            self.notes.append(event.text)
 
 
 @dataclass(frozen=True)

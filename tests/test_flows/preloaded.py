@@ -9,7 +9,7 @@ from importlib import import_module
 from pkgutil import walk_packages
 
 import tokmill
-from tokmill.flows.server.settings import prepare_terminal_run
+from tokmill.flows.prefect.settings import prepare_terminal_run
 from tokmill.tokenizer.jit import make_ready
 from tokmill.tokenizer.preparing import kernel_modules
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from tests.test_flows.commands import Outcome, Tokmill
-from tokmill.flows.server.served_folder import ServedFolder
+from tokmill.flows.profile.served import ServedFolder
 
 T = TypeVar("T")
 

@@ -25,7 +25,7 @@ vocab_size = 400
 # It began a child and has come to a standstill in its main thread when the signal reaches it.
 STANDSTILL = """
 import os, signal, subprocess, threading
-from tokmill.flows.server.children import start_tethered
+from tokmill.flows.process import start_tethered
 from tokmill.flows.cli.interruption import keeping, noting_signals
 started = start_tethered(["http.server", "0", "--bind", "127.0.0.1"], os.environ, subprocess.DEVNULL)
 with noting_signals():

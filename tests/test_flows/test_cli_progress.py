@@ -9,18 +9,36 @@ import pytest
 from rich.console import Console
 
 from tokmill.flows.cli.progress import LiveProgress, PlainProgress, display
-from tokmill.flows.pace import Pace
 from tokmill.flows.results import RunRow, group_of
-from tokmill.flows.run.progress import Reporter
+from tokmill.flows.run.events import RunState
+from tokmill.flows.run.progress import Pace
 from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.core.stage import ArtifactRef
 
 REF = ArtifactRef(kind="corpus", name="x", fingerprint="0" * 64, content_digest="1" * 64)
 
 
+class Shown(RunState):
+    """A run whose events are displayed."""
+
+    def __init__(self, display):
+        super().__init__(display)
+        self.display = display
+
+    def __enter__(self):
+        self.display.__enter__()
+        return self
+
+    def __exit__(self, *details):
+        self.display.__exit__(*details)
+
+    def drawn(self):
+        return self.display.drawn()
+
+
 def plain():
     console = Console(file=io.StringIO(), width=100)
-    return PlainProgress(console), console
+    return Shown(PlainProgress(console)), console
 
 
 def lines(console):
@@ -46,8 +64,8 @@ def test_a_task_is_one_line_with_its_figures():
     shown, console = plain()
     with shown:
         shown.expect("ingest", 1)
-        shown.on_start("ingest")
-        shown.on_finish(RunRow("ingest", REF, "made", 1.25, {"num_documents": 1932}))
+        shown.start("ingest")
+        shown.finish(RunRow("ingest", REF, "made", 1.25, {"num_documents": 1932}))
     assert lines(console) == ["ingest                  made                  1.2 s  1,932 documents"]
 
 
@@ -55,8 +73,8 @@ def test_the_clock_of_a_group_stands_still_once_its_last_task_has_ended():
     shown, _ = plain()
     shown.expect("count[*]", 2)
     for task in ("count[a/0]", "count[a/1]"):
-        shown.on_start(task)
-        shown.on_finish(RunRow(task, REF, "made", 0.5, {}))
+        shown.start(task)
+        shown.finish(RunRow(task, REF, "made", 0.5, {}))
     group = shown.groups["count[*]"]
     first = group.seconds
     assert group.seconds == first
@@ -66,43 +84,43 @@ def test_shards_are_one_line_when_the_last_is_done():
     shown, console = plain()
     with shown:
         shown.expect("count[*]", 3)
-        shown.on_finish(RunRow("count[a/0]", REF, "cached", 0.0, {}))
-        shown.on_finish(RunRow("count[a/1]", REF, "cached", 0.0, {}))
+        shown.finish(RunRow("count[a/0]", REF, "cached", 0.0, {}))
+        shown.finish(RunRow("count[a/1]", REF, "cached", 0.0, {}))
         assert lines(console) == []
-        shown.on_finish(RunRow("count[b/0]", REF, "cached", 0.0, {}))
+        shown.finish(RunRow("count[b/0]", REF, "cached", 0.0, {}))
     assert lines(console) == ["count[*]           3/3  cached"]
 
 
 def test_what_became_of_shards_is_counted():
     shown, console = plain()
     shown.expect("count[*]", 3)
-    shown.on_finish(RunRow("count[a/0]", REF, "cached", 0.0, {}))
-    shown.on_finish(RunRow("count[a/1]", REF, "made", 0.0, {}))
-    shown.on_fail("count[a/2]", "broken")
+    shown.finish(RunRow("count[a/0]", REF, "cached", 0.0, {}))
+    shown.finish(RunRow("count[a/1]", REF, "made", 0.0, {}))
+    shown.fail("count[a/2]", "broken")
     assert "1 made, 1 cached, 1 failed" in lines(console)[0]
 
 
 def test_a_gate_that_failed_is_not_shown_as_made():
     shown, console = plain()
     shown.expect("audit", 1)
-    shown.on_finish(RunRow("audit", REF, "made", 0.5, {}))
-    shown.on_refuse("audit", "gate failed: a is above b")
+    shown.finish(RunRow("audit", REF, "made", 0.5, {}))
+    shown.refuse("audit", "gate failed: a is above b")
     assert lines(console)[1].split()[:3] == ["audit", "gate", "failed"]
 
 
 def test_waiting_for_another_process_is_not_making():
     shown, console = plain()
     shown.expect("count[*]", 2)
-    shown.on_finish(RunRow("count[a/0]", REF, "made", 0.5, {}))
-    shown.on_finish(RunRow("count[a/1]", REF, "waited", 0.5, {}))
-    shown.on_finish(RunRow("card", REF, "waited", 0.5, {}))
+    shown.finish(RunRow("count[a/0]", REF, "made", 0.5, {}))
+    shown.finish(RunRow("count[a/1]", REF, "waited", 0.5, {}))
+    shown.finish(RunRow("card", REF, "waited", 0.5, {}))
     assert "1 made, 1 waited for" in lines(console)[0]
     assert lines(console)[1].split()[:3] == ["card", "waited", "for"]
 
 
 def test_an_unannounced_task_is_a_group_of_one():
     shown, console = plain()
-    shown.on_finish(RunRow("card", REF, "cached", 0.0, {}))
+    shown.finish(RunRow("card", REF, "cached", 0.0, {}))
     assert lines(console) == ["card                    cached"]
 
 
@@ -148,12 +166,12 @@ def test_what_is_left_is_told_once_something_is_done_and_anew_for_other_work():
 
 def test_a_narrow_terminal_shows_the_time_that_is_left(monkeypatch):
     console = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
-    shown = LiveProgress(console)
+    shown = Shown(LiveProgress(console))
     for name in ("encode.validation[*]", "train"):
-        shown.on_start(name)
+        shown.start(name)
     for second, done in enumerate((0, 15_000)):
         monkeypatch.setattr("time.monotonic", lambda second=second: float(second))
-        shown.on_progress("train", StageProgress(done, 30_000, "merges"))
+        shown.progress("train", StageProgress(done, 30_000, "merges"))
     console.print(shown.drawn())
     validation, train, *_ = lines(console)
     assert " encode.validation[*] " in validation
@@ -164,10 +182,10 @@ def test_a_long_group_prints_fewer_and_fewer_lines(monkeypatch):
     shown, console = plain()
     shown.expect("count[*]", 1000)
     monkeypatch.setattr("time.monotonic", lambda: 100.0)
-    shown.on_start("count[a/0]")
+    shown.start("count[a/0]")
     for second in range(1, 601):
         monkeypatch.setattr("time.monotonic", lambda second=second: 100.0 + second)
-        shown.on_finish(RunRow(f"count[a/{second}]", REF, "made", 1.0, {}))
+        shown.finish(RunRow(f"count[a/{second}]", REF, "made", 1.0, {}))
     assert [line.split()[-2] for line in lines(console)] == ["11", "23", "47", "35", "11", "23"]
 
 
@@ -175,9 +193,9 @@ def test_a_task_that_tells_how_far_it_is_shows_it(monkeypatch):
     shown, console = plain()
     monkeypatch.setattr("tokmill.flows.cli.progress._SIGN_OF_LIFE_SECONDS", -1.0)
     with shown:
-        shown.on_start("train")
-        shown.on_progress("train", StageProgress(3_000, 31_744, "merges"))
-        shown.on_finish(RunRow("train", REF, "made", 2.0, {}))
+        shown.start("train")
+        shown.progress("train", StageProgress(3_000, 31_744, "merges"))
+        shown.finish(RunRow("train", REF, "made", 2.0, {}))
     assert [line.split() for line in lines(console)] == [
         ["train", "at", "work", "0.0", "s", "3,000/31,744", "merges"],
         ["train", "made", "2.0", "s"],
@@ -186,9 +204,9 @@ def test_a_task_that_tells_how_far_it_is_shows_it(monkeypatch):
 
 def test_a_terminal_shows_a_bar_and_the_pace_of_a_task_that_tells_it():
     console = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
-    shown = LiveProgress(console)
-    shown.on_start("train")
-    shown.on_progress("train", StageProgress(15_000, 30_000, "merges"))
+    shown = Shown(LiveProgress(console))
+    shown.start("train")
+    shown.progress("train", StageProgress(15_000, 30_000, "merges"))
     console.print(shown.drawn())
     assert "━" * 9 in console.file.getvalue()
     assert "15,000/30,000 merges" in console.file.getvalue()
@@ -204,9 +222,9 @@ def test_a_terminal_shows_a_bar_and_the_pace_of_a_task_that_tells_it():
 )
 def test_a_narrow_terminal_shows_whole_figures_below_one_another(width, seen):
     console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
-    shown = LiveProgress(console)
+    shown = Shown(LiveProgress(console))
     for name in ("tokenizer_card", "pack"):
-        shown.on_finish(RunRow(name, REF, "made", 1.0, {"num_tokens": 27_623, "num_sequences": 216}))
+        shown.finish(RunRow(name, REF, "made", 1.0, {"num_tokens": 27_623, "num_sequences": 216}))
     console.print(shown.drawn())
 
     first, second, *_ = lines(console)
@@ -227,8 +245,8 @@ def test_threads_lose_no_task():
 
     def finish(thread):
         for shard in range(50):
-            shown.on_start(f"count[{thread}/{shard}]")
-            shown.on_finish(RunRow(f"count[{thread}/{shard}]", REF, "made", 0.0, {}))
+            shown.start(f"count[{thread}/{shard}]")
+            shown.finish(RunRow(f"count[{thread}/{shard}]", REF, "made", 0.0, {}))
 
     threads = [threading.Thread(target=finish, args=(number,)) for number in range(8)]
     for thread in threads:
@@ -249,7 +267,7 @@ def test_a_terminal_gets_live_progress_and_anything_else_plain_lines(monkeypatch
 def live(action):
     """Return what stays on a terminal of 100 columns after live progress."""
     console = Console(file=io.StringIO(), force_terminal=True, width=100, height=30, color_system=None)
-    shown = LiveProgress(console)
+    shown = Shown(LiveProgress(console))
     shown.__enter__()
     action(shown)
     error = RuntimeError("failed")
@@ -260,9 +278,9 @@ def live(action):
 def test_a_failed_run_leaves_its_lines_on_the_terminal():
     def action(shown):
         shown.expect("encode[*]", 2)
-        shown.on_start("encode[code/0]")
-        shown.on_finish(RunRow("encode[code/0]", REF, "made", 1.0, {}))
-        shown.on_fail("encode[code/1]", "broken")
+        shown.start("encode[code/0]")
+        shown.finish(RunRow("encode[code/0]", REF, "made", 1.0, {}))
+        shown.fail("encode[code/1]", "broken")
         shown.expect("audit", 1)
 
     last = live(action).splitlines()[-1]
@@ -271,40 +289,30 @@ def test_a_failed_run_leaves_its_lines_on_the_terminal():
 
 def test_a_run_that_ends_well_clears_the_terminal_for_its_summary():
     console = Console(file=io.StringIO(), force_terminal=True, width=100, height=30, color_system=None)
-    with LiveProgress(console) as shown:
-        shown.on_finish(RunRow("audit", REF, "made", 1.0, {}))
+    with Shown(LiveProgress(console)) as shown:
+        shown.finish(RunRow("audit", REF, "made", 1.0, {}))
         shown.note("a remark stays")
     tail = console.file.getvalue().split("a remark stays")[-1]
     assert tail.endswith("\x1b[1A\x1b[2K")
-
-
-def test_silence_takes_everything():
-    silent = Reporter()
-    silent.expect("a", 1)
-    silent.on_start("a")
-    silent.on_progress("a", StageProgress(1, 2, "merges"))
-    silent.on_finish(RunRow("a", REF, "cached", 0.0, {}))
-    silent.on_fail("a", "")
-    silent.note("")
 
 
 def test_a_reader_that_goes_away_does_not_end_the_run():
     reading, writing = os.pipe()
     os.close(reading)
     with contextlib.suppress(BrokenPipeError), os.fdopen(writing, "w") as stream:
-        shown = PlainProgress(Console(file=stream))
-        shown.on_finish(RunRow("audit", REF, "made", 1.0, {}))
+        shown = Shown(PlainProgress(Console(file=stream)))
+        shown.finish(RunRow("audit", REF, "made", 1.0, {}))
         shown.note("nobody reads this")
     assert shown.groups["audit"].complete
-    assert shown.console.quiet
+    assert shown.display.console.quiet
 
 
 def test_a_group_that_is_announced_again_grows():
     shown, console = plain()
     shown.expect("score[*]", 1)
-    shown.on_start("score[noise/a/0]")
+    shown.start("score[noise/a/0]")
     shown.expect("score[*]", 1)
-    shown.on_finish(RunRow("score[noise/a/0]", REF, "made", 0.5, {}))
+    shown.finish(RunRow("score[noise/a/0]", REF, "made", 0.5, {}))
     assert lines(console) == []
-    shown.on_finish(RunRow("score[perplexity/a/0]", REF, "cached", 0.0, {}))
+    shown.finish(RunRow("score[perplexity/a/0]", REF, "cached", 0.0, {}))
     assert lines(console)[0].split()[:2] == ["score[*]", "2/2"]

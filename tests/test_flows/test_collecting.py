@@ -8,7 +8,7 @@ import pytest
 
 SCRIPT = """
 import sqlite3, sys, threading
-from tokmill.flows.server.app import collect_elsewhere
+from tokmill.flows.prefect.app import collect_elsewhere
 
 def connect():
     found = sqlite3.connect(sys.argv[1], isolation_level=None, check_same_thread=False, timeout=10)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,15 @@ import pytest
 from tests.test_flows.commands import Tokmill, clean_environment
 from tests.test_flows.corpora import write_project
 from tokmill.flows.errors import RunError
-from tokmill.flows.profile import load_profile
-from tokmill.flows.run import api
+from tokmill.flows.library import api
+from tokmill.flows.prefect.settings import may_have_a_server
+from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.run.dag import Dag, Job
 from tokmill.flows.run.direct import reused, run_directly
+from tokmill.flows.run.events import RunState
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.progress import Reporter
 from tokmill.flows.run.sources import Sources
-from tokmill.flows.run.target import WHOLE
-from tokmill.flows.server.settings import may_have_a_server
+from tokmill.flows.run.target import WHOLE, Target
 from tokmill.tasks.core.stage import Outcome, Params, Stage
 from tokmill.tasks.store import Store
 from tokmill.tokenizer.core.stopping import raise_if_stopped
@@ -96,30 +95,30 @@ def test_a_run_is_not_unchanged_if_one_artifact_is_missing_or_damaged(
     monkeypatch.chdir(finished_project.folder)
     profile, store = load_profile("tiny.toml"), tmp_path / "store"
     result = api.run(profile, store=store, prefect=False)
-    composed = partial(WHOLE.compose, profile, Store.open(store))
     machine = Machine.of(profile.execution, store=str(store))
-    assert reused(profile, machine, Reporter(), composed) is not None
+    assert reused(profile, WHOLE, machine, RunState()) is not None
 
     packed = Store.open(store).path(result.refs["packed"])
     file = next(packed.glob("shard-*.bin"))
     file.write_bytes(file.read_bytes()[:-2])
 
-    assert reused(profile, machine, Reporter(), composed) is None
+    assert reused(profile, WHOLE, machine, RunState()) is None
     again = api.run(profile, store=store, prefect=False)
     made = [row.task for row in again.rows if row.how == "made"]
     assert made == ["pack[shard/1]", "pack"]  # they share the file, by a hard link
     assert digests(store) == digests(finished_project.store)
 
 
-def of_one(run: Any) -> Any:
+def of_one(run: Any) -> Target:
     """A DAG of one job."""
 
-    def composed(sources: Sources) -> Dag:
-        stage = Stage(verb="one", task="one", kind="one", version=1, params=Nothing, run=run)
-        job = Job(stage, "one", "test", Nothing(), {})
-        return Dag([job], {"one": job})
+    class One(Target):
+        def compose(self, profile: Profile, store: Store, sources: Sources) -> Dag:
+            stage = Stage(verb="one", task="one", kind="one", version=1, params=Nothing, run=run)
+            job = Job(stage, "one", "test", Nothing(), {})
+            return Dag([job], {"one": job})
 
-    return composed
+    return One()
 
 
 def machine_at(store: Path, workers: int) -> tuple[Any, Machine]:
@@ -136,7 +135,7 @@ def test_with_one_worker_a_stage_runs_in_the_calling_thread(tmp_path: Path) -> N
         return Outcome(metrics={})
 
     profile, machine = machine_at(tmp_path, 1)
-    run_directly(profile, machine, Reporter(), of_one(run))
+    run_directly(profile, of_one(run), machine, RunState())
 
     assert seen == [threading.current_thread()]
 
@@ -148,7 +147,7 @@ def test_a_failure_names_the_task_and_is_recorded(tmp_path: Path, workers: int) 
 
     profile, machine = machine_at(tmp_path, workers)
     with pytest.raises(RunError, match="one: this stage always fails"):
-        run_directly(profile, machine, Reporter(), of_one(run))
+        run_directly(profile, of_one(run), machine, RunState())
 
     assert run_states(tmp_path) == [("failed", "one: this stage always fails")]
 
@@ -170,7 +169,7 @@ def test_an_interrupted_run_is_recorded_as_cancelled_and_work_goes_on(tmp_path: 
 
     profile, machine = machine_at(tmp_path, workers)
     with pytest.raises(KeyboardInterrupt):
-        run_directly(profile, machine, Reporter(), of_one(run))
+        run_directly(profile, of_one(run), machine, RunState())
 
     assert run_states(tmp_path) == [("cancelled", "KeyboardInterrupt")]
     assert stopped == [True] * (workers - 1)

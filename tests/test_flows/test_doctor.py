@@ -12,14 +12,14 @@ import pytest
 
 from tests.test_flows.commands import Tokmill
 from tests.test_flows.served import POLL
-from tokmill.flows.server.prefect_server import no_answer
+from tokmill.flows.prefect.server import no_answer
 
 pytestmark = pytest.mark.server
 
 LOOK = """
 import json, sys
 from datetime import datetime
-from tokmill.flows.server.doctor import look_at_runs
+from tokmill.flows.prefect.doctor import look_at_runs
 found = look_at_runs(sys.argv[1], datetime.fromisoformat(sys.argv[2]))
 print(json.dumps([finding.text for finding in found]))
 """

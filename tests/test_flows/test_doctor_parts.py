@@ -16,11 +16,10 @@ from prefect.client.schemas.objects import FlowRun, State, StateType
 import tokmill
 from tests.object_server import Bucket
 from tests.test_flows.commands import clean_environment
-from tokmill.flows.doctor.report import Part, look_at_installation, required
+from tokmill.flows.doctor.report import Part, look_at_installation, out_of_bounds, required
 from tokmill.flows.doctor.speed import LOGGED, Measured, documents, look_at_speed, measure
 from tokmill.flows.doctor.stores import look_at_machine, look_at_store
-from tokmill.flows.server.findings import out_of_bounds
-from tokmill.flows.server.orphans import dead_runs, worker_name
+from tokmill.flows.prefect.orphans import dead_runs, worker_name
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.disk import ProcessLock
 from tokmill.tasks.store.leases import Process

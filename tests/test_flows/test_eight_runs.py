@@ -23,7 +23,7 @@ from tests.object_server import Bucket
 from tests.test_flows.commands import Tokmill, clean_environment, free_port
 from tests.test_flows.corpora import write_project
 from tests.test_flows.served import Service, wait_for_line
-from tokmill.flows.server.served_folder import ServedFolder
+from tokmill.flows.profile.served import ServedFolder
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.objects]
 

@@ -16,12 +16,12 @@ from tests.test_flows.commands import clean_environment
 from tests.test_flows.processes import processes_with
 from tests.test_flows.served import POLL
 from tokmill.flows.errors import ServeError
-from tokmill.flows.server.prefect_server import start_embedded
+from tokmill.flows.prefect.server import start_embedded
 
 STARTING = """
 import os
 from pathlib import Path
-from tokmill.flows.server.prefect_server import start_embedded
+from tokmill.flows.prefect.server import start_embedded
 start_embedded(os.environ, Path(os.environ["PREFECT_HOME"]), 300.0, print)
 """
 
@@ -39,24 +39,18 @@ def test_a_server_without_room_says_why_and_what_helps(tmp_path: Path) -> None:
 
     *_, message = done.stderr.partition("flows.errors.ServeError: ")
     assert done.returncode == 1
-    assert done.stdout.splitlines() == [
-        "Prefect's embedded server did not start (it ended with exit code 3); trying once more"
-    ]
+    assert "did not start (it ended with exit code 3)" in message
     assert "database or disk is full" in message
     assert f"its database is in {home}" in message
     assert "set PREFECT_HOME to a folder on another disk" in message
 
 
-def test_a_server_that_takes_too_long_is_started_once_more_and_then_ended(tmp_path: Path) -> None:
+def test_a_server_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     environment = clean_environment(PREFECT_HOME=str(tmp_path / "home"))
-    notes: list[str] = []
 
     with pytest.raises(ServeError, match="PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"):
-        start_embedded(environment, tmp_path, 0.01, notes.append)
+        start_embedded(environment, tmp_path, 0.01, print)
 
-    assert notes == [
-        "Prefect's embedded server did not start (it did not answer within 0.01 s); trying once more"
-    ]
     assert not processes_with("PREFECT_HOME", str(tmp_path / "home"))
 
 

@@ -17,7 +17,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 from tests.test_flows.corpora import words
 from tests.test_flows.processes import processes_with
 from tests.test_flows.served import LONG, POLL, Service
-from tokmill.flows.server.orphans import cancel_tasks
+from tokmill.flows.prefect.orphans import cancel_tasks
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 

@@ -12,13 +12,13 @@ from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_TO_API_ENABLED, te
 
 from tests.test_flows.corpora import write_project
 from tokmill.flows.errors import RunError
+from tokmill.flows.prefect.runners import RUNNERS
 from tokmill.flows.profile import load_profile
 from tokmill.flows.run.composition import compose
 from tokmill.flows.run.dag import Dag, Done, Job, MappedJob, Part
-from tokmill.flows.run.execution import Executor
+from tokmill.flows.run.events import RunState
+from tokmill.flows.run.executor import Executor
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.progress import Reporter
-from tokmill.flows.run.runners import RUNNERS
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.tasks.core.errors import GateError
 from tokmill.tasks.core.stage import ArtifactRef, Outcome, Params, Stage
@@ -79,7 +79,7 @@ def run(
     @flow(name="test-execution")
     def running() -> None:
         with RUNNERS["threads"](machine) as tasks:
-            executor = Executor(executor_of, tasks, Reporter())
+            executor = Executor(executor_of, tasks, RunState())
             if seen is not None:
                 seen.append(executor)
             made.append((executor, executor.run(jobs)))
@@ -105,8 +105,8 @@ def test_independent_branches_run_at_the_same_time(prefect: None, tmp_path: Path
 
     executor, done = run(Store.open(tmp_path), [root, left, right, further, last])
 
-    assert [row.task for row in executor.rows] == ["root", "left", "right", "further", "last"]
-    assert [row.how for row in executor.rows] == ["made"] * 5
+    assert [row.task for row in executor.state.rows] == ["root", "left", "right", "further", "last"]
+    assert [row.how for row in executor.state.rows] == ["made"] * 5
     assert all(len(done[each]) == 1 for each in (root, left, right, further, last))
 
 
@@ -126,7 +126,7 @@ def test_one_worker_is_enough_for_many_branches(prefect: None, tmp_path: Path) -
     executor, done = run(Store.open(tmp_path), [root, mapped, empty, last], workers=1)
 
     tasks = ["root", "mapped[one/0]", "mapped[one/1]", "mapped[one/2]", "last"]
-    assert [row.task for row in executor.rows] == tasks
+    assert [row.task for row in executor.state.rows] == tasks
     assert done[empty] == []
 
 
@@ -153,10 +153,11 @@ def test_after_a_failure_what_is_under_way_is_published_and_nothing_is_begun(
     with pytest.raises(RunError, match=r"^failed: this stage always fails"):
         run(store, [outlasting, failed, never], seen=seen)
 
-    standing = seen[0].standing()
-    assert [row.task for row in standing.rows] == ["outlasting"]
-    assert [title for title, _ in standing.failures] == ["failed"]
-    assert (standing.begun, standing.not_begun) == ({"outlasting": 1, "failed": 1}, ["never"])
+    state = seen[0].state
+    assert [row.task for row in state.rows] == ["outlasting"]
+    assert [title for title, _ in state.failures] == ["failed"]
+    assert {name: group.num_tasks for name, group in state.groups.items()} == {"outlasting": 1, "failed": 1}
+    assert state.not_begun == ["never"]
     assert [row["kind"] for row in store.list()] == ["outlasting"]
 
 

@@ -5,17 +5,34 @@ from uuid import UUID
 
 import pytest
 
+from tests.test_flows.test_execution import job
 from tests.test_tasks.store_stages import ask
 from tokmill.flows.errors import ProfileError, RunError
-from tokmill.flows.page.failure import failure_summary, refusal_summary
-from tokmill.flows.page.links import Links
-from tokmill.flows.results import RunRow, Standing
+from tokmill.flows.prefect.failure_page import failure_summary, refusal_summary
+from tokmill.flows.prefect.links import Links
+from tokmill.flows.results import RunRow
+from tokmill.flows.run.dag import Step
+from tokmill.flows.run.events import RunState
 from tokmill.tasks.core.errors import DocumentError, GateError, MachineError, SourceError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
 
 TASK_RUN = UUID(int=7)
 STORE = Links("/store")
+
+
+def state_of(rows: list[RunRow], num_tasks: dict[str, int], *not_begun: str) -> RunState:
+    """Return what a run has done whose first job has these rows."""
+    state, first = RunState(), job("first")
+    state.jobs = [first, *map(job, not_begun)]
+    for group, number in num_tasks.items():
+        state.expect(group, number)
+    begun = state.begin(first)
+    begun.rows = dict(enumerate(rows))
+    begun.steps = [Step(first.stage, row.task, "test", first.params, {}) for row in rows]
+    for row in rows:
+        state.finish(row)
+    return state
 
 
 def failed(error: Exception, title: str | None = None) -> RunError:
@@ -29,9 +46,9 @@ def test_a_failed_task_is_named_with_its_problem_fix_and_what_is_kept(tmp_path: 
     ref = Store.open(tmp_path).realize(ask("one")).ref
     rows = [RunRow("ingest", ref, "made", 2.0, {}, 0.0), RunRow("encode[a/0]", ref, "cached", 0.0, {}, 2.0)]
     error = failed(DocumentError("a/*.jsonl, line 7: no text; set on_error"), "encode[a/1]")
-    standing = Standing(rows, [("encode[a/1]", error)], {"ingest": 1, "encode[*]": 3}, ["mix", "pack"])
+    state = state_of(rows, {"ingest": 1, "encode[*]": 3}, "mix", "pack")
 
-    text = failure_summary("own", STORE, error, standing, {"encode[a/1]": TASK_RUN})
+    text = failure_summary("own", STORE, error, state, {"encode[a/1]": TASK_RUN})
 
     assert text.startswith(
         "# own: failed\n\n**`encode[a/1]` failed** in 2.0 s. 2 artifacts of this run are in"
@@ -56,7 +73,7 @@ def test_a_failed_task_is_named_with_its_problem_fix_and_what_is_kept(tmp_path: 
     ],
 )
 def test_what_a_retry_does_depends_on_the_kind_of_fault(error: RunError, says: str) -> None:
-    assert says in failure_summary("own", STORE, error, Standing(), {})
+    assert says in failure_summary("own", STORE, error, RunState(), {})
 
 
 def test_a_failed_gate_has_its_limits_and_its_report() -> None:
@@ -65,9 +82,9 @@ def test_a_failed_gate_has_its_limits_and_its_report() -> None:
     error = GateError(f"audit: gate {gate}; look at it; raise the limit", gate, [row])
     ref = ArtifactRef(kind="audit", name="own", fingerprint="f" * 64, content_digest="c" * 64)
     rows = [RunRow("audit", ref, "made", 2.0, {}, 0.0)]
-    standing = Standing(rows, [], {"audit": 1}, ["encode", "encode", "mix"])
+    state = state_of(rows, {"audit": 1}, "encode", "encode", "mix")
 
-    text = failure_summary("own", Links("/store", reports="/reports"), error, standing, {})
+    text = failure_summary("own", Links("/store", reports="/reports"), error, state, {})
 
     assert "| max_fertility | hi | 2.512 | 2 | no |" in text
     assert text.count("`audit` failed") == 1
@@ -79,7 +96,7 @@ def test_a_failed_gate_has_its_limits_and_its_report() -> None:
 
 def test_a_sentence_with_semicolons_is_not_taken_apart() -> None:
     error = failed(MachineError("mix: 'a' gives 1; 'b' gives 2; or on_miss='warn'"), "mix")
-    text = failure_summary("own", STORE, error, Standing(), {})
+    text = failure_summary("own", STORE, error, RunState(), {})
     assert "| problem | mix: mix: 'a' gives 1; 'b' gives 2; or on\\_miss='warn' |" in text
 
 

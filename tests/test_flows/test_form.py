@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from prefect.utilities.schema_tools.validation import validate
 
 from tests.test_flows.corpora import write_project
-from tokmill.flows.deploying.deployed import DEPLOYED, Deployed
-from tokmill.flows.deploying.form import SECTIONS, form_of, keeping, kept_in, shown_in, version_of
 from tokmill.flows.errors import ProfileError
+from tokmill.flows.prefect.deployments import DEPLOYED, Deployed
+from tokmill.flows.prefect.flow_run import SHOWN, overrides_of
+from tokmill.flows.prefect.form import SECTIONS, form_of, keeping, kept_in, shown_in, version_of
 from tokmill.flows.profile import Profile, load_profile, shipped_names
 from tokmill.flows.profile.served import served_profiles
-from tokmill.flows.run.flow_run import SHOWN, overrides_of
 
 PLAIN = {"integer", "number", "string", "boolean"}
 

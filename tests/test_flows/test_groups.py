@@ -16,13 +16,13 @@ from prefect.context import get_run_context
 
 from tests.test_flows.test_execution import Number, fail, job, prefect, stage, write
 from tokmill.flows.errors import RunError
+from tokmill.flows.prefect.runners import RUNNERS
+from tokmill.flows.prefect.task import GroupError, divided, group_title
 from tokmill.flows.profile import load_profile
 from tokmill.flows.run.dag import Done, Job, MappedJob, Part
-from tokmill.flows.run.execution import Executor
+from tokmill.flows.run.events import RunState
+from tokmill.flows.run.executor import Executor
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.prefect_task import GroupError, divided, group_title
-from tokmill.flows.run.progress import Reporter
-from tokmill.flows.run.runners import RUNNERS
 from tokmill.tasks.core.stage import ArtifactRef, Outcome, Params
 from tokmill.tasks.store import Store
 
@@ -91,9 +91,9 @@ def run_on_prefect(store: Path, jobs: list[Job], runner: Any = "threads") -> tup
         ids.append(get_run_context().flow_run.id)  # type: ignore[union-attr]
         with RUNNERS[runner](machine) as tasks:
             submitted.append(tasks.task_runs)
-            executor = Executor(opened, tasks, Reporter())
+            executor = Executor(opened, tasks, RunState())
             executor.run(jobs)
-            rows.extend(executor.rows)
+            rows.extend(executor.state.rows)
 
     outcome: Any = rows
     try:

@@ -25,11 +25,11 @@ from tests.test_flows.corpora import words
 from tokmill.flows.commands.main import main
 from tokmill.flows.errors import ProfileError, RunError, UsageError
 from tokmill.flows.library import options
+from tokmill.flows.library.api import Settings
 from tokmill.flows.library.encoding import EncodedColumn
 from tokmill.flows.library.training import TrainedTokenizer
 from tokmill.flows.profile import Profile
 from tokmill.flows.profile.model import Auditing
-from tokmill.flows.run.api import Settings
 from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.core.errors import GateError
 from tokmill.tasks.encode.stage import EncodeParams

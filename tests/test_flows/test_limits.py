@@ -15,9 +15,10 @@ from tests.test_flows.in_process import Noting
 from tests.test_flows.test_direct import of_one, run_states
 from tokmill.flows.errors import ProfileError, RunError
 from tokmill.flows.profile import load_profile
-from tokmill.flows.profile.stages import StageName
+from tokmill.flows.profile.sections import StageName
 from tokmill.flows.run.composition import compose
 from tokmill.flows.run.direct import run_directly
+from tokmill.flows.run.events import RunState
 from tokmill.flows.run.machine import Machine, num_bytes, num_seconds
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.flows.run.sweeping import Grid, compose_sweep
@@ -48,7 +49,7 @@ def run_one(run: Any, store: Path, *overrides: str, workers: int = 1) -> Noting:
     """Run one task without Prefect."""
     profile, told = load_profile("smoke", ["execution.retry_pause=0.01", *overrides]), Noting()
     machine = Machine.of(profile.execution, store=str(store), workers=workers)
-    run_directly(profile, machine, told, of_one(run))
+    run_directly(profile, of_one(run), machine, RunState(told))
     return told
 
 

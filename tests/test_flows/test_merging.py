@@ -1,7 +1,8 @@
 """Counts of many shards: merged in a tree by tasks of their own, to what adding them up at once gives."""
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,11 @@ from tests.effort import EVERYTHING
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.run.composer import Composer
 from tokmill.flows.run.dag import Dag
-from tokmill.flows.run.direct import DirectTasks
-from tokmill.flows.run.execution import Executor
+from tokmill.flows.run.events import RunState
+from tokmill.flows.run.executor import Executor
 from tokmill.flows.run.planning import plan_dag
-from tokmill.flows.run.progress import Reporter
 from tokmill.flows.run.sources import resolve_sources
-from tokmill.flows.run.tasks import Asked, Ended, TaskSpec, perform
+from tokmill.flows.run.tasks import Ended, LocalTasks, TaskSpec, perform
 from tokmill.tasks.core.stage import ArtifactRef, Request
 from tokmill.tasks.count.merging import FAN_IN
 from tokmill.tasks.count.stage import COUNT, CountParams
@@ -58,33 +58,35 @@ def counting(profile: Profile, store: Store) -> Dag:
     return Dag(composer.jobs, {"corpus": corpus, "counts": counts})
 
 
-class ProcessTasks(DirectTasks):
+class ProcessTasks(LocalTasks):
     """Tasks in processes of their own, without Prefect."""
 
-    def submit(self, asked: Sequence[Asked]) -> Sequence[Any]:
-        return [self.pool.submit(_made, each.spec, each.title) for each in asked]
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        super().__init__(1)
+        self._futures: deque[tuple[str, Future[Ended]]] = deque()
+        self._processes = pool
 
-    def ended(self, submitted: Any) -> Ended:
-        return Ended(submitted.result())
+    def submit(self, specs: Sequence[TaskSpec]) -> None:
+        self._futures += [(spec.title, self._processes.submit(perform, spec)) for spec in specs]
 
-
-def _made(spec: TaskSpec, title: str) -> ArtifactRef:
-    return perform(spec, title, print).ref
+    def wait(self) -> tuple[str, Ended]:
+        title, future = self._futures.popleft()
+        return title, future.result()
 
 
 def run(dag: Dag, store: Store, tasks: Any) -> tuple[dict[str, ArtifactRef], Mapping[str, Any]]:
     """Execute a DAG; return its artifacts, and how each task got its own."""
-    executor = Executor(store, tasks, Reporter())
+    executor = Executor(store, tasks, RunState())
     made = dag.artifacts(executor.run(dag.jobs))
     refs = {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)}
-    return refs, {row.task: row for row in executor.rows}
+    return refs, {row.task: row for row in executor.state.rows}
 
 
 @pytest.fixture
-def threads() -> Iterator[DirectTasks]:
+def threads() -> Iterator[LocalTasks]:
     """Two threads."""
-    with ThreadPoolExecutor(2) as pool:
-        yield DirectTasks(pool)
+    with LocalTasks(2) as tasks:
+        yield tasks
 
 
 def merges(rows: Mapping[str, Any]) -> list[str]:
@@ -108,7 +110,7 @@ def added_at_once(store: Store, refs: Mapping[str, ArtifactRef], rows: Mapping[s
     ],
 )
 def test_only_a_source_of_many_shards_is_merged(
-    tmp_path: Path, threads: DirectTasks, num_shards: int, expected: list[str]
+    tmp_path: Path, threads: LocalTasks, num_shards: int, expected: list[str]
 ) -> None:
     profile, store = write_shards(tmp_path, num_shards), Store.open(tmp_path / "store")
     refs, rows = run(counting(profile, store), store, threads)
@@ -118,7 +120,7 @@ def test_only_a_source_of_many_shards_is_merged(
     assert added_at_once(store, refs, rows).content_digest == refs["counts"].content_digest
 
 
-def test_a_plan_knows_the_merges_once_the_corpus_is_there(tmp_path: Path, threads: DirectTasks) -> None:
+def test_a_plan_knows_the_merges_once_the_corpus_is_there(tmp_path: Path, threads: LocalTasks) -> None:
     profile, store = write_shards(tmp_path, FAN_IN + 1), Store.open(tmp_path / "store")
     assert [row.task for row in plan_dag(counting(profile, store), store)] == ["ingest", "count[…]", "count"]
 
@@ -131,7 +133,7 @@ def test_a_plan_knows_the_merges_once_the_corpus_is_there(tmp_path: Path, thread
     assert {row.action for row in plan_dag(counting(profile, store), store)} == {"cached"}
 
 
-def test_a_shard_more_leaves_full_merges_alone(tmp_path: Path, threads: DirectTasks) -> None:
+def test_a_shard_more_leaves_full_merges_alone(tmp_path: Path, threads: LocalTasks) -> None:
     store = Store.open(tmp_path / "store")
     run(counting(write_shards(tmp_path / "before", 2 * FAN_IN + 2), store), store, threads)
     more = counting(write_shards(tmp_path / "after", 2 * FAN_IN + 3), store)
@@ -144,7 +146,7 @@ def test_a_shard_more_leaves_full_merges_alone(tmp_path: Path, threads: DirectTa
 
 
 @pytest.mark.slow
-def test_two_levels_of_merges_give_what_adding_up_at_once_gives(tmp_path: Path, threads: DirectTasks) -> None:
+def test_two_levels_of_merges_give_what_adding_up_at_once_gives(tmp_path: Path, threads: LocalTasks) -> None:
     profile, store = write_shards(tmp_path, FAN_IN**2 + 1), Store.open(tmp_path / "store")
     refs, rows = run(counting(profile, store), store, threads)
 
@@ -154,7 +156,7 @@ def test_two_levels_of_merges_give_what_adding_up_at_once_gives(tmp_path: Path, 
 
 
 @pytest.mark.slow
-def test_processes_merge_to_what_threads_merge_to(tmp_path: Path, threads: DirectTasks) -> None:
+def test_processes_merge_to_what_threads_merge_to(tmp_path: Path, threads: LocalTasks) -> None:
     """One level of merges; with TOKMILL_EVERYTHING two."""
     profile = write_shards(tmp_path, FAN_IN**2 + 1 if EVERYTHING else FAN_IN + 1)
     stores = [Store.open(tmp_path / name) for name in ("threads", "processes")]

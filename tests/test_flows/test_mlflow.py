@@ -18,9 +18,10 @@ from tests.test_flows.served import POLL
 from tests.test_flows.test_direct import of_one, run_states
 from tests.test_flows.test_openlineage import fails, interrupts
 from tokmill.flows.errors import RunError
+from tokmill.flows.library import api
 from tokmill.flows.profile import load_profile
-from tokmill.flows.run import api
 from tokmill.flows.run.direct import run_directly
+from tokmill.flows.run.events import RunState
 from tokmill.flows.run.machine import Machine
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.runs import read_run, run_path
@@ -98,7 +99,7 @@ def test_a_run_that_does_not_complete_says_why(
     profile = load_profile("smoke", overrides)
     machine = Machine.of(profile.execution, store=str(tmp_path), workers=1)
     with pytest.raises(raised):
-        run_directly(profile, machine, Noting(), of_one(run))
+        run_directly(profile, of_one(run), machine, RunState(Noting()))
 
     (found,) = logged(address, status)
     assert found.info.status == status

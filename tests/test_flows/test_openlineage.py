@@ -19,9 +19,10 @@ from tests.test_flows.published_events import SCHEMAS, check_event, schema_error
 from tests.test_flows.receiver import Receiver, receiving
 from tests.test_flows.test_direct import of_one, run_states
 from tokmill.flows.errors import ProfileError, RunError
+from tokmill.flows.library import api
 from tokmill.flows.profile import load_profile
-from tokmill.flows.run import api
 from tokmill.flows.run.direct import run_directly
+from tokmill.flows.run.events import RunState
 from tokmill.flows.run.machine import Machine
 from tokmill.flows.tracking.attempt import Outbox
 from tokmill.flows.tracking.datasets import named
@@ -166,7 +167,7 @@ def one_task(store: Path, run: Any, told: Noting, *overrides: str) -> None:
     """Run one task, with `[openlineage]` as the overrides have it."""
     profile = load_profile("smoke", overrides)
     machine = Machine.of(profile.execution, store=str(store), workers=1)
-    run_directly(profile, machine, told, of_one(run))
+    run_directly(profile, of_one(run), machine, RunState(told))
 
 
 def fails(params: Params, *, out: Path) -> Outcome:
@@ -301,7 +302,8 @@ def test_places_have_the_names_that_other_producers_give_them(location: str, pla
 @pytest.mark.slow
 def test_who_does_not_ask_for_it_imports_nothing_of_it(tmp_path: Path) -> None:
     code = (
-        "import sys; from tokmill.flows.run import api; api.run('smoke', store=sys.argv[1], prefect=False);"
+        "import sys; from tokmill.flows.library import api;"
+        "api.run('smoke', store=sys.argv[1], prefect=False);"
         "assert not {'openlineage', 'mlflow', 'requests'} & set(sys.modules)"
     )
     command = [sys.executable, "-c", code, str(tmp_path)]
@@ -312,7 +314,7 @@ def test_who_does_not_ask_for_it_imports_nothing_of_it(tmp_path: Path) -> None:
 def test_who_asks_without_the_extra_is_told_how_to_get_it(tmp_path: Path) -> None:
     code = (
         "import sys; sys.modules['openlineage'] = None\n"
-        "from tokmill.flows.run import api\n"
+        "from tokmill.flows.library import api\n"
         "to = ['openlineage.to=\"file:x\"']\n"
         "try:\n    api.run('smoke', overrides=to, store=sys.argv[1], prefect=False)\n"
         "except Exception as error:\n    print(error)"

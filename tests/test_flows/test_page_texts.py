@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.store_stages import ask, ask_joined
 from tokmill.flows.figures import labelled
-from tokmill.flows.page.artifact import producers, sheet
-from tokmill.flows.page.links import Links, key_of, known_before, why_made
-from tokmill.flows.page.progress import GroupProgress
+from tokmill.flows.prefect.artifact_page import producers, sheet
+from tokmill.flows.prefect.links import Links, key_of, known_before, why_made
 from tokmill.flows.profile import Profile, load_profile
-from tokmill.flows.profile.changes import in_words
+from tokmill.flows.profile.fields import in_words
 from tokmill.flows.results import RunRow
+from tokmill.flows.run.progress import Group
 from tokmill.flows.run.target import name_of as named
 from tokmill.tasks.core.context import StageProgress
+from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Provenance, RunArtifact, Store
 
 
@@ -60,12 +61,17 @@ def test_a_profile_that_is_whole_only_with_overrides_has_them_all_as_changes(tmp
     assert {change.field for change in profile.changed} == {"sources.own.files", "train.vocab_size"}
 
 
+REF = ArtifactRef(kind="any", name="x", fingerprint="0" * 64, content_digest="1" * 64)
+
+
 def test_the_progress_of_shards_counts_what_they_did_and_what_they_report():
-    group = GroupProgress(num_tasks=4)
+    group = Group("encode[*]", 4)
     group.start("encode[a/0]", 100.0)
     group.start("encode[a/1]", 100.0)
-    group.end("encode[a/0]", "made", {"num_documents": 1000, "num_tokens": 250_000, "num_bytes": 8_000_000})
-    group.end("encode[a/2]", "cached", {"num_documents": 9, "num_tokens": 9, "num_bytes": 9})
+    did = {"num_documents": 1000, "num_tokens": 250_000, "num_bytes": 8_000_000}
+    group.finish(RunRow("encode[a/0]", REF, "made", 12.0, did))
+    had = {"num_documents": 9, "num_tokens": 9, "num_bytes": 9}
+    group.finish(RunRow("encode[a/2]", REF, "cached", 0.0, had))
     group.report("encode[a/1]", StageProgress(4_000_000, 8_000_000, "bytes", {"documents": 500}))
 
     assert group.share == 0.625
@@ -75,26 +81,28 @@ def test_the_progress_of_shards_counts_what_they_did_and_what_they_report():
 
 
 def test_a_task_has_the_pace_of_its_own_unit():
-    group = GroupProgress()
+    group = Group("train")
     group.start("train", 0.0)
     assert group.words(11.0) == "11 s so far"
     group.report("train", StageProgress(1000, 4000, "merges"))
     assert group.words(20.0) == "25 % · 1 min 00 s left · 1,000 merges · 50 merges/s"
-    group.end("train", "made", {"num_merges": 4000})
+    group.finish(RunRow("train", REF, "made", 60.0, {"num_merges": 4000}))
     assert (group.share, group.complete) == (1.0, True)
     assert group.words(60.0) == "100 % · 1 min 00 s in all"
 
 
 @given(st.lists(st.sampled_from(["start", "report", "made", "cached", "fail"]), max_size=30))
 def test_a_share_is_never_more_than_all(events):
-    group = GroupProgress(num_tasks=max(len(events), 1))
+    group = Group("encode[*]", max(len(events), 1))
     for index, event in enumerate(events):
         title = f"encode[a/{index}]"
         group.start(title, float(index))
         if event == "report":
             group.report(title, StageProgress(index * 3, 10, "bytes"))
+        elif event == "fail":
+            group.fail(title)
         elif event != "start":
-            group.end(title, None if event == "fail" else event, {})
+            group.finish(RunRow(title, REF, event, 1.0, {}))
         assert 0 <= group.share <= 1
         assert group.words(float(index) + 1)
 

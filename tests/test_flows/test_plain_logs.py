@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from tokmill.flows.errors import ProfileError, RunError
-from tokmill.flows.run.prefect_task import GroupError, keep_logs_plain
+from tokmill.flows.prefect.task import GroupError, keep_logs_plain
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tokenizer.core.errors import LawError, TrainingError
 

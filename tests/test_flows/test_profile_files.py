@@ -6,7 +6,7 @@ import pytest
 
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.profile.files import Layered, dotted, find_profile, read_layers, with_absolute_paths
-from tokmill.flows.profile.overrides import overrides_table, parse_override
+from tokmill.flows.profile.load import overrides_table, parse_override
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.flows.profile import load_profile
+from tokmill.flows.profile.drafting import to_toml
 from tokmill.flows.profile.files import shipped_names
-from tokmill.flows.profile.writing import to_toml
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 PLAIN = TEXTS | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False)

@@ -7,8 +7,8 @@ import pytest
 
 from tests.test_flows.corpora import write_project
 from tokmill.flows.errors import RunError, UsageError
+from tokmill.flows.library.api import plan, run
 from tokmill.flows.results import RunResult
-from tokmill.flows.run.api import plan, run
 from tokmill.tasks.core.stage import External, Outcome, Params, Request, Stage
 from tokmill.tasks.store import Store
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.test_tasks.store_stages import ask
+from tokmill.flows.prefect.task import FingerprintPolicy, Sealed, results_folder
 from tokmill.flows.results import RunRow, wall_seconds
-from tokmill.flows.run.prefect_task import FingerprintPolicy, Sealed, results_folder
 from tokmill.flows.run.tasks import TaskSettings, TaskSpec
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
@@ -55,7 +55,7 @@ class Harm:
 def test_a_result_that_came_with_the_store_is_replaced_unread(tmp_path: Path) -> None:
     store, victim = Store.open(tmp_path / "store"), tmp_path / "victim"
     store.realize(ask())
-    inputs = {"sealed": Sealed([TaskSpec(ask(), str(store.root), TaskSettings())], ["write"])}
+    inputs = {"sealed": Sealed([TaskSpec("write", ask(), str(store.root), TaskSettings())])}
     key = FingerprintPolicy().compute_key(None, inputs, {})  # type: ignore[arg-type]
     file = store.layout.results / str(key)
     written = file.read_bytes()

@@ -24,7 +24,7 @@ from tests.object_server import Bucket
 from tests.test_flows.commands import Tokmill, finished, free_port
 from tests.test_flows.corpora import write_project
 from tokmill.flows.errors import UsageError
-from tokmill.flows.page.links import key_of
+from tokmill.flows.prefect.links import key_of
 from tokmill.flows.profile import load_profile
 from tokmill.flows.run.machine import Machine
 from tokmill.tasks.store import Run, Store
@@ -286,7 +286,7 @@ def records_in(bucket: Bucket, stage: str) -> dict[str, str]:
 @pytest.mark.server
 @pytest.mark.parametrize("runner", ["dask", "ray"])
 def test_a_runner_without_its_extra_is_named(runner: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    runners = importlib.import_module("tokmill.flows.run.runners").RUNNERS
+    runners = importlib.import_module("tokmill.flows.prefect.runners").RUNNERS
     monkeypatch.setitem(sys.modules, f"prefect_{runner}", None)
     machine = Machine.of(load_profile("smoke", [f"execution.runner={runner}"]).execution)
 

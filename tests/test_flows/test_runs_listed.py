@@ -10,8 +10,8 @@ import pytest
 from tests.test_flows.corpora import write_project
 from tokmill.flows.commands.main import main
 from tokmill.flows.errors import RunError
-from tokmill.flows.run import api
-from tokmill.flows.server.app import HOW, USER, with_labels
+from tokmill.flows.library import api
+from tokmill.flows.prefect.app import HOW, USER, with_labels
 from tokmill.tasks.store import Run, Store
 from tokmill.tasks.store.runs import read_run, run_path
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from tests.test_flows.corpora import write_project
-from tokmill.flows.deploying.deployed import deployments_of
-from tokmill.flows.deploying.schedules import changes, first, registered, times_of
 from tokmill.flows.errors import ProfileError, ServeError
+from tokmill.flows.prefect.deployments import deployments_of
+from tokmill.flows.prefect.schedules import changes, first, registered, times_of
 from tokmill.flows.profile import load_profile
-from tokmill.flows.profile.schedule import Schedule
-from tokmill.flows.server.served_folder import ServedFolder
+from tokmill.flows.profile.sections import Schedule
+from tokmill.flows.profile.served import ServedFolder
 
 NIGHTLY = Schedule(cron="0 3 * * *", timezone="Europe/Berlin")
 
@@ -80,12 +80,12 @@ def test_a_profile_with_a_bad_schedule_is_named_and_the_others_are_served(tmp_pa
     tiny = (tmp_path / "tiny.toml").read_text("utf-8")
     (tmp_path / "bad.toml").write_text(f"{tiny.replace('tiny', 'bad')}\n[schedule]\n{bad}\n", "utf-8")
 
-    found = deployments_of(ServedFolder.of(tmp_path, tmp_path / "store"))
+    deployments, problems = deployments_of(ServedFolder.of(tmp_path, tmp_path / "store"))
 
-    (problem,) = found.problems
+    (problem,) = problems
     assert "profile 'bad" in problem
     assert "schedule" in problem
-    served = {each.given for each in found.deployments if each.given}
+    served = {each.given for each in deployments if each.given}
     assert "tiny.toml" in served
     assert "bad.toml" not in served
 

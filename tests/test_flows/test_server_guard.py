@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tokmill.flows.errors import UsageError
-from tokmill.flows.server.guard import Guard
-from tokmill.flows.server.settings import own_names, reachable
+from tokmill.flows.prefect.guard import Guard
+from tokmill.flows.prefect.settings import own_names, reachable
 
 HOST = "127.0.0.1:4200"
 

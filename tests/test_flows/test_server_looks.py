@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from tokmill.flows.doctor.report import look_at_packages, out_of_bounds
 from tokmill.flows.errors import ProfileError, ServeError
-from tokmill.flows.profile.served import SERVED, require_served
-from tokmill.flows.server.findings import look_at_packages, out_of_bounds
-from tokmill.flows.server.served_folder import ServedFolder, last_served, lock_store
+from tokmill.flows.prefect.up import last_served, lock_store
+from tokmill.flows.profile.served import SERVED, ServedFolder, require_served
 
 
 def test_packages_that_pip_passed_the_bounds_of_are_named() -> None:

@@ -28,9 +28,9 @@ from tests.test_flows.page import (
 from tests.test_flows.processes import end_all, left_after, processes_with
 from tests.test_flows.served import RefusedError, Service, wait_for_line
 from tests.test_flows.stopped import wait_until
-from tokmill.flows.deploying.deployed import DEPLOYED, Deployed, Deployment
-from tokmill.flows.deploying.schedules import first
-from tokmill.flows.server.served_folder import ServedFolder
+from tokmill.flows.prefect.deployments import DEPLOYED, Deployed, Deployment
+from tokmill.flows.prefect.schedules import first
+from tokmill.flows.profile.served import ServedFolder
 
 pytestmark = pytest.mark.server
 
@@ -286,7 +286,7 @@ def register(service: Service, served: ServedFolder) -> None:
     command = [
         sys.executable,
         "-m",
-        "tokmill.flows.deploying.registering",
+        "tokmill.flows.prefect.registration",
         str(served.folder),
         str(served.store),
     ]

@@ -103,7 +103,7 @@ def test_the_wheel_holds_one_package_with_everything_in_it(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"tokmill"}
-    expected = {"py.typed", "profiles/smoke.toml", "profiles/samples/de.txt", "flows/run/flow.py"}
+    expected = {"py.typed", "profiles/smoke.toml", "profiles/samples/de.txt", "flows/prefect/flow.py"}
     assert {f"tokmill/{name}" for name in expected} <= names
 
 

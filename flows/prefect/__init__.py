@@ -1,0 +1,1 @@
+"""Prefect: the runs that it executes, what its pages show of them, and its server, worker and deployments."""

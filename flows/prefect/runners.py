@@ -1,0 +1,118 @@
+"""Task runners, by name.
+
+A runner changes neither an artifact nor a fingerprint. The executor uses only Prefect's interface (`submit`,
+and futures with callbacks), so another runner is one function that opens it and one line in `RUNNERS`. Tasks
+in other processes need only their arguments: a request, which can be pickled, and the store's location.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stdout
+from importlib import import_module
+from typing import Any, Final, TypeAlias
+
+from prefect.exceptions import Pause, TerminationSignal
+from prefect.task_runners import ProcessPoolTaskRunner, TaskRunner, ThreadPoolTaskRunner
+
+from tokmill.flows.errors import UsageError
+from tokmill.flows.prefect.task import PrefectTasks, held
+from tokmill.flows.process import end_descendants
+from tokmill.flows.run.machine import Machine, RunnerName
+from tokmill.tokenizer.core.stopping import allow_work, request_stop
+
+Open: TypeAlias = Callable[[Machine], AbstractContextManager[PrefectTasks]]
+"""Opens one of Prefect's task runners. The end of the block waits for the submitted tasks, unless a signal or
+Ctrl-C ends it; then those of this process are stopped. After a signal nothing is closed, because the process
+ends soon, with all that it started (`flows.process`)."""
+
+
+@contextmanager
+def _threads(machine: Machine) -> Iterator[PrefectTasks]:
+    runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=machine.workers)
+    allow_work()
+    held.clear()
+    with ExitStack() as until_done:
+        until_done.enter_context(runner)
+        try:
+            yield PrefectTasks(runner, machine.workers, here=True)
+        except BaseException as error:
+            if not isinstance(error, Exception | Pause):  # stop the tasks instead of waiting for them
+                request_stop()
+                until_done.pop_all()
+            raise
+
+
+def _elsewhere(made: Callable[[Machine], TaskRunner[Any]]) -> Open:
+    """Return how to open a runner whose tasks are in other processes."""
+
+    @contextmanager
+    def opened(machine: Machine) -> Iterator[PrefectTasks]:
+        runner = made(machine)
+        # what a cluster prints of itself (Ray: a lost node) is no part of a run's result
+        with redirect_stdout(sys.stderr), ExitStack() as until_done:
+            with _own_signals():
+                until_done.enter_context(runner)
+            try:
+                yield PrefectTasks(runner, machine.workers, here=False)
+            except TerminationSignal:
+                end_descendants()
+                until_done.pop_all()
+                raise
+
+    return opened
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep this process's handler of SIGTERM, which Ray replaces when it starts."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, before)
+
+
+def _processes(machine: Machine) -> TaskRunner[Any]:
+    return ProcessPoolTaskRunner(max_workers=machine.workers)
+
+
+def _dask(machine: Machine) -> TaskRunner[Any]:
+    runner = _imported("dask", "prefect_dask").DaskTaskRunner
+    if machine.address is not None:
+        return runner(address=machine.address)  # type: ignore[no-any-return]
+    local = {"n_workers": machine.workers, "threads_per_worker": 1, "dashboard_address": None}
+    return runner(cluster_kwargs=local)  # type: ignore[no-any-return]
+
+
+def _ray(machine: Machine) -> TaskRunner[Any]:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers
+    runner = _imported("ray", "prefect_ray").RayTaskRunner
+    quiet = {"log_to_driver": False}  # to standard output, where a script reads JSON
+    if machine.address is not None:
+        return runner(address=machine.address, init_kwargs=quiet)  # type: ignore[no-any-return]
+    local = {"num_cpus": machine.workers, "include_dashboard": False, **quiet}
+    # "local" starts one for the run, also where another cluster is at work on this machine
+    return runner(address="local", init_kwargs=local)  # type: ignore[no-any-return]
+
+
+def _imported(extra: RunnerName, module: str) -> Any:
+    """Import Prefect's integration, or say which extra brings it."""
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise UsageError(
+            f"execution.runner={extra!r} needs an extra that is not installed ({error}); "
+            f"install it with: python -m pip install 'tokmill[{extra}]'"
+        ) from error
+
+
+RUNNERS: Final[Mapping[RunnerName, Open]] = {
+    "threads": _threads,
+    "processes": _elsewhere(_processes),
+    "dask": _elsewhere(_dask),
+    "ray": _elsewhere(_ray),
+}

@@ -1,0 +1,165 @@
+"""Runs the jobs of a DAG as tasks, in this process or elsewhere.
+
+A job is submitted as soon as its dependencies are done, so independent branches (the audit; scores, mixture
+and packing) run in parallel on the given `Tasks`. All scheduling happens in the thread that calls `run`:
+it waits for the next task to end and submits the jobs that become ready. A task never waits for another one
+inside a worker, so a single worker is enough.
+
+After a failure no job is submitted any more; submitted tasks still finish, and their artifacts stay
+published. Then the first failure, in the order of the DAG, is raised. A rerun only has to make what failed
+and what depends on it. A run that is paused ends in the same way, so that no work is lost.
+"""
+
+import re
+import time
+from collections.abc import Sequence
+
+from tokmill.flows.errors import RunError
+from tokmill.flows.process import clear_frames
+from tokmill.flows.results import RunResult, RunRow
+from tokmill.flows.run.dag import Dag, Done, Job, Node, Step, references
+from tokmill.flows.run.events import RunState
+from tokmill.flows.run.tasks import STATE, Ended, Tasks, TaskSettings, TaskSpec
+from tokmill.tasks.core.context import context_value
+from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.store import Store
+from tokmill.tasks.store.leases import hold
+
+_SOURCE = re.compile(r"\[(.+)/\d+\]$")  # a task over shards: `encode[english/3]`
+
+
+class Executor:
+    """Makes the artifacts of a DAG.
+
+    Attributes:
+        state: is told of all that happens.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        tasks: Tasks,
+        state: RunState,
+        settings: TaskSettings = TaskSettings(),  # noqa: B008 - frozen
+    ) -> None:
+        self.store = store
+        self.tasks = tasks
+        self.state = state
+        self.settings = settings
+        self._done: dict[Job, Sequence[Node]] = {}
+        self._running: dict[str, tuple[Job, int]] = {}
+        self._failed = False
+
+    def run(self, jobs: Sequence[Job]) -> Done:
+        """Run all jobs and return their artifacts.
+
+        Raises:
+            Pause: Prefect's, if the run was paused.
+            RunError: a task failed; the message is the task's title and the message of its error.
+            TaskError: an artifact that lists the parts of a job cannot be read, or a job's check failed.
+        """
+        self.state.jobs = waiting = jobs
+        with context_value(STATE, self.state):
+            while True:
+                held = self._failed or self.tasks.paused() is not None
+                for job in waiting:
+                    if not held and all(needed in self._done for needed in job.dependencies):
+                        self._start(job)
+                if not self._running:
+                    break
+                waiting = [job for job in waiting if job not in self.state.begun]
+                self._finish(*self.tasks.wait())
+        paused = self.tasks.paused() if len(self._done) < len(jobs) else None
+        if paused is not None:
+            raise paused
+        self._raise_first()
+        return self._done
+
+    def _start(self, job: Job) -> None:
+        begun = self.state.begin(job)
+        try:
+            begun.steps = job.steps(self._done)
+            specs = [self._spec(step) for step in begun.steps]
+            hold([fingerprint for spec in specs for fingerprint in self._needed(spec)])
+            self.state.expect_steps(begun.steps)
+            for step, spec in zip(begun.steps, specs, strict=True):
+                self.state.submit(step, spec.request)
+            self.tasks.submit(specs)
+        except Exception as error:  # raised after the running tasks have ended
+            self._fail(job, -1, error)
+        else:
+            self._running |= {step.title: (job, index) for index, step in enumerate(begun.steps)}
+            self._close(job)  # a job without parts is done already
+
+    def _spec(self, step: Step) -> TaskSpec:
+        return TaskSpec(step.title, step.request(), self.store.location, self.settings, references(step))
+
+    def _needed(self, spec: TaskSpec) -> list[str]:
+        """Return the fingerprints of a task's artifact and of its inputs, which a lease is to protect."""
+        return [self.store.fingerprint(spec.request), *(ref.fingerprint for ref in spec.needs)]
+
+    def _finish(self, title: str, ended: Ended) -> None:
+        """Record a task that ended, and close its job if it was the last one."""
+        job, index = self._running.pop(title)
+        begun, outcome = self.state.begun[job], ended.outcome
+        step = begun.steps[index]
+        if isinstance(outcome, ArtifactRef):
+            begun.rows[index] = row = self._row(title, outcome, ended)
+            self.state.finish(row)
+            self._close(job)
+        elif outcome is not None:
+            self.state.fail(title, str(outcome))
+            failure = RunError(titled(step, str(outcome)), title)
+            failure.__cause__ = outcome
+            self._fail(job, index, failure)
+
+    def _fail(self, job: Job, index: int, failure: Exception) -> None:
+        self.state.begun[job].failures[index] = failure
+        self._failed = True
+
+    def _close(self, job: Job) -> None:
+        """Mark a job as done if all its artifacts are published and accepted."""
+        begun = self.state.begun[job]
+        if begun.complete:
+            refs = [row.ref for row in begun.in_order]
+            try:
+                job.accept(refs)
+            except Exception as error:
+                self._fail(job, -1, error)
+                self.state.refuse(job.title, str(error))
+            else:
+                self._done[job] = refs
+
+    def _row(self, title: str, ref: ArtifactRef, ended: Ended) -> RunRow:
+        """Return the row of a task; of one that was executed elsewhere the record has the time."""
+        record = self.store.record(ref)
+        how, began, seconds = ended.how, ended.began, ended.seconds
+        if how is None:
+            own, its = self.settings.provenance, record.provenance
+            made = own is None or own.run_id == its.run_id
+            how, seconds = ("made", record.timings.seconds) if made else ("cached", 0.0)
+            began = time.monotonic() - seconds
+        return RunRow(title, ref, how, seconds, record.metrics, began, record.timings.peak_bytes)
+
+    def _raise_first(self) -> None:
+        """Raise the first failure in the order of the DAG; clear the frames of the others."""
+        failures = [failure for _, failure in self.state.failures]
+        for failure in failures[1:]:
+            clear_frames(failure)
+        if failures:
+            raise failures[0]
+
+
+def titled(step: Step, message: str) -> str:
+    """Put the task's title before a message, in place of the message's own stage and source."""
+    rest = message.removeprefix(f"{step.stage.task}: ")
+    source = _SOURCE.search(step.title)
+    if source is not None:
+        rest = rest.removeprefix(f"source '{source[1]}': ")
+    return f"{step.title}: {rest}"
+
+
+def result_of(run_id: str, dag: Dag, done: Done, rows: Sequence[RunRow]) -> RunResult:
+    """Return the result of a run whose jobs are done."""
+    made = dag.artifacts(done)
+    return RunResult(run_id, rows, {kind: ref for kind, ref in made.items() if isinstance(ref, ArtifactRef)})
