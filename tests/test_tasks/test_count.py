@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill import tokenizer
-from tokmill.tasks.core.context import memory_limited_to
+from tokmill.tasks.core.context import memory_budget, memory_limited_to, quarter_of_the_ram
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.count.counter import DocumentCounter, add_up
 from tokmill.tasks.count.merging import FAN_IN, MOST_LEVELS, level_of, merge_streams, parts_of
@@ -137,6 +137,13 @@ def test_runs_are_gone_after_a_failure(tmp_path):
     with pytest.raises(StoreError, match="the text is gone"):
         DocumentCounter(CountParams().cut, 0).count(broken(), tmp_path / "counts.parquet")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_budget_is_a_quarter_of_the_memory_unless_it_is_said():
+    assert memory_budget() == quarter_of_the_ram() > 0
+    with memory_limited_to(7):
+        assert memory_budget() == 7
+    assert memory_budget() == quarter_of_the_ram()
 
 
 @pytest.mark.parametrize("memory_bytes", [0, 1 << 30])

@@ -233,6 +233,12 @@ class TestEpochs:
         large = Order(3_000_000, True, 7)
         assert large.sequences(1, np.arange(4)).tolist() == [2581798, 1551821, 1089922, 2460704]
 
+    def test_the_number_of_batches_is_what_comes(self, packed):
+        for remainder in ("keep", "drop", "wrap"):
+            dataset = PackedDataset(packed, batch_size=5, rank=1, world_size=2, remainder=remainder)
+            announced = dataset.num_batches
+            assert len(list(dataset)) == announced
+
 
 def in_turn(parts):
     """What a DataLoader makes of its workers' batches: one of each in turn, until none has any."""
@@ -318,6 +324,13 @@ class TestState:
         copy = pickle.loads(pickle.dumps(dataset))
         assert copy.state_dict() == dataset.state_dict()
         assert sequences(copy) == sequences(iterator)
+
+    def test_where_others_walk_the_batches_are_counted(self, packed):
+        dataset, walking = (PackedDataset(packed, batch_size=2, world_size=2) for _ in range(2))
+        iterator = iter(walking)
+        for number in range(1, walking.num_batches + 1):
+            next(iterator)
+            assert dataset.state_dict(number) == walking.state_dict()
 
 
 def taken(dataset, number, num_epochs=1):

@@ -207,6 +207,12 @@ def test_all_orders_are_about_equally_likely():
     assert sum((count - 1000) ** 2 / 1000 for count in orders.values()) < 50
 
 
+def test_neighbours_are_torn_apart():
+    # In a random order of n things about one pair stays neighbours in sequence.
+    order = permutation(100_000, permutation_key("neighbours"))
+    assert np.count_nonzero(np.diff(order) == 1) < 10
+
+
 def test_keys_do_not_run_into_each_other():
     assert permutation_key("a", "bc") != permutation_key("ab", "c")
     assert permutation_key("a", 1) != permutation_key("a", 11)

@@ -15,6 +15,7 @@ from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.mixing.consume import CONSUME, ConsumeParams
 from tokmill.tasks.mixing.stage import MIX, MixParams
+from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
 
 
@@ -311,6 +312,20 @@ def test_accounts_say_what_was_consumed_before(tmp_path):
         "dropped:not_drawn": 0,
     }
     assert np.sum([entry.num_documents for entry in Mixture.open(run.mixture).manifest.sources]) == 6
+
+
+def test_accounts_say_what_was_taken_down_before_anything_was_consumed(tmp_path):
+    run = Run(tmp_path, {"a": [[10] * 6]})
+    first = rows(run.mix().plan())[0]
+    taken = {"name": "x", "source": "a", "file": "f", "row": 0, "shard": 0, "ordinal": 2 * first[2]}
+    out = tmp_path / "excluded"
+    made(EXCLUDE, ExcludeParams(), out, mixture=run.mixture, documents=[taken], **run.corpus.inputs)
+    run.mixture = out
+    run.consume(0)
+    run.mix()
+    accounts = {account.unit: account.became for account in run.outcome.accounts}
+    assert (accounts["documents"]["dropped:taken_down"], accounts["tokens"]["dropped:taken_down"]) == (1, 10)
+    assert accounts["documents"]["dropped:not_drawn"] == accounts["tokens"]["dropped:not_drawn"] == 0
 
 
 @pytest.mark.parametrize("strategy", ["concat", "greedy", "best_fit"])

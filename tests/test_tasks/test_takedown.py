@@ -23,7 +23,7 @@ from tokmill.tasks.store import Store
 from tokmill.tasks.store.files import FileDigests
 from tokmill.tasks.takedown.request import read_names, take_down
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
-from tokmill.tasks.tracing import Origins, trace_document
+from tokmill.tasks.tracing import Origins, find_documents, trace_document
 
 FORMATS = ["arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet"]
 DOCUMENTS = {
@@ -195,6 +195,13 @@ class TestThroughTheStore:
                 assert not traced.pieces
                 assert traced.absent == "it was taken down in packed/line@v2"
         assert trace_document(after, "web:second")[0].pieces
+
+    def test_every_document_can_be_found_in_the_list_of_what_was_taken(self, copied):
+        taken = take_down(copied, ["web:twin"])
+        said = TakedownManifest.open(copied.store.path(taken.record.ref))
+        places = [(document.shard, document.ordinal) for document in said.documents]
+        assert places == [(found.shard, found.ordinal) for found in find_documents(copied, ["web:twin"])]
+        assert said.predecessors == (copied.packed.content_digest,)
 
     def test_what_is_gone_already_is_said(self, copied):
         taken = take_down(copied, ["web:first", "web:tiny"])
