@@ -93,6 +93,11 @@ class TestBatches:
         with pytest.raises(LoadingError, match="dtype='int16' must be one of stored, int32, int64"):
             PackedDataset(path, dtype="int16")
 
+    def test_are_the_callers_own(self, packed):
+        first = next(iter(PackedDataset(packed)))
+        first["input_ids"][:] = 0
+        assert next(iter(PackedDataset(packed)))["input_ids"].any()
+
 
 splits = st.fixed_dictionaries(
     {"batch_size": st.integers(1, 5), "world_size": st.integers(1, 9), "num_workers": st.integers(1, 3)}
@@ -216,6 +221,16 @@ class TestEpochs:
             found += [number for batch in alone for number in batch]
         assert sorted(found) == list(range(size_of(packed)))
 
+    def test_wrap_fills_up_from_the_beginning(self, packed):
+        size = size_of(packed)
+        found = [
+            sequences(PackedDataset(packed, batch_size=4, rank=rank, world_size=3, remainder="wrap"))
+            for rank in range(3)
+        ]
+        wanted = -(-size // 12) * 12
+        assert wanted > size
+        assert sorted(found[0] + found[1] + found[2]) == sorted([*range(size), *range(wanted - size)])
+
     def test_each_has_an_order_of_its_own(self, packed):
         dataset = PackedDataset(packed, shuffle=True, seed=3)
         epochs = [sequences(dataset) for _ in range(3)]
@@ -225,6 +240,16 @@ class TestEpochs:
         again.set_epoch(2)
         assert sequences(again) == epochs[2]
         assert sequences(PackedDataset(packed, shuffle=True, seed=4)) != epochs[0]
+
+    def test_setting_the_epoch_that_we_are_in_changes_nothing(self, packed):
+        dataset = PackedDataset(packed, batch_size=2)
+        next(iter(dataset))
+        dataset.set_epoch(0)
+        assert dataset.position == 2
+        dataset.set_epoch(1)
+        assert (dataset.epoch, dataset.position) == (1, 0)
+        with pytest.raises(LoadingError, match="epoch=-1"):
+            dataset.set_epoch(-1)
 
     def test_the_orders_are_pinned(self):
         """If these change, every training run that goes on from a state would read other sequences."""

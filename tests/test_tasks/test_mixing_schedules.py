@@ -239,3 +239,9 @@ def test_what_makes_no_sense_is_refused(params, message):
 def test_schedules_that_do_not_fit_the_sources_are_refused(params, message):
     with pytest.raises(MixingError, match=message):
         Planned({"a": [[1] * 50], "b": [[1] * 50]}, **params)
+
+
+def test_a_schedule_in_place_of_weights_makes_them_bear_no_identity():
+    schedule = [(0, {"a": 1.0})]
+    assert MixParams(schedule=schedule, weights={"a": 3.0}) == MixParams(schedule=schedule)
+    assert MixParams(sequence_length=64, global_batch_size=4, schedule_unit="steps") == MixParams()

@@ -366,3 +366,25 @@ def test_shuffled_sequences_are_read_to_the_end_by_two_mixtures(tmp_path, strate
     }
     assert set(seen) == every
     assert set(seen.values()) == {1}
+
+
+def test_max_repetition_counts_what_was_before(tmp_path):
+    run = Run(tmp_path, {"a": [[10] * 6], "b": [[10] * 6]})
+    run.mix(weights={"a": 1, "b": 0})
+    run.consume(40)
+    with pytest.raises(MixingError, match=r"total_tokens=120 needs 80 tokens of 'a'"):
+        run.mix(weights={"a": 1, "b": 1}, total_tokens=120)
+    again = run.mix(weights={"a": 1, "b": 1})
+    assert [entry.drawn_tokens for entry in again.manifest.sources] == [20, 20]
+
+
+def test_another_mixture_s_ledger_is_refused(tmp_path):
+    run = Run(tmp_path, {"a": [[10] * 6]})
+    run.mix()
+    run.consume(20)
+    run.mix()
+    run.ledger = None
+    with pytest.raises(
+        MixingError, match="the mixture begins at token 20 of the run and the ledger ends at 0"
+    ):
+        run.consume(30)

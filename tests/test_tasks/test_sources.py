@@ -64,6 +64,14 @@ def test_patterns_by_hand(tmp_path: Path, pattern: str, expected: list[str]) -> 
     assert len(set(found)) == len(found)
 
 
+def test_the_root_does_not_move_when_files_come(tmp_path: Path) -> None:
+    make(tmp_path, "data/deep/down/a.txt")
+    assert names(tmp_path, "data/**/*.txt") == ["deep/down/a.txt"]
+
+    make(tmp_path, "data/b.txt")
+    assert names(tmp_path, "data/**/*.txt") == ["b.txt", "deep/down/a.txt"]
+
+
 @pytest.mark.parametrize(
     "exclude",
     ["b", "b/", "data/b/**", "data/b/*.txt", "data/b", "*.md", "[0-9]*.txt"],
