@@ -421,6 +421,14 @@ class TestFiles:
         with pytest.raises(LoadingError, match=r"as parquet only.*formats = \['memmap'\], or export"):
             PackedDataset(path)
 
+    def test_without_a_record_sizes_are_compared(self, packed, tmp_path):
+        copied = tmp_path / "packed"
+        shutil.copytree(packed, copied)
+        with (copied / "shard-00002.bin").open("ab") as file:
+            file.write(b"\0")
+        with pytest.raises(StoreError, match=r"shard-00002\.bin: 225 bytes must be 224"):
+            PackedDataset(copied)
+
     def test_with_a_record_digests_are_compared(self, packed, tmp_path):
         place = published(packed, tmp_path / "store")
         moved = tmp_path / "called otherwise"

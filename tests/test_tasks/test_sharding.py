@@ -175,7 +175,7 @@ def test_small_files_are_grouped_and_changes_stay_in_their_group() -> None:
 
 def test_groups_are_bounded_and_hold_every_file_once() -> None:
     limits = Limits(4096)
-    files = {f"{number}.txt": b"x" * (number * 31 % 4000) for number in range(300)}
+    files = {f"{number}.txt": b"x" * (number * 31 % 1000) for number in range(3000)}
 
     drafts = grouped(files, limits)
 
