@@ -20,6 +20,7 @@ from tokmill.tasks.formats.text.sharding import (
     default_shard_bytes,
     limits_of_file,
     may_end,
+    name_may_end,
 )
 from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tasks.ingest.scan import FileScan, scan_file
@@ -175,7 +176,9 @@ def test_small_files_are_grouped_and_changes_stay_in_their_group() -> None:
 
 def test_groups_are_bounded_and_hold_every_file_once() -> None:
     limits = Limits(4096)
-    files = {f"{number}.txt": b"x" * (number * 31 % 1000) for number in range(3000)}
+    files = {f"{number}.txt": b"x" * (number * 31 % 4000) for number in range(300)}
+    never = (name for name in map(str, range(400)) if not name_may_end(name, 1000, limits))
+    files |= dict.fromkeys(never, b"x" * 999)  # groups of these end where they are full
 
     drafts = grouped(files, limits)
 
