@@ -230,3 +230,16 @@ def test_a_circle_of_equal_bytes_ends():
             "SELECT fingerprint, depth, user_name FROM lineage_down ORDER BY ALL"
         ).fetchall()
     assert up == down == [("a", 1, "b"), ("b", 1, "a")]
+
+
+def test_a_notebook_has_them_in_the_catalogs_file(tmp_path):
+    store = Store.open(tmp_path)
+    chain(store)
+    store.catalog.sync()
+    with duckdb.connect(str(store.catalog.path), read_only=True) as opened:
+        (number,) = opened.execute(
+            "SELECT count(*) FROM lineage_up WHERE artifact = 'joined/book@v1'"
+        ).fetchone()
+        assert number == 4
+        (number,) = opened.execute("SELECT count(*) FROM lineage_down").fetchone()
+        assert number == 5

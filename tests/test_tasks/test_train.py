@@ -319,3 +319,13 @@ def test_rwkvs_vocabulary_is_adopted(tmp_path: Path) -> None:
 
     assert outcome.metrics["exports"] == "rwkv"
     assert open_tokenizer(tmp_path / "out").spec() == like_rwkv().spec()
+
+
+def test_settings_of_unigram_are_in_no_other_familys_fingerprint():
+    others = TrainParams(vocab_size=300), TrainParams(vocab_size=300, seed_size=9, character_coverage=0.5)
+    unigram = [TrainParams(vocab_size=300, family="unigram", seed_size=size) for size in (9, 10)]
+    assert plain(others[0]) == plain(others[1])
+    assert "seed_size" not in plain(others[0])
+    assert [plain(params)["seed_size"] for params in unigram] == [9, 10]
+    assert "seed_size" in TrainParams.without_effect({"seed_size": 9})
+    assert "seed_size" not in TrainParams.without_effect({"seed_size": 9, "family": "unigram"})
