@@ -19,7 +19,7 @@ from tokmill.tasks.formats.packed.layout import (
 from tokmill.tasks.formats.packed.layout import PIECES_FOLDER, PROVENANCE_SCHEMA, PackedManifest
 from tokmill.tasks.formats.packed.plan import PackedShardEntry
 from tokmill.tasks.formats.text.sources import ReadOptions
-from tokmill.tasks.store.digest import digest_bytes
+from tokmill.tasks.store.fingerprint import digest_bytes
 
 FILES, SHARDS, PACKED_SHARDS, ROWS = 4, 40, 10, 100
 _PER_SEQUENCE, _TOKENS = 4, 100  # documents in a sequence, tokens of a document

@@ -41,7 +41,7 @@ from tokmill.flows.run.tasks import CALLBACKS, Asked, Ended, TaskSpec, perform
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.digest import digest_bytes
+from tokmill.tasks.store.fingerprint import digest_bytes
 from tokmill.tasks.store.layout import Layout
 from tokmill.tokenizer.core.errors import LawError, TokenizerError
 from tokmill.tokenizer.core.stopping import StopRequested, request_stop

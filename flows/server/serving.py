@@ -30,7 +30,7 @@ from tokmill.flows.server.settings import (
     prepare_terminal_run,
     reachable,
 )
-from tokmill.tasks.store.cache import url_of
+from tokmill.tasks.store.layout import url_of
 
 SERVER_START_SECONDS = 120
 LOOK_SECONDS = 0.5
