@@ -1,15 +1,9 @@
 """Finds the artifact of a request, here or in the remote; else makes and publishes it: whole, or not at all.
 
-    the lock of the fingerprint     is taken before it is made, and the store is looked at again
-    .tmp/<pid>-<uuid>/out/          the stage writes here
-    accounts                        checked: input and additions equal the sum of all ends
-    files                           digested and flushed, then the folders
-    record.json                     written and flushed last; in a store with a remote, then all is pushed
-    rename                          to <kind>/<fingerprint prefix>; one step, or none
-    damaged/<kind>/<prefix>-<n>     where it is moved if it is not what was published
-
-Only the holder of the lock moves what lies at the place; without it, one might move what another process has
-just made again. An artifact that is set aside leaves the catalog (and the remote), and is made again.
+The lock of the fingerprint is taken, and the store looked at again; the stage writes into
+`.tmp/<pid>-<uuid>/`; accounts are checked, files digested and flushed; the record is written last, and in a
+store with a remote all is pushed; one rename puts the folder in its place. Only the holder of the lock moves
+what lies there.
 """
 
 import shutil

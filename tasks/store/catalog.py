@@ -1,15 +1,10 @@
 """The catalog: a DuckDB index over the store's files, for queries across artifacts; and runs, as it has them.
 
-The files are the truth. The catalog may lag behind them but is never ahead. The laws:
-
-- before a query is answered, files that are new or changed are found (`tasks.store.indexing`) and read. If
-  nothing differs, the file `catalog.duckdb` answers; else it is replaced first; where that cannot be done
-  now, since the store is busy or may only be read, a copy is updated and answers;
-- `rebuild` makes it again from the files, row for row equal to the result of many small updates (a label
-  whose artifact was gone before anybody asked is seen by `sync` and `rebuild` alone);
-- only processes that replace the file (`tasks.store.snapshot`) wait for each other, with a time limit. A
-  publication does not fail on a busy catalog: it reports that, and the next update adds its rows;
-- a catalog that is missing, not a database, corrupt, or of another version is made again, with a message.
+The files are the truth: the catalog may lag behind them but is never ahead. Before a query is answered, what
+is new or changed is found (`tasks.store.indexing`), and the file is replaced; or, if it is busy or may only
+be read, a copy is updated and answers. A publication does not fail on a busy catalog: the next query adds its
+rows. A rebuild is equal, row for row, to many small updates (but for a label whose artifact was gone before
+anybody asked). What is missing, corrupt, or of another version is made again, with a message.
 """
 
 import logging

@@ -1,8 +1,7 @@
 """Check that a whole store is sound: artifacts, here and in the remote, names, runs, and the catalog.
 
-The catalog is compared with the files without being updated first. A file that it has not seen yet is not a
-problem. One that it has seen and that has changed, or no longer exists, is: a published record never changes,
-so it was changed by hand, or its artifact was made again.
+The catalog is compared with the files as it is. A file that it has not seen yet is not a problem; one that it
+has seen and that has changed is: a published record never changes.
 """
 
 from collections.abc import Iterator

@@ -1,13 +1,9 @@
 """Digests of files and of artifacts: BLAKE2b-256, in hexadecimal.
 
-The content digest of an artifact is that of the canonical JSON of [relative posix path, size in bytes, file
-digest] of each file, sorted by path; `record.json`, which holds time and place, is left out. Each version of
-pyarrow, DuckDB and zstd encodes the same content in its own way, so of a Parquet file it covers [path, digest
-of the values], and of a `.zst` file that of the content (docs/adr/0029). The stored digest is over the files'
-bytes alone.
-
-Law of the digest of values: equal if and only if the files have the same columns (name, type) with the same
-values in the same order; a float is its bits. Row groups, encodings and statistics have no effect.
+The content digest of an artifact is that of the canonical JSON of [path, size in bytes, file digest] of each
+file, sorted by path; of a Parquet file [path, digest of the values], since each version of pyarrow and DuckDB
+writes other bytes (docs/adr/0029). Law: two digests of values are equal if and only if the files have the
+same columns (name, type) with the same values in the same order; a float is its bits.
 """
 
 import hashlib

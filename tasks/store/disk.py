@@ -1,12 +1,8 @@
 """A store's files on disk: writes that survive a crash, reads of regular files alone, locks of processes.
 
-Writing: the bytes are flushed first, then the name, then its folder; a reader, or a crash, finds the old
-bytes or the new ones. Reading: what a path in a record or label leads to may be a FIFO, a device, or a link
-out of the store; none of these is ever opened.
-
-Locks: `fcntl.flock` belongs to an open file, and the kernel frees it when the process ends, however it
-ends; so a lock file without an owner means nothing. Threads exclude each other as processes do. The file is
-removed on release; a process that waited for a file that has no name any more tries again with the new one.
+A reader, or a crash, finds the old bytes or the new ones. A FIFO, a device, or a link that a path from
+outside leads to is never opened. A lock belongs to an open file (`fcntl.flock`), and the kernel frees it when
+the process ends; so a lock file without an owner means nothing.
 """
 
 import errno

@@ -1,9 +1,7 @@
 """Tables from artifacts: `catalog/<table>.parquet` becomes rows of the DuckDB table `<table>`.
 
-The first column is the artifact's `fingerprint`, followed by the file's columns. A table's schema is the
-union, by name, of the schemas of its files. An artifact with exactly the table's columns is appended; one
-with other columns, or one that was removed, causes the table to be made again. So the table depends on the
-present artifacts and not on the order in which they came.
+Its columns are the artifact's `fingerprint` and the union, by name, of the columns of the files. It depends
+on the present artifacts and not on the order in which they came.
 """
 
 import re

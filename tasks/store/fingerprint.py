@@ -2,16 +2,11 @@
 
     fingerprint = BLAKE2b-256(canonical JSON of {stage, version, params, inputs})
 
-`inputs` holds the content digest of each input (a list of them where the role takes several), so an input
-that is made again to the same bytes changes nothing downstream. Names, paths, `External.value` and parameters
-declared with `NOT_IN_FINGERPRINT` stay out. Two values are the same recipe exactly when their canonical bytes
-are equal:
-
-- objects are sorted by key (by code point), without spaces; text is UTF-8, neither escaped nor normalized;
-- 1, 1.0 and True are three different values; floats are written as their shortest round-trip form;
-- enums are written as their value, tuples as lists, pydantic models as objects;
-- a value without a single form raises `FingerprintError`, which names its place: sets, NaN and infinities,
-  bytes, paths, dates, keys that are not text, lone surrogates, any other object.
+`inputs` holds content digests, so an input that is made again to the same bytes changes nothing downstream.
+Names, paths and parameters declared with `NOT_IN_FINGERPRINT` stay out. Canonical: objects sorted by key,
+without spaces; UTF-8, neither escaped nor normalized; 1, 1.0 and True are three values; floats in their
+shortest round-trip form; enums as their value. A value without a single form (a set, NaN, bytes, a path, a
+date, a lone surrogate) raises `FingerprintError`, which names its place.
 """
 
 import hashlib

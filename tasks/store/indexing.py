@@ -1,22 +1,12 @@
-"""Update the catalog's rows from files that are new, changed or deleted.
-
-The table `catalog_files` holds, for each file with rows, its path below the store, its modification time and
-size, and the key of its rows. When a file changes, its rows are deleted and inserted again in one
-transaction. A file that cannot be read has no rows; it is reported, and tried again every time.
+"""Update the catalog's rows from files that are new, changed or deleted, found by their times and sizes.
 
 A store has parts: a folder of artifacts for each kind, the labels of each kind, aliases, runs, tombstones of
-each kind. The files of a part are listed, with their times and sizes, unless the part has the time that it
-had before (so a hundred thousand artifacts to which nothing was added cost a few dozen looks):
-
-- of artifacts, runs, remarks on them, and tombstones that is the time of their folder, which changes whenever
-  something in it appears, goes, or is replaced by a rename. A time of the last moments before a look is not
-  trusted, since the folder may have changed once more within the same tick of the clock;
-- labels lie in a folder for each name. Whoever gives one out gives the folder of its kind a new time first,
-  other than to what is about to be published: that is found by the artifact, or, if the process is killed
-  before, when its temporary folder is swept, which gives all these folders a new time.
-
-A file that was changed in place, against the store's rules, may go unnoticed here; `verify` and a rebuild
-read everything.
+each kind. The files of a part are listed only if its folder has another time than before, so a hundred
+thousand artifacts to which nothing was added cost a few dozen looks. A time of the last moments before a look
+is not trusted, since the folder may change again within the same tick of the clock. Labels lie in a folder
+for each name: whoever gives one out gives the folder of its kind a new time first, unless an artifact is
+published next; if the process is killed before, the sweep of its temporary folder does it. `verify` and a
+rebuild read all.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -2,11 +2,7 @@
 
 Each (kind, name) counts v1, v2, …, one label per fingerprint. A label is a file that is created exclusively
 just before the artifact is published, so two processes never give out the same one, and an artifact that is
-made again gets its old label. It is copied into the record. An artifact that is requested under a second
-name gets another label there. `latest` is the highest label whose artifact exists.
-
-A file among them that is neither a label nor an alias is ignored, and `verify` reports it. If the writer of a
-label died while it wrote, the label names no artifact, but its number stays taken.
+made again gets its old label. Anything else among them is ignored, and `verify` reports it.
 """
 
 import re

@@ -1,24 +1,15 @@
 """The paths in a store, where a store is, and temporary folders in it.
 
-    <store>/<kind>/<fingerprint[:16]>/         a published artifact: its files and record.json
-    <store>/labels/<kind>/<name>/@v1           a version label: holds its artifact's fingerprint
-    <store>/aliases/<kind>/<name>/@prod        an alias, likewise
-    <store>/runs/<run id>.json                 a flow run: its parameters, its artifacts, and its end
-    <store>/annotations/<run id>.<…>.json      a tag or a note that somebody gave a run afterwards
-    <store>/damaged/<kind>/<prefix>-<n>/       damaged artifacts that were set aside
-    <store>/leases/<run id>.json               which process executes a run, and what it needs
-    <store>/removed/<kind>/<prefix>.json       a tombstone: what was removed when, by whom, and why
-    <store>/catalog.duckdb                     the index over all of these
-    <store>/.tmp/  .locks/  .cache/            work in progress, process locks, the file digest cache
-    <store>/.prefect/  .up/                    Prefect's results; logs of `up`
-    <store>/.texts/                            columns of text and tokenizers that were given in memory
+    <kind>/<fingerprint[:16]>/                   a published artifact: its files and record.json
+    labels/<kind>/<name>/@v1                     a version label: holds its artifact's fingerprint
+    aliases/<kind>/<name>/@prod                  an alias, likewise
+    runs/<run id>.json  annotations/  leases/    runs, remarks on them, and what those that go on need
+    removed/<kind>/<prefix>.json  damaged/       tombstones; artifacts that were set aside
+    .tmp/  .locks/  .cache/                      work in progress, process locks, caches
 
-Names may contain `/` (a shard is `encoded_shard/quickstart.english/3`), so a label's file starts with `@`,
-which no name has. A store at a URL has its local folder in `$TOKMILL_CACHE`, else `$XDG_CACHE_HOME`, else
-`~/.cache`: `tokmill/stores/<digest of the URL>/`, with the URL in `.url`.
-
-The lock of a temporary folder is taken before the folder is made: a process that gets that lock knows that
-the owner is dead, and may sweep. Whoever next makes, removes or looks something up sweeps.
+A store at a URL has its local folder below the user's cache: `tokmill/stores/<digest of the URL>/`. The lock
+of a temporary folder is taken before the folder is made: a process that gets that lock knows that the owner
+is dead, and may sweep. Whoever next makes, removes or looks something up does.
 """
 
 import hashlib

@@ -1,17 +1,10 @@
 """Leases: what running work needs, so that it is not removed meanwhile, and whether its process lives.
 
-`<store>/leases/<run id>.json` exists while a run is executed. It names the process, and what the run needs:
-
-- every artifact that has a label under a name of its profile, in any version: the run may find any of them;
-- every artifact that it asked for or was given, by fingerprint, under whatever name others made it.
-
-A run writes the fingerprints of a job into its lease before it looks them up; a collector reads the leases
-again just before each removal. What is removed in the moment between is made again by the next run.
-
-On the same machine, in the same boot and process id namespace, a process is looked up by its id and start
-time. From elsewhere only the heartbeat is visible, the file's modification time by the clock of the store
-(`tasks.store.shared.now_ns`); after some minutes without one, the process counts as dead. The lease of a dead
-process protects nothing; one that cannot be read protects everything.
+`leases/<run id>.json` names the process, and what the run needs: every artifact under a name of its profile,
+and every one that it asked for, by fingerprint. A run writes a fingerprint into its lease before it looks it
+up; a collector reads the leases again just before each removal. From another machine only the heartbeat is
+visible, the file's time by the clock of the store; after some minutes without one, the process counts as
+dead. The lease of a dead process protects nothing; one that cannot be read protects everything.
 """
 
 import os

@@ -1,10 +1,8 @@
-"""Lineage: the artifacts that an artifact was made from, and those made from it.
+"""Lineage: the artifacts that an artifact was made from, and those made from it, also removed ones.
 
-Up follows the inputs in the records. An input is the artifact that the record names, if it still has the
-content that was used; else any artifact of that kind with that content; else the one that was removed, of
-which the record stays; else it is marked as missing. Down finds the artifacts that used an artifact's
-content, in the catalog alone, and goes on through removed ones. Inputs from outside of the store are one node
-per role. In a drawing, a stage's shards of one profile are one node, `encoded_shard/quickstart.* (27)`.
+An input is the artifact that the record names, if it still has the content that was used; else any artifact
+of that kind with that content; else the one that was removed, of which the record stays; else it is missing.
+In a drawing, a stage's shards of one profile are one node, `encoded_shard/quickstart.* (27)`.
 """
 
 from collections import Counter, deque

@@ -2,10 +2,6 @@
 
 A name that becomes part of a path has passed one of these types first, as a field of a pydantic model or by
 its `check_` function. `inside` joins a checked path to a folder, and refuses one that a link leads out.
-
-    path          relative; parts joined by `/`, none of them empty, `.` or `..`; no backslash, drive or NUL;
-                  at most 255 bytes per part and 2,048 in all
-    kind, name, alias, label, run id, fingerprint, digest: narrower alphabets, below
 """
 
 import re

@@ -1,16 +1,9 @@
 """Copies artifacts, runs and aliases from one store to another: `push` and `pull`, the same both ways.
 
-    artifacts   inputs first; files are compared with the digests in the record as they arrive
-    labels      an artifact keeps its label if the other store has not given it to another one; else it gets
-                the next one there, in its record, too
-    aliases     come along unless the other store has them for something else; one that is named is moved
-    runs        with their tags and notes; one that is still going on stays, and one that was tried again
-                since it was copied replaces its copy
-    removed     of an artifact that is no longer in the first store, the tombstone comes along
-
-What the other store has already stays as it is, so a push that was killed is repeated, and only the rest is
-copied. What is damaged there, by its sizes, is set aside, and copied. An artifact that the other store has
-with other content is left alone, and named. The first store may be read-only.
+Inputs come first, and what the other store has already stays as it is, so a push that was killed is repeated.
+An artifact keeps its label if that is free there; an alias comes along unless it is another one's; of a
+removed artifact the tombstone does. What is damaged there is set aside; what has other content is left alone,
+and named. The first store may be read-only.
 """
 
 import errno

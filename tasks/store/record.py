@@ -1,12 +1,8 @@
-"""Records of artifacts and, of those that were removed, tombstones.
-
-    <store>/<kind>/<prefix>/record.json    what the artifact is, and where it comes from; it is the truth
-    <store>/removed/<kind>/<prefix>.json   its record, when it was removed, by whom, and why
+"""Records of artifacts (`record.json`, the truth) and, of those that were removed, tombstones.
 
 The second line of either holds the digest of all the other lines, byte for byte. A file that this version
-cannot read is an error, never a guess: names and numbers are checked, so a path that leads out of the
-artifact, an impossible size or a time that does not exist makes it unreadable. A tombstone stays when its
-artifact is made again.
+cannot read is an error, never a guess: a path that leads out of the artifact, an impossible size or a time
+that does not exist makes it unreadable. A tombstone stays when its artifact is made again.
 """
 
 import errno

@@ -1,13 +1,9 @@
 """References: what people call an artifact.
 
-    kind/name            the latest version: the highest label whose artifact exists
-    kind/name@v3         a version label (`@latest` is the highest)
-    kind/name@prod       an alias
-    3f09ab…              a fingerprint, or the first 6 or more of its hexadecimal digits
-    kind/3f09ab…         the same, of a kind, where nothing has it as its name
+If nothing is found, the error suggests the nearest names.
 
-Names may hold `/`: `encoded_shard/quickstart.english/3@v1`. If nothing is found, the error suggests the
-nearest existing names.
+    kind/name[@v3|@prod|@latest]    a version, an alias, or the highest label whose artifact exists
+    [kind/]3f09ab…                  a fingerprint, or the first 6 or more of its hexadecimal digits
 """
 
 import difflib

@@ -1,19 +1,13 @@
-"""The files of artifacts in a store's remote: pushed, and pulled when they are first opened.
+"""The files of artifacts in a store's remote: `<url>/files/<kind>/<prefix>/<stored[:16]>/<path>`.
 
-    <url>/files/<kind>/<prefix>/<stored[:16]>/<path>     by the digest of their bytes
+They are pushed before the record, whose conditional write is the commit, and pulled when they are first
+opened, compared with the record. They lie below the digest of their bytes, so that writers of one artifact
+with other bytes never write the same object. Without a remote each function does nothing.
 
-    push    the files, then the record by a conditional write, which is the commit; equal recipes give equal
-            bytes, so of two machines that push one artifact the second has lost time and nothing else
-    pull    files under temporary names, compared with the record, then renamed
-    remove  the record first, then the files
-
-Writers of one artifact with different bytes (Parquet of other library versions) never write the same object;
-the record says whose files count. Each function does nothing where a store has no remote.
-
-Local files have at most TOKMILL_CACHE_BYTES in all local folders of such stores, by default half of what the
-disk would have free without them. When room is needed, they go artifact by artifact, the longest unused
-first; records stay. What goes while it is used is pulled again when it is next opened; a file that is open or
-mapped stays readable. An artifact that is larger exceeds the limit: rather too much than a run that fails.
+Local files have at most TOKMILL_CACHE_BYTES in all stores with a remote, by default half of what the disk
+would have free without them; they go artifact by artifact, the longest unused first, and are pulled again
+when they are next opened. An artifact that is larger exceeds the limit: rather too much than a run that
+fails.
 """
 
 import errno

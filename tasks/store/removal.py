@@ -1,14 +1,9 @@
 """Removes artifacts for good, and collects garbage.
 
-The files of a removed artifact are deleted, and a tombstone with its record stays. An artifact that others
-were made from is only removed together with them; a version that replaces it does not count, since it needs
-the record alone. The label is never assigned again. A request for a removed artifact makes it again.
-
-A collection removes the artifacts that nothing keeps (`tasks.store.retention`), what was made from others
-before these, so that a collector that is killed leaves a store without loose ends. Just before each removal
-the leases are read again; what one needs, and all that it was made from, stays. It also removes damaged
-artifacts that were set aside, Prefect's results of artifacts that are gone, and columns of text that no
-artifact points at. Records of runs, labels and tombstones stay: they are the history.
+A tombstone with the record stays. An artifact that others were made from is only removed together with them.
+A collection removes what was made from others before these, so that a collector that is killed leaves no
+loose ends; it reads the leases again just before each removal. It also removes damaged artifacts, Prefect's
+results of artifacts that are gone, and columns of text that no artifact points at.
 """
 
 import re

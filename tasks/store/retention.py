@@ -1,15 +1,9 @@
 """Which artifacts of a store are kept, and why.
 
-Kept are the roots:
-
-- what a person gave an alias;
-- what running work needs (`tasks.store.leases`);
-- what was published in the last days, and the artifacts of runs whose records were written in these days,
-  however they ended; by the clock of the store's file system or remote (`tasks.store.shared.now_ns`);
-- the latest versions of each name, parts aside, and the artifacts of the last completed runs of each profile;
-
-and everything that a kept artifact was made from. Superseded artifacts (`tasks.store.inventory`) are kept
-for the first two reasons only, or if a kept one was made from them. The rest is garbage.
+Kept is what an alias names, what running work needs, what is younger than some days (or of a run that is), by
+the clock of the store, the latest versions of each name, the artifacts of the last completed runs of each
+profile; and all that a kept one was made from. Superseded artifacts (`tasks.store.inventory`) are kept for
+the first two reasons only, or as inputs.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

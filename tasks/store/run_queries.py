@@ -1,15 +1,8 @@
-"""Questions about runs: lists of them, and the references by which people name one.
+"""Questions about runs, from the catalog: lists of them, and the references by which people name one.
 
-A column is named in full (`audit.bytes_per_token`, `balance.temperature`), or by its last part where that
-fits one name only. A name that a metric and a parameter share (`audit.max_premium`, measured and allowed) is
-the metric's; `parameter:audit.max_premium` is the other. All comes from the catalog, not from records.
-
-References:
-    latest               the run that began last
-    5f0c2a31-…           an id, or the first 4 or more of its characters, if they fit one run
-    smoke · temperature 5    a name; of several runs of that name, the latest
-    winner               a tag that one run has
-    tokenizer/smoke@v2   an artifact: the run that made it
+A column is named in full (`audit.bytes_per_token`), or by its last part where that fits one name only; of a
+metric and a parameter of one name it is the metric, and `parameter:audit.max_premium` the other. A reference
+is `latest`, an id or the first 4 or more of its characters, a name, a tag, or an artifact that the run made.
 """
 
 import difflib

@@ -1,10 +1,7 @@
-"""The records of flow runs, and what people say of them afterwards.
+"""The records of flow runs, and what people say of them afterwards: tags, their ends, and notes.
 
-    <store>/runs/<run id>.json                             parameters, artifacts, end, and earlier attempts
-    <store>/annotations/<run id>.<moment>-<random>.json    one remark: a tag, the end of a tag, or a note
-
-A remark is created once and never changed, so any number of people and machines may annotate one run, also
-while it is executed. Of two remarks on one tag, the later one counts.
+A remark is a file that is created once and never changed, so any number of people and machines may annotate
+one run, also while it is executed. Of two remarks on one tag, the later one counts.
 """
 
 import re

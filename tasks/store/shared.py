@@ -1,12 +1,8 @@
 """Small files that all users of a store see: records, labels, aliases, runs, tombstones, leases.
 
-In a folder they are files. In a store with a remote they are objects, and the local file is a copy:
-
-    <url>/index/<kind>/<prefix>/record.json              a record: the artifact is published if it is there
-    <url>/index/labels|aliases|runs|annotations|removed  as in a folder
-    <url>/leases/<run id>.json                           what running work needs
-
-Copies are compared with a listing that is at most ten seconds old, or twenty times as old as a listing takes.
+In a store with a remote they are objects, `<url>/index/…` and `<url>/leases/…`, and the local file is a copy,
+compared with a listing that is at most ten seconds old, or twenty times as old as a listing takes. An
+artifact is published if its record is there.
 """
 
 import errno

@@ -1,13 +1,9 @@
 """The store: turns requests into published artifacts, each made once.
 
-    realize(request):  look up the fingerprint, here and in the remote; if it is missing, take its lock, look
-                       again, run the stage in a temporary directory, and publish its files
-
-A store is a local folder; one at a URL is a local folder with a remote, to which artifacts are pushed and
-from which they are pulled (`tasks.store.remote`). No state of it is kept that others could not change, so
-any number of processes, threads and machines may use one. Two processes of a machine make one artifact
-once; two machines may both make it, and the second publishes nothing. The records are the truth
-(`tasks.store.layout`), and the catalog is their index. Publishing never waits long for the catalog.
+A store is a local folder; one at a URL is a local folder with a remote. No state of it is kept that others
+could not change, so any number of processes, threads and machines may use one. Two processes of a machine
+make one artifact once; two machines may both make it, and the second publishes nothing. The records are the
+truth, and the catalog is their index.
 """
 
 import logging

@@ -1,23 +1,11 @@
-"""The catalog's tables, and its views of lineage.
+"""The catalog's tables, whose rows follow from one file of the store each, and its views of lineage.
 
-Every row follows from one file of the store: a record, a label, an alias, a tombstone, a run or a remark on
-one. So a file that appears, changes or goes affects its own rows only (`tasks.store.rows`). The tables of an
-artifact's `catalog/*.parquet` are beside these (`tasks.store.extra_tables`).
-
-Lineage goes from content to content, over a million inputs. So a content also has a number (`content_id`),
-by which DuckDB finds what may be on the way ten times as fast as by 64 digits, and which decides nothing.
-
-Whoever changes a table, column or view, or what rows mean, adds one to `VERSION`: a catalog of another
-version is made again from the store's files.
-
-A row of `lineage_up` or `lineage_down` is an artifact, another that it was made from (`up`) or that was made
-from it (`down`), and the steps between them on the shortest way (docs/adr/0031-views-of-lineage.md):
-
-- `lineage_up` has what `tokmill lineage --up` shows (of an input that is gone, every artifact with its
-  content), `lineage_down` what `--down` shows; both go on through artifacts that were removed;
-- a filter by constants on `fingerprint` or `artifact` is applied before the walk, which is a lateral join for
-  that reason; each view is a table function of a fingerprint as well;
-- a walk ends after `MOST_STEPS`, and so ends if it goes in a circle (equal bytes made from each other).
+Lineage goes from content to content, over a million inputs. So a content also has a number (`content_id`), by
+which DuckDB finds what may be on the way ten times as fast as by 64 digits, and which decides nothing. The
+views go on through removed artifacts; a filter by constants on `fingerprint` or `artifact` is applied before
+the walk, which is a lateral join for that reason, and ends after `MOST_STEPS`
+(docs/adr/0031-views-of-lineage.md). Whoever changes any of this, or what rows mean, adds one to `VERSION`:
+other catalogs are made again.
 """
 
 from collections.abc import Callable

@@ -1,8 +1,8 @@
 """Check that a published artifact still matches its record.
 
-Sizes take one `stat` per file and are checked before every reuse; digests read every byte. The readers of
-token shards and plans check the digest of a file when they open it (`check_files`), once per process. Files
-that the record does not list are reported, but are not damage: nothing refers to them.
+Sizes are compared before every reuse; digests read every byte: the readers of token shards and plans check
+that of a file when they open it (`check_files`). Files that the record does not list are reported, but are
+not damage.
 """
 
 import os
