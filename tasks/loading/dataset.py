@@ -28,8 +28,7 @@ from tokmill.tasks.loading.lengths import RowLengths
 from tokmill.tasks.loading.place import Place, Walk, checked_artifact
 from tokmill.tasks.loading.rows import PackedRows
 from tokmill.tasks.loading.split import Order, Remainder, Split
-from tokmill.tasks.store import Store
-from tokmill.tasks.store.layout import DEFAULT_STORE
+from tokmill.tasks.store.naming import artifact_folder
 
 if TYPE_CHECKING:
     from tokmill.tasks.loading.torch_dataset import TorchDataset
@@ -91,7 +90,7 @@ class PackedDataset:
         verify: bool = True,
         store: str | Path | None = None,
     ) -> None:
-        self.path = _artifact_folder(path, store)
+        self.path = artifact_folder("packed", path, store)
         fetch_descriptions(self.path)
         self.manifest = PackedManifest.open(self.path)
         self.split = Split(batch_size, rank, world_size, remainder=remainder)
@@ -291,27 +290,3 @@ class PackedDataset:
 def _check_least(name: str, value: int, least: int) -> None:
     if value < least:
         raise LoadingError(f"loading: {name}={value} must be at least {least}")
-
-
-def _artifact_folder(path: str | Path, store: str | Path | None) -> Path:
-    """Return the folder of a packed artifact; of one behind a URL, its files are not fetched yet.
-
-    Args:
-        path: the folder; or, if a store is given or there is no such folder, the artifact's name:
-            `packed/name`, `packed/name@v3`, `packed/name@prod`; or that name after its store's URL.
-        store: the store of the name; by default TOKMILL_STORE, else `tokmill-store` in the working directory.
-    """
-    before, mark, after = str(path).rpartition("/packed/")
-    if store is None and mark and "://" in before:
-        store, path = before, f"packed/{after}"
-    folder, name = path if isinstance(path, Path) else Path(path), str(path)
-    if store is None and (folder.exists() or not name.startswith("packed/")):
-        return folder
-    location = str(store or os.environ.get("TOKMILL_STORE") or DEFAULT_STORE)
-    opened = Store.open(location)
-    if not opened.root.is_dir():
-        raise LoadingError(
-            f"loading: {name} is not a folder, and there is no store at {location} to find it in; give the "
-            "artifact's folder, or store='…'"
-        )
-    return opened.place(opened.resolve(name))
