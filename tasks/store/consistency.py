@@ -51,7 +51,7 @@ def _wrong_names(layout: Layout) -> Iterator[Problem]:
     for tree in (LABELS, ALIASES):
         for path in sorted(named_files(layout.root / tree)):
             message = _unreadable_file(layout, path)
-            if message is None and not read_name(path)[1] and path.lstat().st_size:
+            if message is None and not read_name(path)[1] and not _is_empty(path):
                 message = "holds no fingerprint, so it names nothing"
             if message:
                 yield Problem(printable(path.parent.relative_to(layout.root)), printable(path.name), message)
@@ -132,3 +132,10 @@ def _unreadable_file(layout: Layout, path: Path) -> str | None:
     except StoreError as error:
         return str(error)
     return None
+
+
+def _is_empty(path: Path) -> bool:
+    """Whether it is an empty regular file, as a writer that died leaves one."""
+    with suppress(OSError):
+        return disk.state(path)[:2] == ("file", 0)
+    return False
