@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from tests.effort import EVERYTHING
 from tests.test_tasks.store_stages import ask, ask_joined, give_one_number
 from tokmill.tasks.store import Direction, Store, lineage
-from tokmill.tasks.store.lineage_views import VIEWS, make_views
 from tokmill.tasks.store.removal import remove_one
-from tokmill.tasks.store.tables import ALL_TABLES
+from tokmill.tasks.store.tables import ALL_TABLES, VIEWS, make_views
 
 OTHER: dict[Direction, str] = {"up": "input", "down": "user"}
 

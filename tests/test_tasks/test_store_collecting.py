@@ -18,8 +18,9 @@ from tokmill.flows.upkeep.checking import usage_of
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, Outcome, Request
 from tokmill.tasks.store import RunArtifact, Store
+from tokmill.tasks.store.inventory import take_inventory
 from tokmill.tasks.store.leases import leased
-from tokmill.tasks.store.retention import Policy, Reason, make_plan, take_inventory
+from tokmill.tasks.store.retention import Policy, Reason, make_plan
 from tokmill.tasks.store.shared import now_ns
 
 NOTHING = Policy(older_than_days=0, keep=0)

@@ -21,7 +21,7 @@ from tokmill.tasks.formats.packed.manifest import TakedownManifest
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.files import FileDigests
+from tokmill.tasks.store.digest import FileDigests
 from tokmill.tasks.takedown.request import read_names, take_down
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
 from tokmill.tasks.tracing import Origins, find_documents, trace_document
@@ -335,7 +335,7 @@ def drawn_tokens(origins):
 
 
 def digest(file):
-    return FileDigests(Path("unused")).digest_at(file)
+    return FileDigests(Path("unused")).digest(file)
 
 
 class TestLists:

@@ -17,8 +17,7 @@ from tokmill.tasks.core.stage import Request
 from tokmill.tasks.count.stage import run as count
 from tokmill.tasks.count.stage import run_shard as count_shard
 from tokmill.tasks.formats.tokenizer import open_tokenizer
-from tokmill.tasks.store.digest import plain
-from tokmill.tasks.store.recipe import fingerprint_payload
+from tokmill.tasks.store.fingerprint import fingerprint_payload, plain
 from tokmill.tasks.train.adopt import AdoptParams, run
 from tokmill.tasks.train.adopt import run as adopt
 from tokmill.tasks.train.stage import TRAIN, TrainParams
