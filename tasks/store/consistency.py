@@ -5,6 +5,7 @@ has seen and that has changed is: a published record never changes.
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
