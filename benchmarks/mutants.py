@@ -80,7 +80,7 @@ AREAS: dict[str, dict[str, tuple[str, str]]] = {
     "run": {
         "flows/run": (
             FLOWS,
-            "direct execution groups merging limits results failure_texts telling remarks plain_logs",
+            "execution prefect_tasks caching page_texts bad_input terminal",
         ),
     },
 }

@@ -3,7 +3,7 @@
     python tests/every_artifact.py FOLDER [--workers N] [--all]
 
 A program of its own, so that it runs in any environment in which tokmill is installed; tests compare what it
-prints there (`tests/test_flows/test_equal_digests.py`). By default those of two families; with `--all`, every
+prints there (`tests/test_flows/test_runners.py`). By default those of two families; with `--all`, every
 family by every strategy, and variants of training, balance, mixture and packing besides. Every packing is
 written in every format.
 """

@@ -32,7 +32,6 @@ class Request:
         method: in capitals.
         target: as sent.
         headers: by name in lower case.
-        num_received: bytes of the request's body.
         status: status of the answer that the client got; 0 if it got none.
         num_sent: bytes of the answer's body that were sent to the client so far.
     """
@@ -40,7 +39,6 @@ class Request:
     method: str
     target: str
     headers: dict[str, str] = field(default_factory=dict, repr=False)
-    num_received: int = 0
     status: int = 0
     num_sent: int = 0
 
@@ -218,11 +216,10 @@ class _Connection(socketserver.StreamRequestHandler):
             self._expect(request)
             # a client that has sent a shorter body whole would be left to wait for its answer
             length = int(request.headers.get("content-length", fault.num_bytes))
-            received = self.rfile.read(min(fault.num_bytes, length))
-            self.server.faults.record(replace(request, num_received=len(received)))
+            self.rfile.read(min(fault.num_bytes, length))
+            self.server.faults.record(request)
             self._cut()
         body = self._body(request)
-        request = replace(request, num_received=len(body))
         if fault is not None and fault.kind == "answer":
             self._refuse(request, fault.status)
         else:
@@ -240,7 +237,7 @@ class _Connection(socketserver.StreamRequestHandler):
         length = int(request.headers.get("content-length", 0))
         body = self.rfile.read(length)
         if len(body) < length:  # the client has gone: the server must never see a part of a request
-            self.server.faults.record(replace(request, num_received=len(body)))
+            self.server.faults.record(request)
             self._cut()
         return body
 

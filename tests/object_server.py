@@ -66,12 +66,10 @@ class ObjectServer:
         """Return the variables with which s3fs, botocore and everything on top of them finds the server."""
         return {**_CREDENTIALS, "AWS_ENDPOINT_URL": self.proxy.url}
 
-    def make_bucket(self, *, versioned: bool = False) -> "Bucket":
+    def make_bucket(self) -> "Bucket":
         """Make an empty bucket."""
         name = f"bucket-{os.getpid()}-{next(self._numbers)}"
         self.client.create_bucket(Bucket=name)
-        if versioned:
-            self.client.put_bucket_versioning(Bucket=name, VersioningConfiguration={"Status": "Enabled"})
         return Bucket(self, name)
 
 

@@ -6,15 +6,13 @@ TOKMILL_EVERYTHING a hundred thousand with a million. What the commands cost is 
 
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from large_store import LargeStore
 
 from tests.effort import EVERYTHING
-from tokmill.flows.cli.artifacts import listed, listing_table
-from tokmill.flows.figures import key_figures
+from tokmill.flows.cli.artifacts import listed
 from tokmill.tasks.store import Record, Store, lineage
 from tokmill.tasks.store.record import read_record
 from tokmill.tasks.takedown.impact import Impact, impact_of
@@ -92,28 +90,6 @@ def test_lineage_down_is_what_the_records_say(store: Store, records: dict[str, R
     assert len(graph.edges) == len(expected)
 
 
-def test_lineage_up_is_what_the_records_say(store: Store, records: dict[str, Record]) -> None:
-    root = store.resolve("card/profile-12")
-    found, waiting = {root.fingerprint}, [root.fingerprint]
-    while waiting:
-        named = {entry.fingerprint for entry in records[waiting.pop()].inputs if entry.fingerprint}
-        waiting += named - found
-        found |= named
-    assert {key for key in lineage(store, root).nodes if not key.startswith("external:")} == found
-
-
-def test_a_listing_has_the_figures_of_the_records(store: Store, records: dict[str, Record]) -> None:
-    rows = listed(store, None, every=True).rows
-    assert len(rows) == len(records)
-    assert {row["fingerprint"] for row in rows} == set(records)
-    figures = [str(cell.text) for cell in _cells(store, rows)]
-    assert figures == [key_figures(row["kind"], records[row["fingerprint"]].metrics) for row in rows]
-
-
-def _cells(store: Store, rows: list[dict[str, Any]]) -> list[Any]:
-    return list(listing_table(store, rows).columns[-1].cells)
-
-
 @pytest.mark.parametrize(("kind", "every"), [(None, False), (None, True), ("card", False), ("counts", True)])
 def test_a_limit_leaves_what_was_made_last(store: Store, kind: str | None, every: bool) -> None:
     whole = listed(store, kind, every=every)
@@ -139,20 +115,6 @@ def test_impact_of_a_file_is_what_the_records_say(
     encoded = {key for key in shards if records[key].kind == "encoded_shard"}
     assert {held[key].holds for key in encoded} == {"contains"}
     assert sequences(found) == {250}  # a quarter of the documents, four to a sequence
-
-
-def test_impact_of_a_row_names_the_shard_that_has_it(
-    made: tuple[Store, LargeStore, Path], records: dict[str, Record]
-) -> None:
-    store, _, text = made
-    row = 3 * ROWS_OF_A_SHARD + 17
-    found = impact_of(store, f"{text / CORPUS / 'part-1.jsonl'}:{row}")
-    assert (found.row, sequences(found)) == (row, {1})
-    containing = {each.fingerprint for each in found.artifacts if each.holds == "contains"}
-    encoded = {key for key in containing if records[key].kind == "encoded_shard"}
-    assert encoded == {
-        key for key in shard_artifacts(store, records, range(13, 14)) if records[key].kind == "encoded_shard"
-    }
 
 
 def shard_artifacts(store: Store, records: dict[str, Record], numbers: range) -> set[str]:

@@ -3,11 +3,14 @@
 import io
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Mapping
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -107,9 +110,10 @@ class Tokmill:
 class InThisProcess(Tokmill):
     """The command line without processes of its own, and runs without Prefect: a tenth of the work."""
 
-    def __call__(self, *arguments: str, **changes: str) -> Outcome:
+    def __call__(self, *given: object, **changes: str) -> Outcome:
         """Run a command to its end; `changes` are environment variables."""
-        is_run = arguments[0] == "run" or arguments[:2] == ("vocab", "sweep")
+        arguments = tuple(map(str, given))
+        is_run = arguments[:1] == ("run",) or arguments[:2] == ("vocab", "sweep")
         if is_run and "--no-prefect" not in arguments:
             arguments = (*arguments, "--no-prefect")
         out, err = io.StringIO(), io.StringIO()
@@ -126,3 +130,33 @@ def finished(process: "subprocess.Popen[str]") -> Outcome:
     """Wait for a started command."""
     out, err = process.communicate(timeout=RUN_SECONDS)
     return Outcome(process.returncode, out, err)
+
+
+_PACE = threading.Event()  # never set
+
+
+def processes_with(variable: str, value: str) -> set[int]:
+    """Return the ids of running processes with this variable, from /proc."""
+    wanted = f"{variable}={value}".encode()
+    found = set()
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal() and folder.name != str(os.getpid()):
+            with suppress(OSError):  # the process has just ended
+                if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                    found.add(int(folder.name))
+    return found
+
+
+def left_after(seconds: float, variable: str, value: str) -> set[int]:
+    """Wait until there are no such processes, or the time is over; return the remaining ids."""
+    until = time.monotonic() + seconds
+    while (left := processes_with(variable, value)) and time.monotonic() < until:
+        _PACE.wait(0.05)
+    return left
+
+
+def end_all(left: set[int]) -> None:
+    """Kill remaining processes, so that a failing test leaves none."""
+    for number in left:
+        with suppress(ProcessLookupError):
+            os.kill(number, signal.SIGKILL)

@@ -100,6 +100,22 @@ def project(finished_project: Tokmill, tmp_path: Path) -> Tokmill:
     return finished_project.at(tmp_path / "project")
 
 
+@pytest.fixture(scope="session")
+def smoke(tmp_path_factory: pytest.TempPathFactory) -> Tokmill:
+    """A store with two packings of the smoke profile; not to be changed."""
+    tokmill = InThisProcess(tmp_path_factory.mktemp("smoke"), clean_environment())
+    tokmill.run("smoke")
+    tokmill.run("smoke", "--set", "pack.sequence_length=64")
+    return tokmill
+
+
+@pytest.fixture
+def copied(smoke: Tokmill, tmp_path: Path) -> Tokmill:
+    """A copy of that store, which a test may change."""
+    shutil.copytree(smoke.store, tmp_path / "store")
+    return smoke.at(tmp_path)
+
+
 @pytest.fixture
 def on_prefect(prefect_server: dict[str, str], tmp_path: Path) -> Tokmill:
     """The command line in an empty folder, with the session's server."""

@@ -1,7 +1,8 @@
 """Controls Prefect's UI in a headless Chromium; browser and driver come from the system."""
 
+import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -110,3 +111,58 @@ def enter(browser: webdriver.Chrome, xpath: str, text: str) -> None:
         return field.get_attribute("value") == text
 
     WebDriverWait(browser, PAGE_SECONDS, ignored_exceptions=[StaleElementReferenceException]).until(typed)
+
+
+class Person:
+    """Looks at the page, and clicks; with TOKMILL_SCREENSHOTS=FOLDER every step leaves a picture there."""
+
+    def __init__(self, browser: webdriver.Chrome, service: Service, profile: str) -> None:
+        self.browser = browser
+        self.service = service
+        self.profile = profile
+        self._steps = 0
+
+    def see(self, text: str) -> None:
+        """Wait until a text is on the page."""
+        find(self.browser, f"//*[contains(normalize-space(text()), '{text}')]")
+        self.picture(text)
+
+    def picture(self, text: str) -> None:
+        """Leave a picture of the page, if somebody wants to look at it."""
+        self._steps += 1
+        if folder := os.environ.get("TOKMILL_SCREENSHOTS"):
+            name = f"{self._steps:02}-{text.lower().replace(' ', '-')}.png"
+            self.browser.save_screenshot(str(Path(folder) / name))
+
+    def start(self, sequence_length: int | None = None) -> str:
+        """Open the deployment, go to its form, fill it in and submit it; return the id of the run."""
+        deployment = self.service.deployment_of(self.profile)["id"]
+        page = f"{self.service.url}/v2/deployments/deployment/{deployment}"
+        self.browser.get(page)
+        self.see("build-corpus")
+        self.browser.get(f"{page}/run")
+        if sequence_length is not None:
+            enter(self.browser, f"({below('Sequence length', 'input')})[1]", str(sequence_length))
+        self.see("Sequence length")
+        return submit(self.browser, self.service)
+
+    def open(self, run: str, tab: str = "Logs") -> None:
+        """Open the page of a run."""
+        self.browser.get(f"{self.service.url}/v2/runs/flow-run/{run}?tab={tab}")
+
+    def choose(self, item: str, confirm: str) -> None:
+        """Choose an item of the menu of the open run, and confirm it."""
+        press(self.browser, "//button[normalize-space()='Open menu']")
+        press(self.browser, f"//*[@role='menuitem'][normalize-space()='{item}']")
+        press(self.browser, f"//*[contains(@role, 'dialog')]//button[normalize-space()='{confirm}']")
+
+    def follow(self, link: Callable[[str], bool]) -> None:
+        """Follow the first link of the page that leads where it should."""
+
+        def links(page: webdriver.Chrome) -> list[str]:
+            found = (a.get_attribute("href") for a in page.find_elements(By.TAG_NAME, "a"))
+            return [url for url in found if url and link(url)]
+
+        drawn_again = [StaleElementReferenceException]
+        wait = WebDriverWait(self.browser, PAGE_SECONDS, ignored_exceptions=drawn_again)
+        self.browser.get(wait.until(links)[0])

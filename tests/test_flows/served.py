@@ -1,6 +1,7 @@
 """Access to a running `tokmill up` from outside, as for a person or a script."""
 
 import json
+import random
 import subprocess
 import threading
 import time
@@ -8,11 +9,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
 from tests.test_flows.commands import Outcome, Tokmill
+from tests.test_flows.corpora import words
 from tokmill.flows.profile.served import ServedFolder
 
 T = TypeVar("T")
@@ -33,6 +36,14 @@ vocab_size = 1000
 workers = 1  # it only has to go on
 """
 """A profile of a run that is to be interrupted."""
+
+
+def write_long(folder: Path, number: int) -> None:
+    """Write so many texts for it, each of words of its own."""
+    (folder / "long").mkdir()
+    generator = random.Random(1)
+    for index in range(number):
+        (folder / "long" / f"{index}.txt").write_text(words(generator, 10_000), encoding="utf-8")
 
 
 class RefusedError(Exception):
@@ -130,25 +141,22 @@ class Service:
         """Run `tokmill doctor`."""
         return self.tokmill("doctor", PREFECT_API_URL=f"{self.url}/api")
 
-    def end_of(self, run_id: str, seconds: float = RUN_SECONDS) -> dict[str, Any]:
+    def end_of(self, run_id: str) -> dict[str, Any]:
         """Wait until a run has ended."""
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            found: dict[str, Any] = self.call(f"/flow_runs/{run_id}")
-            if found["state_type"] in {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}:
-                return found
-            POLL.wait(0.5)
-        return pytest.fail(f"the run did not end within {seconds} s")
+        over = {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}
+        return self.until(
+            lambda: dict(self.call(f"/flow_runs/{run_id}")), lambda run: run["state_type"] in over
+        )
 
     def until(self, ask: Callable[[], T], good: Callable[[T], bool]) -> T:
-        """Ask again and again until an answer is good; for what the server learns after a run's end."""
+        """Ask again and again until an answer is good."""
         until = time.monotonic() + RUN_SECONDS
         while time.monotonic() < until:
             found = ask()
             if good(found):
                 return found
             POLL.wait(0.5)
-        return pytest.fail(f"the server did not learn of it within {RUN_SECONDS} s: {found}")
+        return pytest.fail(f"it did not come to be within {RUN_SECONDS} s: {found}")
 
     def task_states(self, run: dict[str, Any]) -> dict[str, str]:
         """Title of each task run → the name of its state."""

@@ -3,10 +3,10 @@
 import re
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
-from tests.test_flows.corpora import write_project
-from tests.test_flows.in_process import InProcess
+from tests.test_flows.corpora import InProcess, write_project
 from tokmill.flows.errors import ProfileError
 from tokmill.tasks.audit.summary import read_summary
 from tokmill.tasks.core.errors import AuditError, GateError
@@ -20,10 +20,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> InProcess:
-    """Runs profiles, with a store of its own."""
-    return InProcess.at(tmp_path / "store")
+@pytest.fixture(scope="module")
+def run(project: Path) -> InProcess:
+    """Runs profiles under other names; all that they have in common is made once."""
+    return InProcess.at(project / "store")
 
 
 def summary_of(run: InProcess, name: str = "tiny"):
@@ -92,14 +92,10 @@ def test_limits_by_language_and_against_another_tokenizer(
 
 
 def test_a_tokenizer_compared_with_itself_is_no_regression(run: InProcess, project: Path) -> None:
-    run.run(project / "tiny.toml", "name=one")
-    run.run(
-        project / "tiny.toml",
-        "name=one",
-        'audit.compare_with={use="tokenizer/one@v1"}',
-        "audit.max_regression=0",
-    )
-    summary = summary_of(run, "one")
+    run.run(project / "tiny.toml", "name=same")
+    itself = ('audit.compare_with={use="tokenizer/same@v1"}', "audit.max_regression=0")
+    run.run(project / "tiny.toml", "name=same", *itself)
+    summary = summary_of(run, "same")
     assert (summary.gate, set(summary.regressions.values())) == ("passed", {0.0})
 
 
@@ -114,39 +110,38 @@ def test_probes_of_the_profile_come_first(run: InProcess, project: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("overrides", "says"),
+    ("override", "says"),
     [
-        (["audit.max_premium=2"], "audit.max_premium needs parallel text"),
-        (["audit.max_regression=0.1"], "audit.max_regression needs a tokenizer"),
-        (["audit.reference=eng"], "audit.reference needs parallel text"),
-        (["audit.parallel={'*' = 'a.txt'}"], "'\\*' names no language"),
-        (["audit.parallel={' ' = 'a.txt'}"], "' ' names no language"),
-        (["audit.min_bytes_per_token.nowhere=2"], "there is no source 'nowhere'; there are"),
+        ("audit.max_premium=2", "audit.max_premium needs parallel text"),
+        ("audit.max_regression=0.1", "audit.max_regression needs a tokenizer"),
+        ("audit.reference=eng", "audit.reference needs parallel text"),
+        ("audit.parallel={'*' = 'a.txt'}", "'\\*' names no language"),
+        ("audit.parallel={' ' = 'a.txt'}", "' ' names no language"),
+        ("audit.min_bytes_per_token.nowhere=2", "there is no source 'nowhere'; there are"),
+        ("audit.parallel={cc='none.txt'}", "audit.parallel.cc='.*none.txt' is no file"),
     ],
 )
-def test_limits_for_what_does_not_exist(
-    run: InProcess, project: Path, overrides: list[str], says: str
-) -> None:
+def test_limits_for_what_does_not_exist(run: InProcess, project: Path, override: str, says: str) -> None:
     with pytest.raises((AuditError, ProfileError), match=says):
-        run.run(project / "tiny.toml", *overrides)
+        run.run(project / "tiny.toml", override)
 
 
-def test_parallel_files_of_unequal_length(run: InProcess, project: Path, tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("one\ntwo\n")
-    (tmp_path / "b.txt").write_text("eins\n")
-    with pytest.raises(AuditError, match="bb has 1 lines and aa 2"):
+@pytest.mark.parametrize(
+    ("aa", "bb", "says"),
+    [
+        (b"one\ntwo\n", b"eins\n", "bb has 1 lines and aa 2"),
+        (b"one\ntwo\n", b"", "bb has 0 lines and aa 2"),
+        (b"one\ntwo\n", b"\nzwei\n", "line 1 of bb is blank, that of aa is not"),
+        (b"caf\xe9\n", b"cafe\n", r"a\.txt is not UTF-8 at byte 3"),
+    ],
+)
+def test_parallel_files_that_do_not_match(
+    run: InProcess, project: Path, tmp_path: Path, aa: bytes, bb: bytes, says: str
+) -> None:
+    (tmp_path / "a.txt").write_bytes(aa)
+    (tmp_path / "b.txt").write_bytes(bb)
+    with pytest.raises(AuditError, match=says):
         run.run(project / "tiny.toml", f"audit.parallel={{aa='{tmp_path}/a.txt', bb='{tmp_path}/b.txt'}}")
-    with pytest.raises(ProfileError, match=r"audit.parallel.cc='.*none.txt' is no file"):
-        run.run(project / "tiny.toml", f"audit.parallel={{cc='{tmp_path}/none.txt'}}")
-    (tmp_path / "b.txt").write_text("")
-    with pytest.raises(AuditError, match="bb has 0 lines and aa 2"):
-        run.run(project / "tiny.toml", f"audit.parallel={{aa='{tmp_path}/a.txt', bb='{tmp_path}/b.txt'}}")
-    (tmp_path / "b.txt").write_text("\nzwei\n")
-    with pytest.raises(AuditError, match="line 1 of bb is blank, that of aa is not"):
-        run.run(project / "tiny.toml", f"audit.parallel={{aa='{tmp_path}/a.txt', bb='{tmp_path}/b.txt'}}")
-    (tmp_path / "a.txt").write_bytes(b"caf\xe9\n")
-    with pytest.raises(AuditError, match=r"a\.txt is not UTF-8 at byte 3"):
-        run.run(project / "tiny.toml", f"audit.parallel={{aa='{tmp_path}/a.txt'}}")
 
 
 @pytest.mark.parametrize(
@@ -164,12 +159,14 @@ def test_parallel_text_that_measures_nothing_is_a_gap(
     for language, text in texts.items():
         files[language].write_text(text, "utf-8")
     given = ", ".join(f'"{language}" = "{file}"' for language, file in files.items())
-    run.run(project / "tiny.toml", f"audit.parallel={{{given}}}", "name=gaps")
-    record = run.store.newest("audit", "gaps")
+    name = f"gaps{len(says)}"
+    run.run(project / "tiny.toml", f"audit.parallel={{{given}}}", f"name={name}")
+    record = run.store.newest("audit", name)
     assert record is not None
     text = (run.store.path(record.ref) / "summary.md").read_text("utf-8")
     assert says in text
     assert "| * |" not in text
     assert not re.search(r"\b(nan|inf|None)\b", text)
     assert ("max_premium" in record.metrics) == (metric is not None)
-    assert len(run.store.catalog.query("FROM vocab_parity")) == len(texts) + 1
+    (table,) = run.store.path(record.ref).rglob("vocab_parity.parquet")
+    assert len(pq.read_table(table)) == len(texts) + 1

@@ -2,7 +2,6 @@
 
 import json
 import os
-import random
 import signal
 import time
 from collections.abc import Callable
@@ -14,9 +13,8 @@ from uuid import uuid4
 import pytest
 from prefect.settings import PREFECT_API_URL, temporary_settings
 
-from tests.test_flows.corpora import words
-from tests.test_flows.processes import processes_with
-from tests.test_flows.served import LONG, POLL, Service
+from tests.test_flows.commands import processes_with
+from tests.test_flows.served import LONG, POLL, Service, write_long
 from tokmill.flows.prefect.orphans import cancel_tasks
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
@@ -27,11 +25,7 @@ WAIT_SECONDS = 120
 @pytest.fixture(scope="module")
 def long_run(service: Service) -> str:
     """A profile with so many shards that its run can be interrupted."""
-    folder = service.tokmill.folder / "long"
-    folder.mkdir()
-    generator = random.Random(1)
-    for number in range(240):
-        (folder / f"{number}.txt").write_text(words(generator, 10_000), encoding="utf-8")
+    write_long(service.tokmill.folder, 240)
     (service.tokmill.folder / "long.toml").write_text(LONG, encoding="utf-8")
     return "long.toml"
 

@@ -1,95 +1,62 @@
-"""The executor: independent branches run side by side, and a failure keeps what was published."""
+"""The executor: order, failures, retries, limits, interruptions; and the DAG that it is given.
 
-import logging
+Without Prefect, on threads of this process; `test_prefect_tasks.py` has what Prefect does with tasks.
+"""
+
+import errno
+import os
+import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pytest
-from prefect import flow
-from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
 
+from tests.test_flows.commands import Tokmill
 from tests.test_flows.corpora import write_project
-from tokmill.flows.errors import RunError
-from tokmill.flows.prefect.runners import RUNNERS
-from tokmill.flows.profile import load_profile
+from tests.test_flows.jobs import Nothing, fail, interrupt, job, mapped, run_one, run_states, stage, write
+from tokmill.flows.errors import ProfileError, RunError, UsageError
+from tokmill.flows.profile import Execution, Profile, load_profile
+from tokmill.flows.profile.sections import StageName
+from tokmill.flows.run.composer import Composer
 from tokmill.flows.run.composition import compose
-from tokmill.flows.run.dag import Dag, Done, Job, MappedJob, Part
+from tokmill.flows.run.dag import Dag, Job
 from tokmill.flows.run.events import RunState
 from tokmill.flows.run.executor import Executor
-from tokmill.flows.run.machine import Machine
+from tokmill.flows.run.machine import Machine, num_bytes, num_seconds
+from tokmill.flows.run.planning import plan_dag
 from tokmill.flows.run.sources import resolve_sources
-from tokmill.tasks.core.errors import GateError
-from tokmill.tasks.core.stage import ArtifactRef, Outcome, Params, Stage
+from tokmill.flows.run.sweeping import Grid, compose_sweep
+from tokmill.flows.run.tasks import Ended, LocalTasks, perform
+from tokmill.tasks.core.context import quarter_of_the_ram
+from tokmill.tasks.core.errors import GateError, StoreError
+from tokmill.tasks.core.faults import may_pass
+from tokmill.tasks.core.stage import ArtifactRef, Outcome, Params, Request
+from tokmill.tasks.count import merging
+from tokmill.tasks.count.merging import FAN_IN
+from tokmill.tasks.count.stage import COUNT, CountParams
+from tokmill.tasks.ingest.stage import INGEST
 from tokmill.tasks.store import Store
+from tokmill.tasks.sweep.params import SweepParams
+from tokmill.tokenizer.core.stopping import StopRequested, raise_if_stopped, request_stop
 
 WAIT_SECONDS = 120
 """Until two tasks that should run side by side give up on each other."""
 
 
-class Nothing(Params):
-    """No parameters."""
-
-
-class Number(Params):
-    """One."""
-
-    number: int
-
-
-def stage(verb: str, run: Any, params: type[Params] = Nothing) -> Stage[Any]:
-    """A stage of its own kind."""
-    return Stage(verb=verb, task=verb, kind=verb, version=1, params=params, run=run)
-
-
-def write(params: Params, *, out: Path, **inputs: Any) -> Outcome:
-    """Publish an artifact without files of interest."""
-    (out / "made").write_text(params.model_dump_json())
-    return Outcome(metrics={})
-
-
-def fail(params: Params, *, out: Path, **inputs: Any) -> Outcome:
-    """Fail always."""
-    raise ValueError("this stage always fails")
-
-
-def job(verb: str, run: Any = write, **inputs: Job) -> Job:
-    """A job whose inputs are other jobs."""
-    return Job(stage(verb, run), verb, "test", Nothing(), inputs)
-
-
 @pytest.fixture
-def prefect(prefect_server: dict[str, str]) -> Iterator[None]:
-    """Prefect's settings of the session's server."""
-    api = {PREFECT_API_URL: prefect_server["PREFECT_API_URL"], PREFECT_LOGGING_TO_API_ENABLED: False}
-    with temporary_settings(api):
-        yield
-    logging.getLogger("prefect").handlers.clear()
+def executor(tmp_path: Path) -> Iterator[Executor]:
+    """On two threads, with an empty store."""
+    with LocalTasks(2) as tasks:
+        yield Executor(Store.open(tmp_path / "store"), tasks, RunState())
 
 
-def run(
-    executor_of: Store, jobs: list[Job], workers: int = 2, seen: list[Executor] | None = None
-) -> tuple[Executor, Done]:
-    """Run jobs in a flow; the executor is put into `seen` beforehand."""
-    made: list[tuple[Executor, Done]] = []
-    execution = load_profile("smoke").execution
-    machine = Machine.of(execution, store=str(executor_of.root), workers=workers)
-
-    @flow(name="test-execution")
-    def running() -> None:
-        with RUNNERS["threads"](machine) as tasks:
-            executor = Executor(executor_of, tasks, RunState())
-            if seen is not None:
-                seen.append(executor)
-            made.append((executor, executor.run(jobs)))
-
-    running()
-    return made[0]
-
-
-@pytest.mark.server
-def test_independent_branches_run_at_the_same_time(prefect: None, tmp_path: Path) -> None:
+def test_independent_branches_run_at_the_same_time(executor: Executor) -> None:
     """Each branch's last task waits for the other's, so running the branches in sequence would never end."""
     both = threading.Barrier(2)
 
@@ -98,122 +65,343 @@ def test_independent_branches_run_at_the_same_time(prefect: None, tmp_path: Path
         return write(params, out=out)
 
     root = job("root")
-    left = job("left", meet, root=root)
-    right = job("right", root=root)
+    left, right = job("left", meet, root=root), job("right", root=root)
     further = job("further", meet, right=right)
-    last = job("last", left=left, further=further)
-
-    executor, done = run(Store.open(tmp_path), [root, left, right, further, last])
-
+    done = executor.run([root, left, right, further, job("last", left=left, further=further)])
     assert [row.task for row in executor.state.rows] == ["root", "left", "right", "further", "last"]
-    assert [row.how for row in executor.state.rows] == ["made"] * 5
-    assert all(len(done[each]) == 1 for each in (root, left, right, further, last))
+    assert {row.how for row in executor.state.rows} == {"made"}
+    assert len(done) == 5
 
 
-@pytest.mark.server
-def test_one_worker_is_enough_for_many_branches(prefect: None, tmp_path: Path) -> None:
+def test_one_worker_is_enough_for_many_branches(tmp_path: Path) -> None:
     root = job("root")
-
-    def parts(ref: ArtifactRef, done: Done) -> list[Part]:
-        return [Part(f"one/{number}", Number(number=number), {}) for number in range(3)]
-
-    mapped = MappedJob(stage("mapped", write, Number), "mapped", "test", Params(), {}, of=root, parts=parts)
-    empty = MappedJob(
-        stage("empty", write), "empty", "test", Params(), {}, of=root, parts=lambda ref, done: []
-    )
-    last = job("last", mapped=mapped, empty=empty)
-
-    executor, done = run(Store.open(tmp_path), [root, mapped, empty, last], workers=1)
-
-    tasks = ["root", "mapped[one/0]", "mapped[one/1]", "mapped[one/2]", "last"]
-    assert [row.task for row in executor.state.rows] == tasks
-    assert done[empty] == []
+    some, none = mapped(write, 3, root), mapped(write, 0, root)
+    one = Executor(Store.open(tmp_path), LocalTasks(1), RunState())
+    done = one.run([root, some, none, job("last", mapped=some, empty=none)])
+    assert [row.task for row in one.state.rows] == ["root", *(f"each[all/{n}]" for n in range(3)), "last"]
+    assert done[none] == []
 
 
-@pytest.mark.server
-def test_after_a_failure_what_is_under_way_is_published_and_nothing_is_begun(
-    prefect: None, tmp_path: Path
-) -> None:
-    store = Store.open(tmp_path)
-    failing = threading.Event()
-
-    def first_fail(params: Params, *, out: Path, **inputs: Any) -> Outcome:
-        failing.set()
-        return fail(params, out=out)
+def test_after_a_failure_what_is_under_way_is_published_and_nothing_is_begun(executor: Executor) -> None:
+    until = time.monotonic() + WAIT_SECONDS
 
     def outlast(params: Params, *, out: Path, **inputs: Any) -> Outcome:
-        assert failing.wait(WAIT_SECONDS)
+        while not executor.state.failures:
+            assert time.monotonic() < until
+            time.sleep(0.01)
         return write(params, out=out)
 
-    outlasting = job("outlasting", outlast)
-    failed = job("failed", first_fail)
-    never = job("never", failed=failed)
-
-    seen: list[Executor] = []
+    failed, outlasting = job("failed", fail), job("outlasting", outlast)
+    after = [job("never", failed=failed), job("later", outlasting=outlasting)]
     with pytest.raises(RunError, match=r"^failed: this stage always fails"):
-        run(store, [outlasting, failed, never], seen=seen)
-
-    state = seen[0].state
+        executor.run([outlasting, failed, *after])
+    state = executor.state
     assert [row.task for row in state.rows] == ["outlasting"]
     assert [title for title, _ in state.failures] == ["failed"]
     assert {name: group.num_tasks for name, group in state.groups.items()} == {"outlasting": 1, "failed": 1}
-    assert state.not_begun == ["never"]
-    assert [row["kind"] for row in store.list()] == ["outlasting"]
+    assert state.not_begun == ["never", "later"]
 
 
-@pytest.mark.server
-def test_an_artifact_that_is_refused_stops_the_run(prefect: None, tmp_path: Path) -> None:
-    store = Store.open(tmp_path)
-
+def test_an_artifact_that_is_refused_stays_and_stops_the_run(executor: Executor, tmp_path: Path) -> None:
     def refuse(ref: ArtifactRef) -> None:
         raise GateError(f"{ref.kind} is refused")
 
     gated = Job(stage("gated", write), "gated", "test", Nothing(), {}, check=refuse)
-
     with pytest.raises(GateError, match="gated is refused"):
-        run(store, [gated, job("never", gated=gated)])
-
-    assert [row["kind"] for row in store.list()] == ["gated"]
-
-
-def tiny(folder: Path, *overrides: str) -> Dag:
-    """The DAG of a small project."""
-    return compose(*project(folder, *overrides), Store.open(folder / "store").path)
+        executor.run([gated, job("never", gated=gated)])
+    assert [row["kind"] for row in Store.open(tmp_path / "store").list()] == ["gated"]
 
 
-def project(folder: Path, *overrides: str) -> tuple[Any, Any]:
-    """A small project's profile and sources."""
-    profile = load_profile(folder / write_project(folder, num_documents=3), overrides)
-    return profile, resolve_sources(profile, Store.open(folder / "store"))
+def test_with_one_worker_a_stage_runs_in_the_calling_thread(tmp_path: Path) -> None:
+    seen: list[threading.Thread] = []
+
+    def run(params: Params, *, out: Path) -> Outcome:
+        seen.append(threading.current_thread())
+        return Outcome(metrics={})
+
+    run_one(run, tmp_path)
+    assert seen == [threading.current_thread()]
 
 
-def before(found: Job) -> set[str]:
-    """Return the verbs of all jobs that must be done before one."""
-    return {verb for needed in found.dependencies for verb in {needed.stage.verb} | before(needed)}
+FAILED, CANCELLED = ("failed", "one: this stage always fails"), ("cancelled", "KeyboardInterrupt")
 
 
-def of_verb(dag: Dag, verb: str) -> Job:
-    """The job of a stage."""
-    (found,) = [each for each in dag.jobs if each.stage.verb == verb]
-    return found
-
-
-def test_encoding_and_mixture_do_not_wait_for_the_audit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("workers", "run", "raised", "state"),
+    [(1, fail, RunError, FAILED), (2, fail, RunError, FAILED), (1, interrupt, KeyboardInterrupt, CANCELLED)],
+)
+def test_a_run_that_does_not_complete_is_recorded_with_the_reason(
+    tmp_path: Path, workers: int, run: Any, raised: type[BaseException], state: tuple[str, str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    dag = tiny(tmp_path, 'mix.curriculum.difficulty=["noise", "perplexity"]')
-
-    assert "audit" not in before(of_verb(dag, "pack"))
-    assert not before(of_verb(dag, "audit")) & {"encode_shard", "mix", "score_noise", "score_perplexity"}
-    assert "usage" not in before(of_verb(dag, "pack"))
-    assert {"audit", "usage", "pack"} <= before(of_verb(dag, "card"))
+    with pytest.raises(raised, match=state[1] if raised is RunError else None):
+        run_one(run, tmp_path, workers=workers)
+    assert run_states(tmp_path) == [state]
 
 
-def test_encoding_waits_for_a_gate_that_stops_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_interrupted_run_has_its_threads_stop_and_work_goes_on_afterwards(tmp_path: Path) -> None:
+    stopped = threading.Event()
+
+    def run(params: Params, *, out: Path) -> Outcome:
+        try:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+            while True:
+                raise_if_stopped()
+                time.sleep(0.01)
+        finally:
+            stopped.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_one(run, tmp_path, workers=2)
+    assert run_states(tmp_path) == [("cancelled", "KeyboardInterrupt")]
+    assert stopped.wait(WAIT_SECONDS)
+    raise_if_stopped()
+
+
+def failing(times: int, error: Callable[[], BaseException]) -> tuple[Any, list[int]]:
+    """A stage that fails some times, and the list of its attempts."""
+    attempts: list[int] = []
+
+    def run(params: Params, *, out: Path) -> Outcome:
+        attempts.append(len(attempts))
+        assert not list(out.iterdir())  # of an earlier attempt nothing is left
+        (out / "half").write_text("half")
+        if len(attempts) <= times:
+            raise error()
+        return Outcome(metrics={})
+
+    return run, attempts
+
+
+def of_a_device() -> OSError:
+    """What a real device says: the memory of a process cannot be read at its beginning."""
+    try:
+        with Path("/proc/self/mem").open("rb", buffering=0) as memory:
+            memory.read(1)
+    except OSError as error:
+        return error
+    raise AssertionError
+
+
+def test_a_fault_that_passes_is_tried_again_and_told_and_one_that_does_not_ends_the_run(tmp_path) -> None:
+    run, attempts = failing(2, of_a_device)
+    told = run_one(run, tmp_path / "first")
+    assert attempts == [0, 1, 2]
+    assert run_states(tmp_path / "first") == [("completed", "")]
+    assert ["Input/output error" in note for note in told.notes] == [True, True]
+    run, attempts = failing(10, of_a_device)
+    with pytest.raises(RunError, match="Input/output error"):
+        run_one(run, tmp_path / "second", "execution.retries=3")
+    assert len(attempts) == 4
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        lambda: ValueError("a wrong parameter"),
+        lambda: GateError("the gate failed"),
+        MemoryError,
+        lambda: OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)),
+        lambda: FileNotFoundError(errno.ENOENT, "gone"),
+    ],
+)
+def test_what_would_come_again_is_not_tried_again(error: Callable[[], Exception], tmp_path: Path) -> None:
+    run, attempts = failing(1, error)
+    with pytest.raises(RunError):
+        run_one(run, tmp_path)
+    assert attempts == [0]
+
+
+def test_a_fault_is_recognized_below_what_it_caused() -> None:
+    def caused(error: Exception, cause: Exception) -> Exception:
+        error.__cause__ = cause
+        return error
+
+    assert may_pass(caused(StoreError("not published"), ConnectionResetError()))
+    assert not may_pass(StoreError("damaged"))
+    assert not may_pass(caused(GateError("failed"), TimeoutError()))
+
+
+def test_a_stop_ends_the_wait_for_the_next_attempt(tmp_path: Path) -> None:
+    def error() -> OSError:
+        request_stop()
+        return of_a_device()
+
+    run, attempts = failing(1, error)
+    with pytest.raises(StopRequested):
+        run_one(run, tmp_path, "execution.retry_pause=3600")
+    assert attempts == [0]
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_stage_that_takes_too_long_is_stopped(workers: str, tokmill: Tokmill) -> None:
+    profile = write_project(tokmill.folder, num_documents=60)
+    limit = ("--set", "execution.timeouts.train=0.001s", "--until", "tokenizer")
+    failed = tokmill("run", profile, "--workers", workers, *limit)
+    assert (failed.code, "train: it was stopped after 0.001s" in failed.err) == (1, True)
+    assert list((tokmill.store / "counts").iterdir())
+    assert not (tokmill.store / "tokenizer").exists()
+
+
+def test_durations_and_sizes_are_numbers_with_a_unit() -> None:
+    seconds = {"90s": 90, "1.5m": 90, "2h": 7200, "1d": 86400}
+    sizes = {"4GB": 4 * 10**9, "512MiB": 512 << 20, "1.5 KB": 1500, "2TiB": 2 << 40}
+    assert {text: num_seconds(text) for text in seconds} == seconds
+    assert {text: num_bytes(text) for text in sizes} == sizes
+    for text in ("4", "4 gigs", "-1GB", "GB", "4GB "):
+        with pytest.raises(UsageError, match=f"memory='{text}' must be a number and a unit.*e.g. 4GB"):
+            num_bytes(text)
+
+
+def test_the_nearest_word_on_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Option, then environment, then profile."""
+    monkeypatch.delenv("TOKMILL_MEMORY", raising=False)
+    assert Machine.of(Execution()).memory_bytes == quarter_of_the_ram()
+    profile = Execution(memory="3KB")
+    assert Machine.of(profile).memory_bytes == 3000
+    monkeypatch.setenv("TOKMILL_MEMORY", "2KB")
+    assert Machine.of(profile).memory_bytes == 2000
+    assert Machine.of(profile, memory="1KB").memory_bytes == 1000
+
+
+def test_every_stage_of_a_run_and_a_sweep_can_be_limited_and_no_other(tmp_path: Path) -> None:
+    profile, store = load_profile("smoke"), Store.open(tmp_path)
+    sources = resolve_sources(profile, store)
+    sweep = compose_sweep(profile, Grid(), SweepParams(), sources, store.path)
+    jobs = [*compose(profile, sources, store.path).jobs, *sweep.jobs]
+    assert {each.stage.task for each in jobs} <= set(StageName.__args__)  # type: ignore[attr-defined]
+    for override in ("execution.timeout=2", "execution.timeouts.trian='2h'"):
+        with pytest.raises(ProfileError, match=r"timeout|trian"):
+            load_profile("smoke", [override])
+
+
+def test_encoding_and_mixture_wait_for_the_audit_only_if_its_gate_stops_the_run(tmp_path: Path) -> None:
+    path, store = tmp_path / write_project(tmp_path, num_documents=3), Store.open(tmp_path / "store")
+
+    def before(found: Job) -> set[str]:
+        return {verb for each in found.dependencies for verb in {each.stage.verb} | before(each)}
+
+    def needed_by(verb: str, override: str) -> set[str]:
+        profile = load_profile(path, [override])
+        dag = compose(profile, resolve_sources(profile, store), store.path)
+        (found,) = [each for each in dag.jobs if each.stage.verb == verb]
+        return before(found)
+
+    scored = 'mix.curriculum.difficulty=["noise", "perplexity"]'
+    assert not {"audit", "usage"} & needed_by("pack", scored)
+    assert not {"encode_shard", "mix", "score_noise", "score_perplexity"} & needed_by("audit", scored)
+    assert {"audit", "usage", "pack"} <= needed_by("card", scored)
+    assert "audit" in needed_by("encode_shard", "audit.on_failure=fail")
+
+
+SHARD_BYTES = 64 << 10
+PROFILE = """
+name = "many"
+[sources.large]
+files = ["large/*.txt"]
+format = "lines"
+[sources.small]
+files = ["small/*.txt"]
+format = "lines"
+[ingest]
+shard_bytes = 65536
+"""
+
+
+def write_shards(folder: Path, num_shards: int) -> Profile:
+    """Write a source of that many shards, each of one document, and one of three; return the profile."""
+    for source, number in (("large", num_shards), ("small", 3)):
+        (folder / source).mkdir(parents=True)
+        with (folder / source / "text.txt").open("w", encoding="utf-8") as file:
+            for index in range(number):
+                words = f"word{index % 97} number{index} {source} "
+                file.write(words * (SHARD_BYTES * 3 // 4 // len(words) + 1) + "\n")
+    (folder / "many.toml").write_text(PROFILE, encoding="utf-8")
+    return load_profile(folder / "many.toml")
+
+
+def counting(profile: Profile, store: Store) -> Dag:
+    """The jobs that ingest and count."""
+    composer = Composer(profile, resolve_sources(profile, store), store.path)
+    corpus = composer.one(INGEST, profile.ingest_params(), {"files": composer.sources.files})
+    counts = composer.counted(corpus, CountParams())
+    return Dag(composer.jobs, {"corpus": corpus, "counts": counts})
+
+
+class ProcessTasks(LocalTasks):
+    """Tasks in processes of their own, without Prefect."""
+
+    def __init__(self, pool: ProcessPoolExecutor) -> None:
+        super().__init__(1)
+        self._futures: deque[tuple[str, Future[Ended]]] = deque()
+        self._processes = pool
+
+    def submit(self, specs: Any) -> None:
+        self._futures += [(spec.title, self._processes.submit(perform, spec)) for spec in specs]
+
+    def wait(self) -> tuple[str, Ended]:
+        title, future = self._futures.popleft()
+        return title, future.result()
+
+
+def counted(folder: Path, store: Store, tasks: LocalTasks) -> tuple[ArtifactRef, dict[str, Any]]:
+    """Count; return the counts, and how each task got its artifact. They are those of one task for all."""
+    dag, executor = counting(load_profile(folder / "many.toml"), store), Executor(store, tasks, RunState())
+    done = dag.artifacts(executor.run(dag.jobs))
+    rows, counts = {row.task: row for row in executor.state.rows}, done["counts"]
+    inputs = {"corpus": done["corpus"], "shards": [rows[each].ref for each in rows if each[:6] == "count["]}
+    at_once = store.realize(Request(COUNT, "at-once", CountParams(), inputs)).ref
+    assert isinstance(counts, ArtifactRef)
+    assert at_once.content_digest == counts.content_digest
+    return counts, rows
+
+
+@pytest.fixture
+def threads() -> Iterator[LocalTasks]:
+    with LocalTasks(2) as tasks:
+        yield tasks
+
+
+def to_run(folder: Path, store: Store) -> list[str]:
+    return [row.task for row in plan_dag(counting(load_profile(folder / "many.toml"), store), store)
+            if row.action != "cached"]  # fmt: skip
+
+
+def test_only_a_source_of_many_shards_is_merged_and_a_shard_more_leaves_full_merges_alone(
+    tmp_path: Path, threads: LocalTasks
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    dag = tiny(tmp_path, "audit.on_failure=fail")
+    store, made = Store.open(tmp_path / "store"), []
+    for number in range(3):
+        write_shards(tmp_path / f"{number}", FAN_IN + number)
+        assert to_run(tmp_path / f"{number}", store) == ["ingest", "count[…]", "count"]
+        _, rows = counted(tmp_path / f"{number}", store, threads)
+        made.append([task for task, row in rows.items() if row.how == "made"])
+        assert to_run(tmp_path / f"{number}", store) == []
+    assert not [task for task in made[0] if task.startswith("merge")]
+    assert made[1:] == [
+        ["ingest", "count[large/32]", "merge_counts[large/0-31]", "count"],
+        ["ingest", "count[large/33]", "merge_counts[large/32-33]", "count"],
+    ]
 
-    assert "audit" in before(of_verb(dag, "encode_shard"))
+
+FEW = 3
+
+
+def _few_to_a_merge() -> None:
+    merging.FAN_IN = FEW
+
+
+def test_two_levels_of_merges_give_what_adding_up_at_once_gives_on_processes_too(
+    tmp_path: Path, threads: LocalTasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(merging, "FAN_IN", FEW)  # as with 1,025 shards
+    write_shards(tmp_path, 10)
+    first = counted(tmp_path, Store.open(tmp_path / "threads"), threads)
+    assert [task for task in first[1] if task.startswith("merge")] == [
+        *(f"merge_counts[large/{one}-{one + 2}]" for one in (0, 3, 6)),
+        "merge_counts[large/0-8]",
+    ]
+    with ProcessPoolExecutor(2, get_context("spawn"), initializer=_few_to_a_merge) as pool:
+        second = counted(tmp_path, Store.open(tmp_path / "processes"), ProcessTasks(pool))
+    assert first[0] == second[0]
+    refs = [{task: row.ref for task, row in rows.items()} for _, rows in (first, second)]
+    assert refs[0] == refs[1]

@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tokmill
-from tests.test_flows.corpora import words
-from tests.test_flows.in_process import InProcess
+from tests.test_flows.corpora import InProcess, words
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.profile import load_profile
 from tokmill.flows.run.sources import resolve_sources
@@ -95,6 +94,13 @@ def project(tmp_path: Path) -> Path:
 def held(tmp_path_factory: pytest.TempPathFactory) -> "Held":
     """A run that holds a fifth out."""
     return Held(write_sources(tmp_path_factory.mktemp("held")), "share = 0.2")
+
+
+KINDS = ("packed", "validation")
+ABSENT = {
+    True: "it is held out of training; see packed/held.validation",
+    False: "it is not held out, but for training; see packed/held",
+}
 
 
 class Held:
@@ -179,33 +185,6 @@ def test_every_document_is_on_one_side(held: Held) -> None:
             assert stats.num_words == sum(len(text.split()) for text in its)
 
 
-def test_copies_are_on_one_side_whatever_the_shares(project: Path) -> None:
-    held = Held(project, "share = {big = 0.05, small = 0.6}", ["corpus"])
-    out = held.held_out()
-    both = set(out["big"]) | set(out["small"])
-
-    for source in ("big", "small"):
-        assert Counter(out[source]) == Counter(text for text in jsonl(project, source) if text in both)
-    # some of the texts in common are held out for the sake of the other source
-    common = set(jsonl(project, "big")) & set(jsonl(project, "small"))
-    assert len(common & both) > 12
-    assert len(set(out["big"]) - common) < 80
-
-
-def test_a_grown_source_keeps_its_choice(project: Path) -> None:
-    before = Held(project, "share = 0.2", ["corpus"]).held_out()
-    write_texts(project / "big/aa.jsonl", made_up(400, 3))
-    write_texts(project / "small/c.jsonl", [*made_up(30, 4), *jsonl(project, "small")])
-    after = Held(project, "share = 0.2", ["corpus"]).held_out()
-
-    for source in ("big", "small"):
-        grown = Counter(after[source])
-        old = Counter(text for text in jsonl(project, source) if text in set(before[source]))
-        assert old <= grown
-        new = set(made_up(400, 3) if source == "big" else made_up(30, 4))
-        assert set(grown - old) <= new
-
-
 def test_what_is_held_out_stays_so_whatever_copies_come(project: Path) -> None:
     shares = "share = {big = 0.05, small = 0.6}"
     before = Held(project, shares, ["corpus"])
@@ -224,25 +203,15 @@ def test_what_is_held_out_stays_so_whatever_copies_come(project: Path) -> None:
     assert not {text for text in grown["big"] if len(text) > 20} & {*packed["big"], *packed["small"]}
 
 
-@pytest.mark.parametrize(
-    ("first", "then"),
-    [
-        ("[holdout]\nshare = 0.2", "[holdout]\nshare = 0.3"),
-        pytest.param("", "[holdout]\nshare = 0.2", marks=pytest.mark.slow),
-        pytest.param("[holdout]", "", marks=pytest.mark.slow),
-    ],
-)
-def test_a_run_that_goes_on_cannot_hold_out_what_it_has_read(project: Path, first: str, then: str) -> None:
-    plain, runs = PROFILE.removesuffix("[holdout]\n"), InProcess.at(project / "store")
+def test_a_run_that_goes_on_cannot_hold_out_what_it_has_read(project: Path) -> None:
+    held = Held(project, "share = 0.2", ["packed"])
     profile = project / "held.toml"
-    profile.write_text(plain + first, encoding="utf-8")
-    runs.run(profile, until=["packed"])
     goes_on = '\n[replan]\npacked = "packed/held@v1"\nconsumed_tokens = 3000\n'
-    profile.write_text(plain + first + goes_on, encoding="utf-8")
-    assert runs.run(profile, until=["mixture"])["mixture"].name == "held"
-    profile.write_text(plain + then + goes_on, encoding="utf-8")
+    profile.write_text(f"{PROFILE}share = 0.2{goes_on}", encoding="utf-8")
+    assert held.runs.run(profile, until=["mixture"])["mixture"].name == "held"
+    profile.write_text(f"{PROFILE}share = 0.3{goes_on}", encoding="utf-8")
     with pytest.raises(MixingError, match="were consumed from shard"):
-        runs.run(profile)
+        held.runs.run(profile)
 
 
 def test_copies_in_other_formats_are_on_one_side(project: Path) -> None:
@@ -298,28 +267,23 @@ def test_no_stage_of_training_reads_what_is_held_out(held: Held) -> None:
     packed = decoded(held, "packed")
     for source, texts in out.items():
         assert not {text for text in texts if len(text) > 20} & set(packed[source])
-    number = next(row for row, text in enumerate(jsonl(held.folder, "small")) if text in out["small"])
-    (traced,) = trace_document(origins, f"small:c.jsonl:{number}")
-    assert traced.absent == "it is held out of training; see packed/held.validation"
-    (found,) = trace_document(held.origins("validation"), f"small:c.jsonl:{number}")
-    assert found.pieces
-    other = next(row for row, text in enumerate(jsonl(held.folder, "small")) if text not in out["small"])
-    (traced,) = trace_document(held.origins("validation"), f"small:c.jsonl:{other}")
-    assert traced.absent == "it is not held out, but for training; see packed/held"
+    rows = enumerate(jsonl(held.folder, "small"))
+    sides = {text in out["small"]: row for row, text in rows}
+    for held_out, row in sides.items():
+        documents = [trace_document(held.origins(kind), f"small:c.jsonl:{row}") for kind in KINDS]
+        there, (absent,) = documents if held_out is False else documents[::-1]
+        assert any(found.pieces for found in there) or not held_out
+        assert absent.absent == ABSENT[held_out]
     # found by its id, too, though the shards of the training part leave it out
     number = next(row for row, text in enumerate(made_up(900, 1)) if text in out["big"])
     (traced,) = trace_document(origins, f"big:a-{number}")
-    assert traced.absent == "it is held out of training; see packed/held.validation"
+    assert traced.absent == ABSENT[True]
 
 
-def test_the_sequences_for_validation_hold_every_document_once_and_unchanged(held: Held) -> None:
-    assert decoded(held, "validation") == {source: sorted(texts) for source, texts in held.held_out().items()}
-    manifest = PackedReader.open(held.path("validation")).manifest
-    assert manifest.sequence_length == 64
+def test_the_packing_and_the_card_account_for_both_sides(held: Held) -> None:
+    every = {source: sorted(texts) for source, texts in held.held_out().items()}
+    assert decoded(held, "validation") == every  # once and unchanged
     assert held.made["validation"].name == "held.validation"
-
-
-def test_the_card_accounts_for_both_sides(held: Held) -> None:
     card = json.loads((held.path("card") / "card.json").read_text("utf-8"))
     out = held.held_out()
 
@@ -359,10 +323,11 @@ def test_without_holdout_nothing_is_different(held: Held) -> None:
         ("num_documents = {small = 1000}", r"num_documents\.small=1000: all 200 .* num_documents\.small = 0"),
         ("share = {smal = 0.1}", "did you mean 'small'"),
         ("num_documents = {bigg = 3}", "did you mean 'big'"),
+        *((text, "holdout") for text in ("share = 1", "share = -0.1", "num_documents = {big=-1}", "seed=-1")),
     ],
 )
 def test_a_holdout_that_leaves_nothing_is_refused(project: Path, holdout: str, message: str) -> None:
-    with pytest.raises(HoldoutError, match=message):
+    with pytest.raises((HoldoutError, ProfileError), match=message):
         Held(project, holdout)
 
 
@@ -376,12 +341,6 @@ def test_a_source_of_copies_of_what_another_holds_out_is_refused(project: Path) 
     write_texts(project / "small/c.jsonl", ["the same"] * 3)
     with pytest.raises(HoldoutError, match=r"num_documents\.small=1: all 3 .*copies are held out together"):
         Held(project, "share = 0.2\nnum_documents = {small = 1}")
-
-
-@pytest.mark.parametrize("holdout", ["share = 1", "share = -0.1", "num_documents = {big = -1}", "seed = -1"])
-def test_values_out_of_range_are_refused(project: Path, holdout: str) -> None:
-    with pytest.raises(ProfileError, match="holdout"):
-        Held(project, holdout)
 
 
 def test_a_source_of_which_nothing_is_held_out_is_named(

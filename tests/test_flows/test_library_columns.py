@@ -8,8 +8,6 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.test_tasks.reading import read
 from tokmill.flows.errors import UsageError
@@ -74,10 +72,6 @@ def test_what_is_missing_is_null_and_text_that_looks_so_is_text(column: Any) -> 
     assert texts_of(column) == WITH_NULL
 
 
-def test_an_iterator_is_read_once() -> None:
-    assert texts_of(iter(TEXT)) == TEXT
-
-
 def test_a_text_that_utf8_cannot_hold_is_treated_as_where_files_are_read(tmp_path: Path) -> None:
     for bad, good in (("a\ud800b", "c"), (b"\xff", b"c")):
         columns = [[bad, good], np.array([bad, good], object), pd.Series([bad, good], dtype=object)]
@@ -88,13 +82,6 @@ def test_a_text_that_utf8_cannot_hold_is_treated_as_where_files_are_read(tmp_pat
             (source,) = sources_of({"web": column}, Store(tmp_path), "quarantine").values()
             found = read(Path(source["files"][0]), format="arrow")
             assert (found.texts, found.bad) == ([b"c"], [(0, "invalid_utf8")])
-
-
-@given(st.lists(st.none() | st.text(st.characters(exclude_categories=["Cs"])), min_size=1))
-def test_libraries_agree(texts: list[str | None]) -> None:
-    columns = (texts, pa.array(texts, pa.string()), pd.Series(texts, dtype=object))
-
-    assert [texts_of(column) for column in columns] == [texts] * 3
 
 
 @pytest.mark.consumers
@@ -184,13 +171,6 @@ def test_sources_may_be_named_by_the_keys_of_a_grouping() -> None:
 def test_two_sources_that_would_have_the_same_name_are_refused() -> None:
     with pytest.raises(UsageError, match=r"source twice.*2024, '2024'"):
         named_columns({2024: ["a"], "2024": ["b"]})
-
-
-def test_a_store_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("x")
-
-    with pytest.raises(UsageError, match="cannot be created"):
-        sources_of({"web": TEXT}, Store(tmp_path / "file" / "store"), "fail")
 
 
 def test_a_generator_that_fails_leaves_no_file(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.test_flows.commands import clean_environment
-from tests.test_flows.test_library_documented import PAGE, cells
+from tests.test_flows.test_documents import PAGE, cells
 
 pytestmark = [pytest.mark.consumers, pytest.mark.slow]
 

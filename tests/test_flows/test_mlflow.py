@@ -2,8 +2,6 @@
 
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,18 +9,13 @@ from typing import Any
 import pytest
 
 import tokmill
+from tests.object_server import wait_until_open
 from tests.test_flows.commands import clean_environment, free_port
-from tests.test_flows.corpora import write_project
-from tests.test_flows.in_process import Noting
-from tests.test_flows.served import POLL
-from tests.test_flows.test_direct import of_one, run_states
-from tests.test_flows.test_openlineage import fails, interrupts
+from tests.test_flows.corpora import Noting, write_project
+from tests.test_flows.jobs import fail, interrupt, run_one, run_states
 from tokmill.flows.errors import RunError
 from tokmill.flows.library import api
 from tokmill.flows.profile import load_profile
-from tokmill.flows.run.direct import run_directly
-from tokmill.flows.run.events import RunState
-from tokmill.flows.run.machine import Machine
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.runs import read_run, run_path
 
@@ -39,16 +32,9 @@ def address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     command = [sys.executable, "-m", "mlflow", "server", "--port", str(port), "--workers", "1", *stored]
     with (folder / "log").open("wb") as log:
         server = subprocess.Popen(command, env=clean_environment(), stdout=log, stderr=log)
-    address = f"http://127.0.0.1:{port}"
     try:
-        while True:
-            assert server.poll() is None, (folder / "log").read_text()
-            try:
-                with urllib.request.urlopen(f"{address}/health", timeout=5):
-                    break
-            except (urllib.error.URLError, OSError):
-                POLL.wait(0.2)
-        yield address
+        wait_until_open(port, server)
+        yield f"http://127.0.0.1:{port}"
     finally:
         server.terminate()
         server.wait()
@@ -75,66 +61,46 @@ def test_a_run_is_there_with_parameters_figures_card_and_report(
     assert (first.info.status, again.info.status) == ("FINISHED", "FINISHED")
     assert first.data.tags["tokmill.run"] == made.run_id
     assert first.data.tags["tokmill.artifact.packed"] == "packed/tiny@v1"
-    assert first.data.tags["tokmill.tasks.made"] == str(made.num_made)
-    assert again.data.tags["tokmill.tasks.cached"] == str(made.num_made)
+    counted = first.data.tags["tokmill.tasks.made"], again.data.tags["tokmill.tasks.cached"]
+    assert counted == (str(made.num_made),) * 2
     assert first.data.params["balance.method"] == "temperature"
     assert first.data.params["sources.many.files"] == f'["{tmp_path}/many/*.jsonl"]'
     figures = read_run(run_path(Store(tmp_path / "store").layout.runs, made.run_id)).metrics
-    assert first.data.metrics == {
-        name: value for name, value in figures.items() if isinstance(value, int | float)
-    }
-    assert first.data.metrics == again.data.metrics
-    client = MlflowClient(tracking_uri=address)
-    files = {entry.path for entry in client.list_artifacts(first.info.run_id)}
-    assert files == {"profile.json", "card.md", "card.json", "report.html"}
+    numbers = {name: value for name, value in figures.items() if isinstance(value, int | float)}
+    assert first.data.metrics == again.data.metrics == numbers
+    files = MlflowClient(tracking_uri=address).list_artifacts(first.info.run_id)
+    assert {entry.path for entry in files} == {"profile.json", "card.md", "card.json", "report.html"}
 
 
 @pytest.mark.parametrize(
-    ("run", "raised", "status"), [(fails, RunError, "FAILED"), (interrupts, KeyboardInterrupt, "KILLED")]
+    ("run", "raised", "status"), [(fail, RunError, "FAILED"), (interrupt, KeyboardInterrupt, "KILLED")]
 )
 def test_a_run_that_does_not_complete_says_why(
     run: Any, raised: type[BaseException], status: str, address: str, tmp_path: Path
 ) -> None:
-    overrides = [f'mlflow.tracking_uri="{address}"', f"mlflow.experiment={status}"]
-    profile = load_profile("smoke", overrides)
-    machine = Machine.of(profile.execution, store=str(tmp_path), workers=1)
     with pytest.raises(raised):
-        run_directly(profile, of_one(run), machine, RunState(Noting()))
-
+        run_one(run, tmp_path, f'mlflow.tracking_uri="{address}"', f"mlflow.experiment={status}")
     (found,) = logged(address, status)
     assert found.info.status == status
     assert found.data.tags["tokmill.message"] in {"one: this stage always fails", "KeyboardInterrupt"}
 
 
-def test_a_local_store_needs_no_server(tmp_path: Path) -> None:
-    told, where = Noting(), f"sqlite:///{tmp_path}/mlflow.db"
-    profile = load_profile("smoke", [f'mlflow.tracking_uri="{where}"', "mlflow.artifacts=[]"])
-    api.run(profile, store=tmp_path / "store", prefect=False, until=["balance"], reporter=told)
-
-    (found,) = logged(where, "smoke")
-    assert found.info.status == "FINISHED"
-    assert told.notes == []
-
-
-def test_names_that_mlflow_refuses_and_any_number_of_figures_are_taken(tmp_path: Path) -> None:
+def test_a_local_store_takes_names_that_mlflow_refuses_and_any_number_of_figures(tmp_path: Path) -> None:
     many, where = range(1001), f"sqlite:///{tmp_path}/mlflow.db"
     for number in many:
         (tmp_path / f"{number}.txt").write_text(f"text of source {number}", "utf-8")
+    rules = {"½": "1/2", "/": "x", "“": "'"}
     table = {
         "name": "own",
         "sources": {f"s{number}": {"files": [str(tmp_path / f"{number}.txt")]} for number in many},
-        "train": {
-            "family": "unigram",
-            "mode": "sentencepiece",
-            "normalization_rules": {"½": "1/2", "/": "x", "“": "'"},
-        },
+        "train": {"family": "unigram", "mode": "sentencepiece", "normalization_rules": rules},
         "mlflow": {"tracking_uri": where, "artifacts": []},
     }
     made = tokmill.run(table, store=tmp_path / "store", prefect=False, until=["balance"])
-
     (found,) = logged(where, "own")
-    rules = {name.rpartition(".")[2]: text for name, text in found.data.params.items() if ".normal" in name}
-    assert rules == {"½": "1/2", "u002F": "x", "u201C": "'"}
+    assert found.info.status == "FINISHED"
+    given = {name.rpartition(".")[2]: text for name, text in found.data.params.items() if ".normal" in name}
+    assert given == {"½": "1/2", "u002F": "x", "u201C": "'"}
     figures = made.artifacts["balance"].figures
     numbers = {f"balance.{name}" for name, value in figures.items() if isinstance(value, int | float)}
     assert len(numbers) > 1000
@@ -143,10 +109,8 @@ def test_names_that_mlflow_refuses_and_any_number_of_figures_are_taken(tmp_path:
 
 def test_a_server_that_is_not_there_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    told = Noting()
-    profile = load_profile("smoke", ['mlflow.tracking_uri="http://127.0.0.1:9"'])
+    profile, told = load_profile("smoke", ['mlflow.tracking_uri="http://127.0.0.1:9"']), Noting()
     api.run(profile, store=tmp_path, prefect=False, until=["balance"], reporter=told)
-
     (note,) = told.notes
     assert note.startswith("mlflow: ")
     assert note.endswith("the run is not affected")

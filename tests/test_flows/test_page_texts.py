@@ -1,23 +1,27 @@
 """What a person reads in Prefect's pages: names of runs, progress, links, and why something was made."""
 
 from pathlib import Path
+from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from tests.test_flows.jobs import job
 from tests.test_tasks.store_stages import ask, ask_joined
-from tokmill.flows.figures import labelled
+from tokmill.flows.errors import ProfileError, RunError
 from tokmill.flows.prefect.artifact_page import producers, sheet
-from tokmill.flows.prefect.links import Links, key_of, known_before, why_made
+from tokmill.flows.prefect.failure_page import failure_summary, refusal_summary
+from tokmill.flows.prefect.links import Links, known_before, why_made
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.fields import in_words
 from tokmill.flows.results import RunRow
-from tokmill.flows.run.progress import Group
+from tokmill.flows.run.dag import Step
+from tokmill.flows.run.events import RunState
 from tokmill.flows.run.target import name_of as named
-from tokmill.tasks.core.context import StageProgress
+from tokmill.tasks.core.errors import DocumentError, GateError, MachineError, SourceError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Provenance, RunArtifact, Store
+
+WEIGHTS = [f"mix.weights.{name}=9.0" for name in ("latin", "cyrillic", "cjk")]
 
 
 @pytest.mark.parametrize(
@@ -31,25 +35,19 @@ from tokmill.tasks.store import Provenance, RunArtifact, Store
             ["vocab size 1,200", "sequence length 2,048"],
         ),
         (["train.vocab_size=1000"], []),  # as the profile has it
-        (
-            ["pack.strategy=concat", "execution.workers=1"],
-            [],
-        ),  # the default, and nothing that changes a result
+        (["pack.strategy=concat", "execution.workers=1"], []),  # the default; and what changes no result
         (["mix.weights.cjk=4.0"], ["mix weights cjk 4"]),
         (
-            [f"mix.weights.{name}=9.0" for name in ("latin", "cyrillic", "cjk")] + ["train.vocab_size=900"],
+            [*WEIGHTS, "train.vocab_size=900"],
             ["vocab size 900", "mix weights latin 9", "mix weights cyrillic 9", "1 more"],
         ),
     ],
 )
 def test_a_run_is_named_by_what_differs_from_its_profile(overrides, words):
-    assert in_words(load_profile("smoke", overrides).changed, Profile) == words
-
-
-def test_where_a_run_is_told_of_is_not_in_its_name():
-    told = ['mlflow.tracking_uri="http://x"', 'openlineage.to="file:events.jsonl"', 'experiment.name="e"']
-
-    assert named(load_profile("smoke", [*told, "train.vocab_size=900"])) == "smoke · vocab size 900"
+    profile = load_profile("smoke", overrides)
+    assert in_words(profile.changed, Profile) == words
+    told = ['mlflow.tracking_uri="http://x"', 'openlineage.to="file:e.jsonl"', 'experiment.name="e"']
+    assert named(load_profile("smoke", [*told, *overrides])) == " · ".join(["smoke", *words])
 
 
 def test_a_profile_that_is_whole_only_with_overrides_has_them_all_as_changes(tmp_path: Path):
@@ -61,52 +59,6 @@ def test_a_profile_that_is_whole_only_with_overrides_has_them_all_as_changes(tmp
     assert {change.field for change in profile.changed} == {"sources.own.files", "train.vocab_size"}
 
 
-REF = ArtifactRef(kind="any", name="x", fingerprint="0" * 64, content_digest="1" * 64)
-
-
-def test_the_progress_of_shards_counts_what_they_did_and_what_they_report():
-    group = Group("encode[*]", 4)
-    group.start("encode[a/0]", 100.0)
-    group.start("encode[a/1]", 100.0)
-    did = {"num_documents": 1000, "num_tokens": 250_000, "num_bytes": 8_000_000}
-    group.finish(RunRow("encode[a/0]", REF, "made", 12.0, did))
-    had = {"num_documents": 9, "num_tokens": 9, "num_bytes": 9}
-    group.finish(RunRow("encode[a/2]", REF, "cached", 0.0, had))
-    group.report("encode[a/1]", StageProgress(4_000_000, 8_000_000, "bytes", {"documents": 500}))
-
-    assert group.share == 0.625
-    assert group.words(112.0) == (
-        "62 % · 12 s left · 2 of 4 shards · 1,500 documents · 250,000 tokens · 1.0 MB/s"
-    )
-
-
-def test_a_task_has_the_pace_of_its_own_unit():
-    group = Group("train")
-    group.start("train", 0.0)
-    assert group.words(11.0) == "11 s so far"
-    group.report("train", StageProgress(1000, 4000, "merges"))
-    assert group.words(20.0) == "25 % · 1 min 00 s left · 1,000 merges · 50 merges/s"
-    group.finish(RunRow("train", REF, "made", 60.0, {"num_merges": 4000}))
-    assert (group.share, group.complete) == (1.0, True)
-    assert group.words(60.0) == "100 % · 1 min 00 s in all"
-
-
-@given(st.lists(st.sampled_from(["start", "report", "made", "cached", "fail"]), max_size=30))
-def test_a_share_is_never_more_than_all(events):
-    group = Group("encode[*]", max(len(events), 1))
-    for index, event in enumerate(events):
-        title = f"encode[a/{index}]"
-        group.start(title, float(index))
-        if event == "report":
-            group.report(title, StageProgress(index * 3, 10, "bytes"))
-        elif event == "fail":
-            group.fail(title)
-        elif event != "start":
-            group.finish(RunRow(title, REF, event, 1.0, {}))
-        assert 0 <= group.share <= 1
-        assert group.words(float(index) + 1)
-
-
 def test_only_runs_that_the_server_knows_are_linked():
     links = Links("/store", None)
     assert links.unknown(["one", "two", None]) == {"one", "two"}
@@ -115,32 +67,6 @@ def test_only_runs_that_the_server_knows_are_linked():
     assert links.run("one") == "[tiny (a/b)](/v2/runs/flow-run/one)"
     assert links.run("two") == links.run(None) == ""
     assert links.unknown(["one", "two"]) == set()
-
-
-@pytest.mark.parametrize(
-    ("what", "name", "key"),
-    [
-        ("packed", "Own.Validation", "packed-own-validation"),
-        ("progress-encode[*]", "own", "progress-encode-own"),
-    ],
-)
-def test_keys_have_what_prefect_accepts(what, name, key):
-    assert key_of(what, name) == key
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "pair"),
-    [
-        ("num_documents", 1932, ("documents", "1,932")),
-        ("num_bytes", 2048, ("bytes", "2.0 KiB")),
-        ("num_distinct_bytes", 156, ("distinct bytes", "156")),
-        ("share.cjk", 0.25, ("share of cjk", "25.00 %")),
-        ("bytes_per_token", 4.3123, ("bytes per token", "4.312")),
-        ("gate", "none", ("gate", "none")),
-    ],
-)
-def test_a_metric_in_a_table_has_a_label_and_a_value_with_its_unit(name, value, pair):
-    assert labelled(name, value) == pair
 
 
 def test_a_sheet_has_what_a_person_asks_of_an_artifact(tmp_path: Path):
@@ -195,3 +121,93 @@ def test_what_an_earlier_run_had_is_known(tmp_path: Path):
 
     assert known_before(store, "now", refs) == {refs[0].fingerprint}
     assert known_before(store, "earlier", refs) == set()
+
+
+TASK_RUN = UUID(int=7)
+STORE = Links("/store")
+
+
+def state_of(rows: list[RunRow], num_tasks: dict[str, int], *not_begun: str) -> RunState:
+    """Return what a run has done whose first job has these rows."""
+    state, first = RunState(), job("first")
+    state.jobs = [first, *map(job, not_begun)]
+    for group, number in num_tasks.items():
+        state.expect(group, number)
+    begun = state.begin(first)
+    begun.rows = dict(enumerate(rows))
+    begun.steps = [Step(first.stage, row.task, "test", first.params, {}) for row in rows]
+    for row in rows:
+        state.finish(row)
+    return state
+
+
+def failed(error: Exception, title: str | None = None) -> RunError:
+    """Return the error of a run whose task failed."""
+    failure = RunError(f"{title}: {error}" if title else str(error), title)
+    failure.__cause__ = error
+    return failure
+
+
+def test_a_failed_task_is_named_with_its_problem_fix_and_what_is_kept(tmp_path: Path) -> None:
+    ref = Store.open(tmp_path).realize(ask("one")).ref
+    rows = [RunRow("ingest", ref, "made", 2.0, {}, 0.0), RunRow("encode[a/0]", ref, "cached", 0.0, {}, 2.0)]
+    error = failed(DocumentError("a/*.jsonl, line 7: no text; set on_error"), "encode[a/1]")
+    state = state_of(rows, {"ingest": 1, "encode[*]": 3}, "mix", "pack")
+
+    text = failure_summary("own", STORE, error, state, {"encode[a/1]": TASK_RUN})
+
+    assert text.startswith(
+        "# own: failed\n\n**`encode[a/1]` failed** in 2.0 s. 2 artifacts of this run are in"
+    )
+    assert f"| task | `encode[a/1]` · [its logs](/v2/runs/task-run/{TASK_RUN}) |" in text
+    assert "| problem | encode\\[a/1\\]: a/\\*.jsonl, line 7: no text |" in text
+    assert "| fix | set on\\_error |" in text
+    assert "`DocumentError`: A document that breaks its source's rules" in text
+    assert "| encode[*] | 1 of 3 | cached |  |" in text
+    assert "`mix`, `pack`" in text
+    assert "finds the 2 artifacts above, and goes on with `encode[a/1]`" in text
+    assert "Also failed" not in text
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (failed(SourceError("s: no files; name some")), "fails again: do what the message says first"),
+        (failed(MachineError("count: memory ran out; add some"), "count[a/0]"), "what it lacked"),
+        (failed(TimeoutError("slow"), "count[a/0]"), "it is worth a try as it is"),
+        (failed(ZeroDivisionError("by 0"), "train"), "nobody foresaw"),
+    ],
+)
+def test_what_a_retry_does_depends_on_the_kind_of_fault(error: RunError, says: str) -> None:
+    assert says in failure_summary("own", STORE, error, RunState(), {})
+
+
+def test_a_failed_gate_has_its_limits_and_its_report() -> None:
+    row = {"limit": "max_fertility", "subject": "hi", "value": 2.51234, "threshold": 2.0, "passed": False}
+    gate = "failed: 'hi': fertility=2.5 is above 2; 'sw': fertility=3 is above 2"
+    error = GateError(f"audit: gate {gate}; look at it; raise the limit", gate, [row])
+    ref = ArtifactRef(kind="audit", name="own", fingerprint="f" * 64, content_digest="c" * 64)
+    rows = [RunRow("audit", ref, "made", 2.0, {}, 0.0)]
+    state = state_of(rows, {"audit": 1}, "encode", "encode", "mix")
+
+    text = failure_summary("own", Links("/store", reports="/reports"), error, state, {})
+
+    assert "| max_fertility | hi | 2.512 | 2 | no |" in text
+    assert text.count("`audit` failed") == 1
+    assert "fertility=3 is above 2 |\n| fix | look at it; raise the limit |" in text
+    assert f"[audit/own](/v2/artifacts/key/audit-own) · [Report](/reports/{'f' * 64})" in text
+    assert "| audit | 1 | gate failed | 2.0 s |" in text
+    assert "`encode`, `mix`" in text
+
+
+def test_a_sentence_with_semicolons_is_not_taken_apart() -> None:
+    error = failed(MachineError("mix: 'a' gives 1; 'b' gives 2; or on_miss='warn'"), "mix")
+    text = failure_summary("own", STORE, error, RunState(), {})
+    assert "| problem | mix: mix: 'a' gives 1; 'b' gives 2; or on\\_miss='warn' |" in text
+
+
+def test_a_refused_profile_says_each_problem() -> None:
+    text = refusal_summary("own.toml", ProfileError("profile 'own':\nunknown key a; did you mean b?"))
+
+    assert text.startswith("# own.toml: refused")
+    assert "- unknown key a; did you mean b?" in text

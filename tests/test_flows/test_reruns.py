@@ -15,32 +15,39 @@ side. With TOKMILL_EVERYTHING there are all of them, one by one, each through al
 """
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
 from tests.effort import EVERYTHING
 from tests.object_server import ObjectServer
 from tests.test_flows.commands import Tokmill, finished
-from tests.test_flows.seen_stores import Artifact, BucketSeen, FolderSeen, SeenStore
+from tests.test_flows.corpora import write_project
+from tests.test_flows.page import Person, browser_found, find, open_browser
 from tests.test_flows.served import Service
 from tests.test_flows.stopped import (
     KIND_OF,
     LENIENT,
     TOO_STRICT,
+    Artifact,
+    BucketSeen,
+    FolderSeen,
     Running,
+    SeenStore,
     served,
     set_gate,
+    wait_until,
+    worker,
     write_profile,
     write_text,
 )
-from tests.test_flows.test_eight_runs import worker
 from tests.test_flows.test_runners import CLUSTERS
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.objects]
@@ -82,18 +89,13 @@ class Line:
         return f"{self.runner.replace(' ', '-')}-{self.place}"
 
 
-DEFAULT = [
+RUNNERS = ("threads", "processes", "dask", "ray", "dask at", "ray at")
+LINES = [
     Line("processes", "folder", ("cancel count", "fail", "pause encode")),
     Line("threads", "bucket", ("cancel train", "cancel pack")),
 ]
-RUNNERS = ("threads", "processes", "dask", "ray", "dask at", "ray at")
-
-
-def lines() -> list[Line]:
-    """Return what is tried."""
-    if not EVERYTHING:
-        return DEFAULT
-    return [Line(runner, place, tuple(ALL)) for runner in RUNNERS for place in ("folder", "bucket")]
+if EVERYTHING:
+    LINES = [Line(runner, place, tuple(ALL)) for runner in RUNNERS for place in ("folder", "bucket")]
 
 
 def marked(line: Line) -> object:
@@ -116,42 +118,43 @@ class Project:
         """The served folder."""
         return self.service.tokmill.folder
 
-    def store(self, line: Line) -> SeenStore:
-        """Return a new store for a line."""
-        if line.place == "folder":
-            return FolderSeen(str(self.folder / f"store-of-{line.name}"))
+    def bucket(self) -> BucketSeen:
+        """Return a new store in a bucket."""
         bucket = self.objects.make_bucket()
         return BucketSeen(f"{bucket.url}/team", bucket, self.caches)
 
-    def machine(self, line: Line, number: int) -> Tokmill:
-        """Return a machine with a cache of its own."""
-        own = self.caches / f"{line.name}-{number}"
-        own.mkdir(parents=True)
-        environment = {**self.service.tokmill.environment, "TOKMILL_CACHE": str(own)}
-        return Tokmill(self.folder, environment)
-
     @contextmanager
-    def worker_of(self, line: Line, number: int, queue: str) -> Iterator[None]:
-        """Have a machine of its own take the runs of a queue, in this block."""
-        pool, api = self.service.served.work_pool, {"PREFECT_API_URL": f"{self.service.url}/api"}
-        with worker(self.machine(line, number), pool, queue, api):
-            yield
+    def machine(self, name: str, queue: str) -> Iterator[Tokmill]:
+        """Have a machine, with a cache of its own, take the runs of a queue in this block."""
+        own = {"TOKMILL_CACHE": str(self.caches / name)}
+        machine = Tokmill(self.folder, {**self.service.tokmill.environment, **own})
+        with worker(machine, self.service, queue):
+            yield machine
 
 
 @pytest.fixture(scope="module")
 def project(
     migrated_home: Path, object_server: ObjectServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Project]:
-    """A served project with a profile for each line."""
+    """A served project with a profile for each line, and two small ones for runs at once."""
     base = tmp_path_factory.mktemp("reruns")
     folder, caches = base / "project", base / "caches"
+    write_project(folder, num_documents=60)
+    text = (folder / "tiny.toml").read_text("utf-8") + SETTINGS
+    for name, length in (("tiny", 128), ("longer", 160)):
+        given = text.replace('name = "tiny"', f'name = "{name}"').replace(
+            "length = 128", f"length = {length}"
+        )
+        (folder / f"{name}.toml").write_text(given, "utf-8")
     write_text(folder)
-    for line in lines():
+    for line in LINES:
         write_profile(folder, line.name)
+    write_profile(folder, "page", "pages")
+    shutil.copytree(folder / "library", folder / "pages", copy_function=os.link)
     environment = object_server.environment() | {"TOKMILL_CACHE": str(caches / "served")}
     with served(folder, migrated_home, environment) as service:
         alone = FolderSeen(str(folder / "alone"))
-        profile = f"{lines()[0].name}.toml"
+        profile = f"{LINES[0].name}.toml"
         done = finished(service.tokmill.start("run", profile, "--no-prefect", "--store", alone.url))
         assert done.code == 0, done.err
         yield Project(service, alone.digests(), object_server, caches)
@@ -172,7 +175,7 @@ def _is_of(item: pytest.Item) -> bool:
     return function is test_an_interrupted_run_goes_on_without_making_anything_again
 
 
-@pytest.mark.parametrize("line", [marked(line) for line in lines()])
+@pytest.mark.parametrize("line", [marked(line) for line in LINES])
 def test_an_interrupted_run_goes_on_without_making_anything_again(
     line: Line, walked: Callable[[Line], None]
 ) -> None:
@@ -181,13 +184,13 @@ def test_an_interrupted_run_goes_on_without_making_anything_again(
 
 def walk(line: Line, project: Project) -> None:
     """Go through a line of the matrix."""
-    store = project.store(line)
+    in_folder = line.place == "folder"
+    store = FolderSeen(str(project.folder / f"store-of-{line.name}")) if in_folder else project.bucket()
     with on(line.runner, project) as settings, ExitStack() as machines:
         run = interrupted(line, project, store, settings, machines)
         lost = damaged(store, project.expected)
-        again = Running.start(
-            project.service, f"{line.name}.toml", store, more=settings, pack={"sequence_length": 128}
-        )
+        more = {"more": settings, "pack": {"sequence_length": 128}}
+        again = Running.start(project.service, f"{line.name}.toml", store, **more)
         made = got(again.completed(), "made")
         project.service.until(partial(shown, again), lambda states: states == {"Cached"})
 
@@ -203,17 +206,16 @@ def interrupted(
     """Interrupt a run again and again; return it when it has completed."""
     profile, queue = f"{line.name}.toml", line.name if line.place == "bucket" else None
     set_gate(project.folder, line.name, TOO_STRICT if "fail" in line.interruptions else LENIENT)
-    working = ExitStack()
+    working = machines.enter_context(ExitStack())
     if queue is not None:
-        machines.enter_context(working)
-        working.enter_context(project.worker_of(line, 1, queue))
+        working.enter_context(project.machine(f"{line.name}-1", queue))
     run, kept = Running.start(project.service, profile, store, queue, more=settings), []
     for interruption in line.interruptions:
         interrupt(run, line, interruption, project)
         kept.append(store.records())
         if queue is not None and len(kept) == 1:
             working.close()
-            machines.enter_context(project.worker_of(line, 2, queue))
+            machines.enter_context(project.machine(f"{line.name}-2", queue))
         run.go_on()
     noted, published = run.completed(), store.records()
 
@@ -229,7 +231,8 @@ def interrupt(run: Running, line: Line, interruption: Interruption, project: Pro
     """Interrupt a run, and check what becomes of it."""
     how, _, stage = interruption.partition(" ")
     if how == "fail":
-        seconds = run.failed()
+        seconds = run.ended("FAILED")
+        assert run.noted["state"] == "failed"
         set_gate(project.folder, line.name, LENIENT)
     else:
         run.wait_for(stage)
@@ -243,8 +246,9 @@ def interrupt(run: Running, line: Line, interruption: Interruption, project: Pro
 
 def damaged(store: SeenStore, expected: dict[Artifact, str]) -> set[Artifact]:
     """Delete an artifact and damage another, of kinds that much depends on; return both."""
-    removed = min(each for each in expected if each[0] == "encoded_shard")
-    cut = min(each for each in expected if each[0] == "tokenizer")
+    removed, cut = (
+        min(each for each in expected if each[0] == kind) for kind in ("encoded_shard", "tokenizer")
+    )
     store.remove(removed)
     store.damage(cut)
     return {removed, cut}
@@ -256,11 +260,10 @@ def shown(run: Running) -> set[str]:
     return {state for name, state in states.items() if name.partition("[")[0] in IN_THE_STORE}
 
 
-def got(noted: dict[str, object], how: str) -> set[Artifact]:
+def got(noted: dict[str, Any], how: str) -> set[Artifact]:
     """Return the artifacts that a run got in a way, by its record."""
-    rows = noted["artifacts"]
-    assert isinstance(rows, list)
-    return {(row["ref"]["kind"], row["ref"]["fingerprint"]) for row in rows if row["how"] == how}
+    rows = [row["ref"] for row in noted["artifacts"] if row["how"] == how]
+    return {(ref["kind"], ref["fingerprint"]) for ref in rows}
 
 
 @contextmanager
@@ -278,3 +281,99 @@ def on(runner: str, project: Project) -> Iterator[list[str]]:
             found, _ = until_done.enter_context(CLUSTERS[name](environment))
             settings.append(f"execution.address={found}")
         yield settings
+
+
+AT_ONCE = 4 if EVERYTHING else 2  # of each deployment: each queue has a run
+SETTINGS = f"\n[schedule]\nruns_at_once = {AT_ONCE}\n[execution]\nworkers = 1\n"
+ELSEWHERE = ("second", "third")
+MADE = "SELECT fingerprint, count(*) AS times FROM run_artifacts WHERE how = 'made' GROUP BY fingerprint"
+
+
+def test_runs_at_once_of_two_deployments_publish_every_artifact_once(project: Project) -> None:
+    """By workers of three machines, which share a bucket and the server, and nothing else.
+
+    A machine makes nothing twice: whoever needs what another run of it is making waits for it. A run of
+    another flow, which has a limit of its own, goes on beside them.
+    """
+    store, service = project.bucket(), project.service
+    shutil.rmtree(project.caches / "second", ignore_errors=True)
+    with ExitStack() as machines:
+        for name in ELSEWHERE:
+            machines.enter_context(project.machine(name, name))
+        queues = [*(("tiny.toml", None) for _ in range(AT_ONCE))]
+        queues += [("longer.toml", ELSEWHERE[number % 2]) for number in range(AT_ONCE)]
+        runs = [Running.start(service, profile, store, queue) for profile, queue in queues]
+        deployment = service.call(f"/deployments/name/train-tokenizer/{service.served.name}")["id"]
+        asked = {"parameters": {"profile": "longer.toml", "store": store.url}, "work_queue_name": "third"}
+        other = service.call(f"/deployments/{deployment}/create_flow_run", asked)
+        runs.append(Running(service, store, other["id"]))
+        noted = [run.completed() for run in runs]
+
+    assert {each["state"] for each in noted} == {"completed"}
+
+    def table(query: str) -> list[dict[str, Any]]:
+        rows: list[dict[str, Any]] = service.tokmill("sql", query, "--json", TOKMILL_STORE=store.url).document
+        return rows
+
+    made = {row["fingerprint"]: row["times"] for row in table(MADE)}
+    assert max(made.values()) <= 1 + len(ELSEWHERE)
+    assert {row["fingerprint"] for row in table("SELECT fingerprint FROM artifacts")} == set(made)
+    assert {fingerprint for _, fingerprint in store.records()} == set(made)
+    for name in ELSEWHERE:  # each of them has worked
+        assert any((project.caches / name).rglob("record.json"))
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
+def test_a_person_runs_reruns_cancels_retries_and_reads(project: Project, tmp_path: Path) -> None:
+    """In a real browser, from the form to the report."""
+    service, pages = project.service, project.folder / "pages"
+    store = FolderSeen(str(service.tokmill.store))
+    with open_browser(tmp_path / "browser") as browser:
+        person = Person(browser, service, "page.toml")
+
+        cancelled = Running(service, store, person.start())
+        person.open(cancelled.id)  # before the stage, which may be over when a page has come
+        cancelled.wait_for("count")
+        person.choose("Cancel", "Cancel Flow Run")
+        cancelled.ended("CANCELLED")
+        person.open(cancelled.id)
+        person.see("Cancelled")
+
+        whole = pages.rename(pages.with_name("gone"))
+        failed = Running(service, store, person.start())
+        failed.ended("FAILED")
+        person.open(failed.id)
+        person.see("Failed")
+        whole.rename(pages)
+        person.choose("Retry", "Retry")
+        wait_until(lambda: failed.state["type"] != "FAILED", "it was retried")
+        failed.completed()
+        person.open(failed.id)
+        person.see("Completed")
+
+        again = Running(service, store, person.start(sequence_length=320))
+        again.completed()
+        assert service.started_by(again.id) == "page"
+        assert service.call(f"/flow_runs/{again.id}")["name"] == "long · sequence length 320"
+        states = service.ended_task_states({"id": again.id})
+        ran = {name.partition("[")[0] for name, state in states.items() if state != "Cached"}
+        assert ran == {"pack", "card"}
+        person.open(again.id, "TaskRuns")
+        person.see("Cached")
+
+        person.open(again.id, "Artifacts")
+        person.see("audit-long")
+        tasks = service.call("/task_runs/filter", {"flow_runs": {"id": {"any_": [again.id]}}, "limit": 200})
+        (audit,) = [task["id"] for task in tasks if task["name"] == "audit"]
+        browser.get(f"{service.url}/v2/runs/task-run/{audit}?tab=Artifacts")
+        person.see("audit-long")
+        person.follow(lambda url: "/v2/artifacts/artifact/" in url and is_text(service, url))
+        person.follow(lambda url: "/tokmill/report/" in url)
+        assert find(browser, "//*[@id='search']").is_displayed()
+        person.picture("report")
+
+
+def is_text(service: Service, url: str) -> bool:
+    """Whether an artifact's page shows a text, and not a table."""
+    return bool(service.call(f"/artifacts/{url.rpartition('/')[2]}")["type"] == "markdown")

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,24 +21,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.effort import EVERYTHING
 from tests.object_server import Bucket
-from tests.test_flows.commands import Tokmill, finished, free_port
+from tests.test_flows.commands import Tokmill, clean_environment, finished, free_port
 from tests.test_flows.corpora import write_project
-from tokmill.flows.errors import UsageError
+from tests.test_flows.jobs import digests
 from tokmill.flows.prefect.links import key_of
-from tokmill.flows.profile import load_profile
-from tokmill.flows.run.machine import Machine
 from tokmill.tasks.store import Run, Store
 from tokmill.tasks.store.runs import read_run, run_path
 
 START_SECONDS = 120
 DOCUMENTS = 1200
-
-
-def digests(store: Path) -> dict[str, str]:
-    """The content digest of every artifact, by fingerprint."""
-    records = [json.loads(path.read_bytes()) for path in store.glob("*/*/record.json")]
-    return {record["fingerprint"]: record["content_digest"] for record in records}
 
 
 class Expected(NamedTuple):
@@ -283,15 +277,32 @@ def records_in(bucket: Bucket, stage: str) -> dict[str, str]:
     return {record["fingerprint"]: record["content_digest"] for record in records}
 
 
-@pytest.mark.server
-@pytest.mark.parametrize("runner", ["dask", "ray"])
-def test_a_runner_without_its_extra_is_named(runner: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    runners = importlib.import_module("tokmill.flows.prefect.runners").RUNNERS
-    monkeypatch.setitem(sys.modules, f"prefect_{runner}", None)
-    machine = Machine.of(load_profile("smoke", [f"execution.runner={runner}"]).execution)
+# By default artifacts of two families are made twice by this Python; with TOKMILL_EVERYTHING every family by
+# every strategy in every format, and variants, also by the interpreters that TOKMILL_PYTHONS names.
+PYTHONS = [path for path in os.environ.get("TOKMILL_PYTHONS", "").split(os.pathsep) if path and EVERYTHING]
+Held = dict[str, dict[str, str]]
 
-    with (
-        pytest.raises(UsageError, match=rf"install it with: python -m pip install 'tokmill\[{runner}\]'"),
-        runners[runner](machine),
-    ):
-        pass
+
+def held(folder: Path, python: str, *, seed: int, workers: int) -> Held:
+    """Make everything with an interpreter; return what each artifact holds."""
+    program = str(Path(__file__).parents[1] / "every_artifact.py")
+    options = ["--workers", str(workers), *(["--all"] if EVERYTHING else [])]
+    environment = clean_environment(PYTHONHASHSEED=str(seed))
+    command = [python, program, str(folder), *options]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    found: Held = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.slow
+def test_artifacts_are_equal_for_any_workers_order_of_hashes_and_python(tmp_path: Path) -> None:
+    first = held(tmp_path / "first", sys.executable, seed=0, workers=1)
+    for number, python in enumerate([sys.executable, *PYTHONS]):
+        again = held(tmp_path / f"{number}", python, seed=1, workers=3)
+        differing = [name for name in first.keys() | again.keys() if first.get(name) != again.get(name)]
+        assert sorted(differing) == []
+    kinds = Counter(name.partition("/")[0] for name in first)
+    assert kinds["tokenizer"] >= (8 if EVERYTHING else 2)
+    assert kinds["packed"] >= kinds["tokenizer"]
+    assert kinds["encoded_shard"] > 2 * kinds["tokenizer"]

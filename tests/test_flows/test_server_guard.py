@@ -1,15 +1,22 @@
-"""Access control of the server: single requests as browsers and programs send them."""
+"""Access to the server: single requests as browsers and programs send them, profiles, and served folders."""
 
 import asyncio
+import json
+import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tokmill.flows.errors import UsageError
+from tokmill.flows.errors import ProfileError, ServeError, UsageError
+from tokmill.flows.prefect.app import HOW, USER, with_labels
 from tokmill.flows.prefect.guard import Guard
-from tokmill.flows.prefect.settings import own_names, reachable
+from tokmill.flows.prefect.settings import may_have_a_server, own_names, reachable
+from tokmill.flows.prefect.up import last_served, lock_store
+from tokmill.flows.profile.served import SERVED, ServedFolder, require_served
 
-HOST = "127.0.0.1:4200"
+HOST = ("Host", "127.0.0.1:4200")
+NAVIGATES, DOCUMENT = ("Sec-Fetch-Mode", "navigate"), ("Sec-Fetch-Dest", "document")
 
 
 async def _prefect(scope: Any, receive: Any, send: Any) -> None:
@@ -37,99 +44,146 @@ def answer(*headers: tuple[str, str], kind: str = "http", method: str = "GET") -
     return sent
 
 
-def status(*headers: tuple[str, str], method: str = "GET") -> int:
-    """The status of the answer to a request."""
-    code: int = answer(*headers, method=method)[0]["status"]
-    return code
-
-
-@pytest.mark.parametrize("host", [HOST, "localhost:4200", "LOCALHOST:4200", "[::1]:4200"])
-def test_programs_of_the_machine_are_answered(host: str) -> None:
-    assert status(("Host", host)) == 200
+OWN_NAMES = ("127.0.0.1:4200", "localhost:4200", "LOCALHOST:4200", "[::1]:4200")
+OTHER_NAMES = ("rebound.example:4200", "127.0.0.1", "127.0.0.1:4201", "127.0.0.1:4200.example",
+               "localhost.example:4200", "")  # fmt: skip
+OTHER_PAGES = (
+    "https://page.example",
+    "null",
+    "http://127.0.0.1:8000",
+    "http://127.0.0.1:4200.example",
+    "file://",
+)
 
 
 @pytest.mark.parametrize(
-    "host",
+    ("code", "headers", "methods"),
     [
-        "rebound.example:4200",
-        "127.0.0.1",
-        "127.0.0.1:4201",
-        "127.0.0.1:4200.example",
-        "localhost.example:4200",
-        "",
+        *((200, [("Host", host)], ["GET"]) for host in OWN_NAMES),
+        *((421, [("Host", host)], ["GET"]) for host in OTHER_NAMES),
+        (421, [], ["GET"]),
+        (421, [HOST, ("Host", "rebound.example")], ["GET"]),
+        *((403, [HOST, ("Origin", page)], ["GET", "POST", "OPTIONS", "DELETE"]) for page in OTHER_PAGES),
+        # the server's own page
+        *((200, [HOST, ("Origin", f"http://{name}:4200"), ("Sec-Fetch-Site", "cross-site")], ["POST"])
+          for name in ("127.0.0.1", "localhost")),
+        (200, [HOST, ("Sec-Fetch-Site", "same-origin")], ["GET"]),
+        (200, [HOST, ("Sec-Fetch-Site", "none"), NAVIGATES], ["GET"]),
+        # of another site, only a followed link
+        *((code, [HOST, ("Sec-Fetch-Site", site), *more], [method])
+          for site in ("cross-site", "same-site")
+          for code, method, more in (
+              (200, "GET", [NAVIGATES, DOCUMENT]),
+              (403, "POST", [NAVIGATES, DOCUMENT]),
+              (403, "GET", [NAVIGATES, ("Sec-Fetch-Dest", "iframe")]),
+              (403, "GET", [("Sec-Fetch-Mode", "no-cors"), ("Sec-Fetch-Dest", "script")]))),
     ],
-)
-def test_a_name_that_is_not_the_servers_own_is_refused(host: str) -> None:
-    assert status(("Host", host)) == 421
-
-
-def test_no_host_and_two_hosts_are_refused() -> None:
-    assert status() == 421
-    assert status(("Host", HOST), ("Host", "rebound.example")) == 421
-
-
-@pytest.mark.parametrize("method", ["GET", "POST", "OPTIONS", "DELETE"])
-@pytest.mark.parametrize(
-    "origin",
-    ["https://page.example", "null", "http://127.0.0.1:8000", "http://127.0.0.1:4200.example", "file://"],
-)
-def test_another_pages_request_is_refused_whatever_its_method(origin: str, method: str) -> None:
-    assert status(("Host", HOST), ("Origin", origin), method=method) == 403
+)  # fmt: skip
+def test_only_programs_of_the_machine_and_the_servers_own_page_are_answered(
+    code: int, headers: list[tuple[str, str]], methods: list[str]
+) -> None:
+    assert [answer(*headers, method=method)[0]["status"] for method in methods] == [code] * len(methods)
 
 
 def test_a_websocket_of_another_page_is_closed_before_it_opens() -> None:
-    assert answer(("Host", HOST), kind="websocket") == [{"type": "websocket.accept"}]
-    refused = answer(("Host", HOST), ("Origin", "https://page.example"), kind="websocket")
+    assert answer(HOST, kind="websocket") == [{"type": "websocket.accept"}]
+    refused = answer(HOST, ("Origin", "https://page.example"), kind="websocket")
     assert [message["type"] for message in refused] == ["websocket.close"]
 
 
-@pytest.mark.parametrize("origin", ["http://127.0.0.1:4200", "http://localhost:4200"])
-def test_the_servers_own_page_is_answered(origin: str) -> None:
-    assert status(("Host", HOST), ("Origin", origin), ("Sec-Fetch-Site", "cross-site"), method="POST") == 200
-    assert status(("Host", HOST), ("Sec-Fetch-Site", "same-origin")) == 200
-    assert status(("Host", HOST), ("Sec-Fetch-Site", "none"), ("Sec-Fetch-Mode", "navigate")) == 200
-
-
-@pytest.mark.parametrize("site", ["cross-site", "same-site"])
-def test_of_another_site_only_a_followed_link_is_answered(site: str) -> None:
-    came = [("Host", HOST), ("Sec-Fetch-Site", site)]
-    navigates = ("Sec-Fetch-Mode", "navigate")
-
-    assert status(*came, navigates, ("Sec-Fetch-Dest", "document")) == 200
-    assert status(*came, navigates, ("Sec-Fetch-Dest", "document"), method="POST") == 403
-    assert status(*came, navigates, ("Sec-Fetch-Dest", "iframe")) == 403
-    assert status(*came, ("Sec-Fetch-Mode", "no-cors"), ("Sec-Fetch-Dest", "script")) == 403
-
-
 def test_answers_may_not_be_framed_and_load_nothing_from_elsewhere() -> None:
-    headers = dict(answer(("Host", HOST))[0]["headers"])
-
-    assert headers[b"x-own"] == b"1"
-    assert headers[b"x-frame-options"] == b"DENY"
+    headers = dict(answer(HOST)[0]["headers"])
+    assert (headers[b"x-own"], headers[b"x-frame-options"]) == (b"1", b"DENY")
     policy = headers[b"content-security-policy"].decode()
-    assert "frame-ancestors 'none'" in policy
-    assert "default-src 'self'" in policy
+    assert all(rule in policy for rule in ("frame-ancestors 'none'", "default-src 'self'"))
 
 
 def test_a_server_for_a_network_answers_its_machines_names_and_those_it_is_given() -> None:
-    names = own_names("0.0.0.0", 4300, ["gpu7.example.org", "proxy:8443"])
-
-    assert {
-        "127.0.0.1:4300",
-        "localhost:4300",
-        "gpu7.example.org",
-        "gpu7.example.org:4300",
-        "proxy:8443",
-    } <= set(names)
+    names = set(own_names("0.0.0.0", 4300, ["gpu7.example.org", "proxy:8443"]))
+    given = {"gpu7.example.org", "gpu7.example.org:4300", "proxy:8443"}
+    assert names >= {"127.0.0.1:4300", "localhost:4300", *given}
     assert "page.example:4300" not in names
-    assert (reachable("0.0.0.0"), reachable("::"), reachable("10.0.0.7")) == (
-        "127.0.0.1",
-        "[::1]",
-        "10.0.0.7",
-    )
+    hosts = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "10.0.0.7": "10.0.0.7"}
+    assert {host: reachable(host) for host in hosts} == hosts
+    for name in ("*", "*.example.org", "http://gpu7", "a,b", ""):
+        with pytest.raises(UsageError, match="--allow-host"):
+            own_names("127.0.0.1", 4200, [name])
 
 
-@pytest.mark.parametrize("name", ["*", "*.example.org", "http://gpu7", "a,b", ""])
-def test_a_name_that_is_no_host_is_refused(name: str) -> None:
-    with pytest.raises(UsageError, match="--allow-host"):
-        own_names("127.0.0.1", 4200, [name])
+def test_requests_for_runs_are_labelled_with_who_asks() -> None:
+    page = {"sec-fetch-site": "same-origin", "x-forwarded-user": "ann"}
+    by_page = json.loads(with_labels(b'{"name": "x", "labels": {"a": 1}}', page))
+    program = {"authorization": "Basic YWRtaW46c2VjcmV0"}  # admin:secret
+    assert by_page == {"name": "x", "labels": {"a": 1, HOW: "page", USER: "ann"}}
+    assert json.loads(with_labels(b"{}", program)) == {"labels": {HOW: "program", USER: "admin"}}
+    assert json.loads(with_labels(b"{}", {}))["labels"] == {HOW: "program"}
+    assert [with_labels(body, page) for body in (b"[1]", b"{")] == [b"[1]", b"{"]
+
+
+def test_a_store_is_served_once_and_the_second_is_told_where(tmp_path: Path) -> None:
+    served, logs = ServedFolder.of(tmp_path, tmp_path / "store"), tmp_path / "store" / ".up"
+    (tmp_path / "link").symlink_to(tmp_path)
+    assert ServedFolder.of(tmp_path / "link", tmp_path / "store") == served
+    other = ServedFolder.of(tmp_path / "other", tmp_path / "store")
+    assert other.name != served.name != ServedFolder.of(tmp_path, tmp_path / "other").name
+    with lock_store(served, "http://127.0.0.1:4200", logs):
+        where = rf"{tmp_path}.* at http://127.0.0.1:4200 \(process {os.getpid()}\)"
+        with pytest.raises(ServeError, match=where), lock_store(other, "http://127.0.0.1:4300", logs):
+            pass
+        assert json.loads((logs / "up.json").read_text("utf-8"))["deployment"] == served.name
+    with lock_store(served, "http://127.0.0.1:4200", logs):
+        assert last_served(logs) is not None
+    assert last_served(logs) is None
+
+
+def test_only_profiles_of_the_served_folder_and_shipped_ones_are_taken(tmp_path: Path, monkeypatch) -> None:
+    """Those elsewhere are refused whether they exist or not."""
+    served = tmp_path / "served"
+    served.mkdir()
+    (tmp_path / "own.toml").touch()
+    (served / "link").symlink_to(tmp_path)
+    monkeypatch.chdir(served)
+    monkeypatch.setenv(SERVED, str(served))
+    for profile in ("own.toml", "sub/own.toml", "quickstart", "sub/../own.toml"):
+        require_served(profile)
+    elsewhere = ("/etc/passwd", "../own.toml", "link/own.toml", "~/own.toml", "/etc/own.toml")
+    for profile in elsewhere:
+        with pytest.raises(ProfileError, match=r"outside the served folder.*--allow-profiles"):
+            require_served(profile)
+    monkeypatch.setenv(SERVED, "")
+    require_served(elsewhere[0])
+
+
+CONFIGURED = '[profiles.team]\nPREFECT_API_URL = "http://127.0.0.1:1/api"\n[profiles.ephemeral]\n'
+EPHEMERAL = {"home/profiles.toml": f'active = "ephemeral"\n{CONFIGURED}'}
+
+
+@pytest.mark.parametrize(
+    ("environment", "files", "expected"),
+    [
+        ({}, {}, False),
+        ({"PREFECT_API_URL": "http://127.0.0.1:1/api"}, {}, True),
+        ({}, {"home/profiles.toml": f'active = "team"\n{CONFIGURED}'}, True),
+        ({}, EPHEMERAL, False),
+        ({"PREFECT_PROFILE": "team"}, EPHEMERAL, True),
+        ({"PREFECT_PROFILE": "local"}, {}, True),
+        ({}, {"home/profiles.toml": "not TOML at all"}, True),
+        ({}, {".env": "PREFECT_API_URL=http://127.0.0.1:1/api"}, True),
+        ({}, {".env": "OTHER=1", "pyproject.toml": "[tool.other]"}, False),
+        ({}, {"prefect.toml": ""}, True),
+        ({}, {"pyproject.toml": "[tool.prefect.api]"}, True),
+    ],
+)
+def test_whether_a_server_may_be_configured(
+    environment, files, expected, tmp_path: Path, monkeypatch
+) -> None:
+    """An unchanged run is shown there, and imports Prefect for it only then."""
+    for name in [name for name in os.environ if name.startswith("PREFECT_")]:
+        monkeypatch.delenv(name)
+    for name, value in {"PREFECT_HOME": str(tmp_path / "home"), **environment}.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / "home").mkdir()
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert may_have_a_server() == expected

@@ -1,4 +1,7 @@
-"""`tokmill up` and the deployment: runs started from outside, by a script or by a person with a browser."""
+"""`tokmill up` and its deployments: runs started from outside, by a script, a person, or an attacker.
+
+What single requests are refused is in test_server_guard.py.
+"""
 
 import json
 import re
@@ -6,81 +9,33 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from selenium.webdriver.support.ui import WebDriverWait
 
-from tests.test_flows.commands import Tokmill, clean_environment, free_port
-from tests.test_flows.hostile import hostile_page
-from tests.test_flows.page import (
-    PAGE_SECONDS,
-    below,
-    browser_found,
-    enter,
-    find,
-    open_browser,
+from tests.test_flows.commands import (
+    Tokmill,
+    clean_environment,
+    end_all,
+    free_port,
+    left_after,
+    processes_with,
 )
-from tests.test_flows.processes import end_all, left_after, processes_with
+from tests.test_flows.page import PAGE_SECONDS, below, browser_found, enter, find, open_browser
 from tests.test_flows.served import RefusedError, Service, wait_for_line
 from tests.test_flows.stopped import wait_until
-from tokmill.flows.prefect.deployments import DEPLOYED, Deployed, Deployment
-from tokmill.flows.prefect.schedules import first
 from tokmill.flows.profile.served import ServedFolder
 
 pytestmark = pytest.mark.server
-
-
-def as_written(deployed: Deployed) -> dict[str, Any]:
-    """The entry of `prefect.yaml` for a deployment of the quickstart, without its work pool."""
-    given = None if deployed.of_store else "quickstart"
-    made = Deployment(deployed.flow.name, deployed, None, given, deployed.form(None, []))
-    limit, options = made.concurrency.values()
-    schedules = [
-        {"slug": one["slug"], "active": one["active"], **one["schedule"]} for one in first(made.schedule)
-    ]
-    for one in schedules:
-        one.pop("day_or", None)
-    return {
-        "name": made.name,
-        "description": deployed.flow.description,
-        "entrypoint": deployed.entrypoint,
-        "tags": made.tags,
-        "parameters": made.parameters,
-        "concurrency_limit": {"limit": limit, **options},
-        "schedules": schedules,
-    }
-
-
-def test_prefect_yaml_says_what_is_registered(checkout: Path) -> None:
-    written = yaml.safe_load((checkout / "prefect.yaml").read_text(encoding="utf-8"))["deployments"]
-
-    # Deployments and pool are named after the folder elsewhere; a team chooses its own names.
-    made = [as_written(deployed) for deployed in DEPLOYED]
-    assert made == [{key: each[key] for key in each if key != "work_pool"} for each in written]
-
-
-@pytest.mark.browser
-@pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
-def test_the_form_shows_the_profiles_values_and_refuses_a_wrong_one(service: Service, tmp_path: Path) -> None:
-    known = service.call("/flow_runs/filter", {})
-    size = f"({below('Vocab size', 'input')})[1]"
-    with open_browser(tmp_path) as browser:
-        browser.get(f"{service.url}/v2/deployments/deployment/{service.deployment['id']}/run")
-        shown = find(browser, size).get_attribute("value")
-        enter(browser, size, "1")
-        find(browser, "//button[normalize-space()='Submit']").click()
-        refusal = find(browser, size).get_attribute("validationMessage")
-        page = browser.page_source
-
-    assert shown == "600"
-    assert "greater than or equal to 2" in str(refusal)
-    assert 'Property is type "None"' not in page
-    assert [run["id"] for run in service.call("/flow_runs/filter", {})] == [run["id"] for run in known]
+needs_browser = pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
 
 
 @pytest.fixture(scope="module")
@@ -92,64 +47,60 @@ def runs(service: Service) -> tuple[dict[str, Any], dict[str, Any]]:
     return first, service.run(profile="tiny.toml", pack={"sequence_length": 56})
 
 
+Runs = tuple[dict[str, Any], dict[str, Any]]
+
+
 def test_a_rerun_with_another_sequence_length_shows_what_is_upstream_as_cached(
-    service: Service, runs: tuple[dict[str, Any], dict[str, Any]]
+    service: Service, runs: Runs
 ) -> None:
     first, again = runs
-
-    assert (first["state_name"], again["state_name"]) == ("Completed", "Completed")
+    assert (first["name"], first["state_name"]) == ("before the holidays", "Completed"), first["state"]
+    assert (again["name"], again["state_name"]) == ("tiny · sequence length 56", "Completed")
+    assert {"tokmill", "tiny", "byte_bpe"} <= set(again["tags"])
     states = service.ended_task_states(again)
     ran = {name for name, state in states.items() if state != "Cached"}
     assert {name.partition("[")[0] for name in ran} == {"pack", "card"}
     assert len(states) - len(ran) > 10
-    assert_summed_up(service, again["id"])
 
 
-def assert_summed_up(service: Service, run_id: str) -> None:
-    """Check that a run has published its summary with the lineage, and what its tasks have made or found."""
-    shown = shown_of(service, run_id)
-    summary = shown["run-tiny"]["data"]
-    assert "```mermaid\nflowchart" in summary
-    assert "`pack.sequence_length`" in summary
-    assert "| pack[plan] | 1 | differs from v1 | `sequence_length: " in summary
-    assert "[tokenizer/tiny@v1](/v2/artifacts/key/tokenizer-tiny)" in summary
-    assert "# Tokenizer audit" in shown["audit-tiny"]["data"]
-    assert json.loads(shown["audit-sources-tiny"]["data"])[0]["source"]
-    assert_report_opens(service, shown["audit-tiny"]["data"])
-
-
-def shown_of(service: Service, run_id: str) -> dict[str, dict[str, Any]]:
-    """Return key → artifact of what a run shows."""
-    wanted = {"artifacts": {"flow_run_id": {"any_": [run_id]}}, "limit": 200}
-    found = service.call("/artifacts/filter", wanted)
+def shown_of(service: Service, run: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return key → artifact of what a run shows; Prefect's own, of the results of states, have no key."""
+    wanted = {"artifacts": {"flow_run_id": {"any_": [run["id"]]}}, "limit": 200}
+    found = [artifact for artifact in service.call("/artifacts/filter", wanted) if artifact["key"]]
     assert len({artifact["key"] for artifact in found}) == len(found)
     return {artifact["key"]: artifact for artifact in found}
 
 
-def assert_report_opens(service: Service, text: str) -> None:
-    """Check that the link leads to the report, and that another fingerprint is refused with the reason."""
-    (url,) = re.findall(r"\[Report\]\((http[^)]+)\)", text)
+def test_a_run_sums_up_what_its_tasks_made_or_found_and_links_the_report(
+    service: Service, runs: Runs
+) -> None:
+    shown = shown_of(service, runs[1])
+    summary, audit = shown["run-tiny"]["data"], shown["audit-tiny"]["data"]
+    for words in (
+        "```mermaid\nflowchart",
+        "`pack.sequence_length`",
+        "| pack[plan] | 1 | differs from v1 | `sequence_length: ",
+        "[tokenizer/tiny@v1](/v2/artifacts/key/tokenizer-tiny)",
+    ):
+        assert words in summary
+    assert "# Tokenizer audit" in audit
+    assert json.loads(shown["audit-sources-tiny"]["data"])[0]["source"]
+    (url,) = re.findall(r"\[Report\]\((http[^)]+)\)", audit)
     assert url.startswith(f"{service.url}/tokmill/report/")
     with urllib.request.urlopen(url, timeout=60) as answer:
         page = answer.read().decode()
     assert page.startswith("<!doctype html>")
-    assert 'id="search"' in page
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"{url[:-6]}abcdef", timeout=60)
     with refused.value as error:
-        assert error.code == 404
-        assert "no artifact" in error.read().decode()
+        assert (error.code, "no artifact" in error.read().decode()) == (404, True)
 
 
 def test_each_task_shows_its_artifact_with_links_to_the_runs_that_made_its_inputs(
-    service: Service, runs: tuple[dict[str, Any], dict[str, Any]]
+    service: Service, runs: Runs
 ) -> None:
     _, again = runs
-
-    shown = shown_of(service, again["id"])
-    assert again["name"] == "tiny · sequence length 56"
-    assert {"tokmill", "tiny", "byte_bpe"} <= set(again["tags"])
-    tasks = tasks_of(service, again)
+    shown, tasks = shown_of(service, again), tasks_of(service, again)
     alone = {title for title in tasks if "/" not in title}
     assert {shown[key]["task_run_id"] for key in shown} == {*(tasks[title] for title in alone), None}
     packed, tokenizer = shown["packed-tiny"]["data"], shown["tokenizer-tiny"]["data"]
@@ -161,17 +112,12 @@ def test_each_task_shows_its_artifact_with_links_to_the_runs_that_made_its_input
         assert f"`tokmill show {reference}" in text
         assert f"--store {service.tokmill.store}" in text
     made_by = re.findall(r"\]\(/v2/runs/flow-run/([0-9a-f-]+)\)", tokenizer)
-    assert made_by
     assert service.call(f"/flow_runs/{made_by[0]}")["state_name"] == "Completed"
-    assert "| documents | " in shown["card-tiny"]["data"] or "# Data card" in shown["card-tiny"]["data"]
+    assert "| documents | " in shown["card-tiny"]["data"]
 
 
-def test_logs_have_the_figures_of_each_task_and_a_typed_name_is_kept(
-    service: Service, runs: tuple[dict[str, Any], dict[str, Any]]
-) -> None:
+def test_logs_have_the_figures_of_each_task(service: Service, runs: Runs) -> None:
     run, _ = runs
-
-    assert (run["name"], run["state_name"]) == ("before the holidays", "Completed"), run["state"]
     wanted = {"logs": {"flow_run_id": {"any_": [run["id"]]}}, "limit": 200}
 
     def logged() -> dict[str, str | None]:
@@ -183,7 +129,6 @@ def test_logs_have_the_figures_of_each_task_and_a_typed_name_is_kept(
     assert re.match(r"train: (cached|made in [^·]+) · tokenizer/tiny@v1 · vocab size [0-9,]+ · ", trained)
     assert said[trained] == tasks["train"]
     assert {message.partition(": ")[0] for message, task in said.items() if task} >= set(tasks)
-    assert not any(message.startswith("Finished in state") for message, task in said.items() if task)
 
 
 def tasks_of(service: Service, run: dict[str, Any]) -> dict[str, str]:
@@ -196,21 +141,126 @@ def tasks_of(service: Service, run: dict[str, Any]) -> dict[str, str]:
     return service.until(known, lambda found: "card" in found)
 
 
-def test_a_run_with_a_wrong_profile_fails_and_says_why(service: Service) -> None:
+def test_flows_of_their_own_train_audit_pack_verify_and_collect(service: Service) -> None:
+    trained = service.run_flow("train-tokenizer", profile="tiny.toml", train={"vocab_size": 640})
+    built = service.run(profile="tiny.toml", train={"vocab_size": 640})
+    named, sample = {"use": "tokenizer/tiny@latest"}, {"sample_megabytes": 1}
+    audited = service.run_flow("audit-tokenizer", profile="tiny.toml", tokenizer=named, audit=sample)
+    packed = service.run_flow("repack", profile="tiny.toml", pack={"sequence_length": 80})
+    checked = service.run_flow("verify-store")
+    listed = service.run_flow("collect-garbage", apply=False, older_than_days=0)
+
+    ended = (trained, built, audited, packed, checked, listed)
+    assert [run["state_name"] for run in ended] == ["Completed"] * 6, [run["state"] for run in ended]
+    assert trained["name"].startswith("tiny · tokenizer")
+    stages = {"train", "audit"}, {"ingest", "count", "balance", "encode", "usage", "tokenizer_card"}
+    assert stages[0] <= states(service, trained, "tokenizer_card").keys() <= stages[0] | stages[1]
+    assert states(service, built, "card")["train"] == "Cached"
+    assert states(service, audited, "audit").keys() == {"ingest", "audit"}
+    assert states(service, packed, "pack").keys() == {"pack"}
+    deployment = service.call(f"/deployments/name/verify-store/{service.served.name}")
+    schedules = [(each["schedule"]["cron"], each["active"]) for each in deployment["schedules"]]
+    assert schedules == [("0 1 * * *", False)]
+
+
+def states(service: Service, run: dict[str, Any], last: str) -> dict[str, str]:
+    """Stage → the state of its last task; `last` is the last task of the run."""
+    found = service.ended_task_states(run, last).items()
+    return {name.partition("[")[0]: state for name, state in found if not name.startswith("pack[plan]")}
+
+
+def test_a_run_that_is_refused_says_why_on_its_page(service: Service) -> None:
     run = service.run(profile="tiny.toml", more=["pack.sequence_lenght=64"])
+    assert (run["state_name"], "sequence_length" in run["state"]["message"]) == ("Failed", True)
+    (summary,) = shown_of(service, run).values()
+    assert summary["data"].startswith("# tiny.toml: refused")
+    run = service.run_flow("repack", profile="tiny.toml", mixture="mixture/none")
+    assert (run["state_name"], "mixture/none" in run["state"]["message"]) == ("Failed", True)
+    (summary,) = shown_of(service, run).values()
+    assert all(words in summary["data"] for words in ("mixture/none", "## What a retry does"))
+    assert service.task_states(run) == {}
 
-    assert run["state_name"] == "Failed"
-    assert "sequence_length" in run["state"]["message"]
+
+def test_a_run_reads_no_profile_elsewhere(service: Service, tmp_path: Path) -> None:
+    elsewhere = shutil.copy(service.tokmill.folder / "tiny.toml", tmp_path / "own.toml")
+    with pytest.raises(RefusedError, match=r"is not one of \['tiny.toml'\]") as refused:
+        service.run(profile=str(elsewhere))
+    assert refused.value.code == 409
+    with pytest.raises(RefusedError, match="is not one of"):
+        service.run_flow("train-tokenizer", profile="other.toml")
 
 
-def test_a_port_in_use_is_told(service: Service, tmp_path: Path) -> None:
-    port = service.url.rpartition(":")[2]
+@pytest.mark.parametrize(
+    "variables",
+    [{"command": "touch reached"}, {"env": {"PYTHONSTARTUP": "x"}}, {"env.PATH": "/"}, {"working_dir": "/"}],
+)
+def test_a_run_sets_neither_command_nor_environment_nor_folder(
+    service: Service, variables: dict[str, Any]
+) -> None:
+    create = f"/deployments/{service.deployment['id']}/create_flow_run"
+    asked = {"parameters": {"profile": "tiny.toml"}, "job_variables": variables}
+    with pytest.raises(RefusedError, match="Additional properties are not allowed") as refused:
+        service.call(create, asked)
+    assert 400 <= refused.value.code < 500
 
+
+def test_a_change_needs_the_servers_token_and_a_request_its_name(service: Service) -> None:
+    create = f"/deployments/{service.deployment['id']}/create_flow_run"
+    with pytest.raises(RefusedError) as refused:
+        service.send(create, {"parameters": {"profile": "tiny.toml"}}, {})
+    assert refused.value.code == 403
+    for path in ("/health", "/csrf-token?client=page", "/admin/settings"):
+        with pytest.raises(RefusedError) as refused:
+            service.send(path, None, {"Host": f"rebound.example:{service.url.rpartition(':')[2]}"})
+        assert refused.value.code == 421
+
+
+def test_a_port_in_use_and_a_second_up_are_told(service: Service, tmp_path: Path) -> None:
+    port, store = service.url.rpartition(":")[2], str(service.tokmill.store)
     refused = service.tokmill.at(tmp_path)("up", "--port", port)
+    assert (refused.code, f"127.0.0.1:{port}" in refused.err, "--port" in refused.err) == (1, True, True)
+    refused = service.tokmill.at(tmp_path)("up", "--port", "1", "--store", store)
+    where = f"from {service.tokmill.folder} at {service.url} (process {service.process.pid})"
+    assert (refused.code, where in refused.err) == (1, True)
 
-    assert refused.code == 1
-    assert f"127.0.0.1:{port}" in refused.err
-    assert "--port" in refused.err
+
+def register(service: Service, served: ServedFolder) -> None:
+    """Register a folder's deployments as `up` does."""
+    module = "tokmill.flows.prefect.registration"
+    command = [sys.executable, "-m", module, str(served.folder), str(served.store)]
+    environment = {**service.tokmill.environment, "PREFECT_API_URL": f"{service.url}/api"}
+    subprocess.run(command, env=environment, capture_output=True, check=True)
+
+
+def test_registering_again_keeps_what_people_set_and_other_folders_have_their_own(
+    service: Service, tmp_path: Path
+) -> None:
+    before = service.deployment
+    url, pool = f"/deployments/{before['id']}", f"/work_pools/{service.served.work_pool}"
+    weekly = {"schedule": {"cron": "30 6 * * 1", "timezone": "Europe/Berlin"}, "slug": "weekly"}
+    service.call(f"{url}/schedules", [{**weekly, "active": True, "parameters": {"profile": "tiny.toml"}}])
+    changed = {"parameters": {"profile": "tiny.toml", "workers": 1}, "tags": ["mine"]}
+    service.send(url, changed, service.csrf_headers(), "PATCH")
+    service.send(pool, {"concurrency_limit": 3}, service.csrf_headers(), "PATCH")
+    asked, other = service.deployment, ServedFolder.of(tmp_path, tmp_path / "store")
+
+    register(service, service.served)
+    register(service, other)
+
+    renewed = service.deployment
+    kept = ("id", "parameters", "tags", "paused", "entrypoint", "work_pool_name", "parameter_openapi_schema")
+    assert {key: renewed[key] for key in kept} == {key: asked[key] for key in kept}
+    shown = ("id", "schedule", "active", "parameters", "slug")
+    settings = [[[one[key] for key in shown] for one in each["schedules"]] for each in (renewed, asked)]
+    assert settings[0] == settings[1]
+    assert len(renewed["schedules"]) == len(before["schedules"]) + 1
+    assert service.call(pool)["concurrency_limit"] == 3
+    its_own = service.call(f"/deployments/name/build-corpus/{other.name}.quickstart")
+    assert its_own["work_pool_name"] not in {None, before["work_pool_name"]}
+    template = service.call(f"/work_pools/{other.work_pool}")["base_job_template"]
+    assert template["job_configuration"]["working_dir"] == str(tmp_path)
+    (mine,) = [schedule["id"] for schedule in renewed["schedules"] if schedule["slug"] == "weekly"]
+    service.send(f"{url}/schedules/{mine}", None, service.csrf_headers(), "DELETE")
 
 
 @pytest.mark.slow
@@ -226,122 +276,103 @@ def test_what_serves_is_gone_when_up_is_killed(migrated_home: Path, tmp_path: Pa
         process.wait()
         left = left_after(5, "PREFECT_HOME", str(home))
         end_all(left)
-
     assert not left
 
 
-def test_a_second_up_is_told_where_the_first_is(service: Service, tmp_path: Path) -> None:
-    store = str(service.tokmill.store)
-
-    refused = service.tokmill.at(tmp_path)("up", "--port", "1", "--store", store)
-
-    assert refused.code == 1
-    assert f"from {service.tokmill.folder} at {service.url} (process {service.process.pid})" in refused.err
-
-
-def test_registering_again_keeps_what_people_set(service: Service) -> None:
-    before = service.deployment
-    url, pool = f"/deployments/{before['id']}", f"/work_pools/{service.served.work_pool}"
-    weekly = {"schedule": {"cron": "30 6 * * 1", "timezone": "Europe/Berlin"}, "slug": "weekly"}
-    service.call(f"{url}/schedules", [{**weekly, "active": True, "parameters": {"profile": "tiny.toml"}}])
-    changed = {"parameters": {"profile": "tiny.toml", "workers": 1}, "tags": ["mine"]}
-    service.send(url, changed, service.csrf_headers(), "PATCH")
-    service.send(pool, {"concurrency_limit": 3}, service.csrf_headers(), "PATCH")
-    asked = service.deployment
-
-    register(service, service.served)
-
-    renewed = service.deployment
-    kept = ("id", "parameters", "tags", "paused", "entrypoint", "work_pool_name", "parameter_openapi_schema")
-    assert {key: renewed[key] for key in kept} == {key: asked[key] for key in kept}
-    assert settings(renewed) == settings(asked)
-    assert len(renewed["schedules"]) == len(before["schedules"]) + 1
-    assert service.call(pool)["concurrency_limit"] == 3
-    for schedule in renewed["schedules"]:
-        if schedule["slug"] == "weekly":
-            service.send(f"{url}/schedules/{schedule['id']}", None, service.csrf_headers(), "DELETE")
+@pytest.mark.browser
+@needs_browser
+def test_the_form_shows_the_profiles_values_and_refuses_a_wrong_one(service: Service, tmp_path: Path) -> None:
+    known = service.call("/flow_runs/filter", {})
+    size = f"({below('Vocab size', 'input')})[1]"
+    with open_browser(tmp_path) as browser:
+        browser.get(f"{service.url}/v2/deployments/deployment/{service.deployment['id']}/run")
+        shown = find(browser, size).get_attribute("value")
+        enter(browser, size, "1")
+        find(browser, "//button[normalize-space()='Submit']").click()
+        refusal = find(browser, size).get_attribute("validationMessage")
+        page = browser.page_source
+    assert (shown, "greater than or equal to 2" in str(refusal)) == ("600", True)
+    assert 'Property is type "None"' not in page
+    assert [run["id"] for run in service.call("/flow_runs/filter", {})] == [run["id"] for run in known]
 
 
-def settings(deployment: dict[str, Any]) -> list[Any]:
-    """Return the visible settings of a deployment's schedules."""
-    shown = ("id", "schedule", "active", "parameters", "slug")
-    return [[schedule[key] for key in shown] for schedule in deployment["schedules"]]
+# It knows everything that an attacker could find out: the port, the deployment's id, and Prefect's API.
+HOSTILE_PAGE = """<!doctype html><title>working</title>
+<iframe name="posted"></iframe><iframe id="shown" src="URL/v2/deployments"></iframe>
+<form id="form" method="post" enctype="text/plain" target="posted" action="CREATE">
+<input name='BODY_START' value='"}'></form>
+<script>
+const body = BODY, json = {"Content-Type": "application/json"}
+const post = (more) => fetch("CREATE", {method: "POST", body: JSON.stringify(body), ...more})
+const token = () => fetch("URL/api/csrf-token?client=page").then(answer => answer.json())
+const withToken = async () => {
+  const headers = {...json, "Prefect-Csrf-Client": "page", "Prefect-Csrf-Token": (await token()).token}
+  return post({headers})
+}
+const socket = (path) => new Promise((done, failed) => {
+  const opened = new WebSocket("URL".replace("http", "ws") + path)
+  opened.onopen = () => done({ok: true}); opened.onerror = () => failed(new Error("closed"))
+})
+const tries = {
+  settings: () => fetch("URL/api/admin/settings"),
+  runs: () => fetch("URL/api/flow_runs/filter", {method: "POST", headers: json, body: "{}"}),
+  token, withToken,
+  json: () => post({headers: json}),
+  blind: () => post({mode: "no-cors", headers: {"Content-Type": "text/plain"}}),  // never ok to the page
+  beacon: () => { navigator.sendBeacon("CREATE", new Blob([JSON.stringify(body)])); return {ok: false} },
+  form: () => { document.getElementById("form").submit(); return {ok: false} },
+  events: () => socket("/api/events/in"),
+  logs: () => socket("/api/logs/out"),
+}
+const outcome = async (attempt) => {
+  try { return (await attempt()).ok ?? "answered" } catch (error) { return false }
+}
+Promise.all(Object.entries(tries).map(async ([name, attempt]) => [name, await outcome(attempt)])).then(
+  (ended) => { document.title = JSON.stringify(Object.fromEntries(ended)) })
+</script>
+"""
 
 
-def test_another_folder_gets_a_deployment_of_its_own(service: Service, tmp_path: Path) -> None:
-    before, other = service.deployment, ServedFolder.of(tmp_path, tmp_path / "store")
+@contextmanager
+def hostile_page(url: str, deployment: str, run: dict[str, Any]) -> Iterator[str]:
+    """Serve a foreign page that wants a run of a deployment; its title becomes its results, as JSON."""
+    page, body = HOSTILE_PAGE, json.dumps(run)
+    create = f"{url}/api/deployments/{deployment}/create_flow_run"
+    for name, value in {
+        "CREATE": create,
+        "BODY_START": f'{body[:-1]}, "x": "',
+        "BODY": body,
+        "URL": url,
+    }.items():
+        page = page.replace(name, value)
 
-    register(service, other)
+    class Answer(BaseHTTPRequestHandler):
+        timeout = 2  # a browser opens spare connections
 
-    after = service.deployment
-    assert {key for key in before if after[key] != before[key]} <= {"last_polled"}
-    its_own = service.call(f"/deployments/name/build-corpus/{other.name}.quickstart")
-    assert its_own["work_pool_name"] not in {None, before["work_pool_name"]}
-    template = service.call(f"/work_pools/{other.work_pool}")["base_job_template"]
-    assert template["job_configuration"]["working_dir"] == str(tmp_path)
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(page.encode())
 
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
 
-def register(service: Service, served: ServedFolder) -> None:
-    """Register the deployment as `up` does."""
-    command = [
-        sys.executable,
-        "-m",
-        "tokmill.flows.prefect.registration",
-        str(served.folder),
-        str(served.store),
-    ]
-    environment = {**service.tokmill.environment, "PREFECT_API_URL": f"{service.url}/api"}
-    subprocess.run(command, env=environment, capture_output=True, check=True)
+    class Threads(ThreadingHTTPServer):
+        daemon_threads = False  # waited for, so that every socket is closed
 
-
-@pytest.mark.parametrize(
-    "variables",
-    [{"command": "touch reached"}, {"env": {"PYTHONSTARTUP": "x"}}, {"env.PATH": "/"}, {"working_dir": "/"}],
-)
-def test_a_run_sets_neither_command_nor_environment_nor_folder(
-    service: Service, variables: dict[str, Any]
-) -> None:
-    create = f"/deployments/{service.deployment['id']}/create_flow_run"
-
-    with pytest.raises(RefusedError) as refused:
-        service.call(create, {"parameters": {"profile": "tiny.toml"}, "job_variables": variables})
-
-    assert 400 <= refused.value.code < 500
-    assert "Additional properties are not allowed" in str(refused.value)
-
-
-def test_a_change_without_the_servers_token_is_refused(service: Service) -> None:
-    create = f"/deployments/{service.deployment['id']}/create_flow_run"
-
-    with pytest.raises(RefusedError) as refused:
-        service.send(create, {"parameters": {"profile": "tiny.toml"}}, {})
-
-    assert refused.value.code == 403
-
-
-@pytest.mark.parametrize("host", ["rebound.example", "127.0.0.1", "localhost.rebound.example"])
-def test_a_name_that_was_pointed_at_the_server_gets_nothing(service: Service, host: str) -> None:
-    port = service.url.rpartition(":")[2]
-    named = f"{host}:{port}" if host != "127.0.0.1" else f"{host}:1"
-    for path in ("/health", "/csrf-token?client=page", "/admin/settings"):
-        with pytest.raises(RefusedError) as refused:
-            service.send(path, None, {"Host": named})
-        assert refused.value.code == 421
-
-
-def test_a_run_from_the_page_reads_no_profile_elsewhere(service: Service, tmp_path: Path) -> None:
-    elsewhere = tmp_path / "own.toml"
-    elsewhere.write_text((service.tokmill.folder / "tiny.toml").read_text("utf-8"), "utf-8")
-
-    with pytest.raises(RefusedError) as refused:
-        service.run(profile=str(elsewhere))
-
-    assert refused.value.code == 409
-    assert "is not one of ['tiny.toml']" in str(refused.value)
+    with Threads(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @pytest.mark.browser
-@pytest.mark.skipif(not browser_found(), reason="needs chromium and chromedriver on the PATH")
+@needs_browser
 def test_a_hostile_page_gets_nothing_done_and_reads_nothing(service: Service, tmp_path: Path) -> None:
     reached, deployment = tmp_path / "reached", service.deployment["id"]
     wanted = {"parameters": {"profile": "tiny.toml"}, "job_variables": {"command": f"touch {reached}"}}
@@ -358,14 +389,10 @@ def test_a_hostile_page_gets_nothing_done_and_reads_nothing(service: Service, tm
         browser.get(f"http://rebound.example:{service.url.rpartition(':')[2]}/api/admin/settings")
         rebound = browser.page_source
         browser.get(f"{service.url}/v2/deployments")
-        own = browser.execute_async_script(
-            "fetch('/api/csrf-token?client=page').then(answer => arguments[0](answer.status))"
-        )
+        token = "fetch('/api/csrf-token?client=page').then(answer => arguments[0](answer.status))"
+        own = browser.execute_async_script(token)
 
-    assert achieved == dict.fromkeys(achieved, False)
-    assert len(achieved) == 10
-    assert "build-corpus" not in framed
-    assert "this server answers to" in rebound
-    assert own == 200
+    assert (achieved, len(achieved)) == (dict.fromkeys(achieved, False), 10)
+    assert ("build-corpus" not in framed, "this server answers to" in rebound, own) == (True, True, 200)
     assert [run["id"] for run in service.call("/flow_runs/filter", {})] == [run["id"] for run in before]
     assert not reached.exists()

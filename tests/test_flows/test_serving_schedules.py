@@ -1,18 +1,16 @@
 """Schedules of a served folder: they start runs, outlast a restart, and runs that overlap do as chosen."""
 
-import random
 import shutil
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.test_flows.commands import Tokmill, clean_environment, free_port
-from tests.test_flows.corpora import words, write_project
-from tests.test_flows.served import POLL, RUN_SECONDS, Service, wait_for_line
+from tests.test_flows.commands import Tokmill, clean_environment
+from tests.test_flows.corpora import write_project
+from tests.test_flows.served import Service, write_long
+from tests.test_flows.stopped import up, wait_until
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -48,33 +46,15 @@ def write(folder: Path) -> None:
     write_project(folder, num_documents=40)
     (folder / "often.toml").write_text(OFTEN, "utf-8")
     (folder / "nightly.toml").write_text(NIGHTLY.format(if_running="wait"), "utf-8")
-    (folder / "long").mkdir()
-    generator = random.Random(3)
-    for number in range(240):
-        (folder / "long" / f"{number}.txt").write_text(words(generator, 10_000), "utf-8")
+    write_long(folder, 240)
     (folder / "long.toml").write_text(LONG.format(if_running="cancel"), "utf-8")
-
-
-@contextmanager
-def up(tokmill: Tokmill, port: int) -> Iterator[Service]:
-    """Serve a folder in this block."""
-    process = tokmill.start("up", "--port", str(port))
-    try:
-        wait_for_line(process, "up: ")
-        yield Service(process, tokmill, f"http://127.0.0.1:{port}")
-    finally:
-        process.terminate()
-        process.communicate(timeout=120)
 
 
 def until(condition: Callable[[], Any]) -> Any:
     """Wait until a condition has a value, and return it."""
-    latest = time.monotonic() + RUN_SECONDS
-    while time.monotonic() < latest:
-        if found := condition():
-            return found
-        POLL.wait(0.5)
-    return pytest.fail("it did not come to be")
+    found: list[Any] = []
+    wait_until(lambda: found.append(condition()) or found[-1], "what was waited for", pause=0.5)
+    return found[-1]
 
 
 def schedules(service: Service, profile: str) -> dict[str, Any]:
@@ -110,10 +90,10 @@ def test_schedules_run_and_outlast_a_restart_and_overlapping_runs_do_what_was_ch
     migrated_home: Path, tmp_path: Path
 ) -> None:
     write(tmp_path)
-    home, port = shutil.copytree(migrated_home, tmp_path / ".home"), free_port()
+    home = shutil.copytree(migrated_home, tmp_path / ".home")
     tokmill = Tokmill(tmp_path, clean_environment(PREFECT_HOME=str(home), PYTHONUNBUFFERED="1"))
 
-    with up(tokmill, port) as service:
+    with up(tokmill) as service:
         first = until(lambda: runs_of(service, "often.toml"))[0]
         assert service.end_of(first["id"])["state_name"] == "Completed"
         assert first["created_by"]["type"] == "SCHEDULE"
@@ -133,7 +113,7 @@ def test_schedules_run_and_outlast_a_restart_and_overlapping_runs_do_what_was_ch
         service.send(path, {"active": False}, service.csrf_headers(), "PATCH")
         a_second_run_cancels_itself(service)
 
-    with up(tokmill, port) as service:
+    with up(tokmill) as service:
         kept = schedules(service, "nightly.toml")
         assert kept.keys() == {"profile", "weekly"}
         assert (kept["profile"]["schedule"]["cron"], kept["profile"]["active"]) == ("15 4 * * *", True)

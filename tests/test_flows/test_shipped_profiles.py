@@ -43,7 +43,13 @@ class Made:
     exports: dict[str, dict[str, object]]
 
 
-@pytest.fixture(scope="module", params=TITLES)
+QUICK = ("sentencepiece", "wordpiece")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in TITLES],
+)
 def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> Made:
     folder, profile = tmp_path_factory.mktemp(request.param), load_profile(request.param)
     shutil.copytree(checkout / "tests" / "golden" / "texts", folder / "texts")
@@ -107,6 +113,7 @@ def test_its_end_of_document_is_the_role_that_it_should_be(made: Made, name: str
     assert made.tokenizer.roles[role] == ("</s>" if name == "sentencepiece" else end)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("made", ["code"], indirect=True)
 def test_the_profile_for_code_keeps_indentation_and_single_digits(made: Made) -> None:
     tok, text = made.tokenizer, "def f(x):\n    return x + 1234\n"

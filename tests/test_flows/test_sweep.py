@@ -1,18 +1,15 @@
 """Sweeps: tokenizers of a grid, made as runs make them, measured as if they had encoded the text."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from tests.test_flows.commands import Tokmill
-from tests.test_flows.corpora import write_project
-from tests.test_flows.in_process import InProcess
+from tests.test_flows.corpora import InProcess, write_project
 from tokmill.flows.errors import ProfileError
-from tokmill.flows.run.sweeping import Grid, grid_of
+from tokmill.flows.run.sweeping import Grid
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.sweep.cell import Cell, curve_of
-from tokmill.tasks.sweep.stage import SweepSummary
 from tokmill.tokenizer.core.errors import TrainingError
 
 HELD_OUT = "holdout.share=0.3"
@@ -68,28 +65,13 @@ def test_a_cell_has_the_tokens_of_the_encoded_text(
 
     cell = Cell.open(run.store.path(newest(run, "sweep_cell", f"tiny.{family}-400")))
     assert cell.num_bytes == run.store.record(newest(run, "corpus", "tiny.validation")).metrics["num_bytes"]
+    trained = [run.store.path(newest(run, *of)) for of in (
+        ("sweep_cell", f"tiny.{family}-400"), ("tokenizer", "tiny"))]  # fmt: skip
+    assert len({(path / "tokmill.json").read_bytes() for path in trained}) == 1
     audit = run.store.record(newest(run, "audit", "tiny")).metrics
     assert cell.num_tokens == audit["num_tokens"]
     assert cell.bytes_per_token == audit["bytes_per_token"]
     assert (cell.unknown_share or 0) == audit.get("unknown_share", 0)
-
-
-@pytest.mark.slow
-def test_a_cell_s_tokenizer_is_that_of_a_run_with_its_settings(run: InProcess, project: Path) -> None:
-    settings = ("train.allow_smaller=true", "train.special_tokens=['[UNK]', '<|endoftext|>']")
-    grid = Grid(vocab_sizes=[300, 400, 350], temperatures=[1, 4], families=["byte_bpe", "unigram"])
-    run.sweep(project / "tiny.toml", grid, *settings)
-    for family, temperature, size in (("byte_bpe", 1, 350), ("unigram", 4, 300), ("unigram", 1, 400)):
-        cell = newest(run, "sweep_cell", f"tiny.{family}-T{temperature}-{size}")
-        made = run.run(
-            project / "tiny.toml",
-            *settings,
-            *(f"train.family='{family}'", f"train.vocab_size={size}"),
-            f"balance.temperature={float(temperature)}",
-        )["tokenizer"]
-        assert isinstance(made, ArtifactRef)
-        files = [run.store.path(ref) / "tokmill.json" for ref in (cell, made)]
-        assert files[0].read_bytes() == files[1].read_bytes()
 
 
 def test_counts_are_made_once_and_a_second_sweep_makes_only_what_is_new(
@@ -118,29 +100,16 @@ def test_premiums_are_those_of_the_audit(run: InProcess, project: Path, tmp_path
     assert cell.reference == "aa"
 
 
-def test_what_cannot_be_swept_is_refused(run: InProcess, project: Path, tmp_path: Path) -> None:
-    with pytest.raises(ProfileError, match=r"sweep: vocab_sizes=.*400 is named twice"):
-        grid_of([400, 400], [], [])
-    with pytest.raises(ProfileError, match=r"sweep: families\.0='no_family'"):
-        grid_of([], [], ["no_family"])
-    with pytest.raises(ProfileError, match=r"sweep: temperatures\.0=-1"):
-        grid_of([], [-1], [])
-    run.run(project / "tiny.toml")
+def test_what_cannot_be_swept_is_refused(run: InProcess, project: Path) -> None:
+    text = (project / "tiny.toml").read_text("utf-8").replace("[train]\nvocab_size = 600\n", "[tokenizer]\n")
+    using = project / "using.toml"
+    use = 'special_tokens = ["<|endoftext|>"]', 'use = "tokenizer/tiny@v1"'
+    run.run(project / "tiny.toml", until=["tokenizer"])
+    using.write_text(text.replace(*use), "utf-8")
     with pytest.raises(ProfileError, match="a sweep trains tokenizers"):
-        run.sweep(
-            _using(project, tmp_path, "tokenizer/tiny@v1"),
-            Grid(vocab_sizes=[400]),
-        )
+        run.sweep(using, Grid(vocab_sizes=[400]))
     with pytest.raises(TrainingError, match="1000000"):
         run.sweep(project / "tiny.toml", Grid(vocab_sizes=[400, 1_000_000]))
-
-
-def _using(project: Path, folder: Path, tokenizer: str) -> Path:
-    text = (project / "tiny.toml").read_text("utf-8").replace("[train]\nvocab_size = 600\n", "[tokenizer]\n")
-    text = text.replace('special_tokens = ["<|endoftext|>"]', f'use = "{tokenizer}"')
-    path = project / "using.toml"
-    path.write_text(text, "utf-8")
-    return path
 
 
 def test_the_command_trains_compares_and_recommends(tokmill: Tokmill) -> None:
@@ -195,13 +164,3 @@ def test_temperatures_that_are_nearly_the_same_have_names_of_their_own() -> None
     names = [curve_of("byte_bpe", temperature) for temperature in (2.0, 3.3, 1.0000001, 1.0000002, 1e300)]
     assert names[:2] == ["byte_bpe-T2", "byte_bpe-T3.3"]
     assert len(set(names)) == len(names)
-
-
-def test_the_summary_reads_back(run: InProcess, project: Path) -> None:
-    made = run.sweep(project / "tiny.toml", Grid(vocab_sizes=[300, 400]), HELD_OUT)["sweep"]
-    assert isinstance(made, ArtifactRef)
-    summary = SweepSummary.open(run.store.path(made))
-    assert summary.text == "held_out"
-    assert json.loads(json.dumps(summary.cells)) == summary.cells
-    text = (run.store.path(made) / "summary.md").read_text("utf-8")
-    assert f"**{summary.recommended}**" in text

@@ -12,7 +12,6 @@ import pytest
 
 pytestmark = [pytest.mark.slow, pytest.mark.server]
 
-LITTLE = ("--set", "train.vocab_size=300")
 THEIRS = "raise AssertionError('a module of the project was imported in place of one of tokmill')\n"
 SCRIPT = """
 import pickle
@@ -52,7 +51,7 @@ if __name__ == "__main__":
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory, checkout):
+def wheel(tmp_path_factory: pytest.TempPathFactory, checkout: Path) -> Path:
     """The wheel that pip builds from the checkout."""
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), "."]
@@ -61,63 +60,47 @@ def wheel(tmp_path_factory, checkout):
     return made
 
 
-@pytest.fixture(scope="module")
-def python(wheel, tmp_path_factory):
-    """The interpreter of an environment with the wheel, and all packages of this one but tokmill."""
-    folder = tmp_path_factory.mktemp("venv")
-    venv.create(folder, with_pip=False)
-    (packages,) = folder.glob("lib/python*/site-packages")
-    # a path of a .pth file is searched, but its own .pth files, of which our checkout is one, are not read
-    packages.joinpath("requirements.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(packages)
-    return folder / "bin" / "python"
-
-
-@pytest.fixture
-def project(tmp_path):
-    """A folder with modules that have the names of our former packages."""
-    for name in ("flows", "tasks", "profiles", "tests"):
-        tmp_path.joinpath(name).mkdir()
-        tmp_path.joinpath(name, "__init__.py").write_text(THEIRS)
-    tmp_path.joinpath("tokenizer.py").write_text(THEIRS)
-    tmp_path.joinpath("train.py").write_text(SCRIPT)
-    return tmp_path
-
-
-def called(python: Path, project: Path, environment, *arguments: str) -> str:
-    """Return the standard output of a command, in the project and with it on the path."""
-    done = subprocess.run(
-        [python, *arguments],
-        cwd=project,
-        env={**environment, "PYTHONPATH": str(project), "TOKMILL_STORE": "store"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
-def test_the_wheel_holds_one_package_with_everything_in_it(wheel):
-    with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
+def test_the_wheel_holds_one_package_with_everything_in_it(wheel: Path) -> None:
+    names = set(zipfile.ZipFile(wheel).namelist())
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"tokmill"}
     expected = {"py.typed", "profiles/smoke.toml", "profiles/samples/de.txt", "flows/prefect/flow.py"}
     assert {f"tokmill/{name}" for name in expected} <= names
 
 
-def test_a_project_with_names_of_its_own_uses_all_of_it(python, project, prefect_server):
-    environment = {name: value for name, value in prefect_server.items() if name != "PYTHONPATH"}
-    where = called(python, project, environment, "-c", "import tokmill; print(tokmill.__file__)")
-    assert where.startswith(str(python.parent.parent)), "the environment imports the checkout"
-    summary = called(python, project, environment, "-m", "tokmill", "run", "smoke", *LITTLE)
-    assert "packed/smoke@v1" in summary
-    assert "packed/smoke" in called(python, project, environment, "-m", "tokmill", "ls")
-    assert called(python, project, environment, "train.py") == "all of it works\n"
+def test_a_project_with_names_of_its_own_uses_all_of_it(
+    wheel: Path, tmp_path: Path, prefect_server: dict[str, str]
+) -> None:
+    """In an environment with the wheel, and all packages of this one but tokmill."""
+    environment, project = tmp_path / "venv", tmp_path / "project"
+    venv.create(environment, with_pip=False)
+    (packages,) = environment.glob("lib/python*/site-packages")
+    # a path of a .pth file is searched, but its own .pth files, of which our checkout is one, are not read
+    packages.joinpath("requirements.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    zipfile.ZipFile(wheel).extractall(packages)
+    for name in ("flows", "tasks", "profiles", "tests"):
+        (project / name).mkdir(parents=True)
+        (project / name / "__init__.py").write_text(THEIRS)
+    (project / "tokenizer.py").write_text(THEIRS)
+    (project / "train.py").write_text(SCRIPT)
+    variables = {**prefect_server, "PYTHONPATH": str(project), "TOKMILL_STORE": "store"}
+
+    def said(*arguments: str) -> str:
+        command = [environment / "bin" / "python", *arguments]
+        done = subprocess.run(
+            command, cwd=project, env=variables, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    where = said("-c", "import tokmill; print(tokmill.__file__)")
+    assert where.startswith(str(environment)), "the environment imports the checkout"
+    run = said("-m", "tokmill", "run", "smoke", "--set", "train.vocab_size=300")
+    assert "packed/smoke@v1" in run
+    assert "packed/smoke" in said("-m", "tokmill", "ls")
+    assert said("train.py") == "all of it works\n"
 
 
-def test_the_face_offers_what_it_lists_and_costs_nothing_until_it_is_used():
+def test_the_face_offers_what_it_lists_and_costs_nothing_until_it_is_used() -> None:
     code = (
         "import sys, tokmill\n"
         "heavy = {'numpy', 'numba', 'prefect', 'duckdb', 'pyarrow', 'pydantic'} & set(sys.modules)\n"

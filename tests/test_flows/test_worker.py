@@ -2,32 +2,24 @@
 
 import json
 import os
-import random
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import httpx
 import pytest
 
-from tests.test_flows.commands import Tokmill
-from tests.test_flows.corpora import words
-from tests.test_flows.processes import processes_with
-from tests.test_flows.served import LONG, POLL
+from tests.test_flows.commands import Tokmill, processes_with
+from tests.test_flows.served import LONG, write_long
+from tests.test_flows.stopped import wait_until
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 
-@pytest.fixture
-def tokmill(on_prefect: Tokmill) -> Tokmill:
-    """The command line with the session's server."""
-    return on_prefect
-
-
-def test_work_without_a_server_or_a_pool_says_what_to_do(tokmill: Tokmill) -> None:
+def test_work_without_a_server_or_a_pool_says_what_to_do(on_prefect: Tokmill) -> None:
+    tokmill = on_prefect
     unregistered = tokmill("server", "work")
     without = {name: value for name, value in tokmill.environment.items() if name != "PREFECT_API_URL"}
     alone = Tokmill(tokmill.folder, without)("server", "work")
@@ -37,12 +29,9 @@ def test_work_without_a_server_or_a_pool_says_what_to_do(tokmill: Tokmill) -> No
     assert "no Prefect server is configured" in alone.err
 
 
-def test_a_worker_that_is_stopped_or_killed_leaves_no_run_as_running(tokmill: Tokmill) -> None:
-    generator = random.Random(1)
-    (tokmill.folder / "long").mkdir()
-    for number in range(60):
-        text = words(generator, 10_000)
-        (tokmill.folder / "long" / f"{number}.txt").write_text(text, encoding="utf-8")
+def test_a_worker_that_is_stopped_or_killed_leaves_no_run_as_running(on_prefect: Tokmill) -> None:
+    tokmill = on_prefect
+    write_long(tokmill.folder, 60)
     (tokmill.folder / "long.toml").write_text(LONG, encoding="utf-8")
     deployed = json.loads(tokmill("server", "deploy", "--json").out)
     (name,) = [each for each in deployed["deployments"] if each.endswith(".long")]
@@ -80,7 +69,7 @@ def at_work(tokmill: Tokmill, api: httpx.Client, name: str) -> Iterator[tuple["s
         body = {"parameters": {**deployment["parameters"], "train": {"vocab_size": 1000 + worker.pid}}}
         made = api.post(f"/deployments/{deployment['id']}/create_flow_run", json=body).raise_for_status()
         record = tokmill.store / "runs" / f"{made.json()['id']}.json"
-        wait(lambda: record.exists() and state_of(api, record.stem) == "RUNNING")
+        wait_until(lambda: record.exists() and state_of(api, record.stem) == "RUNNING", "it was running")
         yield worker, record.stem
     finally:
         worker.kill()
@@ -90,11 +79,3 @@ def at_work(tokmill: Tokmill, api: httpx.Client, name: str) -> Iterator[tuple["s
 def state_of(api: httpx.Client, run_id: str) -> Any:
     """Return the type of a run's state at the server."""
     return api.get(f"/flow_runs/{run_id}").raise_for_status().json()["state_type"]
-
-
-def wait(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds; fail if that takes too long."""
-    until = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < until, "it did not come to be"
-        POLL.wait(0.1)

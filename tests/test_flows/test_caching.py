@@ -1,0 +1,291 @@
+"""Which tasks of a run are cached, and which are made again.
+
+A rerun makes nothing; a change makes only what depends on it; a killed run loses only the running shards.
+"""
+
+import json
+import os
+import random
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import urllib.request
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.test_flows.commands import Tokmill, clean_environment, finished
+from tests.test_flows.corpora import words, write_jsonl, write_project
+from tests.test_flows.jobs import digests
+from tokmill.flows.library import api
+from tokmill.flows.profile import load_profile
+from tokmill.flows.run.direct import reused
+from tokmill.flows.run.events import RunState
+from tokmill.flows.run.machine import Machine, num_bytes
+from tokmill.flows.run.target import WHOLE
+from tokmill.tasks.core.stage import External, Outcome, Params, Request, Stage
+from tokmill.tasks.store import Store
+
+
+def made(document: dict[str, Any]) -> set[str]:
+    """The tasks that did work."""
+    return {task["task"] for task in document["tasks"] if task["how"] == "made"}
+
+
+def stages(tasks: set[str]) -> set[str]:
+    """`encode[many/3]` → `encode`."""
+    return {task.partition("[")[0] for task in tasks}
+
+
+def to_run(tokmill: Tokmill, *arguments: str) -> set[str]:
+    """The stages that a run would do."""
+    tasks = tokmill("plan", "tiny.toml", "--json", *arguments).document["tasks"]
+    return stages({task["task"] for task in tasks if task["action"] == "run"})
+
+
+def setting(*settings: str) -> list[str]:
+    return [word for each in settings for word in ("--set", each)]
+
+
+def test_neither_a_second_run_nor_touched_or_moved_files_make_anything(project: Tokmill, tmp_path) -> None:
+    again = project.run("tiny.toml")
+    assert again["num_cached"] == again["num_tasks"] > 20
+    os.utime(project.folder / "many" / "part-1.jsonl", (2e9, 2e9))
+    assert to_run(project) == set()
+    moved = project.at(project.folder.rename(tmp_path / "elsewhere"))
+    assert made(moved.run("tiny.toml")) == set()
+
+
+CURRICULUM = 'mix.curriculum.difficulty=["noise", "perplexity"]'
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        (["pack.sequence_length=64"], {"pack", "card"}),
+        ([CURRICULUM], {"score", "fit", "mix", "pack", "card"}),
+        (
+            ["balance.temperature=5.0", "train.vocab_size=500"],
+            {"balance", "train", "audit", "encode", "usage", "tokenizer_card", "mix", "pack", "card"},
+        ),
+    ],
+)
+def test_a_change_makes_what_depends_on_it_alone(project: Tokmill, settings, expected: set[str]) -> None:
+    assert stages(made(project.run("tiny.toml", *setting(*settings)))) == expected
+    assert to_run(project, *setting(*settings)) == set()
+    if CURRICULUM in settings:  # another schedule scores no document again
+        another = to_run(project, *setting(*settings, "mix.warmup={few = {stop = 0.5}}"))
+        assert another == {"mix", "pack", "card"}
+
+
+def test_another_family_counts_nothing_again_but_a_sentencepiece_model_does(project: Tokmill) -> None:
+    trained = {"train", "encode", "audit", "usage", "tokenizer_card", "mix", "pack", "card"}
+    for family in ("char_bpe", "wordpiece", "unigram", "word_bpe", "longest_match"):
+        chosen = setting(f"train.family={family}", "train.vocab_size=400")
+        assert to_run(project, *chosen) == trained
+    tasks = to_run(project, *chosen[:2], *setting("train.family=unigram", "train.mode=sentencepiece"))
+    assert "count" in tasks
+    assert not {"ingest", "balance"} & tasks
+
+
+@pytest.mark.parametrize(
+    ("family", "title", "exports"),
+    [
+        ("word_level", "Word-level", "huggingface"),
+        pytest.param("character_level", "Character-level", "huggingface", marks=pytest.mark.slow),
+        pytest.param("longest_match", "Longest match", "rwkv", marks=pytest.mark.slow),
+    ],
+)
+def test_a_profile_trains_another_family(tokmill: Tokmill, family: str, title: str, exports: str) -> None:
+    """Families with a shipped profile are in test_shipped_profiles.py."""
+    done = tokmill.run("smoke", *setting(f"train.family={family}", 'mix.curriculum.difficulty=["noise"]'))
+    assert {"train", "encode", "audit", "score", "pack", "card"} <= stages(made(done))
+    loses, store = family != "longest_match", Store.open(tokmill.store)
+    audit, trained = (store.record(store.resolve(f"{kind}/smoke")) for kind in ("audit", "tokenizer"))
+    assert (audit.metrics.get("unknown_share", 0) > 0) == loses
+    assert exports in str(trained.metrics["exports"]).split(", ")
+    (card,) = (path.read_text() for path in tokmill.store.glob("card/*/card.md"))
+    assert f"{title}, trained on these sources" in card
+    assert ("becomes `[UNK]` and is lost" in card) == loses
+    encoded = tokmill("encode", "--tokenizer", "tokenizer/smoke", "und \U000f0000", "--json").document
+    assert (0 in encoded["ids"]) == loses
+    assert tokmill("store", "verify").code == 0
+
+
+def test_a_run_goes_on_from_what_was_consumed(project: Tokmill) -> None:
+    consumed = setting("replan.consumed_tokens=50000", "mix.weights.few=2.0")
+    again = [*setting("replan.packed=packed/tiny@v1"), *consumed]
+    assert stages(made(project.run("tiny.toml", *again))) == {"consume", "mix", "pack", "card"}
+    assert to_run(project, *again) == set()
+    refused = project("plan", "tiny.toml", *setting("replan.packed=packed/tiny"), *consumed)
+    assert (refused.code != 0, "must name a version" in refused.err) == (True, True)
+
+
+def test_more_text_is_counted_by_its_shards_alone(project: Tokmill) -> None:
+    """A new document, and a new file; either may open a shard of its own."""
+    with (project.folder / "many" / "part-1.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"id": "new", "text": words(random.Random(9), 50)}) + "\n")
+    tasks = made(project.run("tiny.toml", "--until", "counts"))
+    write_jsonl(project.folder / "many" / "part-9.jsonl", 20, seed=9)
+    for each in (tasks, made(project.run("tiny.toml", "--until", "counts"))):
+        counted = {task for task in each if task.startswith("count[")}
+        assert 1 <= len(counted) <= 2
+        assert all(task.startswith("count[many/") for task in counted)
+        assert "ingest" in each
+
+
+def test_what_is_deleted_or_damaged_is_made_again_and_nothing_else(project: Tokmill, monkeypatch) -> None:
+    monkeypatch.chdir(project.folder)
+    before, profile = digests(project.store), load_profile("tiny.toml")
+    machine = Machine.of(profile.execution, store=str(project.store))
+    unchanged = partial(reused, profile, WHOLE, machine, RunState())
+    shutil.rmtree(next(project.store.glob("packed/*")))
+    tokens = min(project.store.glob("encoded_shard/*/tokens.npy"))
+    tokens.write_bytes(tokens.read_bytes()[:-2])
+    shard = next(project.store.glob("packed_shard/*/shard-*.bin"))
+    shard.write_bytes(shard.read_bytes()[:-2])
+    assert unchanged() is None
+    assert stages(made(project.run("tiny.toml"))) == {"encode", "pack"}
+    assert digests(project.store) == before
+    assert list(project.store.glob("damaged/encoded_shard/*"))
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_any_number_of_workers_makes_the_same(finished_project: Tokmill, tmp_path, workers: int, monkeypatch):
+    monkeypatch.chdir(finished_project.folder)
+    result = api.run("tiny.toml", store=tmp_path, workers=workers, prefect=False)
+    assert result.num_made == len(result.rows) > 20
+    assert digests(tmp_path) == digests(finished_project.store)
+
+
+def test_a_refreshed_stage_is_made_again_and_what_comes_out_equal_keeps_its_record(project: Tokmill) -> None:
+    store = Store.open(project.store)
+    before, record = digests(project.store), store.record(store.resolve("tokenizer/tiny"))
+    refreshed = project.run("tiny.toml", "--refresh", "train", "--refresh", "encode")
+    assert stages(made(refreshed)) == {"train", "encode"}
+    assert digests(project.store) == before
+    assert store.record(store.resolve("tokenizer/tiny")) == record
+    wrong = project("run", "tiny.toml", "--refresh", "trian")
+    assert "refresh='trian' is not a stage; did you mean train?" in wrong.err
+
+
+def test_until_makes_what_a_kind_needs_and_nothing_else(tokmill: Tokmill) -> None:
+    profile = write_project(tokmill.folder, num_documents=20)
+    done = tokmill.run(profile, "--until", "tokenizer")
+    assert stages(made(done)) == {"ingest", "count", "balance", "train"}
+    assert to_run(tokmill, "--until", "tokenizer") == set()
+    wrong = tokmill("run", profile, "--until", "tokeniser")
+    assert "until='tokeniser': the run makes no such artifact; it makes corpus" in wrong.err
+
+
+def test_what_comes_out_different_is_published_and_the_old_one_set_aside(tmp_path: Path) -> None:
+    def write_next(params: Params, *, out: Path, counter: Path) -> Outcome:
+        counter.write_text(str(int(counter.read_text()) + 1))  # which breaks the rules
+        (out / "number").write_text(counter.read_text())
+        return Outcome(metrics={})
+
+    (tmp_path / "counter").write_text("0")
+    stage = Stage("odd", "odd", "odd", 1, Params, write_next)
+    counter = External(digest="0" * 64, value=tmp_path / "counter")
+    request, store, said = (
+        Request(stage, "x", Params(), {"counter": counter}),
+        Store.open(tmp_path / "store"),
+        list[str](),
+    )
+    first = store.realize(request).ref
+    second = store.realize(request, report=said.append, refresh=True)
+    assert (second.how, first.fingerprint) == ("made", second.ref.fingerprint)
+    assert (store.path(second.ref) / "number").read_text() == "2"
+    (aside,) = (tmp_path / "store" / "damaged" / "odd").iterdir()
+    assert (aside / "number").read_text() == "1"
+    assert "was made again with other content" in said[0]
+
+
+def printed(out: str) -> list[list[str]]:
+    """The words of the commands at the end of a run's output, without what is said of each."""
+    lines = out.rpartition("\n\n")[2].splitlines()
+    return [shlex.split(line.partition("  ")[0]) for line in lines if line.startswith("tokmill ")]
+
+
+@pytest.mark.parametrize("until", ["", "tokenizer", *(pytest.param(kind, marks=pytest.mark.slow)
+                         for kind in ("corpus", "counts", "balance", "encoded"))])  # fmt: skip
+def test_each_command_that_a_run_prints_works(project: Tokmill, until: str) -> None:
+    """Also after a cached run, whose own artifacts are not the newest."""
+    project.run("tiny.toml", *setting("pack.sequence_length=96"))
+    done = project("run", "tiny.toml", *(("--until", until) if until else ()), COLUMNS="300")
+    commands = printed(done.out)
+    assert commands
+    assert until or ["tokmill", "lineage", "packed/tiny@v1"] in commands
+    for _, *arguments in commands:
+        if arguments[0] == "run":  # the rest is cached
+            assert {"pack"} <= stages(made(project(*arguments, "--json").document)) <= {"pack", "card"}
+        else:
+            said = project(*arguments)
+            assert (said.code, bool(said.out)) == (0, True), said.err
+            assert "--read" not in arguments or "| many |" in said.out  # the composition, not its record
+
+
+@pytest.mark.slow
+def test_a_killed_run_costs_the_shards_in_flight(project: Tokmill, prefect_server: dict[str, str]) -> None:
+    project = Tokmill(project.folder, prefect_server, forks=True)
+    undisturbed, total = digests(project.store), len(list(project.store.glob("encoded_shard/*")))
+    shutil.rmtree(project.store)
+
+    def encoded() -> int:
+        return len(list(project.store.glob("encoded_shard/*/record.json")))
+
+    process = project.start("run", "tiny.toml", "--workers", "1")
+    while process.poll() is None and encoded() < 3:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    survived = encoded()
+    again = project.run("tiny.toml", PYTHONHASHSEED="1")
+
+    assert 3 <= survived < total, "the run was not killed in the middle of encode"
+    assert len([task for task in made(again) if task.startswith("encode[")]) == total - survived
+    assert digests(project.store) == undisturbed
+    assert not list((project.store / ".tmp").glob("*"))
+    states = {}
+    for path in (project.store / "runs").glob("*.json"):
+        run = json.loads(path.read_bytes())
+        url = f"{project.environment['PREFECT_API_URL']}/flow_runs/{run['run_id']}"
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            states[run["state"]] = json.load(answer)["state_type"]
+    assert states == {"crashed": "CRASHED", "completed": "COMPLETED"}
+
+
+@pytest.mark.slow
+def test_two_runs_at_once_on_one_store_both_finish(project: Tokmill) -> None:
+    shutil.rmtree(project.store)
+    command = ("run", "tiny.toml", "--no-prefect", "--json")
+    processes = [project.start(*command, *more) for more in ((), setting("pack.sequence_length=64"))]
+    documents = [finished(process).document for process in processes]
+
+    assert len(project("ls", "packed", "--all", "--json").document) == 2
+    for document in documents:
+        ways = [document[f"num_{how}"] for how in ("made", "cached", "waited")]
+        assert sum(ways) == document["num_tasks"] == len(document["tasks"])
+    there = digests(project.store)
+    assert sum(document["num_made"] for document in documents) == len(there)
+    assert {row["fingerprint"] for row in project("ls", "--all", "--json").document} == set(there)
+    runs = {path.stem for path in (project.store / "runs").glob("*.json")}
+    assert {document["run_id"] for document in documents} == runs
+
+
+@pytest.mark.slow
+def test_a_training_takes_no_more_memory_than_its_plan_says(tmp_path: Path) -> None:
+    tokmill, profile = Tokmill(tmp_path, clean_environment()), write_project(tmp_path)
+    tokmill.run(profile, "--no-prefect", "--until", "counts", "--until", "balance")
+    (said,) = re.findall(r"needs at most about (\S+ \S+) of memory", tokmill("plan", profile).out)
+    tokmill.run(profile, "--no-prefect", "--until", "tokenizer")
+    store = Store.open(tokmill.store)
+    peak = store.record(store.resolve("tokenizer/tiny")).timings.peak_bytes
+    assert peak is not None
+    assert 0.5 * num_bytes(said) < peak <= num_bytes(said)

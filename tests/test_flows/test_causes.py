@@ -1,0 +1,238 @@
+"""The first causes of what differs: between two runs, between two artifacts, and in the documents of a file.
+
+Each case runs a profile of three sources twice, with something changed between, and compares the runs.
+`test_experiment_story.py` has several runs of an experiment.
+"""
+
+import json
+import random
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.test_flows.commands import InThisProcess, Tokmill, clean_environment
+from tests.test_flows.corpora import words
+from tokmill.tasks.comparing.documents import Documents, compare
+from tokmill.tasks.comparing.explaining import explain
+from tokmill.tasks.comparing.runs import Line, change, change_text
+from tokmill.tasks.core.stage import ArtifactRef, Outcome, Params, Request, Stage
+from tokmill.tasks.store import Store
+
+PROFILE = """
+name = "causes"
+[sources.web]
+files = ["web/*.txt"]
+format = "lines"
+[sources.news]
+files = ["news.jsonl"]
+[sources.notes]
+files = ["notes.jsonl"]
+[train]
+vocab_size = 300
+[pack]
+sequence_length = 32
+"""
+
+
+@pytest.fixture(scope="module")
+def tokmill(tmp_path_factory: pytest.TempPathFactory) -> Tokmill:
+    """A folder with the profile, its texts, and a store that the tests share."""
+    folder, generator = tmp_path_factory.mktemp("causes"), random.Random(14)
+    (folder / "web").mkdir()
+    (folder / "profile.toml").write_text(PROFILE)
+    for name in ("a", "b"):
+        (folder / "web" / f"{name}.txt").write_text("".join(f"{words(generator, 12)}\n" for _ in range(20)))
+    for name in ("news", "notes"):
+        rows = (json.dumps({"text": words(generator, 9)}) + "\n" for _ in range(30))
+        (folder / f"{name}.jsonl").write_text("".join(rows))
+    return InThisProcess(folder, clean_environment())
+
+
+def run(tokmill: Tokmill, settings: tuple[str, ...], until: str | None = "tokenizer", code: int = 0) -> str:
+    """Run the profile; return the run's id."""
+    options = [part for setting in settings for part in ("--set", setting)]
+    done = tokmill("run", "profile.toml", *options, *(["--until", until] if until else []))
+    assert done.code == code, done.err
+    return str(tokmill("runs", "--json").document[0]["run_id"])
+
+
+def why(tokmill: Tokmill, first: str, second: str) -> list[str]:
+    """Why the second run differs from the first, as lines; the last says which artifacts do so."""
+    done = tokmill("compare", first, second)
+    assert done.code == 0, done.err
+    return done.out.split("\nwhy ")[1].split("\n\n")[0].splitlines()[1:]
+
+
+WEIGHTS = "{web = 1, news = 2, notes = 2}"
+CUT = "sources.web.format=delimited"
+SPLIT = "sources.web.files=['web/a.txt', 'web/b.one', 'web/b.two']"
+MORE = ("sources.more.files=['web/b.txt']", "sources.more.format=lines")
+CASES = {
+    "one setting of two sources is two causes": (
+        (), ("sources.news.on_error=quarantine", "sources.notes.on_error=quarantine"),
+        ["ingest.sources.news.on_error fail → quarantine (corpus/causes)",
+         "ingest.sources.notes.on_error fail → quarantine (corpus/causes)"]),
+    "what two stages take from one section is one cause": (
+        (), ("train.split_pattern=gpt2",), ["count.split_pattern o200k → gpt2 .*"]),
+    "a source that came is one cause, without its settings": (
+        (), MORE, ["source more: 0 → 20 documents: 20 gained; files: 1 gained (corpus/causes)",
+                   "  b.txt: gained, with 20 documents"]),
+    "another delimiter is the cause, and not the text that it cuts": (
+        (CUT, r'sources.web.delimiter="\n"'), (CUT, 'sources.web.delimiter=" "'),
+        [r'ingest.sources.web.delimiter "\n" → " " (corpus/causes)']),
+    "a file that was split has the same documents": (
+        (), (SPLIT,), ["source web: 40 → 39 documents: 1 lost; files: 2 gained, 1 lost (corpus/causes)"]),
+    "a file of another source is told from a new one": (
+        (), ("sources.web.files=['web/a.txt']", *MORE),
+        ["  b.txt: lost, with 20 documents: it is now b.txt of the source more",
+         "  b.txt: gained, with 20 documents: it was b.txt of the source web"]),
+    "a holdout that is gone is named without the files of both": (
+        ("holdout.share=0.2",), ("train.vocab_size=310",),
+        ["made by ingest, not by holdout (corpus/causes)", "train.vocab_size 300 → 310 (tokenizer/causes)"]),
+    "another family is no other version of the stage": (
+        (), ("train.family=wordpiece", "train.vocab_size=400"), ["train.family byte_bpe → wordpiece .*"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_change_of_settings_is_named_where_it_enters(tokmill: Tokmill, case: str) -> None:
+    before, settings, expected = CASES[case]
+    lines = (tokmill.folder / "web" / "b.txt").read_text().splitlines(keepends=True)
+    (tokmill.folder / "web" / "b.one").write_text("".join(lines[:7]))
+    (tokmill.folder / "web" / "b.two").write_text("".join(lines[8:]))
+    found = why(tokmill, run(tokmill, before), run(tokmill, settings))
+    for line in expected:
+        pattern = re.escape(f"  {line}").replace(r"\.\*", ".*")
+        assert sum(bool(re.fullmatch(pattern, each)) for each in found) == 1, found
+    assert not any("of version" in line for line in found)
+    if case.startswith(("one setting", "a source", "another delimiter")):
+        assert len(found) == len(expected) + 1
+
+
+def test_settings_of_one_name_in_two_stages_are_two_causes(tokmill: Tokmill) -> None:
+    weights = (f"balance.weights={WEIGHTS}", f"mix.weights={WEIGHTS}")
+    lines = why(tokmill, run(tokmill, (), "mixture"), run(tokmill, weights, "mixture"))
+    for name in ("balance.method", "balance.weights.news", "mix.method", "mix.weights.news"):
+        assert sum(line.startswith(f"  {name} ") for line in lines) == 1
+
+
+def rewritten(path: Path, change: Callable[[str], str]) -> Callable[[], None]:
+    """Change a file; return what puts it back."""
+    text = path.read_text()
+    path.write_text(change(text))
+    return lambda: bool(path.write_text(text)) or None
+
+
+def test_files_that_changed_are_named_beside_a_holdout_and_not_what_follows(tokmill: Tokmill) -> None:
+    news, first = tokmill.folder / "news.jsonl", run(tokmill, ())
+    size = len(news.read_text())
+    put_back = rewritten(news, lambda text: text.split("\n", 1)[1])
+    rest = len(news.read_text())
+    lines = why(tokmill, first, run(tokmill, ("holdout.share=0.2", "holdout.seed=3")))
+    put_back()
+    assert lines[:-2] == [
+        "  source news: 30 → 29 documents: 1 lost; files: 1 changed (corpus/causes)",
+        f"    news.jsonl: 30 → 29 documents (1 lost), {size:,} → {rest:,} bytes",
+        "  made by holdout, not by ingest (corpus/causes.training)",
+        "    share 0.2",
+        "    seed 3",
+    ]
+
+
+def test_a_renamed_file_is_no_other_order(tokmill: Tokmill) -> None:
+    one, first = tokmill.folder / "web" / "b.txt", run(tokmill, ())
+    other = one.rename(one.with_name("c.txt"))
+    lines = why(tokmill, first, run(tokmill, ()))
+    other.rename(one)
+    assert lines[:-1] == [
+        "  source web: 40 → 40 documents: the same documents; files: 1 renamed (corpus/causes)",
+        "    b.txt → c.txt: the same content",
+    ]
+
+
+@pytest.mark.slow
+def test_an_adopted_tokenizer_is_named_with_its_file(tokmill: Tokmill) -> None:
+    first = run(tokmill, (), None)
+    found = next(tokmill.store.glob("tokenizer/*/exports/huggingface/tokenizer.json"))
+    lines = why(tokmill, first, run(tokmill, (f"tokenizer.use={found}",), "encoded"))
+    assert lines[0] == "  made by adopt, not by train (tokenizer/causes)"
+    assert f"    file {found}" in lines
+    assert not any("only the first was made with" in line for line in lines)
+
+
+@pytest.mark.slow
+def test_a_run_that_found_all_cached_is_judged_by_its_own_files(tokmill: Tokmill) -> None:
+    """The corpora of both runs have the text in other lines, and all that follows is that of a third one."""
+
+    def in_other_lines(text: str) -> str:
+        return "".join(json.dumps(json.loads(row), separators=(",", ":")) + "\n" for row in text.splitlines())
+
+    run(tokmill, ())  # makes what the next run finds cached
+    news = rewritten(tokmill.folder / "news.jsonl", in_other_lines)
+    first = run(tokmill, ())
+    notes = rewritten(tokmill.folder / "notes.jsonl", lambda text: text.split("\n", 1)[1])
+    lines = why(tokmill, first, run(tokmill, ()))
+    news()
+    notes()
+    assert lines[0].startswith("  source notes: 30 → 29 documents: 1 lost")
+    assert not any("source news" in line for line in lines)
+
+
+def test_a_run_that_failed_or_made_a_part_says_what_it_lacks(tokmill: Tokmill) -> None:
+    first = run(tokmill, (), None)
+    for second in (run(tokmill, ("train.vocab_size=200000",), None, 1), run(tokmill, (), "counts")):
+        lines = why(tokmill, first, second)
+        assert lines[0] == "  no artifact that both have differs"
+        assert " failed: train: " in lines[1] or " is without balance, train, " in lines[1]
+        assert lines[1].endswith("pack, card") or "is without" in lines[1]
+
+
+def made_with(store: Store, text: str, version: int = 1, *, refresh: bool = False) -> ArtifactRef:
+    """Make an artifact whose content its recipe does not determine."""
+
+    def write(params: Params, *, out: Path) -> Outcome:
+        (out / "text.txt").write_text(text)
+        return Outcome({"num_chars": len(text)})
+
+    stage = Stage(verb="say", task="say", kind="said", version=version, params=Params, run=write)
+    return store.realize(Request(stage, "n", Params(), {}), refresh=refresh).ref
+
+
+def test_another_version_of_a_stage_is_named_and_what_nothing_explains_blames_the_environment(
+    tmp_path: Path,
+) -> None:
+    store = Store.open(tmp_path)
+    first = made_with(store, "a")
+    (cause,) = explain(store, first, made_with(store, "ab", 2)).causes
+    assert (cause.sort, cause.field, cause.a, cause.b) == ("stage", "say.version", 1, 2)
+    idle = explain(store, first, made_with(store, "a", 3))
+    assert (idle.same_content, [cause.field for cause in idle.without_effect]) == (True, ["say.version"])
+    (cause,) = explain(store, first, made_with(store, "b", refresh=True)).causes
+    assert (cause.sort, cause.field, "not deterministic" in cause.text) == ("unknown", "content", True)
+
+
+def test_documents_of_a_file_are_compared_by_content_then_by_row() -> None:
+    old = {0: b"a", 1: b"b", 2: b"c", 3: b"a"}
+    assert compare(old, old) == Documents(kept=4)
+    assert compare(old, {0: b"a", 1: b"x", 2: b"c", 3: b"a", 4: b"y"}) == Documents(1, 0, 1, 3)
+    assert compare(old, {0: b"b", 1: b"c"}) == Documents(lost=2, kept=2)
+    assert compare(old, {0: b"c", 1: b"a", 2: b"a", 3: b"b"}) == Documents(kept=4)  # in another order
+    assert compare({}, old) == Documents(gained=4)
+
+
+def test_changes_are_of_numbers_and_never_shown_as_none() -> None:
+    pairs = {
+        (2, 3): (1, 0.5),
+        (0, 3): (3, None),
+        (-2.0, -3.0): (-1.0, -0.5),
+        ("a", "b"): None,
+        (None, 1): None,
+    }
+    assert {pair: change(*pair) for pair in pairs} == pairs
+    assert change(True, False) is None
+    assert [change_text(0.4001, value) for value in (0.4001, 0.3999, 0.8002)] == ["", "-0.05 %", "+100.0 %"]
+    # what one run loses of its text is shown beside a run that loses none
+    assert Line("audit.unknown_share", [None, 0.016]).is_shared
+    assert not Line("audit.num_pieces", [None, 16]).is_shared

@@ -1,0 +1,269 @@
+"""What is registered at a server: forms with the profile's values, schedules, and the served profiles."""
+
+import json
+from datetime import timedelta
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from prefect.utilities.schema_tools.validation import validate
+
+from tests.test_flows.corpora import write_project
+from tokmill.flows.errors import ProfileError, ServeError
+from tokmill.flows.prefect.deployments import DEPLOYED, Deployed, Deployment, deployments_of
+from tokmill.flows.prefect.flow_run import SHOWN, overrides_of
+from tokmill.flows.prefect.form import SECTIONS, form_of, keeping, kept_in, shown_in, version_of
+from tokmill.flows.prefect.schedules import changes, first, registered, times_of
+from tokmill.flows.profile import Profile, load_profile, shipped_names
+from tokmill.flows.profile.sections import Schedule
+from tokmill.flows.profile.served import ServedFolder, served_profiles
+
+PLAIN = {"integer", "number", "string", "boolean"}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    write_project(tmp_path, num_documents=3)
+    return tmp_path
+
+
+def form(profile: Profile) -> dict[str, Any]:
+    return form_of(profile, SECTIONS, ["tiny.toml"])
+
+
+def leaves(schema: dict[str, Any]) -> list[dict[str, Any]]:
+    inner = schema.get("properties", {}).values()
+    return [leaf for each in inner for leaf in leaves(each)] if inner else [schema]
+
+
+def sent(schema: dict[str, Any]) -> dict[str, Any]:
+    """What the page sends of a form that nobody has changed: every default."""
+    values = {}
+    for name, field in schema["properties"].items():
+        value = sent(field) if "properties" in field else field.get("default")
+        if value not in (None, {}):
+            values[name] = value
+    return values
+
+
+@pytest.mark.parametrize("name", shipped_names())
+def test_a_form_has_fields_that_the_page_shows_and_untouched_it_overrides_nothing(name: str) -> None:
+    schema = form(load_profile(name))
+    for leaf in leaves(schema):
+        assert leaf["title"]
+        assert leaf["type"] in PLAIN | {"array"}
+        assert {"anyOf", "$ref", "oneOf"}.isdisjoint(leaf)
+        assert leaf["type"] != "array" or leaf["items"]["type"] in PLAIN | {"object"}
+    filled = json.loads(json.dumps({"profile": "tiny.toml", **sent(schema)}))
+    validate(filled, schema, raise_on_error=True)
+    sections = {section: filled.get(section) for section in SECTIONS}
+    assert overrides_of(sections, filled["more"], shown_in(schema)) == {}
+
+
+@pytest.mark.parametrize("deployed", DEPLOYED, ids=lambda deployed: deployed.flow.name)
+@pytest.mark.parametrize("choices", [["tiny.toml"], ["tiny.toml", "quickstart"]])
+def test_the_flow_takes_what_an_untouched_form_sends(deployed: Deployed, choices: list[str]) -> None:
+    schema = deployed.form(None, choices)
+    filled = {**({} if deployed.of_store else {"profile": "tiny.toml"}), **sent(schema)}
+    validate(filled, schema, raise_on_error=True)
+    assert deployed.flow.validate_parameters(filled).keys() >= filled.keys()
+    assert set(schema["properties"]) <= set(signature(deployed.flow.fn).parameters)
+
+
+def test_a_form_shows_the_values_of_the_profile_and_no_training_where_there_is_none(project: Path) -> None:
+    shown = shown_in(form(load_profile(project / "tiny.toml")))
+    assert shown["train"]["vocab_size"] == 600
+    assert shown["balance"] == {"method": "temperature", "temperature": 2.0, "max_repetition": 10.0}
+    assert shown["mix"]["weights"] == {"many": 4.0, "few": 1.0}
+    assert shown["pack"]["formats"] == ["memmap", "parquet"]
+    (project / "used.toml").write_text('extends = "tiny.toml"\n[tokenizer]\nuse = "tokenizer/tiny@v1"\n')
+    schema = form(load_profile(project / "used.toml"))
+    assert {"train", "balance"}.isdisjoint(schema["properties"])
+    assert shown_in(schema)["tokenizer"] == {"use": "tokenizer/tiny@v1"}
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "says"),
+    [
+        ("train", {"vocab_size": 1}, "minimum of 2"),
+        ("train", {"vocab_size": "many"}, "not of type 'integer'"),
+        ("train", {"family": "bpe"}, "is not one of"),
+        ("pack", {"sequence_length": 7}, "minimum of 8"),
+        ("mix", {"weights": {"moby": 1.0}}, "'moby' was unexpected"),
+        ("mix", {"schedule": [{"start": 0.5}]}, "'weights' is a required property"),
+        ("holdout", {"share": 1}, "maximum of 1"),
+        ("audit", {"max_unused_share": 2}, "maximum of 1"),
+    ],
+)
+def test_the_server_refuses_a_wrong_value(project: Path, section: str, values: Any, says: str) -> None:
+    found = validate({"profile": "tiny.toml", section: values}, form(load_profile(project / "tiny.toml")))
+    assert [says in error.message for error in found] == [True]
+
+
+def test_a_value_that_is_sent_as_it_was_shown_is_the_profiles_own() -> None:
+    shown: dict[str, Any] = {"train": {"vocab_size": 600}, "mix": {"weights": {"many": 4.0, "few": 1.0}}}
+    mix = {"weights": {"many": 4, "few": 2}, "seed": 3}
+    given_: dict[str, Any] = {"train": {"vocab_size": 600}, "mix": mix, "pack": None}
+    changed = {"mix": {"weights": {"few": 2}, "seed": 3}, "encode.min_tokens": 4}
+    assert overrides_of(given_, ["encode.min_tokens=4"], shown) == changed
+    with pytest.raises(ProfileError, match="not of the form key=value"):
+        overrides_of({}, ["vocab_size"], {})
+
+
+VALUES = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
+INNER = st.dictionaries(st.sampled_from("xy"), st.integers())
+TABLES = st.dictionaries(st.sampled_from("abc"), VALUES | INNER)
+
+
+@given(TABLES, TABLES)
+def test_the_overrides_over_what_was_shown_are_what_was_given(
+    given_: dict[str, Any], shown: dict[str, Any]
+) -> None:
+    """Law: merged into what was shown, they give what was sent; nothing that was shown is among them."""
+    changed = overrides_of({"s": given_}, [], {"s": shown}).get("s", {})
+    for key, value in given_.items():
+        if isinstance(value, dict):
+            before = shown.get(key)
+            base = before if isinstance(before, dict) else {}
+            assert base | changed.get(key, {}) == base | value
+        elif value is not None:
+            assert changed.get(key, shown.get(key)) == value
+    assert all(key not in shown or shown[key] != value for key, value in changed.items())
+
+
+def test_a_new_version_of_a_form_keeps_what_earlier_ones_showed(project: Path) -> None:
+    old = keeping(form(load_profile(project / "tiny.toml")), None)
+    changed = form(load_profile(project / "tiny.toml", ["train.vocab_size=700"]))
+    again = keeping(changed, keeping(changed, old))
+    versions = kept_in(again)[SHOWN]
+    assert [versions[version_of(each)]["train"]["vocab_size"] for each in (old, changed)] == [600, 700]
+    assert list(versions) == [version_of(old), version_of(changed)]
+
+
+def test_the_served_profiles_are_those_of_the_folder_and_the_quickstart(project: Path) -> None:
+    for name, text in {
+        "runs/own.toml": 'extends = "../tiny.toml"\n',
+        "runs/broken.toml": "[sources.a]\nfiles = [\n",
+        "pyproject.toml": "[project]\nname = 'x'\n",
+        ".hidden/old.toml": 'extends = "quickstart"\n',
+    }.items():
+        (project / name).parent.mkdir(exist_ok=True)
+        (project / name).write_text(text)
+    assert {one.given: one.slug for one in served_profiles(project)} == {
+        "quickstart": "quickstart",
+        "tiny.toml": "tiny",
+        "runs/broken.toml": "runs-broken",
+        "runs/own.toml": "runs-own",
+    }
+
+
+def as_written(deployed: Deployed) -> dict[str, Any]:
+    """The entry of `prefect.yaml` for a deployment of the quickstart, without its work pool."""
+    quickstart = None if deployed.of_store else "quickstart"
+    made = Deployment(deployed.flow.name, deployed, None, quickstart, deployed.form(None, []))
+    limit, options = made.concurrency.values()
+    schedules = [
+        {"slug": one["slug"], "active": one["active"], **one["schedule"]} for one in first(made.schedule)
+    ]
+    return {
+        "name": made.name,
+        "description": deployed.flow.description,
+        "entrypoint": deployed.entrypoint,
+        "tags": made.tags,
+        "parameters": made.parameters,
+        "concurrency_limit": {"limit": limit, **options},
+        "schedules": [{key: one[key] for key in one if key != "day_or"} for one in schedules],
+    }
+
+
+def test_prefect_yaml_says_what_is_registered(checkout: Path) -> None:
+    written = yaml.safe_load((checkout / "prefect.yaml").read_text(encoding="utf-8"))["deployments"]
+    # Deployments and pool are named after the folder elsewhere; a team chooses its own names.
+    made = [as_written(deployed) for deployed in DEPLOYED]
+    assert made == [{key: each[key] for key in each if key != "work_pool"} for each in written]
+
+
+NIGHTLY = Schedule(cron="0 3 * * *", timezone="Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"cron": "0 3 * *"}, "five fields"),
+        ({"cron": "0 3 * * *", "interval": "6h"}, "cron and interval exclude each other"),
+        ({"interval": "6 hours"}, "schedule.interval"),
+        ({"interval": "0h"}, "schedule.interval"),
+        ({"rrule": "daily"}, "schedule.rrule"),
+        ({"cron": "0 3 * * *", "timezone": "Berlin"}, "not a known time zone"),
+        ({"cron": "0 3 * * *", "if_running": "stop"}, "'wait' or 'cancel'"),
+        ({"cron": "0 3 * * *", "runs_at_once": "0"}, "schedule.runs_at_once"),
+    ],
+)
+def test_a_wrong_schedule_is_refused_with_the_place(project: Path, values: dict[str, str], says: str) -> None:
+    overrides = [f'schedule.{key}="{value}"' for key, value in values.items()]
+    with pytest.raises(ProfileError, match="schedule") as refused:
+        load_profile(project / "tiny.toml", overrides)
+    assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        'cron = "61 * * * *"',
+        'cron = "0 0 31 2 *"',
+        'cron = "0 3 * * *"\ntimezone = "Mars/Phobos"',
+        'rrule = "FREQ=DAILY;BYHOUR=99"',
+        'rrule = "FREQ=DAILY;INTERVAL=0"',  # the server would look for its next time for ever
+        'rrule = "FREQ=DAILY;INTERVAL=-1"',
+    ],
+)
+def test_a_profile_with_a_bad_schedule_is_named_and_the_others_are_served(project: Path, bad: str) -> None:
+    tiny = (project / "tiny.toml").read_text("utf-8")
+    (project / "bad.toml").write_text(f"{tiny.replace('tiny', 'bad')}\n[schedule]\n{bad}\n", "utf-8")
+    deployments, problems = deployments_of(ServedFolder.of(project, project / "store"))
+    (problem,) = problems
+    assert "profile 'bad" in problem
+    assert "schedule" in problem
+    served = {each.given for each in deployments if each.given}
+    assert ("tiny.toml" in served, "bad.toml" in served) == (True, False)
+
+
+def test_the_times_are_those_of_prefects_schedules() -> None:
+    interval = Schedule(interval="90 min", timezone="Asia/Kolkata")
+    rule = "FREQ=WEEKLY;BYDAY=MO;BYHOUR=3;BYMINUTE=0;BYSECOND=0"
+    assert times_of(NIGHTLY) == {"cron": "0 3 * * *", "timezone": "Europe/Berlin", "day_or": True}
+    assert (interval.every, times_of(interval)["interval"]) == (timedelta(minutes=90), 5400.0)
+    assert str(times_of(interval)["anchor_date"]).startswith("2020-01-01T00:00:00")
+    assert times_of(Schedule(rrule=rule)) == {"rrule": rule, "timezone": "UTC"}
+    assert first(None) == first(Schedule(if_running="cancel")) == []
+    assert first(NIGHTLY)[0]["active"] is False
+    with pytest.raises(ServeError, match="99 3"):
+        times_of(Schedule(cron="99 3 * * *"))
+
+
+LATER = Schedule(cron="0 5 * * *", timezone="Europe/Berlin")
+BY_PEOPLE: list[dict[str, Any]] = [{"id": "2", "slug": "weekly"}, {"id": "1", "slug": "profile"}]
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "there", "changed"),
+    [
+        (NIGHTLY, NIGHTLY, BY_PEOPLE, []),  # what the profile has not changed is left to people
+        (NIGHTLY, NIGHTLY, [], []),
+        (LATER, NIGHTLY, BY_PEOPLE, [("PATCH", "/1", {"schedule": times_of(LATER)})]),
+        (None, NIGHTLY, BY_PEOPLE, [("DELETE", "/1", None)]),
+        (NIGHTLY, None, BY_PEOPLE[:1], [("POST", "", first(NIGHTLY))]),
+    ],
+)
+def test_a_registration_changes_the_profiles_own_schedule_alone(now, before, there, changed) -> None:
+    assert changes(now, registered(before) if before else None, there) == changed
+
+
+def test_a_schedule_is_activated_when_the_profile_says_so_now() -> None:
+    active = Schedule(cron="0 3 * * *", timezone="Europe/Berlin", active=True)
+    (changed,) = changes(active, registered(NIGHTLY), BY_PEOPLE)
+    assert changed[2]["active"] is True

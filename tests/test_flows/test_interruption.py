@@ -1,0 +1,232 @@
+"""Runs that receive a signal, and embedded servers that do not start, are killed, or collect garbage."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx
+import pytest
+
+from tests.small_disk import on_small_disk
+from tests.test_flows.commands import Tokmill, clean_environment, end_all, left_after, processes_with
+from tests.test_flows.served import POLL
+from tokmill.flows.errors import ServeError
+from tokmill.flows.prefect.server import start_embedded
+
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/self/environ").exists(), reason="looks for processes in /proc"
+)
+
+PROFILE = """
+[sources.many]
+files = ["*.txt"]
+[ingest]
+shard_bytes = 65536
+[train]
+vocab_size = 400
+"""
+
+
+class Ended(NamedTuple):
+    """A run that received a signal: output before and after, exit code, and remaining processes."""
+
+    first: str
+    rest: list[str]
+    code: int
+    left: set[int]
+
+
+@pytest.fixture
+def ended_by(tmp_path: Path, migrated_home: Path) -> Callable[[int, bool], Ended]:
+    """Run on the embedded server, send a signal after `ingest`, wait for the end."""
+    home = shutil.copytree(migrated_home, tmp_path / "prefect")
+    for number in range(40):
+        (tmp_path / f"{number}.txt").write_text(f"Document {number} of many, with some words. " * 2000)
+    (tmp_path / "own.toml").write_text(PROFILE)
+    command = [sys.executable, "-m", "tokmill", "run", "own.toml", "--workers", "1"]
+    how = {"cwd": tmp_path, "env": clean_environment(PREFECT_HOME=str(home)), "start_new_session": True}
+
+    def end(number: int, to_the_group: bool) -> Ended:
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **how) as run:
+            assert run.stderr is not None
+            try:
+                first = next(line for line in run.stderr if line.startswith("ingest"))
+                (os.killpg if to_the_group else os.kill)(run.pid, number)
+                code = run.wait(60)
+                left = left_after(5, "PREFECT_HOME", str(home))
+                end_all(left)
+                return Ended(first, run.stderr.read().splitlines(), code, left)
+            finally:
+                if run.poll() is None:
+                    os.killpg(run.pid, signal.SIGKILL)
+
+    return end
+
+
+@pytest.mark.slow
+@pytest.mark.server
+@pytest.mark.parametrize(
+    ("number", "to_the_group", "word"),
+    [
+        (signal.SIGINT, True, "interrupted"),  # as from a terminal
+        (signal.SIGTERM, False, "terminated"),
+        (signal.SIGKILL, False, ""),
+    ],
+)
+def test_a_signal_ends_a_run_soon_and_leaves_no_child(ended_by, tmp_path, number, to_the_group, word):
+    ended = ended_by(number, to_the_group)
+    assert ("made" in ended.first, ended.left) == (True, set())
+    assert ended.code == (128 + number if word else -number)
+    if word:
+        assert ended.rest[-1].startswith(f"tokmill: {word}")
+        assert "kept in tokmill-store" in ended.rest[-1]
+    assert list((tmp_path / "tokmill-store" / "corpus").iterdir())
+
+
+# It began a child and has come to a standstill in its main thread when the signal reaches it.
+STANDSTILL = """
+import os, subprocess, threading
+from tokmill.flows.process import start_tethered
+from tokmill.flows.cli.interruption import keeping, noting_signals
+started = start_tethered(["http.server", "0", "--bind", "127.0.0.1"], os.environ, subprocess.DEVNULL)
+with noting_signals():
+    keeping(lambda: "something was kept")
+    told = False
+    while True:
+        try:
+            if not told:
+                told = True
+                print(started.pid, flush=True)
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            pass
+"""
+
+
+def test_a_command_at_a_standstill_ends_with_its_children(tmp_path: Path) -> None:
+    environment, piped = clean_environment(STANDSTILL=str(tmp_path)), subprocess.PIPE
+    command = [sys.executable, "-c", STANDSTILL]
+    with subprocess.Popen(command, env=environment, stdout=piped, stderr=piped, text=True) as process:
+        child = int(process.stdout.readline())
+        os.kill(process.pid, signal.SIGTERM)
+        code = process.wait(60)
+        left = left_after(0, "STANDSTILL", str(tmp_path))
+        end_all(left | {child} if left else set())
+        said = process.stderr.read()
+    assert (code, left) == (128 + signal.SIGTERM, set())
+    assert said.splitlines()[-1].startswith("tokmill: terminated (SIGTERM); something was kept")
+
+
+@pytest.mark.slow
+def test_a_server_that_does_not_answer_is_said(tmp_path: Path) -> None:
+    environment = clean_environment(PREFECT_HOME=str(tmp_path / "prefect"))
+    done = Tokmill(tmp_path, environment)("run", "smoke", PREFECT_API_URL="http://127.0.0.1:9/api")
+    assert (done.code, "Traceback" in done.err) == (1, False)
+    assert "no Prefect server answers at http://127.0.0.1:9/api" in done.err
+
+
+STARTING = """
+import os
+from pathlib import Path
+from tokmill.flows.prefect.server import start_embedded
+start_embedded(os.environ, Path(os.environ["PREFECT_HOME"]), 300.0, print)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.server
+def test_a_server_without_room_says_why_and_what_helps(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    command = on_small_disk(home, "256k", f"{sys.executable} -c '{STARTING}'")
+    environment = clean_environment(PREFECT_HOME=str(home))
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    *_, message = done.stderr.partition("flows.errors.ServeError: ")
+    assert done.returncode == 1
+    assert "did not start (it ended with exit code 3)" in message
+    for words in (
+        "database or disk is full",
+        f"its database is in {home}",
+        "set PREFECT_HOME to a folder on",
+    ):
+        assert words in message
+
+
+def test_a_server_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    environment = clean_environment(PREFECT_HOME=str(tmp_path / "home"))
+    with pytest.raises(ServeError, match="PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"):
+        start_embedded(environment, tmp_path, 0.01, print)
+    assert not processes_with("PREFECT_HOME", str(tmp_path / "home"))
+
+
+@pytest.mark.slow
+@pytest.mark.server
+def test_a_server_that_is_killed_is_replaced_at_its_address(migrated_home: Path, tmp_path: Path) -> None:
+    home, notes = shutil.copytree(migrated_home, tmp_path / "home"), list[str]()
+    server = start_embedded(clean_environment(PREFECT_HOME=str(home)), home, 120.0, notes.append)
+    try:
+        (killed,) = processes_with("PREFECT_HOME", str(home))
+        os.kill(killed, signal.SIGKILL)
+        until = time.monotonic() + 120
+        while not notes or not answers(server.url):
+            assert time.monotonic() < until, "no other server answers"
+            POLL.wait(0.1)
+    finally:
+        server.stop()
+    assert notes == ["Prefect's embedded server has ended (exit code -9); another one is started"]
+    assert not processes_with("PREFECT_HOME", str(home))
+
+
+def answers(url: str) -> bool:
+    """Whether a server answers at an address."""
+    try:
+        return httpx.get(f"{url}/health").is_success
+    except httpx.HTTPError:
+        return False
+
+
+# Garbage that waits for SQLite does not stop the server's event loop, which goes on allocating.
+COLLECTING = """
+import sqlite3, sys, threading
+from tokmill.flows.prefect.app import collect_elsewhere
+
+def connect():
+    found = sqlite3.connect(sys.argv[1], isolation_level=None, check_same_thread=False, timeout=10)
+    found.execute("PRAGMA journal_mode = WAL")
+    return found
+
+def leave_a_cursor_in_a_cycle(connection):
+    cycle = [connection.execute("SELECT 1 UNION SELECT 2")]
+    cycle.append(cycle)
+
+holding, waiting, ends = connect(), connect(), []
+
+def begin():
+    try:
+        waiting.execute("BEGIN IMMEDIATE")
+        ends.append("begun")
+    except sqlite3.OperationalError as error:
+        ends.append(str(error))
+
+collect_elsewhere()
+holding.execute("BEGIN IMMEDIATE")
+leave_a_cursor_in_a_cycle(waiting)
+thread = threading.Thread(target=begin)
+thread.start()
+kept = [[number] for number in range(3_000_000)]
+holding.execute("ROLLBACK")
+thread.join()
+print(ends)
+"""
+
+
+@pytest.mark.slow
+def test_the_main_thread_goes_on_while_a_cursor_cannot_be_freed(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", COLLECTING, str(tmp_path / "database")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == "['begun']\n", done.stderr

@@ -1,0 +1,384 @@
+"""What a terminal and a log show: numbers, tables, and the progress of a run."""
+
+import contextlib
+import io
+import os
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+from rich.text import Text
+
+from tokmill.flows.cli.output import results, table
+from tokmill.flows.cli.progress import LiveProgress, PlainProgress, display
+from tokmill.flows.figures import figure, key_figures, labelled, outcome_words, percentage, size, span
+from tokmill.flows.results import RunRow
+from tokmill.flows.run.events import RunState
+from tokmill.flows.run.progress import Group, Pace
+from tokmill.tasks.core.context import StageProgress
+from tokmill.tasks.core.markdown import number
+from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.pages.page import table as page_table
+
+REF = ArtifactRef(kind="corpus", name="x", fingerprint="0" * 64, content_digest="1" * 64)
+LOSSY = {"bytes_per_token": 4.5, "mixture_bytes_per_token": 4.5, "unknown_share": 0.0166}
+
+
+@pytest.mark.parametrize(
+    ("form", "shown"),
+    [
+        (size, {0: "0 B", 812: "812 B", 1024: "1.0 KiB", 31_525_224: "30.1 MiB", 5 << 40: "5.0 TiB"}),
+        (span, {-13469648.9: "–", 0.04: "0.0 s", 9.94: "9.9 s", 59.4: "59 s", 59.7: "1 min 00 s"}),
+        (span, {200: "3 min 20 s", 7500: "2 h 05 min"}),
+        (number, {1234567: "1,234,567", 3.14159: "3.142", "gpt2": "gpt2", 0.5: "0.5", True: "yes"}),
+        (
+            number,
+            {0.000942138: "0.0009421", 0.0000123: "0.0000123", 123456.7: "123,457", -0.29969: "-0.2997"},
+        ),
+        # nothing and all are said only of nothing and all
+        (percentage, {0: "0.00 %", 0.000003: "0.0003 %", 0.00996: "1.00 %", 0.9999: "99.99 %"}),
+        (percentage, {0.999982: "99.998 %", 1: "100.00 %"}),
+    ],
+)
+def test_numbers_are_for_people(form, shown):
+    assert {value: form(value) for value in shown} == shown
+    if form is number:
+        for value, text in shown.items():
+            assert f">{text}</td>" in page_table(
+                "c", [{"name": "x", "value": value}], {"name": "", "value": ""}
+            )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "text", "pair"),
+    [
+        ("num_documents", 1932, "1,932 documents", ("documents", "1,932")),
+        ("num_bytes", 2048, "2.0 KiB", ("bytes", "2.0 KiB")),
+        ("bytes_per_token", 4.3123, "4.312 bytes per token", ("bytes per token", "4.312")),
+        ("vocab_size", 8192, "vocab size 8,192", ("vocab size", "8,192")),
+        ("padding_share", 0.015, "padding share 1.50 %", ("padding share", "1.50 %")),
+        ("num_special_tokens", 1, "1 special token", ("special tokens", "1")),
+    ],
+)
+def test_a_metric_s_form_follows_from_its_name(name, value, text, pair):
+    assert (figure(name, value), labelled(name, value)) == (text, pair)
+
+
+@pytest.mark.parametrize(
+    ("kind", "metrics", "shown"),
+    [
+        ("mixture", {"num_tokens": 1000, "limited_by": ""}, "1,000 tokens"),
+        ("mixture", {"num_tokens": 1000, "limited_by": "web"}, "1,000 tokens · limited by web"),
+        ("corpus", {"num_sources": 3, "num_documents": 2, "num_quarantined": 0}, "2 documents"),
+        ("corpus", {"num_documents": 2, "num_quarantined": 1}, "2 documents · 1 quarantined"),
+        ("audit", {"fertility": 1.5, "text": "held_out"}, "fertility 1.5 · on held-out text"),
+        ("audit", {"fertility": 1.5, "unknown_share": 0.053}, "fertility 1.5 · unknown share 5.30 %"),
+        ("other", {"num_documents": 2, "vocab_size": 300}, "2 documents · vocab size 300"),
+        # compression never stands without what is lost for it
+        *((kind, LOSSY, "4.5 bytes per token · unknown share 1.66 %") for kind in ("usage", "audit")),
+        ("card", LOSSY, "4.5 mixture bytes per token · unknown share 1.66 %"),
+    ],
+)
+def test_key_figures_are_the_telling_ones_of_a_kind(kind, metrics, shown):
+    assert key_figures(kind, metrics) == shown
+
+
+def test_outcomes_are_counted_only_where_they_differ():
+    assert outcome_words({"made": 8, "cached": 0}) == "made"
+    assert outcome_words({"made": 3, "cached": 5}) == "3 made, 5 cached"
+
+
+CELLS = st.text(st.characters(codec="utf-8"), max_size=12)
+
+
+def drawn(made):
+    console = results()
+    with console.capture() as text:
+        console.print(made)
+    return "".join(f"{line.rstrip()}\n" for line in text.get().splitlines())
+
+
+@given(st.data(), st.integers(1, 4), st.booleans())
+def test_a_table_that_is_written_without_rich_looks_as_rich_draws_it(data, width, wrap):
+    row = st.lists(CELLS, min_size=width, max_size=width)
+    columns, *rows = data.draw(st.lists(row, min_size=2, max_size=6))
+    made = table(columns, rows, list(data.draw(st.sets(st.sampled_from(columns)))), wrap=wrap)
+    assert made.plain() in (None, drawn(made))
+
+
+def test_an_ordinary_table_needs_no_rich():
+    rows = [("corpus/web", "12 B"), (Text("語料/網", style="dim"), "1.5 KiB")]
+    made = table(("name", "size"), rows, ("size",))
+    assert made.plain() == drawn(made)
+    assert made.plain().splitlines()[2:] == ["corpus/web      12 B", "語料/網      1.5 KiB"]
+
+
+ROW = {"run": "5b8b8092", "name": "a name of thirty characters …", "made": "4/16", "tags": "winner"}
+
+
+def in_terminal(width, **more):
+    """What a terminal of this width shows of a table with one row."""
+    console, row = Console(width=width, file=io.StringIO()), {**ROW, **more}
+    console.print(table(list(row), [list(row.values())], right=("made", *more)))
+    return console.file.getvalue().splitlines()
+
+
+def test_a_narrow_terminal_shows_every_column_or_names_and_values():
+    narrow = in_terminal(40)
+    assert narrow[0].split() == list(ROW)
+    assert max(map(len, narrow)) <= 40
+    assert {"5b8b8092", "4/16", "winner"} <= set(narrow[2].split())
+    numbers = {f"figure_number_{number}": f"{number}.123" for number in range(3)}
+    lines = [line.split(maxsplit=1) for line in in_terminal(40, **numbers)]
+    assert [(name, value.rstrip()) for name, value in lines if name in numbers] == [*numbers.items()]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Set the time, in seconds."""
+    return lambda second: monkeypatch.setattr("time.monotonic", lambda: float(second))
+
+
+class Shown(RunState):
+    """A run whose events are displayed."""
+
+    def __init__(self, display):
+        super().__init__(display)
+        self.display = display
+
+    def __enter__(self):
+        self.display.__enter__()
+        return self
+
+    def __exit__(self, *details):
+        self.display.__exit__(*details)
+
+    def drawn(self):
+        return self.display.drawn()
+
+
+def plain():
+    console = Console(file=io.StringIO(), width=100)
+    return Shown(PlainProgress(console)), console
+
+
+def live(width):
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, height=30, color_system=None)
+    return Shown(LiveProgress(console)), console
+
+
+def lines(console):
+    return console.file.getvalue().splitlines()
+
+
+def finish(shown, *tasks, how="made", **figures):
+    for task in tasks:
+        shown.finish(RunRow(task, REF, how, 1.25 if how == "made" else 0.0, figures))
+
+
+def test_a_task_is_one_line_with_its_figures_and_shards_are_one_when_the_last_is_done():
+    shown, console = plain()
+    with shown:
+        shown.expect("ingest", 1)
+        shown.expect("count[*]", 3)
+        shown.start("ingest")
+        finish(shown, "ingest", num_documents=1932)
+        finish(shown, "count[a/0]", "count[zh/hans/1]", how="cached")
+        assert len(lines(console)) == 1
+        finish(shown, "count[b/0]", how="cached")
+        finish(shown, "pack[plan]", "card")  # that nobody has announced
+    said = [" ".join(line.split()) for line in lines(console)]
+    assert said[0] == "ingest made 1.2 s 1,932 documents"
+    assert said[1] == "count[*] 3/3 cached"
+    assert [line.split()[0] for line in said[2:]] == ["pack[plan]", "card"]
+
+
+def test_what_became_of_tasks_is_counted():
+    shown, console = plain()
+    shown.expect("count[*]", 4)
+    finish(shown, "count[a/0]", how="cached")
+    finish(shown, "count[a/1]")
+    finish(shown, "count[a/3]", how="waited")  # for another process
+    shown.fail("count[a/2]", "broken")
+    finish(shown, "audit")
+    shown.refuse("audit", "gate failed: a is above b")
+    shown.note("set aside [red]x[/red]")
+    assert "1 made, 1 cached, 1 waited for, 1 failed" in lines(console)[0]
+    assert lines(console)[2].split()[:3] == ["audit", "gate", "failed"]
+    assert lines(console)[3] == "  set aside [red]x[/red]"
+
+
+def test_a_group_that_is_announced_again_grows_and_its_clock_stands_still_at_its_end():
+    shown, console = plain()
+    shown.expect("score[*]", 1)
+    shown.start("score[noise/a/0]")
+    shown.expect("score[*]", 1)
+    finish(shown, "score[noise/a/0]")
+    assert lines(console) == []
+    finish(shown, "score[perplexity/a/0]", how="cached")
+    assert lines(console)[0].split()[:2] == ["score[*]", "2/2"]
+    group = shown.groups["score[*]"]
+    assert group.seconds == group.seconds
+
+
+def test_threads_lose_no_task():
+    shown, console = plain()
+    shown.expect("count[*]", 400)
+
+    def work(thread):
+        for shard in range(50):
+            shown.start(f"count[{thread}/{shard}]")
+            finish(shown, f"count[{thread}/{shard}]")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [line.split()[:3] for line in lines(console)] == [["count[*]", "400/400", "made"]]
+
+
+def merges(pace, *made):
+    for second, done in made:
+        pace.note(StageProgress(done, 30_000, "merges"), now=float(second))
+    return pace.words(float(made[-1][0]))
+
+
+def test_a_pace_is_that_of_late_and_is_not_reckoned_by_a_standstill():
+    assert merges(Pace(), (0, 0), (45, 20)) == "20/30,000 merges"  # kernels were compiled
+    assert merges(Pace(), (10, 0), (14, 10_000)) == "8.0 s left · 2,500 merges/s · 10,000/30,000"
+    assert merges(Pace(), (10, 0), (20, 30_000)) == "30,000/30,000 merges"
+    slow_then_quick = [
+        *((s, 10 * s) for s in range(60)),
+        *((s, 590 + 1000 * (s - 59)) for s in range(60, 70)),
+    ]
+    assert merges(Pace(), *slow_then_quick) == "19 s left · 1,000 merges/s · 10,590/30,000"
+    made = [sum(500 for each in range(second) if each % 15 < 8) for second in range(103)]
+    # eight seconds of merging, then seven of looking for pairs, and so on
+    assert merges(Pace(), *enumerate(made)) == "7.8 s left · 100 merges/s · 28,000/30,000"
+    pace = Pace()
+    merges(pace, (0, 0), (50, 29_000))
+    pace.note(StageProgress(1, 900_000, "bytes"), now=60.0)  # other work
+    pace.note(StageProgress(450_000, 900_000, "bytes"), now=61.0)
+    assert pace.words(61.0).startswith("1.0 s left · 0.4 MB/s · ")
+
+
+def test_a_long_group_prints_fewer_and_fewer_lines(clock):
+    shown, console = plain()
+    shown.expect("count[*]", 1000)
+    clock(100)
+    shown.start("count[a/0]")
+    for second in range(1, 601):
+        clock(100 + second)
+        finish(shown, f"count[a/{second}]")
+    assert [line.split()[-2] for line in lines(console)] == ["11", "23", "47", "35", "11", "23"]
+
+
+def test_a_task_that_tells_how_far_it_is_shows_it(monkeypatch):
+    shown, console = plain()
+    monkeypatch.setattr("tokmill.flows.cli.progress._SIGN_OF_LIFE_SECONDS", -1.0)
+    with shown:
+        shown.start("train")
+        shown.progress("train", StageProgress(3_000, 31_744, "merges"))
+        finish(shown, "train")
+    assert lines(console)[0].split() == ["train", "at", "work", "0.0", "s", "3,000/31,744", "merges"]
+
+
+def test_a_terminal_shows_a_bar_the_time_that_is_left_and_whole_figures(clock):
+    shown, console = live(80)
+    for name in ("encode.validation[*]", "train"):
+        shown.start(name)
+    for second, done in enumerate((0, 15_000)):
+        clock(second)
+        shown.progress("train", StageProgress(done, 30_000, "merges"))
+    console.print(shown.drawn())
+    assert " encode.validation[*] " in lines(console)[0]
+    assert "1.0 s left · …" in lines(console)[1]
+    assert "━" * 9 in console.file.getvalue()
+    for width, seen in ((90, "27,623 tokens · 216 sequences"), (76, "27,623 tokens · …")):
+        shown, console = live(width)
+        finish(shown, "tokenizer_card", "pack", num_tokens=27_623, num_sequences=216)
+        console.print(shown.drawn())
+        first, second, *_ = lines(console)
+        assert first.rstrip().endswith(seen)
+        assert first.index("made") == second.index("made")
+
+
+def test_a_terminal_gets_live_progress_and_anything_else_plain_lines(monkeypatch):
+    for term, terminal, shown in (
+        ("xterm", True, LiveProgress),
+        ("xterm", None, PlainProgress),
+        ("dumb", True, PlainProgress),
+    ):
+        monkeypatch.setenv("TERM", term)
+        assert isinstance(display(Console(file=io.StringIO(), force_terminal=terminal)), shown)
+
+
+def test_a_failed_run_leaves_its_lines_on_the_terminal_and_a_good_one_clears_it_for_its_summary():
+    shown, console = live(100)
+    error = RuntimeError("failed")
+    shown.__enter__()
+    shown.expect("encode[*]", 2)
+    shown.start("encode[code/0]")
+    finish(shown, "encode[code/0]")
+    shown.fail("encode[code/1]", "broken")
+    shown.__exit__(type(error), error, None)
+    left = lines(console)[-1].rpartition("\x1b[2K")[2].split()
+    assert left[:6] == ["✗", "encode[*]", "2/2", "1", "made,", "1"]
+    shown, console = live(100)
+    with shown:
+        finish(shown, "audit")
+        shown.note("a remark stays")
+    assert console.file.getvalue().split("a remark stays")[-1].endswith("\x1b[1A\x1b[2K")
+
+
+def test_a_reader_that_goes_away_does_not_end_the_run():
+    reading, writing = os.pipe()
+    os.close(reading)
+    with contextlib.suppress(BrokenPipeError), os.fdopen(writing, "w") as stream:
+        shown = Shown(PlainProgress(Console(file=stream)))
+        finish(shown, "audit")
+        shown.note("nobody reads this")
+    assert shown.groups["audit"].complete
+    assert shown.display.console.quiet
+
+
+def test_the_progress_on_prefect_s_page_counts_what_shards_did_and_what_they_report():
+    group = Group("encode[*]", 4)
+    group.start("encode[a/0]", 100.0)
+    group.start("encode[a/1]", 100.0)
+    did = {"num_documents": 1000, "num_tokens": 250_000, "num_bytes": 8_000_000}
+    group.finish(RunRow("encode[a/0]", REF, "made", 12.0, did))
+    had = {"num_documents": 9, "num_tokens": 9, "num_bytes": 9}
+    group.finish(RunRow("encode[a/2]", REF, "cached", 0.0, had))
+    group.report("encode[a/1]", StageProgress(4_000_000, 8_000_000, "bytes", {"documents": 500}))
+
+    assert group.share == 0.625
+    assert group.words(112.0) == (
+        "62 % · 12 s left · 2 of 4 shards · 1,500 documents · 250,000 tokens · 1.0 MB/s"
+    )
+    alone = Group("train")
+    alone.start("train", 0.0)
+    assert alone.words(11.0) == "11 s so far"
+    alone.report("train", StageProgress(1000, 4000, "merges"))
+    assert alone.words(20.0) == "25 % · 1 min 00 s left · 1,000 merges · 50 merges/s"
+    alone.finish(RunRow("train", REF, "made", 60.0, {"num_merges": 4000}))
+    assert (alone.share, alone.complete) == (1.0, True)
+
+
+@given(st.lists(st.sampled_from(["start", "report", "made", "cached", "fail"]), max_size=30))
+def test_a_share_is_never_more_than_all(events):
+    group = Group("encode[*]", max(len(events), 1))
+    for index, event in enumerate(events):
+        title = f"encode[a/{index}]"
+        group.start(title, float(index))
+        if event == "report":
+            group.report(title, StageProgress(index * 3, 10, "bytes"))
+        elif event == "fail":
+            group.fail(title)
+        elif event != "start":
+            group.finish(RunRow(title, REF, event, 1.0, {}))
+        assert 0 <= group.share <= 1
+        assert group.words(float(index) + 1)
