@@ -39,6 +39,7 @@ from tokmill.tokenizer.kernels.sorting import gather_strings
 from tokmill.tokenizer.kernels.words import MAX_SHORT
 from tokmill.tokenizer.pipeline.model import TextNormalizer
 from tokmill.tokenizer.splitting import Pretokens
+from tokmill.tokenizer.splitting.splitter import words_of
 
 Buffers: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int64]]
 Part = TypeVar("Part")
@@ -359,3 +360,27 @@ def count_parts_in_order(
     for found in in_threads(counted, parts, num_threads):
         total.add(found.data, found.offsets[:-1], found.offsets[1:], found.counts)
     return total
+
+
+def count_words(counts: PretokenCounts, *, as_met: bool = False) -> PretokenCounts:
+    """Count the words of pre-tokens; a word counts as often as the pre-tokens that contain it."""
+    starts, ends = counts.offsets[:-1], counts.offsets[1:]
+    words = words_of(counts.data, Pretokens(starts, ends, np.arange(starts.shape[0] + 1)))
+    weights = np.repeat(counts.counts, np.diff(words.offsets))
+    counted = weights > 0
+    starts, ends = words.starts[counted], words.ends[counted]
+    if as_met:
+        return _as_met(counts.data.tobytes(), starts, ends, weights[counted])
+    counter = PretokenCounter()
+    counter.add(counts.data, starts, ends, weights[counted])
+    return counter.take()
+
+
+def _as_met(
+    data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], weights: NDArray[np.uint64]
+) -> PretokenCounts:
+    """Count words in the order in which they come."""
+    found = dict[bytes, int]()
+    for start, end, weight in zip(starts.tolist(), ends.tolist(), weights.tolist(), strict=True):
+        found[data[start:end]] = found.get(data[start:end], 0) + weight
+    return PretokenCounts.from_dict(found, in_order=False)

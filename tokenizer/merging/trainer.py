@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.stopping import raise_if_stopped, slices
-from tokmill.tokenizer.counting import PretokenCounter
 from tokmill.tokenizer.jit.arrays import zero_pages
 from tokmill.tokenizer.merging.kernels.likelihood import NARROW, WIDE, rank_pairs, renew
 from tokmill.tokenizer.merging.kernels.merges import SEEN
@@ -56,8 +55,6 @@ from tokmill.tokenizer.merging.layout import (
 from tokmill.tokenizer.merging.rules import MergeRules
 from tokmill.tokenizer.pipeline.model import Progress
 from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller
-from tokmill.tokenizer.splitting import Pretokens
-from tokmill.tokenizer.splitting.splitter import words_of
 
 _MERGES_A_STEP = 100
 _LEAST_ROOM = 1 << 16
@@ -312,30 +309,6 @@ def learn_merges(
     trainer = PairTrainer(text, rules, number)
     trainer.learn(number, progress)
     return trainer
-
-
-def count_words(counts: PretokenCounts, *, as_met: bool = False) -> PretokenCounts:
-    """Count the words of pre-tokens; a word counts as often as the pre-tokens that contain it."""
-    starts, ends = counts.offsets[:-1], counts.offsets[1:]
-    words = words_of(counts.data, Pretokens(starts, ends, np.arange(starts.shape[0] + 1)))
-    weights = np.repeat(counts.counts, np.diff(words.offsets))
-    counted = weights > 0
-    starts, ends = words.starts[counted], words.ends[counted]
-    if as_met:
-        return _as_met(counts.data.tobytes(), starts, ends, weights[counted])
-    counter = PretokenCounter()
-    counter.add(counts.data, starts, ends, weights[counted])
-    return counter.take()
-
-
-def _as_met(
-    data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], weights: NDArray[np.uint64]
-) -> PretokenCounts:
-    """Count words in the order in which they come."""
-    found = dict[bytes, int]()
-    for start, end, weight in zip(starts.tolist(), ends.tolist(), weights.tolist(), strict=True):
-        found[data[start:end]] = found.get(data[start:end], 0) + weight
-    return PretokenCounts.from_dict(found, in_order=False)
 
 
 def check_learned(num_pieces: int, wanted: int, num_fixed: int, options: ModelOptions) -> None:

@@ -19,8 +19,9 @@ from tokmill.tokenizer.core.errors import LawError, TokenizerError, TrainingErro
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.text import BYTE_ORDER, utf8_alone
 from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.counting import count_words
 from tokmill.tokenizer.merging.rules import Marks, MergeRules
-from tokmill.tokenizer.merging.trainer import check_learned, count_words, learn_merges
+from tokmill.tokenizer.merging.trainer import check_learned, learn_merges
 from tokmill.tokenizer.pipeline.base_model import UNKNOWN, least_vocab_size
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import Family

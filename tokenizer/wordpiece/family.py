@@ -12,8 +12,9 @@ from tokmill.tokenizer.components.decoders import CONTINUES
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.counting import count_words
 from tokmill.tokenizer.merging.rules import Marks, MergeRules
-from tokmill.tokenizer.merging.trainer import check_learned, count_words, learn_merges
+from tokmill.tokenizer.merging.trainer import check_learned, learn_merges
 from tokmill.tokenizer.pipeline.base_model import UNKNOWN, least_vocab_size
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
