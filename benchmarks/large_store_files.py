@@ -12,12 +12,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokmill.tasks.formats.corpus import MANIFEST_FILE, CorpusSource, Manifest, SourceStats
-from tokmill.tasks.formats.packed.layout import (
-    MANIFEST_FILE as PACKED_FILE,
-)
-from tokmill.tasks.formats.packed.layout import PIECES_FOLDER, PROVENANCE_SCHEMA, PackedManifest
-from tokmill.tasks.formats.packed.plan import PackedShardEntry
+from tokmill.tasks.formats.corpus import CorpusManifest, CorpusSource, SourceStats
+from tokmill.tasks.formats.packed.manifest import PackedManifest, PackedShardEntry
+from tokmill.tasks.formats.packed.pieces import PIECES_FOLDER, PROVENANCE_SCHEMA
 from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tasks.store.digest import digest_bytes
 
@@ -78,7 +75,7 @@ def corpus_files(source: str, shards: Sequence[str]) -> dict[str, bytes]:
         "segments": segments,
     }
     tables = {f"{name}.parquet": _parquet(pa.Table.from_pylist(table)) for name, table in rows.items()}
-    return {**tables, MANIFEST_FILE: _manifest(source).model_dump_json(indent=1).encode()}
+    return {**tables, CorpusManifest.FILE: _manifest(source).model_dump_json(indent=1).encode()}
 
 
 def packed_files(source: str) -> dict[str, bytes]:
@@ -108,10 +105,10 @@ def packed_files(source: str) -> dict[str, bytes]:
         pad_id=0,
     )
     pieces = {f"{PIECES_FOLDER}/pieces-{index:05d}.parquet": _pieces(index) for index in range(PACKED_SHARDS)}
-    return {**pieces, PACKED_FILE: manifest.model_dump_json(indent=1).encode()}
+    return {**pieces, PackedManifest.FILE: manifest.model_dump_json(indent=1).encode()}
 
 
-def _manifest(source: str) -> Manifest:
+def _manifest(source: str) -> CorpusManifest:
     stats = SourceStats(
         num_documents=_DOCUMENTS,
         num_bytes=_DOCUMENTS,
@@ -124,7 +121,7 @@ def _manifest(source: str) -> Manifest:
         quarantined={},
     )
     options = ReadOptions(format="jsonl")
-    return Manifest(shard_bytes=ROWS, sources=[CorpusSource(name=source, options=options, stats=stats)])
+    return CorpusManifest(shard_bytes=ROWS, sources=[CorpusSource(name=source, options=options, stats=stats)])
 
 
 def _pieces(index: int) -> bytes:

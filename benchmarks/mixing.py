@@ -29,7 +29,7 @@ import zstandard
 
 from tokmill.tasks.encode.encoding import write_shard
 from tokmill.tasks.formats.encoded import EncodedShard, EncodedStatistics
-from tokmill.tasks.formats.mixture import Mixture, PlanWriter
+from tokmill.tasks.formats.mixture import Mixture, write_plan
 from tokmill.tasks.mixing.lengths import ShardLengths, SourceLengths
 from tokmill.tasks.mixing.sorting import scratch_below
 from tokmill.tasks.mixing.stage import MixParams, Planning
@@ -99,7 +99,7 @@ def one_case(case: str, documents: int, folder: Path) -> dict[str, float]:
 
 def plan(case: str, sources: dict[str, SourceLengths], out: Path) -> Planning:
     out.mkdir(exist_ok=True)
-    with scratch_below(out, len(sources)) as scratch, PlanWriter(out) as writer:
+    with scratch_below(out, len(sources)) as scratch, write_plan(out) as writer:
         planning = Planning.of(MixParams(**CASES[case]), sources, scratch)
         for block in planning.blocks():
             writer.append(block)

@@ -47,7 +47,8 @@ import numpy as np
 import zstandard
 
 from tokmill.tasks.encode.stage import EncodeParams, run_shard
-from tokmill.tasks.formats.corpus import Corpus, Shard, read_shard
+from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.text.shard import Shard, read_shard
 from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.ingest.stage import IngestParams

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 from tokmill.flows.library import api
-from tokmill.tasks.formats.packed.figures import Strategy
-from tokmill.tasks.formats.packed.layout import PackedFormat
+from tokmill.tasks.formats.packed.manifest import PackedFormat, Strategy
 from tokmill.tasks.store import Store
 from tokmill.tokenizer.pipeline.families import FAMILIES
 

@@ -1,12 +1,8 @@
 """Attestation: texts with the ids that a tokenizer gave them, to check that it still gives them.
 
-The probes cover every writing system that has many readers, emoji, code, white space and the special
-tokens, both as tokens and as text; a family adds its own (`Model.probes`). They are part of the format:
-probes are added under a new `VERSION`, never changed. An attestation is JSON-able. It also names the tokens
-that the template puts before and after a text with `add_special_tokens` (the tokens between
-documents are up to the caller), and the Unicode tables that text was split with and, if there is
-a normalizer, normalized with. It contains only what the ids depend on, so equal tokenizers have equal
-attestations under every version of Python.
+The probes cover every widely read writing system, emoji, code, white space and special tokens, both as tokens
+and as text; a family adds its own (`Model.probes`). They change only with `VERSION`. An attestation is
+JSON-able and holds only what ids depend on, so equal tokenizers have equal ones on every Python.
 """
 
 import itertools

@@ -1,9 +1,8 @@
 """Count pre-tokens, the input of training.
 
-Laws: counts are exact u64; the result is sorted by bytes, so it depends neither on the order of the text nor
-    on how it was cut into batches or divided among threads; merging counts is associative and commutative;
-    special tokens are cut out first and never counted. Memory grows with distinct pre-tokens, not with the
-    text.
+Laws: counts are exact u64, sorted by bytes, so they depend neither on the order of the text nor on batches or
+threads; merging is associative and commutative; special tokens are cut out first and never counted. Memory
+grows with distinct pre-tokens. `FirstSeenCounter` keeps the order in which pre-tokens first occur.
 """
 
 import itertools
@@ -28,15 +27,19 @@ from tokmill.tokenizer.kernels.counting import (
     ARENA,
     LONG,
     SHORT,
+    count_and_note,
     count_strings,
     empty_tables,
     list_counts,
     move_short,
     move_slots,
+    read_counts,
 )
+from tokmill.tokenizer.kernels.sorting import gather_strings
 from tokmill.tokenizer.kernels.words import MAX_SHORT
 from tokmill.tokenizer.pipeline.model import TextNormalizer
 from tokmill.tokenizer.splitting import Pretokens
+from tokmill.tokenizer.splitting.splitter import words_of
 
 Buffers: TypeAlias = tuple[NDArray[np.uint8], NDArray[np.int64]]
 Part = TypeVar("Part")
@@ -277,3 +280,107 @@ def _batches(texts: Iterable[Text]) -> Iterator[Buffers]:
             yield buffers.pack(batch, first)
             batch, size, first = [], 0, number + 1
     yield buffers.pack(batch, first)
+
+
+class FirstSeenCounter(PretokenCounter):
+    """Counts pre-tokens batch by batch; `take(in_order=False)` has them in the order of first places."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: list[Buffers] = []
+
+    def take(self, *, in_order: bool = True) -> PretokenCounts:
+        """Return the counts so far, and start again; without `in_order` in the order of first places."""
+        found = super().take(in_order=in_order)
+        self._seen = []
+        return found
+
+    def _count(
+        self,
+        data: NDArray[np.uint8],
+        starts: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        weights: NDArray[np.uint64],
+        first: int,
+    ) -> int:
+        new, noted = np.empty(starts.shape[0] - first, np.int64), np.zeros(1, np.int64)
+        done = count_and_note(data, starts, ends, weights, first, self._tables, new, noted)
+        if noted[0]:
+            self._seen.append(_gathered(data, starts, ends, new[: noted[0]]))
+        return done
+
+    def _listed(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint64]]:
+        data = np.concatenate([np.zeros(0, np.uint8), *(data for data, _ in self._seen)])
+        lengths = [np.zeros(1, np.int64), *(np.diff(offsets) for _, offsets in self._seen)]
+        offsets, counts = np.cumsum(np.concatenate(lengths)), np.empty(len(self), np.uint64)
+        read_counts(data, offsets, self._tables, counts)
+        return data, offsets, counts
+
+
+def _gathered(
+    data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], chosen: NDArray[np.int64]
+) -> Buffers:
+    """Lay some of the strings `data[starts[k]:ends[k]]` one after the other."""
+    bounds = np.stack([starts[chosen], ends[chosen]], axis=1)
+    out = np.empty(int((bounds[:, 1] - bounds[:, 0]).sum()), np.uint8)
+    offsets = np.empty(chosen.shape[0] + 1, np.int64)
+    gather_strings(data, bounds.ravel(), np.arange(0, bounds.size, 2), out, offsets)
+    return out, offsets
+
+
+def count_texts_in_order(
+    texts: Texts,
+    splitter: Cuts,
+    specials: Sequence[str] = (),
+    normalizer: str | TextNormalizer | None = None,
+    *,
+    num_threads: int = 1,
+) -> FirstSeenCounter:
+    """Count the pre-tokens of texts, and remember the order in which they first occur."""
+    return count_parts_in_order(parts_of(texts), counted_as(splitter, specials, normalizer), num_threads)
+
+
+def count_parts_in_order(
+    parts: Iterable[Part], count: Callable[[PretokenCounter, Part], None], num_threads: int
+) -> FirstSeenCounter:
+    """Count parts by threads, each part by itself, and add the counts up in the order of the parts."""
+    if num_threads < 1:
+        raise TokenizerError(f"count: num_threads={num_threads} must be at least 1; use e.g. 1")
+    total = FirstSeenCounter()
+    if num_threads == 1:
+        for part in parts:
+            count(total, part)
+        return total
+
+    def counted(part: Part) -> PretokenCounts:
+        counter = FirstSeenCounter()
+        count(counter, part)
+        return counter.take(in_order=False)
+
+    for found in in_threads(counted, parts, num_threads):
+        total.add(found.data, found.offsets[:-1], found.offsets[1:], found.counts)
+    return total
+
+
+def count_words(counts: PretokenCounts, *, as_met: bool = False) -> PretokenCounts:
+    """Count the words of pre-tokens; a word counts as often as the pre-tokens that contain it."""
+    starts, ends = counts.offsets[:-1], counts.offsets[1:]
+    words = words_of(counts.data, Pretokens(starts, ends, np.arange(starts.shape[0] + 1)))
+    weights = np.repeat(counts.counts, np.diff(words.offsets))
+    counted = weights > 0
+    starts, ends = words.starts[counted], words.ends[counted]
+    if as_met:
+        return _as_met(counts.data.tobytes(), starts, ends, weights[counted])
+    counter = PretokenCounter()
+    counter.add(counts.data, starts, ends, weights[counted])
+    return counter.take()
+
+
+def _as_met(
+    data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], weights: NDArray[np.uint64]
+) -> PretokenCounts:
+    """Count words in the order in which they come."""
+    found = dict[bytes, int]()
+    for start, end, weight in zip(starts.tolist(), ends.tolist(), weights.tolist(), strict=True):
+        found[data[start:end]] = found.get(data[start:end], 0) + weight
+    return PretokenCounts.from_dict(found, in_order=False)

@@ -1,26 +1,35 @@
-"""Encode documents chunk by chunk on one thread or several, and short texts without a kernel.
+"""Cut documents at tokens, and encode them chunk by chunk; short texts without a kernel.
 
-A chunk is small enough for the intermediate results (normalized text, pre-tokens, ids) to stay in the
-CPU's caches. Threads take neighbouring chunks, write to separate arrays, and are joined in order.
-
-Calling a kernel costs tens of microseconds, more than a short text takes. So `regex` cuts a short one, and a
-dictionary has the ids of the pre-tokens that were seen before. Law: the ids are those of the kernels, which
-do other cases (a special token, a chain of expressions, a normalizer, a lone surrogate, an unmatched
-stretch).
+A chunk is small enough for its intermediate results to stay in the CPU's caches; threads take neighbouring
+chunks. Calling a kernel costs more than a short text takes, so `regex` cuts that, and a dictionary has the
+ids of known pre-tokens. Law: the ids are those of the kernels, which do all other cases.
 """
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.components.specials import Segments, Wanted, chunks
+from tokmill.tokenizer.components.specials import (
+    AllowedSpecial,
+    AsText,
+    Segments,
+    Wanted,
+    absorb,
+    chunks,
+    cut,
+    wanted_specials,
+    whole,
+)
 from tokmill.tokenizer.core.errors import LawError, TokenizerError
 from tokmill.tokenizer.core.stopping import within_limit
+from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import (
     Breach,
     Encoder,
@@ -206,6 +215,60 @@ def _parts(bounds: NDArray[np.int64], num_threads: int) -> list[tuple[int, int]]
     wanted = bounds[0] + total * np.arange(1, number) // number
     edges = [0, *np.searchsorted(bounds, wanted).tolist(), bounds.shape[0] - 1]
     return [(first, after) for first, after in itertools.pairwise(edges) if first < after]
+
+
+class TextCutter:
+    """Cuts documents at the special and added tokens of a definition; threads may share it."""
+
+    def __init__(self, definition: Definition) -> None:
+        self._definition = definition
+
+    def wanted(self, allowed_special: AllowedSpecial, as_text: AsText) -> Wanted:
+        """Return the tokens to look for in a text."""
+        if allowed_special in ((), "all") and isinstance(as_text, bool):
+            return self._usually_wanted[allowed_special == "all", as_text]
+        specials = wanted_specials(self._definition.special_tokens, allowed_special, as_text)
+        return self._definition.wanted(specials)
+
+    @cached_property
+    def _usually_wanted(self) -> Mapping[tuple[bool, bool], Wanted]:
+        """The tokens to look for, by whether all special tokens are allowed, and whether they are text."""
+        names, wanted = self._definition.special_tokens, self._definition.wanted
+        return {
+            (allowed, as_text): wanted(wanted_specials(names, "all" if allowed else (), as_text))
+            for allowed in (False, True)
+            for as_text in (False, True)
+        }
+
+    def cut(
+        self, text: NDArray[np.uint8], cuts: NDArray[np.int64], wanted: Wanted
+    ) -> tuple[NDArray[np.uint8], Segments]:
+        """Cut documents at tokens, and leave out the white space that these take.
+
+        Where tokens are looked for in normalized text, the result is normalized, but for what comes after.
+        """
+        definition, rules = self._definition, (wanted.refused, wanted.hiding)
+        text, segments = absorb(text, cut(text, whole(cuts), wanted.tokens, *rules), definition.sides)
+        if not definition.normalized_tokens:
+            return text, segments
+        text, segments = _normalized(definition.normalizers[0], text, segments)
+        late = {*wanted.normalized.values()}
+        segments = cut(text, segments, wanted.normalized, *rules)
+        sides = {token: side for token, side in definition.sides.items() if token in late}
+        return absorb(text, segments, sides)
+
+    def normalized(
+        self, text: NDArray[np.uint8], cuts: NDArray[np.int64], wanted: Wanted
+    ) -> tuple[NDArray[np.uint8], Segments]:
+        """Return documents as they are encoded: cut at tokens, and normalized."""
+        return _normalized(self._definition.normalizers[1], *self.cut(text, cuts, wanted))
+
+
+def _normalized(
+    normalizer: TextNormalizer, text: NDArray[np.uint8], segments: Segments
+) -> tuple[NDArray[np.uint8], Segments]:
+    text, bounds = normalizer.buffers(text, segments.bounds, segments.kinds >= 0, segments.first)
+    return text, replace(segments, bounds=bounds)
 
 
 MOST_CHARS = 256  # of a text; longer ones are faster by kernel

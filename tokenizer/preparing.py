@@ -9,15 +9,16 @@ from tokmill.tokenizer.jit import make_ready
 from tokmill.tokenizer.jit.machine_code import Report
 from tokmill.tokenizer.pipeline.families import FAMILIES
 
-_SHARED = "tokmill.tokenizer.kernels"
+_SHARED = "tokmill.tokenizer.kernels", "tokmill.tokenizer.merging.kernels"
 
 
 def kernel_modules() -> Iterator[str]:
     """Yield the full name of every module with kernels: the shared ones, then those of families."""
     own = [f"{module.rpartition('.')[0]}.kernels" for module in FAMILIES.values()]
-    for package in [_SHARED, *filter(find_spec, own)]:
-        folders = importlib.import_module(package).__path__
-        yield from sorted(f"{package}.{found.name}" for found in pkgutil.iter_modules(folders))
+    for package in [*_SHARED, *filter(find_spec, own)]:
+        folders = getattr(importlib.import_module(package), "__path__", None)
+        names = [] if folders is None else sorted(found.name for found in pkgutil.iter_modules(folders))
+        yield from (f"{package}.{name}" for name in names) if names else [package]
 
 
 def prepare(report: Report | None = None, modules: Collection[str] | None = None) -> float:

@@ -1,12 +1,9 @@
 """Encode a text that comes in parts, such as the lines of a file, in bounded memory.
 
-    parts → bytes → special and added tokens cut out → normalizer → pre-tokens → ids
-
 Law: the ids are those of the joined text, wherever it was cut. Each step passes on what no continuation can
-    change and holds the rest back: what may become one of these tokens, a character that may still combine
-    with the next one, a pre-token that may still grow. Memory holds a few times the longest of these, and
-    `_ROOM` bytes. A split pattern that runs through the `regex` package holds back everything up to the next
-    such token.
+change and holds the rest back: what may become a token, a character that may combine with the next one, a
+pre-token that may grow. Memory holds a few times the longest of these; a pattern that runs through the
+`regex` package holds back everything up to the next special or added token.
 """
 
 import codecs

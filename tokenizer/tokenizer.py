@@ -9,18 +9,12 @@ Laws: decoding gives the (normalized) text back, byte for byte, if the model kno
     without a Python object per document.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from tokmill.tokenizer import formats
-from tokmill.tokenizer.byte_bpe.model import Merges, Vocab, definition_of
 from tokmill.tokenizer.components.decoders import IdDecoder
 from tokmill.tokenizer.components.post_processors import Template
 from tokmill.tokenizer.components.specials import (
@@ -28,227 +22,18 @@ from tokmill.tokenizer.components.specials import (
     AsText,
     Segments,
     Wanted,
-    absorb,
-    cut,
-    wanted_specials,
-    whole,
 )
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.buffers import ArrowStrings, EncodedBatch, LocatedBatch, Text, Texts, read_strings
-from tokmill.tokenizer.core.errors import VocabularyError
-from tokmill.tokenizer.encoding import ChunkedEncoder, ShortTexts
-from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.pipeline.model import TextNormalizer
-from tokmill.tokenizer.pipeline.renaming import claimed, padded, renamed
-from tokmill.tokenizer.splitting import Digits, PatternLike, Splitter
+from tokmill.tokenizer.description import DescribedTokenizer
+from tokmill.tokenizer.encoding import ChunkedEncoder, ShortTexts, TextCutter
 from tokmill.tokenizer.streaming import as_bytes, encode_parts
 
 _PLAIN = Template.parse("$A", "$A $B:1")  # in place of a missing template
 
 
-class Tokenizer:
-    """A tokenizer of any family. Immutable, and safe to use from many threads at once.
-
-    Attributes:
-        definition: its parts.
-        splitter: its compiled split pattern.
-    """
-
-    def __init__(self, definition: Definition) -> None:
-        self.definition = definition
-        self.splitter: Splitter = definition.pre_tokenizer.compile()
-
-    def __repr__(self) -> str:
-        return (
-            f"Tokenizer({self.family}, vocab_size={self.vocab_size}, "
-            f"split_pattern={self.definition.pre_tokenizer.split_pattern!r}, "
-            f"num_special_tokens={len(self.special_tokens)})"
-        )
-
-    def _repr_html_(self) -> str:
-        from tokmill.tokenizer.notebook import sheet_of  # noqa: PLC0415 - for notebooks
-
-        return sheet_of(self.definition)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Tokenizer) and self.spec() == other.spec()
-
-    def __hash__(self) -> int:
-        return hash((self.vocab_size, self.definition.vocabulary.data.tobytes()))
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Tokenizer.from_spec, (self.spec(),)
-
-    @classmethod
-    def from_spec(cls, spec: Mapping[str, Any]) -> Self:
-        """Build a tokenizer from the result of `spec`."""
-        return cls(Definition.from_spec(spec))
-
-    @classmethod
-    def from_vocab(  # noqa: PLR0913 - each is an option of its own, said by its name
-        cls,
-        vocab: Vocab,
-        merges: Merges,
-        *,
-        special_tokens: Mapping[str, int] | Iterable[str] = (),
-        split_pattern: PatternLike = "gpt2",
-        digits: Digits = "pattern",
-        normalizer: str | None = None,
-        ignore_merges: bool = False,
-        num_reserved: int = 0,
-        unicode: Mapping[str, str] | None = None,
-    ) -> Self:
-        """Build a byte-level BPE tokenizer from a vocabulary and its merges, as in other libraries.
-
-        Args:
-            vocab: ids by byte string, or byte strings by id; with or without the special tokens.
-            merges: pairs of byte strings, in order of rank.
-            special_tokens: ids by name, or names; a name that the vocabulary lacks gets the next free id.
-            split_pattern: a name, an expression, or a chain of expressions.
-            digits: how numbers are cut, as in training.
-            normalizer: steps joined with `+`; None for none.
-            ignore_merges: whether a pre-token that is a token is not cut by merges.
-            num_reserved: number of reserved special tokens.
-            unicode: the tables of characters that its text was split with; None if unknown.
-
-        Raises:
-            VocabularyError: the vocabulary breaks a law of `byte_bpe.model`; the message names it and the
-                place.
-            SpecialTokenError: a name that cannot be a special token.
-        """
-        parts = {
-            "split_pattern": split_pattern,
-            "digits": digits,
-            "normalizer": normalizer,
-            "unicode": unicode,
-        }
-        own = {"ignore_merges": ignore_merges, "num_reserved": num_reserved}
-        return cls(definition_of(vocab, merges, special_tokens, **own, **parts))
-
-    def spec(self) -> dict[str, Any]:
-        """Return everything that decides the ids as JSON-able data, equal for equal tokenizers."""
-        return self.definition.to_spec()
-
-    def save(self, path: str | Path, format: str = "tokmill") -> list[Path]:
-        """Write the tokenizer; see `formats` for the formats and their files.
-
-        Returns:
-            The files that were written.
-
-        Raises:
-            FormatError: the format cannot express this tokenizer; the message has the reason.
-        """
-        return formats.save(self.definition, Path(path), format)
-
-    @property
-    def family(self) -> str:
-        """The name of its family."""
-        return self.definition.family
-
-    @property
-    def vocab_size(self) -> int:
-        """The greatest id plus one."""
-        return self.definition.vocab_size
-
-    @property
-    def special_tokens(self) -> Mapping[str, int]:
-        """Ids of the special tokens by name, reserved ones included, in order of id."""
-        return MappingProxyType(dict(self.definition.special_tokens))
-
-    @property
-    def added_tokens(self) -> Mapping[str, int]:
-        """Ids of the added tokens by text: ordinary ones that are found in every text before it is split."""
-        return MappingProxyType(dict(self.definition.added_ids))
-
-    @property
-    def roles(self) -> dict[str, str]:
-        """Special tokens by role, e.g. `{"eos": "<|endoftext|>"}`; `components.roles` has the roles."""
-        return self.definition.all_roles
-
-    @property
-    def chat_templates(self) -> dict[str, str]:
-        """Texts of Jinja templates by name, `default` for the usual one; they are carried, never executed."""
-        return dict(self.definition.chat_templates)
-
-    def with_roles(self, **roles: str | None) -> Self:
-        """Return the same tokenizer with some other roles, e.g. `eos="<|im_end|>"`; None takes one away.
-
-        Raises:
-            VocabularyError: a role is not known, or its token is not a special token.
-        """
-        return type(self)(self.definition.with_roles(roles))
-
-    def with_chat_template(self, text: str | None, name: str = "default") -> Self:
-        """Return the same tokenizer with a chat template; None takes it away.
-
-        Raises:
-            VocabularyError: it is too long, or no text that UTF-8 can hold.
-        """
-        others = {key: value for key, value in self.chat_templates.items() if key != name}
-        added = {} if text is None else {name: text}
-        return type(self)(self.definition.with_chat_templates(others | added))
-
-    def with_template(self, single: str | None, pair: str | None = None) -> Self:
-        """Return the same tokenizer with a template of special tokens around texts; None takes it away.
-
-        Args:
-            single: for one text, e.g. `[CLS] $A [SEP]`.
-            pair: for two, e.g. `[CLS] $A [SEP] $B:1 [SEP]:1`, which is what follows from that for one.
-
-        Raises:
-            VocabularyError: it is invalid, or has a token that is not a special token.
-        """
-        return type(self)(self.definition.with_template(single, pair))
-
-    def claim(self, names: Sequence[str]) -> Self:
-        """Return the same tokenizer with names for its first reserved tokens; no id moves.
-
-        Raises:
-            TokenizerError: fewer are reserved, or a name is a token already.
-        """
-        return type(self)(claimed(self.definition, names))
-
-    def rename(self, names: Mapping[str, str]) -> Self:
-        """Return the same tokenizer with other names of special tokens, new by old; no id moves.
-
-        Raises:
-            TokenizerError: an old name is not a special token, or a new one is a token already.
-        """
-        return type(self)(renamed(self.definition, names))
-
-    def pad_to_multiple_of(self, multiple: int) -> Self:
-        """Return the same tokenizer with reserved tokens up to a multiple of a number, such as 64 or 128.
-
-        Raises:
-            VocabularyError: `multiple` is less than one, or there would be too many ids.
-        """
-        return type(self)(padded(self.definition, multiple))
-
-    @cached_property
-    def vocab(self) -> dict[bytes, int]:
-        """Ids by byte string, special tokens included, in order of id."""
-        return dict(self.definition.vocabulary.ids)
-
-    @cached_property
-    def merges(self) -> list[tuple[bytes, bytes]]:
-        """The merges in the order of their ranks.
-
-        Raises:
-            VocabularyError: the family has none.
-        """
-        pairs: list[tuple[bytes, bytes]] | None = getattr(self.definition.model, "pairs", None)
-        if pairs is None:
-            raise VocabularyError(f"merges: a {self.family} tokenizer has none; ask one of family byte_bpe")
-        return pairs
-
-    def token_bytes(self, token: int) -> bytes:
-        """Return the bytes of one token, marks such as `##` and `</w>` included.
-
-        Raises:
-            VocabularyError: no token has this id.
-        """
-        self.decode_bytes([token])  # checks it
-        return self.definition.tokens[token]
+class Tokenizer(DescribedTokenizer):
+    """A tokenizer of any family. Immutable, and safe to use from many threads at once."""
 
     def encode(
         self,
@@ -294,14 +79,7 @@ class Tokenizer:
         as_text: AsText = False,
         add_special_tokens: bool = True,
     ) -> tuple[list[int], list[int]]:
-        """Encode one text, or two, with the type id of each token, which models such as BERT read.
-
-        Args:
-            text: see `encode`.
-            pair: see `encode`.
-            allowed_special: see `encode`.
-            as_text: see `encode`.
-            add_special_tokens: see `encode`.
+        """Encode as `encode` does, with the type id of each token, which models such as BERT read.
 
         Returns:
             The ids and their types: those of the template; without one 0, and 1 for the second text.
@@ -336,6 +114,10 @@ class Tokenizer:
             self.splitter, self.definition.normalizer.name, names, self._encoder.encode_pretoken
         )
 
+    @cached_property
+    def _cutter(self) -> TextCutter:
+        return TextCutter(self.definition)
+
     def encode_pretoken(self, pretoken: bytes) -> list[int]:
         """Return the ids that the model gives a pre-token, without normalizer and split pattern."""
         return self._encoder.encode_pretoken(pretoken)
@@ -353,14 +135,9 @@ class Tokenizer:
         num_threads: int = 1,
         add_special_tokens: bool = False,
     ) -> EncodedBatch:
-        """Encode many texts.
+        """Encode many texts, as `encode` does each, or a pyarrow array, as `encode_arrow` does.
 
-        Args:
-            texts: as in `encode`; or a pyarrow array, as in `encode_arrow`.
-            allowed_special: see `encode`.
-            as_text: see `encode`.
-            num_threads: number of threads; it does not change the ids. A document is encoded by one thread.
-            add_special_tokens: see `encode`; applied to each text separately.
+        The number of threads does not change the ids; a document is encoded by one thread.
         """
         data, offsets = buffers.pack(texts)
         batch = self.encode_buffers(
@@ -380,62 +157,15 @@ class Tokenizer:
         as_text: AsText = False,
         num_threads: int = 1,
     ) -> EncodedBatch:
-        """Encode many documents that lie in one buffer; see `encode`.
+        """Encode many documents that lie in one buffer; see `encode_batch`.
 
-        Args:
-            data: uint8, shape (num_bytes,); UTF-8, not changed.
-            offsets: integers, shape (num_documents + 1,); document d is `data[offsets[d]:offsets[d + 1]]`.
-            allowed_special: see `encode`.
-            as_text: see `encode`.
-            num_threads: see `encode_batch`.
+        `data` is UTF-8, as uint8 of shape (num_bytes,), and is not changed; `offsets` are integers of shape
+        (num_documents + 1,): document d is `data[offsets[d]:offsets[d + 1]]`.
         """
         text, cuts = buffers.checked(data, offsets)
-        text, segments = self._cut(text, cuts, self._wanted(allowed_special, as_text))
+        text, segments = self._cutter.cut(text, cuts, self._cutter.wanted(allowed_special, as_text))
         ids, ends = self._encoder.run(text, segments, self.id_type, num_threads)
         return EncodedBatch(ids, ends[segments.documents])
-
-    def _wanted(self, allowed_special: AllowedSpecial, as_text: AsText) -> Wanted:
-        """Return the tokens to look for in a text."""
-        if allowed_special in ((), "all") and isinstance(as_text, bool):
-            return self._usually_wanted[allowed_special == "all", as_text]
-        specials = wanted_specials(self.definition.special_tokens, allowed_special, as_text)
-        return self.definition.wanted(specials)
-
-    @cached_property
-    def _usually_wanted(self) -> Mapping[tuple[bool, bool], Wanted]:
-        """The tokens to look for, by whether all special tokens are allowed, and whether they are text."""
-        names = self.definition.special_tokens
-        every = [(allowed, as_text) for allowed in (False, True) for as_text in (False, True)]
-        return {
-            policy: self.definition.wanted(wanted_specials(names, "all" if policy[0] else (), policy[1]))
-            for policy in every
-        }
-
-    def _cut(
-        self, text: NDArray[np.uint8], cuts: NDArray[np.int64], wanted: Wanted
-    ) -> tuple[NDArray[np.uint8], Segments]:
-        """Cut documents at tokens, and leave out the white space that these take.
-
-        Where tokens are looked for in normalized text, the result is normalized, but for what comes after.
-        """
-        definition, rules = self.definition, (wanted.refused, wanted.hiding)
-        text, segments = absorb(text, cut(text, whole(cuts), wanted.tokens, *rules), definition.sides)
-        if not definition.normalized_tokens:
-            return text, segments
-        text, segments = _normalized(definition.normalizers[0], text, segments)
-        late = {*wanted.normalized.values()}
-        segments = cut(text, segments, wanted.normalized, *rules)
-        sides = {token: side for token, side in definition.sides.items() if token in late}
-        return absorb(text, segments, sides)
-
-    def normalized_segments(
-        self, data: ArrayLike, offsets: ArrayLike, *, allowed_special: AllowedSpecial = ()
-    ) -> tuple[NDArray[np.uint8], Segments]:
-        """Return documents as they are encoded: normalized, and cut at tokens; see `normalize`."""
-        wanted = self._wanted(allowed_special, True)
-        return _normalized(
-            self.definition.normalizers[1], *self._cut(*buffers.checked(data, offsets), wanted)
-        )
 
     def encode_arrow(
         self,
@@ -447,12 +177,7 @@ class Tokenizer:
     ) -> EncodedBatch:
         """Encode the strings of a pyarrow array, whose buffers are read where they are; see `encode_batch`.
 
-        Args:
-            texts: a pyarrow `Array` or `ChunkedArray` of type string, large_string, binary or large_binary,
-                without nulls.
-            allowed_special: see `encode`.
-            as_text: see `encode`.
-            num_threads: see `encode_batch`.
+        An `Array` or `ChunkedArray` of type string, large_string, binary or large_binary, without nulls.
 
         Raises:
             TokenizerError: the array has another type, or nulls; the message has the place.
@@ -467,30 +192,20 @@ class Tokenizer:
         normalizer = self.definition.normalizers[1]
         return ChunkedEncoder(self.definition.model.encoder(), self.splitter, normalizer)
 
-    @property
-    def id_type(self) -> type[np.uint16] | type[np.uint32]:
-        """uint16 if every id fits, otherwise uint32."""
-        return buffers.id_type(self.vocab_size)
-
     def encode_iterable(
         self, parts: Iterable[Text], *, allowed_special: AllowedSpecial = (), as_text: AsText = False
     ) -> Iterator[int]:
         """Encode one text that comes in parts, such as an open file, lazily.
 
         The ids are those of the joined text, wherever it was cut; `streaming` explains what is kept in
-        memory.
-
-        Args:
-            parts: the text's parts, in order; see `encode`.
-            allowed_special: see `encode`.
-            as_text: see `encode`.
+        memory, and `encode` the arguments.
 
         Raises:
             SpecialTokenError: see `encode`; once the text before it has been encoded.
             TokenizerError: a part is not a text.
         """
         buffers.check_many(parts)
-        wanted = self._wanted(allowed_special, as_text)
+        wanted = self._cutter.wanted(allowed_special, as_text)
         if self.definition.absorbing or (
             wanted.normalized and self.definition.normalizers[1].name is not None
         ):
@@ -500,7 +215,7 @@ class Tokenizer:
     def _encode_joined(self, parts: Iterable[Text], wanted: Wanted) -> Iterator[int]:
         """Encode a text that comes in parts as a whole, since what tokens take may be long."""
         data, offsets = buffers.pack_bytes([b"".join(as_bytes(parts))])
-        text, segments = self._cut(data, offsets, wanted)
+        text, segments = self._cutter.cut(data, offsets, wanted)
         yield from self._encoder.run(text, segments, np.int64)[0].tolist()
 
     def encode_with_offsets(
@@ -514,7 +229,7 @@ class Tokenizer:
             and one that covers nothing (a mark) an empty range. The bytes that a Unigram model of Hugging
             Face's has for unknown characters have all those beside each other in a pre-token, as there.
         """
-        found, bounds = self._located(*buffers.pack([text]), self._wanted(allowed_special, as_text))
+        found, bounds = self._located(*buffers.pack([text]), self._cutter.wanted(allowed_special, as_text))
         data, starts, ends = found.data, found.starts, found.ends
         if getattr(self.definition.model, "joins_bytes", False):
             stand_in = np.isin(found.ids, [*self.definition.vocabulary.byte_ids])
@@ -532,21 +247,14 @@ class Tokenizer:
         allowed_special: AllowedSpecial = (),
         as_text: AsText = False,
     ) -> LocatedBatch:
-        """Encode documents that lie in one buffer, and locate each token in the normalized text.
-
-        Args:
-            data: see `encode_buffers`.
-            offsets: see `encode_buffers`.
-            allowed_special: see `encode`.
-            as_text: see `encode`.
-        """
-        return self._located(data, offsets, self._wanted(allowed_special, as_text))[0]
+        """Encode documents as `encode_buffers` does, and locate each token in the normalized text."""
+        return self._located(data, offsets, self._cutter.wanted(allowed_special, as_text))[0]
 
     def _located(
         self, data: ArrayLike, offsets: ArrayLike, wanted: Wanted
     ) -> tuple[LocatedBatch, NDArray[np.int64]]:
         """Locate tokens; return also the bounds of the segments of the normalized text."""
-        text, segments = self._cut(*buffers.checked(data, offsets), wanted)
+        text, segments = self._cutter.cut(*buffers.checked(data, offsets), wanted)
         ids, ends = self._encoder.run(text, segments, np.int64)
         text, bounds, starts, stops = self._encoder.locate(text, segments, ids)
         documents = segments.documents
@@ -581,6 +289,13 @@ class Tokenizer:
         text, segments = self.normalized_segments(data, offsets, allowed_special=allowed_special)
         return text, segments.bounds[segments.documents]
 
+    def normalized_segments(
+        self, data: ArrayLike, offsets: ArrayLike, *, allowed_special: AllowedSpecial = ()
+    ) -> tuple[NDArray[np.uint8], Segments]:
+        """Return documents as they are encoded: normalized, and cut at tokens; see `normalize`."""
+        wanted = self._cutter.wanted(allowed_special, True)
+        return self._cutter.normalized(*buffers.checked(data, offsets), wanted)
+
     def decode(self, ids: ArrayLike | Iterable[int], errors: str = "replace") -> str:
         """Decode ids to text; bytes that are not UTF-8 become U+FFFD unless `errors` is another handler.
 
@@ -609,12 +324,14 @@ class Tokenizer:
         """Decode ids as they come; the bytes of a character that is not complete yet are held back."""
         return self._decoder.stream(ids, errors)
 
+    def token_bytes(self, token: int) -> bytes:
+        """Return the bytes of one token, marks such as `##` and `</w>` included.
 
-def _normalized(
-    normalizer: TextNormalizer, text: NDArray[np.uint8], segments: Segments
-) -> tuple[NDArray[np.uint8], Segments]:
-    text, bounds = normalizer.buffers(text, segments.bounds, segments.kinds >= 0, segments.first)
-    return text, replace(segments, bounds=bounds)
+        Raises:
+            VocabularyError: no token has this id.
+        """
+        self.decode_bytes([token])  # checks it
+        return self.definition.tokens[token]
 
 
 def _joined(

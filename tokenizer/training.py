@@ -1,10 +1,9 @@
 """Train a tokenizer of any family from texts, or from counts of pre-tokens.
 
-Laws: the same counts give the same tokenizer in any order; `train` gives the same as counting and
-    then training; a sweep of several sizes gives the same as each size alone. Each family documents what
-    it learns and how ties are decided (`byte_bpe.family`, `closed_vocabulary.family`).
-The tie rule `first_seen` goes by the order of the counts: for `train` that in which pre-tokens first occur in
-    the texts, with any number of threads; for a mapping its own; `PretokenCounts` are sorted by bytes.
+Laws: the same counts give the same tokenizer in any order; `train` equals counting and then training; a sweep
+equals each size alone. Families document what they learn, and ties. `first_seen` goes by the order of the
+counts: for `train` that of first occurrence in the texts, with any number of threads; for a mapping its own;
+`PretokenCounts` are sorted by bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +12,7 @@ from typing import Unpack
 from tokmill.tokenizer.core.buffers import Texts
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-from tokmill.tokenizer.counting import PretokenCounter, count_texts
-from tokmill.tokenizer.ordered_counting import count_texts_in_order
+from tokmill.tokenizer.counting import PretokenCounter, count_texts, count_texts_in_order
 from tokmill.tokenizer.pipeline.families import find_family
 from tokmill.tokenizer.pipeline.model import Progress, Trainer
 from tokmill.tokenizer.tokenizer import Tokenizer

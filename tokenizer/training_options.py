@@ -26,8 +26,7 @@ from tokmill.tokenizer.pipeline.options import (
     check_choice,
 )
 from tokmill.tokenizer.pipeline.renaming import padded
-from tokmill.tokenizer.sentences.layout import ROLES
-from tokmill.tokenizer.sentences.options import SentenceSplitter, SentenceText, text_normalizer
+from tokmill.tokenizer.sentences.options import ROLES, SentenceSplitter, SentenceText, text_normalizer
 from tokmill.tokenizer.splitting import Digits, PatternLike, compile_pattern, resolve
 
 

@@ -17,14 +17,12 @@ import numpy as np
 from tokmill.flows.doctor.report import Part
 from tokmill.tasks.encode.encoding import write_shard
 from tokmill.tasks.formats.encoded import (
-    MANIFEST_FILE,
     EncodedManifest,
     EncodedStatistics,
     ShardEntry,
     SourceEntry,
     token_dtype,
 )
-from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.mixing import stage as mixing
 from tokmill.tasks.packing import stage as packing
 from tokmill.tasks.packing.params import PackParams
@@ -152,4 +150,4 @@ def _write_encoded(tok: Tokenizer, encoded: EncodedBatch, shard: Path, manifest:
         end_of_document_id=None,
         sources=[SourceEntry(source="text", statistics=figures, shards=[entry])],
     )
-    write_model(manifest / MANIFEST_FILE, content)
+    content.save(manifest)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from tokmill.flows.library.api import Settings
-from tokmill.tasks.formats.packed.layout import PackedFormat
+from tokmill.tasks.formats.packed.manifest import PackedFormat
 from tokmill.tokenizer.pipeline.families import FamilyName
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tokmill.flows.profile.text_column import beginning, choose_columns
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.compression import BrokenArchiveError, size_of
-from tokmill.tasks.formats.text.delimited import Span, content
+from tokmill.tasks.formats.text.content import Span, content, size_of
 from tokmill.tasks.formats.text.detection import contents_of
+from tokmill.tasks.formats.text.quarantine import BrokenFileError
 from tokmill.tasks.formats.text.sources import (
     WITH_COLUMNS,
     Format,
@@ -215,17 +215,17 @@ def _of_csv(path: Location, given: ReadOptions, num_rows: int) -> _Sample:
     try:
         _beginning(path, given.encoding, 1)  # refuses another encoding
         found = sketch(path, given, num_rows)
-    except BrokenArchiveError:
+    except BrokenFileError:
         return _Sample(path, (), ())
     return _Sample(path, found.names, found.rows, found.options)
 
 
 def _of_table(path: Location, kind: str, num_rows: int) -> _Sample:
-    from tokmill.tasks.formats.text.columnar import BrokenFileError, sampled  # noqa: PLC0415 - pyarrow
+    from tokmill.tasks.formats.text.columnar import sampled  # noqa: PLC0415 - pyarrow
 
     try:
         return _Sample(path, *sampled(path, kind, num_rows))
-    except (BrokenFileError, BrokenArchiveError):
+    except BrokenFileError:
         return _Sample(path, (), ())
 
 
@@ -266,7 +266,7 @@ def _beginning(path: Location, encoding: str, most: int = _BEGINNINGS[0]) -> tup
         SourceError: they are not UTF-8.
     """
     data, is_whole = bytearray(), True
-    with suppress(BrokenArchiveError):
+    with suppress(BrokenFileError):
         for block, _ in content(path, Span(), encoding):
             data += block
             if len(data) >= most:

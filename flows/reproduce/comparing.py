@@ -20,10 +20,10 @@ from tokmill.tasks.comparing.walking import own_causes
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.encode.stage import ENCODE_SHARD
-from tokmill.tasks.formats.corpus import Corpus, Shard
+from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.text.readers import read_file_batches
-from tokmill.tasks.formats.text.shard import FileSegment
+from tokmill.tasks.formats.text.shard import FileSegment, Shard
 from tokmill.tasks.formats.text.sharding import ShardHasher
 from tokmill.tasks.remote.location import Location
 from tokmill.tasks.store import Store

@@ -19,7 +19,8 @@ from tokmill.flows.run.composer import text_of
 from tokmill.flows.run.dag import Done, Job, Node, Step, StepInput
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, External, Stage
-from tokmill.tasks.formats.corpus import Corpus, Shard
+from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.text.shard import Shard
 from tokmill.tasks.remote.location import Location
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.record import InputEntry, Record, contradictions
@@ -46,7 +47,7 @@ _MODULES = {
     "hash_documents": "holdout.stage",
     "holdout": "holdout.stage",
     "ingest": "ingest.stage",
-    "merge_counts": "count.merge_stage",
+    "merge_counts": "count.stage",
     "mix": "mixing.stage",
     "pack": "packing.stage",
     "pack_plan": "packing.stage",

@@ -9,10 +9,10 @@ from tokmill.flows.profile import Profile
 from tokmill.flows.run.dag import Done, Job, JobInput, MappedJob, Node, Part, Pending, Step, StepInput
 from tokmill.flows.run.sources import Sources
 from tokmill.tasks.core.stage import ArtifactRef, External, Params, Stage
-from tokmill.tasks.count.merge_stage import MERGE_COUNTS, MergeParams
 from tokmill.tasks.count.merging import MOST_LEVELS, joined, level_of
-from tokmill.tasks.count.stage import COUNT, COUNT_SHARD, CountParams
-from tokmill.tasks.formats.corpus import Corpus, Shard
+from tokmill.tasks.count.stage import COUNT, COUNT_SHARD, MERGE_COUNTS, CountParams, MergeParams
+from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.text.shard import Shard
 from tokmill.tasks.holdout.stage import HASH_DOCUMENTS, HOLDOUT, PARTS, NoParams
 
 Locate: TypeAlias = Callable[[ArtifactRef], Path]

@@ -17,7 +17,7 @@ from tokmill.tasks.audit.measurement import unknown_ids
 from tokmill.tasks.audit.params import EVERY, check_language
 from tokmill.tasks.audit.sources import ratio
 from tokmill.tasks.core.errors import AuditError
-from tokmill.tasks.formats.text.compression import read_all
+from tokmill.tasks.formats.text.content import read_bytes
 from tokmill.tasks.remote.location import Location
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.text import split_lines
@@ -114,7 +114,7 @@ def read_parallel(files: Mapping[str, Location]) -> dict[str, list[str]]:
 
 def _lines(language: str, path: Location) -> list[str]:
     try:
-        return split_lines(read_all(path))
+        return split_lines(read_bytes(path))
     except UnicodeDecodeError as error:
         raise AuditError(
             f"audit.parallel.{language}: {path} is not UTF-8 at byte {error.start}; convert the file"

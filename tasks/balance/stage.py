@@ -83,12 +83,7 @@ class SourceSize:
 
 
 def balanced(params: BalanceParams, sizes: Mapping[str, SourceSize]) -> Balance:
-    """Balance sources of these sizes.
-
-    Raises:
-        BalanceError: a weight is missing or unknown, every source is empty, or `total` exceeds what the caps
-            allow.
-    """
+    """Balance sources of these sizes."""
     natural = {
         source: size.num_bytes if params.unit == "bytes" else size.num_documents
         for source, size in sizes.items()
@@ -210,11 +205,7 @@ def weighted_counts(
 
 
 def scales_of(balance: Balance, sources: Iterable[str]) -> dict[str, Decimal]:
-    """Return each source's factor, multiplied by the balance's resolution.
-
-    Raises:
-        BalanceError: a source is not in the balance.
-    """
+    """Return each source's factor, multiplied by the balance's resolution."""
     factors, names = balance.factors, list(sources)
     unknown = [source for source in names if source not in factors]
     if unknown:
@@ -231,9 +222,6 @@ def scaled_counts(counts: NDArray[np.uint64], factor: Decimal) -> NDArray[np.uin
 
     Exact means: `factor` is the decimal number p / q with whole p and q = 10^k, and count × p is divided by q
     with its remainder, without floating point.
-
-    Raises:
-        BalanceError: a product exceeds 64 bits.
     """
     p, q = _fraction(factor)
     if p == 0:

@@ -10,56 +10,38 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict
-
 from tokmill.tasks.core.errors import AccountError
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Unit
+from tokmill.tasks.formats.files.manifests import Entry
 
 Sign: TypeAlias = Literal["in", "+", "-", "="]
 
 
-class Column(BaseModel):
+class Column(Entry):
     """One step: the amount that comes in (`in`), is added (`+`), lost (`-`) or handed on (`=`)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     stage: str
     sign: Sign
     name: str
 
 
-class AccountTable(BaseModel):
-    """The accounts of all stages in `unit`, by source.
-
-    Attributes:
-        columns: the steps; additions and losses that are 0 for every source are left out.
-        rows: the amounts of each source, one per column.
-        total: their sums.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class AccountTable(Entry):
+    """The accounts of all stages in `unit`, by source."""
 
     unit: Unit
-    columns: list[Column]
-    rows: dict[str, list[int]]
-    total: list[int]
+    columns: list[Column]  # the steps; additions and losses that are 0 for every source are left out
+    rows: dict[str, list[int]]  # the amounts of each source, one per column
+    total: list[int]  # their sums
 
 
 @dataclass(frozen=True)
 class StageAccounts:
-    """The accounts in a stage's record, and how to read them.
+    """The accounts in a stage's record, and how to read them."""
 
-    Attributes:
-        stage: the stage's name.
-        hands_on: name of the column for the amount that is handed on.
-        passes: the ends in `became` that are handed on; every other end counts as a loss.
-        accounts: all accounts of the record.
-    """
-
-    stage: str
-    hands_on: str
-    passes: frozenset[str]
-    accounts: Sequence[Account]
+    stage: str  # the stage's name
+    hands_on: str  # name of the column for the amount that is handed on
+    passes: frozenset[str]  # the ends in `became` that are handed on; every other end counts as a loss
+    accounts: Sequence[Account]  # all accounts of the record
 
     def of(self, source: str, unit: Unit) -> Account:
         """The account of one source."""

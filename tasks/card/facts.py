@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.card.conservation import AccountTable
 from tokmill.tasks.core.stage import WithOptional
-from tokmill.tasks.formats.packed.figures import PackedShare
+from tokmill.tasks.formats.packed.manifest import PackedShare
 from tokmill.tasks.store.record import Record
 
 
@@ -67,17 +67,12 @@ class SourceFacts(_Facts):
 
 
 class SourceFile(_Facts):
-    """One of the first files of a source.
-
-    Attributes:
-        name: relative to the source's root.
-        digest: SHA-256 of the file as it lay there.
-    """
+    """One of the first files of a source."""
 
     source: str
-    name: str
+    name: str  # relative to the source's root
     size_bytes: int
-    digest: str
+    digest: str  # SHA-256 of the file as it lay there
 
 
 class TokenizerFacts(_Facts, WithOptional):
@@ -161,20 +156,13 @@ class MixtureFacts(_Facts):
 
 
 class PackedFacts(_Facts):
-    """The sequences.
-
-    Attributes:
-        fill: part of the sequences that is not padding.
-        documents: number of the mixture's documents by end; see `tasks.packing.accounts`.
-        shares: the sources' shares before and after packing; see `tasks.packing.shares`.
-        share_block_sequences: sequences in each of the blocks whose shares were measured.
-    """
+    """The sequences."""
 
     sequence_length: int
     num_sequences: int
     num_tokens: int
     num_padding_tokens: int
-    fill: float
+    fill: float  # part of the sequences that is not padding
     strategy: str
     long_documents: str | None
     last_sequence: str | None
@@ -183,9 +171,9 @@ class PackedFacts(_Facts):
     pad_id: int
     end_of_document_id: int | None
     num_shards: int
-    documents: dict[str, int]
-    shares: list[PackedShare]
-    share_block_sequences: int | None
+    documents: dict[str, int]  # number of the mixture's documents by end; see `tasks.packing.accounts`
+    shares: list[PackedShare]  # the sources' shares before and after packing; see `tasks.packing.shares`
+    share_block_sequences: int | None  # sequences in each of the blocks whose shares were measured
 
 
 class ArtifactFacts(_Facts):
@@ -206,27 +194,17 @@ class ArtifactFacts(_Facts):
 
 
 class HeldOutSource(_Facts):
-    """The documents of a source that are held out of training.
-
-    Attributes:
-        share: their part of the source's documents.
-        num_tokens: tokens of those that were encoded, end tokens included.
-    """
+    """The documents of a source that are held out of training."""
 
     source: str
     num_documents: int
     num_bytes: int
-    share: float
-    num_tokens: int
+    share: float  # their part of the source's documents
+    num_tokens: int  # tokens of those that were encoded, end tokens included
 
 
 class ValidationFacts(_Facts):
-    """The documents that are held out of training, and their sequences.
-
-    Attributes:
-        ledgers: the accounts of documents, from the files to these sequences, and of tokens.
-        artifacts: the artifacts that they are in.
-    """
+    """The documents that are held out of training, and their sequences."""
 
     sources: list[HeldOutSource]
     sequence_length: int
@@ -234,8 +212,8 @@ class ValidationFacts(_Facts):
     num_tokens: int
     num_padding_tokens: int
     strategy: str
-    ledgers: list[AccountTable]
-    artifacts: list[ArtifactFacts]
+    ledgers: list[AccountTable]  # the accounts of documents, from the files to these sequences, and of tokens
+    artifacts: list[ArtifactFacts]  # the artifacts that they are in
 
 
 class CardFacts(_Facts, WithOptional):

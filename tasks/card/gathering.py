@@ -27,7 +27,7 @@ from tokmill.tasks.formats.balance import Balance, BalancedSource
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.encoded import Encoded
 from tokmill.tasks.formats.mixture import MixedSource, Mixture
-from tokmill.tasks.formats.packed.layout import PackedManifest
+from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.sampling import proportions
 from tokmill.tasks.store.record import Record, read_record
 from tokmill.tasks.usage.summary import Summary, Yield
@@ -226,11 +226,7 @@ def _packed_facts(packed: PackedManifest, accounts: Sequence[Account]) -> Packed
 
 
 def ledgers(upstream: Upstream) -> list[AccountTable]:
-    """The accounts of documents from the files to the sequences, and of tokens from the encoder on.
-
-    Raises:
-        AccountError: the accounts of two stages do not match, or the last do not match the packed sequences.
-    """
+    """The accounts of documents from the files to the sequences, and of tokens from the encoder on."""
     sources = upstream.corpus.sources
     divided = "ingested" in upstream.paths
     read = _stage(upstream, "ingested" if divided else "corpus", "ingest")

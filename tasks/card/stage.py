@@ -73,25 +73,7 @@ def run(
     earlier_packings: Sequence[Path] = (),
     **artifacts: Path,
 ) -> Outcome:
-    """Write `card.md` and `card.json` into `out`.
-
-    Args:
-        params: the facts that only people know.
-        out: the artifact's directory.
-        earlier_mixtures: where documents were taken down before packing again: the mixtures that they were
-            taken from, the oldest first.
-        earlier_packings: the same of packed artifacts in which padding took their place.
-        artifacts: by kind, the directories of corpus, tokenizer, audit, encoded, usage, mixture and packed;
-        and of
-            counts and balance, where the tokenizer was trained on this corpus. Where documents are held out,
-            `corpus` is the part for training, `ingested` the whole, and `validation_corpus`,
-            `validation_encoded`, `validation_mixture` and `validation` (packed) are of those held out.
-
-    Raises:
-        StoreError: an artifact has no record or is broken.
-        AccountError: the stages' accounts do not lead from one to the next.
-        TaskError: a note is for a source that does not exist.
-    """
+    """Write `card.md` and `card.json` into `out`."""
     from tokmill.tasks.card.gathering import Upstream, gather_facts
     from tokmill.tasks.card.text import to_markdown
 

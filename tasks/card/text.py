@@ -18,7 +18,7 @@ from tokmill.tasks.card.words import (
     size_category,
 )
 from tokmill.tasks.core.markdown import cell, percent, table
-from tokmill.tasks.formats.packed.figures import FarthestBlock
+from tokmill.tasks.formats.packed.manifest import FarthestBlock
 from tokmill.tokenizer.components.roles import DEFAULT_TEMPLATE
 from tokmill.tokenizer.pipeline.families import find_family
 

@@ -9,7 +9,7 @@ from tokmill.tasks.card.words import account_lines, number_of, size
 from tokmill.tasks.core.markdown import percent, table
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.encoded import Encoded
-from tokmill.tasks.formats.packed.layout import PackedManifest
+from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.store.record import read_record
 
 _VALIDATION = ("validation_corpus", "validation_encoded", "validation_mixture", "validation")

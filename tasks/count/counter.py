@@ -87,17 +87,7 @@ def _reading(cut: PreTokenization) -> tuple[Cuts, str | TextNormalizer | None]:
 
 
 def add_up(paths: Sequence[Path], out: Path, num_pretokens: int, memory_bytes: int) -> Totals:
-    """Write the sum of the counts in some files into the file `out`.
-
-    Args:
-        paths: files of counts; more than `FAN_IN` are added up in several passes.
-        out: the file to write.
-        num_pretokens: how many pre-tokens were counted in all of them.
-        memory_bytes: memory that this may use; blocks of 256 rows of `FAN_IN` files are read in any case.
-
-    Raises:
-        StoreError: a file is missing or broken, or pre-tokens were lost.
-    """
+    """Write the sum of the counts in some files into the file `out`."""
     with TemporaryDirectory(prefix=".sums-", dir=out.parent) as folder:
         passed = _passed(paths, Path(folder), memory_bytes)
         totals = write_parts(out, merge_streams(_reported(passed, memory_bytes)))

@@ -31,12 +31,7 @@ MOST_LEVELS = 3
 
 
 def level_of(num_shards: int, level: int) -> list[list[range]]:
-    """Return which parts are merged on a level, in order: groups of one part stay as they are.
-
-    Args:
-        num_shards: shards of a source.
-        level: 0 merges shards.
-    """
+    """Return which parts are merged on a level, in order: groups of one part stay as they are."""
     parts = parts_of(num_shards, level)
     if len(parts) <= FAN_IN:
         return [[part] for part in parts]
@@ -60,14 +55,7 @@ _LEAST_ROWS, _MOST_ROWS = 1 << 8, 1 << 15
 
 
 def merge_streams(streams: Iterable[Iterable[PretokenCounts]]) -> Iterator[PretokenCounts]:
-    """Yield the sum of streams, in blocks.
-
-    Args:
-        streams: of each, the pre-tokens increase.
-
-    Raises:
-        StopRequested: the run is being stopped.
-    """
+    """Yield the sum of streams, in blocks."""
     reading = [stream for stream in map(_Stream, streams) if stream.fill()]
     while reading:
         raise_if_stopped()

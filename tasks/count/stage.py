@@ -1,9 +1,9 @@
 """count: how often each pre-token occurs in each source.
 
 `count_shard` normalizes the documents of one corpus shard, cuts them into pre-tokens and counts these;
-`count` adds up the shards of each source, of which `merge_counts` has added up some before if they are many
-(`tasks.count.merging`). Training needs nothing else of the text. So the text is read only once, also when the
-balance, the vocabulary size or the tie rule changes.
+`count` adds up the shards of each source. If they are many, `merge_counts` adds up some before, in a tree, so
+that no task reads more than `FAN_IN` files (`tasks.count.merging`). Training needs nothing else of the text.
+So the text is read only once, also when the balance, the vocabulary size or the tie rule changes.
 
 Laws. Special tokens are cut out first and not counted. Counts are sums: the order of documents, batches
 and shards does not matter. Memory of `count_shard` grows with the number of distinct pre-tokens, not with the
@@ -24,20 +24,17 @@ from pydantic import Field
 from tokmill.tasks.core.context import memory_budget
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
-from tokmill.tasks.count.merge_stage import add_up_shards
 from tokmill.tasks.count.merging import parts_of
-from tokmill.tasks.formats.corpus import Corpus, Shard, read_shard
+from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.counts import (
     COUNTS_FILE,
-    MANIFEST_FILE,
-    STATISTICS_FILE,
     CountedSource,
     CountsManifest,
     CountsStatistics,
     PreTokenization,
     read_parts,
 )
-from tokmill.tasks.formats.files.manifests import write_model
+from tokmill.tasks.formats.text.shard import Shard, read_shard
 from tokmill.tasks.store.digest import only_with
 from tokmill.tokenizer.sentences.options import SentenceText
 
@@ -152,45 +149,55 @@ def run_shard(params: CountParams, *, out: Path, shard: Mapping[str, Any]) -> Ou
         params: how text is cut into pre-tokens.
         out: the artifact's directory.
         shard: {"shard": a `Shard` as JSON, "roots": {source: absolute folder}}.
-
-    Raises:
-        PatternError: the split pattern does not parse.
-        SourceError: a file is missing, or has changed since it was ingested.
     """
     from tokmill.tasks.count.counter import DocumentCounter
 
     plan = Shard.model_validate(shard["shard"])
     counter = DocumentCounter(params.cut, memory_budget())
     statistics = counter.count(read_shard(plan, shard["roots"]), out / COUNTS_FILE)
-    write_model(out / STATISTICS_FILE, statistics)
+    statistics.save(out)
     accounts = _accounts(NO_SOURCE, (plan.num_documents, plan.num_bytes), statistics)
     return Outcome(metrics=statistics.model_dump(), accounts=accounts)
 
 
+class MergeParams(Params):
+    """Merging has no parameters."""
+
+
+def run_merge(params: MergeParams, *, out: Path, shards: Sequence[Path]) -> Outcome:
+    """Add up the counts of some shards into `out`: `counts.parquet` and `statistics.json`."""
+    statistics = _add_up_shards(shards, out / COUNTS_FILE)
+    statistics.save(out)
+    accounts = _accounts(NO_SOURCE, (statistics.num_documents, statistics.num_bytes), statistics)
+    return Outcome(metrics=statistics.model_dump(), accounts=accounts)
+
+
+def _add_up_shards(shards: Sequence[Path], path: Path) -> CountsStatistics:
+    """Write the sum of some shards' counts into the file `path`, and return its statistics."""
+    from tokmill.tasks.count.counter import add_up
+
+    parts = [CountsStatistics.open(shard) for shard in shards]
+    num_pretokens = sum(part.num_pretokens for part in parts)
+    totals = add_up([shard / COUNTS_FILE for shard in shards], path, num_pretokens, memory_budget())
+    return CountsStatistics(
+        num_documents=sum(part.num_documents for part in parts),
+        num_bytes=sum(part.num_bytes for part in parts),
+        **totals._asdict(),
+    )
+
+
 def run(params: CountParams, *, out: Path, corpus: Path, shards: Sequence[Path]) -> Outcome:
-    """Add up the counts of each source's shards: one `<source>.parquet` per source, and `sources.json`.
-
-    Args:
-        params: the parameters with which the shards were counted.
-        out: the artifact's directory.
-        corpus: the corpus artifact.
-        shards: the counted shards, or what they were merged into (`parts_of`), in the corpus's order: by
-            source, then index.
-
-    Raises:
-        StoreError: there are more or fewer than the corpus has, or one is broken.
-    """
+    """Add up the counts of each source's shards: one `<source>.parquet` per source, and `sources.json`."""
     opened = Corpus.open(corpus)
     entries, accounts = [], []
     for source, parts in _by_source(opened, shards).items():
         entries.append(
-            CountedSource(source=source, statistics=add_up_shards(parts, out / f"{source}.parquet"))
+            CountedSource(source=source, statistics=_add_up_shards(parts, out / f"{source}.parquet"))
         )
         _warn_of_cut_marks(source, params.cut.split_pattern, out)
         stats = opened.source_stats(source)
         accounts += _accounts(source, (stats.num_documents, stats.num_bytes), entries[-1].statistics)
-    manifest = CountsManifest(cut=params.cut, sources=entries)
-    write_model(out / MANIFEST_FILE, manifest)
+    CountsManifest(cut=params.cut, sources=entries).save(out)
     return Outcome(metrics=_metrics(entries), accounts=accounts)
 
 
@@ -243,3 +250,11 @@ COUNT_SHARD = Stage(
     verb="count_shard", task="count", kind="counts_shard", version=1, params=CountParams, run=run_shard
 )
 COUNT = Stage(verb="count", task="count", kind="counts", version=2, params=CountParams, run=run)
+MERGE_COUNTS = Stage(
+    verb="merge_counts",
+    task="merge_counts",
+    kind="counts_shard",
+    version=1,
+    params=MergeParams,
+    run=run_merge,
+)

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.pipelining import write_behind
 from tokmill.tasks.fim.characters import Encode, TextFim, encode_rearranged
-from tokmill.tasks.formats.encoded import STATISTICS_FILE, EncodedStatistics, token_dtype
-from tokmill.tasks.formats.files.manifests import write_model
+from tokmill.tasks.formats.encoded import EncodedStatistics, token_dtype
 from tokmill.tasks.formats.files.npy import NpyAppender
 from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of
 from tokmill.tasks.kernels.documents import count_narrow, count_wide, gather
@@ -62,25 +61,7 @@ def encode_batches(
     special_tokens_in_text: SpecialTokensInText = "as_text",
     where: Callable[[int], str] = "document {}".format,
 ) -> EncodedStatistics:
-    """Encode documents into the files of one encoded shard.
-
-    Args:
-        tokenizer: encodes them.
-        batches: the documents.
-        out: the directory that the files go to.
-        end_id: the token after each document, or None for none.
-        min_tokens: documents with fewer tokens of text are dropped; at least 1.
-        additions: other tokens to add, or None for none.
-        special_tokens_in_text: how the name of a special token in a document is treated.
-        where: returns the name of the document with a given ordinal, for error messages.
-
-    Returns:
-        The content of `statistics.json`.
-
-    Raises:
-        SpecialTokenError: a document contains a special token and `special_tokens_in_text` is "raise".
-        LawError: an encoding broke the law of its model (`pipeline.model.Law`); names the document.
-    """
+    """Encode documents into the files of one encoded shard."""
     begin_id, fim = additions or Additions()
     specials: Any = {"allowed_special": "all"} if special_tokens_in_text == "allowed" else {"as_text": True}
     with write_shard(out, tokenizer.vocab_size) as writer:
@@ -151,11 +132,7 @@ def _write(
 
 
 def end_token_id(tokenizer: "Tokenizer", name: str | None, parameter: str = "end_of_document") -> int | None:
-    """The id of the special or added token `name`, which `parameter` names; None for no name.
-
-    Raises:
-        SpecialTokenError: the vocabulary has no such token.
-    """
+    """The id of the special or added token `name`, which `parameter` names; None for no name."""
     known_ids = tokenizer.definition.cut_out_ids
     if name is None or name in known_ids:
         return None if name is None else int(known_ids[name])
@@ -281,7 +258,7 @@ class EncodedShardWriter:
     def finish(self) -> None:
         """Write the files that are known only at the end: offsets, statistics and token counts."""
         np.save(self._out / "token_counts.npy", self._counts)
-        write_model(self._out / STATISTICS_FILE, self.statistics)
+        self.statistics.save(self._out)
 
 
 @contextmanager

@@ -18,9 +18,8 @@ from pydantic import Field, model_validator
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
-from tokmill.tasks.formats.corpus import Corpus, Shard, read_shard
+from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.encoded import (
-    MANIFEST_FILE,
     EncodedManifest,
     EncodedShard,
     EncodedStatistics,
@@ -28,8 +27,8 @@ from tokmill.tasks.formats.encoded import (
     SourceEntry,
     token_dtype,
 )
-from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.formats.text.quarantine import place_of
+from tokmill.tasks.formats.text.shard import Shard, read_shard
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
@@ -126,12 +125,6 @@ def run_shard(params: EncodeParams, *, out: Path, tokenizer: Path, shard: Mappin
         out: the artifact's directory.
         tokenizer: the tokenizer artifact.
         shard: {"shard": a `Shard` as JSON, "roots": {source: absolute folder}}.
-
-    Raises:
-        TokenizerError: the tokenizer does not encode its attestation's probes as before, or lacks the end
-            token.
-        SpecialTokenError: a document contains a special token and `params.special_tokens_in_text` is "raise".
-        SourceError: a file is missing, or has changed since it was ingested.
     """
     from tokmill.tasks.encode.encoding import Additions, encode_batches, end_token_id
 
@@ -157,18 +150,7 @@ def run_shard(params: EncodeParams, *, out: Path, tokenizer: Path, shard: Mappin
 
 
 def run(params: EncodeParams, *, out: Path, corpus: Path, tokenizer: Path, shards: Sequence[Path]) -> Outcome:
-    """List the encoded shards of all sources in `encoded.json`.
-
-    Args:
-        params: the parameters with which the shards were encoded.
-        out: the artifact's directory.
-        corpus: the corpus artifact.
-        tokenizer: the tokenizer artifact.
-        shards: the encoded shards, in the corpus's order: by source, then index.
-
-    Raises:
-        StoreError: there are more or fewer shards than the corpus has, or one has another vocabulary.
-    """
+    """List the encoded shards of all sources in `encoded.json`."""
     from tokmill.tasks.encode.encoding import end_token_id
 
     encoder, opened = open_tokenizer(tokenizer), Corpus.open(corpus)
@@ -181,7 +163,7 @@ def run(params: EncodeParams, *, out: Path, corpus: Path, tokenizer: Path, shard
         end_of_document_id=end_token_id(encoder, params.end_of_document),
         sources=entries,
     )
-    write_model(out / MANIFEST_FILE, manifest)
+    manifest.save(out)
     accounts = []
     for entry in entries:
         stats = opened.source_stats(entry.source)

@@ -16,10 +16,20 @@ from pydantic import Field
 from tokmill.tasks.core.errors import PackingError
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Scalar, Stage
 from tokmill.tasks.formats.files.manifests import readable
-from tokmill.tasks.formats.packed.layout import PackedFormat, PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed.reader import PieceRows, open_shard
-from tokmill.tasks.formats.packed.shard_format import SequenceBlock, ShardShape, group_rows, write_sequences
-from tokmill.tasks.formats.packed.takedown import TakedownManifest
+from tokmill.tasks.formats.packed.manifest import (
+    PackedFormat,
+    PackedManifest,
+    PackedShardEntry,
+    TakedownManifest,
+)
+from tokmill.tasks.formats.packed.pieces import PieceRows, pieces_file
+from tokmill.tasks.formats.packed.shard_format import (
+    SequenceBlock,
+    ShardShape,
+    block_ranges,
+    open_shard,
+    write_sequences,
+)
 from tokmill.tasks.packing.assemble import assembled, link
 from tokmill.tasks.packing.params import FormatParams
 from tokmill.tasks.store.layout import RECORD_FILE
@@ -72,37 +82,27 @@ def _write_shard(
     labels: bool = False,
 ) -> None:
     """Write one shard of a packed artifact in other formats; hard-link its table of pieces."""
-    source, files = ShardFiles(packed, index), ShardFiles(out, index)
-    dtype = np.dtype(manifest.dtype).newbyteorder("<")
-    shape = ShardShape(manifest.num_sequences_of(index), manifest.sequence_length, dtype, labels)
-    with write_sequences(files, shape, formats) as append:
-        for block in _blocks(source, manifest):
+    entry, source = manifest.shard(index), pieces_file(packed, index)
+    shape = ShardShape(entry.num_sequences, manifest.sequence_length, manifest.token_dtype, labels)
+    with write_sequences(out, index, shape, formats) as append:
+        for block in _blocks(packed, entry, manifest):
             append(block)
-    with readable(source.pieces, "table of pieces"):
-        pq.read_metadata(source.pieces)
-    link(source.pieces, files.pieces)
+    with readable(source, "table of pieces"):
+        pq.read_metadata(source)
+    link(source, pieces_file(out, index))
 
 
-def _blocks(files: ShardFiles, manifest: PackedManifest) -> Iterator[SequenceBlock]:
+def _blocks(path: Path, entry: PackedShardEntry, manifest: PackedManifest) -> Iterator[SequenceBlock]:
     """Yield the sequences of one shard in order, in blocks for `write_sequences`."""
-    opened = open_shard(files.folder, files.index, manifest)
-    pieces = PieceRows.open(files, manifest)
+    opened = open_shard(path, entry.index, manifest)
+    pieces = PieceRows.open(path, entry.index, manifest)
     lengths = pieces.columns["length"].astype(np.int64)
     starts = pieces.columns["document_start"].astype(np.int64)
-    num_sequences, length = manifest.num_sequences_of(files.index), manifest.sequence_length
-    step = max(1, _BLOCK_TOKENS // (group_rows(length) * length)) * group_rows(length)
-    for first in range(0, num_sequences, step):
-        stop = min(first + step, num_sequences)
-        begin, end = int(pieces.firsts[first]), int(pieces.firsts[stop])
-        rows = np.empty((stop - first, length), dtype=np.dtype(manifest.dtype).newbyteorder("<"))
-        for row in range(first, stop):
-            rows[row - first] = opened.tokens(row)
-        yield SequenceBlock(
-            rows,
-            pieces.firsts[first : stop + 1] - begin,
-            lengths[begin:end],
-            starts[begin:end],
-        )
+    for rows in block_ranges(entry.num_sequences, manifest.sequence_length, _BLOCK_TOKENS):
+        firsts = pieces.firsts[rows.start : rows.stop + 1]
+        its = slice(int(firsts[0]), int(firsts[-1]))
+        tokens = np.stack([opened.tokens(row) for row in rows]).astype(manifest.token_dtype, copy=False)
+        yield SequenceBlock(tokens, firsts - firsts[0], lengths[its], starts[its])
 
 
 def run(params: ExportParams, *, out: Path, packed: Path, shards: Sequence[Path]) -> Outcome:

@@ -1,1 +1,5 @@
-"""File formats: text that is read, and artifacts that are written."""
+"""How data lies on disk: text that is read, artifacts' files, and packed sequences.
+
+What opens a file of an artifact raises `StoreError` if it is missing, broken, or not what its artifact says,
+and `MachineError` if the machine cannot read it.
+"""

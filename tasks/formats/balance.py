@@ -5,40 +5,27 @@ that read back as the same decimal number.
 """
 
 from decimal import Decimal
-from pathlib import Path
-from typing import Literal, Self
+from typing import ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
-from tokmill.tasks.formats.files.manifests import read_model, write_model
-
-_FILE = "balance.json"
+from tokmill.tasks.formats.files.manifests import Entry, Manifest
 
 
-class BalancedSource(BaseModel):
-    """One source.
-
-    Attributes:
-        natural_share: its share of the corpus, in the balance's unit.
-        asked_share: its share by the rule alone, without `max_repetition`.
-        share: its share after balancing.
-        factor: how often its text counts: balanced amount / natural amount; 0 leaves it out.
-        capped: whether `max_repetition` limited its share.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class BalancedSource(Entry):
+    """One source."""
 
     source: str
     num_documents: int
     num_bytes: int
-    natural_share: float
-    asked_share: float | None = None
-    share: float
-    factor: float
-    capped: bool
+    natural_share: float  # its share of the corpus, in the balance's unit
+    asked_share: float | None = None  # its share by the rule alone, without `max_repetition`
+    share: float  # its share after balancing
+    factor: float  # how often its text counts: balanced amount / natural amount; 0 leaves it out
+    capped: bool  # whether `max_repetition` limited its share
 
 
-class Balance(BaseModel):
+class Balance(Manifest):
     """The content of `balance.json`.
 
     Attributes:
@@ -49,11 +36,11 @@ class Balance(BaseModel):
         total: size of the balanced corpus in `unit`.
         resolution: training counts every pre-token `factor` × this many times, so that rounding to whole
             counts changes no share.
-        warnings: warnings about the shares.
         sources: in the corpus's order.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    FILE: ClassVar[str] = "balance.json"
+    TITLE: ClassVar[str] = "balance"
 
     method: str
     temperature: float | None
@@ -61,21 +48,8 @@ class Balance(BaseModel):
     max_repetition: float | None
     total: int
     resolution: int = 1
-    warnings: list[str] = []
+    warnings: list[str] = Field(default=[])
     sources: list[BalancedSource]
-
-    @classmethod
-    def open(cls, path: Path) -> Self:
-        """Read the balance in the directory `path`.
-
-        Raises:
-            StoreError: it is missing or broken.
-        """
-        return read_model(path / _FILE, cls, "balance")
-
-    def save(self, path: Path) -> None:
-        """Write `balance.json` into the directory `path`; the same balance gives the same bytes."""
-        write_model(path / _FILE, self)
 
     @property
     def factors(self) -> dict[str, Decimal]:

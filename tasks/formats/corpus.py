@@ -1,61 +1,28 @@
 """A corpus on disk: statistics and digests of the sources' files, and their division into shards; no text.
 
-    corpus.json         format version, shard_bytes, and per source its read options and statistics
-    files.parquet       source, name, size_bytes, digest, format, compression, num_documents, num_bytes,
-                        num_quarantined
-    shards.parquet      source, shard, digest, num_documents, num_bytes
-    segments.parquet    source, shard, file, format, first_ordinal, first_row, num_rows, start, end
-    quarantine.parquet  source, file, row, reason, detail, excerpt
-
-A part of a corpus (`tasks.holdout`) has the same files, segments and ordinals, fewer documents in its
-shards, and
-
-    selections.parquet  source, shard, of, part, seed, below, also
-    held_out.parquet    source, shard, ordinal
-
-`selections` has the rule by which each shard's documents are selected (`tasks.formats.text.sharding`), and
-`held_out` the documents of the validation part, in both parts.
-
-Rows count from 0; `start` and `end` are bytes of the decompressed content, null where a format has no such
-positions. Names are relative to a source's root, which is not part of the corpus: the caller gives the root
-when the text is read.
-
-A document is identified by (source, shard, ordinal): its ordinal in a segment is `first_ordinal + row -
-first_row`. Bad documents have ordinals too, so they leave gaps. The shard's digest covers the ordinal, length
-and bytes of each of its documents.
+docs/formats.md lists the tables. Rows count from 0; names are relative to a source's root, which the caller
+gives when the text is read. A document is identified by (source, shard, ordinal): its ordinal in a segment is
+`first_ordinal + row - first_row`. Bad documents have ordinals too, so they leave gaps.
 """
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.formats.files.manifests import read_model
+from tokmill.tasks.formats.files.manifests import Entry, Manifest
 from tokmill.tasks.formats.files.parquet import read_parquet
-from tokmill.tasks.formats.text.documents import DocumentBatch, Ints
-from tokmill.tasks.formats.text.shard import FileSegment, Shard, read_shard
+from tokmill.tasks.formats.text.documents import Ints
+from tokmill.tasks.formats.text.shard import FileSegment, Shard
 from tokmill.tasks.formats.text.sharding import CorpusPart, Selection
 from tokmill.tasks.formats.text.sources import ReadOptions, SourceName, nearest
 from tokmill.tasks.store.verify import check_files
 
-__all__ = [
-    "Corpus",
-    "CorpusSource",
-    "DocumentBatch",
-    "FileSegment",
-    "Manifest",
-    "Shard",
-    "SourceStats",
-    "read_shard",
-]
-
 FORMAT_VERSION = 1
-MANIFEST_FILE = "corpus.json"
 SELECTIONS_SCHEMA = pa.schema(
     {
         "source": pa.string(),
@@ -70,48 +37,33 @@ SELECTIONS_SCHEMA = pa.schema(
 HELD_OUT_SCHEMA = pa.schema({"source": pa.string(), "shard": pa.int64(), "ordinal": pa.int64()})
 
 
-class SourceStats(BaseModel):
-    """Statistics of a source.
+class SourceStats(Entry):
+    """Statistics of a source."""
 
-    Attributes:
-        num_documents: kept documents.
-        num_bytes: bytes of their text.
-        num_chars: Unicode code points of their text.
-        num_words: longest runs of characters other than white space.
-        num_files: all files, including empty ones.
-        num_files_without_documents: files that hold no document, kept or bad.
-        num_shards: parts that the source is divided into.
-        num_quarantined: documents that were left out.
-        quarantined: the same, by reason.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    num_documents: int
-    num_bytes: int
-    num_chars: int
-    num_words: int
-    num_files: int
-    num_files_without_documents: int
-    num_shards: int
-    num_quarantined: int
-    quarantined: dict[str, int]
+    num_documents: int  # kept documents
+    num_bytes: int  # bytes of their text
+    num_chars: int  # Unicode code points of their text
+    num_words: int  # longest runs of characters other than white space
+    num_files: int  # all files, including empty ones
+    num_files_without_documents: int  # files that hold no document, kept or bad
+    num_shards: int  # parts that the source is divided into
+    num_quarantined: int  # documents that were left out
+    quarantined: dict[str, int]  # the same, by reason
 
 
-class CorpusSource(BaseModel):
+class CorpusSource(Entry):
     """One source in `corpus.json`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: SourceName
     options: ReadOptions
     stats: SourceStats
 
 
-class Manifest(BaseModel):
+class CorpusManifest(Manifest):
     """The content of `corpus.json`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    FILE: ClassVar[str] = "corpus.json"
+    TITLE: ClassVar[str] = "corpus"
 
     format_version: int = FORMAT_VERSION
     shard_bytes: int
@@ -128,19 +80,15 @@ class Manifest(BaseModel):
 class Corpus:
     """A published corpus, opened for reading; tables are read on first use."""
 
-    def __init__(self, path: Path, manifest: Manifest) -> None:
+    def __init__(self, path: Path, manifest: CorpusManifest) -> None:
         self.path = path
         self.manifest = manifest
         self._sources = {source.name: source for source in manifest.sources}
 
     @classmethod
     def open(cls, path: Path) -> "Corpus":
-        """Open the corpus in a directory.
-
-        Raises:
-            StoreError: the directory holds no corpus, or one of an unknown format version.
-        """
-        manifest = read_model(path / MANIFEST_FILE, Manifest, "corpus")
+        """Open the corpus in a directory."""
+        manifest = CorpusManifest.open(path)
         if manifest.format_version != FORMAT_VERSION:
             msg = f"{path}: corpus format {manifest.format_version}, not {FORMAT_VERSION}; ingest again"
             raise StoreError(msg)
@@ -166,15 +114,7 @@ class Corpus:
         return self._shards[self._source(source).name]
 
     def pair(self, made: Sequence[Path], stage: str) -> dict[str, list[tuple[Shard, Path]]]:
-        """Return each source's shards, each with the directory of the artifact that a stage made from it.
-
-        Args:
-            made: one directory per shard, by source, then index.
-            stage: name of the stage, for the message.
-
-        Raises:
-            StoreError: there are more or fewer directories than shards.
-        """
+        """Return each source's shards, each with the directory of the artifact that a stage made from it."""
         num_shards = sum(len(self.shards(source)) for source in self.sources)
         if num_shards != len(made):
             raise StoreError(
@@ -208,9 +148,6 @@ class Corpus:
         Returns:
             The names of the shard's files, and for each document the index into those names and its row,
             both int64[n].
-
-        Raises:
-            StoreError: the shard has no such ordinal.
         """
         segments = self.shards(source)[shard].segments
         firsts = np.array([segment.first_ordinal for segment in segments], dtype=np.int64)

@@ -1,36 +1,28 @@
 """Pre-token counts on disk: a Parquet file of (pretoken, count), sorted by bytes; a manifest over sources.
 
-    pretoken   binary   the bytes of one pre-token, normalized, special tokens cut out; strictly increasing
-    count      uint64   how often it occurs; at least 1
-
-A counts shard is `counts.parquet` and `statistics.json` (`CountsStatistics`), and so are the merged counts
-of consecutive shards. The counts of a corpus are one `<source>.parquet` per source and `sources.json`
-(`CountsManifest`), which also says how the text was cut, so that a trainer can reject counts that were cut in
-another way. The same counts give the same bytes.
+Pre-tokens are normalized, with special tokens cut out, and strictly increase; counts are at least 1. The same
+counts give the same bytes. docs/formats.md lists the files.
 """
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import WithOptional
-from tokmill.tasks.formats.files.manifests import read_model, readable
+from tokmill.tasks.formats.files.manifests import Entry, Manifest, readable
 from tokmill.tasks.formats.text.sources import SourceName
 from tokmill.tokenizer.sentences.options import SentenceText
 
 if TYPE_CHECKING:
     from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 
-MANIFEST_FILE = "sources.json"
-STATISTICS_FILE = "statistics.json"
 COUNTS_FILE = "counts.parquet"
 _SCHEMA = pa.schema([("pretoken", pa.large_binary()), ("count", pa.uint64())])
 _ROW_GROUP = 1 << 20
@@ -43,7 +35,6 @@ _LENGTH_BYTES = 4  # of a pre-token's length in Parquet
 class PreTokenization(WithOptional):
     """How text was cut into pre-tokens: everything that the counts depend on besides the text."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     optional = frozenset({"sentences"})
 
     split_pattern: str
@@ -53,10 +44,11 @@ class PreTokenization(WithOptional):
     sentences: SentenceText | None = None
 
 
-class CountsStatistics(BaseModel):
-    """Numbers of documents, bytes of text as read, pre-tokens, and distinct pre-tokens."""
+class CountsStatistics(Manifest):
+    """Numbers of documents, bytes of text as read, pre-tokens, and distinct pre-tokens, of a shard."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    FILE: ClassVar[str] = "statistics.json"
+    TITLE: ClassVar[str] = "statistics of counts"
 
     num_documents: int
     num_bytes: int
@@ -64,19 +56,18 @@ class CountsStatistics(BaseModel):
     num_distinct: int
 
 
-class CountedSource(BaseModel):
+class CountedSource(Entry):
     """One source in the manifest; its counts are in `<source>.parquet`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: SourceName
     statistics: CountsStatistics
 
 
-class CountsManifest(BaseModel):
+class CountsManifest(Manifest):
     """The content of `sources.json`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    FILE: ClassVar[str] = "sources.json"
+    TITLE: ClassVar[str] = "counts manifest"
 
     cut: PreTokenization
     sources: list[CountedSource]
@@ -91,12 +82,8 @@ class Counts:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read the manifest in the directory `path`.
-
-        Raises:
-            StoreError: it is missing or broken.
-        """
-        return cls(path, read_model(path / MANIFEST_FILE, CountsManifest, "counts manifest"))
+        """Read the manifest in the directory `path`."""
+        return cls(path, CountsManifest.open(path))
 
     @property
     def cut(self) -> PreTokenization:
@@ -109,35 +96,19 @@ class Counts:
         return [entry.source for entry in self.manifest.sources]
 
     def counts(self, source: str) -> "PretokenCounts":
-        """The counts of one source.
-
-        Raises:
-            StoreError: there is no such source, or its file is broken.
-        """
+        """The counts of one source."""
         return read_counts(self._file(source))
 
     def parts(self, source: str, num_rows: int) -> "Iterator[PretokenCounts]":
-        """Yield the counts of one source, `num_rows` at a time.
-
-        Raises:
-            StoreError: there is no such source, or its file is broken.
-        """
+        """Yield the counts of one source, `num_rows` at a time."""
         return read_parts(self._file(source), num_rows)
 
     def size(self, source: str) -> "Size":
-        """The size of one source's counts, by the file's metadata.
-
-        Raises:
-            StoreError: there is no such source, or its file is broken.
-        """
+        """The size of one source's counts, by the file's metadata."""
         return size_of(self._file(source))
 
     def chars_per_byte(self, source: str) -> float:
-        """About how many characters a byte of one source's pre-tokens has; 1 if they are empty.
-
-        Raises:
-            StoreError: there is no such source, or its file is broken.
-        """
+        """About how many characters a byte of one source's pre-tokens has; 1 if they are empty."""
         return sampled_chars_per_byte(self._file(source))
 
     def _file(self, source: str) -> Path:
@@ -190,11 +161,7 @@ def _table(counts: "PretokenCounts") -> pa.Table:
 
 
 def read_counts(path: Path) -> "PretokenCounts":
-    """The counts in the Parquet file `path`.
-
-    Raises:
-        StoreError: the file is missing, is not Parquet, or has other columns.
-    """
+    """The counts in the Parquet file `path`."""
     # imports kernels: not needed when a stage is only listed
     from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 
@@ -206,11 +173,7 @@ def read_counts(path: Path) -> "PretokenCounts":
 
 
 def read_parts(path: Path, num_rows: int) -> "Iterator[PretokenCounts]":
-    """Yield the counts in the Parquet file `path`, `num_rows` at a time.
-
-    Raises:
-        StoreError: the file is missing, is not Parquet, or its pre-tokens do not increase.
-    """
+    """Yield the counts in the Parquet file `path`, `num_rows` at a time."""
     from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 
     last = pa.array([], pa.large_binary())
@@ -234,11 +197,7 @@ class Size(NamedTuple):
 
 
 def size_of(path: Path) -> Size:
-    """Return the size of a file of counts, without reading its rows.
-
-    Raises:
-        StoreError: the file is missing, or is not Parquet.
-    """
+    """Return the size of a file of counts, without reading its rows."""
     with readable(path, "table of counts"):
         found = pq.read_metadata(path)
     columns = [found.row_group(number).column(0) for number in range(found.num_row_groups)]
@@ -262,15 +221,6 @@ def sampled_chars_per_byte(path: Path) -> float:
 def count_chars(data: np.ndarray) -> int:
     """Return how many characters begin in UTF-8 bytes."""
     return int(np.count_nonzero((data & _TOP_BITS) != _CONTINUES))
-
-
-def read_statistics(shard: Path) -> CountsStatistics:
-    """Read the statistics of the counts shard in the directory `shard`.
-
-    Raises:
-        StoreError: its statistics are missing or broken.
-    """
-    return read_model(shard / STATISTICS_FILE, CountsStatistics, "statistics of counts")
 
 
 def _buffers(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:

@@ -1,36 +1,25 @@
 """Encoded text on disk: one directory per shard, and a manifest of the shards.
 
-An encoded shard is
-
-    tokens.npy         uint16 | uint32 [t]   token ids of the kept documents, in order
-    offsets.npy        int64 [d + 1]         document k with its end token: tokens[offsets[k]:offsets[k + 1]]
-    ordinals.npy       int64 [d]             the document's ordinal in the corpus shard; strictly increasing
-    token_counts.npy   uint64 [vocab_size]   how often each id is in tokens.npy
-    statistics.json    `EncodedStatistics`
-
-It does not name its source, so that two sources with the same shard share its encoding. The manifest,
-`encoded.json` (`EncodedManifest`), lists the shards by source and index. A list of shard directories that is
-passed along with a manifest is always in the manifest's order: by source, then index.
+docs/formats.md lists the files. A shard does not name its source, so that two sources with the same shard
+share its encoding. A list of shard directories that is passed along with a manifest is in the manifest's
+order: by source, then index.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.indices import check_ascending, check_within
-from tokmill.tasks.formats.files.manifests import read_model
+from tokmill.tasks.formats.files.manifests import Entry, Manifest
 from tokmill.tasks.formats.files.npy import open_vector
 from tokmill.tasks.store.verify import check_files
 
-MANIFEST_FILE = "encoded.json"
-STATISTICS_FILE = "statistics.json"
 TokenDtype = Literal["uint16", "uint32"]
 _DTYPES: Mapping[str, tuple[type[np.generic], ...]] = {
     "tokens": (np.uint16, np.uint32),
@@ -45,36 +34,27 @@ def token_dtype(vocab_size: int) -> TokenDtype:
     return "uint16" if vocab_size <= 1 << 16 else "uint32"
 
 
-class EncodedStatistics(BaseModel):
+class EncodedStatistics(Manifest):
     """Statistics of an encoded shard: kept and dropped documents.
 
     Bytes, characters and words are those of the kept documents' text as it was read, before normalization.
     A word is a longest run of characters other than white space.
-
-    Attributes:
-        num_documents: kept documents.
-        num_tokens: values in tokens.npy, including end tokens.
-        num_begin_tokens: begin-of-document tokens among them; 0 or `num_documents`.
-        num_end_tokens: end-of-document tokens among them; 0 or `num_documents`.
-        num_fim_tokens: tokens among them that rearranging added; see `tasks.fim.characters`.
-        num_dropped_documents: documents with fewer tokens of text than `min_tokens`.
-        num_dropped_tokens: their tokens of text.
-        num_dropped_bytes: their bytes of text.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    FILE: ClassVar[str] = "statistics.json"
+    TITLE: ClassVar[str] = "statistics of an encoded shard"
 
-    num_documents: int = 0
-    num_tokens: int = 0
-    num_begin_tokens: int = 0
-    num_end_tokens: int = 0
-    num_fim_tokens: int = 0
+    num_documents: int = 0  # kept documents
+    num_tokens: int = 0  # values in tokens.npy, including end tokens
+    num_begin_tokens: int = 0  # begin-of-document tokens among them; 0 or `num_documents`
+    num_end_tokens: int = 0  # end-of-document tokens among them; 0 or `num_documents`
+    num_fim_tokens: int = 0  # tokens among them that rearranging added; see `tasks.fim.characters`
     num_bytes: int = 0
     num_chars: int = 0
     num_words: int = 0
-    num_dropped_documents: int = 0
-    num_dropped_tokens: int = 0
-    num_dropped_bytes: int = 0
+    num_dropped_documents: int = 0  # documents with fewer tokens of text than `min_tokens`
+    num_dropped_tokens: int = 0  # their tokens of text
+    num_dropped_bytes: int = 0  # their bytes of text
 
     @property
     def num_text_tokens(self) -> int:
@@ -86,10 +66,8 @@ class EncodedStatistics(BaseModel):
         return EncodedStatistics(**{name: mine[name] + its[name] for name in mine})
 
 
-class ShardEntry(BaseModel):
+class ShardEntry(Entry):
     """One shard in the manifest; `digest` is the content digest of its encoded shard."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     index: int
     digest: str
@@ -97,32 +75,25 @@ class ShardEntry(BaseModel):
     num_tokens: int
 
 
-class SourceEntry(BaseModel):
+class SourceEntry(Entry):
     """One source in the manifest, with the sums over its shards."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: str
     statistics: EncodedStatistics
     shards: list[ShardEntry]
 
 
-class EncodedManifest(BaseModel):
-    """The content of `encoded.json`.
+class EncodedManifest(Manifest):
+    """The content of `encoded.json`."""
 
-    Attributes:
-        tokenizer: content digest of the tokenizer artifact.
-        begin_of_document_id: id of the token before each document, or None.
-        end_of_document_id: id of the token after each document, or None.
-    """
+    FILE: ClassVar[str] = "encoded.json"
+    TITLE: ClassVar[str] = "manifest of encoded shards"
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    tokenizer: str
+    tokenizer: str  # content digest of the tokenizer artifact
     dtype: TokenDtype
     vocab_size: int
-    begin_of_document_id: int | None = None
-    end_of_document_id: int | None
+    begin_of_document_id: int | None = None  # id of the token before each document, or None
+    end_of_document_id: int | None  # id of the token after each document, or None
     sources: list[SourceEntry]
 
 
@@ -131,25 +102,15 @@ class EncodedShard:
     """An encoded shard; each array is memory-mapped, and checked, on first use.
 
     So whoever needs lengths alone neither reads the tokens nor, from object storage, fetches them.
-
-    Attributes:
-        path: the shard's directory.
-        statistics: statistics of kept and dropped documents.
     """
 
-    path: Path
-    statistics: EncodedStatistics
+    path: Path  # the shard's directory
+    statistics: EncodedStatistics  # statistics of kept and dropped documents
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Open the shard in the directory `path`.
-
-        Raises:
-            StoreError: its statistics are missing or broken; the arrays raise it likewise on first use, or
-                because they do not agree with the statistics.
-        """
-        what = "statistics of an encoded shard"
-        return cls(path, read_model(path / STATISTICS_FILE, EncodedStatistics, what))
+        """Open the shard in the directory `path`."""
+        return cls(path, EncodedStatistics.open(path))
 
     @property
     def num_documents(self) -> int:
@@ -212,9 +173,6 @@ class EncodedShard:
         """Reject tokens that are not in the vocabulary, before they are used as indices.
 
         Opening a shard does not call this: users of the lengths alone need not read the tokens.
-
-        Raises:
-            StoreError: an id is `vocab_size` or more.
         """
         check_within(self.path / "tokens.npy", "token", tokens, least=0, below=vocab_size)
 
@@ -227,12 +185,8 @@ class Encoded:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read the manifest in the directory `path`.
-
-        Raises:
-            StoreError: it is missing or broken.
-        """
-        return cls(read_model(path / MANIFEST_FILE, EncodedManifest, "manifest of encoded shards"))
+        """Read the manifest in the directory `path`."""
+        return cls(EncodedManifest.open(path))
 
     @property
     def sources(self) -> list[str]:
@@ -240,22 +194,14 @@ class Encoded:
         return [entry.source for entry in self.manifest.sources]
 
     def source(self, name: str) -> SourceEntry:
-        """The manifest's entry of the source `name`.
-
-        Raises:
-            StoreError: there is no such source.
-        """
+        """The manifest's entry of the source `name`."""
         for entry in self.manifest.sources:
             if entry.source == name:
                 return entry
         raise StoreError(f"encoded: no source '{name}'; it has {', '.join(self.sources)}")
 
     def pair(self, shards: Sequence[Path]) -> Iterator[tuple[str, ShardEntry, Path]]:
-        """Yield each shard directory with its source and entry; `shards` are in the manifest's order.
-
-        Raises:
-            StoreError: there are more or fewer directories than entries.
-        """
+        """Yield each shard directory with its source and entry; `shards` are in the manifest's order."""
         entries = [(source.source, shard) for source in self.manifest.sources for shard in source.shards]
         if len(entries) != len(shards):
             raise StoreError(

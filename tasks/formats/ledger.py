@@ -1,12 +1,7 @@
 """A ledger on disk: the documents that a run has consumed of a mixture, so that another can continue it.
 
-    consumed.npy   uint16 [documents of all sources]   how often each document was consumed; 65,535 if it was
-                                                       taken down
-    ledger.json    `LedgerManifest`
-
 Documents are in the order of the encoding that was mixed: by source, shard, and position in the shard. In
-another encoding they are found by the content digest of their shard. So that encoding may have other sources,
-and further shards.
+another encoding, which may have other sources and further shards, they are found by their shard's digest.
 """
 
 from collections import deque
@@ -14,26 +9,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.formats.files.manifests import read_model, write_model
+from tokmill.tasks.formats.files.manifests import Entry, Manifest
 from tokmill.tasks.formats.files.npy import open_vector
 
 CONSUMED_FILE = "consumed.npy"
-MANIFEST_FILE = "ledger.json"
 TAKEN_DOWN = (1 << 16) - 1
 """The count of a document that was taken down, and is never drawn again."""
 
 
-class LedgerShard(BaseModel):
+class LedgerShard(Entry):
     """One shard: its content digest, and where its documents are in `consumed.npy`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     digest: str
     first: int
@@ -41,44 +32,27 @@ class LedgerShard(BaseModel):
     num_consumed: int
 
 
-class LedgerSource(BaseModel):
-    """One source.
-
-    Attributes:
-        given_tokens: tokens of it that were consumed, including repetitions.
-        requested_tokens: tokens of it that were requested up to the ledger's position.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class LedgerSource(Entry):
+    """One source."""
 
     source: str
-    given_tokens: int
-    requested_tokens: float
+    given_tokens: int  # tokens of it that were consumed, including repetitions
+    requested_tokens: float  # tokens of it that were requested up to the ledger's position
     shards: list[LedgerShard]
 
 
-class CutDocument(BaseModel):
-    """A part that was not consumed of a document that was begun.
-
-    Attributes:
-        digest: content digest of its shard.
-        document: its position in the shard.
-        epoch: how often it was drawn before.
-        start: the part's first token in the document.
-        num_tokens: the part's tokens.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class CutDocument(Entry):
+    """A part that was not consumed of a document that was begun."""
 
     source: str
-    digest: str
-    document: int
-    epoch: int
-    start: int
-    num_tokens: int
+    digest: str  # content digest of its shard
+    document: int  # its position in the shard
+    epoch: int  # how often it was drawn before
+    start: int  # the part's first token in the document
+    num_tokens: int  # the part's tokens
 
 
-class LedgerManifest(BaseModel):
+class LedgerManifest(Manifest):
     """The content of `ledger.json`.
 
     Attributes:
@@ -90,7 +64,8 @@ class LedgerManifest(BaseModel):
         sources: the mixture's sources, in its order.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    FILE: ClassVar[str] = "ledger.json"
+    TITLE: ClassVar[str] = "ledger"
 
     mixture: str
     read_tokens: int
@@ -98,10 +73,6 @@ class LedgerManifest(BaseModel):
     position: int
     cuts: tuple[CutDocument, ...]
     sources: list[LedgerSource]
-
-    def save(self, path: Path) -> None:
-        """Write `ledger.json` into the directory `path`."""
-        write_model(path / MANIFEST_FILE, self)
 
 
 @dataclass(frozen=True)
@@ -113,12 +84,8 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read the ledger in the directory `path`.
-
-        Raises:
-            StoreError: it is missing or broken.
-        """
-        return cls(path, read_model(path / MANIFEST_FILE, LedgerManifest, "ledger"))
+        """Read the ledger in the directory `path`."""
+        return cls(path, LedgerManifest.open(path))
 
     @cached_property
     def by_source(self) -> dict[str, LedgerSource]:
@@ -128,11 +95,7 @@ class Ledger:
     def matched(
         self, source: str, digests: Iterable[str]
     ) -> tuple[list[LedgerShard | None], list[LedgerShard]]:
-        """Find the shards of a source by their content digests; equal shards are matched in order.
-
-        Returns:
-            For each digest the ledger's shard, or None; and the ledger's unmatched shards.
-        """
+        """Find the shards of a source by their content digests; equal shards are matched in order."""
         known = self.by_source.get(source)
         left: dict[str, deque[LedgerShard]] = {}
         for shard in known.shards if known else []:
@@ -141,11 +104,7 @@ class Ledger:
         return found, [shard for waiting in left.values() for shard in waiting]
 
     def consumed(self, shard: LedgerShard) -> NDArray[np.uint16]:
-        """How often each document of a shard was consumed, memory-mapped: uint16 [d].
-
-        Raises:
-            StoreError: the file is missing or broken, or too short.
-        """
+        """How often each document of a shard was consumed, memory-mapped: uint16 [d]."""
         counts = open_vector(self.path / CONSUMED_FILE)
         stop = shard.first + shard.num_documents
         if counts.dtype != np.uint16 or len(counts) < stop:

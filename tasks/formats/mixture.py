@@ -1,89 +1,41 @@
-"""A mixture on disk: its documents and their order. No tokens are copied.
+"""A mixture on disk: its documents and their order, shares and request; no tokens are copied.
 
-`plan.parquet` has one row per document, in the order of the mixture:
-
-    source       uint16   index into `mixture.json`'s sources, which are in the encoded manifest's order
-    shard        uint32   index of the encoded shard among that source's shards
-    document     uint32   position in the encoded shard: tokens[offsets[document]:offsets[document + 1]]
-    epoch        uint16   how often this document was drawn before: 0 for the first time
-    num_tokens   uint32   the document's length, including its end token; at least 1
-
-`shares.parquet` has the requested and given tokens of each source at about a thousand points of the run, one
-row per point and source:
-
-    position     float64  tokens of the run before this point
-    source       uint16
-    requested    float64  tokens of the source requested up to this point
-    given        float64  tokens of the source before this point
-
-`request.parquet` is the request: the shares of the sources, which are linear in each segment of the run, one
-row per segment and source, in this order:
-
-    segment      uint32
-    source       uint16
-    start        float64  tokens of the run where the segment begins
-    stop         float64  tokens where it ends
-    first        float64  the source's share at its start
-    last         float64  the source's share at its end
-    before       float64  tokens of the source requested before the segment
-
-`mixture.json` (`MixtureManifest`) has the request and the result. All files are written and read in blocks,
-so memory does not grow with the plan. The same mixture gives the same bytes.
+docs/formats.md lists the columns. All files are written and read in blocks, so memory does not grow with the
+plan. The same mixture gives the same bytes.
 """
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.indices import check_within
-from tokmill.tasks.formats.files.manifests import read_model, readable, write_model
+from tokmill.tasks.formats.files.manifests import Entry, Manifest, readable
+from tokmill.tasks.formats.files.parquet import Columns, schema_of
 from tokmill.tasks.store.verify import check_files
 
 PLAN_FILE = "plan.parquet"
 SHARES_FILE = "shares.parquet"
 REQUEST_FILE = "request.parquet"
-MANIFEST_FILE = "mixture.json"
 _ROW_GROUP = 1 << 20
-PLAN_SCHEMA = pa.schema(
-    [
-        pa.field("source", pa.uint16(), nullable=False),
-        pa.field("shard", pa.uint32(), nullable=False),
-        pa.field("document", pa.uint32(), nullable=False),
-        pa.field("epoch", pa.uint16(), nullable=False),
-        pa.field("num_tokens", pa.uint32(), nullable=False),
-    ]
-)
-SHARES_SCHEMA = pa.schema(
-    [
-        pa.field("position", pa.float64(), nullable=False),
-        pa.field("source", pa.uint16(), nullable=False),
-        pa.field("requested", pa.float64(), nullable=False),
-        pa.field("given", pa.float64(), nullable=False),
-    ]
-)
-REQUEST_SCHEMA = pa.schema(
-    [
-        pa.field("segment", pa.uint32(), nullable=False),
-        pa.field("source", pa.uint16(), nullable=False),
-        *(
-            pa.field(name, pa.float64(), nullable=False)
-            for name in ("start", "stop", "first", "last", "before")
-        ),
-    ]
+SHARES_SCHEMA = schema_of(position="float64", source="uint16", requested="float64", given="float64")
+REQUEST_SCHEMA = schema_of(
+    segment="uint32",
+    source="uint16",
+    **dict.fromkeys(("start", "stop", "first", "last", "before"), "float64"),
 )
 _FEW = ["source", "shard", "epoch"]  # columns with few different values
 
 
-class MixedSource(BaseModel):
+class MixedSource(Entry):
     """One source of a mixture.
 
     Attributes:
@@ -108,8 +60,6 @@ class MixedSource(BaseModel):
             it leaves, and may be ahead by as much. None if it does not stop short.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
     source: str
     num_documents: int
     num_tokens: int
@@ -131,7 +81,7 @@ class MixedSource(BaseModel):
     short_from: int | None = None
 
 
-class MixtureManifest(BaseModel):
+class MixtureManifest(Manifest):
     """The content of `mixture.json`.
 
     Attributes:
@@ -152,7 +102,8 @@ class MixtureManifest(BaseModel):
         sources: in the encoded manifest's order.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    FILE: ClassVar[str] = "mixture.json"
+    TITLE: ClassVar[str] = "mixture"
 
     method: str
     temperature: float | None
@@ -163,28 +114,16 @@ class MixtureManifest(BaseModel):
     long_documents: str = "whole"
     curriculum: bool = False
     tolerance: float | None = None
-    warnings: list[str] = []
+    warnings: list[str] = Field(default=[])
     longest_document_tokens: int
     first_position: int = 0
     first_document_starts: tuple[int, ...] = ()
     sources: list[MixedSource]
 
-    def save(self, path: Path) -> None:
-        """Write `mixture.json` into the directory `path`."""
-        write_model(path / MANIFEST_FILE, self)
-
 
 @dataclass(frozen=True)
-class Plan:
-    """Rows of `plan.parquet`; all arrays have the same length n.
-
-    Attributes:
-        source: uint16 [n].
-        shard: uint32 [n].
-        document: uint32 [n].
-        epoch: uint16 [n].
-        num_tokens: uint32 [n].
-    """
+class Plan(Columns):
+    """Rows of `plan.parquet`; all arrays have the same length n. The module describes them."""
 
     source: NDArray[np.uint16]
     shard: NDArray[np.uint32]
@@ -192,26 +131,15 @@ class Plan:
     epoch: NDArray[np.uint16]
     num_tokens: NDArray[np.uint32]
 
-    def __len__(self) -> int:
-        return len(self.source)
 
-    def rows(self, start: int, stop: int) -> "Plan":
-        """Rows [start, stop), as views."""
-        return Plan(**{name: getattr(self, name)[start:stop] for name in PLAN_SCHEMA.names})
-
-    @classmethod
-    def join(cls, parts: Sequence[Self]) -> "Plan":
-        """Join parts in order."""
-        return Plan(
-            **{name: _joined([getattr(part, name) for part in parts], name) for name in PLAN_SCHEMA.names}
-        )
+PLAN_SCHEMA = Plan.schema()
 
 
 class PlanWriter:
-    """Writes `plan.parquet` block by block; a context manager. The bytes do not depend on the blocks."""
+    """Writes `plan.parquet` block by block; the bytes do not depend on the blocks."""
 
-    def __init__(self, path: Path) -> None:
-        self._file = pq.ParquetWriter(path / PLAN_FILE, PLAN_SCHEMA, compression="zstd", use_dictionary=_FEW)
+    def __init__(self, file: pq.ParquetWriter) -> None:
+        self._file = file
         self._held: list[Plan] = []
         self._num_held = 0
 
@@ -220,46 +148,36 @@ class PlanWriter:
         self._held.append(rows)
         self._num_held += len(rows)
         if self._num_held >= _ROW_GROUP:
-            held = Plan.join(self._held)
-            whole = len(held) - len(held) % _ROW_GROUP
-            self._write(held.rows(0, whole))
-            self._held, self._num_held = [held.rows(whole, len(held))], len(held) - whole
+            self._write(self._num_held - self._num_held % _ROW_GROUP)
 
-    def _write(self, rows: Plan) -> None:
-        columns = [pa.array(getattr(rows, field.name), type=field.type) for field in PLAN_SCHEMA]
-        self._file.write_table(pa.Table.from_arrays(columns, schema=PLAN_SCHEMA), row_group_size=_ROW_GROUP)
+    def _write(self, number: int) -> None:
+        held = Plan.joined(self._held)
+        table = pa.table(held.rows(0, number).columns(), schema=PLAN_SCHEMA)
+        self._file.write_table(table, row_group_size=_ROW_GROUP)
+        self._held, self._num_held = [held.rows(number, len(held))], len(held) - number
 
-    def close(self) -> None:
+    def finish(self) -> None:
         """Write the remaining rows."""
         if self._num_held:
-            self._write(Plan.join(self._held))
-        self._file.close()
+            self._write(self._num_held)
 
-    def __enter__(self) -> Self:
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self._file.close()
+@contextmanager
+def write_plan(path: Path) -> Iterator[PlanWriter]:
+    """A writer of the plan into the directory `path`."""
+    with pq.ParquetWriter(path / PLAN_FILE, PLAN_SCHEMA, compression="zstd", use_dictionary=_FEW) as file:
+        writer = PlanWriter(file)
+        yield writer
+        writer.finish()
 
 
 @dataclass(frozen=True)
 class ShareTable:
-    """The requested and given tokens of s sources up to each of p points.
+    """The requested and given tokens of s sources up to each of p points."""
 
-    Attributes:
-        positions: float64 [p], tokens of the mixture.
-        requested: float64 [p, s], tokens.
-        given: float64 [p, s], tokens.
-    """
-
-    positions: NDArray[np.float64]
-    requested: NDArray[np.float64]
-    given: NDArray[np.float64]
+    positions: NDArray[np.float64]  # float64 [p], tokens of the mixture
+    requested: NDArray[np.float64]  # float64 [p, s], tokens
+    given: NDArray[np.float64]  # float64 [p, s], tokens
 
     def along(self, positions: NDArray[np.float64]) -> NDArray[np.float64]:
         """Tokens requested of each source up to k positions, in straight lines: float64 [k, s]."""
@@ -268,48 +186,33 @@ class ShareTable:
 
     def save(self, path: Path) -> None:
         """Write `shares.parquet` into the directory `path`."""
-        points, sources = self.given.shape
-        columns = [
-            np.repeat(self.positions, sources),
-            np.tile(np.arange(sources, dtype=np.uint16), points),
-            self.requested.ravel(),
-            self.given.ravel(),
-        ]
-        _write_columns(path / SHARES_FILE, SHARES_SCHEMA, columns)
+        sources = np.arange(self.given.shape[1], dtype=np.uint16)
+        columns: list[NDArray[Any]] = [self.positions[:, None], sources, self.requested, self.given]
+        _write_grid(path / SHARES_FILE, SHARES_SCHEMA, columns)
 
 
 @dataclass(frozen=True)
 class RequestTable:
-    """The request of s sources over k segments of the run.
+    """The request of s sources over k segments of the run."""
 
-    Attributes:
-        knots: float64 [k + 1], tokens of the run at which segments begin and end.
-        firsts: float64 [k, s], each source's share at each segment's start.
-        lasts: float64 [k, s], each source's share at each segment's end.
-        before: float64 [k, s], tokens requested of each source before each segment.
-    """
-
-    knots: NDArray[np.float64]
-    firsts: NDArray[np.float64]
-    lasts: NDArray[np.float64]
-    before: NDArray[np.float64]
+    knots: NDArray[np.float64]  # float64 [k + 1], tokens of the run at which segments begin and end
+    firsts: NDArray[np.float64]  # float64 [k, s], each source's share at each segment's start
+    lasts: NDArray[np.float64]  # float64 [k, s], each source's share at each segment's end
+    before: NDArray[np.float64]  # float64 [k, s], tokens requested of each source before each segment
 
     def save(self, path: Path) -> None:
         """Write `request.parquet` into the directory `path`."""
-        segments, sources = self.firsts.shape
-        columns = [
-            np.repeat(np.arange(segments, dtype=np.uint32), sources),
-            np.tile(np.arange(sources, dtype=np.uint16), segments),
-            np.repeat(self.knots[:-1], sources),
-            np.repeat(self.knots[1:], sources),
-            *(values.ravel() for values in (self.firsts, self.lasts, self.before)),
-        ]
-        _write_columns(path / REQUEST_FILE, REQUEST_SCHEMA, columns)
+        segments, sources = (
+            np.arange(n, dtype=t) for n, t in zip(self.firsts.shape, (np.uint32, np.uint16), strict=True)
+        )
+        columns = [segments[:, None], sources, self.knots[:-1, None], self.knots[1:, None]]
+        columns += [self.firsts, self.lasts, self.before]
+        _write_grid(path / REQUEST_FILE, REQUEST_SCHEMA, columns)
 
     def at(self, position: float) -> NDArray[np.float64]:
         """Tokens requested of each source up to a position: float64 [s]; constant after the end."""
-        found: NDArray[np.float64] = self.along(np.array([position]))[0]
-        return found
+        requested: NDArray[np.float64] = self.along(np.array([position]))[0]
+        return requested
 
     def along(self, positions: NDArray[np.float64]) -> NDArray[np.float64]:
         """The same up to each of p positions: float64 [p, s]."""
@@ -317,15 +220,23 @@ class RequestTable:
         width = (self.knots[segment + 1] - self.knots[segment])[:, None]
         passed = np.minimum((positions - self.knots[segment])[:, None], width)
         slope = (self.lasts[segment] - self.firsts[segment]) / width
-        found: NDArray[np.float64] = self.before[segment] + passed * (
+        requested: NDArray[np.float64] = self.before[segment] + passed * (
             self.firsts[segment] + slope * passed / 2
         )
-        return found
+        return requested
 
 
-def _write_columns(file: Path, schema: pa.Schema, columns: Sequence[object]) -> None:
-    table = pa.Table.from_arrays([pa.array(column) for column in columns], schema=schema)
-    pq.write_table(table, file, row_group_size=_ROW_GROUP, compression="zstd")
+def _write_grid(file: Path, schema: pa.Schema, columns: Sequence[NDArray[Any]]) -> None:
+    """Write a table with a row for each row and column of arrays of two axes, or of one that is repeated."""
+    flat = [values.ravel() for values in np.broadcast_arrays(*columns)]
+    pq.write_table(pa.table(flat, schema=schema), file, row_group_size=_ROW_GROUP, compression="zstd")
+
+
+def _read_grid(file: Path, schema: pa.Schema, what: str, num_columns: int) -> dict[str, NDArray[Any]]:
+    check_files(file.parent, [file])
+    with readable(file, what):
+        table = pq.read_table(file, schema=schema)
+    return {name: table[name].to_numpy().reshape(-1, num_columns) for name in schema.names}
 
 
 @dataclass(frozen=True)
@@ -337,12 +248,8 @@ class Mixture:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read the manifest in the directory `path`.
-
-        Raises:
-            StoreError: it is missing or broken.
-        """
-        return cls(path, read_model(path / MANIFEST_FILE, MixtureManifest, "mixture"))
+        """Read the manifest in the directory `path`."""
+        return cls(path, MixtureManifest.open(path))
 
     @property
     def sources(self) -> list[str]:
@@ -350,62 +257,32 @@ class Mixture:
         return [entry.source for entry in self.manifest.sources]
 
     def plan(self) -> Plan:
-        """The whole plan.
-
-        Raises:
-            StoreError: the file is missing, is not Parquet, or has other columns.
-        """
-        return Plan.join(list(self.batches()))
-
-    def request(self) -> RequestTable | None:
-        """The request; None for a mixture from which documents were excluded.
-
-        Raises:
-            StoreError: the file is broken.
-        """
-        file = self.path / REQUEST_FILE
-        if not file.exists():
-            return None
-        check_files(self.path, [file])
-        with readable(file, "table of the request"):
-            table = pq.read_table(file, schema=REQUEST_SCHEMA)
-        shape = (-1, len(self.sources))
-        values = {name: table[name].to_numpy().reshape(shape) for name in REQUEST_SCHEMA.names}
-        knots = np.append(values["start"][:, 0], values["stop"][-1, 0])
-        return RequestTable(knots, values["first"], values["last"], values["before"])
-
-    def shares(self) -> ShareTable:
-        """The requested and given tokens of each source, over the run.
-
-        Raises:
-            StoreError: the file is missing, or is not Parquet.
-        """
-        file = self.path / SHARES_FILE
-        check_files(self.path, [file])
-        with readable(file, "table of shares"):
-            table = pq.read_table(file, schema=SHARES_SCHEMA)
-        shape = (-1, len(self.sources))
-        values = {name: table[name].to_numpy().reshape(shape) for name in ("position", "requested", "given")}
-        return ShareTable(values["position"][:, 0], values["requested"], values["given"])
+        """The whole plan; see `batches`."""
+        return Plan.joined(list(self.batches()))
 
     def batches(self) -> Iterator[Plan]:
-        """Yield the plan in order, at most a million rows at a time.
-
-        Raises:
-            StoreError: the file is missing, is not Parquet, or has other columns.
-        """
+        """Yield the plan in order, at most a million rows at a time."""
         file, longest = self.path / PLAN_FILE, self.manifest.longest_document_tokens
         check_files(self.path, [file])
         with readable(file, "plan"), pq.ParquetFile(file) as parquet:
             if not parquet.schema_arrow.equals(PLAN_SCHEMA):
                 raise StoreError(f"{file}: columns must be {PLAN_SCHEMA.names}; verify the artifact")
             for batch in parquet.iter_batches(batch_size=_ROW_GROUP):
-                plan = Plan(**{name: batch.column(name).to_numpy() for name in PLAN_SCHEMA.names})
+                plan = Plan(*(batch.column(name).to_numpy() for name in PLAN_SCHEMA.names))
                 check_within(file, "source of document", plan.source, least=0, below=len(self.sources))
                 check_within(file, "tokens of document", plan.num_tokens, least=1, below=longest + 1)
                 yield plan
 
+    def request(self) -> RequestTable | None:
+        """The request; None for a mixture from which documents were excluded."""
+        file = self.path / REQUEST_FILE
+        if not file.exists():
+            return None
+        grid = _read_grid(file, REQUEST_SCHEMA, "table of the request", len(self.sources))
+        knots = np.append(grid["start"][:, 0], grid["stop"][-1, 0])
+        return RequestTable(knots, grid["first"], grid["last"], grid["before"])
 
-def _joined(parts: list[NDArray[Any]], name: str) -> NDArray[Any]:
-    empty: NDArray[Any] = pa.array([], PLAN_SCHEMA.field(name).type).to_numpy()
-    return np.concatenate([empty, *parts])
+    def shares(self) -> ShareTable:
+        """The requested and given tokens of each source, over the run."""
+        grid = _read_grid(self.path / SHARES_FILE, SHARES_SCHEMA, "table of shares", len(self.sources))
+        return ShareTable(grid["position"][:, 0], grid["requested"], grid["given"])

@@ -8,17 +8,15 @@ A measure has one component or several (`COMPONENTS`). NaN stands for a document
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.formats.files.manifests import read_model, write_model
+from tokmill.tasks.formats.files.manifests import Manifest
 from tokmill.tasks.formats.files.npy import NpyAppender, open_vector
 
-MANIFEST_FILE = "scores.json"
 COLUMN = "column:"
 COMPONENTS = {
     "noise": ("symbols", "repetition", "compression", "decoding_errors"),
@@ -31,22 +29,16 @@ def components_of(measure: str) -> tuple[str, ...]:
     return COMPONENTS.get(measure, ("value",))
 
 
-class ScoreManifest(BaseModel):
-    """The content of `scores.json`.
+class ScoreManifest(Manifest):
+    """The content of `scores.json`."""
 
-    Attributes:
-        measure: "noise", "perplexity", or "column:NAME".
-        components: names of the files.
-        num_documents: numbers in each.
-        num_missing: documents without a number.
-    """
+    FILE: ClassVar[str] = "scores.json"
+    TITLE: ClassVar[str] = "list of scores"
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    measure: str
-    components: tuple[str, ...]
-    num_documents: int
-    num_missing: int
+    measure: str  # "noise", "perplexity", or "column:NAME"
+    components: tuple[str, ...]  # names of the files
+    num_documents: int  # numbers in each
+    num_missing: int  # documents without a number
 
 
 def write_scores(path: Path, measure: str, scores: dict[str, NDArray[np.float32]]) -> ScoreManifest:
@@ -59,7 +51,7 @@ def write_scores(path: Path, measure: str, scores: dict[str, NDArray[np.float32]
     manifest = ScoreManifest(
         measure=measure, components=tuple(scores), num_documents=values.shape[1], num_missing=missing
     )
-    write_model(path / MANIFEST_FILE, manifest)
+    manifest.save(path)
     return manifest
 
 
@@ -72,22 +64,14 @@ class ScoredShard:
 
     @classmethod
     def open(cls, path: Path, measure: str) -> Self:
-        """Read the manifest in the directory `path`.
-
-        Raises:
-            StoreError: it is missing or broken, or is of another measure.
-        """
-        manifest = read_model(path / MANIFEST_FILE, ScoreManifest, "list of scores")
+        """Read the manifest in the directory `path`."""
+        manifest = ScoreManifest.open(path)
         if manifest.measure != measure:
             raise StoreError(f"{path}: holds scores of '{manifest.measure}', and '{measure}' is needed")
         return cls(path, manifest)
 
     def component(self, name: str) -> NDArray[np.float32]:
-        """One component, memory-mapped: float32 [d].
-
-        Raises:
-            StoreError: the file is missing or broken, or of another length.
-        """
+        """One component, memory-mapped: float32 [d]."""
         values = open_vector(self.path / f"{name}.npy")
         if len(values) != self.manifest.num_documents or values.dtype != np.float32:
             raise StoreError(

@@ -1,18 +1,8 @@
 """A tokenizer artifact: the tokenizer in tokmill's own format, its attestation, and exports for others.
 
-    tokmill.json                          the tokenizer, whole
-    attestation.json                      probe texts with their ids
-    exports.json                          for each export format its files, or the reason why there are none
-    exports/huggingface/tokenizer.json    for `tokenizers` and others that read its format
-    exports/huggingface/tokenizer_config.json   for `transformers.AutoTokenizer`
-    exports/gpt2/vocab.json, merges.txt   GPT-2's two files, and a sidecar with all other settings
-    exports/tiktoken/*.tiktoken           ranks, for `tiktoken`, and a sidecar
-    exports/FORMAT/...                    other formats of the tokenizer's family: sentencepiece, bert, tekken
-
-Laws. Opening a tokenizer artifact encodes the probes and compares their ids first. An export is only
-published after it was loaded back and gave the probes the same ids. A format that cannot express the
-tokenizer is left out, and the reason is recorded; but not for a format that is for tokenizers of one maker,
-or only read (`_RARE`).
+Opening one encodes the probes and compares their ids first. An export is only published after it was loaded
+back and gave the probes the same ids. A format that cannot express the tokenizer is left out, and the reason
+is recorded; but not for a format of one maker's tokenizers, or one that is only read (`_RARE`).
 """
 
 from dataclasses import replace

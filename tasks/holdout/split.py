@@ -28,16 +28,15 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Account, Unit
 from tokmill.tasks.formats.corpus import (
     HELD_OUT_SCHEMA,
-    MANIFEST_FILE,
     SELECTIONS_SCHEMA,
     Corpus,
+    CorpusManifest,
     CorpusSource,
-    Manifest,
-    Shard,
 )
-from tokmill.tasks.formats.files.manifests import readable, write_model
+from tokmill.tasks.formats.files.manifests import readable
 from tokmill.tasks.formats.files.parquet import read_parquet
 from tokmill.tasks.formats.text.documents import Ints
+from tokmill.tasks.formats.text.shard import Shard
 from tokmill.tasks.formats.text.sharding import (
     CorpusPart,
     Selection,
@@ -69,13 +68,7 @@ class Limits:
 
 
 def choose(wanted: Mapping[str, Wanted], hashed: Mapping[str, Sequence[Path]], seed: int) -> Limits:
-    """Return the limits of every source.
-
-    Args:
-        wanted: by source.
-        hashed: by source, the folders of its shards' hashes.
-        seed: seed of the draws.
-    """
+    """Return the limits of every source."""
     below = {source: _limit(one, _draws(hashed[source], seed)) for source, one in wanted.items()}
     return Limits(below, _shared(below, hashed, seed))
 
@@ -132,17 +125,11 @@ _SCHEMA = pa.schema({"ordinal": pa.int64(), "hash": pa.uint64(), **dict.fromkeys
 
 
 class DocumentHashes(NamedTuple):
-    """The documents of a shard.
+    """The documents of a shard."""
 
-    Attributes:
-        ordinals: int64 [d], increasing.
-        hashes: uint64 [d].
-        sizes: int64 [d, 3], bytes, characters and words.
-    """
-
-    ordinals: Ints
-    hashes: NDArray[np.uint64]
-    sizes: Ints
+    ordinals: Ints  # int64 [d], increasing
+    hashes: NDArray[np.uint64]  # uint64 [d]
+    sizes: Ints  # int64 [d, 3], bytes, characters and words
 
 
 def write_hashes(folder: Path, parts: Iterable[DocumentHashes]) -> int:
@@ -228,7 +215,7 @@ def write_part(
     part: CorpusPart,
     seed: int,
     out: Path,
-) -> tuple[Manifest, list[Account]]:
+) -> tuple[CorpusManifest, list[Account]]:
     """Write a part of a corpus into the directory `out`; return its manifest and accounts."""
     written, sources, accounts = _Part(part, seed, limits), [], []
     for source, pairs in hashed.items():
@@ -245,8 +232,8 @@ def write_part(
         options = next(one.options for one in whole.manifest.sources if one.name == source)
         sources.append(CorpusSource(name=source, options=options, stats=stats.model_copy(update=left)))
     written.write(whole, out)
-    manifest = Manifest(shard_bytes=whole.manifest.shard_bytes, sources=sources)
-    write_model(out / MANIFEST_FILE, manifest)
+    manifest = CorpusManifest(shard_bytes=whole.manifest.shard_bytes, sources=sources)
+    manifest.save(out)
     return manifest, accounts
 
 

@@ -22,7 +22,8 @@ from pydantic import Field
 
 from tokmill.tasks.core.errors import HoldoutError
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Stage
-from tokmill.tasks.formats.corpus import Corpus, Shard, read_shard
+from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.text.shard import Shard, read_shard
 from tokmill.tasks.formats.text.sharding import CorpusPart
 from tokmill.tasks.sampling import check_sources
 
@@ -74,11 +75,7 @@ class NoParams(Params):
 
 
 def run_shard(params: NoParams, *, out: Path, shard: Mapping[str, Any]) -> Outcome:
-    """Hash and measure the documents of one corpus shard.
-
-    Raises:
-        SourceError: a file is missing, or has changed since it was ingested.
-    """
+    """Hash and measure the documents of one corpus shard."""
     import numpy as np
 
     from tokmill.tasks.formats.text.sharding import document_hashes
@@ -104,19 +101,7 @@ def run_shard(params: NoParams, *, out: Path, shard: Mapping[str, Any]) -> Outco
 
 
 def run(params: CorpusPartParams, *, out: Path, corpus: Path, documents: Sequence[Path]) -> Outcome:
-    """Write one part of the corpus into `out`.
-
-    Args:
-        params: which documents are held out, and the part to write.
-        out: the artifact's directory.
-        corpus: the corpus artifact.
-        documents: the hashes of its shards, by source, then index.
-
-    Raises:
-        HoldoutError: a source is unknown, or nothing would be left of it for training, or nothing of all
-            sources is held out.
-        StoreError: there are more or fewer hashes than shards, or one is broken.
-    """
+    """Write one part of the corpus into `out`."""
     from tokmill.tasks.holdout.split import choose, write_part
 
     whole = Corpus.open(corpus)

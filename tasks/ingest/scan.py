@@ -11,12 +11,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tokmill.tasks.core.errors import DocumentError, SourceError
-from tokmill.tasks.formats.text.columnar import BrokenFileError, largest_row_group
-from tokmill.tasks.formats.text.compression import damage_of, size_of
-from tokmill.tasks.formats.text.delimited import Span
+from tokmill.tasks.formats.text.columnar import largest_row_group
+from tokmill.tasks.formats.text.content import Span, damage_of, size_of
 from tokmill.tasks.formats.text.detection import Contents, UnsupportedFileError, contents_of
 from tokmill.tasks.formats.text.documents import FileBatch
-from tokmill.tasks.formats.text.quarantine import BadDocument, document_error
+from tokmill.tasks.formats.text.quarantine import BadDocument, BrokenFileError, document_error
 from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sharding import Cutter, Limits, ShardHasher, limits_of_file, may_end
 from tokmill.tasks.formats.text.sources import BY_BYTES, UTF_8, Format, ReadOptions, format_by_name
@@ -28,24 +27,14 @@ NOTHING = TextSize(0, 0, 0, 0)
 
 @dataclass(frozen=True)
 class Stretch:
-    """Consecutive rows of one file, from a kept document to a kept one.
+    """Consecutive rows of one file, from a kept document to a kept one."""
 
-    Attributes:
-        first_row: the first document's row.
-        num_rows: rows from the first document to the last, including bad ones between them.
-        start: byte of the decompressed content where they begin; 0 where the format has no such
-            positions.
-        end: byte where they end; None where the format has no such positions.
-        num_documents: kept documents.
-        num_bytes: bytes of their text.
-    """
-
-    first_row: int
-    num_rows: int
-    start: int
-    end: int | None
-    num_documents: int
-    num_bytes: int
+    first_row: int  # the first document's row
+    num_rows: int  # rows from the first document to the last, including bad ones between them
+    start: int  # byte of the decompressed content where they begin; 0 where the format has no such positions
+    end: int | None  # byte where they end; None where the format has no such positions
+    num_documents: int  # kept documents
+    num_bytes: int  # bytes of their text
 
     def joined(self, after: "Stretch") -> "Stretch":
         """Return the stretch from the start of this one to the end of `after`."""
@@ -60,25 +49,15 @@ class Stretch:
 
 @dataclass(frozen=True)
 class FileScan:
-    """The result of one pass over a file.
+    """The result of one pass over a file."""
 
-    Attributes:
-        name: the file's path relative to the source's root.
-        file_format: format in which it was read.
-        codec: its compression, or None.
-        size: the kept text.
-        bad: the bad documents, in row order.
-        shards: the shards of a large file: the stretch and digest of each.
-        batches: the documents of a small file.
-    """
-
-    name: str
-    file_format: Format
-    codec: str | None
-    size: TextSize
-    bad: list[BadDocument]
-    shards: list[tuple[Stretch, str]]
-    batches: list[FileBatch]
+    name: str  # the file's path relative to the source's root
+    file_format: Format  # format in which it was read
+    codec: str | None  # its compression, or None
+    size: TextSize  # the kept text
+    bad: list[BadDocument]  # the bad documents, in row order
+    shards: list[tuple[Stretch, str]]  # the shards of a large file: the stretch and digest of each
+    batches: list[FileBatch]  # the documents of a small file
 
     @property
     def is_empty(self) -> bool:
@@ -89,7 +68,7 @@ class FileScan:
 class _UnsoundError(Exception):
     """A compressed file is damaged, and documents that were scanned may be wrong."""
 
-    def __init__(self, sound_bytes: int) -> None:
+    def __init__(self, sound_bytes: int | None) -> None:
         super().__init__()
         self.sound_bytes = sound_bytes
 
@@ -106,20 +85,7 @@ def scan_file(
     limits: Limits,
     scanned: Callable[[FileBatch], None] = _not_told,
 ) -> FileScan:
-    """Read a file once.
-
-    Args:
-        path: the file.
-        name: its path relative to the source's root.
-        source: the source's name, for messages.
-        options: how to read it.
-        limits: sizes of shards and groups.
-        scanned: called with each batch that was scanned.
-
-    Raises:
-        SourceError: the file cannot be read or lacks the text column.
-        DocumentError: a document is bad and `options.on_error` is "fail"; the first of the file.
-    """
+    """Read a file once."""
     try:
         contents = contents_of(path, options)
     except UnsupportedFileError as error:

@@ -62,20 +62,7 @@ _LOG = logging.getLogger(__name__)
 
 
 def run(params: IngestParams, *, out: Path, files: Sequence[File], workers: int = DEFAULT_WORKERS) -> Outcome:
-    """Read all files and write the corpus into `out`.
-
-    Args:
-        params: how the sources are read and divided.
-        out: an empty directory.
-        files: the values of the externals that `resolve_files` returns, for all sources, in order of names
-            per source.
-        workers: number of files to read at a time; does not affect the result.
-
-    Raises:
-        SourceError: a file cannot be read, lacks the text column, or changed since it was found; a source
-            has no files, or only empty ones while its `on_error` is "fail".
-        DocumentError: a document is bad, and its source's `on_error` is "fail".
-    """
+    """Read all files and write the corpus into `out`."""
     by_source = _by_source(params, files)
     limits = Limits(params.shard_bytes or default_shard_bytes(_text_bytes(files)))
     writer, scanned = CorpusWriter(limits), _Scanned(_text_bytes(files))

@@ -14,8 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tokmill.tasks.formats.corpus import MANIFEST_FILE, CorpusSource, Manifest, SourceStats
-from tokmill.tasks.formats.files.manifests import write_model
+from tokmill.tasks.formats.corpus import CorpusManifest, CorpusSource, SourceStats
 from tokmill.tasks.formats.text.documents import FileBatch
 from tokmill.tasks.formats.text.shard import FileSegment
 from tokmill.tasks.formats.text.sharding import Limits, ShardHasher, name_may_end
@@ -133,7 +132,7 @@ class CorpusWriter:
             (source.name, scan.name, bad.row, bad.reason, bad.stable_detail, bad.excerpt) for bad in scan.bad
         ]
 
-    def write(self, out: Path) -> Manifest:
+    def write(self, out: Path) -> CorpusManifest:
         """Write the manifest and the tables into the directory `out`."""
         sources = []
         for source in self._sources:
@@ -142,11 +141,11 @@ class CorpusWriter:
             sources.append(
                 CorpusSource(name=source.name, options=source.options, stats=source.stats(len(drafts)))
             )
-        manifest = Manifest(shard_bytes=self._limits.average, sources=sources)
+        manifest = CorpusManifest(shard_bytes=self._limits.average, sources=sources)
         for name, schema in _SCHEMAS.items():
             table = _table(self._rows[name], schema)
             pq.write_table(table, out / f"{name}.parquet", compression="zstd")
-        write_model(out / MANIFEST_FILE, manifest)
+        manifest.save(out)
         return manifest
 
     def _add_shards(self, source: str, drafts: list[Draft]) -> None:

@@ -22,15 +22,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from tokmill.tasks.formats.packed.layout import MANIFEST_FILE, PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed.takedown import MANIFEST_FILE as TAKEDOWN_FILE
+from tokmill.tasks.formats.packed.manifest import PackedManifest, TakedownManifest
+from tokmill.tasks.formats.packed.shard_format import formats_of
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.cache import url_of
 from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.record import read_record
 
 AHEAD = 2
-_HEADS = (MANIFEST_FILE, TAKEDOWN_FILE)
+_HEADS = (PackedManifest.FILE, TakedownManifest.FILE)
 T = TypeVar("T")
 R = TypeVar("R")
 THREAD_NAME = "tokmill-loading"
@@ -167,9 +167,8 @@ class ArrivingShards:
 
 def loaded_files(manifest: PackedManifest, position: int) -> list[str]:
     """The names of a shard's files that the loader reads."""
-    files = ShardFiles(Path(), manifest.shards[position].index)
-    tokens = files.tokens if "memmap" in manifest.formats else files.rows
-    return [path.as_posix() for path in (tokens, *files.boundaries)]
+    known, index = formats_of(manifest.formats)[0], manifest.shards[position].index
+    return [path.as_posix() for path in known.paths(Path(), index)]
 
 
 def made_ahead(

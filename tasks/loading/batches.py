@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import LoadingError
-from tokmill.tasks.formats.packed.layout import IGNORED_LABEL
+from tokmill.tasks.formats.packed.shard_format import IGNORED_LABEL
 from tokmill.tasks.kernels.rows import mark
 from tokmill.tasks.loading.lengths import cut_pieces
 from tokmill.tasks.loading.rows import PackedRows

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.tasks.core.errors import LoadingError, StoreError
-from tokmill.tasks.formats.packed.layout import MANIFEST_FILE, PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed.takedown import TakedownManifest
+from tokmill.tasks.formats.packed.manifest import PackedManifest, TakedownManifest
+from tokmill.tasks.formats.packed.shard_format import formats_of
 from tokmill.tasks.store.layout import RECORD_FILE
 from tokmill.tasks.store.record import read_record
 from tokmill.tasks.store.verify import file_damages
@@ -146,11 +146,10 @@ def checked_artifact(path: Path, manifest: PackedManifest) -> CheckedArtifact:
 
 
 def _unrecorded(path: Path, manifest: PackedManifest) -> str:
-    found = hashlib.blake2b((path / MANIFEST_FILE).read_bytes(), digest_size=32)
+    found = hashlib.blake2b((path / PackedManifest.FILE).read_bytes(), digest_size=32)
     for shard in manifest.shards:
-        files = ShardFiles(path, shard.index)
         is_plain = "memmap" in manifest.formats
-        file = files.tokens if is_plain else files.rows
+        file = formats_of(manifest.formats)[0].paths(path, shard.index)[0]
         _check_size(file, shard.num_sequences * manifest.sequence_length * _WIDTH[manifest.dtype], is_plain)
         with file.open("rb") as tokens:
             found.update(tokens.read(1 << 12))

@@ -9,17 +9,17 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import LoadingError
-from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.formats.packed.memmap import MemmapShard
+from tokmill.tasks.formats.packed.shard_format import open_shard
 from tokmill.tasks.kernels.rows import copy_16_to_16, copy_16_to_32, copy_16_to_64, copy_32_to_64
-from tokmill.tasks.loading.arriving import ArrivingShards, loaded_files
-from tokmill.tasks.store.verify import check_files
+from tokmill.tasks.loading.arriving import ArrivingShards
 
 # By the item sizes of the source and the destination.
 _KERNELS: dict[tuple[int, int], Any] = {
@@ -138,11 +138,9 @@ class PackedRows:
     def _open(self, position: int) -> "_Shard":
         if self._arriving is not None:
             self._arriving.need(position)  # which compares it with the record
-        elif self._verify:
-            check_files(self._path, [self._path / name for name in loaded_files(self._manifest, position)])
-        files = ShardFiles(self._path, self._manifest.shards[position].index)
-        named = MemmapShard.open if "memmap" in self._manifest.formats else MemmapShard.open_npy
-        return _Shard(named(files, self._manifest))
+        verify = self._verify and self._arriving is None
+        index = self._manifest.shards[position].index
+        return _Shard(cast("MemmapShard", open_shard(self._path, index, self._manifest, verify=verify)))
 
 
 class _Shard:

@@ -34,8 +34,8 @@ from tokmill.tasks.formats.ledger import (
     LedgerSource,
 )
 from tokmill.tasks.formats.mixture import Mixture
+from tokmill.tasks.formats.packed.manifest import ExcludedDocuments, TakedownManifest
 from tokmill.tasks.formats.packed.reader import PackedReader
-from tokmill.tasks.formats.packed.takedown import ExcludedDocuments, TakedownManifest
 
 
 class ConsumeParams(Params):
@@ -62,21 +62,7 @@ def run(
     shards: Sequence[Path],
     ledger: Path | None = None,
 ) -> Outcome:
-    """Count the consumed documents, and write `consumed.npy` and `ledger.json`.
-
-    Args:
-        params: see `ConsumeParams`.
-        out: the artifact's directory.
-        mixture: the mixture that the run reads.
-        packed: its packing, which the run reads in order.
-        encoded: the encoded artifact that was mixed.
-        shards: its shards, in the manifest's order.
-        ledger: the ledger that the mixture continues; None for a mixture that begins the run.
-
-    Raises:
-        MixingError: the packing has fewer tokens, or the ledger is not the one that it continues.
-        StoreError: a file is missing or broken.
-    """
+    """Count the consumed documents, and write `consumed.npy` and `ledger.json`."""
     opened, corpus = Mixture.open(mixture), Encoded.open(encoded)
     before = None if ledger is None else Ledger.open(ledger)
     _check_ledger(opened, before)
@@ -107,17 +93,11 @@ def _check_ledger(mixture: Mixture, before: Ledger | None) -> None:
 
 @dataclass(frozen=True)
 class _Parts:
-    """Parts of documents; all arrays int64 [n].
+    """Parts of documents; all arrays int64 [n]."""
 
-    Attributes:
-        key: number of the document among those of all sources, times 65,536, plus its epoch.
-        start: its first token in the document.
-        tokens: its tokens.
-    """
-
-    key: NDArray[np.int64]
-    start: NDArray[np.int64]
-    tokens: NDArray[np.int64]
+    key: NDArray[np.int64]  # number of the document among those of all sources, times 65,536, plus its epoch
+    start: NDArray[np.int64]  # its first token in the document
+    tokens: NDArray[np.int64]  # its tokens
 
     def where(self, chosen: NDArray[np.bool_]) -> "_Parts":
         return _Parts(self.key[chosen], self.start[chosen], self.tokens[chosen])

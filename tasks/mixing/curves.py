@@ -48,19 +48,12 @@ _ON_EDGE = 1e-9
 
 @dataclass(frozen=True)
 class Interval:
-    """A part of the run in which each source's share is a linear function of the position.
+    """A part of the run in which each source's share is a linear function of the position."""
 
-    Attributes:
-        start: position in tokens.
-        stop: position in tokens, greater than `start`.
-        first: each source's share at the start.
-        last: each source's share at the end.
-    """
-
-    start: Decimal
-    stop: Decimal
-    first: Shares
-    last: Shares
+    start: Decimal  # position in tokens
+    stop: Decimal  # position in tokens, greater than `start`
+    first: Shares  # each source's share at the start
+    last: Shares  # each source's share at the end
 
     def given(self, source: int, position: Decimal) -> Decimal:
         """Tokens requested of a source from the interval's start to a position in it."""
@@ -71,15 +64,10 @@ class Interval:
 
 @dataclass(frozen=True)
 class Curves:
-    """The shares of all sources over a run, as piecewise linear functions.
+    """The shares of all sources over a run, as piecewise linear functions."""
 
-    Attributes:
-        sources: names of the sources.
-        intervals: consecutive intervals, from position 0.
-    """
-
-    sources: tuple[str, ...]
-    intervals: tuple[Interval, ...]
+    sources: tuple[str, ...]  # names of the sources
+    intervals: tuple[Interval, ...]  # consecutive intervals, from position 0
 
     @property
     def end(self) -> Decimal:
@@ -167,19 +155,12 @@ def _doubles(rows: Sequence[Sequence[Decimal]]) -> NDArray[np.float64]:
 
 @dataclass(frozen=True)
 class Competence:
-    """A competence function.
+    """A competence function."""
 
-    Attributes:
-        kind: shape of the function.
-        start: c, the eligible part at the beginning, in [0, 1].
-        until: the progress at which it stops growing, in (0, 1].
-        stairs: s, for "step"; at least 2.
-    """
-
-    kind: Kind
-    start: Decimal
-    until: Decimal = Decimal(1)
-    stairs: int = 10
+    kind: Kind  # shape of the function
+    start: Decimal  # c, the eligible part at the beginning, in [0, 1]
+    until: Decimal = Decimal(1)  # the progress at which it stops growing, in (0, 1]
+    stairs: int = 10  # s, for "step"; at least 2
 
     def eligible(self, progress: Decimal, *, before: bool = False) -> Decimal:
         """The part f of each source's tokens that is eligible at a progress in [0, 1], or `before` it."""
@@ -242,13 +223,6 @@ class Competence:
         self, curves: Curves, source: str, num_tokens: int, shift: float = 0.0, begin: float = 0.0
     ) -> float:
         """The fewest times that each eligible document must be drawn for a source to meet its request.
-
-        Args:
-            curves: the request over the run.
-            source: name of the source.
-            num_tokens: tokens of the source.
-            shift: requested tokens that need not be given.
-            begin: progress of the run from which the request must be met.
 
         Returns:
             A number ≥ 0; infinite if tokens are requested while nothing is eligible.

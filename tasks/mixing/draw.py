@@ -17,15 +17,10 @@ from tokmill.tasks.mixing.sorting import Rows
 
 
 class Drawn(NamedTuple):
-    """Consecutive documents that a source gives.
+    """Consecutive documents that a source gives."""
 
-    Attributes:
-        rows: array of dtype `tasks.mixing.shuffled.DOCUMENT`.
-        epochs: uint16 [n], how often each document was drawn before.
-    """
-
-    rows: Rows
-    epochs: NDArray[np.uint16]
+    rows: Rows  # array of dtype `tasks.mixing.shuffled.DOCUMENT`
+    epochs: NDArray[np.uint16]  # uint16 [n], how often each document was drawn before
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -37,25 +32,15 @@ class Drawn(NamedTuple):
 
 @dataclass
 class Stop:
-    """Decides when a source has given enough tokens.
+    """Decides when a source has given enough tokens."""
 
-    Attributes:
-        quota: tokens wanted, in [0, most].
-        most: the most tokens.
-        least: the fewest tokens, as far as `most` allows, in [0, quota].
-        splits: whether the last document is cut at the quota.
-        num_tokens: tokens given so far, including those before this mixture.
-        is_reached: whether the source has stopped.
-        next_tokens: tokens of the first document that was not drawn; 0 if unknown.
-    """
-
-    quota: int
-    most: int
-    num_tokens: int = 0
-    least: int = 0
-    splits: bool = False
-    is_reached: bool = False
-    next_tokens: int = 0
+    quota: int  # tokens wanted, in [0, most]
+    most: int  # the most tokens
+    num_tokens: int = 0  # tokens given so far, including those before this mixture
+    least: int = 0  # the fewest tokens, as far as `most` allows, in [0, quota]
+    splits: bool = False  # whether the last document is cut at the quota
+    is_reached: bool = False  # whether the source has stopped
+    next_tokens: int = 0  # tokens of the first document that was not drawn; 0 if unknown
 
     def __post_init__(self) -> None:
         self.is_reached = self.num_tokens >= self.quota
@@ -106,21 +91,13 @@ class Order(Protocol):
 
 @dataclass
 class DrawnTotals:
-    """Totals of the documents drawn of a source so far.
+    """Totals of the documents drawn of a source so far."""
 
-    Attributes:
-        num_documents: documents drawn, repetitions included.
-        num_tokens: their tokens.
-        unique_documents: documents drawn for the first time.
-        unique_tokens: their tokens.
-        longest: tokens of the longest document drawn, or of the first one that was not drawn.
-    """
-
-    num_documents: int = 0
-    num_tokens: int = 0
-    unique_documents: int = 0
-    unique_tokens: int = 0
-    longest: int = 0
+    num_documents: int = 0  # documents drawn, repetitions included
+    num_tokens: int = 0  # their tokens
+    unique_documents: int = 0  # documents drawn for the first time
+    unique_tokens: int = 0  # their tokens
+    longest: int = 0  # tokens of the longest document drawn, or of the first one that was not drawn
 
     def add(self, drawn: Drawn) -> None:
         """Add drawn documents."""
@@ -134,17 +111,11 @@ class DrawnTotals:
 
 @dataclass
 class Draw:
-    """Draws the documents of one source.
+    """Draws the documents of one source."""
 
-    Attributes:
-        order: yields the documents.
-        stop: ends the drawing.
-        drawn: totals so far.
-    """
-
-    order: Order
-    stop: Stop
-    drawn: DrawnTotals = field(default_factory=DrawnTotals)
+    order: Order  # yields the documents
+    stop: Stop  # ends the drawing
+    drawn: DrawnTotals = field(default_factory=DrawnTotals)  # totals so far
 
     def blocks(self) -> Iterator[Drawn]:
         """Yield the documents in order."""

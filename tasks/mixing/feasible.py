@@ -9,7 +9,7 @@ from typing import Self
 
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.mixing.curves import Competence
-from tokmill.tasks.mixing.history import NOTHING, History
+from tokmill.tasks.mixing.lengths import NOTHING, History
 from tokmill.tasks.mixing.params import MixParams
 from tokmill.tasks.mixing.schedule import Timeline
 from tokmill.tasks.sampling import EXACT, check_sources, decimal, rounded
@@ -21,30 +21,17 @@ SAME_PACE = 1e-9
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of all sources, by name.
+    """The limits of all sources, by name."""
 
-    Attributes:
-        sizes: tokens of each source.
-        repetitions: the most times that each may be drawn.
-        epochs: the fewest times that each must be drawn.
-        caps: `repetitions` in tokens, rounded down.
-        floors: `epochs` in tokens, rounded up.
-    """
-
-    sizes: Mapping[str, int]
-    repetitions: Mapping[str, float]
-    epochs: Mapping[str, float]
-    caps: Mapping[str, Decimal]
-    floors: Mapping[str, Decimal]
+    sizes: Mapping[str, int]  # tokens of each source
+    repetitions: Mapping[str, float]  # the most times that each may be drawn
+    epochs: Mapping[str, float]  # the fewest times that each must be drawn
+    caps: Mapping[str, Decimal]  # `repetitions` in tokens, rounded down
+    floors: Mapping[str, Decimal]  # `epochs` in tokens, rounded up
 
     @classmethod
     def of(cls, params: MixParams, sizes: Mapping[str, int], weighted: Mapping[str, bool]) -> Self:
-        """The limits that the parameters set on sources of `sizes` tokens; `weighted` marks the drawn ones.
-
-        Raises:
-            MixingError: a limit is for an unknown source, a floor exceeds its cap, or a source with a floor
-                has no weight.
-        """
+        """The limits that the parameters set on sources of `sizes` tokens; `weighted` marks those drawn."""
         repetitions = _by_source(params.max_repetition, sizes, 1.0, "max_repetition")
         epochs = _by_source(params.min_epochs, sizes, 0.0, "min_epochs")
         if not isinstance(params.min_epochs, Mapping):

@@ -1,7 +1,19 @@
-"""Read the document lengths of a source shard by shard, with one block at a time in memory."""
+"""The lengths of a source's documents, read block by block, and what a run consumed of them before a mixture.
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+A mixture may continue another one, as a ledger says: it begins at a position of the run, every source has
+already given tokens, and every document was consumed a number of times. Shares and curricula depend on the
+position in the whole run. The difference between the requested and the given tokens of a source is carried
+over.
+
+Laws. With the parameters and sources of the earlier mixture, the new one is the rest of it. With others, no
+document is drawn again before all documents of its source have been drawn as often, and what remains of begun
+documents comes first.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +22,8 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import MixingError, StoreError
 from tokmill.tasks.formats.encoded import Encoded, EncodedShard
-from tokmill.tasks.formats.ledger import TAKEN_DOWN
+from tokmill.tasks.formats.ledger import TAKEN_DOWN, CutDocument, Ledger
+from tokmill.tasks.mixing.curves import Curves
 
 BLOCK = 1 << 20
 _U32 = 1 << 32
@@ -98,19 +111,12 @@ class SourceLengths:
 
 @dataclass
 class Standing:
-    """Counts of a source's documents before a mixture is planned.
+    """Counts of a source's documents before a mixture is planned."""
 
-    Attributes:
-        empty: documents without tokens.
-        consumed: number of documents consumed before, and of their tokens.
-        taken_down: number of documents that were taken down, and of their tokens.
-        least: the fewest times that any drawable document was consumed.
-    """
-
-    empty: int = 0
-    consumed: tuple[int, int] = (0, 0)
-    taken_down: tuple[int, int] = (0, 0)
-    least: int = TAKEN_DOWN
+    empty: int = 0  # documents without tokens
+    consumed: tuple[int, int] = (0, 0)  # number of documents consumed before, and of their tokens
+    taken_down: tuple[int, int] = (0, 0)  # number of documents that were taken down, and of their tokens
+    least: int = TAKEN_DOWN  # the fewest times that any drawable document was consumed
 
     def add(self, block: LengthBlock) -> None:
         """Count a block."""
@@ -150,3 +156,77 @@ def source_lengths(encoded: Encoded, shards: Sequence[Path]) -> dict[str, Source
 
 def _opener(path: Path) -> Callable[[], NDArray[np.int64]]:
     return lambda: EncodedShard.open(path).offsets
+
+
+@dataclass(frozen=True)
+class History:
+    """The tokens and documents consumed before a mixture.
+
+    Attributes:
+        begin: tokens of the run consumed before; the mixture begins there.
+        position: `begin`, and the tokens of `cuts`.
+        given: tokens that each source has given, counting begun documents as whole.
+        requested: tokens requested of each source up to `position`.
+        cuts: what remains of begun documents.
+    """
+
+    begin: int = 0
+    position: int = 0
+    given: Mapping[str, int] = field(default_factory=dict)
+    requested: Mapping[str, float] = field(default_factory=dict)
+    cuts: tuple[CutDocument, ...] = ()
+
+    @classmethod
+    def of(cls, ledger: Ledger, sources: Mapping[str, SourceLengths]) -> "History":
+        """The history of these sources according to a ledger."""
+        known = {name: entry for name, entry in ledger.by_source.items() if name in sources}
+        manifest = ledger.manifest
+        return cls(
+            begin=manifest.consumed_tokens,
+            position=manifest.position,
+            given={name: entry.given_tokens for name, entry in known.items()},
+            requested={name: entry.requested_tokens for name, entry in known.items()},
+            cuts=tuple(cut for cut in manifest.cuts if cut.source in sources),
+        )
+
+    def shifts(self, curves: Curves) -> dict[str, Decimal]:
+        """For each source, the tokens that the curves request up to `position` beyond those requested before.
+
+        A source that has given g tokens continues on the curve at g plus this shift. So a deficit or surplus
+        of tokens is carried over.
+        """
+        if not self.position:
+            return dict.fromkeys(curves.sources, Decimal(0))
+        now = np.array([float(self.position)])
+        return {
+            source: Decimal(float(curves.doubles(index, now)[0]) - self.requested.get(source, 0.0))
+            for index, source in enumerate(curves.sources)
+        }
+
+
+NOTHING = History()
+
+
+def with_consumed(sources: Mapping[str, SourceLengths], ledger: Ledger) -> dict[str, SourceLengths]:
+    """The same sources with the ledger's counts of their documents."""
+    return {
+        name: _of_source(name, found, ledger) if name in ledger.by_source else found
+        for name, found in sources.items()
+    }
+
+
+def _of_source(name: str, found: SourceLengths, ledger: Ledger) -> SourceLengths:
+    known, left = ledger.matched(name, (shard.digest for shard in found.shards))
+    for shard in left:
+        if shard.num_consumed:
+            raise MixingError(
+                f"mix: {shard.num_consumed} documents of source '{name}' were consumed from shard "
+                f"{shard.digest[:12]}, which is not in this encoding, so the rest of that shard is "
+                "unknown; mix an encoding that has that shard, or give the source another name"
+            )
+    return SourceLengths(
+        [
+            shard if before is None else replace(shard, consumed=partial(ledger.consumed, before))
+            for shard, before in zip(found.shards, known, strict=True)
+        ]
+    )

@@ -8,95 +8,57 @@ run, so that a continued mixture misses the same requests as the whole.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal, localcontext
-from functools import cached_property
-from typing import NamedTuple
 
+from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.mixing.quotas import Quota
 from tokmill.tasks.sampling import EXACT, decimal
 
 
-class _Miss(NamedTuple):
-    part: Decimal  # difference from the request, as a fraction of it
-    words: str
+def missed_requests(
+    tolerance: float, quotas: Mapping[str, Quota], given: Mapping[str, int], *, refused: bool
+) -> list[str]:
+    """Return one sentence for each request that is missed by more than the tolerance, sources first.
 
-
-@dataclass(frozen=True)
-class Misses:
-    """Finds the requests that a mixture misses by more than the tolerance.
-
-    Attributes:
-        tolerance: allowed difference from the request, as a fraction of it.
+    Args:
+        tolerance: allowed difference from the request, as a fraction of it, ≥ 0.
         quotas: the request, by source.
         given: tokens that each source gives in the whole run.
+        refused: whether to raise a MixingError for them, with the nearest settings that are accepted.
     """
+    with localcontext(EXACT):
+        missed = {
+            words: Decimal(abs(gives - asks)) / max(1, asks)
+            for words, asks, gives, always in _requests(quotas, given)
+            if abs(gives - asks) > max(Decimal(always), decimal(tolerance) * asks)
+        }
+        if missed and refused:
+            needed = max(missed.values()).quantize(Decimal("0.0001"), ROUND_CEILING)
+            raise MixingError(
+                f"mix: {'; '.join(missed)}: documents are whole, and tolerance={tolerance:g}. Feasible: "
+                "long_documents='split', which ends each source's last document at its quota; or tolerance "
+                f"of at least {needed:f}; or on_miss='warn'"
+            )
+    return [*missed]
 
-    tolerance: float
-    quotas: Mapping[str, Quota]
-    given: Mapping[str, int]
 
-    @property
-    def found(self) -> list[str]:
-        """One sentence for each missed request, those of sources first."""
-        return [miss.words for miss in self._all]
-
-    @property
-    def refusal(self) -> str:
-        """Why the mixture is refused, and the nearest settings that are accepted."""
-        with localcontext(EXACT):
-            needed = max(miss.part for miss in self._all).quantize(Decimal("0.0001"), ROUND_CEILING)
-        return (
-            f"mix: {'; '.join(self.found)}: documents are whole, and tolerance={self.tolerance:g}. Feasible: "
-            "long_documents='split', which ends each source's last document at its quota; or tolerance of at "
-            f"least {needed:f}; or on_miss='warn'"
+def _requests(quotas: Mapping[str, Quota], given: Mapping[str, int]) -> Iterator[tuple[str, int, int, int]]:
+    """Yield each request in words, with what it asks, what is given, and a difference that never counts."""
+    asked_in_all, given_in_all = sum(quota.run_tokens for quota in quotas.values()), sum(given.values())
+    for source, quota in quotas.items():
+        share = Decimal(given[source]) / max(1, given_in_all)
+        wanted = Decimal(quota.run_tokens) / max(1, asked_in_all)
+        words = (
+            f"'{source}' gives {given[source]} tokens ({share:.2%}), and {quota.run_tokens} ({wanted:.2%}) "
+            "were asked for"
         )
-
-    @cached_property
-    def _all(self) -> list[_Miss]:
-        with localcontext(EXACT):
-            return [*self._of_sources(), *self._of_floors(), *self._of_total()]
-
-    def _of_sources(self) -> Iterator[_Miss]:
-        asked, given = self._asked_in_all, self._given_in_all
-        for source, quota in self.quotas.items():
-            part = self._missed(quota.run_tokens, self.given[source], 1)
-            if part is not None:
-                share = Decimal(self.given[source]) / max(1, given)
-                wanted = Decimal(quota.run_tokens) / max(1, asked)
-                yield _Miss(
-                    part,
-                    f"'{source}' gives {self.given[source]} tokens ({share:.2%}), and {quota.run_tokens} "
-                    f"({wanted:.2%}) were asked for",
-                )
-
-    def _of_floors(self) -> Iterator[_Miss]:
-        for source, quota in self.quotas.items():
-            given = self.given[source]
-            part = self._missed(quota.least_tokens, given, 1) if given < quota.least_tokens else None
-            if part is not None:
-                yield _Miss(
-                    part,
-                    f"min_epochs={quota.min_epochs:g} of '{source}' asks for {quota.least_tokens} tokens of "
-                    f"it, and {given} come",
-                )
-
-    def _of_total(self) -> Iterator[_Miss]:
-        part = self._missed(self._asked_in_all, self._given_in_all, len(self.quotas))
-        if part is not None:
-            yield _Miss(part, f"{self._given_in_all} tokens come, and {self._asked_in_all} were asked for")
-
-    @property
-    def _asked_in_all(self) -> int:
-        return sum(quota.run_tokens for quota in self.quotas.values())
-
-    @property
-    def _given_in_all(self) -> int:
-        return sum(self.given.values())
-
-    def _missed(self, asked: int, given: int, always: int) -> Decimal | None:
-        """The difference from the request as a fraction of it; None if it is within the tolerance."""
-        off = abs(given - asked)
-        if off <= max(Decimal(always), decimal(self.tolerance) * asked):
-            return None
-        return Decimal(off) / max(1, asked)
+        yield words, quota.run_tokens, given[source], 1
+    for source, quota in quotas.items():
+        words = (
+            f"min_epochs={quota.min_epochs:g} of '{source}' asks for {quota.least_tokens} tokens of it, and "
+            f"{given[source]} come"
+        )
+        if given[source] < quota.least_tokens:
+            yield words, quota.least_tokens, given[source], 1
+    words = f"{given_in_all} tokens come, and {asked_in_all} were asked for"
+    yield words, asked_in_all, given_in_all, len(quotas)

@@ -17,8 +17,8 @@ from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.mixing.curves import Curves
 from tokmill.tasks.mixing.draw import Stop
 from tokmill.tasks.mixing.feasible import SAME_PACE, Case, Limits, Pacing
-from tokmill.tasks.mixing.history import NOTHING, History
 from tokmill.tasks.mixing.infeasible import infeasible
+from tokmill.tasks.mixing.lengths import NOTHING, History
 from tokmill.tasks.mixing.params import MixParams, RampParams, SchedulePoint
 from tokmill.tasks.mixing.schedule import Ramp, Timeline
 from tokmill.tasks.sampling import (
@@ -111,26 +111,15 @@ class Quota:
 
 @dataclass(frozen=True)
 class Asked:
-    """The settled request: the tokens of all sources, in all and over the run.
+    """The settled request: the tokens of all sources, in all and over the run."""
 
-    Attributes:
-        quotas: quota of each source.
-        curves: request curves over the whole run.
-        history: tokens and documents consumed before this mixture.
-    """
-
-    quotas: dict[str, Quota]
-    curves: Curves
-    history: History
+    quotas: dict[str, Quota]  # quota of each source
+    curves: Curves  # request curves over the whole run
+    history: History  # tokens and documents consumed before this mixture
 
 
 def asked(params: MixParams, sizes: Mapping[str, int], history: History = NOTHING) -> Asked:
-    """Settle a request on sources of `sizes` tokens, some of which may have been consumed before.
-
-    Raises:
-        MixingError: a weight or a limit is for an unknown source, a source with a weight has no tokens, or
-            the request is not feasible; the message has the nearest feasible ones.
-    """
+    """Settle a request on sources of `sizes` tokens, some of which may have been consumed before."""
     timeline = timeline_of(params, sizes)
     _check_tokens(timeline, sizes)
     limits = Limits.of(params, sizes, timeline.weighted())

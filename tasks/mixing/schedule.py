@@ -29,21 +29,14 @@ _PI = Decimal("3.14159265358979323846264338327950288419716939937510582097494")
 
 @dataclass(frozen=True)
 class Ramp:
-    """A factor of one source's weight: `before` up to `start`, `after` from `stop` on, changing between.
+    """A factor of one source's weight: `before` up to `start`, `after` from `stop` on, changing between."""
 
-    Attributes:
-        source: index of the source.
-        start: position in the unit of the timeline.
-        stop: position in the same unit; at least `start`.
-        change: how the factor changes.
-    """
-
-    source: int
-    start: Decimal
-    stop: Decimal
+    source: int  # index of the source
+    start: Decimal  # position in the unit of the timeline
+    stop: Decimal  # position in the same unit; at least `start`
     before: Decimal
     after: Decimal
-    change: Curve
+    change: Curve  # how the factor changes
 
     def factor(self, position: Decimal) -> Decimal:
         """The factor at a position."""

@@ -27,21 +27,13 @@ MOST_EPOCHS = (1 << 16) - 1
 
 @dataclass(frozen=True)
 class Shuffled:
-    """One source's documents, shuffled.
+    """One source's documents, shuffled."""
 
-    Attributes:
-        source: name of the source; with the seed, it decides the order.
-        lengths: lengths of its documents.
-        seed: any whole number ≥ 0.
-        scratch: scratch space for orders that do not fit in memory.
-        first_epoch: the fewest times that any document was consumed before.
-    """
-
-    source: str
-    lengths: SourceLengths
-    seed: int
-    scratch: Scratch
-    first_epoch: int = 0
+    source: str  # name of the source; with the seed, it decides the order
+    lengths: SourceLengths  # lengths of its documents
+    seed: int  # any whole number ≥ 0
+    scratch: Scratch  # scratch space for orders that do not fit in memory
+    first_epoch: int = 0  # the fewest times that any document was consumed before
 
     def blocks(self, stop: Stop) -> Iterator[Drawn]:
         """Yield documents, epoch after epoch, until `stop` is reached."""

@@ -27,11 +27,17 @@ from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.core.stage import Account, Outcome, Scalar, Stage, Unit
 from tokmill.tasks.formats.encoded import Encoded
 from tokmill.tasks.formats.ledger import CutDocument, Ledger
-from tokmill.tasks.formats.mixture import MixedSource, MixtureManifest, Plan, PlanWriter, ShareTable
+from tokmill.tasks.formats.mixture import MixedSource, MixtureManifest, Plan, ShareTable, write_plan
 from tokmill.tasks.mixing.draw import Draw, DrawnTotals
-from tokmill.tasks.mixing.history import NOTHING, History, with_consumed
-from tokmill.tasks.mixing.lengths import SourceLengths, Standing, source_lengths
-from tokmill.tasks.mixing.misses import Misses
+from tokmill.tasks.mixing.lengths import (
+    NOTHING,
+    History,
+    SourceLengths,
+    Standing,
+    source_lengths,
+    with_consumed,
+)
+from tokmill.tasks.mixing.misses import missed_requests
 from tokmill.tasks.mixing.orders import ScoreShards, orders
 from tokmill.tasks.mixing.params import MixParams
 from tokmill.tasks.mixing.quotas import Asked, Quota, asked
@@ -46,23 +52,14 @@ _MOST_SOURCES = (1 << 16) - 1
 
 @dataclass(frozen=True)
 class Planning:
-    """A mixture that is being planned: iterate `blocks` once, then use the other methods.
+    """A mixture that is being planned: iterate `blocks` once, then use the other methods."""
 
-    Attributes:
-        params: the parameters.
-        sources: document lengths of each source.
-        settled: the settled request.
-        draws: draws the documents of each source.
-        weaver: interleaves them.
-        standings: counts of each source's documents before the mixture.
-    """
-
-    params: MixParams
-    sources: Mapping[str, SourceLengths]
-    settled: Asked
-    draws: Mapping[str, Draw]
-    weaver: Weaver
-    standings: Mapping[str, Standing]
+    params: MixParams  # the parameters
+    sources: Mapping[str, SourceLengths]  # document lengths of each source
+    settled: Asked  # the settled request
+    draws: Mapping[str, Draw]  # draws the documents of each source
+    weaver: Weaver  # interleaves them
+    standings: Mapping[str, Standing]  # counts of each source's documents before the mixture
 
     @classmethod
     def of(
@@ -176,10 +173,8 @@ class Planning:
     def warnings(self) -> list[str]:
         """Warnings of missed requests."""
         given = {source: draw.stop.num_tokens for source, draw in self.draws.items()}
-        missed = Misses(self.params.tolerance, self.settled.quotas, given)
-        if missed.found and self.params.on_miss == "fail":
-            raise MixingError(missed.refusal)
-        return missed.found
+        refused = self.params.on_miss == "fail"
+        return missed_requests(self.params.tolerance, self.settled.quotas, given, refused=refused)
 
     def manifest(self) -> MixtureManifest:
         """The manifest: the request and the resulting mixture."""
@@ -248,21 +243,7 @@ def run(
     ledger: Path | None = None,
     **scores: Sequence[Path],
 ) -> Outcome:
-    """Plan the mixture of an encoded corpus; writes the files of `tasks.formats.mixture`.
-
-    Args:
-        params: see `MixParams`.
-        out: the artifact's directory.
-        encoded: the manifest.
-        shards: the encoded shards, in the manifest's order.
-        ledger: the ledger of documents consumed before; None for a mixture that begins a run.
-        scores: measure of the curriculum → scores of the shards of all sources with a
-            curriculum, in the same order.
-
-    Raises:
-        MixingError: the request is not feasible, or scores are missing.
-        StoreError: a shard or a score is broken.
-    """
+    """Plan the mixture of an encoded corpus; writes the files of `tasks.formats.mixture`."""
     opened = Encoded.open(encoded)
     sources = source_lengths(opened, shards)
     _check_dropped(params, opened)
@@ -270,7 +251,7 @@ def run(
     with scratch_below(out, len(sources)) as scratch:
         before = Ledger.open(ledger) if ledger is not None else None
         planning = Planning.of(params, sources, scratch, scored, before)
-        with PlanWriter(out) as writer:
+        with write_plan(out) as writer:
             planned = 0
             for block in planning.blocks():
                 writer.append(block)

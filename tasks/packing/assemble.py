@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.tasks.core.errors import PackingError
-from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed.plan import PackedShardEntry
+from tokmill.tasks.formats.packed.manifest import PackedManifest, PackedShardEntry
 from tokmill.tasks.formats.packed.shard_format import shard_files, write_folder_files
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
@@ -19,17 +18,7 @@ def assembled(
     out: Path,
     said: Mapping[str, Any] | None = None,
 ) -> PackedManifest:
-    """Hard-link the files of packed shards into `out`, and write the manifest and the formats' common files.
-
-    Args:
-        shards: directories of the shards, in order.
-        wanted: the expected shards.
-        out: an existing directory.
-        said: further fields of the manifest.
-
-    Raises:
-        PackingError: the shards are not the expected ones, or belong to different packings.
-    """
+    """Hard-link the files of packed shards into `out`, and write the files of the whole folder."""
     parts = [PackedManifest.open(path) for path in shards]
     entries = [entry for part in parts for entry in part.shards]
     if entries != list(wanted):
@@ -59,8 +48,7 @@ def _summed(parts: Sequence[PackedManifest]) -> PackedManifest:
 
 
 def _link_shard(folder: Path, out: Path, part: PackedManifest) -> None:
-    files = ShardFiles(folder, part.shards[0].index)
-    for file in shard_files(files, part):
+    for file in shard_files(folder, part.shards[0].index, part):
         link(file, out / file.relative_to(folder))
 
 

@@ -6,8 +6,13 @@ from typing import Annotated, Any, Self
 from pydantic import Field, field_validator, model_validator
 
 from tokmill.tasks.core.stage import Params
-from tokmill.tasks.formats.packed.figures import WINDOWED, LastSequence, LongDocuments, Strategy
-from tokmill.tasks.formats.packed.layout import PackedFormat
+from tokmill.tasks.formats.packed.manifest import (
+    WINDOWED,
+    LastSequence,
+    LongDocuments,
+    PackedFormat,
+    Strategy,
+)
 
 _LONGEST_WINDOWED = 1 << 24
 MOST_WINDOW = 1 << 20

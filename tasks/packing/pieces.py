@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.fim.tokens import FIM_TOKENS
 from tokmill.tasks.formats.mixture import Plan
-from tokmill.tasks.formats.packed.figures import LongDocuments
+from tokmill.tasks.formats.packed.manifest import LongDocuments
 from tokmill.tasks.kernels.alignment import InPlan, Parts, Sums, Waiting, line_up
 from tokmill.tasks.kernels.bin_packing import by_sequence
 
@@ -51,13 +51,7 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the golden ratio's fraction of 2^64
 
 
 def blocks(batches: Iterable[Plan], window: int, sequence_length: int) -> Iterator[Plan]:
-    """Divide a plan into blocks.
-
-    Args:
-        batches: the plan in order, in parts of any size.
-        window: the most documents in a block.
-        sequence_length: a document of n tokens counts as ⌈n / sequence_length⌉ pieces.
-    """
+    """Divide a plan into blocks."""
     held: Plan | None = None
     for batch in batches:
         held = batch if held is None else _joined(held, batch)

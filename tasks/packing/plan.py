@@ -4,7 +4,7 @@ The mixture is read in blocks, and a shard's pieces are written as soon as its s
 holds one block and the pieces of one shard, whatever the size of the corpus.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +14,8 @@ from tokmill.tasks.core.errors import PackingError
 from tokmill.tasks.fim.tokens import DocumentKeys, choose_forms
 from tokmill.tasks.formats.encoded import EncodedManifest
 from tokmill.tasks.formats.mixture import Mixture, MixtureManifest, Plan
-from tokmill.tasks.formats.packed.figures import WINDOWED, FimTokens
-from tokmill.tasks.formats.packed.plan import (
-    PackingManifest,
-    PackingPlanWriter,
-    PieceTable,
-    PlannedShard,
-    write_packing_plan,
-)
+from tokmill.tasks.formats.packed.manifest import WINDOWED, FimTokens, PackingManifest, PlannedShard
+from tokmill.tasks.formats.packed.pieces import PieceTable, write_plan_pieces
 from tokmill.tasks.packing.accounts import PackedTotals
 from tokmill.tasks.packing.params import PackPlanParams
 from tokmill.tasks.packing.pieces import Pieces, blocks
@@ -37,17 +31,7 @@ _BLOCK = 1 << 18  # documents, for strategies without a window
 def plan_packing(
     rule: PackPlanParams, mixture: Mixture, encoded: EncodedManifest, out: Path
 ) -> PackingManifest:
-    """Plan the packing of a mixture; writes `packing.json` and `pieces.parquet` into `out`.
-
-    Args:
-        rule: parameters of the plan.
-        mixture: the documents, in order.
-        encoded: the encoded artifact, with the vocabulary and the boundary tokens.
-        out: an existing directory.
-
-    Raises:
-        PackingError: there is no sequence, or more than can be numbered; or an id is not below `vocab_size`.
-    """
+    """Plan the packing of a mixture; writes `packing.json` and `pieces.parquet` into `out`."""
     check_fim_tokens(rule, encoded.vocab_size)
     sources = mixture.manifest.sources
     totals = PackedTotals(
@@ -56,8 +40,8 @@ def plan_packing(
     window = window_of(rule.shuffle_window, mixture, rule.sequence_length)
     shares = Shares(len(sources), rule.sequence_length, mixture.manifest.num_tokens, max(1, window))
     shortest = _Shortest()
-    with write_packing_plan(out) as writer:
-        shards = ShardWriter(writer, rule.sequences_per_shard)
+    with write_plan_pieces(out) as append:
+        shards = ShardWriter(append, rule.sequences_per_shard)
 
         def closed() -> Iterator[Closed]:
             position = mixture.manifest.first_position
@@ -84,7 +68,7 @@ def plan_packing(
             "shuffle_seed": rule.shuffle_seed if window > 1 else None,
         }
         manifest = manifest.model_copy(update=measured)
-        writer.finish(manifest)
+        manifest.save(out)
     return manifest
 
 
@@ -131,11 +115,7 @@ def _rates(rule: PackPlanParams, sources: list[str]) -> "np.ndarray[tuple[int], 
 
 
 def check_fim_tokens(rule: PackPlanParams, vocab_size: int) -> None:
-    """Reject fill-in-the-middle tokens that are not in the vocabulary.
-
-    Raises:
-        PackingError: one of `fim_token_ids` is `vocab_size` or more.
-    """
+    """Reject fill-in-the-middle tokens that are not in the vocabulary."""
     for token_id in rule.fim_token_ids or ():
         if token_id >= vocab_size:
             raise PackingError(
@@ -151,9 +131,9 @@ class ShardWriter:
         planned: the shards written so far.
     """
 
-    def __init__(self, writer: PackingPlanWriter, sequences_per_shard: int) -> None:
+    def __init__(self, append: Callable[[PieceTable], None], sequences_per_shard: int) -> None:
         self.planned: list[PlannedShard] = []
-        self._writer = writer
+        self._append = append
         self._per_shard = sequences_per_shard
         self._waiting: list[PieceTable] = []
 
@@ -180,7 +160,7 @@ class ShardWriter:
             last = int(np.searchsorted(table.sequence[:end], (index + 1) * self._per_shard))
             part = table.rows(start, last)
             first = index * self._per_shard
-            self._writer.append(part)
+            self._append(part)
             self.planned.append(
                 PlannedShard(
                     index=index,

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.formats.mixture import MixedSource, RequestTable
-from tokmill.tasks.formats.packed.figures import FarthestBlock, PackedShare
+from tokmill.tasks.formats.packed.manifest import FarthestBlock, PackedShare
 from tokmill.tasks.packing.pieces import Pieces
 
 LIMIT = 0.03
@@ -41,14 +41,7 @@ class Shares:
     """
 
     def __init__(self, num_sources: int, sequence_length: int, num_tokens: int, window: int = 1) -> None:
-        """Start with empty counts.
-
-        Args:
-            num_sources: number of the mixture's sources.
-            sequence_length: tokens per sequence.
-            num_tokens: number of the mixture's tokens; decides the size of blocks.
-            window: sequences that are shuffled together; blocks are whole windows.
-        """
+        """Start with empty counts."""
         most = max(1, min(_MOST_BLOCKS, _MOST_CELLS // num_sources))
         wanted = max(min(_BLOCK_TOKENS, -(-num_tokens // _LEAST_BLOCKS)), -(-num_tokens // most))
         size = max(_BLOCK_SEQUENCES, -(-wanted // sequence_length))
@@ -88,13 +81,7 @@ class Shares:
     def measured(
         self, mixed: Sequence[MixedSource], request: RequestTable | None = None, first_position: int = 0
     ) -> tuple[PackedShare, ...]:
-        """The measured share and deviation of each source.
-
-        Args:
-            mixed: the sources' entries in the mixture's manifest.
-            request: what the mixture was asked for; None if unknown.
-            first_position: tokens of the run before the mixture.
-        """
+        """The measured share and deviation of each source."""
         packed, planned = _without_a_short_end(self._packed), _without_a_short_end(self._planned)
         sizes = np.maximum(packed.sum(axis=1, keepdims=True), 1)
         deviations = np.max(np.abs(packed - planned) / sizes, axis=0, initial=0.0)
@@ -156,13 +143,7 @@ def _without_a_short_end(sums: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def warnings(shares: Sequence[PackedShare], strategy: str, window: int | None) -> list[str]:
-    """Warnings of shares that deviate by more than `LIMIT`.
-
-    Args:
-        shares: the measured shares.
-        strategy: strategy of the packing.
-        window: documents packed at a time.
-    """
+    """Warnings of shares that deviate by more than `LIMIT`."""
     found = []
     worst = max(shares, key=lambda share: share.deviation)
     if worst.deviation > LIMIT:

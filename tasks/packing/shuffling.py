@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.formats.mixture import Mixture
-from tokmill.tasks.formats.packed.plan import PackingManifest, PieceTable
+from tokmill.tasks.formats.packed.manifest import PackingManifest
+from tokmill.tasks.formats.packed.pieces import PieceTable
 from tokmill.tasks.kernels.alignment import InPlan
 from tokmill.tasks.mixing.permutation import permutation, permutation_key
 from tokmill.tasks.packing.params import MOST_WINDOW
@@ -36,17 +37,11 @@ _MOST_CELLS = 1 << 21
 
 @dataclass(frozen=True)
 class Closed:
-    """The pieces of a block of documents, in order of sequence, then of start.
+    """The pieces of a block of documents, in order of sequence, then of start."""
 
-    Attributes:
-        pieces: the pieces.
-        num_closed: sequences below this number get no more pieces.
-        position: tokens of the run up to the end of the block.
-    """
-
-    pieces: PieceTable
-    num_closed: int
-    position: int
+    pieces: PieceTable  # the pieces
+    num_closed: int  # sequences below this number get no more pieces
+    position: int  # tokens of the run up to the end of the block
 
 
 def window_of(asked: int, mixture: Mixture, sequence_length: int) -> int:

@@ -20,9 +20,8 @@ from tokmill.tasks.core.errors import PackingError, StoreError
 from tokmill.tasks.core.stage import Outcome, Scalar, Stage
 from tokmill.tasks.formats.encoded import Encoded, ShardEntry
 from tokmill.tasks.formats.mixture import Mixture
-from tokmill.tasks.formats.packed.figures import Packing
-from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed.plan import PackedShardEntry, PackingManifest, PackingPlan
+from tokmill.tasks.formats.packed.manifest import PackedManifest, PackedShardEntry, Packing, PackingManifest
+from tokmill.tasks.formats.packed.pieces import PackingPlan
 from tokmill.tasks.packing.assemble import assembled
 from tokmill.tasks.packing.params import PackParams, PackPlanParams, PackShardParams
 from tokmill.tasks.packing.plan import plan_packing
@@ -44,9 +43,6 @@ def run_plan(
     """Plan the packing of a mixture; writes `packing.json` and `pieces.parquet`.
 
     The digests of the encoded shards are checked here, once; the plan uses the lengths in the mixture.
-
-    Raises:
-        PackingError: there is no sequence, the mixture belongs to another encoding, or a shard is damaged.
     """
     mixed, tokens = Mixture.open(mixture), Encoded.open(encoded)
     _check_same_sources(mixed.sources, tokens.sources)
@@ -129,11 +125,7 @@ def _metrics(manifest: PackingManifest) -> dict[str, Scalar]:
 def run_shard(
     params: PackShardParams, *, out: Path, plan: Path, encoded: Path, shards: Sequence[Path]
 ) -> Outcome:
-    """Write shard `params.index` of a plan in every format, with a manifest of its own.
-
-    Raises:
-        PackingError: the plan does not match the encoding, or an id is not below `vocab_size`.
-    """
+    """Write shard `params.index` of a plan in every format, with a manifest of its own."""
     opened = PackingPlan.open(plan)
     manifest = opened.manifest
     if params.index >= opened.num_shards:
@@ -151,7 +143,7 @@ def run_shard(
         (manifest.sources.index(source), entry.index): path
         for source, entry, path in Encoded.open(encoded).pair(shards)
     }
-    write_shard(recipe, entry, opened.pieces(params.index), paths, ShardFiles(out, params.index))
+    write_shard(recipe, entry, opened.pieces(params.index), paths, out)
     _packed_manifest(manifest, recipe, [entry]).save(out)
     return Outcome(metrics={"num_sequences": entry.num_sequences, "num_tokens": entry.num_tokens})
 
@@ -188,11 +180,7 @@ def _packed_manifest(
 
 
 def run(params: PackParams, *, out: Path, plan: Path, shards: Sequence[Path]) -> Outcome:
-    """Put the packed shards of a plan together: hard-link their files and write `packed.json`.
-
-    Raises:
-        PackingError: the shards do not belong to the plan.
-    """
+    """Put the packed shards of a plan together: hard-link their files and write `packed.json`."""
     manifest = PackingPlan.open(plan).manifest
     assembled(shards, [shard.entry for shard in manifest.shards], out)
     return Outcome(metrics=_metrics(manifest), accounts=manifest.accounts)

@@ -22,7 +22,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tasks.formats.packed.figures import WINDOWED, LongDocuments, Strategy
+from tokmill.tasks.formats.packed.manifest import WINDOWED, LongDocuments, Strategy
 from tokmill.tasks.kernels.bin_packing import (
     Rooms,
     by_sequence,

@@ -22,16 +22,9 @@ from tokmill.tasks.core.context import report_progress
 from tokmill.tasks.core.errors import PackingError
 from tokmill.tasks.fim.tokens import FIM_TOKENS, SPM, DocumentKeys, choose_cuts
 from tokmill.tasks.formats.encoded import EncodedShard
-from tokmill.tasks.formats.packed.figures import FimTokens, Packing
-from tokmill.tasks.formats.packed.layout import PROVENANCE_SCHEMA, PackedFormat, ShardFiles
-from tokmill.tasks.formats.packed.plan import PackedShardEntry, PieceTable
-from tokmill.tasks.formats.packed.shard_format import (
-    SequenceBlock,
-    ShardShape,
-    group_rows,
-    write_pieces,
-    write_sequences,
-)
+from tokmill.tasks.formats.packed.manifest import FimTokens, PackedFormat, PackedShardEntry, Packing
+from tokmill.tasks.formats.packed.pieces import PROVENANCE_SCHEMA, PieceTable, write_pieces
+from tokmill.tasks.formats.packed.shard_format import SequenceBlock, ShardShape, block_ranges, write_sequences
 from tokmill.tasks.kernels.documents import gather
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 
@@ -43,41 +36,25 @@ ShardPaths = Mapping[tuple[int, int], Path]
 
 @dataclass(frozen=True)
 class Recipe:
-    """The settings of writing a shard.
+    """The settings of writing a shard."""
 
-    Attributes:
-        packing: the plan's manifest: widths, lengths, boundary tokens.
-        formats: formats to write.
-        pad_id: id of the padding token.
-        labels: see `PackedManifest`.
-    """
-
-    packing: Packing
-    formats: tuple[PackedFormat, ...]
-    pad_id: int
-    labels: bool = False
+    packing: Packing  # the plan's manifest: widths, lengths, boundary tokens
+    formats: tuple[PackedFormat, ...]  # formats to write
+    pad_id: int  # id of the padding token
+    labels: bool = False  # see `PackedManifest`
 
 
 def write_shard(
-    recipe: Recipe, entry: PackedShardEntry, pieces: PieceTable, shards: ShardPaths, files: ShardFiles
+    recipe: Recipe, entry: PackedShardEntry, pieces: PieceTable, shards: ShardPaths, out: Path
 ) -> None:
-    """Write one shard in every format, and its table of pieces.
-
-    Args:
-        recipe: the settings.
-        entry: the sequences of the shard.
-        pieces: the pieces of these sequences, in order.
-        shards: directories of the encoded shards.
-        files: paths to write.
-
-    Raises:
-        PackingError: the shard of a piece is missing, a piece lies outside of its document, a document lacks
-            a boundary token, or an id is not below `vocab_size`.
-    """
+    """Write one shard in every format, and its table of pieces."""
     length = recipe.packing.sequence_length
     dtype = np.dtype(recipe.packing.dtype).newbyteorder("<")
     shape = ShardShape(entry.num_sequences, length, dtype, recipe.labels)
-    with write_sequences(files, shape, recipe.formats) as append, write_pieces(files) as append_pieces:
+    with (
+        write_sequences(out, entry.index, shape, recipe.formats) as append,
+        write_pieces(out, entry.index) as append_pieces,
+    ):
         for first, part in _parts(entry, pieces, length):
             raise_if_stopped()
             block, ordinals = filled(recipe, first, part, shards)
@@ -93,11 +70,8 @@ def _parts(
     entry: PackedShardEntry, pieces: PieceTable, sequence_length: int
 ) -> Iterator[tuple[range, PieceTable]]:
     """Yield the shard's sequences in blocks, with their pieces."""
-    group = group_rows(sequence_length)
-    step = max(1, _BLOCK_TOKENS // (group * sequence_length)) * group
-    stop = entry.first_sequence + entry.num_sequences
-    for first in range(entry.first_sequence, stop, step):
-        sequences = range(first, min(first + step, stop))
+    for rows in block_ranges(entry.num_sequences, sequence_length, _BLOCK_TOKENS):
+        sequences = entry.sequences[rows.start : rows.stop]
         begin, end = np.searchsorted(pieces.sequence, [sequences.start, sequences.stop]).tolist()
         yield sequences, pieces.rows(begin, end)
 
@@ -105,11 +79,7 @@ def _parts(
 def filled(
     recipe: Recipe, sequences: range, pieces: PieceTable, shards: ShardPaths
 ) -> tuple[SequenceBlock, NDArray[np.uint64]]:
-    """The tokens of sequences, and the corpus row of each piece's document.
-
-    Raises:
-        PackingError: see `write_shard`.
-    """
+    """The tokens of sequences, and the corpus row of each piece's document."""
     dtype = np.dtype(recipe.packing.dtype).newbyteorder("<")
     rows = np.full((len(sequences), recipe.packing.sequence_length), recipe.pad_id, dtype=dtype)
     ordinals = np.zeros(len(pieces), dtype=np.uint64)
@@ -172,27 +142,16 @@ def _copy(
 
 @dataclass(frozen=True)
 class Body:
-    """The places of pieces in the encoded shard; all arrays int64 [p].
+    """The places of pieces in the encoded shard; all arrays int64 [p]."""
 
-    Attributes:
-        begin: index of the piece's first token.
-        length: number of its tokens.
-        head: 1 where the piece begins with the token that begins the document, else 0.
-        tail: 1 where the piece ends with the token that ends the document, else 0.
-    """
-
-    begin: NDArray[np.int64]
-    length: NDArray[np.int64]
-    head: NDArray[np.int64]
-    tail: NDArray[np.int64]
+    begin: NDArray[np.int64]  # index of the piece's first token
+    length: NDArray[np.int64]  # number of its tokens
+    head: NDArray[np.int64]  # 1 where the piece begins with the token that begins the document, else 0
+    tail: NDArray[np.int64]  # 1 where the piece ends with the token that ends the document, else 0
 
     @classmethod
     def of(cls, packing: Packing, pieces: PieceTable, shard: EncodedShard) -> Self:
-        """Locate the pieces of one shard.
-
-        Raises:
-            PackingError: a document is not in the shard, or has fewer tokens than its piece.
-        """
+        """Locate the pieces of one shard."""
         document = pieces.document.astype(np.int64)
         start = pieces.document_start.astype(np.int64)
         length = pieces.length.astype(np.int64) - FIM_TOKENS * (pieces.fim > 0)
@@ -241,21 +200,13 @@ def check_vocabulary(rows: NDArray[Any], vocab_size: int) -> None:
 
 @dataclass(frozen=True)
 class Copies:
-    """Runs of tokens to copy, int64 [c], and single tokens to add, int64 [t].
+    """Runs of tokens to copy, int64 [c], and single tokens to add, int64 [t]."""
 
-    Attributes:
-        begins: index in the encoded shard at which each run begins.
-        lengths: tokens of each run; may be 0.
-        places: destination of each run.
-        token_places: destination of each added token.
-        token_ids: id of each added token.
-    """
-
-    begins: NDArray[np.int64]
-    lengths: NDArray[np.int64]
-    places: NDArray[np.int64]
-    token_places: NDArray[np.int64]
-    token_ids: NDArray[np.int64]
+    begins: NDArray[np.int64]  # index in the encoded shard at which each run begins
+    lengths: NDArray[np.int64]  # tokens of each run; may be 0
+    places: NDArray[np.int64]  # destination of each run
+    token_places: NDArray[np.int64]  # destination of each added token
+    token_ids: NDArray[np.int64]  # id of each added token
 
 
 def copies_of(packing: Packing, body: Body, pieces: PieceTable, places: NDArray[np.int64]) -> Copies:

@@ -25,18 +25,8 @@ def column_of(
 ) -> NDArray[np.float32]:
     """Read a column for the documents of an encoded shard.
 
-    Args:
-        column: name of the column, or of the key in JSON lines.
-        shard: the corpus shard.
-        roots: source → the folder that its file names are relative to.
-        encoded: the encoded shard, which lists the documents that were kept.
-
     Returns:
         float32 [d]; NaN where a document has no value or null.
-
-    Raises:
-        SourceError: the files have no columns or not this one, a value is not a number, or no document
-            has a value.
     """
     _check_columns(column, shard)
     try:
@@ -106,11 +96,6 @@ def missing_values(column: str, files: Sequence[Mapping[str, Any]], options: Rea
     """Explain why no document of a source has a value in a column; empty if one has.
 
     Files are read in order, up to the first document with a value.
-
-    Args:
-        column: name of the column, or of the key in JSON lines.
-        files: the values of the externals that `resolve_files` returns.
-        options: how to read the files.
     """
     wanted = options.model_copy(update={"id_column": column})  # values are read in the same way as ids
     for file in files:

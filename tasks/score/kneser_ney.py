@@ -32,15 +32,7 @@ Keys = NDArray[np.uint64]
 
 
 def train(documents: Sequence[NDArray[Any]], vocab_size: int) -> TrigramModel:
-    """Train a model.
-
-    Args:
-        documents: the ids of each document, all below `vocab_size`.
-        vocab_size: number of ids, n.
-
-    Raises:
-        MixingError: the vocabulary is too large to keep three ids in 63 bits, or there are no documents.
-    """
+    """Train a model."""
     keys = trigram_keys(documents, vocab_size)
     if not len(keys):
         raise MixingError("score: there are no documents to train a model on; encode more text")

@@ -21,17 +21,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import regex
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.files.indices import check_ascending, check_within
-from tokmill.tasks.formats.files.manifests import read_model, write_model
+from tokmill.tasks.formats.files.manifests import Manifest
 from tokmill.tasks.formats.files.npy import NpyAppender, open_vector
 from tokmill.tasks.kernels.noise import BROKEN, PLAIN, SYMBOL, Documents, measure_noise, new_noise, new_room
 from tokmill.tasks.kernels.surprisal import TrigramModel, surprisals
@@ -48,19 +47,12 @@ _TOKENS = 1 << 20
 
 
 class TokenBlock(NamedTuple):
-    """Consecutive documents.
+    """Consecutive documents."""
 
-    Attributes:
-        first: position of the first document in the shard.
-        tokens: uint16 | uint32 [t], a view; tokens between two documents belong to neither.
-        starts: int64 [d], index in `tokens` at which each document begins.
-        lengths: int64 [d], tokens of each document.
-    """
-
-    first: int
-    tokens: NDArray[Any]
-    starts: NDArray[np.int64]
-    lengths: NDArray[np.int64]
+    first: int  # position of the first document in the shard
+    tokens: NDArray[Any]  # uint16 | uint32 [t], a view; tokens between two documents belong to neither
+    starts: NDArray[np.int64]  # int64 [d], index in `tokens` at which each document begins
+    lengths: NDArray[np.int64]  # int64 [d], tokens of each document
 
 
 def token_blocks(shard: EncodedShard, end_id: int | None, size: int = _TOKENS) -> Iterator[TokenBlock]:
@@ -85,38 +77,23 @@ FOLDS = (0, 1)
 _ONE = float(1 << 63)
 
 
-class ModelManifest(BaseModel):
-    """The content of `model.json`.
+class ModelManifest(Manifest):
+    """The content of `model.json`."""
 
-    Attributes:
-        vocab_size: number of ids of the models.
-        seed: seed that decided the folds.
-        end_of_document_id: the end token, which is left out of documents, or None.
-        num_tokens: tokens that each model was trained on.
-        num_documents: documents that each model was trained on.
-    """
+    FILE: ClassVar[str] = "model.json"
+    TITLE: ClassVar[str] = "trigram model"
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    vocab_size: int
-    seed: int
-    end_of_document_id: int | None
-    num_tokens: tuple[int, int]
-    num_documents: tuple[int, int]
+    vocab_size: int  # number of ids of the models
+    seed: int  # seed that decided the folds
+    end_of_document_id: int | None  # the end token, which is left out of documents, or None
+    num_tokens: tuple[int, int]  # tokens that each model was trained on
+    num_documents: tuple[int, int]  # documents that each model was trained on
 
 
 def sample_of(
     shard: EncodedShard, digest: str, manifest: ModelManifest, fold: int, share: float
 ) -> Iterator[NDArray[Any]]:
-    """Yield the documents of a shard on which the model of a fold is trained.
-
-    Args:
-        shard: the encoded shard.
-        digest: the shard's content digest.
-        manifest: has the seed, and the end token, which is not part of a document.
-        fold: 0 or 1.
-        share: fraction of the fold's documents to sample, in (0, 1].
-    """
+    """Yield the documents of a shard on which the model of a fold is trained."""
     for block in token_blocks(shard, manifest.end_of_document_id):
         shard.check_ids(manifest.vocab_size, block.tokens)
         lots = _lots(block, digest, manifest.seed)
@@ -144,17 +121,12 @@ class TrigramModels:
     @classmethod
     def open(cls, path: Path) -> Self:
         """Read the models in the directory `path`."""
-        manifest = read_model(path / MANIFEST_FILE, ModelManifest, "trigram model")
+        manifest = ModelManifest.open(path)
         return cls(manifest, (_read(path, 0, manifest), _read(path, 1, manifest)))
 
 
 def perplexity_of(shard: EncodedShard, digest: str, models: TrigramModels) -> NDArray[np.float32]:
     """Mean surprisal of each document of a shard, in nats per token; perplexity is e to that power.
-
-    Args:
-        shard: the encoded shard.
-        digest: the shard's content digest.
-        models: the models of the shard's corpus.
 
     Returns:
         float32 [d]; NaN for a document without tokens.
@@ -172,7 +144,6 @@ def perplexity_of(shard: EncodedShard, digest: str, models: TrigramModels) -> ND
     return found
 
 
-MANIFEST_FILE = "model.json"
 _DTYPES: dict[str, type[np.generic]] = {
     "unigrams": np.float32,
     "rests": np.float32,
@@ -191,11 +162,6 @@ def write_trigrams(path: Path, fold: int, model: TrigramModel) -> None:
     for name, dtype in _DTYPES.items():
         with NpyAppender(path / f"{fold}-{name}.npy", dtype) as file:
             file.append(getattr(model, name))
-
-
-def write_manifest(path: Path, manifest: ModelManifest) -> None:
-    """Write `model.json` into the directory `path`."""
-    write_model(path / MANIFEST_FILE, manifest)
 
 
 def _read(path: Path, fold: int, manifest: ModelManifest) -> TrigramModel:
@@ -228,11 +194,6 @@ def noise_of(
     tokenizer: "Tokenizer", shard: EncodedShard, end_id: int | None
 ) -> dict[str, NDArray[np.float32]]:
     """Measure the documents of a shard; `tasks.kernels.noise` defines the measures.
-
-    Args:
-        tokenizer: decodes the documents.
-        shard: the encoded shard.
-        end_id: the end-of-document token, which is not part of the text; None for none.
 
     Returns:
         For each measure, float32 [d].

@@ -41,14 +41,7 @@ class ColumnParams(Params):
 
 
 def run_noise(params: NoiseParams, *, out: Path, tokenizer: Path, shard: Path) -> Outcome:
-    """Measure the noise of an encoded shard's documents.
-
-    Args:
-        params: see `NoiseParams`.
-        out: the artifact's directory.
-        tokenizer: the tokenizer with which the shard was encoded.
-        shard: the encoded shard.
-    """
+    """Measure the noise of an encoded shard's documents."""
     from tokmill.tasks.encode.encoding import end_token_id
     from tokmill.tasks.score.measures import noise_of
 
@@ -65,9 +58,6 @@ def run_column(params: ColumnParams, *, out: Path, text: Mapping[str, Any], shar
         out: the artifact's directory.
         text: {"shard": a corpus `Shard` as JSON, "roots": {source: absolute folder}}.
         shard: the encoded shard.
-
-    Raises:
-        SourceError: the files have no such column, or a value in it is not a number.
     """
     from tokmill.tasks.score.column import column_of
 
@@ -101,19 +91,9 @@ class PerplexityParams(Params):
 
 
 def run_fit(params: TrigramParams, *, out: Path, encoded: Path, shards: Sequence[Path]) -> Outcome:
-    """Train one trigram model on each of two halves of an encoded corpus.
-
-    Args:
-        params: see `TrigramParams`.
-        out: the artifact's directory.
-        encoded: the encoded artifact, with the manifest.
-        shards: the encoded shards, in the manifest's order.
-
-    Raises:
-        MixingError: a half has no documents, or the vocabulary is too large.
-    """
+    """Train one trigram model on each of two halves of an encoded corpus."""
     from tokmill.tasks.score.kneser_ney import train
-    from tokmill.tasks.score.measures import FOLDS, ModelManifest, sample_of, write_manifest, write_trigrams
+    from tokmill.tasks.score.measures import FOLDS, ModelManifest, sample_of, write_trigrams
 
     opened = Encoded.open(encoded)
     known = ModelManifest(
@@ -136,7 +116,7 @@ def run_fit(params: TrigramParams, *, out: Path, encoded: Path, shards: Sequence
         sizes.append((len(samples), sum(map(len, samples))))
     (documents, tokens), (other_documents, other_tokens) = sizes
     figures = {"num_documents": (documents, other_documents), "num_tokens": (tokens, other_tokens)}
-    write_manifest(out, known.model_copy(update=figures))
+    known.model_copy(update=figures).save(out)
     return Outcome(
         metrics={
             "vocab_size": known.vocab_size,
@@ -147,17 +127,7 @@ def run_fit(params: TrigramParams, *, out: Path, encoded: Path, shards: Sequence
 
 
 def run_perplexity(params: PerplexityParams, *, out: Path, model: Path, shard: Path) -> Outcome:
-    """Score each document of an encoded shard by the model that was not trained on it.
-
-    Args:
-        params: none.
-        out: the artifact's directory.
-        model: the artifact of `fit_trigrams` for the shard's corpus.
-        shard: the encoded shard.
-
-    Raises:
-        StoreError: the model is broken.
-    """
+    """Score each document of an encoded shard by the model that was not trained on it."""
     from tokmill.tasks.score.measures import TrigramModels, perplexity_of
 
     opened = EncodedShard.open(shard)

@@ -16,8 +16,8 @@ from pydantic import Field
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.core.stage import Account, Outcome, Params, Scalar, Stage, Unit
 from tokmill.tasks.formats.encoded import Encoded, EncodedShard
-from tokmill.tasks.formats.mixture import MixedSource, Mixture, MixtureManifest, Plan, PlanWriter, ShareTable
-from tokmill.tasks.formats.packed.takedown import ExcludedDocuments
+from tokmill.tasks.formats.mixture import MixedSource, Mixture, MixtureManifest, Plan, ShareTable, write_plan
+from tokmill.tasks.formats.packed.manifest import ExcludedDocuments
 from tokmill.tasks.store import NOT_IN_FINGERPRINT
 from tokmill.tasks.store.tombstones import MOST_REASON_CHARS
 from tokmill.tasks.tracing.origins import Document, Members
@@ -61,7 +61,7 @@ def run(
     taken = ExcludedDocuments.of(documents)
     members = members_of(taken.documents, before.sources, Encoded.open(encoded), shards)
     exclusion = _Exclusion(before)
-    with PlanWriter(out) as writer:
+    with write_plan(out) as writer:
         for plan in before.batches():
             excluded = members.among(plan.source, plan.shard, plan.document)
             exclusion.add(plan, excluded)

@@ -19,8 +19,8 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.encoded import Encoded, EncodedShard
 from tokmill.tasks.formats.mixture import Mixture
-from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed.reader import PieceRows
+from tokmill.tasks.formats.packed.manifest import PackedManifest
+from tokmill.tasks.formats.packed.pieces import PieceRows
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.store.record import Record
 from tokmill.tasks.store.store import Store
@@ -251,5 +251,5 @@ def _in_plan(store: Store, record: Record, path: Path, places: Sequence[_Place])
 def _in_pieces(path: Path, places: Sequence[_Place]) -> bool:
     manifest = PackedManifest.open(path)
     wanted = Wanted(manifest.sources, places)
-    shards = (PieceRows.open(ShardFiles(path, shard.index), manifest) for shard in manifest.shards)
+    shards = (PieceRows.open(path, shard.index, manifest) for shard in manifest.shards)
     return any(bool(wanted.among(pieces).any()) for pieces in shards)

@@ -20,8 +20,8 @@ from tokmill.tasks.core.errors import StoreError, TaskError, TracingError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.encoded import EncodedShard
-from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed.reader import PieceRows
+from tokmill.tasks.formats.packed.manifest import PackedManifest
+from tokmill.tasks.formats.packed.pieces import PieceRows
 from tokmill.tasks.formats.text.source_files import origin_digest
 from tokmill.tasks.store.catalog import Ask
 from tokmill.tasks.store.digest import digest_file
@@ -299,7 +299,7 @@ def _num_sequences(path: Path, places: Sequence[_Place]) -> int:
     at = {source: index for index, source in enumerate(manifest.sources)}
     number = 0
     for shard in manifest.shards:
-        columns = PieceRows.open(ShardFiles(path, shard.index), manifest).columns
+        columns = PieceRows.open(path, shard.index, manifest).columns
         found = np.zeros(len(columns["source"]), dtype=np.bool_)
         for place in places:
             if place.source in at:

@@ -12,8 +12,8 @@ from tokmill.tasks.card.stage import CARD
 from tokmill.tasks.core.errors import StoreError, TracingError
 from tokmill.tasks.core.faults import read_named
 from tokmill.tasks.core.stage import Account, ArtifactRef, External, Input, Inputs, Request
-from tokmill.tasks.formats.packed.plan import PackingPlan
-from tokmill.tasks.formats.packed.takedown import TakedownManifest, TakenDocument
+from tokmill.tasks.formats.packed.manifest import TakedownManifest, TakenDocument
+from tokmill.tasks.formats.packed.pieces import PackingPlan
 from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD
 from tokmill.tasks.store.build import Realized
 from tokmill.tasks.store.digest import canonical_json, digest_bytes

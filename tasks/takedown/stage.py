@@ -5,7 +5,7 @@ keeps its number, and shards without such pieces are the same files, so a traini
 position. Law: per source, tokens before = tokens here + taken down; padding grows by the tokens taken down.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,24 +17,28 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
-from tokmill.tasks.formats.packed.layout import PROVENANCE_SCHEMA, PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed.plan import PackedShardEntry
-from tokmill.tasks.formats.packed.reader import PieceRows, open_shard
-from tokmill.tasks.formats.packed.shard_format import (
-    SequenceBlock,
-    ShardShape,
-    group_rows,
-    shard_files,
-    write_folder_files,
-    write_pieces,
-    write_sequences,
-)
-from tokmill.tasks.formats.packed.takedown import (
-    PIECES_FILE,
-    TAKEN_DOWN_SCHEMA,
+from tokmill.tasks.formats.packed.manifest import (
+    PackedManifest,
+    PackedShardEntry,
     TakedownManifest,
     TakenDocument,
     in_order,
+)
+from tokmill.tasks.formats.packed.pieces import (
+    PROVENANCE_SCHEMA,
+    TAKEN_DOWN_FILE,
+    TAKEN_DOWN_SCHEMA,
+    PieceRows,
+    write_pieces,
+)
+from tokmill.tasks.formats.packed.shard_format import (
+    SequenceBlock,
+    ShardShape,
+    block_ranges,
+    open_shard,
+    shard_files,
+    write_folder_files,
+    write_sequences,
 )
 from tokmill.tasks.kernels.documents import gather
 from tokmill.tasks.packing.assemble import link
@@ -80,16 +84,15 @@ def take_down_shard(
     path: Path, manifest: PackedManifest, entry: PackedShardEntry, wanted: Wanted, out: Path
 ) -> TakenDownShard:
     """Write a shard of the artifact in `path` without the pieces of the `wanted` documents."""
-    files = ShardFiles(path, entry.index)
-    pieces = PieceRows.open(files, manifest)
+    pieces = PieceRows.open(path, entry.index, manifest)
     chosen = wanted.among(pieces)
     taken, kept = (
         {name: values[rows] for name, values in pieces.columns.items()} for rows in (chosen, ~chosen)
     )
     if chosen.any():
-        _write(path, manifest, entry, _Pieces(pieces, ~chosen), ShardFiles(out, entry.index))
+        _write(path, manifest, entry, _Pieces(pieces, ~chosen), out)
     else:
-        for file in shard_files(files, manifest):
+        for file in shard_files(path, entry.index, manifest):
             link(file, out / file.relative_to(path))
     num_tokens = int(kept["length"].sum())
     num_sources = len(manifest.sources)
@@ -124,25 +127,19 @@ class _Pieces:
         return slice(int(firsts[0]), int(firsts[-1])), firsts - firsts[0]
 
 
-def _write(
-    path: Path, manifest: PackedManifest, entry: PackedShardEntry, pieces: _Pieces, files: ShardFiles
-) -> None:
-    dtype = np.dtype(manifest.dtype).newbyteorder("<")
-    shape = ShardShape(entry.num_sequences, manifest.sequence_length, dtype, manifest.labels)
+def _write(path: Path, manifest: PackedManifest, entry: PackedShardEntry, pieces: _Pieces, out: Path) -> None:
+    shape = ShardShape(entry.num_sequences, manifest.sequence_length, manifest.token_dtype, manifest.labels)
     reader = open_shard(path, entry.index, manifest)
-    with write_sequences(files, shape, manifest.formats) as append, write_pieces(files) as append_pieces:
-        for rows in _blocks(entry.num_sequences, manifest.sequence_length):
+    with (
+        write_sequences(out, entry.index, shape, manifest.formats) as append,
+        write_pieces(out, entry.index) as append_pieces,
+    ):
+        for rows in block_ranges(entry.num_sequences, manifest.sequence_length, _BLOCK_TOKENS):
             before = np.stack([reader.tokens(row) for row in rows])
             its, firsts = pieces.part(rows)
             append(_moved(before, pieces, its, firsts, manifest))
             columns = {name: pieces.columns[name][its] for name in PROVENANCE_SCHEMA.names}
             append_pieces(pa.table(columns, schema=PROVENANCE_SCHEMA))
-
-
-def _blocks(num_sequences: int, sequence_length: int) -> Iterator[range]:
-    group = group_rows(sequence_length)
-    step = max(1, _BLOCK_TOKENS // (group * sequence_length)) * group
-    return (range(first, min(first + step, num_sequences)) for first in range(0, num_sequences, step))
 
 
 def _moved(
@@ -197,7 +194,7 @@ def run(
     write_folder_files(out, made)
     pieces = {name: np.concatenate([shard.pieces[name] for shard in shards]) for name in shards[0].pieces}
     pq.write_table(
-        pa.table(pieces).select(TAKEN_DOWN_SCHEMA.names).cast(TAKEN_DOWN_SCHEMA), out / PIECES_FILE
+        pa.table(pieces).select(TAKEN_DOWN_SCHEMA.names).cast(TAKEN_DOWN_SCHEMA), out / TAKEN_DOWN_FILE
     )
     takedown = _takedown(packed, taken, pieces)
     takedown.save(out)

@@ -8,9 +8,9 @@ from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.formats.ledger import TAKEN_DOWN, Ledger
 from tokmill.tasks.formats.mixture import Mixture
-from tokmill.tasks.formats.packed.layout import ShardFiles
-from tokmill.tasks.formats.packed.reader import PackedReader, PieceRows
-from tokmill.tasks.formats.packed.takedown import ExcludedDocuments, TakedownManifest
+from tokmill.tasks.formats.packed.manifest import ExcludedDocuments, TakedownManifest
+from tokmill.tasks.formats.packed.pieces import PieceRows
+from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.formats.text.quarantine import place_of
 from tokmill.tasks.formats.text.sharding import CorpusPart
 from tokmill.tasks.store.record import Record
@@ -141,7 +141,7 @@ def pieces_of(origins: Origins, documents: Sequence[Document]) -> Iterator[dict[
     reader: PackedReader = origins.reader
     wanted = Wanted(reader.manifest.sources, documents)
     for shard in reader.manifest.shards:
-        pieces = PieceRows.open(ShardFiles(origins.path, shard.index), reader.manifest)
+        pieces = PieceRows.open(origins.path, shard.index, reader.manifest)
         rows = np.flatnonzero(wanted.among(pieces))
         columns = {name: values[rows].tolist() for name, values in pieces.columns.items()}
         yield from (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tokmill.tasks.core.errors import TracingError
-from tokmill.tasks.formats.corpus import Corpus, FileSegment, Shard, read_shard
+from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.text.shard import FileSegment, Shard, read_shard
 from tokmill.tasks.formats.text.sources import nearest
 from tokmill.tasks.store.names import shortened
 from tokmill.tasks.tracing.origins import Origins

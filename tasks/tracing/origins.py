@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import StoreError, TracingError
 from tokmill.tasks.core.stage import ArtifactRef
-from tokmill.tasks.formats.corpus import Corpus, Shard
+from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.encoded import Encoded, EncodedShard
 from tokmill.tasks.formats.packed.reader import PackedReader
+from tokmill.tasks.formats.text.shard import Shard
 from tokmill.tasks.formats.text.source_files import origin_digest
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.remote.location import Location, below, located

@@ -58,16 +58,17 @@ class _Need:
         return int(self.least + self.per_pretoken * size.num_distinct + of_text + self.per_token * vocab_size)
 
 
+_OF_BYTES = _Need(least=230 << 20, per_byte=7.3)
 _OF_JOINING = _Need(least=240 << 20, per_byte=9, per_char=80)
 _NEEDS: Final[Mapping[str, _Need]] = {
-    "byte_bpe": _Need(least=230 << 20, per_byte=7.3),
+    "byte_bpe": _OF_BYTES,
     "char_bpe": _OF_JOINING,
     "word_bpe": _OF_JOINING,
     "wordpiece": _OF_JOINING,
     "char_bpe.sentences": _Need(least=240 << 20, per_byte=33, per_char=16),
     "unigram": _Need(least=360 << 20, per_byte=3, per_char=61),
     "unigram.sentences": _Need(least=360 << 20, per_byte=28, per_char=18),
-    "longest_match": _Need(least=220 << 20, per_byte=89),
+    "longest_match": _OF_BYTES,
     "word_level": _Need(least=200 << 20, per_pretoken=120, per_byte=7),
     "character_level": _Need(least=220 << 20, per_byte=7, per_char=48),
 }

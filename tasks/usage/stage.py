@@ -38,20 +38,7 @@ def run(
     audit: Path,
     counts: Path | None = None,
 ) -> Outcome:
-    """Write the tables and summary into `out`.
-
-    Args:
-        params: none.
-        out: the artifact's directory.
-        tokenizer: the tokenizer artifact.
-        encoded: the encoded artifact (the manifest).
-        shards: its shards, in the manifest's order.
-        audit: the audit artifact, for what is known of each token.
-        counts: the counts that the tokenizer was trained on, if it was trained here.
-
-    Raises:
-        StoreError: an input is broken, or the shards are not those of the manifest.
-    """
+    """Write the tables and summary into `out`."""
     from pyarrow import parquet
 
     from tokmill.tasks.usage.summary import SHOWN, SUMMARY_FILE, summarize, to_markdown

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import Field
 
 from tokmill.tasks.audit.entropy import RENYI_ORDER, renyi_efficiency
 from tokmill.tasks.core.markdown import percent, table
 from tokmill.tasks.core.stage import WithOptional
-from tokmill.tasks.formats.files.manifests import read_model
+from tokmill.tasks.formats.files.manifests import Entry, read_model
 from tokmill.tasks.usage.tables import SourceUse, Vocabulary, rows
 from tokmill.tokenizer.splitting.marks import marks_apart
 
@@ -43,32 +43,22 @@ _YIELD_HEAD = (
 )
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Yield(_Part):
-    """How much text a token stands for, in one source or in all (then `source` is "all").
-
-    Attributes:
-        num_text_tokens: those of `num_tokens` that stand for text; all ratios are over these.
-        used_share: fraction of the ordinary tokens (neither special nor reserved) that occur.
-        renyi_efficiency: see the function; None if no ordinary token occurs.
-    """
+class Yield(Entry):
+    """How much text a token stands for, in one source or in all (then `source` is "all")."""
 
     source: str
     num_documents: int
     num_tokens: int
-    num_text_tokens: int
+    num_text_tokens: int  # those of `num_tokens` that stand for text; all ratios are over these
     num_bytes: int
     num_chars: int
     bytes_per_token: float | None
     chars_per_token: float | None
-    used_share: float | None
-    renyi_efficiency: float | None
+    used_share: float | None  # fraction of the ordinary tokens (neither special nor reserved) that occur
+    renyi_efficiency: float | None  # see the function; None if no ordinary token occurs
 
 
-class Length(_Part):
+class Length(Entry):
     """Tokens of one length in bytes: how many there are, how many never occur, how often they occur."""
 
     num_bytes: int
@@ -77,7 +67,7 @@ class Length(_Part):
     num_occurrences: int
 
 
-class Summary(_Part, WithOptional):
+class Summary(Entry, WithOptional):
     """The content of `summary.json`.
 
     Attributes:
@@ -101,7 +91,7 @@ class Summary(_Part, WithOptional):
     sources: list[Yield]
     lengths: list[Length]
     num_unknown_tokens: int | None = None
-    marks_apart: dict[str, float] = {}
+    marks_apart: dict[str, float] = Field(default={})
 
     @property
     def unknown_share(self) -> float | None:
@@ -117,11 +107,7 @@ class Summary(_Part, WithOptional):
 
 
 def read_summary(path: Path) -> Summary:
-    """Read the summary of the usage artifact in the directory `path`.
-
-    Raises:
-        StoreError: it is missing or broken.
-    """
+    """Read the summary of the usage artifact in the directory `path`."""
     return read_model(path / SUMMARY_FILE, Summary, "summary of use")
 
 

@@ -72,17 +72,11 @@ _ORDINARY = "CREATE VIEW ordinary AS SELECT token_id FROM vocabulary WHERE ordin
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """The tokens of a model by id, as the model describes them.
+    """The tokens of a model by id, as the model describes them."""
 
-    Attributes:
-        tokens: bytes of each token.
-        kinds: kind of each token; see `tokmill.tokenizer.pipeline.model.Model.kinds`.
-        readable: each token as one line of text.
-    """
-
-    tokens: Sequence[bytes]
-    kinds: Sequence[str]
-    readable: Callable[[int], str]
+    tokens: Sequence[bytes]  # bytes of each token
+    kinds: Sequence[str]  # kind of each token; see `tokmill.tokenizer.pipeline.model.Model.kinds`
+    readable: Callable[[int], str]  # each token as one line of text
 
     def is_ordinary(self) -> NDArray[np.bool_]:
         """Whether each token stands for text (it is neither special nor reserved): bool [vocab_size]."""

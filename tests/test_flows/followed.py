@@ -33,7 +33,7 @@ LANDMARKS = {
     ("flows/run/dag.py", "request"),  # a step becomes a request
     ("flows/prefect/task.py", "as_task"),  # and a Prefect task
     ("tasks/store/recipe.py", "fingerprint"),
-    ("tasks/formats/text/compression.py", "blocks"),  # a file of text is opened
+    ("tasks/formats/text/content.py", "blocks"),  # a file of text is opened
     _KERNEL,  # text is cut, encoded, checked, measured
     ("tasks/formats/files/npy.py", "append"),  # tokens are written
     ("tasks/formats/files/manifests.py", "write_model"),  # and statistics

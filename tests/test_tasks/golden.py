@@ -33,10 +33,10 @@ from tokmill.tasks.audit.stage import AuditParams
 from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.card.stage import CardParams
 from tokmill.tasks.core.stage import ArtifactRef, External, Stage
-from tokmill.tasks.count.merge_stage import MERGE_COUNTS, MergeParams
+from tokmill.tasks.count.stage import MERGE_COUNTS, MergeParams
 from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
 from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
-from tokmill.tasks.formats.packed.layout import PackedManifest
+from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.holdout.stage import HASH_DOCUMENTS, HOLDOUT, PARTS, HoldoutParams, NoParams
 from tokmill.tasks.ingest.stage import IngestParams

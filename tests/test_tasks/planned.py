@@ -47,7 +47,7 @@ class Planned:
             scratch = Scratch(Path(folder), memory_rows=memory_rows, kept_rows=memory_rows)
             shards = scored(Path(folder), scores or {})
             planning = Planning.of(MixParams(**params), lengths_of(corpus), scratch, shards)
-            self.plan = Plan.join(list(planning.blocks()))
+            self.plan = Plan.joined(list(planning.blocks()))
         self.manifest = planning.manifest()
         self.accounts = planning.accounts()
         self.shares = planning.shares()

@@ -18,7 +18,7 @@ import zstandard
 
 from tokmill.tasks.core.stage import External, Outcome
 from tokmill.tasks.formats.corpus import Corpus
-from tokmill.tasks.formats.text.delimited import Span
+from tokmill.tasks.formats.text.content import Span
 from tokmill.tasks.formats.text.detection import format_of
 from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.source_files import resolve_files

@@ -13,8 +13,9 @@ import zstandard
 
 from tests.test_tasks.reading import COMPRESSORS, read
 from tokmill.tasks.core.errors import DocumentError
-from tokmill.tasks.formats.text.compression import BrokenArchiveError, blocks
+from tokmill.tasks.formats.text.content import blocks
 from tokmill.tasks.formats.text.documents import documents_of
+from tokmill.tasks.formats.text.quarantine import BrokenFileError
 from tokmill.tasks.formats.text.sharding import Limits
 from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tasks.ingest.scan import scan_file
@@ -67,7 +68,7 @@ def until_the_break(stream: Iterator[bytes]) -> tuple[bytes, str]:
     try:
         for block in stream:
             found += block
-    except BrokenArchiveError as error:
+    except BrokenFileError as error:
         return found, error.reason
     return found, ""
 

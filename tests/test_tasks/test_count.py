@@ -16,14 +16,11 @@ from tokmill import tokenizer
 from tokmill.tasks.core.context import memory_limited_to
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.count.counter import DocumentCounter, add_up
-from tokmill.tasks.count.merge_stage import MergeParams
-from tokmill.tasks.count.merge_stage import run as merge
 from tokmill.tasks.count.merging import FAN_IN, MOST_LEVELS, level_of, merge_streams, parts_of
-from tokmill.tasks.count.stage import CountParams, run, run_shard
-from tokmill.tasks.formats.corpus import DocumentBatch
+from tokmill.tasks.count.stage import CountParams, MergeParams, run, run_shard
+from tokmill.tasks.count.stage import run_merge as merge
 from tokmill.tasks.formats.counts import (
     COUNTS_FILE,
-    STATISTICS_FILE,
     Counts,
     CountsStatistics,
     read_counts,
@@ -31,8 +28,7 @@ from tokmill.tasks.formats.counts import (
     write_counts,
     write_parts,
 )
-from tokmill.tasks.formats.files.manifests import write_model
-from tokmill.tasks.formats.text.documents import offsets_of
+from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of
 from tokmill.tokenizer import PretokenCounts
 
 DOCUMENTS = {
@@ -235,7 +231,7 @@ def write_shard(folder: Path, words: dict[bytes, int]) -> Path:
     folder.mkdir()
     totals = write_counts(folder / COUNTS_FILE, PretokenCounts.from_dict(words))
     statistics = CountsStatistics(num_documents=2, num_bytes=5, **totals._asdict())
-    write_model(folder / STATISTICS_FILE, statistics)
+    statistics.save(folder)
     return folder
 
 

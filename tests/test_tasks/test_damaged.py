@@ -29,10 +29,10 @@ from tests.test_tasks.fabricated import (
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.mixture import Mixture
-from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed.plan import PackingPlan
+from tokmill.tasks.formats.packed.manifest import PackedManifest
+from tokmill.tasks.formats.packed.pieces import PackingPlan, pieces_file
 from tokmill.tasks.formats.packed.reader import PackedReader
-from tokmill.tasks.formats.packed.shard_format import format_of
+from tokmill.tasks.formats.packed.shard_format import formats_of
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.loading.rows import PackedRows
 
@@ -139,13 +139,13 @@ def everything_of(reader, row):
 @pytest.mark.parametrize("kind", FORMATS)
 def test_no_flipped_bit_of_a_packed_shard_passes(published_packing, kind):
     manifest = PackedManifest.open(published_packing).model_copy(update={"formats": (kind,)})
-    files, dice = ShardFiles(published_packing, 1), random.Random(kind)
+    dice, pieces = random.Random(kind), pieces_file(published_packing, 1)
     row = manifest.shards[0].num_sequences
-    for file in (*format_of(kind).files(files), files.pieces):
+    for file in (*formats_of([kind])[0].paths(published_packing, 1), pieces):
         for _ in flipped(file, 60, dice):
             with pytest.raises(StoreError, match=r"was published with .* changed or damaged"):
                 everything_of(PackedReader(published_packing, manifest), row)
-            if kind in {"memmap", "npy"} and file != files.pieces:
+            if kind in {"memmap", "npy"} and file != pieces:
                 rows = PackedRows(published_packing, manifest)
                 with pytest.raises(StoreError, match="was published with"):
                     rows.tokens(np.array([row]), rows.dtype)

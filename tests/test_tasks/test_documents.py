@@ -10,8 +10,8 @@ import pytest
 
 from tests.test_tasks.golden import all_stages
 from tokmill.tasks.audit.stage import TABLES as AUDIT_TABLES
-from tokmill.tasks.formats.packed.layout import SEQUENCE_SCHEMA
-from tokmill.tasks.formats.packed.plan import PIECE_SCHEMA
+from tokmill.tasks.formats.packed.columnar import SEQUENCE_SCHEMA
+from tokmill.tasks.formats.packed.pieces import PIECE_SCHEMA
 from tokmill.tasks.formats.text.quarantine import REASONS
 from tokmill.tasks.store.lineage_views import VIEWS as CATALOG_VIEWS
 from tokmill.tasks.store.record import Record

@@ -17,7 +17,6 @@ from tokmill.tasks.core.stage import External, Request
 from tokmill.tasks.encode.encoding import Additions, encode_batches, keep_documents
 from tokmill.tasks.encode.stage import ENCODE, ENCODE_SHARD, EncodeParams, run, run_shard
 from tokmill.tasks.fim.characters import TextFim
-from tokmill.tasks.formats.corpus import DocumentBatch
 from tokmill.tasks.formats.encoded import (
     Encoded,
     EncodedManifest,
@@ -27,7 +26,7 @@ from tokmill.tasks.formats.encoded import (
     SourceEntry,
     token_dtype,
 )
-from tokmill.tasks.formats.text.documents import offsets_of
+from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of
 from tokmill.tasks.formats.tokenizer import open_tokenizer, publish_tokenizer
 from tokmill.tasks.store import Store
 from tokmill.tasks.usage.stage import USAGE, UsageParams

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
 from tokmill.tasks.core.errors import PackingError, StoreError
 from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
-from tokmill.tasks.formats.packed.layout import PackedFormat, PackedManifest, ShardFiles
+from tokmill.tasks.formats.packed.manifest import PackedFormat, PackedManifest
 from tokmill.tasks.formats.packed.reader import PackedReader, Sequence
-from tokmill.tasks.formats.packed.shard_format import format_of
+from tokmill.tasks.formats.packed.shard_format import FORMATS
 from tokmill.tasks.packing.stage import PACK_PLAN, PACK_SHARD, PackParams
 
 DOCUMENTS = {
@@ -27,7 +27,7 @@ DOCUMENTS = {
 }
 MIXING = {"max_repetition": 2, "temperature": 3.0}
 ALL_FORMATS = ("arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet")
-FORMATS = (*((name,) for name in ALL_FORMATS), ALL_FORMATS)
+SELECTIONS = (*((name,) for name in ALL_FORMATS), ALL_FORMATS)
 
 
 def packed(folder, documents=DOCUMENTS, vocab_size=256, mixing=MIXING, **params):
@@ -68,7 +68,7 @@ def assert_equals_the_source(corpus, reader, pad_id=7):
         assert sequence.input_ids.tolist() == tokens
 
 
-@pytest.mark.parametrize("formats", FORMATS)
+@pytest.mark.parametrize("formats", SELECTIONS)
 @pytest.mark.parametrize("strategy", ["concat", "best_fit"])
 def test_the_reader_gives_back_the_documents(tmp_path, formats, strategy):
     corpus, outcome, path = packed(
@@ -79,7 +79,7 @@ def test_the_reader_gives_back_the_documents(tmp_path, formats, strategy):
     assert_equals_the_source(corpus, reader)
 
 
-@pytest.mark.parametrize("formats", FORMATS[:-1])
+@pytest.mark.parametrize("formats", SELECTIONS[:-1])
 def test_wide_vocabularies_keep_their_ids(tmp_path, formats):
     documents = {"a": [numbered([40], first=65_500, vocab_size=70_000)]}
     corpus, _, path = packed(tmp_path, documents, vocab_size=70_000, sequence_length=16, formats=formats)
@@ -183,7 +183,7 @@ def digests(path):
     }
 
 
-@pytest.mark.parametrize("formats", FORMATS)
+@pytest.mark.parametrize("formats", SELECTIONS)
 def test_what_no_token_of_its_piece_predicts_is_not_in_the_loss_in_any_format(tmp_path, formats):
     _, _, path = packed(
         tmp_path, {"a": [numbered([20, 3])]}, mixing={}, sequence_length=8, strategy="greedy", formats=formats
@@ -204,7 +204,7 @@ def test_padding_is_the_end_token_unless_said_otherwise(tmp_path):
         assert PackedReader.open(path)[1].input_ids.tolist() == [7] + [expected] * 7
 
 
-@pytest.mark.parametrize("formats", FORMATS)
+@pytest.mark.parametrize("formats", SELECTIONS)
 def test_a_reader_may_go_to_another_process(tmp_path, formats):
     _, _, path = packed(tmp_path, sequence_length=8, formats=formats)
     reader = PackedReader.open(path)
@@ -300,15 +300,13 @@ def test_a_broken_file_is_named(tmp_path, name, formats, content):
         PackedReader.open(path)[0]
 
 
-def test_every_format_has_a_module_and_a_place_in_both_orders():
-    formats = {name: format_of(name) for name in typing.get_args(PackedFormat)}
-    for order in ("reading_order", "hub_order"):
-        assert sorted(getattr(known, order) for known in formats.values()) == list(range(len(formats)))
-    files = ShardFiles(Path("folder"), 3)
-    own = [file for known in formats.values() for file in known.files(files) if file not in files.boundaries]
+def test_every_format_has_a_place_in_the_order_and_files_of_its_own():
+    assert sorted(known.name for known in FORMATS) == sorted(typing.get_args(PackedFormat))
+    assert sorted(known.hub_order for known in FORMATS) == list(range(len(FORMATS)))
+    own = [name for known in FORMATS for name in known.names]
     assert len(own) == len(set(own))
-    for known in formats.values():
-        assert known.files(files)[0].match(known.pattern)
+    for known in FORMATS:
+        assert known.paths(Path("folder"), 3)[0].match(known.pattern)
 
 
 COMMON = {"sequence_length": 16, "strategy": "best_fit", "sequences_per_shard": 3}

@@ -11,7 +11,7 @@ from tokmill.tasks.core.errors import PackingError, StoreError
 from tokmill.tasks.core.stage import NO_SOURCE
 from tokmill.tasks.fim.tokens import PSM, SPM, DocumentKeys, choose_forms
 from tokmill.tasks.formats.mixture import MixedSource
-from tokmill.tasks.formats.packed.plan import PackingPlan
+from tokmill.tasks.formats.packed.pieces import PackingPlan
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.packing.accounts import PackedTotals
 from tokmill.tasks.packing.stage import PACK_PLAN, PackParams

@@ -11,7 +11,7 @@ import pytest
 
 from tests.test_tasks.reading import read
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.delimited import Span
+from tokmill.tasks.formats.text.content import Span
 
 TEXTS = ["one", "", None, "zwei 🙂", "drei"]
 KEPT = [(0, b"one"), (1, b""), (3, "zwei 🙂".encode()), (4, b"drei")]

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 
 from tests.test_tasks.reading import ingested, read
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.corpus import read_shard
-from tokmill.tasks.formats.text.delimited import Span
+from tokmill.tasks.formats.text.content import Span
 from tokmill.tasks.formats.text.readers import read_file_batches
+from tokmill.tasks.formats.text.shard import read_shard
 from tokmill.tasks.formats.text.sources import ReadOptions
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.reading import read
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.delimited import Separator, regrouped
-from tokmill.tasks.formats.text.readers import without_indentation
+from tokmill.tasks.formats.text.prose import without_indentation
+from tokmill.tasks.formats.text.rows import Separator, row_blocks
 
 LINES = {
     b"": [],
@@ -134,7 +134,7 @@ def test_records_of_any_length_under_any_limit(
 
     position = 0
     found = []
-    for group in regrouped(_blocks(content, cuts), Separator(separator), limit):
+    for group in row_blocks(_blocks(content, cuts), Separator(separator), limit):
         for start, stop, bounds in zip(group.starts, group.stops, group.bounds.tolist(), strict=True):
             found.append(bytes(group.block[start:stop]))
             if stop - start <= limit:
@@ -172,7 +172,7 @@ def test_a_line_end_in_a_delimiter_is_either_of_the_two(
     content = "".join(text + end for text, end in zip(texts, ends, strict=False)).encode()
     separator = Separator(b"\n--\n", any_line_end=True)
 
-    groups = regrouped(_blocks(content, cuts), separator, len(content))
+    groups = row_blocks(_blocks(content, cuts), separator, len(content))
     found = [
         bytes(group.block[a:b]) for group in groups for a, b in zip(group.starts, group.stops, strict=True)
     ]

@@ -24,8 +24,7 @@ from tests.object_server import Bucket
 from tests.test_tasks.reading import COMPRESSORS, Read, read, written
 from tokmill.tasks.core.errors import MachineError, SourceError
 from tokmill.tasks.formats.corpus import Corpus
-from tokmill.tasks.formats.text.compression import read_all
-from tokmill.tasks.formats.text.delimited import Span
+from tokmill.tasks.formats.text.content import Span, read_bytes
 from tokmill.tasks.formats.text.shard import Shard, read_shard
 from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import SourceSpec
@@ -118,7 +117,7 @@ def test_streams_end_where_objects_end(memory: Memory, ahead: int) -> None:
         memory.put("key", data)
 
         with ranges(10, 40, ahead):
-            assert read_all(RemoteFile(f"{memory.url}/key")) == data
+            assert read_bytes(RemoteFile(f"{memory.url}/key")) == data
 
 
 @pytest.mark.parametrize("at_least", [0, 1, 10, 1000])

@@ -19,8 +19,7 @@ from tokmill.tasks.count.counter import DocumentCounter
 from tokmill.tasks.count.stage import COUNT_SHARD, CountParams
 from tokmill.tasks.encode.encoding import encode_batches
 from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
-from tokmill.tasks.formats.corpus import DocumentBatch
-from tokmill.tasks.formats.text.documents import offsets_of
+from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
 from tokmill.tasks.store import Store
 

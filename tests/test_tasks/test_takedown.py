@@ -16,8 +16,8 @@ from tests.test_tasks.traced_line import traced_line
 from tokmill.tasks.core.errors import MixingError, SourceError, StoreError, TracingError
 from tokmill.tasks.embeddings.config import read_json
 from tokmill.tasks.formats.mixture import Mixture
+from tokmill.tasks.formats.packed.manifest import TakedownManifest
 from tokmill.tasks.formats.packed.reader import PackedReader
-from tokmill.tasks.formats.packed.takedown import TakedownManifest
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.files import FileDigests

@@ -10,8 +10,8 @@ from tests.test_tasks.traced_line import ESSAY, NOTES, SPECIALS, SPECS, WEB, Tra
 from tests.test_tasks.whole_line import Line
 from tokmill.tasks.core.errors import SourceError, StoreError, TracingError
 from tokmill.tasks.formats.mixture import Mixture
+from tokmill.tasks.formats.packed.manifest import TakenDocument
 from tokmill.tasks.formats.packed.reader import PackedReader
-from tokmill.tasks.formats.packed.takedown import TakenDocument
 from tokmill.tasks.mixing.consume import CONSUME, ConsumeParams
 from tokmill.tasks.mixing.stage import MIX, MixParams
 from tokmill.tasks.packing.stage import PackParams

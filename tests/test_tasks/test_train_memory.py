@@ -16,14 +16,12 @@ from tests.test_tasks.whole_line import Line, LineParams
 from tokmill.tasks.core.errors import MachineError
 from tokmill.tasks.formats.balance import Balance, BalancedSource
 from tokmill.tasks.formats.counts import (
-    MANIFEST_FILE,
     CountedSource,
     Counts,
     CountsManifest,
     CountsStatistics,
     write_counts,
 )
-from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.store import Store
 from tokmill.tasks.train.learning import learn
 from tokmill.tasks.train.memory import available_memory, fitting_size
@@ -64,7 +62,7 @@ def write_corpus(
         totals = write_counts(folder / f"{source}.parquet", PretokenCounts.from_dict(words))
         statistics = CountsStatistics(num_documents=1, num_bytes=1, **totals._asdict())
         counted.append(CountedSource(source=source, statistics=statistics))
-    write_model(folder / MANIFEST_FILE, CountsManifest(cut=params.cut, sources=counted))
+    CountsManifest(cut=params.cut, sources=counted).save(folder)
     shares = {"num_documents": 1, "num_bytes": 1, "natural_share": 0.5, "share": 0.5, "capped": False}
     given = [BalancedSource(source=name, factor=(factors or {}).get(name, 1), **shares) for name in sources]
     rule = {"method": "temperature", "temperature": 1.0, "unit": "bytes", "max_repetition": None}

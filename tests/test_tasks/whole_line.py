@@ -13,7 +13,7 @@ from tokmill.tasks.core.stage import ArtifactRef, External, Request
 from tokmill.tasks.count.stage import COUNT, COUNT_SHARD
 from tokmill.tasks.encode.stage import ENCODE, ENCODE_SHARD, EncodeParams
 from tokmill.tasks.formats.corpus import Corpus
-from tokmill.tasks.formats.packed.plan import PackingPlan
+from tokmill.tasks.formats.packed.pieces import PackingPlan
 from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.ingest.stage import INGEST, IngestParams

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from tokmill import tokenizer
 from tokmill.tokenizer import PretokenCounts
-from tokmill.tokenizer.byte_bpe import trainer
-from tokmill.tokenizer.byte_bpe.trainer import BpeTrainer, MergeRules
 from tokmill.tokenizer.core import buffers
-from tokmill.tokenizer.ordered_counting import FirstSeenCounter, count_texts_in_order
+from tokmill.tokenizer.counting import FirstSeenCounter, count_texts_in_order
+from tokmill.tokenizer.merging import trainer
+from tokmill.tokenizer.merging.rules import MergeRules
+from tokmill.tokenizer.merging.trainer import BpeTrainer
 from tokmill.tokenizer.reference import byte_bpe as reference
 from tokmill.tokenizer.splitting import compile_pattern
 

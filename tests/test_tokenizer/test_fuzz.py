@@ -18,17 +18,19 @@ import tiktoken
 from tests.effort import fuzz_seconds
 from tokmill import tokenizer
 from tokmill.tokenizer import PretokenCounts, Tokenizer, encoding
-from tokmill.tokenizer.byte_bpe import encoder, trainer
+from tokmill.tokenizer.byte_bpe import encoder
 from tokmill.tokenizer.byte_bpe.kernels.encoding import BLOCK
-from tokmill.tokenizer.byte_bpe.kernels.training_state import MAX_NARROW
 from tokmill.tokenizer.byte_bpe.model import define
 from tokmill.tokenizer.byte_bpe.tiktoken import definition_of
-from tokmill.tokenizer.byte_bpe.trainer import BpeTrainer, MergeRules
 from tokmill.tokenizer.components import specials
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core import buffers
+from tokmill.tokenizer.merging import trainer
+from tokmill.tokenizer.merging.kernels.state import MAX_NARROW
+from tokmill.tokenizer.merging.rules import MergeRules
+from tokmill.tokenizer.merging.trainer import BpeTrainer
 from tokmill.tokenizer.reference import byte_bpe as reference
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS, compile_pattern, fallback
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
 
 SECONDS = fuzz_seconds(2)
 FIRST_SEED = int(os.environ.get("TOKMILL_FUZZ_SEED", "0"))

@@ -16,7 +16,7 @@ from tests.test_tokenizer.test_fuzz_files import use, with_other_bytes
 from tests.test_tokenizer.test_readers import PYTHON, ids_of_each, version
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer
-from tokmill.tokenizer.byte_bpe.gguf import PRE_TOKENIZERS
+from tokmill.tokenizer.byte_bpe.huggingface import PRE_TOKENIZERS
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.text import to_text
 from tokmill.tokenizer.formats import gguf

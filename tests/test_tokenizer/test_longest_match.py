@@ -17,7 +17,7 @@ from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer, TokenizerError
 from tokmill.tokenizer.core.errors import FormatError, TrainingError, VocabularyError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.longest_match.model import LongestMatchModel
+from tokmill.tokenizer.longest_match.family import LongestMatchModel
 from tokmill.tokenizer.longest_match.rwkv import literal_bytes
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.reference import longest_match as reference

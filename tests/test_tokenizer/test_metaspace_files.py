@@ -19,18 +19,17 @@ from tests.test_tokenizer.conftest import TRAINING_TEXTS, trained_by_sentencepie
 from tokmill import tokenizer
 from tokmill.tokenizer import FormatError, Tokenizer, TokenizerError, VocabularyError, attestation
 from tokmill.tokenizer.char_bpe.family import sample_batch as char_bpe_samples
-from tokmill.tokenizer.char_bpe.huggingface import with_merges
+from tokmill.tokenizer.char_bpe.formats import pattern_of, with_merges
 from tokmill.tokenizer.char_bpe.model import CharacterPairModel
-from tokmill.tokenizer.char_bpe.sentencepiece import pattern_of
 from tokmill.tokenizer.components.charsmap import compile_rules
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.components.steps import Charsmap, StepNormalizer
 from tokmill.tokenizer.core.buffers import pack_bytes, unpack
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.formats.model_file import ModelFile, read_model
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.unigram.huggingface import as_read, as_written
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
+from tokmill.tokenizer.unigram.formats import as_read, as_written
 
 TEXTS = [
     *TRAINING_TEXTS,

@@ -22,7 +22,7 @@ from tokmill.tokenizer.formats.model_file import (
     read_model,
     write_model,
 )
-from tokmill.tokenizer.unigram.sampling import n_best, sample_batch
+from tokmill.tokenizer.unigram.model import n_best, sample_batch
 
 MODELS: dict[str, dict[str, Any]] = {
     "defaults": {},

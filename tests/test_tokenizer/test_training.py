@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from tests.test_tokenizer import incremental
 from tokmill import tokenizer
 from tokmill.tokenizer import PretokenCounts, TokenizerError, TrainingError
-from tokmill.tokenizer.byte_bpe.trainer import BpeTrainer, MergeRules
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.counting import count_buffers
+from tokmill.tokenizer.merging.rules import MergeRules
+from tokmill.tokenizer.merging.trainer import BpeTrainer
 from tokmill.tokenizer.reference import byte_bpe as reference
 from tokmill.tokenizer.splitting import compile_pattern
 from tokmill.tokenizer.training_options import TrainingPlan

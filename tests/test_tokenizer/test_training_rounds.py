@@ -7,9 +7,10 @@ import pytest
 
 from tokmill import tokenizer
 from tokmill.tokenizer import PretokenCounts
-from tokmill.tokenizer.byte_bpe import layout, trainer
-from tokmill.tokenizer.byte_bpe.trainer import BpeTrainer, MergeRules
 from tokmill.tokenizer.core import stopping
+from tokmill.tokenizer.merging import layout, trainer
+from tokmill.tokenizer.merging.rules import MergeRules
+from tokmill.tokenizer.merging.trainer import BpeTrainer
 from tokmill.tokenizer.reference import byte_bpe as reference
 
 

@@ -31,9 +31,9 @@ from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.reference import unigram as slow
+from tokmill.tokenizer.unigram.family import UnigramTrainer
 from tokmill.tokenizer.unigram.model import UnigramModel, scores_of
 from tokmill.tokenizer.unigram.seeding import SeedRules, Seeds, TrainingText, find_seeds, prepare
-from tokmill.tokenizer.unigram.trainer import UnigramTrainer
 
 SPECIALS = ["<|endoftext|>", "<|end|>"]
 WORDS = {b"hug": 10, b"pug": 5, b"pun": 12, b"bun": 4, b"hugs": 5}
@@ -556,7 +556,7 @@ def test_files_of_others_that_cannot_be_read(
 def test_kernels_give_the_same_as_plain_python() -> None:
     code = """
 from tokmill import tokenizer
-from tokmill.tokenizer.unigram.sampling import n_best, sample_batch
+from tokmill.tokenizer.unigram.model import n_best, sample_batch
 counts = {b"hug": 10, b"pug": 5, b"pun": 12, b"bun": 4, b"hugs": 5, b"hug" * 30: 2}
 tok = tokenizer.train_from_counts(counts, family="unigram", vocab_size=12)
 texts = ["hugs pun", "bug-x", ""]

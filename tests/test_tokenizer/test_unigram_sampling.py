@@ -13,7 +13,7 @@ from tests.test_tokenizer.test_unigram import made, strings
 from tokmill import tokenizer
 from tokmill.tokenizer import TokenizerError
 from tokmill.tokenizer.reference import unigram as slow
-from tokmill.tokenizer.unigram.sampling import n_best, sample_batch
+from tokmill.tokenizer.unigram.model import n_best, sample_batch
 
 PIECES = {b"a": -2.0, b"b": -1.5, b"c": -2.5, b"ab": -2.2, b"bc": -3.0, b"abc": -4.5}
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tokmill import tokenizer
 from tokmill.tokenizer import PretokenCounts, TrainingError
-from tokmill.tokenizer.merging.rules import JoinRules, Marks
-from tokmill.tokenizer.merging.trainer import learn_pieces
+from tokmill.tokenizer.merging.rules import Marks, MergeRules
+from tokmill.tokenizer.merging.trainer import learn_merges
 from tokmill.tokenizer.reference import wordpiece as reference
 
 words_of_few_letters = st.dictionaries(
@@ -28,10 +28,11 @@ def counted(words: dict[str, int]) -> PretokenCounts:
     return PretokenCounts.from_dict({word.encode(): count for word, count in words.items()})
 
 
-def learned(words: dict[str, int], number: int, **options: object) -> list[str]:
+def learned(words: dict[str, int], number: int, score: str = "likelihood", **options: object) -> list[str]:
     """The pieces that the kernels learn."""
-    rules = JoinRules(marks=Marks(b"##"), **options)  # type: ignore[arg-type]
-    return [piece.decode() for piece in learn_pieces(counted(words), number, rules)]
+    by = {"by_likelihood": score == "likelihood", "marks": Marks(b"##")}
+    rules = MergeRules(tie_break=None, **by, **options)  # type: ignore[arg-type]
+    return [piece.decode() for piece in learn_merges(counted(words), number, rules).pieces]
 
 
 @pytest.mark.parametrize("score", ["likelihood", "frequency"])

@@ -16,8 +16,7 @@ from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.reference import unigram as slow
-from tokmill.tokenizer.unigram.model import UnigramModel
-from tokmill.tokenizer.unigram.sampling import n_best
+from tokmill.tokenizer.unigram.model import UnigramModel, n_best
 from tokmill.tokenizer.wordpiece.model import WordPieceModel
 
 HUGS = {b"hug": 10, b"pug": 5, b"pun": 12, b"bun": 4, b"hugs": 5}

@@ -1,9 +1,8 @@
 """Add terms to a byte-level BPE vocabulary, without changing an id or the encoding of any other text.
 
-A term is a whole pre-token, as it stands in a text: with the blank before it, and without. Where a pre-token
-equals it, it is taken whole, as `ignore_merges` says (so do tiktoken, and Llama 3's files for Hugging Face's
-tokenizers). No merge is added, so the tokens of all other pre-tokens stay as they were. New ids follow the
-last one. Terms are given, or those of a corpus that save most tokens.
+A term is a whole pre-token, with the blank before it and without, and is taken whole as `ignore_merges` says.
+No merge is added, and new ids follow the last one. Terms are given, or those of a corpus that save most
+tokens.
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,9 +1,7 @@
-"""Take the tokens away that cost least, until a byte-level BPE vocabulary has the size that is wanted.
+"""Take the tokens away that cost least, until a byte-level BPE vocabulary has the wanted size.
 
-A token is needed by the merges that it is a part of, so only leaves of the tree of merges are taken: the one
-that occurs least often in the corpus first, of equally frequent ones the one with the longest token, then the
-greatest id. What it was merged from occurs more often then, as far as nothing else is merged instead.
-Bytes, special and added tokens stay. Ids are numbered again, in the old order.
+Only leaves of the tree of merges are taken: the rarest in the corpus first, then the longest, then the
+greatest id. Bytes, special and added tokens stay. Ids are numbered again, in the old order.
 """
 
 import heapq

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.byte_bpe.kernels.characters import Characters, empty_characters, note_joined
 from tokmill.tokenizer.byte_bpe.kernels.encoding import (
     encode_pretokens,
     first_gap,
@@ -20,9 +19,12 @@ from tokmill.tokenizer.byte_bpe.kernels.greedy import (
     PREFIX,
     RANK,
     RIGHT,
+    Characters,
     TokenTable,
+    empty_characters,
     encode_characters,
     make_greedy_scratch,
+    note_joined,
 )
 from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model, WholeTokens, index_whole_tokens
 from tokmill.tokenizer.core.errors import VocabularyError
@@ -40,16 +42,22 @@ from tokmill.tokenizer.kernels.cache import (
     remember_tokens,
 )
 from tokmill.tokenizer.kernels.lookup import locate_tokens
-from tokmill.tokenizer.kernels.merges import derive_merges, find_last_merges, make_scratch
-from tokmill.tokenizer.kernels.pairs import PairTables, empty_tables, insert_merges
-from tokmill.tokenizer.pipeline.model import Breach, Encoding, Law, SegmentedText
-from tokmill.tokenizer.pipeline.workspaces import (
+from tokmill.tokenizer.kernels.merges import (
+    PairTables,
+    derive_merges,
+    empty_tables,
+    find_last_merges,
+    insert_merges,
+    make_scratch,
+)
+from tokmill.tokenizer.pipeline.base_model import (
     BEHIND,
     KEPT_BYTES,
     USUAL_BYTES,
     LendsWorkspaces,
     refuse_longer,
 )
+from tokmill.tokenizer.pipeline.model import Breach, Encoding, Law, SegmentedText
 from tokmill.tokenizer.splitting import Pretokens
 
 if TYPE_CHECKING:

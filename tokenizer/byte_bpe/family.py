@@ -1,15 +1,12 @@
 """Byte-level BPE, trained from counts of pre-tokens.
 
-Laws: the most frequent pair of neighbouring tokens is merged next; a pair counts once for every place where
-    it occurs (overlapping places count: `aaa` has the pair a a twice), times the count of its pre-token;
-    the same counts give the same merges in any order (but with `first_seen`, which goes by it); a shorter
-    training is a prefix of a longer one; no merge makes a special token's bytes.
-Ids: byte b has its rank in GPT-2's byte alphabet, then come merges in order, special and reserved tokens.
-
-`tie_break` decides between equal counts: `lexicographic_max` takes the greater pair of byte strings,
-`lowest_ids` the pair of the lower ids, as Hugging Face's `BpeTrainer`, and `first_seen` the pair that occurs
-first, as minbpe: in the earliest pre-token in the order of the counts (those of count 0 are left out), and
-there farthest to the left, with all earlier merges made.
+Laws: a pair counts once for every place where it occurs (`aaa` has the pair a a twice), times the count of
+its pre-token; the same counts give the same merges in any order (but with `first_seen`); a shorter training
+is a prefix of a longer one; no merge makes a special token's bytes. Ids: byte b has its rank in GPT-2's byte
+alphabet, then come merges in order, special and reserved tokens. `tie_break`: `lexicographic_max` takes the
+greater pair of byte strings, `lowest_ids` that of the lower ids, as Hugging Face's `BpeTrainer`, and
+`first_seen`, as minbpe, that in the earliest pre-token in the order of the counts, and there farthest to the
+left.
 """
 
 from collections.abc import Sequence
@@ -19,7 +16,6 @@ import numpy as np
 from tokmill.tokenizer.byte_bpe.encoder import MAX_BYTES, Tiling
 from tokmill.tokenizer.byte_bpe.kernels.encoding import sample_merges
 from tokmill.tokenizer.byte_bpe.model import NAME, BytePairModel, model_of
-from tokmill.tokenizer.byte_bpe.trainer import BpeTrainer, MergeRules
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.buffers import EncodedBatch, Texts
 from tokmill.tokenizer.core.errors import LawError, TokenizerError, TrainingError
@@ -27,12 +23,14 @@ from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.text import BYTE_ORDER
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.merges import make_scratch
+from tokmill.tokenizer.merging.rules import MergeRules
+from tokmill.tokenizer.merging.trainer import BpeTrainer
+from tokmill.tokenizer.pipeline.base_model import refuse_longer
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
 from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller
 from tokmill.tokenizer.pipeline.segmentations import check_seed, check_strength, cut_texts
-from tokmill.tokenizer.pipeline.workspaces import refuse_longer
 
 
 class BytePairTraining:
@@ -42,7 +40,7 @@ class BytePairTraining:
         """Copy the counts for training; they are not needed afterwards."""
         self._options, self._sizes = options, vocab_sizes
         self._numbers = [_num_merges(size, options) for size in vocab_sizes]
-        self._trainer = BpeTrainer(counts, _rules(options), max(self._numbers))
+        self._trainer = BpeTrainer(counts, MergeRules.of(options, options.names), max(self._numbers))
 
     def models(self, progress: Progress | None = None) -> list[Model]:
         """Make the merges of the largest vocabulary, and each model from a prefix of them."""
@@ -62,12 +60,6 @@ class BytePairTraining:
             f"lower vocab_size to {largest - wanted + made}, "
             f"{'lower min_frequency, ' if rarer else ''}or add text"
         )
-
-
-def _rules(options: ModelOptions) -> MergeRules:
-    """Return the rules of merging."""
-    forbidden = [name.encode() for name in options.names]
-    return MergeRules(options.tie_break, options.min_frequency, options.max_token_bytes, forbidden)
 
 
 def _num_merges(vocab_size: int, options: ModelOptions) -> int:
@@ -137,7 +129,7 @@ FAMILY = Family(
     BytePairTraining,
     _least_vocab_size,
     {
-        name: f"tokmill.tokenizer.byte_bpe.{name}"
+        name: f"tokmill.tokenizer.byte_bpe.{'huggingface' if name == 'gguf' else name}"
         for name in ("huggingface", "gpt2", "tiktoken", "tekken", "gguf")
     },
     sample=sample_batch,

@@ -1,9 +1,7 @@
-"""GPT-2's format: `vocab.json` (ids by token) and `merges.txt` (a pair a line), in GPT-2's byte alphabet.
+"""GPT-2's format: `vocab.json` (ids by token) and `merges.txt` (one pair per line), in GPT-2's byte alphabet.
 
-The format does not say how text is split or which tokens are special: a sidecar does. Without one, the
-split pattern is GPT-2's and the special tokens are those that are not a byte and that no merge makes, because
-nothing else can ever give them. A special token stands in `vocab.json` as its own text, not in the
-alphabet.
+A sidecar says how text is split and which tokens are special. Without one, the split pattern is GPT-2's, and
+the special tokens are those that are not a byte and that no merge makes. They stand there as their own text.
 Source: openai/gpt-2 `encoder.py`.
 """
 
@@ -14,9 +12,15 @@ from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.text import to_bytes, to_text
 from tokmill.tokenizer.core.vocabulary import texts_by_id
 from tokmill.tokenizer.formats import sidecar
-from tokmill.tokenizer.formats.files import read_json, read_merges, write_merges
+from tokmill.tokenizer.formats.files import (
+    GPT2_MERGES,
+    GPT2_VOCAB,
+    read_json,
+    read_merges,
+    refuse_json,
+    write_merges,
+)
 from tokmill.tokenizer.formats.models import special_ids, vocab_by_text, vocab_file
-from tokmill.tokenizer.formats.recognition import GPT2_MERGES, GPT2_VOCAB, refuse_json
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
 

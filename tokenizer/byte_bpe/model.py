@@ -20,7 +20,7 @@ from tokmill.tokenizer.byte_bpe.kernels.model import Model
 from tokmill.tokenizer.components.specials import check_names
 from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.kernels.pairs import MAX_IDS, MAX_MERGES
+from tokmill.tokenizer.kernels.merges import MAX_IDS, MAX_MERGES
 from tokmill.tokenizer.pipeline.base_model import BaseModel, check_bytes
 from tokmill.tokenizer.pipeline.definition import Definition
 

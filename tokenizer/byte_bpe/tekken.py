@@ -1,13 +1,9 @@
 """Mistral's `tekken.json`: the split pattern, the tokens in order of their ranks, and the special tokens.
 
-Special tokens have the first ids, a fixed number of them: names that the file lacks are `<SPECIAL_20>` and
-the like. Then come the tokens by rank, the 256 bytes first, as many as `default_vocab_size` has room for; a
-file may list more. Merges follow from ranks, as in tiktoken's format, and a pre-token that is a token is
-taken whole.
-Not kept: the images' and audio's settings, and which special tokens are shown when ids are decoded
-(`is_control`); ids depend on neither. Files up to version 7 leave the special tokens out, which are then
-those of Mistral's first tekken.
-Source: mistralai/mistral-common, `tokens/tokenizers/tekken.py`.
+Special tokens have the first ids, a fixed number of them; then come tokens by rank, the 256 bytes first, as
+many as `default_vocab_size` has room for. Merges follow from ranks, and a pre-token that is a token is taken
+whole. Settings of images and audio are not kept. Files up to version 7 have the special tokens of Mistral's
+first tekken. Source: mistralai/mistral-common, `tokens/tokenizers/tekken.py`.
 """
 
 import base64
@@ -19,8 +15,7 @@ from typing import Any
 from tokmill.tokenizer.byte_bpe.tiktoken import check_ranks, definition_of
 from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.vocabulary import MAX_IDS
-from tokmill.tokenizer.formats.files import write_json
-from tokmill.tokenizer.formats.recognition import TEKKEN
+from tokmill.tokenizer.formats.files import TEKKEN, write_json
 from tokmill.tokenizer.pipeline.definition import Definition
 
 _FIRST_NAMES = (

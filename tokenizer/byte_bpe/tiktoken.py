@@ -1,10 +1,8 @@
-"""tiktoken's format: a line a token, its bytes in base64 and its rank, which is its id.
+"""tiktoken's format: one token per line, its bytes in base64 and its rank, which is its id; any file name.
 
-The file may have any name, since its first line tells the format. Only byte strings are ranked; the merges
-follow from that (`tokenizer.byte_bpe.encoder.merges_from_ranks`). A sidecar says the rest: split pattern and
-special tokens, as `pat_str` and `special_tokens` for `tiktoken.Encoding` as well. tiktoken takes a pre-token
-that is a token whole, so a vocabulary with tokens that merging does not lead to reads as `ignore_merges`.
-Source: openai/tiktoken `load.py`.
+The merges follow from the ranks (`encoder.merges_from_ranks`). A sidecar has split pattern and special
+tokens, as `tiktoken.Encoding` takes them, too. A vocabulary with tokens that merging does not lead to is read
+as `ignore_merges`, since tiktoken takes such pre-tokens whole. Source: openai/tiktoken `load.py`.
 """
 
 import base64
@@ -22,8 +20,7 @@ from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.text import split_lines
 from tokmill.tokenizer.core.vocabulary import MAX_IDS
 from tokmill.tokenizer.formats import sidecar
-from tokmill.tokenizer.formats.files import read_file, write_file
-from tokmill.tokenizer.formats.recognition import TIKTOKEN
+from tokmill.tokenizer.formats.files import TIKTOKEN, read_file, write_file
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
 

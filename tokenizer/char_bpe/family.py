@@ -1,22 +1,17 @@
 """BPE over characters, trained from counts of pre-tokens, or on whole sentences as sentencepiece does it.
 
-Laws: the most frequent pair of neighbouring pieces is joined next (`merging.trainer` has the ties); the same
-    counts give the same pieces in any order; a smaller vocabulary is a prefix of a larger one; no piece has
-    a special token's bytes.
-Ids: `[UNK]` is 0, then (with `byte_fallback`) the 256 bytes, characters, the most frequent first, joined
-pieces as they were made, special and reserved tokens. A piece's score is minus its place among the pieces.
-
-On sentences, a pair must make an allowed piece (`sentences.words`) that no other pair has made; of equally
-frequent ones that with fewer characters is joined, then the smaller string; every character (of the most
-frequent part of the text, with `character_coverage`) is a piece. Ids are those of `sentences.layout`: joined
-pieces, then characters.
+Laws: the same counts give the same pieces in any order; a smaller vocabulary is a prefix of a larger one; no
+piece has a special token's bytes. Ids: `[UNK]` is 0, then (with `byte_fallback`) the 256 bytes, characters,
+the most frequent first, joined pieces in order, special and reserved tokens; a piece's score is minus its
+place. On sentences, a pair must make an allowed piece (`sentences.words`), of equally frequent ones that with
+fewer characters is joined, then the smaller string, and ids are those of `sentences.options`.
 """
 
 from collections.abc import Sequence
 
 import numpy as np
 
-from tokmill.tokenizer.char_bpe.kernels.encoding import sample_characters
+from tokmill.tokenizer.char_bpe.kernels import sample_characters
 from tokmill.tokenizer.char_bpe.model import NAME, CharacterPairModel
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.buffers import EncodedBatch, Texts
@@ -25,15 +20,16 @@ from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.text import utf8_alone
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.merges import make_scratch
-from tokmill.tokenizer.merging.trainer import check_learned, join_rules, learn_pieces
+from tokmill.tokenizer.merging.rules import MergeRules
+from tokmill.tokenizer.merging.trainer import check_learned, learn_merges
 from tokmill.tokenizer.pipeline.base_model import UNKNOWN, least_vocab_size
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress, Trainer
 from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller, refuse_tie_break
 from tokmill.tokenizer.pipeline.segmentations import check_seed, check_strength, cut_texts
-from tokmill.tokenizer.sentences.layout import UNKNOWN as SENTENCE_UNKNOWN
-from tokmill.tokenizer.sentences.layout import Symbols, piece_rules, too_small
+from tokmill.tokenizer.sentences.options import UNKNOWN as SENTENCE_UNKNOWN
+from tokmill.tokenizer.sentences.options import Symbols, piece_rules, too_small
 from tokmill.tokenizer.sentences.words import cut_words
 
 
@@ -55,16 +51,14 @@ class SentencePairTraining:
     def models(self, progress: Progress | None = None) -> list[Model]:
         """Learn the pieces of the largest vocabulary, and make each model of a prefix of them."""
         wanted, alphabet = max(self._numbers), self._words.alphabet
-        rules = join_rules(
-            self._options,
-            self._symbols.names,
-            score="frequency",
-            allows=lambda piece: self._rules.allows(piece.decode()),
-            shorter_first=True,
-            join_again=False,
-        )
-        pieces = learn_pieces(self._words.counts, wanted + len(alphabet), rules, progress)
-        joined = pieces[len(alphabet) :]
+        chosen = {
+            "tie_break": None,
+            "shorter_first": True,
+            "allows": lambda piece: self._rules.allows(piece.decode()),
+        }
+        rules = MergeRules.of(self._options, self._symbols.names, **chosen)
+        learned = learn_merges(self._words.counts, wanted + len(alphabet), rules, progress=progress)
+        joined = learned.pieces[len(alphabet) :]
         if len(joined) < wanted:
             self._warn(len(joined), wanted)
         return [self._model(joined[:number]) for number in self._numbers]
@@ -104,8 +98,8 @@ class CharacterPairTraining:
     def models(self, progress: Progress | None = None) -> list[Model]:
         """Learn the pieces of the largest vocabulary, and make each model of a prefix of them."""
         wanted, fixed = max(self._numbers), len(self._names) + self._num_bytes
-        rules = join_rules(self._options, self._names, score="frequency")
-        pieces = learn_pieces(self._counts, wanted, rules, progress)
+        rules = MergeRules.of(self._options, self._names, tie_break=None)
+        pieces = learn_merges(self._counts, wanted, rules, progress=progress).pieces
         check_learned(len(pieces), wanted, fixed, self._options)
         return [self._model(pieces[:number]) for number in self._numbers]
 
@@ -169,11 +163,7 @@ FAMILY = Family(
     CharacterPairModel.from_spec,
     make_trainer,
     least_vocab_size,
-    {
-        "sentencepiece": "tokmill.tokenizer.char_bpe.sentencepiece",
-        "huggingface": "tokmill.tokenizer.char_bpe.huggingface",
-        "gguf": "tokmill.tokenizer.char_bpe.sentencepiece",
-    },
+    dict.fromkeys(("sentencepiece", "huggingface", "gguf"), "tokmill.tokenizer.char_bpe.formats"),
     check_options=check_options,
     revision=3,
     sample=sample_batch,

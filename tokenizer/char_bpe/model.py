@@ -1,15 +1,13 @@
 """BPE over characters: the neighbours whose joined piece has the greatest score are joined, and again.
 
-Laws: of pairs whose joined pieces have the same score, the leftmost comes first; characters that are no
-    pieces become their bytes, if the vocabulary has ids for them, or the unknown token, one for all
-    neighbours. The bytes of the pieces and of the unknown characters add up to the normalized text.
-    Decoding gives the pieces back, and the unknown token's name (`[UNK]`) for unknown text, which is lost.
-
-Any two pieces are joined if the vocabulary has the piece that they make, not only those that training joined:
-that is how SentencePiece's BPE models work. A model with a list of merges joins those pairs alone, the first
-of the list first, as Hugging Face's tokenizers do. Source: Sennrich et al. 2016; Kudo and Richardson 2018.
+Laws: of pairs of the same score the leftmost comes first; characters that are no pieces become their bytes,
+if the vocabulary has ids for them, or the unknown token, one for all neighbours, and decode to its name. The
+bytes of pieces and unknown characters add up to the normalized text. Any two pieces are joined that make a
+piece, as in SentencePiece's models; a model with merges joins those alone, the first first, as Hugging Face's
+tokenizers do. Source: Sennrich et al. 2016; Kudo and Richardson 2018.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,20 +16,62 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.char_bpe.encoder import CharacterPairEncoder
+from tokmill.tokenizer.char_bpe.kernels import (
+    Memory,
+    Pieces,
+    encode_pretokens,
+    locate_pieces,
+)
+from tokmill.tokenizer.components.specials import make_trie
 from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.kernels.pairs import MAX_IDS, MAX_MERGES
+from tokmill.tokenizer.kernels.cache import empty_block, empty_cache
+from tokmill.tokenizer.kernels.merges import (
+    MAX_IDS,
+    MAX_MERGES,
+    PairTables,
+    empty_tables,
+    insert,
+    insert_merges,
+    make_scratch,
+)
 from tokmill.tokenizer.pipeline.base_model import (
     UNKNOWN,
+    USUAL_BYTES,
+    Accounting,
     BaseModel,
+    LendsWorkspaces,
+    ResumableWorkspace,
     check_pieces,
     check_size,
     check_unknown,
 )
+from tokmill.tokenizer.pipeline.model import Law, SegmentedText
 from tokmill.tokenizer.reference.char_bpe import encode, encode_by_merges
 
 NAME = "char_bpe"
+
+
+class CharacterPairEncoder(LendsWorkspaces["Workspace"]):
+    """Turns pre-tokens into ids; safe to share between threads."""
+
+    def __init__(self, model: "CharacterPairModel") -> None:
+        self.law: Law = Accounting(model.vocabulary.offsets, model.unknown_id)
+        self.pieces = lay_out(model)
+        super().__init__(lambda: Workspace(self.pieces))
+
+    def locate(
+        self, ids: NDArray[np.int64], text: SegmentedText
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where each token begins and ends, by encoding again."""
+        pretokens = text.split()
+        if not ids.shape[0]:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        ends = np.empty(ids.shape[0], np.int64)
+        scratch = make_scratch(int((pretokens.ends - pretokens.starts).max(initial=1)))
+        arguments = text.data, pretokens.starts, pretokens.ends, pretokens.offsets, text.bounds, text.kinds
+        locate_pieces(*arguments, self.pieces, scratch, ends)
+        return np.concatenate([text.bounds[:1], ends[:-1]]), ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -197,3 +237,97 @@ def _check_merges(merges: NDArray[np.int32], results: NDArray[np.int32]) -> None
         raise VocabularyError(
             f"vocabulary: merge {again} of the ids {merges[again].tolist()} comes again; remove one of them"
         )
+
+
+_CACHE_BITS = 16, 14, 18
+_POINTS = 0x110000
+
+
+def lay_out(model: "CharacterPairModel") -> Pieces:
+    """Make the kernels' tables of a model."""
+    pieces = _lay_out_merges(model) if model.merges is not None else _lay_out_scores(model)
+    return pieces._replace(fuse=model.fuse_unknown)
+
+
+def _lay_out_merges(model: "CharacterPairModel") -> Pieces:
+    merges = np.zeros((0, 2), np.int32) if model.merges is None else model.merges
+    symbols = {token.decode(): i for i, token in _ordinary(model)}
+    pairs = empty_tables(np.full(256, -1, np.int32), max(len(merges), 1))
+    left, right = np.ascontiguousarray(merges[:, 0]), np.ascontiguousarray(merges[:, 1])
+    insert_merges(pairs, left, right, model.results)
+    return _pieces(model, symbols, pairs, np.arange(max(len(merges), 1), dtype=np.int32))
+
+
+def _ordinary(model: "CharacterPairModel") -> list[tuple[int, bytes]]:
+    """Return the pieces that characters are joined to."""
+    without = model.vocabulary.byte_ids | set(model.frozen)
+    return [(i, token) for i, token in model.vocabulary.ordinary() if i not in without]
+
+
+def _lay_out_scores(model: "CharacterPairModel") -> Pieces:
+    texts = {i: token.decode() for i, token in _ordinary(model)}
+    symbols = {text: i for i, text in texts.items()}
+    for text in texts.values():
+        for character in text:
+            symbols.setdefault(character, model.vocabulary.size + len(symbols))
+    longer = sorted((i for i, text in texts.items() if len(text) > 1), key=lambda i: (-model.scores[i], i))
+    merges = [
+        (symbols[texts[i][:cut]], symbols[texts[i][cut:]], rank)
+        for rank, i in enumerate(longer)
+        for cut in range(1, len(texts[i]))
+        if texts[i][:cut] in symbols and texts[i][cut:] in symbols
+    ]
+    # a piece may have no merge, so there can be more ranks than merges
+    pairs = empty_tables(np.full(256, -1, np.int32), max(len(merges), len(longer), 1))
+    for left, right, rank in merges:
+        insert(pairs, left, right, rank, longer[rank])
+    equal = itertools.pairwise(float(model.scores[i]) for i in longer)
+    steps = np.array([0, *(first != second for first, second in equal)], np.int32)
+    return _pieces(model, symbols, pairs, np.cumsum(steps, dtype=np.int32))
+
+
+def _pieces(
+    model: "CharacterPairModel", symbols: Mapping[str, int], pairs: PairTables, groups: NDArray[np.int32]
+) -> Pieces:
+    """Put the tables together, with what does not depend on how pairs are chosen."""
+    vocabulary, points = model.vocabulary, np.full(_POINTS, -1, np.int32)
+    for text, symbol in symbols.items():
+        if len(text) == 1:
+            points[ord(text)] = symbol
+    by_byte = {vocabulary.tokens[i]: i for i in vocabulary.byte_ids}
+    every = [bytes([byte]) for byte in range(256)] if by_byte else []
+    standing_in = [by_byte.get(byte, vocabulary.ids.get(byte, -1)) for byte in every]
+    return Pieces(
+        points,
+        make_trie(tuple((vocabulary.tokens[i].decode(), i) for i in model.frozen)),
+        pairs,
+        groups,
+        np.array(standing_in, np.int32),
+        model.unknown_id,
+        vocabulary.size,
+        fuse=True,
+    )
+
+
+class Workspace(ResumableWorkspace):
+    """An encoder's pieces, and working memory to encode with them."""
+
+    kernel = encode_pretokens
+    most_bytes = (1 << 31) - 2
+
+    def __init__(self, pieces: Pieces) -> None:
+        self.model, self._usual = pieces, make_scratch(USUAL_BYTES)
+        self.memory = Memory(empty_cache(*_CACHE_BITS), self._usual, empty_block())
+
+    @property
+    def scratch_bytes(self) -> int:
+        """How many bytes of a pre-token the scratch is for."""
+        return int(self.memory.scratch.ids.shape[0])
+
+    def enlarge(self, length: int) -> None:
+        """Make the scratch longer."""
+        self.memory = self.memory._replace(scratch=make_scratch(length))
+
+    def shrink(self) -> None:
+        """Put the usual scratch in place of a long one."""
+        self.memory = self.memory._replace(scratch=self._usual)

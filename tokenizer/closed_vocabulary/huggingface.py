@@ -7,7 +7,6 @@ Tokens that are not UTF-8 cannot be written. A family's own module binds these f
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
 from tokmill.tokenizer.formats.models import text_of, unknown_token
 from tokmill.tokenizer.formats.split_steps import (
@@ -21,6 +20,7 @@ from tokmill.tokenizer.formats.split_steps import (
 )
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
 
 EVERY_CHARACTER = r"[\s\S]"
 _STEPS = ""

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from tokmill.tokenizer.closed_vocabulary import huggingface
 from tokmill.tokenizer.closed_vocabulary.family import closed_family
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.formats.split_steps import steps_of
 from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.splitting import Pretokens
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
 
 write = huggingface.write
 

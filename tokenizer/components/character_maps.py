@@ -1,10 +1,9 @@
 """Steps of normalizers that change each character by itself, run by a kernel over whole buffers.
 
-Model: a table has for each character the text that takes its place. It is filled by the slow steps, a page of
-128 characters at a time, when the kernel first meets one of them, so that nobody waits for scripts that do
-not occur. Law: the result is that of the steps on each document. A step may say that the texts of some
-characters cannot simply be joined (marks that change their order); a document that holds one goes through the
-slow steps as a whole.
+A table has for each character the text that takes its place, filled by the slow steps a page of 128
+characters at a time when the first one occurs. Law: the result is that of the steps on each document; one
+with characters whose texts cannot simply be joined (marks that change their order) goes through the slow
+steps.
 """
 
 import threading

@@ -1,15 +1,12 @@
 """The tables of rules inside SentencePiece's models: compiled, taken apart, and read from its TSV.
 
-A rule puts a text in the place of a string; at each place of a text the longest rule applies. A compiled
-table is the size of a double array, the array, and the texts, each once, in order of their code points, with
-a zero byte after it. The double array is a trie in 32-bit units, equal to what darts-clone builds: equal
-branches are stored once, and a state is laid out at the first free offset at which all of its bytes have a
-free unit (the last 16 blocks of 256 can still be taken). A unit has, from its highest bit: for a value 1 and
-31 bits of it; for a state its offset (21 bits, or 29 with the bit 9), whether a string ends here (bit 8), and
-the byte that leads to it. `kernels.sentences` reads it.
+At each place of a text the longest rule applies. A compiled table is the size of a double array, the array,
+and the texts in order of their code points, with a zero byte after each. The double array is what darts-clone
+builds: equal branches are stored once, and a state is laid out at the first free offset. A unit has, from its
+highest bit: for a value 1 and 31 bits of it; for a state its offset (21 bits, or 29 with the bit 9), whether
+a string ends here (bit 8), and the byte that leads to it.
 
-Law: compiled rules are, byte for byte, what sentencepiece's trainer makes of the same rules.
-Source: Yata's darts-clone, `DawgBuilder` and `DoubleArrayBuilder`.
+Law: compiled rules are, byte for byte, what sentencepiece's trainer makes. Source: Yata's darts-clone.
 """
 
 import lzma

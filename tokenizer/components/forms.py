@@ -1,13 +1,9 @@
 """Unicode's normalization forms over buffers, with `unicodedata2` as the truth.
 
-Model: most text is in the form already. A kernel passes over it: characters that never change and that join
-nothing, marks in the order of their classes, and characters that may join the one before but do not.
-Characters that become others wherever they stand are replaced from a table. What is left (marks out of order,
-letters that join) is done by `unicodedata`, from the last character that begins anew to the next one.
-The tables are filled from `unicodedata` as well, a page of characters at a time when the first one occurs.
-Law: the result is that of `unicodedata.normalize` on each document.
-
-Source: Unicode Standard Annex 15, "Detecting Normalization Forms".
+A kernel passes over text that is in the form, and replaces characters that become others wherever they stand,
+from tables that `unicodedata` fills a page at a time. What is left (marks out of order, letters that join)
+`unicodedata` does, from the last character that begins anew to the next one. Law: the result is that of
+`unicodedata.normalize` on each document. Source: Unicode Standard Annex 15, "Detecting Normalization Forms".
 """
 
 import functools

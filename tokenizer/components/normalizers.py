@@ -1,14 +1,9 @@
-"""Normalizers: changes to text before it is cut into pre-tokens.
+"""Normalizers: changes to text before it is cut into pre-tokens, named by their steps joined with `+`.
 
-They lose information: decoding gives the normalized text back. A normalizer is named by its steps,
-joined with `+` (`normalizer_steps` has all of them); BERT's uncased models have
-`bert_clean+cjk_spaces+strip_nonspacing+lowercase`. None changes nothing. Special tokens are cut out of the
-text *before* it is normalized, so that no ordinary text can become a special token on the way; the text
-between two of them is a text of its own.
-
-The steps themselves are functions of a text, slow and plain. Over buffers, neighbouring steps that change
-each character by itself are run by a kernel, from a table (`character_maps`), and Unicode's forms by another
-one, which passes over text that is in the form (`forms`).
+Decoding gives the normalized text back. Special tokens are cut out of the text *before* it is normalized, and
+the text between two of them is a text of its own. Steps are functions of a text, slow and plain; over
+buffers, kernels run those that change each character by itself (`character_maps`), and Unicode's forms
+(`forms`).
 """
 
 import functools

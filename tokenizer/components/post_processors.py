@@ -1,12 +1,8 @@
 """Templates: the special tokens that a tokenizer puts around one text, or around two that belong together.
 
-Model: a template is a list of parts for one text and another for two. A part is a special token, or the text
-`A` or `B`, and has a type id, which models such as BERT read with the ids. Laws: for one text, A occurs once
-and B never; for two, each occurs once. Nothing is added without `add_special_tokens`. Source:
-`TemplateProcessing` of Hugging Face's tokenizers; `[CLS] A [SEP] B [SEP]` is BERT's.
-
-A template is spelled as there: parts between spaces, `$A` and `$B` for the texts, and `:1` after a part for
-its type id, which is 0 by default: `[CLS] $A [SEP] $B:1 [SEP]:1`.
+A template has parts for one text and for two: special tokens, and the texts `A` and `B`, each once, with type
+ids. It is spelled as in Hugging Face's `TemplateProcessing`: `[CLS] $A [SEP] $B:1 [SEP]:1`, where `:1` is a
+type id, 0 by default. Nothing is added without `add_special_tokens`.
 """
 
 import re

@@ -1,8 +1,7 @@
 """Roles: which special token begins a text, ends it, pads, masks, and so on; and chat templates.
 
-A role is data for whoever uses the tokenizer; no role changes the ids of a text. A role is given (a name, or
-None if no token has it), or else follows from the tokenizer's template and from names that published models
-use for nothing else. A chat template is the text of a Jinja template. It is carried from file to file and
+No role changes the ids of a text. It is given (a name, or None), or else follows from the template and from
+names that published models use for nothing else. A chat template is a Jinja template's text, carried and
 never executed.
 """
 

@@ -1,10 +1,8 @@
 """The normalizer of SentencePiece's models: a table of rules that each model brings along, and white space.
 
-A model's table (`precompiled_charsmap`) is what its makers compiled from NFKC and rules of their own, so its
-results depend on no Unicode version but theirs. Spaces become U+2581 (`▁`), which its pieces hold; one is put
-before the text, so that a word has the same pieces everywhere in a text.
-
-Law: equal to what `sentencepiece` makes of a text. A text between two special tokens is a text of its own.
+The table (`precompiled_charsmap`) depends on no Unicode version but its makers'. Spaces become `▁` (U+2581),
+and one is put before the text. Law: equal to what `sentencepiece` makes of a text; a text between two special
+tokens is a text of its own.
 """
 
 import base64

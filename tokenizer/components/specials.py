@@ -1,15 +1,10 @@
 """Tokens that are cut out of a text: special tokens, and added tokens.
 
-Special tokens are never split, never made by merging, and never found in ordinary text by accident. Each
-call decides how the text of a special token in a document is treated, as in tiktoken: *allowed*
-ones become their id, those taken *as text* are encoded like any other text, and all others are errors,
-which is the default. *Added* tokens are ordinary ones that are always found. Of all that are looked for, the
-leftmost is taken, and the longest of those that begin there. White space beside a token may belong to it, as
-beside the `<mask>` of RoBERTa; it is left out before anything else happens to the text.
-
-Laws: a tokenizer with added tokens finds what Hugging Face's tokenizers do: there, a special token that is
-    encoded as text hides the tokens that its text holds, and tokens of `normalized` text are looked for last.
-    White space is taken as by `lstrip` and `rstrip` there.
+Each call decides how the text of a special token is treated, as in tiktoken: *allowed* ones become their id,
+those taken *as text* are encoded, and all others are errors, the default. *Added* tokens are always found.
+The leftmost is taken, and the longest there. White space beside a token may belong to it, and is left out
+first. Law: added tokens are found as by Hugging Face's tokenizers, where a special token that is encoded as
+text hides the tokens in its text, and tokens of `normalized` text are looked for last.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping

@@ -1,10 +1,8 @@
 """A normalizer made of steps, as in a `tokenizer.json` of a model that SentencePiece made.
 
-Steps are plain ones, tables of rules by grapheme clusters, and marks for spaces: what a `Metaspace`
-pre-tokenizer does to the text, as the last step. Each takes the text that the one before it made. A text
-between two special tokens is a text of its own.
-
-Law: equal to what Hugging Face's tokenizers make of a text; clusters are those of Unicode 17, as there.
+Steps are plain ones, tables of rules by grapheme clusters, and, as the last, marks for spaces (`Metaspace`).
+A text between two special tokens is a text of its own. Law: equal to what Hugging Face's tokenizers make of a
+text; clusters are those of Unicode 17, as there.
 """
 
 import base64

@@ -1,16 +1,10 @@
 """Stop long work from another thread or from a signal handler.
 
-A kernel that works on much data is called slice by slice, each well under a second, so that Python runs in
-between: Ctrl-C and signal handlers take effect there, in the main thread. They do not reach other threads.
-For these there is one flag in the process, which every loop over slices, batches of documents, blocks of a
-plan or files checks: after `request_stop` was called, all work of stages raises `StopRequested` within a
-second or two, in all threads, until `allow_work` is called.
-
-A piece of work may also have a time limit of its own (`stop_after`), which the same checks enforce, in the
-thread that set it, in those that it hands functions to with `within_limit`, and in those that run within
-`limited_context`.
-
-Like KeyboardInterrupt, `StopRequested` is not an `Exception`, so that it is not mistaken for bad data.
+Kernels are called slice by slice, each well under a second, so that signal handlers take effect in the main
+thread. For other threads there is one flag, which every loop over slices, batches, blocks or files checks:
+after `request_stop` all work raises `StopRequested`, until `allow_work`. A time limit (`stop_after`) holds in
+the thread that set it, and in those that `within_limit` or `limited_context` extend it to. Like
+KeyboardInterrupt, `StopRequested` is not an `Exception`.
 """
 
 import threading

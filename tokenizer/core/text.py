@@ -1,15 +1,9 @@
 r"""Byte strings as text: in GPT-2's byte alphabet, as lines, as characters, and as people read them.
 
-The alphabet has one printable character per byte: bytes that print (`!` to `~`, `¡` to `¬`, `®` to `ÿ`) stand
-for themselves; the other 68, in order, for the characters from U+0100 on, so a space is `Ġ`. Sorting the
-characters gives the order of the bytes' ids in every vocabulary that is trained here, as in Hugging Face's
-trainers: id 0 is `!`, id 255 is 0xAD.
-
-`\n` and `\r\n` end a line, and nothing else does: U+0085, U+2028, U+2029, a form feed or a `\r` within a line
-are text, which `str.splitlines` and files opened as text take for line ends. A byte order mark at the start
-is not text.
-
-Source: openai/gpt-2, `encoder.py`, `bytes_to_unicode`.
+In the alphabet, bytes that print stand for themselves, the other 68, in order, for the characters from U+0100
+on, so a space is `Ġ`. Its order is that of the bytes' ids in every vocabulary trained here, as in Hugging
+Face's trainers. Only `\n` and `\r\n` end a line, unlike for `str.splitlines`; a byte order mark is not text.
+Source: openai/gpt-2 `encoder.py`, `bytes_to_unicode`.
 """
 
 from types import MappingProxyType

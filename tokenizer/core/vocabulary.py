@@ -1,11 +1,9 @@
 """The vocabulary of a model: ids and byte strings, one to one.
 
-Laws: no two ids have the same bytes, except for bytes that stand in for unknown characters (`byte_ids`),
-    and special tokens, which may be pieces, too; a special token's bytes are its name's UTF-8, normalized
-    where it is looked for in normalized text; an id may have
-    no token (published vocabularies have such holes), and `size` is the greatest id plus one.
-
-To a model, all that it is never to make is a special token: also the added tokens that it does not know.
+Laws: no two ids have the same bytes, except bytes that stand in for unknown characters (`byte_ids`), and
+special tokens, which may be pieces, too; a special token's bytes are its name's UTF-8 (normalized where it is
+looked for in normalized text); an id may have no token; `size` is the greatest id plus one. To a model, all
+that it must never make is a special token, also the added tokens that it does not know.
 """
 
 import re

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.formats import gguf, huggingface, recognition, sentencepiece, transformers
+from tokmill.tokenizer.formats import files, gguf, huggingface, sentencepiece, transformers
 from tokmill.tokenizer.formats.files import read_json, write_json
 from tokmill.tokenizer.formats.gguf import MAGIC
 from tokmill.tokenizer.formats.sidecar import Usage
@@ -52,7 +52,7 @@ def _by_family(format_name: str) -> Writer:
 
 
 WRITERS: dict[str, Writer] = {
-    "tokmill": lambda definition, folder: [write_json(folder / recognition.TOKMILL, definition.to_spec())],
+    "tokmill": lambda definition, folder: [write_json(folder / files.TOKMILL, definition.to_spec())],
     "huggingface": huggingface.write,
     "huggingface_exact": partial(huggingface.write, exact=True),
     "gpt2": _by_family("gpt2"),
@@ -73,10 +73,10 @@ _WITH_SIDES = frozenset({"tokmill", "huggingface", "huggingface_exact"})
 """Formats that can say that tokens take white space, or that they are always found."""
 
 _OTHER_NAMES = (
-    recognition.TEKKEN,
-    recognition.BERT,
-    recognition.SENTENCEPIECE,
-    recognition.RWKV,
+    files.TEKKEN,
+    files.BERT,
+    files.SENTENCEPIECE,
+    files.RWKV,
     "encoder.json",
     "spiece.model",
 )
@@ -118,63 +118,60 @@ def _or(choices: list[str]) -> str:
 def read(path: Path, usage: Usage) -> Definition:
     """Read a tokenizer's file, or the most complete one in a folder."""
     file = file_in(path) if path.is_dir() else path
-    if recognition.head_of(file).startswith(MAGIC):
+    if files.head_of(file).startswith(MAGIC):
         return gguf.read(file, usage)
     for format_name, is_of_it in _RECOGNIZED.items():
         if is_of_it(file):
             return transformers.with_settings(_read_as(format_name, file, usage), file.parent)
     content = _json_of(file, usage)
-    if "format" in content and not recognition.is_tekken(content):
+    if "format" in content and not files.is_tekken(content):
         return Definition.from_spec(content, str(file))
     return transformers.with_settings(_read_json(file, content), file.parent)
 
 
 def file_in(folder: Path) -> Path:
     """Return the most complete file of a tokenizer in a folder."""
-    for name in (recognition.TOKMILL, recognition.HUGGINGFACE):
+    for name in (files.TOKMILL, files.HUGGINGFACE):
         if (folder / name).exists():
             return folder / name
-    ranks = sorted(folder.glob(f"*{recognition.TIKTOKEN_SUFFIX}"))
+    ranks = sorted(folder.glob(f"*{files.TIKTOKEN_SUFFIX}"))
     if len(ranks) == 1:
         return ranks[0]
-    if (folder / recognition.GPT2_VOCAB).exists():
-        return folder / recognition.GPT2_VOCAB
+    if (folder / files.GPT2_VOCAB).exists():
+        return folder / files.GPT2_VOCAB
     for name in _OTHER_NAMES:
         if (folder / name).exists():
             return folder / name
-    models = sorted(folder.glob(f"*{recognition.GGUF_SUFFIX}"))
+    models = sorted(folder.glob(f"*{files.GGUF_SUFFIX}"))
     if len(models) == 1:
         return models[0]
     raise FormatError(
-        f"{folder}: holds {len(ranks)} *{recognition.TIKTOKEN_SUFFIX} files and none of "
-        f"{recognition.TOKMILL}, {recognition.HUGGINGFACE}, {recognition.GPT2_VOCAB}; "
+        f"{folder}: holds {len(ranks)} *{files.TIKTOKEN_SUFFIX} files and none of "
+        f"{files.TOKMILL}, {files.HUGGINGFACE}, {files.GPT2_VOCAB}; "
         "pass the tokenizer's file"
     )
 
 
 _RECOGNIZED: dict[str, Callable[[Path], bool]] = {
     "tiktoken": lambda file: (
-        file.name.endswith(recognition.TIKTOKEN_SUFFIX)
-        or recognition.begins_with_rank(recognition.head_of(file))
+        file.name.endswith(files.TIKTOKEN_SUFFIX) or files.begins_with_rank(files.head_of(file))
     ),
-    "sentencepiece": lambda file: (
-        file.suffix == ".model" or recognition.begins_with_piece(recognition.head_of(file))
-    ),
-    "gpt2": lambda file: file.name.endswith((recognition.GPT2_VOCAB, recognition.GPT2_MERGES)),
-    "codes": lambda file: recognition.is_codes(file.name, recognition.head_of(file)),
-    "rwkv": lambda file: recognition.begins_with_literal(recognition.head_of(file)),
-    "bert": lambda file: file.name.endswith(recognition.BERT),
+    "sentencepiece": lambda file: file.suffix == ".model" or files.begins_with_piece(files.head_of(file)),
+    "gpt2": lambda file: file.name.endswith((files.GPT2_VOCAB, files.GPT2_MERGES)),
+    "codes": lambda file: files.is_codes(file.name, files.head_of(file)),
+    "rwkv": lambda file: files.begins_with_literal(files.head_of(file)),
+    "bert": lambda file: file.name.endswith(files.BERT),
 }
 """What tells that a file is of a format, tried in this order; the others are JSON."""
 
 
 def _json_of(file: Path, usage: Usage) -> dict[str, Any]:
     """Return the content of a JSON file that is complete."""
-    recognition.refuse_file(file)
+    files.refuse_file(file)
     if file.suffix != ".json":
         raise FormatError(
-            f"{file} is of no format that we know; use *{recognition.TIKTOKEN_SUFFIX}, "
-            f"*{recognition.GPT2_VOCAB}, {recognition.HUGGINGFACE} or {recognition.TOKMILL}"
+            f"{file} is of no format that we know; use *{files.TIKTOKEN_SUFFIX}, "
+            f"*{files.GPT2_VOCAB}, {files.HUGGINGFACE} or {files.TOKMILL}"
         )
     if not usage.is_empty:
         raise FormatError(
@@ -184,11 +181,11 @@ def _json_of(file: Path, usage: Usage) -> dict[str, Any]:
 
 
 def _read_json(file: Path, content: dict[str, Any]) -> Definition:
-    if recognition.is_tekken(content):
+    if files.is_tekken(content):
         tekken: Definition = _module("tekken").read_content(content, str(file))
         return tekken
     if "model" not in content:
-        recognition.refuse_json(file, content)
+        files.refuse_json(file, content)
     return huggingface.read_content(content, str(file))
 
 

@@ -5,14 +5,16 @@
 
 import json
 import os
+import re
 import stat
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.core.text import split_lines
+from tokmill.tokenizer.core.text import BOM, split_lines
 
 
 def write_file(path: Path, content: bytes) -> Path:
@@ -108,3 +110,120 @@ def read_merges(
             check(left + right, f"{path}: line {number}")
         pairs.append((left, right))
     return pairs
+
+
+TOKMILL = "tokmill.json"
+HUGGINGFACE = "tokenizer.json"
+TIKTOKEN_SUFFIX, TIKTOKEN = ".tiktoken", "tokenizer.tiktoken"
+TEKKEN = "tekken.json"
+BERT = "vocab.txt"
+SENTENCEPIECE, SENTENCEPIECE_VOCAB = "tokenizer.model", "tokenizer.vocab"
+RWKV = "rwkv_vocab.txt"
+GGUF_SUFFIX = ".gguf"
+GPT2_VOCAB, GPT2_MERGES = "vocab.json", "merges.txt"
+
+_PIECE_TAG, _ONE_BYTE, _LEAST_PIECE = 0x0A, 0x80, 6
+_AFTER_TEXT = (b"\x15", b"\x18")  # the tags of a score and a type
+_LITERAL = re.compile(rb"[0-9]{1,7} b?(['\"])[^\n]*\1 [0-9]{1,7}\r?\n")
+_RANK = re.compile(rb"[A-Za-z0-9+/]+={0,2} [0-9]+\r?\n")
+
+
+def begins_with_rank(head: bytes) -> bool:
+    """Whether the first line of a file is one of tiktoken's: a token in base64 and its rank."""
+    return _RANK.match(head) is not None
+
+
+def begins_with_literal(head: bytes) -> bool:
+    """Whether the first line of a file is one of RWKV's: an id, a literal in quotes, and its length."""
+    return _LITERAL.match(head) is not None
+
+
+def begins_with_piece(head: bytes) -> bool:
+    """Whether a file begins as SentencePiece's models do: with a piece, which is a text, a score and a type.
+
+    Text that begins with two line breaks (the tags of piece and text) has no control character after them.
+    """
+    if len(head) < _LEAST_PIECE or not head[0] == head[2] == _PIECE_TAG or not head[3] < head[1] < _ONE_BYTE:
+        return False
+    return head[4 + head[3] : 5 + head[3]] in _AFTER_TEXT
+
+
+def is_codes(name: str, head: bytes) -> bool:
+    """Whether a file is subword-nmt's codes: by its first line, and by `</w>`, which GPT-2's merges lack.
+
+    A `merges.txt` is a part of another format.
+    """
+    return head.startswith(b"#version: ") and b"</w>" in head and not name.endswith(GPT2_MERGES)
+
+
+def is_tekken(content: Mapping[str, Any]) -> bool:
+    """Whether the JSON of a file is Mistral's tekken, and no vocabulary with tokens of these names."""
+    return isinstance(content.get("config"), dict) and isinstance(content.get("vocab"), list)
+
+
+_HEAD_BYTES = 512
+
+_BY_NAME: MappingProxyType[str, str] = MappingProxyType(
+    {
+        "tokenizer_config.json": "settings of transformers; pass tokenizer.json, which lies beside it",
+        "special_tokens_map.json": "names of special tokens alone; pass tokenizer.json, which lies beside it",
+        "added_tokens.json": "added tokens alone; pass tokenizer.json, which lies beside it",
+        "config.json": "a model's configuration; pass its tokenizer.json",
+        "generation_config.json": "a model's configuration; pass its tokenizer.json",
+        "encoder.json": "GPT-2's vocabulary; copy it to vocab.json, and vocab.bpe beside it to merges.txt",
+        "vocab.bpe": "GPT-2's merges; copy it to merges.txt, and encoder.json beside it to vocab.json",
+        "record.json": "an artifact's record; pass tokmill.json, which lies beside it",
+        "attestation.json": "a tokenizer's attestation; pass tokmill.json, which lies beside it",
+    }
+)
+
+_BY_KEYS: tuple[tuple[frozenset[str], str], ...] = (
+    (frozenset({"tokenizer_class"}), _BY_NAME["tokenizer_config.json"]),
+    (frozenset({"model_type"}), _BY_NAME["config.json"]),
+    (frozenset({"bos_token", "eos_token"}), _BY_NAME["special_tokens_map.json"]),
+    (frozenset({"kind", "fingerprint"}), _BY_NAME["record.json"]),
+    (frozenset({"probes", "vocab_size"}), _BY_NAME["attestation.json"]),
+    (frozenset({"weight_map"}), "an index of a model's weights; pass its tokenizer.json"),
+)
+
+_BY_HEAD: tuple[tuple[bytes, str], ...] = (
+    (b"PK\x03\x04", "a zip archive or a PyTorch checkpoint; pass a tokenizer.json"),
+    (b"\x80\x02", "a Python pickle, which could run anything and is not opened; pass a tokenizer.json"),
+    (b"\x80\x04", "a Python pickle, which could run anything and is not opened; pass a tokenizer.json"),
+    (b"version https://git-lfs", "a Git LFS pointer; fetch the file itself with git lfs pull"),
+    (b"\x1f\x8b", "compressed; unpack it first"),
+    (b"\x28\xb5\x2f\xfd", "compressed; unpack it first"),
+)
+
+
+def refuse_file(path: Path) -> None:
+    """Reject a file whose name or first bytes show that it has another format."""
+    what = _BY_NAME.get(path.name)
+    if what is None:
+        head = head_of(path)
+        what = next((name for start, name in _BY_HEAD if head.startswith(start)), None)
+    if what is not None:
+        raise FormatError(f"{path}: is {what}")
+
+
+def head_of(path: Path) -> bytes:
+    """Return the first bytes of a file, without a byte order mark; empty unless it is a regular file."""
+    if not path.is_file():
+        return b""
+    try:
+        with path.open("rb") as file:
+            return file.read(_HEAD_BYTES).removeprefix(BOM)
+    except OSError as error:
+        raise FormatError(f"{path}: cannot be read: {error.strerror}") from error
+
+
+def refuse_json(path: Path, content: Mapping[str, Any], *, whole: bool = True) -> None:
+    """Reject a JSON object that is not a tokenizer, or not one that we read."""
+    is_vocabulary = bool(content) and all(isinstance(token, int) for token in content.values())
+    for keys, what in _BY_KEYS:
+        if keys <= content.keys() and not is_vocabulary:  # whose tokens may be any words
+            raise FormatError(f"{path}: is {what}")
+    if whole and is_vocabulary:
+        raise FormatError(
+            f"{path}: is a vocabulary without its merges; name it vocab.json, with its merges.txt beside it"
+        )

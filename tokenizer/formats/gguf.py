@@ -1,14 +1,9 @@
 """GGUF, read: the vocabulary that llama.cpp keeps in a model's file.
 
-The family whose models the file holds (`tokenizer.ggml.model`) makes the tokenizer. Here: the tokens that are
-put around texts (`add_bos_token` and the like) become a template, ids of roles become roles, and chat
-templates are carried. Versions 2 and 3 of the container are read, of either byte order: the metadata that
-concerns the tokenizer, never the tensors. Every count and length is checked against what is left of the file
-and against a limit, so a damaged or hostile file costs no more than its size.
-
-Law: ids are those of the vocabulary's own library, which llama.cpp gives, too, but for its own shortcuts
-    (docs/formats.md lists them).
-Source: ggml-org/ggml, `docs/gguf.md`.
+The family named by `tokenizer.ggml.model` makes the tokenizer; settings such as `add_bos_token` become a
+template. Versions 2 and 3 are read, of either byte order, and never the tensors. Every count and length is
+checked, so a hostile file costs no more than its size. Law: ids are those of the vocabulary's own library,
+and llama.cpp's but for its shortcuts (docs/formats.md). Source: ggml-org/ggml, `docs/gguf.md`.
 """
 
 import logging

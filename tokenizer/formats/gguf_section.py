@@ -1,10 +1,7 @@
 """The tokenizer's section of a GGUF file: what its keys say, checked, for the families that read it.
 
-SentencePiece's models have pieces with scores and types as in a `.model`, so their section is read as such a
-file. Unused pieces, with which converters fill a vocabulary up, become special tokens, if nothing that
-sentencepiece does could ever lead to them.
-
-Source: ggml-org/llama.cpp, `src/llama-vocab.cpp`, which also has the values of missing keys.
+SentencePiece's models have pieces with scores and types, and are read as a `.model`. Unused pieces become
+special tokens if nothing could ever lead to them. Source: ggml-org/llama.cpp, `src/llama-vocab.cpp`.
 """
 
 from collections.abc import Collection, Mapping, Sequence

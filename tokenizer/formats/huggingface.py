@@ -1,12 +1,8 @@
-"""Hugging Face's format: one `tokenizer.json` for the `tokenizers` library.
+"""Hugging Face's format: one `tokenizer.json` for the `tokenizers` library, and `tokenizer_config.json`.
 
-Written here: special and added tokens, both as its added tokens, the normalizer and the post-processor; the
-    family writes the model, and the pre-tokenizer and decoder that go with it (`formats/huggingface.py` in
-    its folder). Beside the file is `tokenizer_config.json` (`transformers`).
-Read: the same parts, in all spellings of published files. A post-processor (which adds tokens such
-    as BOS) becomes the tokenizer's template: `TemplateProcessing` (which is written, too), `BertProcessing`,
-    `RobertaProcessing`, `ByteLevel` (which changes no ids), a `Sequence` with one that adds tokens; another
-    one is refused by name.
+Here: special and added tokens, the normalizer, and the post-processor, in all spellings of published files;
+it becomes the tokenizer's template, or is refused by name. The family does the model, and the pre-tokenizer
+and decoder that go with it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,17 +12,16 @@ from typing import Any
 
 from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.post_processors import Part, Template
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.components.specials import Side
 from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved
 from tokmill.tokenizer.formats import metaspace, normalizers, transformers
-from tokmill.tokenizer.formats.files import write_json
+from tokmill.tokenizer.formats.files import HUGGINGFACE, write_json
 from tokmill.tokenizer.formats.metaspace import read_joining
-from tokmill.tokenizer.formats.recognition import HUGGINGFACE
 from tokmill.tokenizer.formats.split_steps import refusal
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import find_family, format_modules
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
 
 Json = dict[str, Any]
 

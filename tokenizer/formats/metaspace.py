@@ -1,10 +1,10 @@
 """Hugging Face's `Metaspace`: `▁` for spaces, a cut before each, and how it is undone.
 
-What it does to the text is the last step of our normalizer (`components.steps.Marks`), and where it cuts is a
-split pattern. Read: `Metaspace` alone or after `WhitespaceSplit`, in today's form and in that of older files
-(`add_prefix_space`); no pre-tokenizer; and a split at spaces where the normalizer has left none, as Gemma's
-files have it. Its decoder drops every `▁` of the first token; the chain of Llama's files makes spaces and
-bytes (`<0x00>` to `<0xFF>`) of tokens, and drops the first space of the text.
+What it does to the text is our normalizer's last step (`components.steps.Marks`), and where it cuts is a
+split pattern. Read: `Metaspace` alone or after `WhitespaceSplit`, also in older files' form; no
+pre-tokenizer; a split at spaces where the normalizer leaves none, as in Gemma's files. Its decoder drops
+every `▁` of the first token; the chain of Llama's files makes spaces and bytes of tokens, and drops the
+text's first space.
 """
 
 from collections.abc import Mapping

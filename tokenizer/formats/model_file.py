@@ -1,10 +1,8 @@
 """SentencePiece's file format: a `.model`, which is one Protocol Buffers message.
 
-What decides ids is read; settings of training that decide nothing afterwards are passed over, and what we
-cannot do is refused by its name. Every length is checked against what is left, so a damaged or hostile file
-costs no more than its own size.
-
-Sources: the numbers of `sentencepiece_model.proto`; Protocol Buffers' documentation, "Encoding".
+What decides ids is read, other settings are skipped, and what cannot be done is refused by name. Every length
+is checked, so a hostile file costs no more than its size. Sources: `sentencepiece_model.proto`; Protocol
+Buffers' documentation, "Encoding".
 """
 
 import struct

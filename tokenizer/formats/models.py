@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.formats.files import write_file
-from tokmill.tokenizer.formats.recognition import GPT2_VOCAB
+from tokmill.tokenizer.formats.files import GPT2_VOCAB, write_file
 from tokmill.tokenizer.formats.sidecar import SpecialTokens
 from tokmill.tokenizer.formats.split_steps import refusal
 from tokmill.tokenizer.pipeline.definition import Definition

@@ -1,14 +1,9 @@
-"""SentencePiece's `.model`, with a `.vocab` for people beside it.
+"""SentencePiece's `.model`, with a `.vocab` for people beside it. Law: ids are those of `sentencepiece`.
 
-Control symbols become special tokens, those that begin, end or pad a text with these roles; symbols that
-users defined become pieces that are chosen before all others, and the bytes that stand in for unknown
-characters have the bytes themselves. The family whose models the file holds (`model_type`) makes the model,
-and says how text is cut before it.
-
-A file does not say which of these symbols are put around texts. `tokenizer_config.json` beside it may; else
-texts of BPE models, as Llama's and Mistral's, get their beginning, and those of others nothing.
-
-Law: ids are those of `sentencepiece`.
+Control symbols become special tokens with their roles; symbols that users defined become pieces that are
+chosen first. The family named by `model_type` makes the model, and says how text is cut before it. What is
+put around texts is in `tokenizer_config.json`; else texts of BPE models get their beginning, and others
+nothing.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,12 +13,17 @@ from typing import Any, cast
 
 from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.post_processors import Template
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.vocabulary import Vocabulary, count_reserved
 from tokmill.tokenizer.formats import transformers
-from tokmill.tokenizer.formats.files import read_file, read_json, write_file
+from tokmill.tokenizer.formats.files import (
+    SENTENCEPIECE,
+    SENTENCEPIECE_VOCAB,
+    read_file,
+    read_json,
+    write_file,
+)
 from tokmill.tokenizer.formats.model_file import (
     MODEL_TYPES,
     TRAINER_FIELDS,
@@ -33,11 +33,11 @@ from tokmill.tokenizer.formats.model_file import (
     read_model,
     write_model,
 )
-from tokmill.tokenizer.formats.recognition import SENTENCEPIECE, SENTENCEPIECE_VOCAB
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import find_family, format_modules
 from tokmill.tokenizer.pipeline.model import Model
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
 
 _ROLES = ("bos", "eos", "pad")
 """Found by the names of their pieces, as sentencepiece does; the ids in the settings decide nothing."""

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from tokmill.tokenizer.components.post_processors import Template
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.formats.files import read_json, write_json
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.splitting import Digits, PatternLike
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
 
 SIDECAR_FORMAT = "tokmill sidecar"
 SpecialTokens = Mapping[str, int] | Iterable[str]

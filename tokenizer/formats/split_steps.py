@@ -1,17 +1,11 @@
 """The pre-tokenizer steps of a `tokenizer.json`: expressions checked as they are written, and read back.
 
-Hugging Face's tokenizers 1.0, gigatoken and fastokens do not run arbitrary regular expressions: they have
-code for the splits of published models, and recognize them by the text in those models' files. So a chain is
-written in that text: GPT-2's split as the `use_regex` of `ByteLevel`, digits one by one as `Digits`, DeepSeek
-V3's with line breaks that are not escaped. Every other expression is a `Split` that isolates its matches.
-
-One spelling differs: `tokenizer.json` files of cl100k cut white space at the end of a text after its last
-line break, as tiktoken did at first. Today's tiktoken, and `cl100k` here, keep it whole. Only text that ends
-in a line break and then blanks differs; `exact` keeps the difference, for tokenizers 0.2x.
-
-For pieces that make up words, steps leave white space out: `bert`, `whitespace` and `whitespace_split` are
-written as the steps of these names, any other pattern with a `WhitespaceSplit` after it. The tables of
-`BertPreTokenizer` are those of Unicode 8, so it cuts newer punctuation otherwise.
+Other libraries recognize the splits of published models by their text, so a chain is written in that text:
+GPT-2's as `use_regex` of `ByteLevel`, digits one by one as `Digits`. Every other expression is a `Split` that
+isolates its matches. Files of cl100k cut white space at the end of a text after its last line break, as
+tiktoken once did; `exact` does not, for tokenizers 0.2x. For pieces of words, steps leave white space out:
+`bert`, `whitespace` and `whitespace_split` by name, any other pattern with a `WhitespaceSplit` after it.
+`BertPreTokenizer` has the tables of Unicode 8, so it cuts newer punctuation otherwise.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,9 +1,8 @@
 """`tokenizer_config.json`: the settings of `transformers.AutoTokenizer` that tokenizer files lack.
 
-Written: the class that reads any `tokenizer.json`, no tidying up of spaces, the roles of special tokens, and
-chat templates, the only one also as `chat_template.jinja`. Formats that hold neither roles nor chat templates
-have the file beside them if there are any.
-Read: roles and chat templates, with those of `special_tokens_map.json` and `*.jinja` files.
+Written: the class that reads any `tokenizer.json`, the roles of special tokens, and chat templates, a single
+one also as `chat_template.jinja`. Read: roles and chat templates, also of `special_tokens_map.json` and
+`*.jinja`.
 """
 
 import logging

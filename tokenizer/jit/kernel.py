@@ -1,17 +1,13 @@
 """Kernels: plain Python functions over flat arrays that numba turns into machine code on first use.
 
-Laws:
-- A kernel's machine signature is its annotations (see `arrays`), so there is one specialisation of each, and
-  an argument of another type is an error instead of a second, silent compilation.
-- With `NUMBA_DISABLE_JIT=1` every kernel runs as the Python function that it is; integers wrap there too.
-- A kernel allocates nothing: it is given the memory that it writes to, and reports if it is too small.
-- Machine code is cached by a digest of all sources in the folders of this package, of the kernel and of the
-  kernels that it calls, and of their constants (`numba_cache`), not by path. numba itself only looks at the
-  file that a kernel stands in, and would not notice a change in a callee elsewhere.
-- numba is imported when a kernel is first called, and its global configuration is left as it was.
+Laws: a kernel's machine signature is its annotations (`arrays`), and an argument of another type is an error
+instead of a second compilation. With `NUMBA_DISABLE_JIT=1` it runs as the Python function that it is, where
+integers wrap, too. It allocates nothing, and reports if it is given too little memory. Its code is cached by
+a digest of all sources in the folders of this package, of the kernel and of its callees, and of their
+constants (`numba_cache`). numba is imported when a kernel is first called, and its configuration stays.
 
-A kernel may call other kernels, above all `kernel(inline=True)` ones: functions without a signature of their
-own, compiled into their callers. A callee is found among the module's globals, so it is imported by name.
+A callee is found among the module's globals, so it is imported by name; `kernel(inline=True)` has no
+signature of its own and is compiled into its callers.
 """
 
 import functools
@@ -45,7 +41,8 @@ R = TypeVar("R")
 
 # numba would count references to every array at every call and assignment, which costs more than the work
 # of a small kernel, and half of the compilation. The caller holds all arrays, so nothing has to be counted.
-_OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False}
+# Nobody calls a kernel from C.
+_OPTIONS = {"nogil": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True}
 
 # A cache that cannot be read (a file cut short) or written (a full disk) is no reason to stop.
 _CACHE_FAILURES = (OSError, EOFError, pickle.PickleError, ValueError)
@@ -104,7 +101,9 @@ class Kernel(Generic[P, R]):
     def _make_call(self) -> Callable[P, R]:
         if jit_disabled():
             return self.py_func if self.inline else np.errstate(over="ignore")(self.py_func)
-        return self.py_func if self._build is not None else typing.cast(Callable[P, R], self.dispatcher())
+        if self._build is not None:
+            return self.py_func
+        return typing.cast(Callable[P, R], _for_python(self) if self.inline else self.dispatcher())
 
     def dispatcher(self) -> Any:
         """Return the object that numba calls in place of this kernel."""
@@ -168,12 +167,19 @@ def jit_disabled() -> bool:
     return os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
 
 
+def _for_python(inlined: Kernel[..., Any]) -> Any:
+    """Return an inline kernel as Python can call it, which only tests do."""
+    import numba
+
+    return numba.njit(_with_dispatchers(inlined.py_func), **_OPTIONS)
+
+
 def _compiled(compiling: Kernel[..., Any]) -> Any:
     import numba
 
     function = _with_dispatchers(compiling.py_func)
     if compiling.inline:
-        return numba.njit(function, forceinline=True, **_OPTIONS)
+        return numba.njit(function, forceinline=True, no_cpython_wrapper=True, **_OPTIONS)
     from tokmill.tokenizer.jit.numba_cache import digest_of_constants, digest_of_sources, keep_code
 
     signature = signature_of(compiling.py_func)

@@ -1,12 +1,9 @@
 """The cache of machine code, and reports of compilations to a callback and to the log.
 
-The folder is `$TOKMILL_KERNEL_CACHE`, else `$XDG_CACHE_HOME/tokmill/kernels`, else the same in `~/.cache`,
-and below it a digest of everything that machine code depends on (`numba_cache`). Reading machine code means
-running it, so the last resort, a folder under the system's temporary one, is used only if nobody else can
-write to it.
-If several processes need the same kernel at once, one compiles it, and the others wait and read the result.
-The beginning of the first compilation is a warning in the log, because a person may be waiting, and so is
-from time to time how many kernels are compiled; the rest is information.
+The folder is `$TOKMILL_KERNEL_CACHE`, else `$XDG_CACHE_HOME/tokmill/kernels`, else in `~/.cache`, and below
+it a digest of everything that the code depends on (`numba_cache`). Reading machine code means running it, so
+a folder under the system's temporary one must be ours alone. One process compiles a kernel, others wait for
+it. The first compilation is a warning in the log, because a person may be waiting.
 """
 
 import contextlib

@@ -1,11 +1,8 @@
-"""numba's cache of machine code, looked up by digests of what the code is made from.
-
-numba looks machine code up by its source file's path, and in some versions by its time of change, so that
-every checkout and every environment would compile all kernels. Our folders are named after the sources.
+"""numba's cache of machine code, looked up by digests of what the code is made from, not by paths.
 
 Law: equal digests mean equal machine code. They cover all sources in the folders of a kernel and of the
-    kernels compiled into it, the values of the constants that these take from any module, and the compiler's
-    versions; paths and times of change do not count.
+kernels compiled into it, the values of the constants that these take from any module, and the compiler's
+versions.
 """
 
 import enum

@@ -1,12 +1,9 @@
 """Encodings of pre-tokens that were seen before, owned by one thread, in two tables.
 
-*Short* pre-tokens, up to 15 bytes, are half a cache line: two words of bytes, two words for up to 4 ids.
-Two of them make a set; a new entry goes first, and the first one becomes the second. *Middle* ones, up to 31
-bytes, are a cache line, with up to 8 ids, and each has one place. If there are more ids, the entry has
-their place in an array *aside*. When that is full, it is written from the front again, and all earlier
-references to it become invalid. The content of the cache never changes the ids.
-
-Look-ups wait for memory, so a block of pre-tokens has its places fetched ahead, all at once.
+*Short* pre-tokens, up to 15 bytes, are half a cache line: two words of bytes, two words for up to 4 ids; two
+make a set, and a new entry goes first. *Middle* ones, up to 31 bytes, are a cache line, with up to 8 ids. If
+there are more ids, the entry has their place in an array *aside*; when that is full, it is written from the
+front again, and earlier references become invalid. A block of pre-tokens has its places fetched ahead.
 """
 
 from typing import NamedTuple
@@ -253,6 +250,48 @@ def remember_middle(
     cache.middle[place], cache.middle[place + 1] = first, second
     cache.middle[place + 2], cache.middle[place + 3] = third, last
     write_ids(cache, cache.middle, place + 4, place + 8, out, at, count)
+
+
+@kernel(inline=True)
+def recall(
+    data: BytesIn,
+    start: int,
+    length: int,
+    row: int,
+    cache: EncodingCache,
+    fetched: Fetched,
+    out: UInt32,
+    at: int,
+) -> int:
+    """Write the ids of a pre-token that is in the cache; return their number, 0 if it is not."""
+    place = fetched.places[row]
+    if place >= 0:
+        low, high = fetched.lows[row], fetched.highs[row]
+        return recall_short(cache, place, low, high, out, at)
+    if place <= MIDDLE:
+        return recall_middle(cache, MIDDLE - place, data, start, length, out, at)
+    return 0
+
+
+@kernel(inline=True)
+def remember(
+    data: BytesIn,
+    start: int,
+    length: int,
+    row: int,
+    cache: EncodingCache,
+    fetched: Fetched,
+    out: UInt32,
+    at: int,
+    count: int,
+) -> None:
+    """Put the ids of a pre-token into the cache, if it has a place there."""
+    place = fetched.places[row]
+    if place >= 0:
+        low, high = fetched.lows[row], fetched.highs[row]
+        remember_short(cache, place, low, high, out, at, count)
+    elif place <= MIDDLE:
+        remember_middle(cache, MIDDLE - place, data, start, length, out, at, count)
 
 
 @kernel

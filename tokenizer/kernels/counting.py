@@ -1,10 +1,8 @@
-"""Count distinct byte strings in hash tables.
+"""Count distinct byte strings in hash tables, open-addressed with linear probing.
 
 Strings of up to 15 bytes are stored whole in the rows of one table. Longer ones have entries, which point
-into an arena of bytes, and a table of slots, which hold a half of the string's hash and its entry. Both
-tables are open-addressed with linear probing, the first at most three quarters full, the second half. Strings
-are taken in blocks: first the memory of all of them is prefetched, then they are counted, so that they wait
-for it together.
+into an arena of bytes, and slots, which hold half of the hash and the entry. Strings are taken in blocks:
+first the memory of all of them is prefetched, then they are counted.
 """
 
 from typing import NamedTuple

@@ -1,15 +1,9 @@
 """Random numbers that depend on a seed and on what they are drawn for; and BPE-dropout, which draws them.
 
-A stream belongs to a seed, to a string and to its number in its document, so no batching changes it. Its
-states count up by a constant, and each gives one number (splitmix64), by integers alone: the same on every
-machine.
-
-With dropout, at each step every place that a merge could join is left out with a probability, and of the
-others the one of the lowest rank, the leftmost first, is joined; where none is left the pre-token is done.
-Places are tried in that order until one is not left out.
-
-Sources: Steele, Lea and Flood 2014, "Fast Splittable Pseudorandom Number Generators"; Provilkov, Emelianenko
-and Voita 2020, "BPE-Dropout: Simple and Effective Subword Regularization".
+A stream (splitmix64) belongs to a seed, a string and its number in its document, so no batching changes it.
+At each step of dropout every place that a merge could join is left out with a probability, and of the others
+the one of the lowest rank, the leftmost first, is joined. Sources: Steele, Lea and Flood 2014, "Fast
+Splittable Pseudorandom Number Generators"; Provilkov, Emelianenko and Voita 2020, "BPE-Dropout".
 """
 
 import numpy as np
@@ -19,13 +13,13 @@ from tokmill.tokenizer.jit.arrays import BytesIn, UInt64
 from tokmill.tokenizer.kernels.merges import (
     POSITION_BITS,
     POSITION_MASK,
+    PairTables,
     Scratch,
     join_and_push,
     push_merges,
     sift_down,
     sift_up,
 )
-from tokmill.tokenizer.kernels.pairs import PairTables
 from tokmill.tokenizer.kernels.words import hash_long
 
 STEP = np.uint64(0x9E3779B97F4A7C15)

@@ -1,11 +1,9 @@
 """Grapheme clusters, and SentencePiece's rules as Hugging Face's tokenizers apply them: by clusters.
 
-Clusters are those of GB3 to GB13 of Unicode Standard Annex 29, with GB9c, by a table of what each character
-does (`components.steps`). A cluster of less than six bytes that begins with a string that has a rule becomes
-the text of the shortest such string, and the rest of the cluster is lost; so does each character of other
-clusters. SentencePiece itself applies the longest rule at each place (`kernels.sentences`).
-
-Source: `Precompiled` in Hugging Face's tokenizers, and `common_prefix_search` in its crate spm_precompiled.
+Clusters are those of GB3 to GB13 of Unicode Standard Annex 29, with GB9c. A cluster of less than six bytes
+that begins with a string that has a rule becomes the text of the shortest such string, and its rest is lost;
+so does each character of other clusters. Source: `Precompiled` in Hugging Face's tokenizers, and its crate
+spm_precompiled.
 """
 
 from typing import NamedTuple

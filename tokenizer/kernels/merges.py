@@ -1,9 +1,9 @@
 """Encode by merges, as in the definition: the merge of lowest rank first, at its leftmost place.
 
-The symbols of a pre-token are a linked list over its byte positions. Ranks and positions of their pairs
-are in a heap: O(n log n). An entry whose pair has changed is dropped when it comes up. This finds
-the parts of a vocabulary's tokens; `greedy` then encodes with them, several times as fast. It also
-encodes with vocabularies that `greedy` does not support. `short_merges` needs no heap.
+The symbols of a pre-token are a linked list over its byte positions, and a heap has ranks and positions of
+their pairs; an outdated entry is dropped when it comes up. A merge has a *rank*, two parents and a result.
+The pair table is open-addressed; an entry is one word, `left << 43 | right << 22 | rank`. Most pairs have no
+merge, as a small filter of single bits tells.
 """
 
 from typing import NamedTuple
@@ -12,7 +12,7 @@ import numpy as np
 
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int32, Int32In, Int64, Int64In, UInt32, UInt64
-from tokmill.tokenizer.kernels.pairs import NO_MERGE, PairTables, find_rank, insert
+from tokmill.tokenizer.jit.intrinsics import prefetch
 
 LEAST_ROOM = 32
 """At least the working memory of `short_merges`."""
@@ -50,6 +50,27 @@ def make_scratch(length: int) -> Scratch:
         np.empty(length, np.int32),
         np.empty(2 * length, np.uint64),
     )
+
+
+class PairTables(NamedTuple):
+    """The tables of encoding by merges.
+
+    Attributes:
+        byte_ids: shape (256,), the token id of each byte.
+        entries: shape (a power of two,), the pair table.
+        shift: 64 less the logarithm of the table's size.
+        filter: shape (a sixteenth of the table's,), four bits for each of its entries: whether a pair that
+            belongs there has a merge.
+        byte_pairs: shape (65536,), by first byte * 256 + second: the rank of their merge, or NO_MERGE.
+        results: shape (num_merges,), the id that each merge makes.
+    """
+
+    byte_ids: Int32
+    entries: UInt64
+    shift: int
+    filter: UInt64
+    byte_pairs: UInt32
+    results: Int32
 
 
 @kernel(inline=True)
@@ -219,3 +240,109 @@ def derive_merges(
         if count == 2:
             parents[token] = np.int64(out[0]) << 32 | np.int64(out[1])
             insert(tables, out[0], out[1], rank_of[token], token)
+
+
+MAX_IDS = (1 << 21) - 1
+MAX_MERGES = (1 << 22) - 1
+NO_MERGE = np.uint32(MAX_MERGES)
+
+_EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
+_RANK_BITS = np.uint64(22)
+_ID_BITS = np.uint64(21)
+_RANK_MASK = np.uint64(MAX_MERGES)
+_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+_ONE = np.uint64(1)
+_FILTER_BITS = np.uint64(2)
+_WORD_BITS = np.uint64(6)
+_BIT_MASK = np.uint64(63)
+
+
+def empty_tables(byte_ids: Int32, num_merges: int) -> PairTables:
+    """Make tables that hold no merge yet and have room for `num_merges`, at most half full."""
+    bits = max((2 * num_merges).bit_length(), 4)
+    return PairTables(
+        np.ascontiguousarray(byte_ids, np.int32),
+        np.full(1 << bits, _EMPTY, np.uint64),
+        64 - bits,
+        np.zeros(1 << (bits - 4), np.uint64),
+        np.full(1 << 16, NO_MERGE, np.uint32),
+        np.zeros(num_merges, np.int32),
+    )
+
+
+@kernel(inline=True)
+def pair_key(left: int, right: int) -> np.uint64:
+    """Return the key of a pair in the table."""
+    return np.uint64(left) << _ID_BITS | np.uint64(right)
+
+
+@kernel(inline=True)
+def home_of(tables: PairTables, key: np.uint64) -> np.uint64:
+    """Return the entry at which the search for a pair begins."""
+    return (key * _MULTIPLIER) >> np.uint64(tables.shift)
+
+
+@kernel(inline=True)
+def filter_place(tables: PairTables, key: np.uint64) -> np.uint64:
+    """Return the number of a pair's bit in the filter."""
+    return (key * _MULTIPLIER) >> (np.uint64(tables.shift) - _FILTER_BITS)
+
+
+@kernel(inline=True)
+def may_merge(tables: PairTables, key: np.uint64) -> bool:
+    """Whether a pair may have a merge; if False, it has none."""
+    place = filter_place(tables, key)
+    return tables.filter[place >> _WORD_BITS] >> (place & _BIT_MASK) & _ONE == _ONE
+
+
+@kernel(inline=True)
+def fetch_pair(tables: PairTables, key: np.uint64, wanted: bool) -> None:
+    """Prefetch the place of a pair in the table, if `wanted`."""
+    prefetch(tables.entries, np.int64(home_of(tables, key)) if wanted else np.int64(0))
+
+
+@kernel(inline=True)
+def look_up_rank(tables: PairTables, key: np.uint64) -> np.uint32:
+    """Return the rank of the merge of a pair, or NO_MERGE, without the filter."""
+    slot, mask = home_of(tables, key), np.uint64(tables.entries.shape[0] - 1)
+    while True:
+        entry = tables.entries[slot]
+        if entry >> _RANK_BITS == key:
+            return np.uint32(entry & _RANK_MASK)
+        if entry == _EMPTY:
+            return NO_MERGE
+        slot = (slot + _ONE) & mask
+
+
+@kernel(inline=True)
+def find_rank(tables: PairTables, left: int, right: int) -> np.uint32:
+    """Return the rank of the merge that joins two tokens, or NO_MERGE."""
+    key = pair_key(left, right)
+    return look_up_rank(tables, key) if may_merge(tables, key) else NO_MERGE
+
+
+@kernel(inline=True)
+def insert(tables: PairTables, left: int, right: int, rank: int, result: int) -> bool:
+    """Add a merge; False if the pair has one already."""
+    key = pair_key(left, right)
+    slot, mask = home_of(tables, key), np.uint64(tables.entries.shape[0] - 1)
+    while tables.entries[slot] != _EMPTY:
+        if tables.entries[slot] >> _RANK_BITS == key:
+            return False
+        slot = (slot + _ONE) & mask
+    place = filter_place(tables, key)
+    tables.filter[place >> _WORD_BITS] |= _ONE << (place & _BIT_MASK)
+    tables.entries[slot] = (key << _RANK_BITS) | np.uint64(rank)
+    tables.results[rank] = result
+    return True
+
+
+@kernel
+def insert_merges(tables: PairTables, left: Int32In, right: Int32In, result: Int32In) -> int:
+    """Add merges in order of rank; return the first whose pair is in the table already, or -1."""
+    for rank in range(left.shape[0]):
+        if not insert(tables, left[rank], right[rank], rank, result[rank]):
+            return rank
+    for pair in range(tables.byte_pairs.shape[0]):
+        tables.byte_pairs[pair] = find_rank(tables, tables.byte_ids[pair >> 8], tables.byte_ids[pair & 0xFF])
+    return -1

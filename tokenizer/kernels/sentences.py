@@ -1,11 +1,8 @@
 """Normalize text as SentencePiece does: by a table of rules, and by what becomes of white space.
 
-At each place the longest rule of the table is applied, and a character without a rule stays. The table is a
-double array, a trie in one array of 32-bit units: from the state `s`, a byte `b` leads to the state
-`s ^ b`, if the unit there has the label `b`. Every unit that is read is checked to be in the array, since
-tables come from files.
-
-Source of the layout: Yata's darts-clone, in the form in which SentencePiece's models hold it.
+At each place the longest rule is applied. The table is a double array: from the state `s`, a byte `b` leads
+to the state `s ^ b`, if the unit there has the label `b`. Every unit that is read is checked to be in the
+array, since tables come from files. Source of the layout: Yata's darts-clone.
 """
 
 from typing import NamedTuple

@@ -1,10 +1,8 @@
 """Scan text with the tables of a split expression (see `tokenizer.splitting.transducer`).
 
-The decoder turns bytes into columns, and the transducer turns columns into cuts: two table look-ups per byte
-that do not wait for each other, and no branch that depends on where pre-tokens end. Cuts are written at every
-step and kept by advancing, or overwritten. ASCII is processed two characters per step, since most time is
-spent waiting for the next state. Segments are texts of their own: nothing is read beyond their bounds.
-Runs of characters may then be cut into groups of equal size, from the right.
+The decoder turns bytes into columns, and the transducer columns into cuts: two look-ups per byte that do not
+wait for each other, and no branch that depends on where pre-tokens end; ASCII goes two characters per step.
+Segments are texts of their own. Runs of characters may then be cut into groups of equal size, from the right.
 """
 
 from typing import Any, NamedTuple

@@ -1,10 +1,8 @@
 """Tries over bytes: of a vocabulary, to find the longest token that begins at a byte, and of special tokens.
 
-A node of a vocabulary's is a string of two bytes or more that begins a token. Nodes are numbered level by
-level, so that the children of a node are side by side: their last bytes are compared eight at a time, and
-they end where the next node's children begin. The first two bytes lead to their node through one table.
-Special tokens are found in one pass: from each byte that begins one, their trie is followed as far as the
-text matches; the longest on the way is taken, and the search goes on after it.
+A vocabulary's nodes are numbered level by level, so that the children of a node are side by side, and their
+last bytes are compared eight at a time; one table leads from the first two bytes to their node. Special
+tokens are found in one pass: the longest one at a byte is taken, and the search goes on after it.
 """
 
 from typing import NamedTuple

@@ -16,12 +16,11 @@ from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.text import split_lines
 from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary, count_reserved
 from tokmill.tokenizer.formats import sidecar
-from tokmill.tokenizer.formats.files import read_file, write_file
+from tokmill.tokenizer.formats.files import RWKV, read_file, write_file
 from tokmill.tokenizer.formats.gguf_section import Reading, Section
 from tokmill.tokenizer.formats.model_file import PieceKind
-from tokmill.tokenizer.formats.recognition import RWKV
 from tokmill.tokenizer.formats.sidecar import Usage
-from tokmill.tokenizer.longest_match.model import LongestMatchModel
+from tokmill.tokenizer.longest_match.family import LongestMatchModel
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.sentences.options import WHOLE_TEXT
 

@@ -1,118 +1,314 @@
-"""Learns pieces by joining pairs: those of WordPiece, and of BPE over characters and words.
+"""Learns pieces by merging pairs: for BPE over bytes, characters, words and sentences, and for WordPiece.
 
-A word is cut into characters; for WordPiece, each but the first has `##` before it, and for BPE over words
-the last one has `</w>` after it, or that is a piece of its own. Then the pair of neighbouring pieces with the
-best score is joined, everywhere, and again. Scores are those of the present pieces:
+The pair of neighbouring pieces that comes first is joined, everywhere, and again: the most frequent one, or
+the one of the greatest likelihood f(ab) / (f(a) f(b)), where f counts pieces, and pairs at every place where
+they are neighbours. Ties: by ADR 5; or the more frequent pair comes first, then (with `shorter_first`) that
+whose piece has fewer characters, then that whose piece has the smaller bytes, then that with the shorter left
+part. Source: Schuster and Nakajima 2012; the likelihood is that of the textbooks.
 
-    likelihood   f(ab) / (f(a) f(b))     f counts pieces, and pairs at every place where they are neighbours
-    frequency    f(ab)
-
-Ties: the more frequent pair comes first, then (with `shorter_first`) the one whose joined piece has fewer
-characters, then the one whose joined piece has the smaller bytes, then the one with the shorter left part; or
-the more frequent pair, and then by the tie rules of ADR 5. Scores are compared exactly, as integers.
-Source: Schuster and Nakajima 2012; the score is that of the textbooks.
+Training runs in rounds: each gathers the pairs that reach a threshold, and merges until none of them is left.
+A lower threshold means fewer rounds with longer lists of positions, so it is as low as the room for the lists
+allows, but no lower than the requested merges need. It affects time and memory, never a merge.
 """
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-from tokmill.tokenizer.core.stopping import raise_if_stopped
-from tokmill.tokenizer.counting import PretokenCounter
-from tokmill.tokenizer.kernels.joining import first_of_best, join_pair, renew_all, set_closed
-from tokmill.tokenizer.kernels.pair_table import (
+from tokmill.tokenizer.core.stopping import raise_if_stopped, slices
+from tokmill.tokenizer.jit.arrays import zero_pages
+from tokmill.tokenizer.merging.kernels.likelihood import NARROW, WIDE, rank_pairs, renew
+from tokmill.tokenizer.merging.kernels.merges import SEEN
+from tokmill.tokenizer.merging.kernels.pair_lists import count_magnitudes, lay_out_lists
+from tokmill.tokenizer.merging.kernels.pair_queue import fill_queue
+from tokmill.tokenizer.merging.kernels.state import (
+    COUNTERS,
+    MADE_ALL,
+    MAX_NARROW,
+    NO_BYTES,
+    NO_PAIRS,
+    NO_ROOM,
+    NUM_BYTES,
     NUM_PAIRS,
-    Pairs,
-    Places,
-    Symbols,
-    count_pairs,
-    fill_slots,
-    list_places,
+    NUM_POSITIONS,
+    NUM_TOKENS,
+    PAUSED,
+    THRESHOLD,
+    Words,
 )
-from tokmill.tokenizer.merging.rules import Alphabet, JoinRules
+from tokmill.tokenizer.merging.layout import (
+    Text,
+    empty_pairs,
+    empty_scores,
+    empty_side,
+    first_tokens,
+    moved_together,
+    text_of_bytes,
+    text_of_characters,
+    with_more_bytes,
+    with_more_pairs,
+)
+from tokmill.tokenizer.merging.rules import MergeRules
 from tokmill.tokenizer.pipeline.model import Progress
 from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller
-from tokmill.tokenizer.splitting import Pretokens
-from tokmill.tokenizer.splitting.splitter import words_of
+
+_MERGES_A_STEP = 100
+_LEAST_ROOM = 1 << 16
+_BYTE_PAIRS = 1 << 16
+_MAX_BUCKETS = 1 << 20
+_MAGNITUDES = 64
+_CELLS_A_SLICE = 1 << 25  # per call of kernels that read the text, and of those that jump between places:
+_PLACES_A_SLICE = 1 << 23  # a fraction of a second each
 
 
-def count_words(counts: PretokenCounts, *, as_met: bool = False) -> PretokenCounts:
-    """Count the words of pre-tokens; a word counts as often as the pre-tokens that contain it."""
-    starts, ends = counts.offsets[:-1], counts.offsets[1:]
-    words = words_of(counts.data, Pretokens(starts, ends, np.arange(starts.shape[0] + 1)))
-    weights = np.repeat(counts.counts, np.diff(words.offsets))
-    counted = weights > 0
-    starts, ends = words.starts[counted], words.ends[counted]
-    if as_met:
-        return _as_met(counts.data.tobytes(), starts, ends, weights[counted])
-    counter = PretokenCounter()
-    counter.add(counts.data, starts, ends, weights[counted])
-    return counter.take()
+class PairTrainer:
+    """Makes merges one after the other; they do not depend on how many are requested later.
+
+    Attributes:
+        pieces: the bytes of each symbol, marks included: those of the text, then those of merges in order.
+        numbers: symbols by piece.
+        merged: the pairs that were merged, as symbols; two that make the same piece make one symbol.
+    """
+
+    def __init__(
+        self,
+        text: Text,
+        rules: MergeRules,
+        max_pieces: int,
+        room: int | None = None,
+        max_narrow: int = MAX_NARROW,
+    ) -> None:
+        self.pieces, self.merged = list(text.pieces), list[tuple[int, int]]()
+        self._taken, self._rules = rules, rules.for_kernels()
+        self._words, self._cells_at_first = text.words, text.words.cells.shape[0]
+        self._max_tokens = max(max_pieces, len(self.pieces)) + 1
+        self._tokens = first_tokens(self.pieces, self._max_tokens)
+        self._frequencies = np.zeros(self._max_tokens, np.int64)
+        self._frequencies[: text.frequencies.shape[0]] = text.frequencies
+        self.numbers = {piece: symbol for symbol, piece in enumerate(self.pieces)}
+        self._counters = np.zeros(COUNTERS, np.int64)
+        self._counters[NUM_TOKENS] = len(self.pieces)
+        self._counters[NUM_BYTES] = sum(map(len, self.pieces))
+        self._room, self._seen = room, np.zeros(SEEN, np.int64)
+        self._kernels, self._narrow_tokens = (NARROW if isinstance(self._words, Words) else WIDE), max_narrow
+
+    def learn(self, number: int, progress: Progress | None = None) -> int:
+        """Merge until there are `number` pieces, or no pair is left; return the number of pieces."""
+        if not self._counters[THRESHOLD]:
+            self._gather(_MAGNITUDES)
+        while len(self.pieces) < number:
+            raise_if_stopped()
+            until = min(len(self.pieces) + _MERGES_A_STEP, number)
+            outcome = self._merge_judged(until) if self._taken.judged else self._merge(until)
+            self._read_symbols()
+            threshold = int(self._counters[THRESHOLD])
+            if outcome == NO_PAIRS and threshold == self._rules.min_count:
+                break
+            if outcome == NO_BYTES:
+                self._tokens = with_more_bytes(self._tokens)
+            elif outcome not in {MADE_ALL, PAUSED}:
+                self._move_together()
+                self._gather(threshold.bit_length() if outcome == NO_PAIRS else _MAGNITUDES)
+            if progress is not None:
+                progress(len(self.pieces), number)
+        return len(self.pieces)
+
+    def _merge(self, until: int) -> int:
+        """Merge until there are `until` symbols; in narrow cells, as long as they can hold them."""
+        most = self._narrow_tokens if self._kernels is NARROW else until
+        if most <= self._counters[NUM_TOKENS]:
+            return NO_ROOM
+        state = self._words, self._tokens, self._pairs, self._before, self._behind, self._rules
+        counted = self._counters, self._seen
+        if self._taken.by_likelihood:
+            return self._kernels.merge_likeliest(*state, *counted, self._scores)
+        return self._kernels.merge_pairs(*state, *counted, min(until, most), _PLACES_A_SLICE)
+
+    def _merge_judged(self, until: int) -> int:
+        """Merge the pairs whose pieces may be made, one by one."""
+        for _ in range(_MERGES_A_STEP):
+            if len(self.pieces) >= until:
+                break
+            pair = self._first_pair()
+            if pair < 0:
+                return NO_PAIRS
+            left, right = (self.pieces[int(side[pair])] for side in (self._pairs.left, self._pairs.right))
+            if not self._taken.takes(left + right.removeprefix(self._taken.marks.continues), right):
+                self._close(pair)
+            elif (outcome := self._merge(len(self.pieces) + 1)) != MADE_ALL:
+                return outcome
+            self._read_symbols()
+        return PAUSED
+
+    def _first_pair(self) -> int:
+        """Return the pair that comes first, -1 if there is none."""
+        if self._taken.by_likelihood:
+            return int(self._scores.tree[1])
+        return self._kernels.first_pair(*self._state)
+
+    def _close(self, pair: int) -> None:
+        """Take a pair for one that does not occur."""
+        self._pairs.frequency[pair] = 0
+        if self._taken.by_likelihood:
+            renew(self._tokens, self._pairs, self._rules, self._scores, pair)
+
+    def _read_symbols(self) -> None:
+        """Add the symbols that kernels have made to the pieces."""
+        new = slice(len(self.pieces), int(self._counters[NUM_TOKENS]))
+        made = list(zip(self._tokens.left[new].tolist(), self._tokens.right[new].tolist(), strict=True))
+        self.merged += made
+        if not self._taken.judged:  # without marks no two pairs make the same piece
+            pieces = self.pieces
+            for left, right in made:
+                pieces.append(pieces[left] + pieces[right])
+            return
+        for symbol, (left, right) in enumerate(made, start=len(self.pieces)):
+            piece = self.pieces[left] + self.pieces[right].removeprefix(self._taken.marks.continues)
+            known = self.numbers.setdefault(piece, symbol)
+            if known == symbol:
+                self.pieces.append(piece)
+            else:
+                self._unite(symbol, known)
+
+    def _unite(self, symbol: int, known: int) -> None:
+        """Replace the newest symbol by one of the same bytes, and begin another round."""
+        self._move_together()
+        self._words.cells[self._words.cells == symbol] = known
+        self._frequencies[known] += self._frequencies[symbol]
+        self._counters[NUM_TOKENS] -= 1
+        self._counters[NUM_BYTES] -= self._tokens.length[symbol]
+        self._gather(_MAGNITUDES)
+
+    def _move_together(self) -> None:
+        """End a round: shorten the text, and free the arrays that the next round makes again."""
+        del self._pairs, self._before, self._behind
+        widened = self._kernels is NARROW and self._counters[NUM_TOKENS] >= self._narrow_tokens
+        self._words = moved_together(self._words, self._kernels, bool(widened))
+        self._kernels = WIDE if widened else self._kernels
+        self._tokens.width[:] = 1
+
+    def _gather(self, num_magnitudes: int) -> None:
+        """Begin a round: choose a threshold, and gather the pairs that reach it."""
+        num_cells, by_likelihood = self._words.cells.shape[0], self._taken.by_likelihood
+        of_bytes = bool(self._counters[NUM_TOKENS] <= 256) and num_cells >= _BYTE_PAIRS
+        buckets = zero_pages((_BYTE_PAIRS if of_bytes else _num_buckets(num_cells), 2), np.int64)
+        for part in slices(1, num_cells, _CELLS_A_SLICE):
+            self._kernels.count_buckets(self._words, buckets, of_bytes, *part)
+        room = self._room or max(self._cells_at_first // 2 - num_cells // 4, _LEAST_ROOM)
+        threshold = self._rules.min_count
+        if not by_likelihood:  # rare pairs may come first by likelihood
+            threshold = self._choose_threshold(buckets, num_magnitudes, room)
+        places = buckets[buckets[:, 0] >= threshold, 1]
+        longest, num_places = int(np.max(places, initial=0)), int(places.sum())
+        lists = np.empty((places.shape[0], 2), np.int64)
+        # a merge can make two other lists of the same length, so keep room for at least one merge
+        least_room = num_places + 2 * (num_places if by_likelihood else longest)
+        positions = zero_pages(max(2 * room, least_room) + 1, np.uint32)
+        lay_out_lists(buckets, lists, threshold, positions.shape[0] - 1)
+        for part in slices(1, num_cells, _CELLS_A_SLICE):
+            self._kernels.list_places(self._words, buckets, positions, of_bytes, *part)
+        self._counters[THRESHOLD] = threshold
+        self._make_pairs(lists, positions, longest, of_bytes)
+        self._before, self._behind = (empty_side(longest, self._max_tokens) for _ in range(2))
+
+    def _choose_threshold(self, buckets: NDArray[np.int64], num_magnitudes: int, room: int) -> int:
+        """Return a power of two, or the least count that may be merged, if that is greater."""
+        counted = np.zeros((_MAGNITUDES, 2), np.int64)
+        count_magnitudes(buckets, counted)
+        wanted = self._max_tokens - int(self._counters[NUM_TOKENS])
+        num_pairs, num_places, threshold = 0, 0, 1
+        for magnitude, (num_buckets, places) in reversed(list(enumerate(counted.tolist()))):
+            num_places += places
+            if num_pairs and (num_places > room or num_pairs > 2 * wanted):
+                threshold = 1 << magnitude
+                break
+            # greater counts are those of buckets with many pairs, as no single one is as frequent
+            num_pairs += num_buckets if magnitude < num_magnitudes else 0
+        return max(threshold, self._rules.min_count)
+
+    def _make_pairs(
+        self, lists: NDArray[np.int64], positions: NDArray[np.uint32], longest: int, of_bytes: bool
+    ) -> None:
+        max_pairs = 2 * lists.shape[0] + 2 * self._max_tokens + 1
+        self._pairs = empty_pairs(max_pairs, positions)
+        self._counters[NUM_PAIRS] = self._counters[NUM_POSITIONS] = 0
+        scratch = lists, np.empty(longest, np.uint32), np.empty(2, np.int64)
+        progress = np.zeros(3, np.int64)
+        for until in _lists_a_slice(lists[:, 1]):
+            raise_if_stopped()
+            while self._kernels.make_pairs(*self._state, *scratch, of_bytes, progress, until) == NO_ROOM:
+                self._pairs = with_more_pairs(self._pairs, self._counters)
+        if self._taken.by_likelihood:
+            self._scores = empty_scores(self._frequencies, self._pairs.left.shape[0])
+            rank_pairs(self._tokens, self._pairs, self._rules, self._counters, self._scores)
+        else:
+            fill_queue(self._tokens, self._pairs, self._rules, self._counters)
+
+    @property
+    def _state(self) -> tuple[Any, ...]:
+        return self._words, self._tokens, self._pairs, self._rules, self._counters
 
 
-def _as_met(
-    data: bytes, starts: NDArray[np.int64], ends: NDArray[np.int64], weights: NDArray[np.uint64]
-) -> PretokenCounts:
-    """Count words in the order in which they come."""
-    found = dict[bytes, int]()
-    for start, end, weight in zip(starts.tolist(), ends.tolist(), weights.tolist(), strict=True):
-        found[data[start:end]] = found.get(data[start:end], 0) + weight
-    return PretokenCounts.from_dict(found, in_order=False)
+def _lists_a_slice(ends: NDArray[np.int64]) -> Iterator[int]:
+    """Yield the numbers of lists, ending at these places, that fill one slice each."""
+    done = 0
+    while done < ends.shape[0]:
+        wanted = ends[done] + _PLACES_A_SLICE
+        done = int(np.searchsorted(ends, wanted, side="right"))
+        yield done
 
 
-_LEAST_ROOM: Final = 1 << 12
-_JOINS_A_STEP: Final = 100
-_MAX_CELLS: Final = (1 << 31) // 4
+def _num_buckets(num_cells: int) -> int:
+    return min(1 << max(num_cells.bit_length() - 3, 8), _MAX_BUCKETS)
 
 
-def learn_pieces(
-    words: PretokenCounts, number: int, rules: JoinRules, progress: Progress | None = None
-) -> list[bytes]:
-    """Return pieces: characters, the most frequent first, then joined ones in the order of their making."""
-    return learn_merges(words, number, rules, (), progress)[0]
+class BpeTrainer(PairTrainer):
+    """Makes merges of bytes.
+
+    Attributes:
+        num_distinct_bytes: number of the 256 bytes that occur in the pre-tokens.
+    """
+
+    def __init__(
+        self,
+        counts: PretokenCounts,
+        rules: MergeRules,
+        max_merges: int,
+        room: int | None = None,
+        max_narrow: int = MAX_NARROW,
+    ) -> None:
+        """Copy the counts into cells; they are not needed afterwards."""
+        self.num_distinct_bytes = counts.num_distinct_bytes
+        text = text_of_bytes(counts, by_count=rules.tie_break != "first_seen")
+        super().__init__(text, rules, 256 + max_merges, room, max_narrow)
+
+    def run(self, num_merges: int, progress: Progress | None = None) -> int:
+        """Make merges until there are `num_merges`, or no pair is left; return the number of merges."""
+        report = None if progress is None else lambda made, wanted: progress(made - 256, wanted - 256)
+        return self.learn(256 + num_merges, report) - 256
+
+    def merges(self) -> list[tuple[bytes, bytes]]:
+        """Return the merges made so far, in order."""
+        return [(self.pieces[left], self.pieces[right]) for left, right in self.merged]
 
 
 def learn_merges(
     words: PretokenCounts,
     number: int,
-    rules: JoinRules,
+    rules: MergeRules,
     always: Sequence[bytes] = (),
     progress: Progress | None = None,
-) -> tuple[list[bytes], list[tuple[int, int]]]:
-    """Return pieces as `learn_pieces` does, and the merges, as pairs of pieces by number.
-
-    A pair may be joined whose piece is known from another pair: that is a merge, and no new piece.
-    """
-    alphabet = Alphabet.of(words, number, frozenset(rules.forbidden), rules.marks, always)
-    if len(alphabet.pieces) >= number:
-        return list(alphabet.pieces), []
-    joining = _Joining(alphabet, number, rules)
-    made = 0
-    while len(joining.pieces) < number and (pair := joining.best()) >= 0:
-        joined = joining.joined(pair)
-        fits = rules.takes(joined) and joining.tells_its_end(pair, joined)
-        taken = fits and (rules.join_again or joining.is_new(joined))
-        joining.join(pair, joined) if taken else joining.close(pair)
-        made += 1
-        if made % _JOINS_A_STEP == 0:
-            raise_if_stopped()
-            if progress is not None:
-                progress(len(joining.pieces), number)
-    return joining.pieces, joining.merges
-
-
-def join_rules(options: ModelOptions, names: Iterable[str], **chosen: Any) -> JoinRules:
-    """Return the rules of a training's options; no piece has the bytes of one of the names."""
-    return JoinRules(
-        min_frequency=options.min_frequency,
-        max_token_bytes=options.max_token_bytes,
-        forbidden={name.encode() for name in names},
-        **chosen,
-    )
+) -> PairTrainer:
+    """Learn `number` pieces of words: `always`, characters, the most frequent first, then those of merges."""
+    by_count = rules.tie_break != "first_seen"
+    text = text_of_characters(words, number, rules.forbidden, rules.marks, always, by_count=by_count)
+    trainer = PairTrainer(text, rules, number)
+    trainer.learn(number, progress)
+    return trainer
 
 
 def check_learned(num_pieces: int, wanted: int, num_fixed: int, options: ModelOptions) -> None:
@@ -125,120 +321,3 @@ def check_learned(num_pieces: int, wanted: int, num_fixed: int, options: ModelOp
             f"lower vocab_size to {num_fixed + num_pieces}, or add text"
         )
         accept_smaller(options, error)
-
-
-class _Joining:
-    """The words as pieces, while pairs are joined.
-
-    Attributes:
-        pieces: the bytes of each symbol, marks included.
-        merges: the pairs that were joined, as symbols.
-    """
-
-    def __init__(self, alphabet: Alphabet, number: int, rules: JoinRules) -> None:
-        cells = alphabet.cells
-        if cells.symbol.shape[0] > _MAX_CELLS:
-            raise TrainingError(
-                f"train: {cells.symbol.shape[0]} characters in distinct words are too many; at most "
-                f"{_MAX_CELLS} can be used"
-            )
-        self.pieces, self.merges = list(alphabet.pieces), list[tuple[int, int]]()
-        self._marks, self._by_place, self._nodes = alphabet.marks, rules.by_place, np.empty(64, np.int64)
-        self._numbers = {piece: i for i, piece in enumerate(self.pieces)}
-        self._least, self._order = max(rules.min_frequency, 1), rules.order
-        self._cells, self._counters = cells, np.zeros(2, np.int64)
-        self._symbols = _symbols(alphabet, number, rules.shorter_first)
-        self._shorter_first = rules.shorter_first
-        self._places = Places(*np.empty((2, 3 * cells.symbol.shape[0] + 1), np.int32))
-        self._scratch = np.empty(cells.symbol.shape[0] + 1, np.int32)
-        self._pairs = _empty_pairs(_LEAST_ROOM)
-        at = 0
-        while (at := count_pairs(cells, self._pairs, self._places, self._symbols, self._counters, at)) < len(
-            cells.symbol
-        ):
-            self._pairs = _larger(self._pairs, self._counters)
-        renew_all(self._pairs, self._symbols, self._counters, self._least, self._order)
-
-    def best(self) -> int:
-        """Return the pair that comes first, -1 if there is none."""
-        if self._by_place:
-            return int(first_of_best(self._cells, self._pairs, self._places, self._nodes))
-        return int(self._pairs.tree[1])
-
-    def joined(self, pair: int) -> bytes:
-        """Return the piece that a pair makes."""
-        left, right = int(self._pairs.left[pair]), int(self._pairs.right[pair])
-        return self.pieces[left] + self.pieces[right].removeprefix(self._marks.continues)
-
-    def tells_its_end(self, pair: int, joined: bytes) -> bool:
-        """Whether a piece does not end with the text of the mark, unless it ends a word."""
-        ends, right = self._marks.ends, self.pieces[int(self._pairs.right[pair])]
-        return not ends or joined.endswith(ends) == right.endswith(ends)
-
-    def is_new(self, joined: bytes) -> bool:
-        """Whether no other pair has made a piece."""
-        return joined not in self._numbers
-
-    def close(self, pair: int) -> None:
-        """Never join a pair."""
-        set_closed(pair, self._pairs, self._symbols, self._least, self._order)
-
-    def join(self, pair: int, joined: bytes) -> None:
-        """Join a pair everywhere; its piece may be known from another pair."""
-        self.merges.append((int(self._pairs.left[pair]), int(self._pairs.right[pair])))
-        symbol = self._numbers.setdefault(joined, len(self.pieces))
-        if symbol == len(self.pieces):
-            self.pieces.append(joined)
-            self._symbols = _with_symbol(self._symbols, symbol, joined)
-            self._symbols.size[symbol] = len(joined.decode()) if self._shorter_first else 0
-        places = self._scratch[: list_places(self._pairs, self._places, pair, self._scratch)]
-        places.sort()
-        needed = int(self._counters[NUM_PAIRS]) + 2 * len(places)
-        while needed > self._pairs.left.shape[0]:
-            self._pairs = _larger(self._pairs, self._counters)
-            renew_all(self._pairs, self._symbols, self._counters, self._least, self._order)
-        state = self._cells, self._pairs, self._places, self._symbols, self._counters
-        join_pair(*state, places, pair, symbol, self._least, self._order)
-
-
-def _symbols(alphabet: Alphabet, number: int, shorter_first: bool) -> Symbols:
-    """Lay the characters out as symbols, with room for as many pieces as are wanted."""
-    pieces = alphabet.pieces
-    room, ends = max(number, len(pieces)) + 1, np.cumsum([0, *map(len, pieces)], dtype=np.int64)
-    frequency, at, end = np.zeros((3, room), np.int64)
-    frequency[: len(pieces)] = alphabet.frequencies
-    at[: len(pieces)], end[: len(pieces)] = ends[:-1], ends[1:]
-    nothing = np.full((2, room), -1, np.int32)
-    data = np.frombuffer(b"".join(pieces), np.uint8).copy()
-    sizes = np.full(room, int(shorter_first), np.int32)
-    return Symbols(frequency, nothing[0], nothing[1], at, end, data, len(alphabet.marks.continues), sizes)
-
-
-def _with_symbol(symbols: Symbols, symbol: int, piece: bytes) -> Symbols:
-    """Add the bytes of a new piece."""
-    first = int(symbols.end[symbol - 1])
-    data, last = symbols.data, first + len(piece)
-    if last > data.shape[0]:
-        data = np.concatenate([data, np.empty(data.shape[0] + last, np.uint8)])
-    data[first:last] = np.frombuffer(piece, np.uint8)
-    symbols.at[symbol], symbols.end[symbol] = first, last
-    return symbols._replace(data=data)
-
-
-def _empty_pairs(room: int) -> Pairs:
-    """Make room for a power of two of pairs."""
-    left, right, place, next_of_left, next_of_right = np.empty((5, room), np.int32)
-    count, score, closed = np.zeros(room, np.int64), np.zeros(room, np.float64), np.zeros(room, np.uint8)
-    slots, tree = np.full((2, 2 * room), -1, np.int32)
-    return Pairs(left, right, count, score, closed, place, next_of_left, next_of_right, slots, tree)
-
-
-def _larger(pairs: Pairs, counters: NDArray[np.int64]) -> Pairs:
-    """Return the same pairs with room for twice as many; the tree is empty."""
-    old = pairs.left.shape[0]
-    larger = _empty_pairs(2 * old)
-    arrays: Iterable[tuple[NDArray[Any], NDArray[Any]]] = zip(larger[:-2], pairs[:-2], strict=True)
-    for new, given in arrays:
-        new[:old] = given
-    fill_slots(larger, counters)
-    return larger

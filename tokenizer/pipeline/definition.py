@@ -1,9 +1,6 @@
-"""A tokenizer's definition: the parts of its pipeline, which decide its ids.
+"""A tokenizer's definition: the parts of its pipeline, which decide its ids; JSON-able.
 
-    text → normalizer → pre_tokenizer → model → post_processor → ids → decoder → text
-
-Each part is a frozen value with a form as JSON-able data; this module puts them
-together. `to_spec` returns the form of the whole, equal for equal tokenizers, and `from_spec` reads it.
+text → normalizer → pre_tokenizer → model → post_processor → ids → decoder → text
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +11,6 @@ from typing import Any, Self
 from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.normalizers import Normalizer
 from tokmill.tokenizer.components.post_processors import Template
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.components.roles import (
     Roles,
     check_roles,
@@ -31,6 +27,7 @@ from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
 from tokmill.tokenizer.pipeline.model import Model, TextNormalizer
 from tokmill.tokenizer.splitting import Digits, PatternLike
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
 
 SPEC_FORMAT = "tokmill"
 SPEC_VERSION, TEMPLATE_VERSION, ABSORBING_VERSION = 1, 2, 3

@@ -1,10 +1,7 @@
 """The protocols of normalizers, and of what a family of tokenizers implements: model, encoder, law, trainer.
 
-    text → normalizer → pre_tokenizer → model → post_processor → ids → decoder → text
-
-A model turns pre-tokens into ids; everything before and after it is shared (`pipeline.definition` composes
-it). The rest of tokmill knows models through these protocols alone, and finds families by name
-(`pipeline.families`).
+A model turns pre-tokens into ids; everything before and after it is shared (`pipeline.definition`). The rest
+of tokmill knows models through these protocols alone, and finds families by name (`pipeline.families`).
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -1,12 +1,9 @@
 """The words of a training on whole sentences: cut where no piece can lie, with their characters.
 
-Law: what a trainer finds in the parts is what it would find in the whole words, since no piece has a
-character that is left out, or lies across a place where a word is cut (`PieceRules.parts`).
-Which strings may be pieces follows sentencepiece's trainer, options included; `PieceRules.allows` is the
-plain form. Scripts are sentencepiece's: Hiragana, Katakana and the long vowel mark count as Han, characters
-without a script are Common; the tables are those of `regex`, which know newer characters.
-
-Source: `TrainerInterface::IsValidSentencePiece`.
+Law: a trainer finds in the parts what it would find in whole words. Which strings may be pieces follows
+sentencepiece's trainer; `PieceRules.allows` is the plain form. Scripts are sentencepiece's (Hiragana,
+Katakana and the long vowel mark count as Han), by the tables of `regex`. Source:
+`TrainerInterface::IsValidSentencePiece`.
 """
 
 import itertools

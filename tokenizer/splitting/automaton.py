@@ -1,9 +1,8 @@
 """One split expression as tables for the scanning kernel.
 
-Text is decoded by a table with one step per byte: a node is the state after some bytes of a character (node 0
-is its beginning), and a byte leads to a node and yields a column: `INSIDE` within the character, its class's
-column on its last byte, or that of ill-formed bytes. Nodes with equal tables are one node.
-Source: the Unicode Standard, table 3-7 (well-formed UTF-8 byte sequences).
+Text is decoded by a table with one step per byte: a node is the state after some bytes of a character, and a
+byte leads to a node and yields a column: `INSIDE` within the character, its class's column on its last byte,
+or that of ill-formed bytes. Source: the Unicode Standard, table 3-7 (well-formed UTF-8).
 """
 
 import hashlib

@@ -1,16 +1,11 @@
 r"""Split through the `regex` package: correct for every pattern that it reads, and slow.
 
-The tests compare the automaton with it, so it is as plain as it can be: cut the text
-into matches and the stretches between them, and measure the parts.
-
-Dialect: that of `regex` VERSION0, except that a pattern with nested classes or class operations
-(`[\p{L}&&[^\p{Han}]]`) is read as VERSION1, as Rust's and Oniguruma's engines read it.
-Bytes that are not well-formed UTF-8 count as the characters that the `surrogateescape` handler makes of them.
-
-Before an expression is compiled, its size is measured, since engines expand counted repetitions
-(`(?:(?:a{1000}){1000}){1000}` fills the memory), and it must not match the empty string. The automaton knows
-that of what it runs; here it is decided cautiously: each alternative needs a part that takes a character and
-is not optional. Look-arounds, anchors, back-references, calls, conditions and `\K` count as taking nothing.
+The dialect is that of `regex` VERSION0, but nested classes and class operations are read as VERSION1, as
+Rust's and Oniguruma's engines do. Ill-formed bytes count as the characters that `surrogateescape` makes of
+them. Before an expression is compiled, its size is measured, since engines expand counted repetitions, and it
+must not match the empty string, which is decided cautiously: each alternative needs a part that takes a
+character and is not optional; look-arounds, anchors, back-references, calls, conditions and `\K` take
+nothing.
 """
 
 import time

@@ -1,11 +1,8 @@
 r"""Whether a split pattern cuts combining marks (`\p{M}`) from the letters that they belong to.
 
-In Tamil, Hindi, Bengali, Thai and their relatives, vowels are such marks. A pattern whose words are
-`\p{L}+`, as those of GPT-2, cl100k and Llama 3, cuts a word at each of them, so that no token can hold a
-whole word. One whose words hold `\p{M}`, too, as that of o200k, does not.
-
-It is measured by the characters that pre-tokens begin with, after a blank: where no mark is cut off, these
-are letters.
+In Tamil, Hindi, Bengali, Thai and their relatives, vowels are such marks. A pattern whose words are `\p{L}+`,
+as GPT-2's, cuts words at each of them. It is measured by the characters that pre-tokens begin with after a
+blank.
 """
 
 import sys

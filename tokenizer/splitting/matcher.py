@@ -1,13 +1,10 @@
 """Compile a tree to a deterministic matcher with Perl's leftmost-first semantics.
 
-A tree becomes a program of instructions that threads walk, as in Pike's machine: at each position there is
-a list of threads in order of priority, and as soon as one of them matches, those after it are dropped. Such
-lists, taken as states, make the automaton deterministic. A list is kept as it is *before* the instructions
-that take no character are followed; they are followed once the next character is known, which makes lookahead
-by one character free: a match is noticed on the character after it, or on the end of the text, a symbol of
-its own.
-
-Source: Russ Cox, "Regular Expression Matching: the Virtual Machine Approach" (2009).
+A tree becomes a program that threads walk, as in Pike's machine; as soon as one matches, those of lower
+priority are dropped. Lists of threads are the states. A list is kept as it is *before* the instructions that
+take no character are followed, which makes lookahead by one character free: a match is noticed on the
+character after it, or on the end of the text. Source: Russ Cox, "Regular Expression Matching: the Virtual
+Machine Approach" (2009).
 """
 
 from dataclasses import dataclass

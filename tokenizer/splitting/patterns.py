@@ -1,16 +1,10 @@
-r"""The named split patterns, and the chain of expressions of a name, an expression or a chain.
+"""The named split patterns, and the chain of expressions of a name, an expression or a chain.
 
-A pre-tokenizer is a *chain* of regular expressions. The first one cuts the text into its matches and the
-stretches between them; every part is then cut by the next one, which sees nothing of the text around the
-part. Most named patterns are chains of one. `digits` puts one more expression in front of the chain.
-
-The expressions below are equivalent to the published ones, in a form that the `regex` package, Oniguruma and
-Rust's engines read alike (`{1,3}+` is possessive in some only; `$` has three meanings; so `cl100k` has
-`(?![\s\S])` for the end of the text). The tests compare them with tiktoken's own text of them.
-
-Sources: openai/gpt-2 `encoder.py`; openai/tiktoken `openai_public.py`; Hugging Face `tokenizer.json` files of
-Llama 3, Qwen 2 and DeepSeek V3; Stanford CS336, assignment 1; google-research/bert `tokenization.py`;
-openai/CLIP `simple_tokenizer.py`, whose text is in lower case.
+A pre-tokenizer is a *chain* of regular expressions: the first cuts the text into its matches and the
+stretches between them, and every part is cut by the next one, which sees nothing around it. `digits` puts one
+more in front. The expressions are equivalent to the published ones, in a form that `regex`, Oniguruma and
+Rust's engines read alike; tests compare them. Sources: openai/gpt-2, tiktoken and CLIP; `tokenizer.json`
+files of Llama 3, Qwen 2 and DeepSeek V3; Stanford CS336, assignment 1; google-research/bert.
 """
 
 import difflib

@@ -1,22 +1,22 @@
 """A compiled split pattern, and the pre-tokens of a batch of documents.
 
-Laws: the pre-tokens of a document tile it (nothing is lost, nothing overlaps, none is empty); no match looks
-beyond the bounds of a document; the result does not depend on how documents are batched, nor on the engine.
-Each stretch of text that the expressions leave unmatched is a pre-token of its own, as in Hugging Face's
-`Split` with `Isolated`. tiktoken drops such stretches, which of the named patterns only `deepseek_v3` and
-`punctuation` have.
+Laws: the pre-tokens of a document tile it; no match looks beyond a document; the result depends neither on
+batches nor on the engine. Each stretch that the expressions leave unmatched is a pre-token of its own, as in
+Hugging Face's `Split` with `Isolated`; tiktoken drops it (of named patterns only `deepseek_v3` and
+`punctuation` have such).
 """
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, Self, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.core import buffers
-from tokmill.tokenizer.core.errors import TokenizerError
+from tokmill.tokenizer.core.errors import PatternError, TokenizerError
 from tokmill.tokenizer.kernels.characters import find_words
 from tokmill.tokenizer.kernels.split import SplitTables, scan_segments
 from tokmill.tokenizer.splitting import fallback
@@ -235,3 +235,56 @@ def edges_of(pretokens: Pretokens, num_segments: int) -> NDArray[np.int64]:
     cuts = np.append(pretokens.starts, pretokens.ends[-1])
     edges: NDArray[np.int64] = cuts[pretokens.offsets]
     return edges
+
+
+@dataclass(frozen=True)
+class PreTokenizer:
+    """A split pattern.
+
+    Attributes:
+        split_pattern: a name, an expression, or a chain of expressions.
+        digits: how digits are cut.
+
+    Raises:
+        PatternError: an unknown name, or an invalid expression.
+    """
+
+    split_pattern: PatternLike
+    digits: Digits = "pattern"
+
+    def __post_init__(self) -> None:
+        resolve(self.split_pattern, self.digits)
+
+    @property
+    def chain(self) -> tuple[str, ...]:
+        """The expressions that the pattern and the digits stand for."""
+        return resolve(self.split_pattern, self.digits)
+
+    def compile(self) -> Splitter:
+        """Return the splitter that runs it; the same one for equal patterns."""
+        return compile_pattern(self.split_pattern, self.digits)
+
+    def spec(self) -> dict[str, Any]:
+        """Return the pre-tokenizer as JSON-able data.
+
+        `split_chain` is what `split_pattern` and `digits` stand for, so that a spec keeps its meaning if a
+        later version gives the name to another pattern.
+        """
+        pattern = self.split_pattern
+        return {
+            "split_pattern": pattern if isinstance(pattern, str) else list(pattern),
+            "digits": self.digits,
+            "split_chain": list(self.chain),
+        }
+
+    @classmethod
+    def from_spec(cls, spec: Mapping[str, Any]) -> Self:
+        """Build it from the result of `spec`: by name if the name still stands for the same chain."""
+        pattern, digits, chain = spec["split_pattern"], spec["digits"], spec["split_chain"]
+        try:
+            same = list(resolve(pattern, digits)) == chain
+        except PatternError:
+            same = False
+        if same:
+            return cls(pattern if isinstance(pattern, str) else tuple(pattern), digits)
+        return cls(tuple(chain))

@@ -1,15 +1,11 @@
 r"""Turn a matcher, which finds one match, into a transducer, which cuts a whole text in one pass.
 
-A matcher starts at a place and runs until it is dead; the best end that it saw is the end of the match, where
-it starts again. The transducer is one deterministic machine that never goes back. If a match turns out to end
-at the current place, the machine continues in the state that a fresh start would have reached. If the end may
-be further back (`\s+(?!\S)` gives back one space, `\s*[\r\n]+` the spaces after the last newline), the state
-also holds the state of a machine that had been started there, and the cuts that it would have made are made
-provisionally: they stay if the longer match fails, and are taken back if it does not.
-
-A step that would need too long a memory is flagged `SLOW`, and the kernel runs the matcher from the last cut
-on. A stretch that nothing matches is a pre-token of its own (state `GAP`). It ends where a match begins that
-is certain, whatever may follow; if that is not certain yet, the kernel runs the matcher again.
+If a match turns out to end at the current place, the machine continues in the state of a fresh start there.
+If the end may be further back (`\s+(?!\S)` gives back one space), the state also holds that of a machine
+started there, whose cuts are provisional: they stay if the longer match fails, and are taken back if it does
+not. A step that would need too long a memory is flagged `SLOW`, and the kernel runs the matcher from the last
+cut on. A stretch that nothing matches is a pre-token of its own (state `GAP`), up to where a match certainly
+begins.
 """
 
 from dataclasses import dataclass

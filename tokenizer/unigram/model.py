@@ -1,11 +1,8 @@
 """A unigram language model: every piece has a log probability, and text is cut into the most probable pieces.
 
-Laws: a pre-token becomes the pieces whose scores have the greatest sum, whatever its neighbours are; equal
-    sums are decided by a fixed rule (`kernels.lattice`); a character that is not a piece may become the
-    unknown token, at the cost of the least score minus 10; neighbouring unknown characters are one unknown
-    token. The bytes of the pieces and of the unknown characters add up to the normalized text. Decoding
-    gives the pieces back, and the unknown token's name (`[UNK]`) for unknown text, which is lost.
-
+Laws: a pre-token becomes the pieces whose scores have the greatest sum; ties by `kernels.lattice`; a
+character that is not a piece may become the unknown token, at the least score minus 10; neighbouring ones are
+one token, and decode to its name. The bytes of pieces and unknown characters add up to the normalized text.
 Source: Kudo 2018, "Subword Regularization".
 """
 
@@ -17,11 +14,36 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.core.errors import VocabularyError
+from tokmill.tokenizer.core import buffers
+from tokmill.tokenizer.core.buffers import EncodedBatch, Text, Texts
+from tokmill.tokenizer.core.errors import TokenizerError, VocabularyError
+from tokmill.tokenizer.core.token_tables import lay_out_trie
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.pipeline.base_model import UNKNOWN, BaseModel, check_size, check_unknown
+from tokmill.tokenizer.kernels.cache import empty_block, empty_cache
+from tokmill.tokenizer.pipeline.base_model import (
+    UNKNOWN,
+    USUAL_BYTES,
+    Accounting,
+    BaseModel,
+    LendsWorkspaces,
+    ResumableWorkspace,
+    check_size,
+    check_unknown,
+)
+from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.pipeline.model import Law, SegmentedText
+from tokmill.tokenizer.pipeline.segmentations import check_seed, check_strength, cut_texts
 from tokmill.tokenizer.reference.unigram import best, characters
-from tokmill.tokenizer.unigram.encoder import UnigramEncoder
+from tokmill.tokenizer.unigram.kernels.encoding import (
+    Memory,
+    Ranked,
+    encode_pretokens,
+    locate_pieces,
+    rank_paths,
+    sample_paths,
+)
+from tokmill.tokenizer.unigram.kernels.lattice import Pieces, make_found, make_paths
+from tokmill.tokenizer.unigram.kernels.rounded import NUM_BITS, make_room, mark_neighbours
 
 NAME = "unigram"
 UNKNOWN_PENALTY = 10.0
@@ -31,6 +53,57 @@ USER_DEFINED_SCORE = 0.0
 Precision = Literal["double", "single"]
 LEAST_SCORE = -1e9
 """Far below every log probability; sums of scores above it stay finite and exact enough."""
+
+
+class UnigramEncoder(LendsWorkspaces["Workspace"]):
+    """Turns pre-tokens into ids; safe to share between threads."""
+
+    def __init__(
+        self,
+        vocabulary: Vocabulary,
+        scores: NDArray[np.float64],
+        unknown_id: int,
+        unknown_score: float,
+        *,
+        single: bool = False,
+    ) -> None:
+        self.law: Law = Accounting(vocabulary.offsets, unknown_id)
+        standing_in = vocabulary.byte_ids
+        ordinary = np.array([i for i, _ in vocabulary.ordinary() if i not in standing_in], np.int64)
+        costs = scores.copy()
+        costs[unknown_id] = unknown_score
+        pieces = lay_out(vocabulary.data, vocabulary.offsets, ordinary, costs)
+        byte_ids = np.array(sorted(standing_in, key=vocabulary.tokens.__getitem__), np.int32)
+        self.pieces = pieces._replace(unknown=unknown_id, byte_ids=byte_ids, single=single)
+        if single:
+            neighbours = np.zeros(NUM_BITS // 64, np.uint64)
+            mark_neighbours(vocabulary.data, vocabulary.offsets, ordinary, neighbours)
+            worst = float(np.abs(costs[[*ordinary, unknown_id]]).max())
+            self.pieces = self.pieces._replace(neighbours=neighbours, worst=worst)
+        self.longest = int(np.diff(vocabulary.offsets)[ordinary].max())
+        super().__init__(lambda: Workspace(self.pieces, self.longest))
+
+    def locate(
+        self, ids: NDArray[np.int64], text: SegmentedText
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return where each token begins and ends, by encoding again."""
+        pretokens = text.split()
+        if not pretokens.starts.shape[0]:
+            return np.zeros(0, np.int64), np.zeros(0, np.int64)
+        ends = np.empty(ids.shape[0], np.int64)
+        paths = make_paths(int((pretokens.ends - pretokens.starts).max()), self.longest)
+        arguments = (
+            text.data,
+            pretokens.starts,
+            pretokens.ends,
+            pretokens.offsets,
+            text.bounds,
+            text.kinds,
+            self.pieces,
+            paths,
+        )
+        locate_pieces(*arguments, np.empty(ids.shape[0], np.uint32), ends)
+        return np.concatenate([pretokens.starts[:1], ends[:-1]]), ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,3 +231,127 @@ def _check_parts(precision: str, vocabulary: Vocabulary) -> None:
         raise VocabularyError(
             f"vocabulary: {len(standing_in)} ids stand in for bytes; there must be one for each of the 256"
         )
+
+
+_CACHE_BITS = 16, 14, 18
+
+
+def lay_out(
+    data: NDArray[np.uint8],
+    offsets: NDArray[np.int64],
+    pieces: NDArray[np.int64],
+    scores: NDArray[np.float64],
+) -> Pieces:
+    """Make the kernels' tables of pieces; no id is the unknown token's."""
+    lengths = np.diff(offsets)
+    byte_ids = np.full(256, -1, np.int32)
+    single = pieces[lengths[pieces] == 1]
+    byte_ids[data[offsets[single]]] = single
+    trie, _ = lay_out_trie(data, offsets, pieces[lengths[pieces] > 1], byte_ids)
+    return Pieces(trie, scores, -1, np.empty(0, np.int32), False, np.zeros(0, np.uint64), 0.0)
+
+
+class Workspace(ResumableWorkspace):
+    """An encoder's pieces, and working memory to encode with them."""
+
+    kernel = encode_pretokens
+    most_bytes = (1 << 31) - 2
+
+    def __init__(self, pieces: Pieces, longest: int) -> None:
+        self.model, self._longest = pieces, longest
+        self._usual = make_paths(USUAL_BYTES, longest)
+        self.memory = Memory(empty_cache(*_CACHE_BITS), self._usual, empty_block(), make_room())
+
+    @property
+    def scratch_bytes(self) -> int:
+        """How many bytes of a pre-token the scratch is for."""
+        return int(self.memory.paths.back.shape[0])
+
+    def enlarge(self, length: int) -> None:
+        """Make the scratch longer."""
+        self.memory = self.memory._replace(paths=make_paths(length, self._longest))
+
+    def shrink(self) -> None:
+        """Put the usual scratch in place of a long one."""
+        self.memory = self.memory._replace(paths=self._usual)
+
+
+def n_best(definition: Definition, text: Text, k: int) -> list[tuple[list[int], float]]:
+    """Return the `k` most probable segmentations of a text, with their log probabilities, the best first.
+
+    There are fewer if the text has no more. Equal ones are in the order in which Viterbi meets them, so the
+    first one is the encoding. Special tokens are encoded as text. `definition` is that of a `Tokenizer`.
+
+    Raises:
+        TokenizerError: it is not a unigram tokenizer, or `k` is not a positive integer.
+    """
+    if type(k) is not int or k < 1:
+        raise TokenizerError(f"n_best: k={k!r} must be a positive integer; use e.g. 5")
+    encoder = _encoder(definition)
+    data, _, pretokens = cut_texts(definition, [text])
+    size = data.shape[0]
+    ranked = Ranked(np.empty((size + 1) * k), *np.empty((3, (size + 1) * k), np.int32))
+    counts, found = np.zeros(size + 1, np.int64), make_found(encoder.longest)
+    rank_paths(data, pretokens.starts, pretokens.ends, encoder.pieces, found, k, ranked, counts)
+    bounds = set(pretokens.ends.tolist())
+    return [
+        (_followed(ranked, data, k, rank, bounds, encoder.pieces), float(ranked.scores[size * k + rank]))
+        for rank in range(int(counts[size]))
+    ]
+
+
+def _followed(
+    ranked: Ranked, data: NDArray[np.uint8], k: int, rank: int, bounds: set[int], pieces: Pieces
+) -> list[int]:
+    """Return the ids of a path, from its end.
+
+    An unknown character becomes its bytes, or, with its neighbours in the pre-token, one unknown token.
+    """
+    ids, place = list[int](), data.shape[0]
+    while place > 0:
+        row = place * k + rank
+        token, start = int(ranked.ids[row]), int(ranked.starts[row])
+        if token == pieces.unknown and pieces.byte_ids.shape[0]:
+            ids += pieces.byte_ids[data[start:place]][::-1].tolist()
+        elif token != pieces.unknown or not ids or ids[-1] != token or place in bounds:
+            ids.append(token)
+        place, rank = start, int(ranked.ranks[row])
+    return ids[::-1]
+
+
+def sample_batch(definition: Definition, texts: Texts, *, alpha: float, seed: int = 0) -> EncodedBatch:
+    """Encode texts by random segmentations.
+
+    A segmentation of a pre-token is drawn with a probability proportional to its own to the power of `alpha`.
+    The draw depends on the seed, the pre-token and its number in its text: neither on the other texts nor on
+    how they are batched, and equal texts are cut alike. So take another seed for every epoch.
+
+    Args:
+        definition: of a unigram tokenizer (`Tokenizer.definition`).
+        texts: documents; special tokens in them are encoded as text.
+        alpha: 0 draws all segmentations alike, 1 by their probability, a large number the best one.
+        seed: from 0 to 2**64 - 1.
+
+    Raises:
+        TokenizerError: it is not a unigram tokenizer, or `alpha` or `seed` is out of range.
+    """
+    check_strength("alpha", alpha, _MAX_ALPHA)
+    check_seed(seed)
+    encoder = _encoder(definition)
+    data, _, pretokens = cut_texts(definition, texts)
+    longest = int((pretokens.ends - pretokens.starts).max(initial=0))
+    ids, offsets = np.empty(data.shape[0], np.uint32), np.zeros(pretokens.offsets.shape[0], np.int64)
+    arguments = data, pretokens.starts, pretokens.ends, pretokens.offsets, encoder.pieces
+    scratch = make_found(encoder.longest), np.empty(longest + 1)
+    size = sample_paths(*arguments, *scratch, float(alpha), np.array([seed], np.uint64), ids, offsets)
+    return EncodedBatch(ids[:size].astype(buffers.id_type(definition.vocab_size)), offsets)
+
+
+_MAX_ALPHA = 1e6
+
+
+def _encoder(definition: Definition) -> UnigramEncoder:
+    model = definition.model
+    if not isinstance(model, UnigramModel):
+        raise TokenizerError(f"only the pieces of unigram have probabilities, and this is {model.family}")
+    return model.encoder()

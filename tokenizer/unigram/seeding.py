@@ -18,8 +18,8 @@ from tokmill.tokenizer.core.buffers import pack_bytes, unpack
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts, order_of
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 from tokmill.tokenizer.core.text import code_points
-from tokmill.tokenizer.merging.rules import JoinRules
-from tokmill.tokenizer.merging.trainer import learn_pieces
+from tokmill.tokenizer.merging.rules import MergeRules
+from tokmill.tokenizer.merging.trainer import learn_merges
 from tokmill.tokenizer.reference.unigram import characters
 from tokmill.tokenizer.unigram.kernels.selection import (
     NUM_BUCKETS,
@@ -229,15 +229,14 @@ def _words(text: TrainingText, rules: SeedRules) -> dict[bytes, float]:
 def _merged(text: TrainingText, rules: SeedRules) -> dict[bytes, float]:
     """Return the pieces that BPE makes of the text, with their scores as substrings."""
     counts = np.rint(text.counts * rules.unit).astype(np.uint64)
-    joins = JoinRules(
-        score="frequency",
+    joins = MergeRules(
+        tie_break=None,
         min_frequency=math.ceil(max(rules.least, _TWICE) * rules.unit),
         shorter_first=True,
-        join_again=False,
         allows=lambda piece: len(piece.decode()) <= rules.longest and rules.takes(text.spelled(piece)),
     )
     words = PretokenCounts(text.data, text.offsets, counts)
-    pieces = learn_pieces(words, len(text.alphabet) + rules.number, joins)[len(text.alphabet) :]
+    pieces = learn_merges(words, len(text.alphabet) + rules.number, joins).pieces[len(text.alphabet) :]
     starts, ends, order, weights = _suffixes(text, rules)
     sums, data = np.concatenate([np.zeros(1), np.cumsum(weights[order])]), text.data.tobytes()
     places = list(zip(starts[order].tolist(), ends[order].tolist(), strict=True))

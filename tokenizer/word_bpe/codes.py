@@ -1,10 +1,8 @@
 """subword-nmt's codes: a header with the version, and one merge per line; there is no vocabulary.
 
-Version 0.2 has the mark attached to the last letter, version 0.1 has it apart. Letters are the characters of
-the merges, at the end of a word and elsewhere. Ids: `<unk>` is 0, then the letters by their bytes, then
-joined pieces in the order of the merges, then special tokens that are passed. Words are cut at white space,
-and nothing is normalized. To write codes, save a tokenizer as `gpt2`: its `merges.txt` is such a file.
-Source: rsennrich/subword-nmt `learn_bpe.py`, `apply_bpe.py`.
+Version 0.2 has the mark attached to the last letter, 0.1 apart. Ids: `<unk>` is 0, then the letters of the
+merges by their bytes, joined pieces in order, special tokens that are passed. To write codes, save as `gpt2`:
+its `merges.txt` is such a file. Source: rsennrich/subword-nmt `learn_bpe.py`, `apply_bpe.py`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,8 +11,7 @@ from pathlib import Path
 from tokmill.tokenizer.components.decoders import ENDS
 from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.formats.files import read_merges
-from tokmill.tokenizer.formats.recognition import head_of, is_codes
+from tokmill.tokenizer.formats.files import head_of, is_codes, read_merges
 from tokmill.tokenizer.formats.sidecar import SpecialTokens, Usage
 from tokmill.tokenizer.formats.split_steps import WORDS
 from tokmill.tokenizer.pipeline.definition import Definition

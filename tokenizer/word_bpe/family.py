@@ -1,12 +1,11 @@
 """BPE over words, trained from counts of pre-tokens.
 
-Laws: the most frequent pair of neighbouring pieces is joined next, of equally frequent ones that which
-    `tie_break` says; a word counts as often as the pre-tokens that contain it; the same counts give the same
-    merges in any order, but for the tie rule `first_seen`; a smaller vocabulary is a prefix of a larger one;
-    no piece has a special token's bytes, and none that does not end a word ends with the text `</w>`.
-Ids: `[UNK]` is 0, unless letters are bytes; then the letters, the most frequent first (bytes: all of them, in
-the order of byte-level BPE, and all of them with `</w>`; `</w>` by itself comes first), joined pieces as they
-were made, special and reserved tokens. `lowest_ids` goes by these ids.
+Laws: a word counts as often as the pre-tokens that contain it; the same counts give the same merges in any
+order, but for the tie rule `first_seen`; a smaller vocabulary is a prefix of a larger one; no piece has a
+special token's bytes, and none that does not end a word ends with `</w>`. Ids: `[UNK]` is 0, unless letters
+are bytes; then the letters, the most frequent first (bytes: all of them, in the order of byte-level BPE, and
+all with `</w>`; `</w>` by itself first), joined pieces in order, special and reserved tokens. `lowest_ids`
+goes by these ids.
 """
 
 from collections.abc import Sequence
@@ -20,8 +19,9 @@ from tokmill.tokenizer.core.errors import LawError, TokenizerError, TrainingErro
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.text import BYTE_ORDER, utf8_alone
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.merging.rules import Marks
-from tokmill.tokenizer.merging.trainer import check_learned, count_words, join_rules, learn_merges
+from tokmill.tokenizer.counting import count_words
+from tokmill.tokenizer.merging.rules import Marks, MergeRules
+from tokmill.tokenizer.merging.trainer import check_learned, learn_merges
 from tokmill.tokenizer.pipeline.base_model import UNKNOWN, least_vocab_size
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.families import Family
@@ -29,9 +29,8 @@ from tokmill.tokenizer.pipeline.model import Model, Progress
 from tokmill.tokenizer.pipeline.options import ModelOptions
 from tokmill.tokenizer.pipeline.segmentations import check_seed, check_strength, cut_texts
 from tokmill.tokenizer.splitting.splitter import words_of
-from tokmill.tokenizer.word_bpe.encoder import id_room, scratch_for
-from tokmill.tokenizer.word_bpe.kernels.encoding import sample_words
-from tokmill.tokenizer.word_bpe.model import NAME, WordPairModel, model_of
+from tokmill.tokenizer.word_bpe.kernels import sample_words
+from tokmill.tokenizer.word_bpe.model import NAME, WordPairModel, id_room, model_of, scratch_for
 
 
 class WordPairTraining:
@@ -59,9 +58,9 @@ class WordPairTraining:
     def models(self, progress: Progress | None = None) -> list[Model]:
         """Learn the merges of the largest vocabulary, and make each model of a prefix of them."""
         wanted, fixed = max(self._numbers), len(self._names)
-        chosen = {"score": "frequency", "marks": self._marks, "tie_break": self._options.tie_break}
-        rules = join_rules(self._options, self._names, **chosen)
-        pieces, merges = learn_merges(self._words, wanted, rules, self._always, progress)
+        rules = MergeRules.of(self._options, self._names, marks=self._marks)
+        learned = learn_merges(self._words, wanted, rules, self._always, progress)
+        pieces, merges = learned.pieces, learned.merged
         check_learned(len(pieces) if len(self._words) else 0, wanted, fixed, self._options)
         return [self._model(pieces, merges, number) for number in self._numbers]
 

@@ -1,11 +1,9 @@
 """BPE over words as `vocab.json` (ids by token) and `merges.txt` (one merge per line), as of GPT-1 and CLIP.
 
-The files do not say how text is split or which tokens are special: a sidecar does. Without one, a vocabulary
-that has all 256 bytes in GPT-2's byte alphabet, with and without `</w>`, is read as CLIP's: letters are
-bytes, text is in lower case, and stands between `<|startoftext|>` and `<|endoftext|>`. Any other is read as
-GPT-1's: letters are characters, and text is split and normalized as BERT's in lower case. Special tokens are
-those of several letters that no merge makes.
-Sources: openai/finetune-transformer-lm `text_utils.py`; openai/CLIP `simple_tokenizer.py`.
+A sidecar says how text is split and which tokens are special. Without one, a vocabulary with all 256 bytes of
+GPT-2's alphabet, with and without `</w>`, is read as CLIP's (letters are bytes, text is lowercased and stands
+between its two special tokens), any other as GPT-1's. Sources: openai/finetune-transformer-lm
+`text_utils.py`; openai/CLIP `simple_tokenizer.py`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,9 +17,15 @@ from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.text import CHARACTERS
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
 from tokmill.tokenizer.formats import sidecar
-from tokmill.tokenizer.formats.files import read_json, read_merges, write_merges
+from tokmill.tokenizer.formats.files import (
+    GPT2_MERGES,
+    GPT2_VOCAB,
+    read_json,
+    read_merges,
+    refuse_json,
+    write_merges,
+)
 from tokmill.tokenizer.formats.models import special_ids, vocab_file
-from tokmill.tokenizer.formats.recognition import GPT2_MERGES, GPT2_VOCAB, refuse_json
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.word_bpe.huggingface import read_piece, spelled_pairs, spelled_vocab

@@ -1,17 +1,14 @@
 """BPE over words in a `tokenizer.json`: a `BPE` model with `end_of_word_suffix`.
 
-Where letters are characters, that is as in GPT-1: `formats.split_steps`, and a `BPEDecoder`. Where they are
-bytes, it is as in CLIP: pieces are in GPT-2's byte alphabet, and the last step is `ByteLevel`. CLIP's own
-files have a decoder that leaves `</w>` in the text, which transformers' class for CLIP then replaces; here it
-becomes a space, and what is written says so. A step that makes a space of white space is left out when it is
-read, since the model has no use for white space.
+Where letters are characters, as in GPT-1: `formats.split_steps`, and a `BPEDecoder`. Where they are bytes, as
+in CLIP: pieces are in GPT-2's byte alphabet, and the last step is `ByteLevel`; `</w>` becomes a space, as
+what is written says. A step that makes a space of white space is left out, since the model has no use for it.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from tokmill.tokenizer.components.decoders import ENDS
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.text import to_bytes, to_text
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
@@ -34,6 +31,7 @@ from tokmill.tokenizer.formats.split_steps import (
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
 from tokmill.tokenizer.word_bpe.model import NAME, WordPairModel, model_of
 
 _SUFFIX = ENDS.decode()

@@ -1,15 +1,10 @@
 """BERT's `vocab.txt`: one token per line, whose number is its id; and BERT in GGUF.
 
-Special tokens are those of BERT that the file has, and text is split by the pattern `bert`. The normalizer is
-BERT's; which of its steps there are, and whether decoding cleans spaces up, is in `tokenizer_config.json`.
-Without that, text is lowercased and loses its accents if no token has a capital letter. One text becomes
-`[CLS] A [SEP]`. Not written: the Unicode tables of training, and that a tokenizer has no template although it
-has these two tokens.
-In GGUF, pieces that begin words have a `▁`, those that continue them nothing, and special tokens (in older
-files all in brackets) are spelled as they are; text is lowercased without accents unless the file says
-otherwise, and words of more than 100 characters are unknown, which they are not to llama.cpp.
-Sources: google-research/bert `tokenization.py`; `BertTokenizer` of transformers; ggml-org/llama.cpp,
-`conversion/bert.py` and `src/llama-vocab.cpp`.
+Text is split by the pattern `bert`; the normalizer's settings are in `tokenizer_config.json`, and without it
+text is lowercased and loses its accents if no token has a capital letter. One text becomes `[CLS] A [SEP]`.
+In GGUF, pieces that begin words have a `▁`, those that continue them nothing, and words of more than 100
+characters are unknown, which they are not to llama.cpp. Sources: google-research/bert `tokenization.py`;
+`BertTokenizer` of transformers; ggml-org/llama.cpp, `conversion/bert.py` and `src/llama-vocab.cpp`.
 """
 
 from collections import Counter
@@ -21,19 +16,18 @@ from typing import Any
 from tokmill.tokenizer.components.decoders import CONTINUES, Decoder
 from tokmill.tokenizer.components.normalizers import Normalizer, steps_of
 from tokmill.tokenizer.components.post_processors import Part, Template
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.text import split_lines
 from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary, count_reserved
 from tokmill.tokenizer.formats import transformers
-from tokmill.tokenizer.formats.files import read_file, read_json, write_file, write_json
+from tokmill.tokenizer.formats.files import BERT, read_file, read_json, write_file, write_json
 from tokmill.tokenizer.formats.gguf_section import SPECIAL_KINDS, Reading, Section
 from tokmill.tokenizer.formats.model_file import PieceKind
 from tokmill.tokenizer.formats.models import text_of
-from tokmill.tokenizer.formats.recognition import BERT
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.base_model import UNKNOWN
 from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
 from tokmill.tokenizer.wordpiece.model import WordPieceModel
 
 _SPECIAL = {

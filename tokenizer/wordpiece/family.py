@@ -1,11 +1,9 @@
 """WordPiece, trained from counts of pre-tokens.
 
-Laws: the pair of neighbouring pieces with the best score is joined next (`merging.trainer` has the scores and
-    their ties); a word counts as often as the pre-tokens that contain it; the same counts give the same
-    pieces in any order; a smaller vocabulary is a prefix of a larger one; no piece has a special token's
-    bytes.
-Ids: `[UNK]` is 0, then the characters, the most frequent first, then joined pieces in the order in which they
-were made, then special tokens, then reserved ones. Characters that there is no room for are unknown.
+Laws: the pair with the best score is joined next (`merging.trainer`); a word counts as often as the
+pre-tokens that contain it; the same counts give the same pieces in any order; a smaller vocabulary is a
+prefix of a larger one; no piece has a special token's bytes. Ids: `[UNK]` is 0, then the characters, the most
+frequent first, as many as there is room for, joined pieces in order, special and reserved tokens.
 """
 
 from collections.abc import Sequence
@@ -14,8 +12,9 @@ from tokmill.tokenizer.components.decoders import CONTINUES
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.merging.rules import Marks
-from tokmill.tokenizer.merging.trainer import check_learned, count_words, join_rules, learn_pieces
+from tokmill.tokenizer.counting import count_words
+from tokmill.tokenizer.merging.rules import Marks, MergeRules
+from tokmill.tokenizer.merging.trainer import check_learned, learn_merges
 from tokmill.tokenizer.pipeline.base_model import UNKNOWN, least_vocab_size
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
@@ -38,8 +37,13 @@ class WordPieceTraining:
     def models(self, progress: Progress | None = None) -> list[Model]:
         """Learn the pieces of the largest vocabulary, and make each model of a prefix of them."""
         wanted = max(self._numbers)
-        rules = join_rules(self._options, self._names, score=self._options.score, marks=Marks(CONTINUES))
-        pieces = learn_pieces(self._words, wanted, rules, progress)
+        chosen = {
+            "tie_break": None,
+            "marks": Marks(CONTINUES),
+            "by_likelihood": self._options.score == "likelihood",
+        }
+        rules = MergeRules.of(self._options, self._names, **chosen)
+        pieces = learn_merges(self._words, wanted, rules, progress=progress).pieces
         check_learned(len(pieces), wanted, len(self._names), self._options)
         return [self._model(pieces[:number]) for number in self._numbers]
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from tokmill.tokenizer.components.decoders import CONTINUES
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.formats.models import text_of, unknown_token
@@ -18,6 +17,7 @@ from tokmill.tokenizer.formats.split_steps import (
 )
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
 from tokmill.tokenizer.wordpiece.model import NAME, WordPieceModel
 
 _PREFIX = CONTINUES.decode()

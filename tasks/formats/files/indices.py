@@ -33,9 +33,6 @@ def check_ascending(
         first: required first value.
         last: required last value.
         step: the least difference between neighbours.
-
-    Raises:
-        StoreError: they do not.
     """
     ends = (int(values[0]), int(values[-1])) if len(values) else None
     if ends != (first, last):
@@ -55,11 +52,7 @@ def check_ascending(
 
 
 def check_within(file: Path, what: str, values: NDArray[Any], *, least: int, below: int) -> None:
-    """Reject numbers outside of [least, below).
-
-    Raises:
-        StoreError: one is.
-    """
+    """Reject numbers outside of [least, below)."""
     for begin in range(0, len(values), _PART):
         part = np.asarray(values[begin : begin + _PART])
         wrong = np.flatnonzero((part < least) | (part >= below))
@@ -79,9 +72,6 @@ def check_lengths(file: Path, lengths: NDArray[Any], firsts: NDArray[np.int64], 
         lengths: int [p], tokens of each piece.
         firsts: int64 [n + 1], where each sequence's pieces begin among them; checked as well.
         sequence_length: tokens per sequence.
-
-    Raises:
-        StoreError: a piece has no token, or a sequence's pieces have more than it.
     """
     check_ascending(file, "pieces of sequences", firsts, first=0, last=len(lengths))
     check_within(file, "length of piece", lengths, least=1, below=sequence_length + 1)
@@ -106,9 +96,6 @@ def check_starts(
         counts: int64 [n], number of starts of each sequence.
         sequence_length: tokens per sequence. Artifacts of the second version do not have a length of
             padding.
-
-    Raises:
-        StoreError: a sequence has another number of starts.
     """
     sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
     whole = sums[firsts[1:]] - sums[firsts[:-1]] == sequence_length
@@ -132,9 +119,6 @@ def check_bounds(
         bounds: int32 [p + n], for each sequence a 0 and then the ends of its pieces.
         offsets: int64 [n + 1], index of each sequence's first bound; already checked.
         sequence_length: tokens per sequence.
-
-    Raises:
-        StoreError: a sequence's do not begin with 0, do not ascend, or go beyond it.
     """
     for begin, part in _parts(offsets):
         mine = np.asarray(bounds[part[0] : part[-1]])
@@ -162,19 +146,7 @@ def _parts(offsets: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]
 def check_pieces(
     file: Path, columns: Mapping[str, NDArray[Any]], sequences: range, sequence_length: int, num_sources: int
 ) -> None:
-    """Reject a table of pieces whose rows do not fill these sequences end to end.
-
-    Args:
-        file: the file that holds the table.
-        columns: those of `PIECE_SCHEMA`, and any others.
-        sequences: the numbers of the sequences.
-        sequence_length: tokens per sequence.
-        num_sources: number of the packing's sources.
-
-    Raises:
-        StoreError: a row is of another sequence or source, has no token, is not where the one before it ends,
-            or goes beyond the sequence.
-    """
+    """Reject a table of pieces whose rows do not fill these sequences end to end."""
     sequence, start = columns["sequence"].astype(np.int64), columns["start"].astype(np.int64)
     length = columns["length"].astype(np.int64)
     check_within(file, "source of piece", columns["source"], least=0, below=num_sources)

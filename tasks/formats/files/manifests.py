@@ -1,17 +1,43 @@
-"""Read and write the JSON files of artifacts, one pydantic model each; errors for unreadable files."""
+"""The JSON files of artifacts, one pydantic model each, and errors for unreadable files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, Self, TypeVar
 
 import pyarrow as pa
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tokmill.tasks.core.faults import broken
 from tokmill.tasks.store.verify import check_files
 
 M = TypeVar("M", bound=BaseModel)
+
+
+class Entry(BaseModel):
+    """A part of a manifest; unknown fields are refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Manifest(Entry):
+    """The content of the JSON file `FILE` of an artifact; `TITLE` names it in messages."""
+
+    FILE: ClassVar[str]
+    TITLE: ClassVar[str]
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Read the file in the directory `path`.
+
+        Raises:
+            StoreError: it is missing or broken.
+        """
+        return read_model(path / cls.FILE, cls, cls.TITLE)
+
+    def save(self, path: Path) -> None:
+        """Write the file into the directory `path`; equal content gives equal bytes."""
+        write_model(path / self.FILE, self)
 
 
 def read_model(file: Path, model: type[M], what: str) -> M:

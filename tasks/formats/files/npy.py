@@ -49,11 +49,7 @@ class NpyAppender:
         self.length = 0
 
     def append(self, values: NDArray[Any]) -> None:
-        """Append `values`, shape (n,), whose dtype must convert to the file's without loss.
-
-        Raises:
-            TypeError: a value may not fit the file's dtype.
-        """
+        """Append `values`, shape (n,), whose dtype must convert to the file's without loss."""
         array = np.ascontiguousarray(values.astype(self._dtype, casting="safe", copy=False))
         self._file.write(array.data)
         self.length += array.size
@@ -85,9 +81,6 @@ def open_vector(path: Path, *dtypes: type[np.generic]) -> NDArray[Any]:
     Args:
         path: the file.
         dtypes: allowed dtypes, little-endian; any numeric dtype if none is given.
-
-    Raises:
-        StoreError: the file is missing, is cut short or too long, or holds something else.
     """
     found = open_array(path, 1)
     if dtypes and found.dtype not in [np.dtype(wanted).newbyteorder("<") for wanted in dtypes]:
@@ -99,11 +92,7 @@ def open_vector(path: Path, *dtypes: type[np.generic]) -> NDArray[Any]:
 
 
 def open_array(path: Path, num_axes: int) -> NDArray[Any]:
-    """The array of numbers in the `.npy` file `path`, in C order, memory-mapped and read-only.
-
-    Raises:
-        StoreError: the file is missing, is cut short or too long, or holds something else.
-    """
+    """The array of numbers in the `.npy` file `path`, in C order, memory-mapped and read-only."""
     try:
         dtype, shape, offset = _read_header(path)
         _check_header(dtype, shape, num_axes, path.stat().st_size - offset)

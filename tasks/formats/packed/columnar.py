@@ -7,10 +7,8 @@ whole folder.
 
 import json
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,101 +17,77 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.formats.files.indices import check_lengths, check_starts, check_within, untrue
+from tokmill.tasks.formats.files.indices import check_within, untrue
 from tokmill.tasks.formats.files.manifests import readable
-from tokmill.tasks.formats.packed.layout import (
-    IGNORED_LABEL,
-    LABEL_FIELDS,
-    SEQUENCE_SCHEMA,
-    PackedManifest,
-    ShardFiles,
-)
+from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.formats.packed.shard_format import (
+    IGNORED_LABEL,
     Append,
+    BoundedShard,
     SequenceBlock,
-    ShardFormat,
     ShardShape,
+    check_rows,
     group_rows,
 )
 
-_READ = ("input_ids", "seq_lengths", "document_starts")
-STATE_FILES = ("state.json", "dataset_info.json")
+
+def _column(name: str, element: pa.DataType) -> pa.Field:
+    return pa.field(name, pa.list_(pa.field("element", element, nullable=False)), nullable=False)
+
+
+SEQUENCE_SCHEMA = pa.schema(
+    [
+        _column("input_ids", pa.int32()),
+        _column("position_ids", pa.int32()),
+        _column("segment_ids", pa.int32()),
+        _column("loss_mask", pa.bool_()),
+        _column("seq_lengths", pa.int32()),
+        _column("document_starts", pa.int64()),
+    ]
+)
+_WITH_LABELS = pa.schema(
+    [*SEQUENCE_SCHEMA, _column("labels", pa.int32()), _column("attention_mask", pa.bool_())]
+)
+_BOUNDARIES = ["seq_lengths", "document_starts"]
+# Positions and boundaries increase, so differences compress best; tokens gain nothing from a dictionary.
+_INCREASING = ("position_ids", "segment_ids", *_BOUNDARIES)
 
 
 @contextmanager
-def write_parquet(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
+def write_parquet(paths: Sequence[Path], shape: ShardShape) -> Iterator[Append]:
     """Write a Parquet file; its row groups hold `group_rows` sequences each."""
-    # Positions and boundaries increase, so differences compress best; tokens gain nothing from a dictionary.
-    names = ("position_ids", "segment_ids", "seq_lengths", "document_starts")
     rows = group_rows(shape.sequence_length)
     with pq.ParquetWriter(
-        _parquet_file(files),
-        sequence_schema(shape.labels),
+        paths[0],
+        _WITH_LABELS if shape.labels else SEQUENCE_SCHEMA,
         compression="zstd",
         use_dictionary=False,
-        column_encoding=dict.fromkeys([f"{name}.list.element" for name in names], "DELTA_BINARY_PACKED"),
+        column_encoding={f"{name}.list.element": "DELTA_BINARY_PACKED" for name in _INCREASING},
     ) as writer:
 
         def append(block: SequenceBlock) -> None:
-            for batch in record_batches(block, shape.labels):
+            for batch in _record_batches(block, shape.labels):
                 writer.write_table(pa.Table.from_batches([batch]), row_group_size=rows)
 
         yield append
 
 
 @contextmanager
-def write_arrow(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
+def write_arrow(paths: Sequence[Path], shape: ShardShape) -> Iterator[Append]:
     """Write an Arrow IPC stream; its batches hold `group_rows` sequences each."""
-    with pa.ipc.new_stream(str(_arrow_file(files)), sequence_schema(shape.labels)) as writer:
+    with pa.ipc.new_stream(str(paths[0]), _WITH_LABELS if shape.labels else SEQUENCE_SCHEMA) as writer:
 
         def append(block: SequenceBlock) -> None:
-            for batch in record_batches(block, shape.labels):
+            for batch in _record_batches(block, shape.labels):
                 writer.write_batch(batch)
 
         yield append
 
 
-def sequence_schema(labels: bool) -> pa.Schema:
-    """The columns of sequences, with the columns of labels if they are wanted."""
-    return pa.schema([*SEQUENCE_SCHEMA, *LABEL_FIELDS]) if labels else SEQUENCE_SCHEMA
-
-
-def record_batches(block: SequenceBlock, labels: bool = False) -> Iterator[pa.RecordBatch]:
-    """The sequences of a block as rows of `sequence_schema`, `group_rows` at a time."""
-    rows = group_rows(block.rows.shape[1])
-    for start in range(0, len(block), rows):
-        yield _record_batch(block.part(start, min(start + rows, len(block))), labels)
-
-
-def _record_batch(block: SequenceBlock, labels: bool) -> pa.RecordBatch:
-    positions, segments, loss = block.per_token()
-    even = np.arange(len(block) + 1) * block.rows.shape[1]
-    lengths_firsts, lengths = block.with_padding
-    values = {
-        "input_ids": (even, block.rows.reshape(-1).astype(np.int32)),
-        "position_ids": (even, positions),
-        "segment_ids": (even, segments),
-        "loss_mask": (even, loss),
-        "seq_lengths": (lengths_firsts, lengths.astype(np.int32)),
-        "document_starts": (block.firsts, block.document_starts),
-    }
-    if labels:
-        counted = np.where(loss, block.rows.reshape(-1).astype(np.int64), IGNORED_LABEL)
-        values |= {"labels": (even, counted.astype(np.int32)), "attention_mask": (even, segments > 0)}
-    schema = sequence_schema(labels)
-    columns = [
-        pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), pa.array(flat), type=field.type)
-        for field, (offsets, flat) in zip(schema, values.values(), strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def write_dataset_state(out: Path, manifest: PackedManifest) -> None:
+def write_arrow_folder(out: Path, manifest: PackedManifest) -> None:
     """Write the two files by which `datasets.load_from_disk` finds the shards."""
-    shards = [{"filename": _arrow_file(ShardFiles(out, entry.index)).name} for entry in manifest.shards]
     state: dict[str, Any] = {
-        "_data_files": shards,
+        "_data_files": [{"filename": f"shard-{entry.index:05d}.arrow"} for entry in manifest.shards],
         "_fingerprint": manifest.tokenizer[:16],
         "_format_columns": None,
         "_format_kwargs": {},
@@ -121,162 +95,125 @@ def write_dataset_state(out: Path, manifest: PackedManifest) -> None:
         "_output_all_columns": False,
         "_split": None,
     }
-    for name, content in zip(STATE_FILES, (state, {}), strict=True):
+    for name, content in (("state.json", state), ("dataset_info.json", {})):
         (out / name).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
-@dataclass
-class _Rows:
-    """Rows of some columns that were read together."""
+def _record_batches(block: SequenceBlock, labels: bool) -> Iterator[pa.RecordBatch]:
+    """The sequences of a block as rows, `group_rows` at a time."""
+    rows = group_rows(block.rows.shape[1])
+    for start in range(0, len(block), rows):
+        part = block.part(start, min(start + rows, len(block)))
+        columns = [
+            pa.ListArray.from_arrays(
+                pa.array(offsets.astype(np.int32)), pa.array(flat.astype(element)), type=field.type
+            )
+            for field, element, (offsets, flat) in columns_of(part, labels)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=_WITH_LABELS if labels else SEQUENCE_SCHEMA)
 
-    first: int
-    columns: dict[str, pa.ListArray]
 
-    def value(self, name: str, row: int) -> NDArray[Any]:
-        """The value of column `name` in row `row` of the file."""
-        values: NDArray[Any] = self.columns[name][row - self.first].values.to_numpy(zero_copy_only=False)
-        return values
+def columns_of(
+    block: SequenceBlock, labels: bool
+) -> Iterator[tuple[pa.Field, Any, tuple[NDArray[np.int64], NDArray[Any]]]]:
+    """Yield each column's field, its dtype, and its lists: int64 [n + 1] offsets, and all values."""
+    positions, segments, loss = block.per_token()
+    even, tokens = np.arange(len(block) + 1) * block.rows.shape[1], block.rows.reshape(-1)
+    lists = [
+        (even, tokens),
+        (even, positions),
+        (even, segments),
+        (even, loss),
+        block.with_padding,
+        (block.firsts, block.document_starts),
+    ]
+    if labels:
+        lists += [(even, np.where(loss, tokens.astype(np.int64), IGNORED_LABEL)), (even, segments > 0)]
+    for field, values in zip(_WITH_LABELS, lists, strict=False):
+        yield field, np.dtype(str(field.type.value_type)), values
 
 
-class _ColumnarShard(ABC):
-    """The part that both formats' readers share: reading columns of rows."""
+def open_parquet(paths: Sequence[Path], manifest: PackedManifest, index: int) -> BoundedShard:
+    """Open a shard of the Parquet format."""
+    with readable(paths[0], "Parquet file"), pq.ParquetFile(paths[0]) as parquet:
+        metadata = parquet.metadata
+        _check_columns(paths[0], parquet.schema_arrow)
+        check_rows(paths[0], metadata.num_rows, manifest.shard(index).num_sequences)
+        table = parquet.read(_BOUNDARIES)
+    groups = _RowGroups(paths[0], metadata, manifest)
+    firsts, lengths = _lists(paths[0], table.column("seq_lengths"))
+    starts = _lists(paths[0], table.column("document_starts"))
+    return BoundedShard(paths[0], manifest, groups.tokens, firsts, lengths, starts)
 
-    def __init__(self, manifest: PackedManifest) -> None:
-        self._dtype, self._length = np.dtype(manifest.dtype), manifest.sequence_length
+
+class _RowGroups:
+    """The tokens of a Parquet file; holds those of the last row group."""
+
+    def __init__(self, file: Path, metadata: pq.FileMetaData, manifest: PackedManifest) -> None:
+        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        self._file, self._manifest = file, manifest
+        self._firsts = np.cumsum([0, *sizes])
+        self._held: tuple[int, NDArray[Any]] = (-1, np.empty(0))
 
     def tokens(self, row: int) -> NDArray[Any]:
         """The row's tokens with its padding, in the memmap format's width."""
-        return self._rows(row).value("input_ids", row).astype(self._dtype)
-
-    def cu_seqlens(self, row: int) -> NDArray[np.int32]:
-        """The boundaries of the row's pieces."""
-        lengths, starts = self._rows(row).value("seq_lengths", row), self.document_starts(row)
-        return np.cumsum([0, *lengths[: len(starts)]], dtype=np.int32)  # padding has a length, but no start
-
-    def document_starts(self, row: int) -> NDArray[np.int64]:
-        """The start of each of the row's pieces in its document."""
-        return self._rows(row).value("document_starts", row)
-
-    def _checked(self, file: Path, rows: "_Rows") -> "_Rows":
-        """Return the rows, after checking the lengths of all lists."""
-        with readable(file, "table of sequences"):
-            for column in rows.columns.values():
-                column.validate(full=True)
-        if any(column.null_count or column.flatten().null_count for column in rows.columns.values()):
-            raise untrue(file, "a list is null, or has a null in it")
-        lists = {name: _flat(column) for name, column in rows.columns.items()}
-        offsets, _ = lists["input_ids"]
-        check_within(file, "tokens of sequence", np.diff(offsets), least=self._length, below=self._length + 1)
-        firsts, lengths = lists["seq_lengths"]
-        check_lengths(file, lengths, firsts, self._length)
-        check_starts(file, lengths, firsts, np.diff(lists["document_starts"][0]), self._length)
-        return rows
-
-    @abstractmethod
-    def _rows(self, row: int) -> _Rows:
-        """The rows that are read together with `row`."""
-
-
-class ParquetShard(_ColumnarShard):
-    """The Parquet format; caches the last row group."""
-
-    def __init__(self, files: ShardFiles, manifest: PackedManifest) -> None:
-        """Open the file."""
-        self._path = _parquet_file(files)
-        with readable(_parquet_file(files), "Parquet file"):
-            metadata = pq.read_metadata(_parquet_file(files))
-            schema = metadata.schema.to_arrow_schema()
-        _check_columns(_parquet_file(files), schema)
-        super().__init__(manifest)
-        sizes = [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)]
-        self._firsts = np.cumsum([0, *sizes])
-        check_rows(self._path, int(self._firsts[-1]), manifest.num_sequences_of(files.index))
-        self._held = _Rows(-1, {})
-
-    def _rows(self, row: int) -> _Rows:
         group = int(np.searchsorted(self._firsts, row, side="right")) - 1
-        first, held = int(self._firsts[group]), self._held  # another thread may replace the cached group
-        if held.first != first:
-            with readable(self._path, "Parquet file"), pq.ParquetFile(self._path) as parquet:
-                read = parquet.read_row_group(group, columns=list(_READ))
-            columns = {name: _one_chunk(read.column(name)) for name in _READ}
-            held = self._checked(self._path, _Rows(first, columns))
-            self._held = held
-        return held
+        held = self._held  # another thread may replace it
+        if held[0] != group:
+            with readable(self._file, "Parquet file"), pq.ParquetFile(self._file) as parquet:
+                column = parquet.read_row_group(group, columns=["input_ids"]).column(0)
+            self._held = held = (group, _rows(self._file, column, self._manifest.sequence_length))
+        return np.asarray(held[1][row - int(self._firsts[group])].astype(self._manifest.dtype))
 
 
-class ArrowShard(_ColumnarShard):
-    """The Arrow format, memory-mapped."""
+def open_arrow(paths: Sequence[Path], manifest: PackedManifest, index: int) -> BoundedShard:
+    """Map a shard of the Arrow format into memory."""
+    with readable(paths[0], "Arrow stream"):
+        table = pa.ipc.open_stream(pa.memory_map(os.fspath(paths[0]))).read_all()
+    _check_columns(paths[0], table.schema)
+    check_rows(paths[0], table.num_rows, manifest.shard(index).num_sequences)
+    batches = [
+        _rows(paths[0], pa.chunked_array([chunk]), manifest.sequence_length)
+        for chunk in table.column("input_ids").chunks
+    ]
+    ends = np.cumsum([len(rows) for rows in batches])
 
-    def __init__(self, files: ShardFiles, manifest: PackedManifest) -> None:
-        """Map the file."""
-        with readable(_arrow_file(files), "Arrow stream"):
-            table = pa.ipc.open_stream(pa.memory_map(os.fspath(_arrow_file(files)))).read_all()
-        _check_columns(_arrow_file(files), table.schema)
-        batches = table.to_batches()
-        super().__init__(manifest)
-        self._firsts = np.cumsum([0, *(len(batch) for batch in batches)])
-        check_rows(_arrow_file(files), int(self._firsts[-1]), manifest.num_sequences_of(files.index))
-        self._batches = [
-            self._checked(_arrow_file(files), _Rows(int(first), {name: batch.column(name) for name in _READ}))
-            for first, batch in zip(self._firsts, batches, strict=False)
-        ]
+    def tokens(row: int) -> NDArray[Any]:
+        batch = int(np.searchsorted(ends, row, side="right"))
+        return np.asarray(batches[batch][row - int(ends[batch])].astype(manifest.dtype))
 
-    def _rows(self, row: int) -> _Rows:
-        return self._batches[int(np.searchsorted(self._firsts, row, side="right")) - 1]
+    firsts, lengths = _lists(paths[0], table.column("seq_lengths"))
+    starts = _lists(paths[0], table.column("document_starts"))
+    return BoundedShard(paths[0], manifest, tokens, firsts, lengths, starts)
 
 
 def _check_columns(file: Path, schema: pa.Schema) -> None:
     """Reject a file whose columns are missing, duplicate or of other types."""
-    for name in _READ:
+    for name in ("input_ids", *_BOUNDARIES):
         # by index: a name may be invalid UTF-8
-        found = [schema.field(place).type for place in schema.get_all_field_indices(name)]
+        types = [schema.field(place).type for place in schema.get_all_field_indices(name)]
         wanted = SEQUENCE_SCHEMA.field(name).type
-        if len(found) != 1 or not pa.types.is_list(found[0]) or found[0].value_type != wanted.value_type:
-            said = ", ".join(map(str, found)) or "missing"
+        if len(types) != 1 or not pa.types.is_list(types[0]) or types[0].value_type != wanted.value_type:
+            said = ", ".join(map(str, types)) or "missing"
             raise untrue(file, f"column {name} is {said}, and must be {wanted}")
 
 
-def _one_chunk(column: pa.ChunkedArray) -> pa.ListArray:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+def _lists(file: Path, column: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """The offsets of each row's values, and all values, after checking the lists."""
+    with readable(file, "table of sequences"):
+        for chunk in column.chunks:
+            chunk.validate(full=True)
+    if any(chunk.null_count or chunk.flatten().null_count for chunk in column.chunks):
+        raise untrue(file, "a list is null, or has a null in it")
+    counts = [np.diff(chunk.offsets.to_numpy()) for chunk in column.chunks]
+    values = [chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks]
+    flat = values[0] if len(values) == 1 else np.concatenate([np.empty(0, dtype=np.int64), *values])
+    return np.cumsum([0, *np.concatenate(counts)], dtype=np.int64), flat
 
 
-def _flat(column: pa.ListArray) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """The offsets of each row's values, from 0, and all values; there are no nulls."""
-    offsets = column.offsets.to_numpy().astype(np.int64)
-    return offsets - offsets[0], column.flatten().to_numpy(zero_copy_only=False)
-
-
-def check_rows(file: Path, found: int, expected: int) -> None:
-    """Reject a file with another number of sequences."""
-    if found != expected:
-        raise StoreError(f"{file}: {found} rows must be {expected}, as packed.json says; verify the artifact")
-
-
-def _parquet_file(files: ShardFiles) -> Path:
-    return files.named(".parquet")
-
-
-def _arrow_file(files: ShardFiles) -> Path:
-    return files.named(".arrow")
-
-
-FORMATS = {
-    "arrow": ShardFormat(
-        write_arrow,
-        ArrowShard,
-        lambda files: [_arrow_file(files)],
-        pattern="shard-*.arrow",
-        reading_order=3,
-        hub_order=1,
-        write_folder=write_dataset_state,
-    ),
-    "parquet": ShardFormat(
-        write_parquet,
-        ParquetShard,
-        lambda files: [_parquet_file(files)],
-        pattern="shard-*.parquet",
-        reading_order=5,
-        hub_order=0,
-    ),
-}
+def _rows(file: Path, column: pa.ChunkedArray, sequence_length: int) -> NDArray[Any]:
+    """The tokens of sequences: int32 [n, sequence_length]."""
+    firsts, flat = _lists(file, column)
+    lengths = np.diff(firsts)
+    check_within(file, "tokens of sequence", lengths, least=sequence_length, below=sequence_length + 1)
+    return flat.reshape(-1, sequence_length)

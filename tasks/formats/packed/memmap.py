@@ -4,9 +4,10 @@
 numpy's header, of shape (num_sequences, sequence_length).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,63 +17,90 @@ from numpy.typing import NDArray
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.files.indices import check_ascending, check_bounds, check_within, untrue
 from tokmill.tasks.formats.files.npy import NpyAppender, open_array, open_vector
-from tokmill.tasks.formats.packed.layout import PackedManifest, ShardFiles
-from tokmill.tasks.formats.packed.shard_format import Append, SequenceBlock, ShardFormat, ShardShape
+from tokmill.tasks.formats.packed.manifest import PackedManifest
+from tokmill.tasks.formats.packed.shard_format import Append, SequenceBlock, ShardShape
 
 
 @contextmanager
-def write_memmap(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
+def write_memmap(paths: Sequence[Path], shape: ShardShape) -> Iterator[Append]:
     """Write tokens without a header."""
-    with files.tokens.open("wb") as out:
+    with paths[0].open("wb") as out:
         yield lambda block: block.rows.tofile(out)
 
 
 @contextmanager
-def write_npy(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
+def write_npy(paths: Sequence[Path], shape: ShardShape) -> Iterator[Append]:
     """Write tokens after numpy's header."""
     header = {
         "descr": npy_format.dtype_to_descr(shape.dtype),
         "fortran_order": False,
         "shape": (shape.num_sequences, shape.sequence_length),
     }
-    with files.rows.open("wb") as out:
+    with paths[0].open("wb") as out:
         npy_format.write_array_header_1_0(out, header)
         out.flush()
         yield lambda block: block.rows.tofile(out)
 
 
 @contextmanager
-def write_boundaries(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
-    """Write the bounds of pieces, for formats that hold only tokens."""
+def write_boundaries(paths: Sequence[Path], shape: ShardShape) -> Iterator[Append]:
+    """Write the bounds of pieces, their offsets by sequence, and the starts of pieces in their documents."""
     with (
-        NpyAppender(files.cu_seqlens, np.int32) as flat,
-        NpyAppender(files.cu_offsets, np.int64) as offsets,
-        NpyAppender(files.document_starts, np.int64) as starts,
+        NpyAppender(paths[0], np.int32) as flat,
+        NpyAppender(paths[1], np.int64) as offsets,
+        NpyAppender(paths[2], np.int64) as starts,
     ):
         offsets.append(np.zeros(1, dtype=np.int64))
 
         def append(block: SequenceBlock) -> None:
             num_pieces = np.diff(block.firsts)
             offsets.append(flat.length + np.cumsum(num_pieces + 1))
-            flat.append(_cu_seqlens(block))
+            bounds = np.zeros(len(block.lengths) + len(block), dtype=np.int32)  # a 0 for each sequence
+            row = np.repeat(np.arange(1, len(block) + 1), num_pieces)
+            bounds[np.arange(len(block.lengths)) + row] = block.ends
+            flat.append(bounds)
             starts.append(block.document_starts)
 
         yield append
 
 
 @contextmanager
-def write_label_mask(files: ShardFiles, shape: ShardShape) -> Iterator[Append]:
+def write_label_mask(paths: Sequence[Path], shape: ShardShape) -> Iterator[Append]:
     """Write one byte per token, 1 if its prediction counts, for OLMo's `label_mask_paths`."""
-    with files.label_mask.open("wb") as out:
+    with paths[0].open("wb") as out:
         yield lambda block: block.per_token()[2].tofile(out)
 
 
-def _cu_seqlens(block: SequenceBlock) -> NDArray[np.int32]:
-    """The boundaries of each sequence, a 0 followed by the ends of its pieces: int32 [p + n]."""
-    num_pieces = np.diff(block.firsts)
-    flat = np.zeros(len(block.lengths) + len(block), dtype=np.int32)
-    flat[np.arange(len(block.lengths)) + np.repeat(np.arange(1, len(block) + 1), num_pieces)] = block.ends
-    return flat
+def open_memmap(paths: Sequence[Path], manifest: PackedManifest, index: int) -> "MemmapShard":
+    """Map the files of the memmap format.
+
+    Raises:
+        StoreError: a file is missing, its size differs from the manifest, or boundaries are invalid.
+    """
+    shape = (manifest.shard(index).num_sequences, manifest.sequence_length)
+    expected = shape[0] * shape[1] * manifest.token_dtype.itemsize
+    found = paths[0].stat().st_size if paths[0].is_file() else None
+    if found != expected:
+        raise StoreError(f"{paths[0]}: {found} bytes must be {expected}; verify the artifact")
+    rows = np.memmap(paths[0], dtype=manifest.token_dtype, mode="r", shape=shape)
+    return _with_boundaries(rows, paths[1:])
+
+
+def open_npy(paths: Sequence[Path], manifest: PackedManifest, index: int) -> "MemmapShard":
+    """Map the files of the npy format.
+
+    Raises:
+        StoreError: a file is missing or broken, has another shape than the manifest says, or boundaries
+            are none.
+    """
+    shape = (manifest.shard(index).num_sequences, manifest.sequence_length)
+    rows = open_array(paths[0], 2)
+    if rows.shape != shape or rows.dtype != manifest.token_dtype:
+        raise StoreError(
+            f"{paths[0]}: shape {rows.shape} of {rows.dtype} must be {shape} of {manifest.token_dtype}; "
+            "verify the artifact"
+        )
+    return _with_boundaries(rows, paths[1:])
 
 
 @dataclass(frozen=True)
@@ -83,57 +111,6 @@ class MemmapShard:
     flat: NDArray[np.int32]
     offsets: NDArray[np.int64]
     starts: NDArray[np.int64]
-
-    @classmethod
-    def open(cls, files: ShardFiles, manifest: PackedManifest) -> "MemmapShard":
-        """Map the files of the memmap format.
-
-        Raises:
-            StoreError: a file is missing, its size differs from the manifest, or boundaries are invalid.
-        """
-        shape = (manifest.num_sequences_of(files.index), manifest.sequence_length)
-        dtype = np.dtype(manifest.dtype).newbyteorder("<")
-        expected = shape[0] * shape[1] * dtype.itemsize
-        found = files.tokens.stat().st_size if files.tokens.is_file() else None
-        if found != expected:
-            raise StoreError(f"{files.tokens}: {found} bytes must be {expected}; verify the artifact")
-        return cls._with_boundaries(np.memmap(files.tokens, dtype=dtype, mode="r", shape=shape), files)
-
-    @classmethod
-    def open_npy(cls, files: ShardFiles, manifest: PackedManifest) -> "MemmapShard":
-        """Map the files of the npy format.
-
-        Raises:
-            StoreError: a file is missing or broken, has another shape than the manifest says, or boundaries
-                are none.
-        """
-        shape = (manifest.num_sequences_of(files.index), manifest.sequence_length)
-        dtype = np.dtype(manifest.dtype).newbyteorder("<")
-        rows = open_array(files.rows, 2)
-        if rows.shape != shape or rows.dtype != dtype:
-            raise StoreError(
-                f"{files.rows}: shape {rows.shape} of {rows.dtype} must be {shape} of {dtype}; verify the "
-                "artifact"
-            )
-        return cls._with_boundaries(rows, files)
-
-    @classmethod
-    def _with_boundaries(cls, rows: NDArray[Any], files: ShardFiles) -> "MemmapShard":
-        flat, offsets = open_vector(files.cu_seqlens, np.int32), open_vector(files.cu_offsets, np.int64)
-        if len(offsets) != len(rows) + 1:
-            raise untrue(
-                files.cu_offsets, f"{len(offsets)} offsets must be {len(rows) + 1}, one more than sequences"
-            )
-        check_ascending(files.cu_offsets, "offsets of boundaries", offsets, first=0, last=len(flat), step=1)
-        check_bounds(files.cu_seqlens, flat, offsets, rows.shape[1])
-        starts = open_vector(files.document_starts, np.int64)
-        if len(starts) != len(flat) - len(rows):
-            raise untrue(
-                files.document_starts,
-                f"{len(starts)} starts must be {len(flat) - len(rows)}, one for a piece",
-            )
-        check_within(files.document_starts, "start of piece", starts, least=0, below=1 << 32)
-        return cls(rows, flat, offsets, starts)
 
     def tokens(self, row: int) -> NDArray[Any]:
         """The row's tokens with its padding."""
@@ -149,27 +126,15 @@ class MemmapShard:
         return np.asarray(self.starts[self.offsets[row] - row : self.offsets[row + 1] - row - 1])
 
 
-_LABELS = ((write_label_mask, lambda files: files.label_mask),)
-
-FORMATS = {
-    "memmap": ShardFormat(
-        write_memmap,
-        MemmapShard.open,
-        lambda files: [files.tokens, *files.boundaries],
-        pattern="shard-*.bin",
-        reading_order=0,
-        hub_order=4,
-        beside=(write_boundaries,),
-        beside_labels=_LABELS,
-    ),
-    "npy": ShardFormat(
-        write_npy,
-        MemmapShard.open_npy,
-        lambda files: [files.rows, *files.boundaries],
-        pattern="tokens-*.npy",
-        reading_order=1,
-        hub_order=5,
-        beside=(write_boundaries,),
-        beside_labels=_LABELS,
-    ),
-}
+def _with_boundaries(rows: NDArray[Any], paths: Sequence[Path]) -> MemmapShard:
+    bounds_file, offsets_file, starts_file = paths
+    flat, offsets = open_vector(bounds_file, np.int32), open_vector(offsets_file, np.int64)
+    if len(offsets) != len(rows) + 1:
+        raise untrue(offsets_file, f"{len(offsets)} offsets must be {len(rows) + 1}, one more than sequences")
+    check_ascending(offsets_file, "offsets of boundaries", offsets, first=0, last=len(flat), step=1)
+    check_bounds(bounds_file, flat, offsets, rows.shape[1])
+    starts = open_vector(starts_file, np.int64)
+    if len(starts) != len(flat) - len(rows):
+        raise untrue(starts_file, f"{len(starts)} starts must be {len(flat) - len(rows)}, one for a piece")
+    check_within(starts_file, "start of piece", starts, least=0, below=1 << 32)
+    return MemmapShard(rows, flat, offsets, starts)

@@ -1,22 +1,9 @@
-"""Packed sequences on disk, and their reader.
+"""Packed sequences: one interface to all formats, and what a sequence says of its tokens.
 
-A packed artifact has `packed.json` (`PackedManifest`), for every shard the table of pieces
-`__pieces__/pieces-00000.parquet` with each piece's origin (the columns of the packing plan, and the
-document's ordinal in the corpus shard), and every shard in one or several formats:
-
-    memmap     shard-00000.bin               `tasks.formats.packed.memmap`, with boundaries as .npy
-    npy        tokens-00000.npy              the same with numpy's header
-    parquet    shard-00000.parquet           `tasks.formats.packed.columnar`
-    arrow      shard-00000.arrow             likewise
-    jsonl      shard-00000.jsonl.zst         `tasks.formats.packed.jsonl`
-    megatron   megatron-00000.bin, .idx      `tasks.formats.packed.megatron`
-    mds        shard.00000.mds               `tasks.formats.packed.mds`
-
-A piece is a run of tokens of one document in one sequence. `cu_seqlens` has the bounds of a sequence's
-pieces: piece k is [cu_seqlens[k], cu_seqlens[k + 1]), and padding begins at the last bound. `segment_ids`
-numbers pieces from 1 and is 0 on padding. `position_ids` starts at 0 with every piece, and is 0 on padding.
-`document_starts` is the number of tokens of its document before a piece, in other sequences; if it is not 0,
-the piece is a continued one.
+`cu_seqlens` has the bounds of a sequence's pieces: piece k is [cu_seqlens[k], cu_seqlens[k + 1]), and padding
+begins at the last bound. `segment_ids` numbers pieces from 1 and is 0 on padding. `position_ids` starts at 0
+with every piece, and is 0 on padding. `document_starts` is the number of tokens of its document before a
+piece, in other sequences; if it is not 0, the piece is a continued one.
 
 `loss_mask[i]` tells whether the prediction *of* token i counts: it is false on padding, and on the first
 token of every piece, which no token of its piece predicts. `labels[i]` is token i itself where that is true,
@@ -27,23 +14,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.formats.files.indices import check_pieces
-from tokmill.tasks.formats.files.manifests import readable
-from tokmill.tasks.formats.files.parquet import read_parquet
-from tokmill.tasks.formats.packed.layout import IGNORED_LABEL, PROVENANCE_SCHEMA, PackedManifest, ShardFiles
+from tokmill.tasks.core.errors import PackingError, StoreError
+from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.formats.packed.masks import document_mask
-from tokmill.tasks.formats.packed.plan import piece_columns
-from tokmill.tasks.formats.packed.shard_format import ShardReader, format_of
-from tokmill.tasks.store.verify import check_files
-
-if TYPE_CHECKING:
-    from tokmill.tasks.formats.packed.joined import JoinedReader
+from tokmill.tasks.formats.packed.pieces import PieceRows
+from tokmill.tasks.formats.packed.shard_format import IGNORED_LABEL, ShardReader, open_shard
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,43 +110,6 @@ class Piece:
         return self.length - 3 if self.fim else self.length
 
 
-@dataclass(frozen=True)
-class PieceRows:
-    """The table of pieces of a shard: its columns, and the first row of each sequence."""
-
-    columns: dict[str, NDArray[Any]]
-    firsts: NDArray[np.int64]
-
-    @classmethod
-    def open(cls, files: ShardFiles, manifest: PackedManifest) -> "PieceRows":
-        """Read the file.
-
-        Raises:
-            StoreError: it is missing, damaged, is not Parquet, or its rows are not the pieces of the shard.
-        """
-        check_files(files.folder, [files.pieces])
-        with readable(files.pieces, "table of pieces"):
-            table = read_parquet(files.pieces)
-        columns = piece_columns(files.pieces, table, PROVENANCE_SCHEMA)
-        entry = next(entry for entry in manifest.shards if entry.index == files.index)
-        sequences = range(entry.first_sequence, entry.first_sequence + entry.num_sequences)
-        check_pieces(files.pieces, columns, sequences, manifest.sequence_length, len(manifest.sources))
-        return cls(
-            columns, np.searchsorted(columns["sequence"], np.arange(sequences.start, sequences.stop + 1))
-        )
-
-    def rows(self, row: int) -> list[dict[str, int]]:
-        """The pieces of the shard's sequence `row`, in order."""
-        first, stop = int(self.firsts[row]), int(self.firsts[row + 1])
-        names = list(self.columns)
-        values = zip(*(self.columns[name][first:stop].tolist() for name in names), strict=True)
-        return [dict(zip(names, row_values, strict=True)) for row_values in values]
-
-    def value(self, name: str, row: int) -> NDArray[Any]:
-        """The values of column `name` for the pieces of the shard's sequence `row`, in order."""
-        return self.columns[name][int(self.firsts[row]) : int(self.firsts[row + 1])]
-
-
 class PackedReader:
     """Random access to the sequences of a packed artifact: `len(reader)`, `reader[i]`, iteration.
 
@@ -221,13 +164,11 @@ class PackedReader:
         return (self[index] for index in range(len(self)))
 
     def at_length(self, sequence_length: int) -> "JoinedReader":
-        """Read the packing at a multiple of its sequence length; see `tasks.formats.packed.joined`.
+        """Read the packing at a multiple of its sequence length; see `JoinedReader`.
 
         Raises:
             PackingError: it is not a multiple of the packing's sequence length.
         """
-        from tokmill.tasks.formats.packed.joined import JoinedReader
-
         return JoinedReader(self, sequence_length)
 
     def document_mask(self, index: int) -> NDArray[np.bool_]:
@@ -268,19 +209,120 @@ class PackedReader:
         return self._pieces(position)
 
     def _open_pieces(self, position: int) -> PieceRows:
-        return PieceRows.open(ShardFiles(self._path, self.manifest.shards[position].index), self.manifest)
+        return PieceRows.open(self._path, self.manifest.shards[position].index, self.manifest)
 
 
-__all__ = ["PieceRows", "ShardReader", "open_shard"]
+_EDGE = ("source", "shard", "document", "epoch", "document_start", "fim")
 
 
-def open_shard(folder: Path, index: int, manifest: PackedManifest) -> ShardReader:
-    """Open shard `index` in the fastest of its formats.
+class JoinedReader:
+    """A packing at a multiple of its length: sequences of 2,048 tokens as sequences of 4,096 or 8,192.
+
+    Neighbouring sequences are joined end to end, with all padding at the end. A piece that continues in the
+    next sequence is joined with its rest. So long documents are cut less often, or not at all. Nothing is
+    written.
+
+    Args:
+        reader: reader of the packing.
+        sequence_length: tokens per sequence, including padding; a multiple of the packing's own.
 
     Raises:
-        StoreError: a file is missing, broken or damaged, or does not match the manifest.
+        PackingError: it is not a multiple.
     """
-    fastest = min(map(format_of, manifest.formats), key=lambda known: known.reading_order)
-    files = ShardFiles(folder, index)
-    check_files(folder, fastest.files(files))
-    return fastest.open(files, manifest)
+
+    def __init__(self, reader: PackedReader, sequence_length: int) -> None:
+        own = reader.manifest.sequence_length
+        if sequence_length < own or sequence_length % own:
+            raise PackingError(
+                f"packed: sequence_length={sequence_length} must be a multiple of the packing's own {own}; "
+                f"use e.g. {2 * own}, or pack at another length"
+            )
+        self.sequence_length = sequence_length
+        self._reader = reader
+        self._times = sequence_length // own
+        self._goes_on = lru_cache(maxsize=None)(self._find_going_on)
+        self._edges = lru_cache(maxsize=2)(self._find_edges)  # of a shard and of the one before
+
+    def __len__(self) -> int:
+        return (len(self._reader) + self._times - 1) // self._times
+
+    def __getitem__(self, index: int) -> Sequence:
+        """Sequence `index`; negative ones count from the end. The last one may join fewer sequences.
+
+        Raises:
+            IndexError: there is no such sequence.
+        """
+        wanted = index + len(self) if index < 0 else index
+        if not 0 <= wanted < len(self):
+            raise IndexError(f"sequence {index}: there are {len(self)} of {self.sequence_length} tokens")
+        first = wanted * self._times
+        numbers = range(first, min(first + self._times, len(self._reader)))
+        goes_on = [number > first and self._continues(number) for number in numbers]
+        return self._joined([self._part(number) for number in numbers], goes_on)
+
+    def __iter__(self) -> Iterator[Sequence]:
+        return (self[index] for index in range(len(self)))
+
+    def _part(self, number: int) -> Sequence:
+        """A sequence of the packing, after checking its number of pieces with the table of pieces."""
+        part = self._reader[number]
+        shard, row = self._reader.place(number)
+        firsts = self._reader.piece_rows(shard).firsts
+        if len(part.cu_seqlens) - 1 != firsts[row + 1] - firsts[row]:
+            raise StoreError(
+                f"packed: sequence {number} has {len(part.cu_seqlens) - 1} pieces, and "
+                f"{firsts[row + 1] - firsts[row]} in the table of pieces; verify the artifact"
+            )
+        return part
+
+    def _joined(self, parts: list[Sequence], goes_on: list[bool]) -> Sequence:
+        """Join sequences; `goes_on` marks those that begin with the rest of the piece before."""
+        manifest = self._reader.manifest
+        tokens = np.full(self.sequence_length, manifest.pad_id, dtype=np.dtype(manifest.dtype))
+        bounds, starts, used = [np.zeros(1, dtype=np.int64)], [], 0
+        for part, merges in zip(parts, goes_on, strict=True):
+            tokens[used : used + part.num_tokens] = part.input_ids[: part.num_tokens]
+            if merges:
+                bounds[-1] = bounds[-1][:-1]
+            bounds.append(part.cu_seqlens[1:].astype(np.int64) + used)
+            if part.document_starts is not None:
+                starts.append(part.document_starts[1:] if merges else part.document_starts)
+            used += part.num_tokens
+        return Sequence(
+            tokens,
+            np.concatenate(bounds).astype(np.int32),
+            np.concatenate(starts) if len(starts) == len(parts) else None,
+        )
+
+    def _continues(self, number: int) -> bool:
+        """Whether sequence `number` begins with the rest of the last piece of the sequence before."""
+        shard, row = self._reader.place(number)
+        return bool(self._goes_on(shard)[row])
+
+    def _find_going_on(self, shard: int) -> NDArray[np.bool_]:
+        """The same for every sequence of a shard: bool [rows].
+
+        A takedown may leave a sequence without pieces: it neither continues another nor is continued.
+        """
+        firsts = self._reader.piece_rows(shard).firsts
+        begins, ends = self._edges(shard)
+        before = self._edges(shard - 1)[1][:, -1:] if shard else np.full((len(_EDGE), 1), -1)
+        same = np.all(begins == np.hstack([before, ends[:, :-1]]), axis=0)
+        found: NDArray[np.bool_] = same & (firsts[1:] > firsts[:-1]) & (begins[-1] == 0)
+        return found
+
+    def _find_edges(self, shard: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The begin and the end of each sequence of a shard in its documents: two int64 [6, rows].
+
+        The rows of values are those of `_EDGE`, -1 for a sequence without pieces; an end's `document_start`
+        is where the next piece would start.
+        """
+        rows = self._reader.piece_rows(shard)
+        pieces = np.stack([rows.columns[name].astype(np.int64) for name in _EDGE])
+        after = pieces.copy()
+        after[_EDGE.index("document_start")] += rows.columns["length"]
+        firsts, empty = rows.firsts, rows.firsts[1:] == rows.firsts[:-1]
+        edges = [np.full((len(_EDGE), len(empty)), -1, dtype=np.int64) for _ in range(2)]
+        edges[0][:, ~empty] = pieces[:, firsts[:-1][~empty]]
+        edges[1][:, ~empty] = after[:, firsts[1:][~empty] - 1]
+        return edges[0], edges[1]

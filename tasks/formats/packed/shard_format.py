@@ -1,24 +1,94 @@
-"""The formats of packed shards: each module declares one `ShardFormat` for each of its names.
+"""The formats of packed shards, in one table.
 
-A new format is a module of this folder, called after it and with `FORMATS`, and its name in `PackedFormat`.
-`_HOMES` has the modules of formats that are not called after their module.
+A format's module has the functions `write_NAME(paths, shape)`, a context manager that yields what writes
+blocks of sequences, and `open_NAME(paths, manifest, index)`, which returns a `ShardReader`; `paths` are the
+format's files of a shard in the order of the table. Some have `write_NAME_folder(folder, manifest)`, for
+files that exist once per folder. A new format is such a module, a row of `FORMATS`, and its name in
+`PackedFormat`.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from tokmill.tasks.formats.packed.layout import PROVENANCE_SCHEMA, PackedFormat, PackedManifest, ShardFiles
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.formats.files.indices import check_lengths, check_starts
+from tokmill.tasks.formats.packed.manifest import PackedFormat, PackedManifest
+from tokmill.tasks.formats.packed.pieces import pieces_file
+from tokmill.tasks.store.verify import check_files
 
 _GROUP_TOKENS = 1 << 20
+IGNORED_LABEL = -100
+"""The label of a token whose prediction does not count, as in PyTorch's loss and Hugging Face's trainers."""
+
+
+@dataclass(frozen=True)
+class ShardFormat:
+    """One format.
+
+    Attributes:
+        module: its module in this folder.
+        names: its own files of a shard, with {} for the shard's number; the first are what `datasets` reads.
+        hub_order: which of several formats `datasets` is led to, the lowest first.
+        tokens_only: whether boundaries, and the mask of labels, are in files beside it, which formats share.
+        in_folder: whether there are files once per folder of shards.
+    """
+
+    name: PackedFormat
+    module: str
+    names: tuple[str, ...]
+    hub_order: int
+    tokens_only: bool = False
+    in_folder: bool = False
+
+    @property
+    def pattern(self) -> str:
+        """Matches the data files of a folder, as the README for `datasets` names them."""
+        return self.names[0].format("*")
+
+    def call(self, function: str, *arguments: object) -> Any:
+        """Call the function `function` of the format's module, which is imported on first use."""
+        module = import_module(f"{__package__}.{self.module}")
+        return getattr(module, function.format(self.name))(*arguments)
+
+    def paths(self, folder: Path, index: int) -> list[Path]:
+        """The files of shard `index` that are read."""
+        return paths_of(folder, index, (*self.names, *(_BOUNDARIES if self.tokens_only else ())))
+
+    def all_paths(self, folder: Path, index: int, labels: bool) -> list[Path]:
+        """All files of shard `index`, also those of labels."""
+        extra = paths_of(folder, index, _LABELS) if labels and self.tokens_only else []
+        return [*self.paths(folder, index), *extra]
+
+
+_BOUNDARIES = ("shard-{}.cu_seqlens.npy", "shard-{}.cu_offsets.npy", "shard-{}.document_starts.npy")
+_LABELS = ("label_mask-{}.bin",)
+
+FORMATS = (  # in the order in which they are read, where there are several: the fastest first
+    ShardFormat("memmap", "memmap", ("shard-{}.bin",), 4, tokens_only=True),
+    ShardFormat("npy", "memmap", ("tokens-{}.npy",), 5, tokens_only=True),
+    ShardFormat("mds", "mds", ("shard.{}.mds",), 3, in_folder=True),
+    ShardFormat("arrow", "columnar", ("shard-{}.arrow",), 1, in_folder=True),
+    ShardFormat("megatron", "megatron", ("megatron-{}.bin", "megatron-{}.idx"), 6),
+    ShardFormat("parquet", "columnar", ("shard-{}.parquet",), 0),
+    ShardFormat("jsonl", "jsonl", ("shard-{}.jsonl.zst",), 2),
+)
+
+
+def paths_of(folder: Path, index: int, names: Sequence[str]) -> list[Path]:
+    """The files of shard `index` with these names."""
+    return [folder / name.format(f"{index:05d}") for name in names]
+
+
+def formats_of(names: Sequence[PackedFormat]) -> list[ShardFormat]:
+    """The formats of these names, those that read fastest first."""
+    return [known for known in FORMATS if known.name in names]
 
 
 @dataclass(frozen=True)
@@ -51,27 +121,27 @@ class SequenceBlock:
         )
 
     @property
+    def num_tokens(self) -> NDArray[np.int64]:
+        """Tokens of each sequence, without padding: int64 [n]."""
+        sums = np.concatenate([[0], np.cumsum(self.lengths)])
+        return np.asarray(sums[self.firsts[1:]] - sums[self.firsts[:-1]])
+
+    @property
     def ends(self) -> NDArray[np.int64]:
         """Token of its sequence at which each piece ends: int64 [p]."""
         sums = np.concatenate([[0], np.cumsum(self.lengths)])
         ends: NDArray[np.int64] = sums[1:] - np.repeat(sums[self.firsts[:-1]], np.diff(self.firsts))
         return ends
 
-    @property
-    def places(self) -> NDArray[np.int64]:
-        """Flat index in `rows` at which each piece begins: int64 [p]."""
-        row = np.repeat(np.arange(len(self)), np.diff(self.firsts))
-        places: NDArray[np.int64] = row * self.rows.shape[1] + self.ends - self.lengths
-        return places
-
     def per_token(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.bool_]]:
         """`position_ids` int32, `segment_ids` int32 and `loss_mask` bool, each [n × L]; see the reader."""
+        num_pieces = np.diff(self.firsts)
         within = np.arange(int(self.lengths.sum())) - np.repeat(
             np.cumsum(self.lengths) - self.lengths, self.lengths
         )
-        begins = self.places
+        begins = np.repeat(np.arange(len(self)), num_pieces) * self.rows.shape[1] + self.ends - self.lengths
         tokens = np.repeat(begins, self.lengths) + within
-        nth = np.arange(len(self.lengths)) - np.repeat(self.firsts[:-1], np.diff(self.firsts))
+        nth = np.arange(len(self.lengths)) - np.repeat(self.firsts[:-1], num_pieces)
         positions, segments = (np.zeros(self.rows.size, dtype=np.int32) for _ in range(2))
         positions[tokens] = within
         segments[tokens] = np.repeat(nth + 1, self.lengths)
@@ -84,29 +154,19 @@ class SequenceBlock:
         Returns:
             int64 [n + 1], where each sequence's begin among them; int64 [p + padded sequences].
         """
-        used = np.bincount(
-            np.repeat(np.arange(len(self)), np.diff(self.firsts)), weights=self.lengths, minlength=len(self)
-        ).astype(np.int64)
-        padding = self.rows.shape[1] - used
+        padding = self.rows.shape[1] - self.num_tokens
         lengths = np.insert(self.lengths, self.firsts[1:][padding > 0], padding[padding > 0])
         return self.firsts + np.concatenate([[0], np.cumsum(padding > 0)]), lengths
 
 
 @dataclass(frozen=True)
 class ShardShape:
-    """The properties of a shard that its writer needs before the first sequence.
-
-    Attributes:
-        num_sequences: sequences of the shard.
-        sequence_length: tokens of each.
-        dtype: dtype of the tokens, little-endian.
-        labels: whether to write labels and label masks, too.
-    """
+    """The properties of a shard that its writer needs before the first sequence."""
 
     num_sequences: int
     sequence_length: int
-    dtype: np.dtype[Any]
-    labels: bool = False
+    dtype: np.dtype[Any]  # dtype of the tokens, little-endian
+    labels: bool = False  # whether to write labels and label masks, too
 
 
 Append: TypeAlias = Callable[[SequenceBlock], None]
@@ -118,7 +178,42 @@ def group_rows(sequence_length: int) -> int:
     return max(1, _GROUP_TOKENS // sequence_length)
 
 
-_HOMES: Final[Mapping[PackedFormat, str]] = {"arrow": "columnar", "npy": "memmap", "parquet": "columnar"}
+def block_ranges(num_sequences: int, sequence_length: int, block_tokens: int) -> Iterator[range]:
+    """Yield the rows of a shard in blocks for `write_sequences`, of about `block_tokens` tokens."""
+    group = group_rows(sequence_length)
+    step = max(1, block_tokens // (group * sequence_length)) * group
+    return (range(first, min(first + step, num_sequences)) for first in range(0, num_sequences, step))
+
+
+@contextmanager
+def write_sequences(
+    folder: Path, index: int, shape: ShardShape, formats: Sequence[PackedFormat]
+) -> Iterator[Append]:
+    """A writer of shard `index` in all of `formats`; the files are whole once the context is left.
+
+    The same sequences give the same bytes, whatever the blocks that they come in, if each block but the last
+    has a multiple of `group_rows` sequences.
+    """
+    chosen = formats_of(formats)
+    beside = next((known for known in chosen if known.tokens_only), None)
+    with ExitStack() as stack:
+
+        def started(known: ShardFormat, function: str, names: Sequence[str]) -> Append:
+            writer: AbstractContextManager[Append] = known.call(
+                function, paths_of(folder, index, names), shape
+            )
+            return stack.enter_context(writer)
+
+        appends = [started(known, "write_{}", known.names) for known in chosen]
+        if beside is not None:
+            appends.append(started(beside, "write_boundaries", _BOUNDARIES))
+            appends += [started(beside, "write_label_mask", _LABELS)] if shape.labels else []
+
+        def append(block: SequenceBlock) -> None:
+            for each in appends:
+                each(block)
+
+        yield append
 
 
 class ShardReader(Protocol):
@@ -137,93 +232,87 @@ class ShardReader(Protocol):
         ...
 
 
-Writer: TypeAlias = Callable[[ShardFiles, ShardShape], AbstractContextManager[Append]]
+class BoundedShard:
+    """A shard whose boundaries are in memory.
 
+    Args:
+        file: the file, for messages.
+        manifest: of its artifact.
+        tokens: reads the tokens of a row.
+        firsts: int64 [n + 1], where the lengths of each sequence begin.
+        lengths: tokens of each piece, and perhaps of padding after them.
+        starts: the same for the starts of pieces in their documents; None if the format lacks them.
 
-@dataclass(frozen=True)
-class ShardFormat:
-    """One format: how a shard is written and read, and which files it consists of.
-
-    Attributes:
-        write: writes a shard's own files.
-        open: opens a shard to read it.
-        files: the shard's files, without those of `beside_labels`.
-        pattern: matches the data files of a folder, as the README for `datasets` names them.
-        reading_order: which of several formats is read, the lowest first: those that read fastest.
-        hub_order: which of several formats `datasets` is led to, the lowest first.
-        beside: writes files that formats may share; each is written once.
-        beside_labels: the same if labels are requested, and the files of the labels.
-        write_folder: writes the files that the format has once per folder of shards.
+    Raises:
+        StoreError: the pieces do not fit in their sequences.
     """
 
-    write: Writer
-    open: Callable[[ShardFiles, PackedManifest], ShardReader]
-    files: Callable[[ShardFiles], list[Path]]
-    pattern: str
-    reading_order: int
-    hub_order: int
-    beside: tuple[Writer, ...] = ()
-    beside_labels: tuple[tuple[Writer, Callable[[ShardFiles], Path]], ...] = ()
-    write_folder: Callable[[Path, PackedManifest], None] | None = None
+    def __init__(
+        self,
+        file: Path,
+        manifest: PackedManifest,
+        tokens: Callable[[int], NDArray[Any]],
+        firsts: NDArray[np.int64],
+        lengths: NDArray[Any],
+        starts: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+    ) -> None:
+        check_lengths(file, lengths, firsts, manifest.sequence_length)
+        if starts is not None:
+            check_starts(file, lengths, firsts, np.diff(starts[0]), manifest.sequence_length)
+        self.tokens = tokens
+        self._firsts = firsts.tolist()  # faster to look up
+        self._sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        self._starts = None if starts is None else (starts[0].tolist(), starts[1])
 
-    def writers(self, labels: bool) -> list[Writer]:
-        """All that writes a shard in this format."""
-        extra = [writer for writer, _ in self.beside_labels] if labels else []
-        return [self.write, *self.beside, *extra]
+    def cu_seqlens(self, row: int) -> NDArray[np.int32]:
+        """The boundaries of the row's pieces."""
+        first, stop = self._firsts[row], self._firsts[row + 1]
+        if self._starts is not None:  # padding has a length, but no start
+            stop = first + self._starts[0][row + 1] - self._starts[0][row]
+        sums = self._sums[first : stop + 1]
+        bounds: NDArray[np.int32] = (sums - sums[0]).astype(np.int32)
+        return bounds
 
-    def all_files(self, files: ShardFiles, labels: bool) -> list[Path]:
-        """All files of a shard in this format."""
-        extra = [path(files) for _, path in self.beside_labels] if labels else []
-        return [*self.files(files), *extra]
+    def document_starts(self, row: int) -> NDArray[np.int64] | None:
+        """The start of each of the row's pieces in its document."""
+        if self._starts is None:
+            return None
+        firsts, starts = self._starts
+        return starts[firsts[row] : firsts[row + 1]]
 
 
-def format_of(name: PackedFormat) -> ShardFormat:
-    """The format of a name; its module is imported on first use."""
-    module = import_module(f"{__package__}.{_HOMES.get(name, name)}")
-    found: ShardFormat = module.FORMATS[name]
-    return found
+def check_rows(file: Path, found: int, expected: int) -> None:
+    """Reject a file with another number of sequences."""
+    if found != expected:
+        raise StoreError(f"{file}: {found} rows must be {expected}, as packed.json says; verify the artifact")
 
 
-@contextmanager
-def write_sequences(
-    files: ShardFiles, shape: ShardShape, formats: Sequence[PackedFormat]
-) -> Iterator[Append]:
-    """A writer of one shard in all of `formats`; the files are whole once the context is left.
+def open_shard(folder: Path, index: int, manifest: PackedManifest, *, verify: bool = True) -> ShardReader:
+    """Open shard `index` in the fastest of its formats.
 
-    The same sequences give the same bytes, whatever the blocks that they come in, if each block but the last
-    has a multiple of `group_rows` sequences.
+    Raises:
+        StoreError: a file is missing, broken or damaged, or does not match the manifest.
     """
-    writers = [writer for name in formats for writer in format_of(name).writers(shape.labels)]
-    with ExitStack() as stack:
-        appends = [stack.enter_context(writer(files, shape)) for writer in dict.fromkeys(writers)]
-
-        def append(block: SequenceBlock) -> None:
-            for each in appends:
-                each(block)
-
-        yield append
+    fastest = formats_of(manifest.formats)[0]
+    paths = fastest.paths(folder, index)
+    if verify:
+        check_files(folder, paths)
+    opened: ShardReader = fastest.call("open_{}", paths, manifest, index)
+    return opened
 
 
-@contextmanager
-def write_pieces(files: ShardFiles) -> Iterator[Callable[[pa.Table], None]]:
-    """A writer of a shard's table of pieces, whose rows come in order."""
-    files.pieces.parent.mkdir(exist_ok=True)
-    with pq.ParquetWriter(files.pieces, PROVENANCE_SCHEMA, compression="zstd") as writer:
-        yield writer.write_table
-
-
-def shard_files(files: ShardFiles, manifest: PackedManifest) -> list[Path]:
+def shard_files(folder: Path, index: int, manifest: PackedManifest) -> list[Path]:
     """All files of a shard in the formats of its packing, each once, and its table of pieces."""
-    found = [file for name in manifest.formats for file in format_of(name).all_files(files, manifest.labels)]
-    return [*dict.fromkeys(found), files.pieces]
+    known = formats_of(manifest.formats)
+    paths = [path for one in known for path in one.all_paths(folder, index, manifest.labels)]
+    return [*dict.fromkeys(paths), pieces_file(folder, index)]
 
 
 def write_folder_files(out: Path, manifest: PackedManifest) -> None:
-    """Write `packed.json`, and the files that the format has once per folder, into the folder `out`."""
-    for name in manifest.formats:
-        write = format_of(name).write_folder
-        if write is not None:
-            write(out, manifest)
+    """Write `packed.json`, and the files that formats have once per folder, into the folder `out`."""
+    for known in formats_of(manifest.formats):
+        if known.in_folder:
+            known.call("write_{}_folder", out, manifest)
     _write_dataset_card(out, manifest)
     manifest.save(out)
 
@@ -235,7 +324,7 @@ def _write_dataset_card(out: Path, manifest: PackedManifest) -> None:
     README's header lists the data files, even if `datasets` cannot read their format, so that the library
     fails instead of loading something else.
     """
-    pattern = min(map(format_of, manifest.formats), key=lambda known: known.hub_order).pattern
+    pattern = min(formats_of(manifest.formats), key=lambda known: known.hub_order).pattern
     lines = [
         "---",
         "configs:",

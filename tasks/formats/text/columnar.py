@@ -8,7 +8,7 @@ wrong type stops the run even if `on_error` is "quarantine"; a null text makes i
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain, islice
 from typing import Any
 
@@ -18,10 +18,9 @@ import pyarrow.parquet as pq
 
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.core.faults import is_of_machine, refuse_irregular, unreadable
-from tokmill.tasks.formats.text.compression import DETECTED, blocks, codec_of
-from tokmill.tasks.formats.text.delimited import Span
+from tokmill.tasks.formats.text.content import DETECTED, Span, blocks, codec_of
 from tokmill.tasks.formats.text.documents import BATCH_BYTES, ArrowArray, Bytes, FileBatch, Ints
-from tokmill.tasks.formats.text.quarantine import BadDocument
+from tokmill.tasks.formats.text.quarantine import BadDocument, BrokenFileError
 from tokmill.tasks.formats.text.sources import ReadOptions, check_column
 from tokmill.tasks.remote.location import Location, RemoteFile
 
@@ -36,40 +35,20 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 _AS_BYTES = {"string": pa.binary(), "large_string": pa.large_binary(), "string_view": pa.binary_view()}
 
 
-class BrokenFileError(Exception):
-    """A columnar file cannot be read further; internal, becomes a bad document."""
-
-
 def read_parquet(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
-    """Yield the documents of the span's rows.
-
-    Raises:
-        SourceError: the text or id column is missing, or the text column does not hold text.
-        BrokenFileError: the file ends early or is damaged.
-    """
+    """Yield the documents of the span's rows."""
     with _source(path, span.codec) as source:
         _require_bytes(source)
         file = pq.ParquetFile(source, page_checksum_verification=True)
-        _check_rows(file.metadata)
+        sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
+        if sum(sizes) != file.metadata.num_rows:  # a footer has no checksum; Arrow reads as many as it says
+            raise _broken(f"its row groups have {sum(sizes):,} rows, and the file {file.metadata.num_rows:,}")
         _check(path.name, file.schema_arrow, options)
         row = 0
-        for group in range(file.num_row_groups):
-            num_rows = file.metadata.row_group(group).num_rows
+        for group, num_rows in enumerate(sizes):
             if _overlaps(row, num_rows, span):
                 yield from _file_batches(_row_group(file, group, options), row, span, options)
             row += num_rows
-
-
-def _require_bytes(source: pa.NativeFile) -> None:
-    if not source.size():
-        raise BrokenFileError("the file is empty")
-
-
-def _check_rows(metadata: pq.FileMetaData) -> None:
-    """Compare the numbers of rows in a footer, which has no checksum; Arrow reads as many as it says."""
-    groups = [metadata.row_group(index).num_rows for index in range(metadata.num_row_groups)]
-    if sum(groups) != metadata.num_rows:
-        raise BrokenFileError(f"its row groups have {sum(groups):,} rows, and the file {metadata.num_rows:,}")
 
 
 def read_arrow(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
@@ -92,14 +71,12 @@ def sampled(path: Location, kind: str, num_rows: int) -> tuple[list[str], list[d
 
     They are from the first, middle and last row group, or from the first record batches. Texts are str, or
     bytes if they are not UTF-8; lists and objects are Python's; other values are None.
-
-    Raises:
-        BrokenFileError: the file is damaged or empty.
     """
     with _source(path, at_least=_ARROW_BYTES) as source:
         if kind == "parquet":
             file = pq.ParquetFile(source, buffer_size=_ARROW_BYTES, pre_buffer=False)
-            names, groups = file.schema_arrow.names, _spread(file.num_row_groups)
+            names, number = file.schema_arrow.names, file.num_row_groups
+            groups = sorted({0, number // 2, number - 1}) if number else []
             parts = [islice(_row_group(file, group), _MOST_BATCHES) for group in groups]
         else:
             schema, batches = _ipc(source)
@@ -112,32 +89,22 @@ def sampled(path: Location, kind: str, num_rows: int) -> tuple[list[str], list[d
         return names, list(chain.from_iterable(rows))
 
 
-def _spread(number: int) -> list[int]:
-    return sorted({0, number // 2, number - 1}) if number else []
-
-
 def _python_rows(batch: pa.RecordBatch) -> Iterator[dict[str, object]]:
     columns = [_python_values(column) for column in batch.columns]
     return (dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True))
 
 
 def _python_values(column: ArrowArray) -> list[object]:
+    values: list[object] = [None] * len(column)
     if _is_text(column.type):
-        return [_decoded(value) for value in _as_large_binary(_sound(column)).to_pylist()]
-    if not pa.types.is_nested(column.type):
-        return [None] * len(column)
-    try:
-        values: list[object] = column.to_pylist()
-    except (ValueError, pa.ArrowException):  # a time that Python cannot hold, a text that is not UTF-8
-        values = [None] * len(column)
+        values = _as_large_binary(_sound(column)).to_pylist()
+    elif pa.types.is_nested(column.type):
+        with suppress(ValueError, pa.ArrowException):  # times beyond Python's, text that is not UTF-8
+            values = column.to_pylist()
+    for place, value in enumerate(values):
+        with suppress(UnicodeDecodeError):
+            values[place] = value.decode("utf-8") if isinstance(value, bytes) else value
     return values
-
-
-def _decoded(value: bytes | None) -> str | bytes | None:
-    try:
-        return None if value is None else value.decode("utf-8")
-    except UnicodeDecodeError:
-        return value
 
 
 def read_columns(path: Location, columns: Sequence[str]) -> list[dict[str, Any]]:
@@ -148,15 +115,20 @@ def read_columns(path: Location, columns: Sequence[str]) -> list[dict[str, Any]]
 
 
 def largest_row_group(path: Location) -> int:
-    """Return the decompressed size of the largest row group of a Parquet file without outer compression.
-
-    Raises:
-        BrokenFileError: the file is damaged.
-    """
+    """Return the decompressed size of the largest row group of a Parquet file without outer compression."""
     with _source(path, None) as source:
         metadata = pq.ParquetFile(source).metadata
         groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
         return max((group.total_byte_size for group in groups), default=0)
+
+
+def _require_bytes(source: pa.NativeFile) -> None:
+    if not source.size():
+        raise _broken("the file is empty")
+
+
+def _broken(detail: str) -> BrokenFileError:
+    return BrokenFileError("broken_file", detail)
 
 
 @contextmanager
@@ -180,7 +152,11 @@ def _source(path: Location, codec: str | None = DETECTED, at_least: int = 0) -> 
     except pa.ArrowCancelled:
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # Parquet raises any for a damaged file
-        raise _fault(path, error) from error
+        if not is_of_machine(error):
+            raise _broken(_first_line(error)) from error
+        if isinstance(error, OSError) and error.errno is not None:
+            raise unreadable(path, error) from error
+        raise MemoryError(_first_line(error)) from error
 
 
 def _remote(path: RemoteFile, at_least: int) -> Iterator[pa.NativeFile]:
@@ -195,14 +171,6 @@ def _remote(path: RemoteFile, at_least: int) -> Iterator[pa.NativeFile]:
         if reader.failure is not None:
             raise reader.failure from error
         raise
-
-
-def _fault(path: Location, error: Exception) -> Exception:
-    if not is_of_machine(error):
-        return BrokenFileError(_first_line(error))
-    if isinstance(error, OSError) and error.errno is not None:
-        return unreadable(path, error)
-    return MemoryError(_first_line(error))
 
 
 def _ipc(source: pa.NativeFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -224,9 +192,9 @@ def _to_the_end(stream: Iterator[pa.RecordBatch], source: pa.NativeFile) -> Iter
     end = source.tell()
     source.seek(max(0, end - len(_END_OF_STREAM)))
     if source.read(len(_END_OF_STREAM)) != _END_OF_STREAM:
-        raise BrokenFileError("the stream has no end marker, so it may have been cut off")
+        raise _broken("the stream has no end marker, so it may have been cut off")
     if end < source.size():
-        raise BrokenFileError(f"{source.size() - end:,} bytes follow the stream's end marker")
+        raise _broken(f"{source.size() - end:,} bytes follow the stream's end marker")
 
 
 def _row_group(
@@ -242,7 +210,7 @@ def _row_group(
         num_rows += batch.num_rows
         yield batch
     if num_rows != metadata.num_rows:
-        raise BrokenFileError(f"row group {group} has {num_rows:,} rows instead of {metadata.num_rows:,}")
+        raise _broken(f"row group {group} has {num_rows:,} rows instead of {metadata.num_rows:,}")
 
 
 def _first_line(error: BaseException) -> str:
@@ -273,8 +241,7 @@ def _check(name: str, schema: pa.Schema, options: ReadOptions) -> None:
 def _is_text(kind: pa.DataType) -> bool:
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    tests = ("string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null")
-    return any(getattr(pa.types, f"is_{test}")(kind) for test in tests)
+    return str(kind) in ("null", "binary", "large_binary", "binary_view", *_AS_BYTES)
 
 
 def _file_batches(

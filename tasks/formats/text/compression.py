@@ -1,60 +1,50 @@
-"""Read the bytes of plain and compressed files as a stream of blocks, from any position.
+"""Compressed files, decompressed in parts of bounded size.
 
-The first bytes tell how a file is compressed, whatever its name. gz, zst, bz2, xz and lz4 all go through one
-loop over a decompressor object: a file is one or more frames, one after the other, and each must be complete.
-In a plain file a position is reached by seeking; in a compressed one by decompressing and discarding
-everything before it. A damaged compressed file raises `BrokenArchiveError`, after everything before the
-damage was yielded. But a frame's checksum comes at its end, so of what was yielded only whole frames are
-sound, and the error says how many bytes these are. Zero bytes after the last frame are padding. At most
-`BLOCK_BYTES` are decompressed at a time.
+The first bytes tell how a file is compressed, whatever its name. A file is one or more frames, one after the
+other, and each must be complete. Zero bytes after the last frame are padding.
 
-Open a file to read its bytes, wherever it is.
-
-A local file is opened as such. An object is read in ranges: ahead of the reader, where it is read from one
-position on, and on demand where a format needs random access (`tasks.formats.text.columnar`).
+A few bytes can decompress to gigabytes. So a frame returns at most `max_length` bytes per call, and keeps the
+input that it has not processed. bz2, lzma and lz4 do so themselves. zlib returns unprocessed input to the
+caller. zstandard always decompresses all of its input, so it gets only a few blocks at a time: a block holds
+at most 128 KiB (RFC 8878, section 3.1.1.2).
 """
 
+import bz2
 import codecs
+import lzma
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+import zlib
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.core.faults import is_of_machine, refuse_irregular, unreadable
-from tokmill.tasks.formats.text.codecs import FRAMES, Frame, errors_of
-from tokmill.tasks.formats.text.sources import UTF_8, compression_of
-from tokmill.tasks.remote.location import Location, RemoteFile
-from tokmill.tasks.remote.objects import stat
+from tokmill.tasks.core.faults import is_of_machine
+from tokmill.tasks.formats.text.quarantine import BrokenFileError
+from tokmill.tasks.formats.text.sources import compression_of
 
 BLOCK_BYTES = 1 << 20
-FIRST_BLOCK_BYTES = 128 << 10
-_COMPRESSED_BYTES = 64 << 10
 HEAD_BYTES = 4 << 10
-# Stands for the compression of a file of which nothing is known.
-DETECTED = "detected"
+_COMPRESSED_BYTES = 64 << 10
 _ZSTD = b"\x28\xb5\x2f\xfd"
 _MAGIC = re.compile(
     rb"(?P<gz>\x1f\x8b\x08)|(?P<zst>\x28\xb5\x2f\xfd|[\x50-\x5f]\x2a\x4d\x18)|(?P<xz>\xfd7zXZ\0)"
     rb"|(?P<bz2>BZh[1-9](1AY&SY|\x17rE8P\x90))|(?P<lz4>\x04\x22\x4d\x18)"
 )
 _CONTROLS = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f\x7f]")
+# The limit of zstd's command with --long=31; larger windows are rejected, as in a damaged file.
+_MAX_WINDOW_BYTES = 1 << 31
+_MAX_BLOCK_BYTES = 128 << 10
+# Sizes in bytes of the frame header's fields, by their flags (RFC 8878, section 3.1.1.1).
+_DICTIONARY_BYTES = (0, 1, 2, 4)
+_SIZE_BYTES = (0, 2, 4, 8)
+_RUN_LENGTH = 1
 
 
-class BrokenArchiveError(Exception):
-    """A compressed file ends early or does not decompress; internal, becomes a bad document.
+class Readable(Protocol):
+    """What is read from one position on, such as an open file."""
 
-    Attributes:
-        reason: `truncated_archive` or `broken_archive`.
-        detail: the codec's message.
-        sound_bytes: decompressed bytes of the frames before the damage.
-    """
-
-    def __init__(self, reason: str, detail: str, sound_bytes: int) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason = reason
-        self.detail = detail
-        self.sound_bytes = sound_bytes
+    def read(self, size: int, /) -> bytes:
+        """Return at most `size` bytes, at least one before the end, and none there."""
+        ...
 
 
 def codec_in(beginning: bytes, name: str = "") -> str | None:
@@ -62,9 +52,9 @@ def codec_in(beginning: bytes, name: str = "") -> str | None:
 
     If they are neither those of a compression nor text, the file is damaged and its name decides.
     """
-    found, by_name = _MAGIC.match(beginning), compression_of(name)
-    if found:  # zst and lz4 have the same skippable frames
-        codec = next(codec for codec, magic in found.groupdict().items() if magic)
+    magic, by_name = _MAGIC.match(beginning), compression_of(name)
+    if magic:  # zst and lz4 have the same skippable frames
+        codec = next(codec for codec, found in magic.groupdict().items() if found)
         return "lz4" if by_name == "lz4" and codec == "zst" and not beginning.startswith(_ZSTD) else codec
     return None if by_name is None or _is_readable(beginning[:HEAD_BYTES]) else by_name
 
@@ -80,87 +70,12 @@ def _is_readable(beginning: bytes) -> bool:
     return True
 
 
-def codec_of(path: Location) -> str | None:
-    """Return a file's compression by its first bytes."""
-    try:
-        with opened(path, 0, HEAD_BYTES) as file:
-            return codec_in(file.read(HEAD_BYTES), path.name)
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
-def damage_of(path: Location) -> BrokenArchiveError | None:
-    """Read a file to its end, and return its damage if it is a damaged compressed one."""
-    try:
-        for _ in blocks(path) if codec_of(path) else ():
-            pass
-    except BrokenArchiveError as error:
-        return error
-    return None
-
-
-def blocks(
-    path: Location,
-    start: int = 0,
-    end: int | None = None,
-    encoding: str = UTF_8,
-    sound_bytes: int | None = None,
-    codec: str | None = DETECTED,
-) -> Iterator[bytes]:
-    """Yield the bytes `start:end` of a file's decompressed content, in blocks of `BLOCK_BYTES` or more.
-
-    Content in another encoding is converted to UTF-8, and positions count the converted bytes. Invalid bytes
-    become 0xff, which is invalid in UTF-8, so that the check of documents finds them. The first few blocks
-    are smaller, so that the consumers of a reading thread can start early. If it is known that only the first
-    `sound_bytes` of a damaged file are sound, no others are yielded before the error. The compression is
-    detected unless it is known.
-
-    Raises:
-        SourceError: the file cannot be opened or has another encoding, or an object changes while it is read.
-        MachineError: the disk, the network share or the object storage fails.
-        MemoryError: the codec runs out of memory.
-        BrokenArchiveError: a compressed file is damaged; everything before the damage was yielded.
-    """
-    if codec == DETECTED:
-        codec = codec_of(path)
-    as_it_is = codec is None and encoding == UTF_8
-    try:
-        with opened(path, start, end) if as_it_is else opened(path) as file:
-            if as_it_is:
-                stream = _plain(file)
-            else:
-                inside = _plain(file) if codec is None else _sound(decompressed(file, codec), sound_bytes)
-                stream = _after(inside if encoding == UTF_8 else _recoded(inside, encoding), start)
-            yield from _gathered(_until(stream, None if end is None else end - start))
-    except UnicodeError as error:
-        raise SourceError(
-            f"{path}: cannot be read as {encoding}: {error}; set its encoding, e.g. 'utf-16-le' "
-            "or 'utf-16-be' if it has no byte order mark"
-        ) from error
-    except OSError as error:
-        raise unreadable(path, error) from error
-
-
-class Readable(Protocol):
-    """What is read from one position on, such as an open file."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return at most `size` bytes, at least one before the end, and none there."""
-        ...
-
-
-def _plain(file: Readable) -> Iterator[bytes]:
-    size = FIRST_BLOCK_BYTES
-    while block := file.read(size):
-        yield block
-        size = min(2 * size, BLOCK_BYTES)
-
-
 def decompressed(file: Readable, codec: str) -> Iterator[bytes]:
     """Yield the content of a compressed file in small parts.
 
     Raises:
-        BrokenArchiveError: the file is damaged; everything before the damage was yielded.
+        BrokenFileError: the file is damaged; everything before the damage was yielded. A frame's checksum
+            comes at its end, so only whole frames are sound, and the error says how many bytes these are.
         MemoryError: the codec runs out of memory.
     """
     frame: Frame | None = None
@@ -171,133 +86,148 @@ def decompressed(file: Readable, codec: str) -> Iterator[bytes]:
                 taken = taken.lstrip(b"\0") if num_frames else taken
                 frame, num_frames = (FRAMES[codec](), num_frames + 1) if taken else (None, num_frames)
                 continue
-            yield (given := _step(frame, taken, codec, sound_bytes))
-            num_bytes += len(given)
+            try:
+                part = frame.decompress(taken, BLOCK_BYTES)
+            except _errors_of(codec) as error:
+                if is_of_machine(error):
+                    raise MemoryError(str(error)) from error
+                raise BrokenFileError("broken_archive", str(error), sound_bytes=sound_bytes) from error
+            yield part
+            num_bytes += len(part)
             taken = (frame.unused_data or b"") if frame.eof else b""
             frame, sound_bytes = (None, num_bytes) if frame.eof else (frame, sound_bytes)
     if frame is not None or not num_frames:
-        reason = "truncated_archive"
         problem = f"ends in the middle of frame {num_frames}" if num_frames else "is empty"
-        raise BrokenArchiveError(reason, f"the {codec} file {problem}", sound_bytes)
+        raise BrokenFileError("truncated_archive", f"the {codec} file {problem}", sound_bytes=sound_bytes)
 
 
-def _step(frame: Frame, taken: bytes, codec: str, sound_bytes: int) -> bytes:
-    try:
-        return frame.decompress(taken, BLOCK_BYTES)
-    except errors_of(codec) as error:
-        if is_of_machine(error):
-            raise MemoryError(str(error)) from error
-        reason = "broken_archive"
-        raise BrokenArchiveError(reason, str(error), sound_bytes) from error
+class Frame(Protocol):
+    """One frame of a compressed file."""
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        """Take compressed bytes, and return at most `max_length` decompressed ones."""
+        ...
+
+    @property
+    def needs_input(self) -> bool:
+        """Whether further input is needed for more output."""
+        ...
+
+    @property
+    def eof(self) -> bool:
+        """Whether the frame has ended, and all of it was returned."""
+        ...
+
+    @property
+    def unused_data(self) -> bytes | None:
+        """The input after the end of the frame."""
+        ...
 
 
-def _sound(stream: Iterator[bytes], sound_bytes: int | None) -> Iterator[bytes]:
-    """Yield the first `sound_bytes`, and read the rest for its error."""
-    yield from _until(stream, sound_bytes)
-    for _ in stream:
-        pass
+class _GzipFrame:
+    def __init__(self) -> None:
+        self._inner = zlib.decompressobj(wbits=31)
+        self.needs_input = True
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        part = self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
+        # Even without input, zlib may still hold output that exceeded `max_length`.
+        self.needs_input = not self._inner.unconsumed_tail and len(part) < max_length
+        return part
+
+    @property
+    def eof(self) -> bool:
+        return self._inner.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._inner.unused_data
 
 
-def _recoded(stream: Iterator[bytes], encoding: str) -> Iterator[bytes]:
-    decoder = codecs.getincrementaldecoder(encoding)(_MARK)
-    for block in stream:
-        yield decoder.decode(block).encode("utf-8", "surrogateescape")
-    yield decoder.decode(b"", final=True).encode("utf-8", "surrogateescape")
+class _ZstdFrame:
+    def __init__(self) -> None:
+        import zstandard
+
+        self._inner = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).decompressobj()
+        self._held = b""
+        self._ahead: int | None = None  # bytes before the next block's header; None until the frame's is read
+        self._is_last = False
+        self.needs_input = True
+
+    def decompress(self, data: bytes, max_length: int) -> bytes:
+        self._held += data
+        length = self._length(max(1, max_length // _MAX_BLOCK_BYTES))
+        taken, self._held = self._held[:length], self._held[length:]
+        self.needs_input = not length or not self._held
+        part: bytes = self._inner.decompress(taken) if taken else b""
+        return part
+
+    @property
+    def eof(self) -> bool:
+        return bool(self._inner.eof)
+
+    @property
+    def unused_data(self) -> bytes:
+        return bytes(self._inner.unused_data) + self._held
+
+    def _length(self, num_blocks: int) -> int:
+        """Return how much held input the next `num_blocks` blocks take; 0 if more input is needed."""
+        if self._ahead is None:
+            self._ahead = _header_bytes(self._held)
+        if self._ahead is None:
+            return 0
+        length = 0
+        while length < len(self._held):
+            step = min(self._ahead, len(self._held) - length)
+            length, self._ahead = length + step, self._ahead - step
+            if self._ahead or len(self._held) - length < 3:
+                break
+            if self._is_last:  # a checksum, and what comes after the frame
+                return len(self._held)
+            if not num_blocks:
+                break
+            header = int.from_bytes(self._held[length : length + 3], "little")
+            self._is_last = bool(header & 1)
+            self._ahead = 3 + (1 if header >> 1 & 3 == _RUN_LENGTH else header >> 3)
+            num_blocks -= 1
+        return length
 
 
-def _marked(error: UnicodeError) -> tuple[str, int]:
-    if not isinstance(error, UnicodeDecodeError):
-        raise error
-    return "\udcff", error.end
+def _header_bytes(held: bytes) -> int | None:
+    """Return the length of a frame's header; None if more bytes are needed.
 
-
-_MARK = "tokmill.marked"
-codecs.register_error(_MARK, _marked)
-
-
-def _after(stream: Iterator[bytes], start: int) -> Iterator[bytes]:
-    """Drop the first `start` bytes."""
-    for block in stream:
-        if start < len(block):
-            yield block[start:] if start else block
-        start = max(0, start - len(block))
-
-
-def _until(stream: Iterator[bytes], length: int | None) -> Iterator[bytes]:
-    """Stop after `length` bytes, without requesting a further block."""
-    if length is None:
-        yield from stream
-        return
-    while length > 0 and (block := next(stream, None)) is not None:
-        yield block[:length]
-        length -= len(block)
-
-
-def _gathered(stream: Iterator[bytes]) -> Iterator[bytes]:
-    """Join blocks until they are large enough; an error is raised after the blocks before it."""
-    held: list[bytes] = []
-    num_held, enough = 0, FIRST_BLOCK_BYTES
-    broken: BrokenArchiveError | None = None
-    try:
-        for block in stream:
-            held.append(block)
-            num_held += len(block)
-            if num_held >= enough:
-                yield held[0] if len(held) == 1 else b"".join(held)
-                held, num_held, enough = [], 0, min(2 * enough, BLOCK_BYTES)
-    except BrokenArchiveError as error:
-        broken = error
-    if num_held:
-        yield b"".join(held)
-    if broken is not None:
-        raise broken
-
-
-_BLOCK_BYTES = 1 << 20
-
-
-@contextmanager
-def opened(file: Location, start: int = 0, end: int | None = None) -> Iterator[Readable]:
-    """Open a file for reading on from byte `start`; nothing is read beyond `end`.
-
-    Raises:
-        SourceError: it is missing, not permitted, or not a regular file.
-        MachineError: the network fails.
-        OSError: the operating system cannot open it.
+    For a skippable frame, which has no content, and for invalid input, which the codec rejects, the result is
+    larger than any input, so that the codec gets all of it.
     """
-    if isinstance(file, RemoteFile):
-        from tokmill.tasks.remote.objects import streamed
-
-        with streamed(file.url, start, end) as stream:
-            yield stream
-    else:
-        refuse_irregular(file)
-        with file.open("rb") as local:
-            if start:
-                local.seek(start)
-            yield local
+    if len(held) < 5:
+        return None
+    if not held.startswith(_ZSTD):
+        return 1 << 62
+    flags = held[4]
+    is_single = flags >> 5 & 1
+    return 5 + (not is_single) + _DICTIONARY_BYTES[flags & 3] + (_SIZE_BYTES[flags >> 6] or is_single)
 
 
-def read_all(file: Location) -> bytes:
-    """Return a file's bytes.
+def _lz4() -> Frame:
+    import lz4.frame
 
-    Raises:
-        SourceError: it is missing, not permitted, or not a regular file.
-        MachineError: the disk, the network or the service fails.
-    """
-    try:
-        with opened(file) as stream:
-            return b"".join(iter(lambda: stream.read(_BLOCK_BYTES), b""))
-    except OSError as error:
-        raise unreadable(file, error) from error
+    frame: Frame = lz4.frame.LZ4FrameDecompressor()
+    return frame
 
 
-def size_of(file: Location) -> int:
-    """Return a file's size in bytes.
+FRAMES: dict[str, Callable[[], Frame]] = {
+    "gz": _GzipFrame,
+    "bz2": bz2.BZ2Decompressor,
+    "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_WINDOW_BYTES),
+    "zst": _ZstdFrame,
+    "lz4": _lz4,
+}
 
-    Raises:
-        OSError: it is missing, or not permitted.
-    """
-    if isinstance(file, RemoteFile):
-        return stat(file.url).num_bytes
-    return file.stat().st_size
+
+def _errors_of(codec: str) -> tuple[type[Exception], ...]:
+    """Return the exceptions of a codec for invalid input; lz4 and bz2 have none of their own."""
+    if codec == "zst":
+        import zstandard
+
+        return (zstandard.ZstdError,)
+    return (zlib.error, lzma.LZMAError, OSError, EOFError, RuntimeError, ValueError)

@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.compression import BLOCK_BYTES
+from tokmill.tasks.formats.text.content import Span, content
 from tokmill.tasks.formats.text.csv_dialect import (
     Dialect,
     Row,
@@ -30,9 +31,9 @@ from tokmill.tasks.formats.text.csv_dialect import (
     rows_of,
     start_of,
 )
-from tokmill.tasks.formats.text.delimited import RowBlock, Separator, Span, row_blocks
 from tokmill.tasks.formats.text.documents import FileBatch, file_batch
 from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, invalid_utf8
+from tokmill.tasks.formats.text.rows import RowBlock, Separator, row_blocks
 from tokmill.tasks.formats.text.sources import ReadOptions, check_column
 from tokmill.tasks.remote.location import Location
 
@@ -75,7 +76,7 @@ class _Lines:
         self.text = ""
         self.is_protected = self.keeps = False
         limit = options.max_document_bytes + 2  # the line ending does not count
-        blocks = row_blocks(path, span, Separator(dialect.line_end), limit, options.encoding)
+        blocks = row_blocks(content(path, span, options.encoding), Separator(dialect.line_end), limit)
         self.stream = self._read(path.name, blocks, dialect, limit)
 
     def _read(
@@ -139,30 +140,15 @@ def read_csv(path: Location, span: Span, options: ReadOptions) -> Iterator[FileB
 
 
 class Sketch(NamedTuple):
-    """The beginning of a CSV file of unknown columns, for drafting a profile.
+    """The beginning of a CSV file of unknown columns, for drafting a profile."""
 
-    Attributes:
-        options: delimiter, quoting and columns, as far as reading the file needs them.
-        names: its columns.
-        rows: rows with a field for each.
-    """
-
-    options: dict[str, Any]
-    names: list[str]
-    rows: list[dict[str, str | None]]
+    options: dict[str, Any]  # delimiter, quoting and columns, as far as reading the file needs them
+    names: list[str]  # its columns
+    rows: list[dict[str, str | None]]  # rows with a field for each
 
 
 def sketch(path: Location, given: ReadOptions, num_rows: int) -> Sketch:
-    """Read the first rows of a CSV file; if its first row does not look like names, columns get numbers.
-
-    Args:
-        path: the file.
-        given: its encoding, and its delimiter and quoting if they are known.
-        num_rows: the most rows.
-
-    Raises:
-        SourceError: the start of the file does not show how it is written.
-    """
+    """Read the first rows of a CSV file; if its first row does not look like names, columns get numbers."""
     start = start_of(path, Span(), given.encoding)
     dialect, has_header = drafted(path.name, start, given)
     names, first = _header(path.name, start.lines, dialect)

@@ -1,28 +1,19 @@
-r"""How a CSV file is written: its delimiter, its quoting, its line ends, and the row that names its columns.
+"""How a CSV file is written: its delimiter, its quoting, its line ends, and the row that names its columns.
 
-What the source's options do not say is found in the file's first block, and depends on nothing else. Excel's
-first line `sep=;` names the delimiter and is not a row. Lines end with `\n` or `\r\n`, or with `\r` if the
-first one does.
-
-Delimiter: the one by which the header has the requested columns; without a header, the one by which every row
-has as many fields as there are columns. If several would do, a comma, or a tab in `.tsv` files.
-
-Quoting: with commas and semicolons, `double` unless only `backslash` fits. Files with tabs and bars are often
-written without quotes. Theirs is `double` if a quoted field needs its quotes, since it holds a delimiter, a
-line end or a quote, or if all fields of a column are quoted; `none` if a quote stands where quoting allows
-none; `escapes` if a backslash precedes a line end or a delimiter, or if `\N` is a field. Quotes or
-backslashes that may mean either are an error, which names the setting.
+What the options do not say is found in the file's first block: the delimiter by which the header has the
+requested columns; the quoting that quotes and backslashes show, where files with tabs and bars are often
+without. What may mean either is an error, which names the setting. docs/formats.md has the rules.
 """
 
 import csv
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import NamedTuple, NoReturn, TypeAlias
 
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.delimited import Span, content
+from tokmill.tasks.formats.text.content import Span, content
 from tokmill.tasks.formats.text.sources import Quoting, ReadOptions, inner_suffix
 from tokmill.tasks.remote.location import Location
 
@@ -107,11 +98,7 @@ def start_of(path: Location, span: Span, encoding: str) -> Start:
 
 
 def rows_of(lines: Iterable[str], dialect: Dialect) -> Iterator[Row]:
-    """Yield the rows of lines with their ends; an empty line is an empty row.
-
-    Raises:
-        csv.Error: a field is not quoted as it should be; where the next row begins is unknown.
-    """
+    """Yield the rows of lines with their ends; an empty line is an empty row."""
     # A text may be longer than the parser's default limit of 128 KiB per field.
     csv.field_size_limit(min(sys.maxsize, (1 << 31) - 1))
     return _ROWS[dialect.quoting](lines, dialect.delimiter)
@@ -221,13 +208,10 @@ def _has_columns(lines: Sequence[str], delimiter: str, options: ReadOptions) -> 
     if options.columns:
         rows, is_regular = _sample(lines, delimiter, "double")
         return is_regular and len(rows[0]) == len(options.columns)
-    return {options.text_column, options.id_column} - {None} <= {*_first_row(lines, delimiter)}
-
-
-def _first_row(lines: Iterable[str], delimiter: str) -> Row:
+    names: Row = []
     with suppress(csv.Error):
-        return next(filter(None, rows_of(lines, Dialect(delimiter, "double"))), [])
-    return []
+        names = next(filter(None, rows_of(lines, Dialect(delimiter, "double"))), [])
+    return {options.text_column, options.id_column} - {None} <= {*names}
 
 
 def _regular(lines: Sequence[str]) -> list[str]:
@@ -255,25 +239,15 @@ def _quoting(name: str, lines: Sequence[str], delimiter: str) -> Quoting | None:
         possible += _IF_PLAIN
     samples = {one: _sample(lines, delimiter, one) for one in possible} if len(possible) > 1 else {}
     fitting = {one: rows for one, (rows, fits) in samples.items() if fits}
-    found = _of_plain(fitting) if often_plain else _of_quoted(fitting)
-    return found or _refuse(name, '"', [*fitting] or possible)
-
-
-def _of_plain(fitting: Mapping[Quoting, Sequence[Row]]) -> Quoting | None:
-    """Return which quoting it is, by the rows that each gives; None if that is open."""
-    if fitting and all(rows == next(iter(fitting.values())) for rows in fitting.values()):
-        return next(iter(fitting))
-    is_open = [*fitting] != ["double", "none"] or len(fitting["double"]) != len(fitting["none"])
-    return None if is_open else _by_fields(fitting["none"])
-
-
-def _of_quoted(fitting: Mapping[Quoting, Sequence[Row]]) -> Quoting | None:
-    """Return the same for a delimiter that hardly separates text without quotes."""
-    double, backslash = fitting.get("double"), fitting.get("backslash")
-    if double is None:
-        return "double" if backslash is None else "backslash"
-    is_open = backslash is not None and backslash != double
-    return None if is_open else "double"
+    double, *others = fitting.values() or [[]]
+    chosen: Quoting | None = None
+    if fitting and all(rows == double for rows in others):
+        chosen = next(iter(fitting))
+    elif not often_plain:
+        chosen = None if fitting else "double"
+    elif [*fitting] == ["double", "none"] and len(double) == len(fitting["none"]):
+        chosen = _by_fields(fitting["none"])
+    return chosen or _refuse(name, '"', [*fitting] or possible)
 
 
 def _by_backslashes(name: str, lines: Sequence[str], delimiter: str) -> Quoting | None:
@@ -295,17 +269,15 @@ def _by_fields(rows: Sequence[Row]) -> Quoting | None:
     fields = [field for row in rows for field in row if field and '"' in field]
     if any(not field.startswith('"') for field in fields):
         return None if any(map(_needs_quotes, fields)) else "none"
-    if any(map(_needs_quotes, fields)) or any(_is_quoted(column) for column in columns):
-        return "double"
-    return None
+    is_quoted = any(
+        len(column) > 1 and any(column) and all(field.startswith('"') for field in column if field)
+        for column in columns
+    )
+    return "double" if is_quoted or any(map(_needs_quotes, fields)) else None
 
 
 def _needs_quotes(field: str) -> bool:
     return field.startswith('"') and '""' in field[1:-1]
-
-
-def _is_quoted(column: Sequence[str | None]) -> bool:
-    return len(column) > 1 and all(field.startswith('"') for field in column if field) and any(column)
 
 
 def _refuse(name: str, character: str, possible: Sequence[Quoting]) -> NoReturn:
@@ -348,11 +320,7 @@ def _stands_above(name: str, below: Sequence[str]) -> bool:
 
 
 def drafted(name: str, start: Start, options: ReadOptions) -> tuple[Dialect, bool]:
-    """Return the dialect of a file whose columns are unknown, and whether its first row is a header.
-
-    Raises:
-        SourceError: the start of the file does not show the delimiter or the quoting.
-    """
+    """Return the dialect of a file whose columns are unknown, and whether its first row is a header."""
     default = default_delimiter(name)
     known = options.delimiter or start.delimiter
     in_header = [one for one in (default, *_DELIMITERS) if one in start.lines[0]]

@@ -13,14 +13,9 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.core.faults import unreadable
-from tokmill.tasks.formats.text.compression import (
-    HEAD_BYTES,
-    BrokenArchiveError,
-    codec_in,
-    decompressed,
-    opened,
-)
+from tokmill.tasks.formats.text.compression import HEAD_BYTES, codec_in, decompressed
+from tokmill.tasks.formats.text.content import read_bytes
+from tokmill.tasks.formats.text.quarantine import BrokenFileError
 from tokmill.tasks.formats.text.sources import Format, ReadOptions, format_by_name
 from tokmill.tasks.remote.location import Location
 
@@ -103,15 +98,10 @@ class UnsupportedFileError(SourceError):
 
 
 class Contents(NamedTuple):
-    """What a file holds.
+    """What a file holds."""
 
-    Attributes:
-        format: the format to read it in.
-        codec: its compression, or None.
-    """
-
-    format: Format
-    codec: str | None
+    format: Format  # the format to read it in
+    codec: str | None  # its compression, or None
 
 
 def format_of(path: Location, options: ReadOptions) -> Format:
@@ -120,18 +110,7 @@ def format_of(path: Location, options: ReadOptions) -> Format:
 
 
 def contents_of(path: Location, options: ReadOptions, *, any_column: bool = False) -> Contents:
-    """Return what a file holds.
-
-    Args:
-        path: the file.
-        options: how the source is read.
-        any_column: whether lines with tabs are a table also if the first does not name the text column.
-
-    Raises:
-        UnsupportedFileError: it holds what tokmill does not read, or not what the options say.
-        SourceError: the file cannot be read.
-        MachineError: the disk or the network fails.
-    """
+    """Return what a file holds."""
     data, codec, is_whole = _beginning(path)
     if problem := _unsupported(data, codec):
         raise UnsupportedFileError(path.name, problem)
@@ -154,7 +133,7 @@ def _beginning(path: Location) -> tuple[bytes, str | None, bool]:
     """Return a file's first decompressed bytes, its compression, and whether these are all of its content."""
     data, codec, is_whole = b"", None, True
     for most in _BEGINNINGS:
-        raw = _first_bytes(path, most)
+        raw = read_bytes(path, most)
         codec = codec_in(raw, path.name)
         is_damaged = codec is not None and codec_in(raw) is None
         data = raw if codec is None or is_damaged else _first_decompressed(raw, codec)
@@ -170,20 +149,9 @@ def _may_be_json(data: bytes) -> bool:
     return data.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"{", b"[", b"")
 
 
-def _first_bytes(path: Location, most: int) -> bytes:
-    raw = b""
-    try:
-        with opened(path, 0, most) as file:
-            while len(raw) < most and (read := file.read(most - len(raw))):
-                raw += read
-    except OSError as error:
-        raise unreadable(path, error) from error
-    return raw
-
-
 def _first_decompressed(raw: bytes, codec: str) -> bytes:
     data = b""
-    with suppress(BrokenArchiveError):
+    with suppress(BrokenFileError):
         for block in decompressed(io.BytesIO(raw), codec):
             data += block
             if len(data) >= _ENOUGH_BYTES:

@@ -1,33 +1,29 @@
-"""Find files of this machine by paths and globs, in a fixed order, without following loops of symbolic links.
+"""Patterns of files: paths and URLs with globs, and how components of a path match them.
 
-A pattern is a path with `*`, `?`, `[…]` and `**` (any number of folders). It may begin with `~`, with a
-placeholder (`{stdlib}`, `{samples}`), be absolute, or be relative to a base folder. A name with brackets that
-exists is that name. Unless `hidden` is set, `*` does not match a leading dot, as in a shell, nor what
-programs keep beside data (`Matcher.num_aside`). Wildcards match only regular files (no FIFO, socket or
-device). Files skipped for these reasons are counted. Folders are walked in sorted order. Links to folders are
-followed, except into a folder that is being walked already.
+A pattern is a path, or a URL below a bucket, with `*`, `?`, `[…]` and `**` (any number of folders); `[*]` is
+a literal `*`. A path may begin with `~`, with a placeholder (`{stdlib}`, `{samples}`), be absolute, or be
+relative to a base folder. A name with brackets that exists is that name. Unless `hidden` is set, `*` does not
+match a leading dot, as in a shell, nor what programs keep beside data (`Matcher.num_aside`). Web servers list
+nothing, so their URLs are taken as they are.
 """
 
 import os
 import re
 import sysconfig
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from fnmatch import translate
-from itertools import islice
-from pathlib import Path, PurePath
+from itertools import takewhile
+from pathlib import Path
 
 from tokmill import tasks
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.core.faults import unreadable
-from tokmill.tasks.formats.text.sources import compression_of, inner_suffix, is_of_table, nearest
-from tokmill.tasks.formats.text.table_logs import is_log, tables_above
-from tokmill.tasks.remote.location import Location, is_url, local_path
+from tokmill.tasks.formats.text.sources import inner_suffix, is_of_table
+from tokmill.tasks.remote.location import check_url, is_remote, is_url, local_path
 
-_SHOWN = 3
-_LOOKED_AT = 1000
+WEB = ("http://", "https://")
+_BUCKET_PARTS = 3  # "s3:", "" and "bucket"
 # Folders inside the standard library's folder that are not part of it.
 _NOT_STDLIB = ("site-packages", "dist-packages", "__pycache__")
 _PLACEHOLDER = re.compile(r"^\{([A-Za-z_]+)\}(?=/|$)")
@@ -42,64 +38,57 @@ _ESCAPED = re.compile(r"\[([*?\[])\]")
 
 @dataclass(frozen=True)
 class Pattern:
-    """An absolute pattern.
+    """An absolute pattern."""
 
-    Attributes:
-        text: the pattern as written in the profile.
-        folder: the part without wildcards.
-        parts: the components below `folder`, with wildcards; empty where `folder` is a file.
-        pruned: names of folders that are never entered; of the standard library alone.
-    """
+    text: str  # the pattern as written in the profile
+    folder: str  # the part without wildcards, a path or a URL
+    parts: tuple[str, ...]  # the components below `folder`, with wildcards; empty where `folder` is a file
+    pruned: tuple[str, ...] = ()  # names of folders that are never entered; of the standard library alone
 
-    text: str
-    folder: Path
-    parts: tuple[str, ...]
-    pruned: tuple[str, ...] = ()
+    @property
+    def parent(self) -> str:
+        """The folder that the pattern looks into."""
+        return self.folder if self.parts else self.folder.rpartition("/")[0] or "/"
 
-
-@dataclass
-class Skipped:
-    """The files and folders that wildcards did not match because of their names or type; and tables.
-
-    Attributes:
-        hidden_files: files whose names begin with a dot, or that are kept beside data.
-        hidden_folders: folders whose names begin with a dot; their content is not examined.
-        others: names of FIFOs, sockets and devices.
-        tables: folders with a log that says which of their files count.
-    """
-
-    hidden_files: list[Location] = field(default_factory=list)
-    hidden_folders: list[Location] = field(default_factory=list)
-    others: list[Location] = field(default_factory=list)
-    tables: list[Location] = field(default_factory=list)
-
-    def note_aside(self, place: Location, *, is_file: bool) -> None:
-        """Add a file or folder that is kept beside data."""
-        (self.hidden_files if is_file else self.hidden_folders).append(place)
-
-
-def placeholders() -> dict[str, Path]:
-    """Return the placeholders that a pattern may begin with, and their folders."""
-    shipped = Path(next(iter(tasks.__path__))).parent / "profiles" / "samples"
-    return {"stdlib": Path(sysconfig.get_path("stdlib")), "samples": shipped}
+    @property
+    def is_of_web(self) -> bool:
+        """Whether it is a URL of a web server."""
+        return self.folder.lower().startswith(WEB)
 
 
 def parse(text: str, base: Path) -> Pattern:
-    """Make a pattern absolute; relative patterns start from the folder `base`.
-
-    Raises:
-        SourceError: an unknown placeholder, an empty pattern, or no home folder for `~`.
-    """
+    """Make a pattern absolute; relative patterns start from the folder `base`."""
     if not text.strip():
         msg = "an empty pattern names no file; write a path or a glob such as data/**/*.txt"
         raise SourceError(msg)
+    if is_remote(text):
+        return _parse_url(text)
     text = str(local_path(text)) if is_url(text) else text
-    found = _PLACEHOLDER.match(text)
-    path = _filled(text, found) if found else _home(text, base)
-    path = Path(os.path.normpath(path))
-    pruned = _NOT_STDLIB if found and found[1] == "stdlib" else ()
+    placeholder = _PLACEHOLDER.match(text)
+    path = Path(os.path.normpath(_filled(text, placeholder) if placeholder else _home(text, base)))
     folder, parts = _literal_part(path, Path(os.path.normpath(base.absolute())))
-    return Pattern(text=text, folder=folder, parts=parts, pruned=pruned)
+    return Pattern(
+        text, str(folder), parts, _NOT_STDLIB if placeholder and placeholder[1] == "stdlib" else ()
+    )
+
+
+def _parse_url(text: str) -> Pattern:
+    check_url(text)
+    if text.lower().startswith(WEB):
+        if "?" in text:
+            msg = f"{text.partition('?')[0]!r} is followed by a query, which may hold a secret; name a file"
+            raise SourceError(f"{msg} without")
+        return Pattern(text, text, ())
+    scheme, _, rest = text.partition("://")
+    bucket, *path = rest.split("/")
+    if not bucket or not any(path):
+        example = f"{scheme}://{bucket or 'bucket'}/web/**/*.jsonl"
+        raise SourceError(f"{text!r} names no object; write e.g. {example}")
+    if not num_without_wildcards([bucket]):
+        raise SourceError(f"{text!r} has a wildcard in the name of the bucket; name each bucket by itself")
+    num_plain = num_without_wildcards(path)
+    folder = "/".join([f"{scheme}://{bucket}", *map(_unescaped, path[:num_plain])])
+    return Pattern(text, folder, tuple(path[num_plain:]))
 
 
 def _literal_part(path: Path, base: Path) -> tuple[Path, tuple[str, ...]]:
@@ -112,30 +101,28 @@ def _literal_part(path: Path, base: Path) -> tuple[Path, tuple[str, ...]]:
         if _BRACKETS_ALONE.fullmatch(part) and os.path.lexists(folder / part):
             folder /= part
         elif num_without_wildcards([part]):
-            folder /= unescaped(part)
+            folder /= _unescaped(part)
         else:
             return folder, parts[index:]
     return folder, ()
 
 
-def _filled(text: str, found: re.Match[str]) -> Path:
-    known = placeholders()
-    if found[1] not in known:
-        close = get_close_matches(found[1], known, n=1)
-        hint = (
-            f"did you mean {{{close[0]}}}?" if close else f"known are {', '.join(f'{{{k}}}' for k in known)}"
-        )
-        msg = f"{text!r}: there is no placeholder {{{found[1]}}}; {hint}"
-        raise SourceError(msg)
-    return known[found[1]] / text[found.end() :].lstrip("/")
+def _filled(text: str, placeholder: re.Match[str]) -> Path:
+    shipped = Path(next(iter(tasks.__path__))).parent / "profiles" / "samples"
+    known = {"stdlib": Path(sysconfig.get_path("stdlib")), "samples": shipped}
+    if placeholder[1] not in known:
+        close = get_close_matches(placeholder[1], known, n=1)
+        listed = ", ".join(f"{{{name}}}" for name in known)
+        hint = f"did you mean {{{close[0]}}}?" if close else f"known are {listed}"
+        raise SourceError(f"{text!r}: there is no placeholder {{{placeholder[1]}}}; {hint}")
+    return known[placeholder[1]] / text[placeholder.end() :].lstrip("/")
 
 
 def _home(text: str, base: Path) -> Path:
     try:
         return base.absolute() / Path(text).expanduser()
     except RuntimeError as error:
-        msg = f"{text!r}: {error}; write the folder in full"
-        raise SourceError(msg) from error
+        raise SourceError(f"{text!r}: {error}; write the folder in full") from error
 
 
 def num_without_wildcards(parts: Sequence[str]) -> int:
@@ -144,41 +131,20 @@ def num_without_wildcards(parts: Sequence[str]) -> int:
     return next(wild, len(parts))
 
 
-def unescaped(part: str) -> str:
-    """Return a component without wildcards as the name that it stands for."""
+def _unescaped(part: str) -> str:
     return _ESCAPED.sub(r"\1", part)
 
 
-def expand(pattern: Pattern, *, hidden: bool = False, skipped: Skipped | None = None) -> Iterator[Path]:
-    """Yield the files that a pattern matches, each once; a dangling link counts as a file.
-
-    Args:
-        pattern: the pattern.
-        hidden: whether wildcards match a leading dot.
-        skipped: collects the files that wildcards skipped.
-
-    Raises:
-        SourceError: a folder cannot be listed, or the pattern names a folder.
-    """
-    if pattern.parts:
-        matcher = Matcher(pattern.parts, hidden=hidden)
-        skipped = Skipped() if skipped is None else skipped
-        skipped.tables += () if hidden else tables_above(pattern.folder)
-        walk = _Walk(matcher, Matcher(pattern.parts, hidden=True), pattern.pruned, skipped)
-        yield from walk.files(pattern.folder, {0}, (), ())
-    elif pattern.folder.is_dir():
-        inside = (path for path in pattern.folder.rglob("*") if path.is_file())
-        raise is_folder(pattern.text, (path.relative_to(pattern.folder).as_posix() for path in inside))
-    elif os.path.lexists(pattern.folder):
-        yield pattern.folder
-
-
-def is_folder(text: str, inside: Iterable[str]) -> SourceError:
-    """Return the error for a pattern that names a folder, with a pattern for most of the files in it."""
-    names = (PurePath(name) for name in islice(inside, _LOOKED_AT) if not re.search(r"(^|/)[._]", name))
-    ends = Counter("".join(name.suffixes[-2 if compression_of(name.name) else -1 :]) for name in names)
-    end = max(ends, key=lambda one: ends[one], default=".txt")
-    return SourceError(f"{text!r} is a folder; name the files in it, e.g. {text.rstrip('/')}/**/*{end}")
+def shared_folder(patterns: Iterable[Pattern]) -> str:
+    """Return the deepest folder, a path or a URL, that all patterns look into."""
+    parents = sorted({pattern.parent for pattern in patterns}, key=lambda folder: folder.split("/"))
+    pairs = zip(parents[0].rstrip("/").split("/"), parents[-1].rstrip("/").split("/"), strict=False)
+    shared = [one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs)]
+    least, word = (_BUCKET_PARTS, "bucket") if is_remote(parents[0]) else (2, "folder")
+    if len(shared) < least and len(parents) > 1:
+        shown = f"{parents[0]} and {parents[-1]}"
+        raise SourceError(f"its files lie in {shown}, which share no {word}; make each a source of its own")
+    return "/".join(shared) or "/"
 
 
 class Matcher:
@@ -220,8 +186,7 @@ class Matcher:
 
     def step(self, state: set[int], name: str) -> set[int]:
         """Return the state after the next component of a path."""
-        following = {index for at in self._open(state) for index in self._after(at, name)}
-        return self._open(following)
+        return self._open({index for at in self._open(state) for index in self._after(at, name)})
 
     def accepts(self, state: set[int]) -> bool:
         """Whether the whole pattern has been matched."""
@@ -234,6 +199,15 @@ class Matcher:
     def is_deep(self, state: set[int]) -> bool:
         """Whether any number of further components could be matched."""
         return any(index < self._end and self._recursive[index] for index in state)
+
+    def lies_in(self, names: Sequence[str]) -> bool:
+        """Whether the pattern matches a path, or a folder above it."""
+        state = {0}
+        for name in names:
+            if self.accepts(state):
+                return True
+            state = self.step(state, name)
+        return self.accepts(state)
 
     def _open(self, state: set[int]) -> set[int]:
         opened = set(state)
@@ -251,121 +225,32 @@ class Matcher:
             yield at + 1
 
 
-@dataclass(frozen=True)
-class _Walk:
-    """A walk through folders.
-
-    Attributes:
-        matcher: selects the files.
-        any_name: the same, but wildcards also match a leading dot.
-        pruned: likewise; where there are any, a link to a file beside it is left out, too.
-        skipped: collects files that only `any_name` matches, and irregular files.
-    """
-
-    matcher: Matcher
-    any_name: Matcher
-    pruned: Sequence[str]
-    skipped: Skipped
-
-    def files(
-        self, folder: Path, state: set[int], above: tuple[str, ...], inside: tuple[str, ...]
-    ) -> Iterator[Path]:
-        real = os.path.realpath(folder)
-        if real in above:
-            return
-        for entry in _entries(folder):
-            after = self.matcher.step(state, entry.name)
-            if entry.is_dir():
-                if entry.name in self.pruned or self._is_log(entry, folder):
-                    continue
-                if self.matcher.goes_on(after):
-                    yield from self.files(Path(entry.path), after, (*above, real), (*inside, entry.name))
-                elif self._is_hidden(entry) and self.any_name.goes_on(self.any_name.step(state, entry.name)):
-                    self.skipped.hidden_folders.append(Path(entry.path))
-            elif self.matcher.accepts(after):
-                if number := self.matcher.num_aside((*inside, entry.name)):
-                    places = (Path(entry.path), *Path(entry.path).parents)
-                    self.skipped.note_aside(places[len(inside) + 1 - number], is_file=number > len(inside))
-                elif not self._is_second_name(entry, real):
-                    yield from self._file(entry)
-            elif self._is_hidden(entry) and self.any_name.accepts(self.any_name.step(state, entry.name)):
-                self.skipped.hidden_files.append(Path(entry.path))
-
-    def _is_log(self, entry: os.DirEntry[str], folder: Path) -> bool:
-        """Whether a folder is the log of a table, which is noted; with `hidden`, logs are folders as any."""
-        if self.matcher.takes_all or not is_log(Path(entry.path)):
-            return False
-        self.skipped.tables.append(folder)
-        return True
-
-    def _is_hidden(self, entry: os.DirEntry[str]) -> bool:
-        return entry.name.startswith(".")
-
-    def _is_second_name(self, entry: os.DirEntry[str], folder: str) -> bool:
-        """Whether it is a link to a file beside it, as Debian has one in the standard library."""
-        return (
-            bool(self.pruned)
-            and entry.is_symlink()
-            and Path(os.path.realpath(entry.path)).parent == Path(folder)
-        )
-
-    def _file(self, entry: os.DirEntry[str]) -> Iterator[Path]:
-        if entry.is_file() or not Path(entry.path).exists():
-            yield Path(entry.path)
-        else:
-            self.skipped.others.append(Path(entry.path))
-
-
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    try:
-        with os.scandir(folder) as entries:
-            return sorted(entries, key=lambda entry: entry.name)
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise unreadable(folder, error) from error
-
-
-def excluder(patterns: Sequence[str], base: Path, root: Path) -> Callable[[Path], bool]:
-    """Return a function that decides whether a path is excluded, by itself or with a folder above it.
+def excluder(patterns: Sequence[str], base: Path, root: str) -> Callable[[str], bool]:
+    """Return a function that decides whether a path or a URL is excluded, or a folder above it.
 
     A pattern without a slash is compared with every name below `root`; the others with whole paths, as
     `parse` reads them.
     """
-    by_path = [text for text in patterns if "/" in text.rstrip("/") or _PLACEHOLDER.match(text)]
-    names = [name_matcher(text) for text in patterns if text not in by_path]
+    whole = [text for text in patterns if "/" in text.rstrip("/") or _PLACEHOLDER.match(text)]
+    for text in whole if is_remote(root) else ():
+        if not is_remote(text):
+            raise SourceError(
+                f"exclude: {text!r} is a path of this machine, but the files are in {root}; write a URL such "
+                f"as {root}/drafts/*, or a name without a slash"
+            )
+    names = [text.rstrip("/") for text in patterns if text not in whole]
+    matches = [re.compile(translate(name)).match for name in names]
     matchers = [
-        (pattern.folder, Matcher(pattern.parts)) for pattern in (parse(text, base) for text in by_path)
+        (pattern.folder, f"{pattern.folder.rstrip('/')}/", Matcher(pattern.parts))
+        for pattern in (parse(text, base) for text in whole)
     ]
 
-    def excluded(path: Path) -> bool:
-        return any(match(part) for match in names for part in path.relative_to(root).parts) or any(
-            path.is_relative_to(folder) and lies_in(path.relative_to(folder).parts, matcher)
-            for folder, matcher in matchers
+    def excluded(place: str) -> bool:
+        inside = place.removeprefix(root).lstrip("/").split("/")
+        return any(part in names or any(match(part) for match in matches) for part in inside) or any(
+            matcher.lies_in(place[len(start) :].split("/") if place != folder else ())
+            for folder, start, matcher in matchers
+            if place == folder or place.startswith(start)
         )
 
     return excluded
-
-
-def name_matcher(text: str) -> Callable[[str], bool]:
-    """Return a function that tells whether a name matches a pattern, or is the pattern, brackets and all."""
-    name = text.rstrip("/")
-    match = re.compile(translate(name)).match
-    return lambda part: part == name or match(part) is not None
-
-
-def holding(folder: object, text: str, names: Iterable[str]) -> str:
-    """Describe what a folder holds for a pattern that matches nothing there: similar names first."""
-    there = nearest(text.rpartition("/")[2], sorted(names), limit=_SHOWN + 1)
-    shown = ", ".join([*there[:_SHOWN], "…"] if len(there) > _SHOWN else there)
-    return f"{folder} holds {shown}" if there else f"{folder} is empty"
-
-
-def lies_in(parts: Sequence[str], matcher: Matcher) -> bool:
-    """Whether a pattern matches a path, or a folder above it; `parts` are the path's components."""
-    state = {0}
-    for name in parts:
-        if matcher.accepts(state):
-            return True
-        state = matcher.step(state, name)
-    return matcher.accepts(state)

@@ -17,9 +17,10 @@ import orjson
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from tokmill.tasks.formats.text.delimited import Span, lines, separators
+from tokmill.tasks.formats.text.content import Span, content
 from tokmill.tasks.formats.text.documents import ArrowArray, Bytes, FileBatch, Ints, empty_file_batch, is_utf8
 from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, invalid_utf8, too_long
+from tokmill.tasks.formats.text.rows import NEWLINE, whole_rows
 from tokmill.tasks.formats.text.sources import ReadOptions, nearest
 from tokmill.tasks.kernels.json_lines import (
     NUM_BYTES,
@@ -38,20 +39,19 @@ def read_jsonl(path: Location, span: Span, options: ReadOptions) -> Iterator[Fil
     """Yield the documents of the span's lines; all are valid UTF-8."""
     row, buffers = span.first_row, None
     limit = options.max_document_bytes
-    for block, position in (
-        part for whole in lines(path, span, limit, options.encoding) for part in _parts(*whole, limit)
-    ):
+    blocks = whole_rows(content(path, span, options.encoding), NEWLINE, limit)
+    for block, position in (part for whole in blocks for part in _parts(*whole, limit)):
         if len(block) > limit and block.find(b"\n", 0, limit + 1) < 0:
             yield empty_file_batch([too_long(row, bytes(block[:1000]), limit)])
             row += 1
             continue
         buffers = _buffers(len(block), len(options.text_column.encode()), buffers)
         reader = _BlockReader(block, row, options, buffers)
-        found = [reader.batch(position)]
+        batch = [reader.batch(position)]
         row = reader.next_row
         del block, reader
         buffers = buffers._replace(text=_NOTHING)  # the batch owns the text now
-        yield found.pop()
+        yield batch.pop()
 
 
 def _parts(block: bytearray, position: int, limit: int) -> Iterator[tuple[bytearray, int]]:
@@ -59,7 +59,7 @@ def _parts(block: bytearray, position: int, limit: int) -> Iterator[tuple[bytear
     if len(block) <= limit:
         yield block, position
         return
-    ends = np.append(separators(block, b"\n") + 1, len(block))
+    ends = np.append(NEWLINE.spans(block)[1], len(block))
     starts = np.concatenate(([0], ends[:-1]))
     begun = 0
     for index in np.flatnonzero(ends - starts > limit).tolist():
@@ -73,11 +73,7 @@ def _parts(block: bytearray, position: int, limit: int) -> Iterator[tuple[bytear
 
 
 class _BlockReader:
-    """Reads a block of whole lines, which begins with line number `row`.
-
-    Attributes:
-        next_row: number of the line after the block.
-    """
+    """Reads a block of whole lines, which begins with line number `row`; `next_row` is that after it."""
 
     def __init__(self, block: bytearray, row: int, options: ReadOptions, buffers: Documents) -> None:
         self._block = block
@@ -195,10 +191,10 @@ def _strings(text: Bytes, ends: Ints, present: NDArray[np.bool_]) -> ArrowArray:
 
 def id_of(value: dict[str, Any], column: str, line: bytes) -> str | None:
     """Return the id of the object on a line, with all digits: orjson rounds whole numbers of over 64 bits."""
-    found = value.get(column)
-    if isinstance(found, float) and abs(found) >= _BEYOND_64_BITS:
-        found = json.loads(line.decode("utf-8", "surrogateescape"), parse_int=str)[column]
-    return as_id(found)
+    own = value.get(column)
+    if isinstance(own, float) and abs(own) >= _BEYOND_64_BITS:
+        own = json.loads(line.decode("utf-8", "surrogateescape"), parse_int=str)[column]
+    return as_id(own)
 
 
 def parsed(line: bytes, row: int, column: str) -> dict[str, Any] | BadDocument:
@@ -209,7 +205,7 @@ def parsed(line: bytes, row: int, column: str) -> dict[str, Any] | BadDocument:
         try:
             value = _LENIENT.decode(line.decode("utf-8", "surrogateescape"))
         except (ValueError, RecursionError):
-            return _broken(line, row, error)
+            return _described(line, row, error)
     if not isinstance(value, dict):
         return BadDocument(row, "not_an_object", excerpt(line), f"the line holds a {_kind(value)}")
     if column not in value:
@@ -220,7 +216,7 @@ def parsed(line: bytes, row: int, column: str) -> dict[str, Any] | BadDocument:
         return BadDocument(row, "null_text", excerpt(line), f"{column!r} is null")
     if not isinstance(text, str):
         return BadDocument(row, "not_text", excerpt(line), f"{column!r} is a {_kind(text)}")
-    return value if is_encodable(text) else _not_utf8(line, row, text)
+    return value if is_encodable(text) else _described(line, row, text)
 
 
 def _number(written: str) -> Any:
@@ -243,28 +239,19 @@ def is_encodable(text: str) -> bool:
     return True
 
 
-def _not_utf8(line: bytes, row: int, text: str) -> BadDocument:
-    """Describe a line whose text has invalid bytes or half a surrogate pair."""
+def _described(line: bytes, row: int, problem: str | orjson.JSONDecodeError) -> BadDocument:
+    """Describe a line that no parser reads, or whose text has invalid bytes or half a surrogate pair."""
     try:
         line.decode("utf-8")
     except UnicodeDecodeError:
         return invalid_utf8(row, line)
-    place = next(index for index, one in enumerate(text) if not is_encodable(one))
-    return BadDocument(row, "invalid_utf8", excerpt(line), f"half a surrogate pair at character {place + 1}")
-
-
-def _broken(line: bytes, row: int, error: orjson.JSONDecodeError) -> BadDocument:
-    """Describe a line that no parser reads: it has invalid UTF-8, or broken JSON."""
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError:
-        return invalid_utf8(row, line)
-    return BadDocument(row, "broken_json", excerpt(line), f"{error.msg}{_where(error)}")
-
-
-def _where(error: orjson.JSONDecodeError) -> str:
-    """Format the place in the line; orjson's message would name line 1, as it gets single lines."""
-    return f" at character {error.pos + 1}"
+    if isinstance(problem, str):
+        place = next(index for index, one in enumerate(problem, start=1) if not is_encodable(one))
+        detail = f"half a surrogate pair at character {place}"
+        return BadDocument(row, "invalid_utf8", excerpt(line), detail)
+    # orjson's own message would name line 1, as it gets single lines
+    detail = f"{problem.msg} at character {problem.pos + 1}"
+    return BadDocument(row, "broken_json", excerpt(line), detail)
 
 
 def _kind(value: object) -> str:

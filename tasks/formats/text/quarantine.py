@@ -2,8 +2,9 @@
 
 A reader never raises for a bad document. It yields a `BadDocument`, and the source's `on_error` decides:
 "fail" turns the first one (by file, then row) into a `DocumentError`, and "quarantine" lists it with file,
-row, reason and an excerpt. The reasons are stable codes: they appear in accounts (`quarantined:<reason>`), in
-tables and in users' queries.
+row, reason and an excerpt. Where a file cannot be read further, a part of a reader raises `BrokenFileError`,
+which becomes one bad document for the rest. The reasons are stable codes: they appear in accounts
+(`quarantined:<reason>`), in tables and in users' queries.
 """
 
 from dataclasses import dataclass
@@ -43,13 +44,7 @@ REASONS: dict[str, tuple[str, str]] = {
 }
 # Reasons whose details are messages of a library (orjson, Python's parser, a codec), which change with
 # its version: error messages show them, but artifacts do not contain them.
-_LIBRARY_MESSAGES = {
-    "broken_json",
-    "syntax_error",
-    "truncated_archive",
-    "broken_archive",
-    "broken_file",
-}
+_LIBRARY_MESSAGES = {"broken_json", "syntax_error", "truncated_archive", "broken_archive", "broken_file"}
 _CONTROL = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 _CONTROL |= {9: "\\t", 10: "\\n", 13: "\\r", 92: "\\\\"}
 _CONTROL |= {code: f"\\u{code:04x}" for code in (*range(0xD800, 0xE000), 0x2028, 0x2029)}
@@ -59,24 +54,34 @@ _CONTROL |= {0xDC00 + byte: f"\\x{byte:02x}" for byte in range(128, 256)}
 
 @dataclass(frozen=True)
 class BadDocument:
-    """A document that cannot be used.
+    """A document that cannot be used."""
 
-    Attributes:
-        row: the document's number in its file, from 0.
-        reason: a key of `REASONS`.
-        excerpt: at most 200 characters of it, escaped; may be empty.
-        detail: the exact problem, in a few words.
-    """
-
-    row: int
-    reason: str
-    excerpt: str = ""
-    detail: str = ""
+    row: int  # the document's number in its file, from 0
+    reason: str  # a key of `REASONS`
+    excerpt: str = ""  # at most 200 characters of it, escaped; may be empty
+    detail: str = ""  # the exact problem, in a few words
 
     @property
     def stable_detail(self) -> str:
         """The detail if it does not depend on the version of a library; else empty."""
         return "" if self.reason in _LIBRARY_MESSAGES else self.detail
+
+
+class BrokenFileError(Exception):
+    """A file cannot be read further: a frame, an archive, or the text between values is broken.
+
+    Attributes:
+        reason: a key of `REASONS`.
+        detail: the exact problem, or the library's message.
+        excerpt: what was found there, escaped.
+        sound_bytes: of a compressed file, the decompressed bytes of the frames before the damage.
+    """
+
+    def __init__(
+        self, reason: str, detail: str, seen: bytes | str = "", sound_bytes: int | None = None
+    ) -> None:
+        super().__init__(f"{reason}: {detail}")
+        self.reason, self.detail, self.excerpt, self.sound_bytes = reason, detail, excerpt(seen), sound_bytes
 
 
 def excerpt(value: bytes | str) -> str:

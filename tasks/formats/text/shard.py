@@ -18,7 +18,7 @@ from tokmill.tasks.core.context import report_progress
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.core.faults import out_of_memory
 from tokmill.tasks.core.pipelining import read_ahead
-from tokmill.tasks.formats.text.delimited import Span
+from tokmill.tasks.formats.text.content import Span
 from tokmill.tasks.formats.text.documents import BATCH_BYTES, ArrowArray, DocumentBatch, offsets_of
 from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sharding import Selection, ShardHasher
@@ -63,29 +63,18 @@ class FileSegment(BaseModel):
 
 
 class Shard(BaseModel):
-    """A part of a source.
-
-    Attributes:
-        source: the source's name.
-        index: number in the source, from 0; not part of the digest.
-        digest: digest of the documents' ordinals, lengths and bytes.
-        options: how the files are read.
-        segments: segments of files that hold the documents, in order.
-        num_documents: kept documents.
-        num_bytes: bytes of their text.
-        selection: which of the documents belong to the shard; None for all.
-    """
+    """A part of a source."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    source: str
-    index: int
-    digest: str
-    options: ReadOptions
-    segments: list[FileSegment]
-    num_documents: int
-    num_bytes: int
-    selection: Selection | None = None
+    source: str  # the source's name
+    index: int  # number in the source, from 0; not part of the digest
+    digest: str  # digest of the documents' ordinals, lengths and bytes
+    options: ReadOptions  # how the files are read
+    segments: list[FileSegment]  # segments of files that hold the documents, in order
+    num_documents: int  # kept documents
+    num_bytes: int  # bytes of their text
+    selection: Selection | None = None  # which of the documents belong to the shard; None for all
 
     @property
     def whole(self) -> "Shard":
@@ -95,11 +84,7 @@ class Shard(BaseModel):
         return self.model_copy(update={"digest": self.selection.of, "selection": None})
 
     def digest_with(self, files: Mapping[tuple[str, str], str]) -> str:
-        """Return a digest of the documents and of the whole content of their files.
-
-        Args:
-            files: the files' content digests, by source and name.
-        """
+        """Return a digest of the documents and of the whole content of their files."""
         parts = [self.digest, *(files[self.source, segment.file] for segment in self.segments)]
         return blake2b("\n".join(parts).encode(), digest_size=32).hexdigest()
 
@@ -110,15 +95,6 @@ def read_shard(
     """Yield a shard's documents in order, and verify at the end that they have not changed since ingest.
 
     Progress is reported whenever the caller asks for the next batch, since it is done with the one before.
-
-    Args:
-        shard: the shard to read.
-        roots: source → the folder that its file names are relative to.
-        batch_bytes: most bytes of text per batch, unless a single document has more.
-
-    Raises:
-        SourceError: a file is missing, cannot be read, or has changed since ingest.
-        StopRequested: the run is being stopped.
     """
     batches = _verified(shard, _root(shard, roots), batch_bytes)
     num_bytes = num_documents = 0

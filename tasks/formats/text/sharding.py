@@ -1,24 +1,11 @@
 """Divide a source into shards by its text, so that a change of the text only affects nearby shards.
 
-Shards are bounded units of work, about `shard_bytes` of text each. Their bounds are found as content-defined
-chunking finds them (Muthitacharoen et al. 2001, "A Low-bandwidth Network File System"): a shard ends after a
-document whose hash qualifies, once the shard has a minimum size, and before a document that would exceed a
-maximum. So adding, changing or removing a document moves only the bounds next to it, since the same documents
-end shards as before. A document counts its bytes and one more, so that shards of empty documents end, too.
-
-A file of `shard_bytes` or more (or of 32 MiB) is cut by itself; smaller ones are grouped in the order of
-their names, and a group ends after a file whose hashed name qualifies, with a probability that grows with its
-size in powers of two. The result does not depend on workers, paths, or the order in which files are read.
-
-The default size of shards depends on the size of the corpus (`default_shard_bytes`), because every shard has
-an overhead of some tenths of a second. There are few steps, because all shards change when a corpus grows
-past one.
-
-Which documents of a shard belong to a part of the corpus: decided by each document's content.
-
-A document's draw is a hash of its bytes and a seed, evenly distributed over the 64-bit numbers. Documents
-whose draw is below a limit are held out for validation; so are those with listed draws, which a smaller
-limit of another source would keep, so that no text is on both sides. The rest is for training.
+Bounds are found as content-defined chunking finds them (Muthitacharoen et al. 2001): a shard ends after a
+document whose hash qualifies, once it has a minimum size, and before a document that would exceed a maximum.
+A document counts its bytes and one more. A large file is cut by itself; smaller ones are grouped in the order
+of their names, and a group ends after a file whose hashed name qualifies. The result does not depend on
+workers, paths, or the order in which files are read. A part of the corpus (held out or not) takes the
+documents of a shard by a hash of their bytes and a seed, so that no text is on both sides.
 """
 
 import hashlib
@@ -88,15 +75,7 @@ class Limits:
 
 
 def limits_of_file(limits: Limits, size_bytes: int, *, compressed: bool, row_group_bytes: int = 0) -> Limits:
-    """Return a file's limits: the corpus', doubled while a shard would need much more reading than its text.
-
-    Args:
-        limits: limits of the corpus.
-        size_bytes: size of the file on disk.
-        compressed: whether the file must be read from its start.
-        row_group_bytes: decompressed size of a Parquet file's largest row group, which must be read as a
-            whole.
-    """
+    """Return a file's limits: those of the corpus, doubled while a shard needs far more reading."""
     reach = _RATIO * size_bytes if compressed else row_group_bytes
     average = limits.average
     while reach > MAX_SHARDS_FROM_START * average:
@@ -203,23 +182,15 @@ _SECOND = np.uint64(0x94D0_49BB_1331_11EB)
 
 
 class Selection(BaseModel):
-    """The rule by which documents of a shard are selected.
-
-    Attributes:
-        of: digest of the shard with all its documents.
-        part: the part that is selected.
-        seed: seed of the draws.
-        below: documents with smaller draws are held out; at most 2**64.
-        also: draws of further documents that are held out, ascending.
-    """
+    """The rule by which documents of a shard are selected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    of: str
-    part: CorpusPart
-    seed: int
-    below: int
-    also: tuple[int, ...] = ()
+    of: str  # digest of the shard with all its documents
+    part: CorpusPart  # the part that is selected
+    seed: int  # seed of the draws
+    below: int  # documents with smaller draws are held out; at most 2**64
+    also: tuple[int, ...] = ()  # draws of further documents that are held out, ascending
 
     def select(self, batch: DocumentBatch) -> DocumentBatch:
         """Return the documents of a batch that belong to the part, in their order."""

@@ -233,11 +233,7 @@ def nearest(word: str, known: list[str], limit: int = 8) -> list[str]:
 
 
 def check_column(name: str, column: str | None, known: list[str], option: str) -> None:
-    """Reject a file without a column, or with several columns of its name.
-
-    Raises:
-        SourceError: `column` is not None, and `known` does not have exactly one column of this name.
-    """
+    """Reject a file without a column, or with several columns of its name."""
     num_columns = 1 if column is None else known.count(column)
     if num_columns > 1:
         raise SourceError(

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.compression import read_all
+from tokmill.tasks.formats.text.content import read_bytes
 from tokmill.tasks.remote.location import Location, RemoteFile, below
 from tokmill.tasks.remote.objects import listed
 
@@ -94,7 +94,8 @@ def _last_checkpoint(names: Iterable[str]) -> tuple[int, list[str]]:
 
 
 def _checkpointed(part: Location, table: Location) -> Iterator[str]:
-    from tokmill.tasks.formats.text.columnar import BrokenFileError, read_columns  # pyarrow
+    from tokmill.tasks.formats.text.columnar import read_columns  # pyarrow
+    from tokmill.tasks.formats.text.quarantine import BrokenFileError  # pyarrow
 
     try:
         rows = read_columns(part, _COLUMNS)
@@ -105,7 +106,7 @@ def _checkpointed(part: Location, table: Location) -> Iterator[str]:
 
 
 def _actions(commit: Location) -> Iterator[Mapping[str, Any]]:
-    return (json.loads(line) for line in read_all(commit).splitlines() if line.strip())
+    return (json.loads(line) for line in read_bytes(commit).splitlines() if line.strip())
 
 
 def _path(added: Mapping[str, Any], table: Location) -> str:

@@ -23,8 +23,7 @@ from tokmill.tokenizer.kernels.cache import (
     remember_short,
 )
 from tokmill.tokenizer.kernels.draws import first_state, merge_with_dropout
-from tokmill.tokenizer.kernels.merges import Scratch, start_symbols, write_symbols
-from tokmill.tokenizer.kernels.pairs import PairTables
+from tokmill.tokenizer.kernels.merges import PairTables, Scratch, start_symbols, write_symbols
 
 
 @kernel(inline=True)

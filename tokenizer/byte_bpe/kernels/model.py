@@ -9,19 +9,27 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokmill.tokenizer.byte_bpe.kernels.characters import NO_CHARACTER, Characters, apart, character_at
-from tokmill.tokenizer.byte_bpe.kernels.greedy import GreedyScratch, TokenTable, encode_greedily
+from tokmill.tokenizer.byte_bpe.kernels.greedy import (
+    NO_CHARACTER,
+    Characters,
+    GreedyScratch,
+    TokenTable,
+    apart,
+    character_at,
+    encode_greedily,
+)
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int32, Int32Table, Int64, Int64In, UInt32
 from tokmill.tokenizer.jit.intrinsics import count_leading_zeros, count_trailing_zeros, prefetch
 from tokmill.tokenizer.kernels.cache import EncodingCache, Fetched, recall_short, remember_short, short_place
-from tokmill.tokenizer.kernels.merges import Scratch, merge_bytes
-from tokmill.tokenizer.kernels.pairs import (
+from tokmill.tokenizer.kernels.merges import (
     NO_MERGE,
     PairTables,
+    Scratch,
     fetch_pair,
     look_up_rank,
     may_merge,
+    merge_bytes,
     pair_key,
 )
 from tokmill.tokenizer.kernels.tries import TokenTrie

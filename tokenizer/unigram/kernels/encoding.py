@@ -21,6 +21,8 @@ from tokmill.tokenizer.kernels.cache import (
     EncodingCache,
     Fetched,
     fetch_ahead,
+    recall,
+    remember,
 )
 from tokmill.tokenizer.kernels.draws import STEP, first_state, unit_of
 from tokmill.tokenizer.unigram.kernels.expectation import add_logs
@@ -34,7 +36,7 @@ from tokmill.tokenizer.unigram.kernels.lattice import (
     write_ends,
     write_path,
 )
-from tokmill.tokenizer.unigram.kernels.rounded import Room, encode_rounded, recall, remember
+from tokmill.tokenizer.unigram.kernels.rounded import Room, encode_rounded
 
 
 class Ranked(NamedTuple):

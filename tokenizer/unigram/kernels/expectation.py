@@ -1,15 +1,9 @@
 """Expected counts of pieces over all segmentations of the pre-tokens (forward-backward), and the M-step.
 
-Short pre-tokens are computed with probabilities, which cannot underflow there; longer ones with logarithms.
-A pre-token's pieces are listed once, as edges from each of its bytes, since the text stays the same.
-
-C libraries and vector units give logarithms and exponentials that differ in the last place. So numbers are
-rounded to far fewer places than they are exact to before they are compared, stored or used again: unless one
-lies within some units in its last place of the middle between two steps (one in a billion), all platforms
-round it alike.
-
-    scores, losses     to steps of 1e-5 nats; sentencepiece's vocabularies show as many digits
-    expected counts    to 32 binary digits, where they are compared with a bound
+Short pre-tokens are computed with probabilities, longer ones with logarithms; a pre-token's pieces are listed
+once, as edges from each byte. C libraries differ in the last place of logarithms, so numbers are rounded
+before they are compared, stored or used again (scores and losses to 1e-5 nats, expected counts to 32 binary
+digits): all platforms round alike but for one number in a billion.
 """
 
 import math

@@ -1,15 +1,9 @@
 """The lattice of a pre-token (the pieces that begin at each of its characters), and the best path (Viterbi).
 
-A character is a byte and the continuation bytes of UTF-8 that follow it, so every string of bytes has
-characters. A piece lies between two bounds of characters. Where no piece covers exactly one character, the
-unknown token does, with its own score.
-
-Scores are added from left to right in float64. Places are taken in ascending order, and of several paths to a
-place the first one stays unless a later one is strictly better: of equal paths, the one whose last piece is
-longest. Hugging Face's tokenizers decide in the same way, so the ids are the same. sentencepiece rounds each
-sum to 32 bits; with `Pieces.single` this is done here, too, so that almost equal paths are decided as there.
-It also begins to add at 0 again (since 0.2.3, as its ids tell) wherever the sum to a character is below
-`LOWEST`: that sum is taken from those of all places ahead. Otherwise rounding would decide more and more.
+A character is a byte and the continuation bytes after it; where no piece covers exactly one, the unknown
+token does. Scores are added from left to right in float64, and of equal paths the one whose last piece is
+longest stays, as in Hugging Face's tokenizers. sentencepiece rounds each sum to 32 bits, as is done here with
+`Pieces.single`, and begins to add at 0 again wherever the sum to a character is below `LOWEST`.
 """
 
 from typing import NamedTuple

@@ -1,17 +1,14 @@
 """Encode a text whose sums of scores are rounded to 32 bits at every step, as sentencepiece rounds them.
 
-What rounding does at a place depends on the sum of all that stands before, so a part of a text may have
-different pieces from one time to the next; but only if its best segmentation is better than the second by
-less than rounding can move. Let M be the size of the best one's score, D by how much the second is worse, n
-the number of characters and S the size of the sum before. At each of at most n steps a sum of the size s
-moves by at most s / 2^24. If D > n (S + M) / 2^23 (and a hundredth more, for what is of second order and for
-the sums in 64 bits here), the best one stays strictly the best. So a part is remembered with the greatest
-such S, the *limit*, as one more id; where the sum is above, it is segmented again. So it is where the sum to
-one of its characters may be so low that adding begins at 0 again (`lattice.LOWEST`).
+A part of a text may have other pieces from one time to the next, but only if its best segmentation is better
+than the second by less than rounding can move. Let M be the size of the best one's score, D by how much the
+second is worse, n the number of characters and S the size of the sum before: each of n steps moves a sum s by
+at most s / 2^24, so if D > n (S + M) / 2^23 (and a hundredth more, for effects of second order) the best one
+stays. A part is remembered with the greatest such S, the *limit*, as one more id; above it, and where adding
+may begin at 0 again (`lattice.LOWEST`), it is segmented again.
 
-Parts are cut where no piece can lie across: between two characters that stand side by side in no piece. Which
-characters do is kept as bits, by a hash of the bytes around the place: two pairs with one bit cost a cut,
-never an id.
+Parts are cut where no piece can lie across: between characters that stand side by side in no piece, kept as
+bits by a hash: a collision costs a cut, never an id.
 """
 
 from typing import NamedTuple
@@ -23,15 +20,12 @@ from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Int64, Int64In, UInt3
 from tokmill.tokenizer.kernels.cache import (
     BLOCK,
     LONG,
-    MIDDLE,
     EncodingCache,
     Fetched,
     empty_block,
     fetch_ahead,
-    recall_middle,
-    recall_short,
-    remember_middle,
-    remember_short,
+    recall,
+    remember,
 )
 from tokmill.tokenizer.unigram.kernels.lattice import (
     LOWEST,
@@ -48,6 +42,8 @@ _SHIFT = np.uint64(44)  # leaves 20 bits
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 _WORD, _IN_WORD, _ONE = np.uint64(6), np.uint64(63), np.uint64(1)
 _CONTINUES, _TOP_TWO = 0x80, 0xC0
+_MOST = float((1 << 28) - 1)  # an id in the cache has 28 bits
+_PER_STEP = 8388608.0 / 1.01
 
 
 class Parts(NamedTuple):
@@ -65,6 +61,25 @@ class Parts(NamedTuple):
 def empty_parts() -> Parts:
     """Make room for a block of parts."""
     return Parts(*np.empty((2, BLOCK), np.int64))
+
+
+class Room(NamedTuple):
+    """Working memory for texts that are cut into parts.
+
+    Attributes:
+        parts: the next ones.
+        fetched: where they are in the cache.
+        second: shape (4096,), the second-best score of each place of a part that may be remembered.
+    """
+
+    parts: Parts
+    fetched: Fetched
+    second: Float64
+
+
+def make_room() -> Room:
+    """Make working memory."""
+    return Room(empty_parts(), empty_block(), np.empty(64))
 
 
 @kernel(inline=True)
@@ -117,71 +132,6 @@ def cut_parts(data: BytesIn, start: int, first: int, end: int, bits: UInt64, par
         parts.starts[number], parts.ends[number] = begin, end
         number += 1
     return number
-
-
-@kernel(inline=True)
-def recall(
-    data: BytesIn,
-    start: int,
-    length: int,
-    row: int,
-    cache: EncodingCache,
-    fetched: Fetched,
-    out: UInt32,
-    at: int,
-) -> int:
-    """Write the ids of a pre-token that is in the cache; return their number, 0 if it is not."""
-    place = fetched.places[row]
-    if place >= 0:
-        low, high = fetched.lows[row], fetched.highs[row]
-        return recall_short(cache, place, low, high, out, at)
-    if place <= MIDDLE:
-        return recall_middle(cache, MIDDLE - place, data, start, length, out, at)
-    return 0
-
-
-@kernel(inline=True)
-def remember(
-    data: BytesIn,
-    start: int,
-    length: int,
-    row: int,
-    cache: EncodingCache,
-    fetched: Fetched,
-    out: UInt32,
-    at: int,
-    count: int,
-) -> None:
-    """Put the ids of a pre-token into the cache, if it has a place there."""
-    place = fetched.places[row]
-    if place >= 0:
-        low, high = fetched.lows[row], fetched.highs[row]
-        remember_short(cache, place, low, high, out, at, count)
-    elif place <= MIDDLE:
-        remember_middle(cache, MIDDLE - place, data, start, length, out, at, count)
-
-
-_MOST = float((1 << 28) - 1)  # an id in the cache has 28 bits
-_PER_STEP = 8388608.0 / 1.01
-
-
-class Room(NamedTuple):
-    """Working memory for texts that are cut into parts.
-
-    Attributes:
-        parts: the next ones.
-        fetched: where they are in the cache.
-        second: shape (4096,), the second-best score of each place of a part that may be remembered.
-    """
-
-    parts: Parts
-    fetched: Fetched
-    second: Float64
-
-
-def make_room() -> Room:
-    """Make working memory."""
-    return Room(empty_parts(), empty_block(), np.empty(64))
 
 
 @kernel(inline=True)

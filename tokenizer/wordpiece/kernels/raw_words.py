@@ -1,13 +1,10 @@
 """Encoding of text that is not normalized and not cut, a word at a time, with a memory of words.
 
-Model: every character says what becomes of it under a normalizer that changes each character by itself, and
-a pre-tokenizer that cuts by the kinds of single characters: it is part of a word, is a word by itself,
-separates words as white space does, or vanishes. So the text falls into *units*, characters alone and the
-longest runs of parts of words; each becomes one word, whatever stands beside it. Units of up to 31 bytes are
-remembered with their ids, by the bytes that they have in the text. Others, and new ones, are normalized and
-cut into pieces.
-
-Units are taken in blocks: the places in the memory of all of them are asked for before the first is read.
+Every character says what becomes of it under a normalizer and a pre-tokenizer that go by single characters:
+it is part of a word, a word by itself, white space, or vanishes. So text falls into *units*, characters alone
+and the longest runs of parts of words, each one word whatever stands beside it. Units of up to 31 bytes are
+remembered with their ids, in blocks whose places are fetched ahead; others are normalized and cut into
+pieces.
 """
 
 from typing import NamedTuple

@@ -1,20 +1,16 @@
-"""The data of BPE training in memory; `training_merges` and `pair_lists` use it.
+"""The data of a training by merges in memory.
 
-*Words* (distinct pre-tokens) are in one array of cells, with a separator before, between and after them. A
-symbol takes one cell when words are written or compacted, and as many as its two parts when it is made by a
-merge, so it takes the same number of cells everywhere. It is written in its first cell and, in the form of
-`of_last_cell`, in its last one, so that both neighbours of any place can be read directly; cells in between
-are holes. Words are in order of descending counts, so the count of the word at a position is found among the
-few positions where it changes; only for the tie rule FIRST_SEEN they are in the order of the counts, and the
-positions are many.
+*Words* are in one array of cells, with a separator before, between and after them. A symbol takes one cell
+when words are written or compacted, and as many as its parts when a merge makes it. It is written in its
+first cell and, in the form of `of_last_cell`, in its last one, so that both neighbours of any place can be
+read; cells in between are holes. Words are in order of descending counts, so the count at a position is found
+among the few positions where it changes; with FIRST_SEEN they are in the order of the counts.
 
-A *pair* is kept while its count is at least a threshold: with its count, and with a list of all its positions
-in order. A pair is made together with the younger of its symbols, and from then on it can only lose places,
-so its list is never extended; a lost place is noticed when the list is used, and a count is always exact. The
-*queue* is a heap by count at the time of entry; a pair that comes up with a lower current count is put back
-at its place. With FIRST_SEEN the first position in a pair's list decides ties. As a pair only loses places,
-its first one only moves on: a pair that comes up after that place was lost is put back, too. When no pair is
-left, the threshold is lowered, and the text is read again for the pairs that reach it.
+A *pair* is kept while its count reaches a threshold: with its exact count, and a list of its positions in
+order. It is made with the younger of its symbols and can only lose places, which is noticed when the list is
+used. The *queue* is a heap by count at the time of entry; a pair that comes up with a lower count, or with
+FIRST_SEEN at a later first place, is put back. When no pair is left, the threshold is lowered, and the text
+is read again.
 """
 
 from typing import NamedTuple
@@ -37,9 +33,9 @@ from tokmill.tokenizer.jit.arrays import (
 
 SEPARATOR, HOLE = -1, -2
 
-NUM_PAIRS, NUM_QUEUED, NUM_POSITIONS, NUM_TOKENS, NUM_MERGES, NUM_BYTES = 0, 1, 2, 3, 4, 5
-THRESHOLD = 6
-COUNTERS = 7
+NUM_PAIRS, NUM_QUEUED, NUM_POSITIONS, NUM_TOKENS, NUM_BYTES = 0, 1, 2, 3, 4
+THRESHOLD = 5
+COUNTERS = 6
 """Indices in the array of counters."""
 
 MAX_NARROW = (1 << 15) - 2
@@ -48,8 +44,11 @@ MAX_NARROW = (1 << 15) - 2
 MADE_ALL, NO_PAIRS, NO_ROOM, NO_BYTES, PAUSED = 0, 1, 2, 3, 4
 """Why a kernel returned."""
 
-LEXICOGRAPHIC_MAX, LOWEST_IDS, FIRST_SEEN = 0, 1, 2
-"""The tie rules."""
+LEXICOGRAPHIC_MAX, LOWEST_IDS, FIRST_SEEN, SMALLEST_PIECE, SHORTEST_PIECE, LIKELIHOOD = 0, 1, 2, 3, 4, 5
+"""Rules of which pair comes first among equally frequent ones: see `pair_queue.wins`.
+
+With LIKELIHOOD scores come before counts; see `likelihood`.
+"""
 
 
 class Words(NamedTuple):
@@ -84,7 +83,7 @@ class Tokens(NamedTuple):
         length: its number of bytes.
         width: its number of cells.
         prefix: its first eight bytes as a big-endian number.
-        left: the symbols that it was made of; -1 for bytes.
+        left: the symbols that it was made of; -1 for those of the beginning.
         right: the same.
     """
 
@@ -144,7 +143,8 @@ class Rules(NamedTuple):
     Attributes:
         min_count: pairs that occur less often are not merged.
         max_length: longer symbols are not made.
-        ties: what decides between equal counts: LEXICOGRAPHIC_MAX, LOWEST_IDS or FIRST_SEEN.
+        ties: what decides between equal counts, one of the numbers above.
+        mark: how many bytes before the text of a right part say that it continues a word.
         forbidden: bytes that no symbol may have, one after the other.
         forbidden_offsets: where each begins.
     """
@@ -152,6 +152,7 @@ class Rules(NamedTuple):
     min_count: int
     max_length: int
     ties: int
+    mark: int
     forbidden: Bytes
     forbidden_offsets: Int64
 

@@ -1,13 +1,10 @@
-"""Unigram tokenizers in a `tokenizer.json`: a `Unigram` model, `Split` steps and the decoder `Fuse`.
+"""Unigram models in a `tokenizer.json`, in a `.model` of SentencePiece, and in GGUF.
 
-Files of models that SentencePiece made have `Metaspace` and its decoders instead (`formats.metaspace`).
-The vocabulary is a list of pieces and scores by id, the special tokens among them; an added token after its
-end has the score 0 here, and is in the list when it is written. Pieces that are not UTF-8, and ids without a
-token, cannot be written.
-
-Scores are read as Hugging Face's reader (serde_json) reads them, which takes a number's digits for an integer
-and divides it by a power of ten: both steps round, and a difference in the last place decides between equal
-sums of scores. So one is written that they read as the number we mean.
+In a `tokenizer.json` the vocabulary is a list of pieces and scores by id, the special tokens among them.
+serde_json takes a number's digits for an integer and divides it by a power of ten: both steps round, and the
+last place decides between equal sums. So a score is read as they read it, and written so that they read what
+we mean. Of a `.model` the text is one pre-token, since sums are rounded at every step and so depend on all
+that stands before.
 """
 
 import math
@@ -16,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.core.errors import FormatError, VocabularyError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.formats import metaspace
+from tokmill.tokenizer.formats.gguf_section import Reading, Section, read_pieces
 from tokmill.tokenizer.formats.metaspace import byte_name, read_byte_ids, write_joining
+from tokmill.tokenizer.formats.model_file import ModelFile, PieceKind
 from tokmill.tokenizer.formats.normalizers import sentence_steps
 from tokmill.tokenizer.formats.split_steps import (
     check_chain,
@@ -35,7 +33,8 @@ from tokmill.tokenizer.formats.split_steps import (
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.sentences.options import WHOLE_TEXT
-from tokmill.tokenizer.unigram.model import UnigramModel, scores_of
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
+from tokmill.tokenizer.unigram.model import USER_DEFINED_SCORE, UnigramModel, scores_of
 
 _MOST = 308  # the greatest power of ten
 _FAR = 4  # neighbours that are tried; reading moves a number by one at most
@@ -217,3 +216,33 @@ def _unknown(model: Mapping[str, Any], special_tokens: Mapping[str, int], where:
     if special_tokens.get(unknown) != unk_id:
         raise refusal(where, "model.unk_id", unk_id, f"its token {unknown!r:.80} must be an added token, too")
     return unknown
+
+
+GGUF_MODEL = "t5"
+
+
+def read_section(section: Section) -> Reading:
+    """Read the vocabulary."""
+    return read_pieces(section, MODEL_TYPE, {"eos": 1, "unk": 2, "pad": 0}, {"bos": False, "eos": True})
+
+
+MODEL_TYPE = 1
+
+
+def model_of(file: ModelFile, vocabulary: Vocabulary, unknown: str) -> Model:
+    """Return the model of a file."""
+    scores = np.array([piece.score for piece in file.pieces], np.float64)
+    for i, piece in enumerate(file.pieces):
+        if piece.kind != PieceKind.NORMAL:
+            scores[i] = USER_DEFINED_SCORE if piece.kind == PieceKind.USER_DEFINED else 0.0
+    return UnigramModel(vocabulary, scores, unknown, "single")
+
+
+def pattern_of(_model: Model) -> str:
+    """Return how text is cut before the model: not at all."""
+    return WHOLE_TEXT
+
+
+def can_hold(model: Model) -> bool:
+    """Whether sentencepiece would encode with a model as we do."""
+    return isinstance(model, UnigramModel) and model.precision == "single"

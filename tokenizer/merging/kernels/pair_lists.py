@@ -10,8 +10,11 @@ import math
 
 import numpy as np
 
-from tokmill.tokenizer.byte_bpe.kernels.pair_queue import find_slot, mix_pair, step_of
-from tokmill.tokenizer.byte_bpe.kernels.training_state import (
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import Int64, Int64Table, UInt32
+from tokmill.tokenizer.jit.intrinsics import prefetch
+from tokmill.tokenizer.merging.kernels.pair_queue import find_slot, mix_pair, step_of
+from tokmill.tokenizer.merging.kernels.state import (
     MADE_ALL,
     NO_ROOM,
     NUM_PAIRS,
@@ -24,9 +27,6 @@ from tokmill.tokenizer.byte_bpe.kernels.training_state import (
     Tokens,
     Words,
 )
-from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import Int64, Int64Table, UInt32
-from tokmill.tokenizer.jit.intrinsics import prefetch
 
 AHEAD = 12
 """Number of places by which the text is prefetched: about the latency of memory."""

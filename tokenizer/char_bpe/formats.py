@@ -1,16 +1,11 @@
-"""BPE over characters in a `tokenizer.json`: a `BPE` model of Llama 2's kind, whose tokens hold `▁`.
+"""BPE over characters in a `tokenizer.json` whose tokens hold `▁`, in a `.model` of SentencePiece, in GGUF.
 
-The pre-tokenizer is `Metaspace`, or there is none: then merges go over the whole text, which is cut before
-every run of `▁` first if no piece lies across (`sentencepiece.pattern_of`). Merges that would make a special
-token, or go on from one, are left out, since its text never gets to the model.
-
-SentencePiece's models join any two pieces that make a piece, that of the greatest score first, the leftmost
-of one score; they are written with a list of merges, where the rank of a pair decides, not the place. That
-matters only where places overlap: x y z with x y = y z, a piece that repeats itself. If it has n characters
-and x has k, `y` is its end and its beginning of n - k characters, and the cut after k characters must come
-before the one after n - k. Where both orders are wanted, the piece is a power of a string, such as `====`,
-and no order is right for all cuts; but not all occur. So models are compared on runs of such strings, alone
-and between their neighbours in other pieces, and one whose ids differ is refused.
+In a `tokenizer.json` the pre-tokenizer is `Metaspace`, or there is none: then text is cut before every run of
+`▁` if no piece lies across (`pattern_of`). Merges that would make a special token, or go on from one, are
+left out. SentencePiece's models join any two pieces that make a piece; they are written with a list of
+merges, where the rank of a pair decides, not the place. That matters where places overlap: x y z with x y = y
+z, a piece that repeats itself, such as `====`. So models are compared on runs of such strings, alone and
+between their neighbours in other pieces, and one whose ids differ is refused.
 """
 
 from collections import defaultdict
@@ -22,17 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.char_bpe.model import NAME, CharacterPairModel
-from tokmill.tokenizer.char_bpe.sentencepiece import pattern_of
 from tokmill.tokenizer.components.decoders import Decoder
 from tokmill.tokenizer.components.normalizers import Normalizer
-from tokmill.tokenizer.components.pre_tokenizers import PreTokenizer
 from tokmill.tokenizer.components.sentences import SentenceNormalizer
 from tokmill.tokenizer.components.steps import MARK
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.errors import FormatError
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
 from tokmill.tokenizer.formats import metaspace
+from tokmill.tokenizer.formats.gguf_section import Reading, Section, read_pieces
 from tokmill.tokenizer.formats.metaspace import byte_name, read_byte_ids, write_joining
+from tokmill.tokenizer.formats.model_file import ModelFile, PieceKind
 from tokmill.tokenizer.formats.models import bpe_model, check_settings, merges_of, unknown_token
 from tokmill.tokenizer.formats.normalizers import sentence_steps
 from tokmill.tokenizer.formats.split_steps import refusal
@@ -40,6 +35,7 @@ from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.sentences.options import WHOLE_TEXT
 from tokmill.tokenizer.splitting import Pretokens
+from tokmill.tokenizer.splitting.splitter import PreTokenizer
 
 _MOST_NEIGHBOURS = 40
 _MORE = 12  # repetitions beyond twice those of the longest piece
@@ -276,3 +272,47 @@ def _vocab(model: CharacterPairModel) -> dict[str, int]:
     byte_ids = model.vocabulary.byte_ids
     tokens = [(i, token) for i, token in enumerate(model.vocabulary.tokens) if token]
     return {byte_name(token[0]) if i in byte_ids else token.decode(): i for i, token in tokens}
+
+
+GGUF_MODEL = "llama"
+
+
+def read_section(section: Section) -> Reading:
+    """Read the vocabulary."""
+    for name in ("precompiled_charsmap", "remove_extra_whitespaces"):
+        value = section.metadata.get(f"tokenizer.ggml.{name}", False)
+        if value is not False and len(getattr(value, "shape", (1,))):
+            raise section.trouble(
+                f"tokenizer.ggml.{name} is set, which llama.cpp passes over for {GGUF_MODEL!r} models"
+            )
+    return read_pieces(section, MODEL_TYPE, {"bos": 1, "eos": 2, "unk": 0}, {"bos": True, "eos": False})
+
+
+MODEL_TYPE = 2
+WORDS, WORDS_AND_BLANKS = "▁*[^▁]+|▁+", "[^▁]+▁*|▁+"
+
+
+def model_of(file: ModelFile, vocabulary: Vocabulary, unknown: str) -> Model:
+    """Return the model of a file."""
+    kinds = [piece.kind for piece in file.pieces]
+    scores = np.array([piece.score for piece in file.pieces], np.float64)
+    scores[[kind != PieceKind.NORMAL for kind in kinds]] = 0.0
+    frozen = tuple(i for i, kind in enumerate(kinds) if kind == PieceKind.USER_DEFINED)
+    return CharacterPairModel(vocabulary, scores, unknown, frozen)
+
+
+def pattern_of(model: Model) -> str:
+    """Return how text is cut before the model: into words, if no piece lies across two of them.
+
+    A word has the `▁` before it, or those after it.
+    """
+    vocabulary = model.vocabulary
+    pieces = [token.decode() for i, token in vocabulary.ordinary() if i not in vocabulary.byte_ids]
+    if not any("▁" in piece.lstrip("▁") for piece in pieces):
+        return WORDS
+    return WHOLE_TEXT if any("▁" in piece.rstrip("▁") for piece in pieces) else WORDS_AND_BLANKS
+
+
+def can_hold(model: Model) -> bool:
+    """Whether sentencepiece would encode with a model as we do."""
+    return isinstance(model, CharacterPairModel) and model.merges is None

@@ -1,25 +1,26 @@
-"""BPE training: repeatedly join the most frequent pair of neighbouring symbols everywhere.
+"""Training by merges: repeatedly join the most frequent pair of neighbouring symbols everywhere.
 
 Joining a pair costs time in proportion to its places. Around them, (x, left) becomes (x, token) and (right,
 y) becomes (token, y): counts are collected by x and by y, so a changed or new pair is looked up once
 per merge, not once per place. A separator is collected like any x or y, because an unpredictable branch
-would cost more; it makes no pair. See `training_state` for the data.
+would cost more; it makes no pair. See `state` for the data.
 """
-
-from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokmill.tokenizer.byte_bpe.kernels.pair_lists import AHEAD, count_buckets, list_places, make_pairs
-from tokmill.tokenizer.byte_bpe.kernels.pair_queue import make_pair, next_pair, rise, step_of, take_off
-from tokmill.tokenizer.byte_bpe.kernels.training_state import (
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import Int64
+from tokmill.tokenizer.jit.intrinsics import prefetch
+from tokmill.tokenizer.merging.kernels.pair_lists import AHEAD
+from tokmill.tokenizer.merging.kernels.pair_queue import make_pair, next_pair, rise, step_of, take_off
+from tokmill.tokenizer.merging.kernels.state import (
     HOLE,
+    LIKELIHOOD,
     MADE_ALL,
     NO_BYTES,
     NO_PAIRS,
     NO_ROOM,
     NUM_BYTES,
-    NUM_MERGES,
     NUM_PAIRS,
     NUM_POSITIONS,
     NUM_QUEUED,
@@ -31,31 +32,26 @@ from tokmill.tokenizer.byte_bpe.kernels.training_state import (
     Rules,
     Side,
     Tokens,
-    WideWords,
     Words,
-    compact,
     of_last_cell,
     symbol_in,
 )
-from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import Int64
-from tokmill.tokenizer.jit.intrinsics import prefetch
-from tokmill.tokenizer.jit.kernel import Kernel
 
 _EIGHT = np.uint64(8)
-_BEFORE, _BEHIND = 0, 1
+_BEFORE, _BEHIND, JOINED, SEEN = 0, 1, 2, 3
+"""Indices of what a merge met: symbols on both sides, and how often the pair was joined."""
 
 
 @kernel(inline=True)
-def make_token(tokens: Tokens, counters: Int64, left: int, right: int) -> int:
+def make_token(tokens: Tokens, rules: Rules, counters: Int64, left: int, right: int) -> int:
     """Make the symbol of a merge; return its id."""
     token, at = counters[NUM_TOKENS], counters[NUM_BYTES]
-    middle = at + np.int64(tokens.length[left])
-    end = middle + np.int64(tokens.length[right])
+    middle, begin = at + np.int64(tokens.length[left]), tokens.at[right] + rules.mark
+    end = middle + np.int64(tokens.length[right]) - rules.mark
     for i in range(at, middle):
         tokens.data[i] = tokens.data[tokens.at[left] + i - at]
     for i in range(middle, end):
-        tokens.data[i] = tokens.data[tokens.at[right] + i - middle]
+        tokens.data[i] = tokens.data[begin + i - middle]
     prefix = np.uint64(0)
     for i in range(at, at + 8):
         prefix = prefix << _EIGHT | np.uint64(tokens.data[i] if i < end else 0)
@@ -182,10 +178,13 @@ def merge_pair(
     seen: Int64,
     pair: int,
 ) -> None:
-    """Join a pair everywhere, and update the pairs around it."""
-    token = make_token(tokens, counters, np.int64(pairs.left[pair]), np.int64(pairs.right[pair]))
+    """Join a pair everywhere, and update the pairs around it; new ones are not queued."""
+    token = make_token(tokens, rules, counters, np.int64(pairs.left[pair]), np.int64(pairs.right[pair]))
     known = counters[NUM_PAIRS]
     places = join_places(words, tokens, pairs, before, behind, pair, token, seen)
+    if rules.ties == LIKELIHOOD:
+        for k in range(seen[_BEFORE]):
+            seen[JOINED] += before.rows[before.seen[k] + 1, 0]
     renew_pairs(tokens, pairs, rules, counters, before, seen[_BEFORE], token, True)
     renew_pairs(tokens, pairs, rules, counters, behind, seen[_BEHIND], token, False)
     if counters[NUM_PAIRS] > known:
@@ -193,6 +192,11 @@ def merge_pair(
     forget(before, seen[_BEFORE])
     forget(behind, seen[_BEHIND])
     pairs.frequency[pair], pairs.number[pair] = 0, 0
+
+
+@kernel(inline=True)
+def queue_pairs(tokens: Tokens, pairs: Pairs, rules: Rules, counters: Int64, known: int) -> None:
+    """Put the newest pairs into the queue, which has those before them."""
     for made in range(known, counters[NUM_PAIRS]):
         rise(tokens, pairs, rules, counters[NUM_QUEUED], made, pairs.frequency[made])
         counters[NUM_QUEUED] += 1
@@ -209,6 +213,13 @@ def lacks_room(pairs: Pairs, counters: Int64, pair: int) -> bool:
     )
 
 
+@kernel(inline=True)
+def lacks_bytes(tokens: Tokens, pairs: Pairs, counters: Int64, pair: int) -> bool:
+    """Whether the bytes of the next symbol are too many."""
+    length = np.int64(tokens.length[pairs.left[pair]]) + np.int64(tokens.length[pairs.right[pair]])
+    return counters[NUM_BYTES] + length > tokens.data.shape[0]
+
+
 @kernel
 def merge_pairs(
     words: Words,
@@ -222,13 +233,13 @@ def merge_pairs(
     until: int,
     max_places: int,
 ) -> int:
-    """Merge pairs, the most frequent first, until there are `until` merges, or `max_places` were changed.
+    """Merge pairs, the most frequent first, until there are `until` symbols, or `max_places` were changed.
 
     Returns MADE_ALL, PAUSED, NO_PAIRS if none is left that reaches the threshold, NO_ROOM if there may be too
     little for the pairs of the next merge, or NO_BYTES if there is for its symbol.
     """
     places = np.int64(0)
-    while counters[NUM_MERGES] < until:
+    while counters[NUM_TOKENS] < until:
         if places >= max_places:
             return PAUSED
         pair = next_pair(words, tokens, pairs, rules, counters)
@@ -236,26 +247,10 @@ def merge_pairs(
             return NO_PAIRS
         if lacks_room(pairs, counters, pair):
             return NO_ROOM
-        length = np.int64(tokens.length[pairs.left[pair]]) + np.int64(tokens.length[pairs.right[pair]])
-        if counters[NUM_BYTES] + length > tokens.data.shape[0]:
+        if lacks_bytes(tokens, pairs, counters, pair):
             return NO_BYTES
-        places += pairs.number[pair]
+        places, known = places + pairs.number[pair], counters[NUM_PAIRS]
         # it stays at the head of the queue with its old count, and goes when the next one is looked for
         merge_pair(words, tokens, pairs, before, behind, rules, counters, seen, pair)
-        counters[NUM_MERGES] += 1
+        queue_pairs(tokens, pairs, rules, counters, known)
     return MADE_ALL
-
-
-class TrainingKernels(NamedTuple):
-    """The kernels of these names, for one width of cells."""
-
-    compact: Kernel[..., int]
-    count_buckets: Kernel[..., None]
-    list_places: Kernel[..., None]
-    make_pairs: Kernel[..., int]
-    merge_pairs: Kernel[..., int]
-
-
-NARROW = TrainingKernels(compact, count_buckets, list_places, make_pairs, merge_pairs)
-_wide: list[Kernel[..., Any]] = [made.retyped({Words: WideWords}) for made in NARROW]
-WIDE = TrainingKernels(*_wide)

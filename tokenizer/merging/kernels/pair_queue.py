@@ -1,21 +1,22 @@
-"""Pairs in order of frequency, and pairs by their symbols; see `training_state`."""
+"""Pairs in order of frequency, and pairs by their symbols; see `state`."""
 
 import numpy as np
 
-from tokmill.tokenizer.byte_bpe.kernels.training_state import (
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import Int64
+from tokmill.tokenizer.merging.kernels.state import (
     FIRST_SEEN,
     LEXICOGRAPHIC_MAX,
     NUM_PAIRS,
     NUM_POSITIONS,
     NUM_QUEUED,
+    SHORTEST_PIECE,
     THRESHOLD,
     Pairs,
     Rules,
     Tokens,
     Words,
 )
-from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import Int64
 
 _HALF = np.uint64(32)
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -49,10 +50,54 @@ def is_greater(tokens: Tokens, first: int, second: int) -> bool:
 
 
 @kernel(inline=True)
+def joined_byte(tokens: Tokens, rules: Rules, left: int, right: int, i: int) -> int:
+    """Return a byte of the piece that two symbols make; -1 after its end."""
+    length = np.int64(tokens.length[left])
+    if i < length:
+        return np.int64(tokens.data[tokens.at[left] + i])
+    i += rules.mark - length
+    return np.int64(tokens.data[tokens.at[right] + i]) if i < tokens.length[right] else np.int64(-1)
+
+
+@kernel(inline=True)
+def num_characters(tokens: Tokens, symbol: int) -> int:
+    """Count the characters of a symbol."""
+    number, at = np.int64(0), tokens.at[symbol]
+    for i in range(at, at + tokens.length[symbol]):
+        number += 1 if tokens.data[i] & 0xC0 != 0x80 else 0
+    return number
+
+
+@kernel
+def makes_smaller_piece(tokens: Tokens, pairs: Pairs, rules: Rules, first: int, second: int) -> bool:
+    """Whether a pair makes the piece of smaller bytes, or the same one of a shorter left part.
+
+    By SHORTEST_PIECE that of fewer characters comes before others.
+    """
+    left, right = np.int64(pairs.left[first]), np.int64(pairs.right[first])
+    its_left, its_right = np.int64(pairs.left[second]), np.int64(pairs.right[second])
+    if rules.ties == SHORTEST_PIECE:
+        number = num_characters(tokens, left) + num_characters(tokens, right)
+        its_number = num_characters(tokens, its_left) + num_characters(tokens, its_right)
+        if number != its_number:
+            return number < its_number
+    i, byte = np.int64(0), np.int64(0)
+    while byte >= 0:
+        byte = joined_byte(tokens, rules, left, right, i)
+        its_byte = joined_byte(tokens, rules, its_left, its_right, i)
+        if byte != its_byte:
+            return byte < its_byte
+        i += 1
+    return tokens.length[left] < tokens.length[its_left]
+
+
+@kernel(inline=True)
 def wins(tokens: Tokens, pairs: Pairs, rules: Rules, first: int, second: int) -> bool:
     """Whether the first of two equally frequent pairs is merged before the second."""
     if rules.ties == FIRST_SEEN:
         return pairs.positions[pairs.first[first]] < pairs.positions[pairs.first[second]]
+    if rules.ties > FIRST_SEEN:
+        return makes_smaller_piece(tokens, pairs, rules, first, second)
     one, other = pairs.left[first], pairs.left[second]
     if one == other:
         one, other = pairs.right[first], pairs.right[second]
@@ -71,7 +116,7 @@ def precedes(
     """Whether a pair with a count is merged before the one at a place in the queue."""
     if count != pairs.queue_count[place]:
         return count > pairs.queue_count[place]
-    return wins(tokens, pairs, rules, pair, pairs.queue[place])
+    return wins(tokens, pairs, rules, pair, np.int64(pairs.queue[place]))
 
 
 @kernel(inline=True)
@@ -219,3 +264,9 @@ def next_pair(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, counters
             pair, count = np.int64(pairs.queue[size]), pairs.queue_count[size]
         sink(tokens, pairs, rules, size, np.int64(0), pair, count)
     return -1
+
+
+@kernel
+def first_pair(words: Words, tokens: Tokens, pairs: Pairs, rules: Rules, counters: Int64) -> int:
+    """Return the pair that is merged next, -1 if there is none that reaches the threshold."""
+    return next_pair(words, tokens, pairs, rules, counters)

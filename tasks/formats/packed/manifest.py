@@ -1,0 +1,289 @@
+"""The manifests of packed sequences: how documents became sequences, the shards, and takedowns.
+
+`begin_of_document_id` comes before each document and `end_of_document_id` after it, once per document and not
+once per piece: a document that continues in another sequence neither ends nor begins there. The encoder adds
+these tokens; packing checks them in every document.
+
+`takedown.json` and `excluded.json` name documents, and hold none of their text or tokens.
+"""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from tokmill.tasks.core.stage import Account
+from tokmill.tasks.formats.encoded import TokenDtype
+from tokmill.tasks.formats.files.manifests import Entry, Manifest
+
+Strategy: TypeAlias = Literal["concat", "greedy", "best_fit", "first_fit_decreasing", "pad"]
+LongDocuments: TypeAlias = Literal["split", "truncate", "drop"]
+LastSequence: TypeAlias = Literal["pad", "drop"]
+PackedFormat: TypeAlias = Literal["arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet"]
+"""The names of the formats; see `tasks.formats.packed.shard_format` for what a format is."""
+
+WINDOWED: frozenset[Strategy] = frozenset({"best_fit", "first_fit_decreasing"})
+"""The strategies that pack a window of documents at a time."""
+
+
+class FimTokens(Entry):
+    """The three tokens of a document that was rearranged to fill in its middle; see `tasks.fim.tokens`."""
+
+    prefix_id: int
+    suffix_id: int
+    middle_id: int
+    seed: int
+
+
+class FarthestBlock(Entry):
+    """The block of sequences, by its first one, in which a source's share is farthest from its request."""
+
+    first_sequence: int
+    requested_share: float
+    packed_share: float
+
+    @property
+    def deviation(self) -> float:
+        """The difference of both shares."""
+        return abs(self.packed_share - self.requested_share)
+
+
+class PackedShare(Entry):
+    """One source's share of the tokens before and after packing; see `tasks.packing.shares`.
+
+    Attributes:
+        mixed_share: its share of the mixture's tokens.
+        packed_share: its share of the packed tokens.
+        deviation: largest difference between its share of a block of sequences and its share of the mixture
+            in the same place.
+        farthest: where it is farthest from its request; None if the mixture has none, as after a takedown.
+    """
+
+    source: str
+    mixed_share: float
+    packed_share: float
+    deviation: float
+    farthest: FarthestBlock | None = None
+
+
+class Packing(Manifest):
+    """The fields that a packing plan and a packed artifact share.
+
+    Attributes:
+        tokenizer: content digest of the tokenizer artifact.
+        dtype: width of the tokens, little-endian.
+        begin_of_document_id: id of the token that begins each document, or None.
+        end_of_document_id: id of the token that ends each document, or None.
+        sequence_length: tokens per sequence, including padding.
+        strategy: how documents became sequences; see `tasks.packing.strategies`.
+        window: documents packed at a time; None if the strategy has no window.
+        long_documents: how documents longer than a sequence were treated; None if any document may be cut.
+        last_sequence: how the last, partial sequence was treated; None if any sequence may be partial.
+        fim: the tokens of rearranged pieces; None if there are none.
+        shuffle_window: sequences that were shuffled together; None if the order is that of packing.
+        num_tokens: tokens in the sequences, without padding.
+        sources: names; the pieces' `source` is an index into them.
+        shares: the sources' shares before and after packing, without takedowns; in the order of `sources`.
+        share_block_sequences: sequences in each of the blocks whose shares were measured.
+    """
+
+    tokenizer: str
+    dtype: TokenDtype
+    vocab_size: int = Field(ge=1)
+    begin_of_document_id: int | None = None
+    end_of_document_id: int | None
+    sequence_length: int = Field(ge=1, lt=1 << 31)
+    strategy: Strategy
+    window: int | None = None
+    long_documents: LongDocuments | None
+    last_sequence: LastSequence | None
+    fim: FimTokens | None = None
+    shuffle_window: int | None = None
+    shuffle_seed: int | None = None
+    num_sequences: int = Field(ge=0, lt=1 << 32)
+    num_tokens: int
+    num_padding_tokens: int
+    sources: tuple[str, ...]
+    shares: tuple[PackedShare, ...] = ()
+    share_block_sequences: int | None = None
+
+    @property
+    def share_deviation(self) -> float:
+        """The largest deviation of any source; 0 if none was measured."""
+        return max((share.deviation for share in self.shares), default=0.0)
+
+    @property
+    def request_deviation(self) -> float | None:
+        """The largest difference of any source's share of a block from its request; None if unknown."""
+        deviations = [share.farthest.deviation for share in self.shares if share.farthest is not None]
+        return round(max(deviations), 6) if deviations else None
+
+
+class PackedShardEntry(Entry):
+    """One shard: sequences [first_sequence, first_sequence + num_sequences)."""
+
+    index: int = Field(ge=0, lt=1 << 32)
+    first_sequence: int = Field(ge=0, lt=1 << 32)
+    num_sequences: int = Field(ge=1)
+    num_tokens: int = Field(ge=0)
+
+    @property
+    def sequences(self) -> range:
+        """The numbers of its sequences."""
+        return range(self.first_sequence, self.first_sequence + self.num_sequences)
+
+
+class PlannedShard(PackedShardEntry):
+    """One shard to write, and its number of rows in `pieces.parquet`."""
+
+    num_pieces: int
+
+    @property
+    def entry(self) -> PackedShardEntry:
+        """The entry of the shard in a packed artifact's manifest."""
+        return PackedShardEntry(**self.model_dump(exclude={"num_pieces"}))
+
+
+class ShardedPacking(Packing):
+    """A packing with a list of its shards, in order; their sums are checked when a manifest is read."""
+
+    shards: tuple[PackedShardEntry, ...]
+
+    @property
+    def firsts(self) -> NDArray[np.int64]:
+        """Number of the sequences before each shard here; a shard alone begins with its first one."""
+        return np.cumsum([0, *(entry.num_sequences for entry in self.shards)], dtype=np.int64)[:-1]
+
+    @model_validator(mode="after")
+    def _check_sums(self) -> Self:
+        """Reject counts that do not add up: readers use them as indices."""
+        next_sequence = self.shards[0].first_sequence if self.shards else 0
+        for entry in self.shards:
+            if entry.first_sequence != next_sequence:
+                raise ValueError(f"shard {entry.index} begins at {entry.first_sequence}, not {next_sequence}")
+            next_sequence += entry.num_sequences
+        sums = [
+            sum(getattr(entry, name) for entry in self.shards) for name in ("num_sequences", "num_tokens")
+        ]
+        if sums != [self.num_sequences, self.num_tokens]:
+            raise ValueError(f"the shards have {sums} sequences and tokens, not those of the whole")
+        if self.num_tokens + self.num_padding_tokens != self.num_sequences * self.sequence_length:
+            raise ValueError("tokens and padding do not fill the sequences")
+        if len({entry.index for entry in self.shards}) < len(self.shards):
+            raise ValueError("two shards have the same index")
+        return self
+
+
+class PackingManifest(ShardedPacking):
+    """The content of `packing.json`, of a plan."""
+
+    FILE: ClassVar[str] = "packing.json"
+    TITLE: ClassVar[str] = "packing plan"
+
+    num_documents: int  # input documents; repeated ones count each time
+    num_split_documents: int  # documents that are whole, over several sequences
+    num_cut_documents: int  # documents in several pieces that would have fitted into one sequence
+    num_lost_tokens: int  # tokens of documents that are in no sequence
+    shards: tuple[PlannedShard, ...]
+    accounts: tuple[Account, ...]  # accounts per source and unit; see `tasks.packing.accounts`
+
+
+class PackedManifest(ShardedPacking):
+    """The content of `packed.json`; a packed shard has one too, with itself as the only shard.
+
+    Attributes:
+        formats: formats of every shard; sorted.
+        pad_id: id of the padding token.
+        labels: whether labels and label masks are written, too.
+        origin: content digest of the packed artifact that this one was exported from, or None.
+        predecessors: digests of artifacts whose sequences have the same numbers as the origin's; see
+            `TakedownManifest`.
+    """
+
+    FILE: ClassVar[str] = "packed.json"
+    TITLE: ClassVar[str] = "packed manifest"
+
+    formats: tuple[PackedFormat, ...] = Field(min_length=1)
+    pad_id: int = Field(ge=0)
+    labels: bool = False
+    origin: str | None = None
+    predecessors: tuple[str, ...] = ()
+
+    @property
+    def token_dtype(self) -> np.dtype[Any]:
+        """The dtype of tokens on disk."""
+        return np.dtype(self.dtype).newbyteorder("<")
+
+    def shard(self, index: int) -> PackedShardEntry:
+        """The entry of the shard `index`."""
+        return next(entry for entry in self.shards if entry.index == index)
+
+
+class TakenDocument(Entry):
+    """A document whose takedown was requested.
+
+    Attributes:
+        name: the name by which it was requested.
+        source, file, row: its place; rows count from 0.
+        shard, ordinal: its place in the corpus and the encoding.
+    """
+
+    name: str
+    source: str
+    file: str
+    row: int
+    shard: int
+    ordinal: int
+
+
+def in_order(documents: Iterable[Mapping[str, Any]]) -> tuple[TakenDocument, ...]:
+    """Make documents from their fields, sorted by source, shard, ordinal and name."""
+    made = [TakenDocument(**document) for document in documents]
+    return tuple(sorted(made, key=lambda one: (one.source, one.shard, one.ordinal, one.name)))
+
+
+class ExcludedDocuments(Manifest):
+    """The content of `excluded.json`: all documents excluded from a mixture, by source, shard, ordinal."""
+
+    FILE: ClassVar[str] = "excluded.json"
+    TITLE: ClassVar[str] = "list of excluded documents"
+
+    documents: tuple[TakenDocument, ...]
+
+    @classmethod
+    def of(cls, documents: Iterable[Mapping[str, Any]]) -> Self:
+        """The documents with these fields, in any order."""
+        return cls(documents=in_order(documents))
+
+    @classmethod
+    def found(cls, path: Path) -> Self | None:
+        """Read the file of the mixture in the directory `path`; None if no document was excluded."""
+        return cls.open(path) if (path / cls.FILE).is_file() else None
+
+
+class TakedownManifest(Manifest):
+    """The content of `takedown.json`.
+
+    Attributes:
+        previous: content digest of the packed artifact that this one replaces.
+        predecessors: digests of all packed artifacts whose sequences have the same numbers, so that
+            a loader's place in one of them is valid here; the oldest first.
+        documents: all documents whose takedown was requested, by source, shard and ordinal.
+        changed_sequences: numbers of the changed sequences, in order.
+    """
+
+    FILE: ClassVar[str] = "takedown.json"
+    TITLE: ClassVar[str] = "takedown"
+
+    previous: str
+    predecessors: tuple[str, ...]
+    documents: tuple[TakenDocument, ...]
+    changed_sequences: tuple[int, ...]
+
+    @classmethod
+    def of(cls, path: Path) -> Self | None:
+        """Read the file if there is one; None for an artifact without takedowns."""
+        return cls.open(path) if (path / cls.FILE).is_file() else None

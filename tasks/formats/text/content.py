@@ -1,0 +1,254 @@
+"""The content of a file, wherever it is and however it is written: decompressed, in UTF-8, in blocks.
+
+A local file is opened as such; an object is read in ranges, ahead of the reader. In a plain file a position
+is reached by seeking; in a compressed or converted one by reading and discarding everything before it.
+"""
+
+import codecs
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.core.faults import refuse_irregular, unreadable
+from tokmill.tasks.formats.text.compression import BLOCK_BYTES, HEAD_BYTES, Readable, codec_in, decompressed
+from tokmill.tasks.formats.text.quarantine import BrokenFileError
+from tokmill.tasks.formats.text.sources import UTF_8
+from tokmill.tasks.remote.location import Location, RemoteFile
+from tokmill.tasks.remote.objects import stat
+from tokmill.tokenizer.core.text import BOM
+
+FIRST_BLOCK_BYTES = 128 << 10
+# Stands for the compression of a file of which nothing is known.
+DETECTED = "detected"
+# UTF-16 and UTF-32 are recognized by a byte order mark, or by the zeros among the first bytes: whether more
+# than half of the first, second, third and fourth of each four bytes are zero.
+_LOOKED_AT = 4096
+_BYTE_ORDERS = {
+    codecs.BOM_UTF32_LE: "utf-32", codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16",
+}  # fmt: skip
+_ZEROS: dict[tuple[bool, ...], str] = {
+    (False, True, False, True): "utf-16-le", (True, False, True, False): "utf-16-be",
+    (False, True, True, True): "utf-32-le", (True, True, True, False): "utf-32-be",
+    (False, False, True, True): "utf-32-le", (True, True, False, False): "utf-32-be",
+}  # fmt: skip
+
+
+class Span(NamedTuple):
+    """The part of a file that a reader is asked for.
+
+    Attributes:
+        first_row: number in the file of the first row.
+        num_rows: number of rows; None for all.
+        start: byte of the decompressed content to start at; 0 where the format has no such positions.
+        end: byte to end at; None for the end of the file.
+        sound_bytes: of a damaged compressed file, how many bytes of its content can be trusted.
+        codec: the file's compression, or None; `DETECTED` if it is unknown.
+    """
+
+    first_row: int = 0
+    num_rows: int | None = None
+    start: int = 0
+    end: int | None = None
+    sound_bytes: int | None = None
+    codec: str | None = DETECTED
+
+    @property
+    def whole_file(self) -> "Span":
+        """The span of all of the file."""
+        return Span(sound_bytes=self.sound_bytes, codec=self.codec)
+
+
+@contextmanager
+def opened(file: Location, start: int = 0, end: int | None = None) -> Iterator[Readable]:
+    """Open a file for reading on from byte `start`; nothing is read beyond `end`.
+
+    Raises:
+        SourceError: it is missing, not permitted, or not a regular file.
+        MachineError: the network fails.
+        OSError: the operating system cannot open it.
+    """
+    if isinstance(file, RemoteFile):
+        from tokmill.tasks.remote.objects import streamed
+
+        with streamed(file.url, start, end) as stream:
+            yield stream
+    else:
+        refuse_irregular(file)
+        with file.open("rb") as local:
+            if start:
+                local.seek(start)
+            yield local
+
+
+def read_bytes(file: Location, most: int | None = None) -> bytes:
+    """Return a file's first `most` bytes, or all.
+
+    Raises:
+        SourceError: it is missing, not permitted, or not a regular file.
+        MachineError: the disk, the network or the service fails.
+    """
+    parts: list[bytes] = []
+    remaining = BLOCK_BYTES if most is None else most
+    try:
+        with opened(file, 0, most) as stream:
+            while remaining and (part := stream.read(min(remaining, BLOCK_BYTES))):
+                parts.append(part)
+                remaining -= 0 if most is None else len(part)
+    except OSError as error:
+        raise unreadable(file, error) from error
+    return b"".join(parts)
+
+
+def size_of(file: Location) -> int:
+    """Return a file's size in bytes.
+
+    Raises:
+        OSError: it is missing, or not permitted.
+    """
+    return stat(file.url).num_bytes if isinstance(file, RemoteFile) else file.stat().st_size
+
+
+def codec_of(path: Location) -> str | None:
+    """Return a file's compression by its first bytes."""
+    return codec_in(read_bytes(path, HEAD_BYTES), path.name)
+
+
+def damage_of(path: Location) -> BrokenFileError | None:
+    """Read a file to its end, and return its damage if it is a damaged compressed one."""
+    try:
+        for _ in blocks(path) if codec_of(path) else ():
+            pass
+    except BrokenFileError as error:
+        return error
+    return None
+
+
+def content(path: Location, span: Span, encoding: str) -> Iterator[tuple[bytes, int]]:
+    """Yield the span's blocks with their positions, without a byte order mark at the start of the file."""
+    position = span.start
+    for block in blocks(path, span.start, span.end, encoding, span.sound_bytes, span.codec):
+        if position == 0 and encoding == UTF_8:
+            _refuse_other_unicode(path, block)
+        marked = position == 0 and block.startswith(BOM)
+        yield (block[len(BOM) :], len(BOM)) if marked else (block, position)
+        position += len(block)
+
+
+def _refuse_other_unicode(path: Location, block: bytes) -> None:
+    """Reject UTF-16 and UTF-32 that are to be read as UTF-8, by a byte order mark or the places of zeros."""
+    name = next((name for mark, name in _BYTE_ORDERS.items() if block.startswith(mark)), "")
+    beginning = block[:_LOOKED_AT]
+    zeros = tuple(8 * beginning[start::4].count(0) > len(beginning) for start in range(4))
+    if name := name or _ZEROS.get(zeros, ""):
+        raise SourceError(f"{path}: looks like {name[:6].upper()}, not UTF-8; set encoding = {name!r}")
+
+
+def blocks(
+    path: Location,
+    start: int = 0,
+    end: int | None = None,
+    encoding: str = UTF_8,
+    sound_bytes: int | None = None,
+    codec: str | None = DETECTED,
+) -> Iterator[bytes]:
+    """Yield the bytes `start:end` of a file's decompressed content, in blocks of `BLOCK_BYTES` or more.
+
+    Content in another encoding is converted to UTF-8, and positions count the converted bytes. Invalid bytes
+    become 0xff, which is invalid in UTF-8, so that the check of documents finds them. The first few blocks
+    are smaller, so that the consumers of a reading thread can start early. If it is known that only the first
+    `sound_bytes` of a damaged file are sound, no others are yielded before the error. The compression is
+    detected unless it is known.
+
+    Raises:
+        SourceError: the file cannot be opened or has another encoding, or an object changes while it is read.
+        MachineError: the disk, the network share or the object storage fails.
+        MemoryError: the codec runs out of memory.
+        BrokenFileError: a compressed file is damaged; everything before the damage was yielded.
+    """
+    if codec == DETECTED:
+        codec = codec_of(path)
+    as_it_is = codec is None and encoding == UTF_8
+    try:
+        with opened(path, start, end) if as_it_is else opened(path) as file:
+            stream = _plain(file) if codec is None else _sound(decompressed(file, codec), sound_bytes)
+            if not as_it_is:
+                stream = _after(stream if encoding == UTF_8 else _recoded(stream, encoding), start)
+            yield from _gathered(_until(stream, None if end is None else end - start))
+    except UnicodeError as error:
+        raise SourceError(
+            f"{path}: cannot be read as {encoding}: {error}; set its encoding, e.g. 'utf-16-le' "
+            "or 'utf-16-be' if it has no byte order mark"
+        ) from error
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _plain(file: Readable) -> Iterator[bytes]:
+    size = FIRST_BLOCK_BYTES
+    while block := file.read(size):
+        yield block
+        size = min(2 * size, BLOCK_BYTES)
+
+
+def _sound(stream: Iterator[bytes], sound_bytes: int | None) -> Iterator[bytes]:
+    """Yield the first `sound_bytes`, and read the rest for its error."""
+    yield from _until(stream, sound_bytes)
+    for _ in stream:
+        pass
+
+
+def _recoded(stream: Iterator[bytes], encoding: str) -> Iterator[bytes]:
+    decoder = codecs.getincrementaldecoder(encoding)(_MARK)
+    for block in stream:
+        yield decoder.decode(block).encode("utf-8", "surrogateescape")
+    yield decoder.decode(b"", final=True).encode("utf-8", "surrogateescape")
+
+
+def _marked(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeDecodeError):
+        raise error
+    return "\udcff", error.end
+
+
+_MARK = "tokmill.marked"
+codecs.register_error(_MARK, _marked)
+
+
+def _after(stream: Iterator[bytes], start: int) -> Iterator[bytes]:
+    """Drop the first `start` bytes."""
+    for block in stream:
+        if start < len(block):
+            yield block[start:] if start else block
+        start = max(0, start - len(block))
+
+
+def _until(stream: Iterator[bytes], length: int | None) -> Iterator[bytes]:
+    """Stop after `length` bytes, without requesting a further block."""
+    if length is None:
+        yield from stream
+        return
+    while length > 0 and (block := next(stream, None)) is not None:
+        yield block[:length]
+        length -= len(block)
+
+
+def _gathered(stream: Iterator[bytes]) -> Iterator[bytes]:
+    """Join blocks until they are large enough; an error is raised after the blocks before it."""
+    held: list[bytes] = []
+    num_held, enough = 0, FIRST_BLOCK_BYTES
+    broken: BrokenFileError | None = None
+    try:
+        for block in stream:
+            held.append(block)
+            num_held += len(block)
+            if num_held >= enough:
+                yield held[0] if len(held) == 1 else b"".join(held)
+                held, num_held, enough = [], 0, min(2 * enough, BLOCK_BYTES)
+    except BrokenFileError as error:
+        broken = error
+    if num_held:
+        yield b"".join(held)
+    if broken is not None:
+        raise broken
