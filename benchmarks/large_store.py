@@ -32,8 +32,8 @@ from large_store_files import PACKED_SHARDS, SHARDS, corpus_files, packed_files,
 from tokmill.tasks.core.stage import ArtifactRef, External, How, Input, Inputs
 from tokmill.tasks.formats.text.source_files import origin_digest
 from tokmill.tasks.store import FileEntry, Provenance, Record, Run, RunArtifact, Store, Timings
-from tokmill.tasks.store.digest import content_digest, digest_bytes
-from tokmill.tasks.store.recipe import fingerprint
+from tokmill.tasks.store.digest import content_digest
+from tokmill.tasks.store.fingerprint import digest_bytes, fingerprint
 from tokmill.tasks.store.record import encode_record, input_entries
 
 RUNS_PER_CORPUS = 10

@@ -16,7 +16,7 @@ from tokmill.tasks.formats.corpus import CorpusManifest, CorpusSource, SourceSta
 from tokmill.tasks.formats.packed.manifest import PackedManifest, PackedShardEntry
 from tokmill.tasks.formats.packed.pieces import PIECES_FOLDER, PROVENANCE_SCHEMA
 from tokmill.tasks.formats.text.sources import ReadOptions
-from tokmill.tasks.store.digest import digest_bytes
+from tokmill.tasks.store.fingerprint import digest_bytes
 
 FILES, SHARDS, PACKED_SHARDS, ROWS = 4, 40, 10, 100
 _PER_SEQUENCE, _TOKENS = 4, 100  # documents in a sequence, tokens of a document

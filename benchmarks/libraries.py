@@ -137,7 +137,7 @@ def canonical():
     import canonicaljson
     import rfc8785
 
-    from tokmill.tasks.store.digest import canonical_json
+    from tokmill.tasks.store.fingerprint import canonical_json
 
     params = {
         "temperature": 2.0,

@@ -42,13 +42,13 @@ MEMORY = 16 << 30  # bytes of address space, because a fault may ask for any num
 TOKENIZER, TASKS, FLOWS = "test_tokenizer/test_{}.py", "test_tasks/test_{}.py", "test_flows/test_{}.py"
 AREAS: dict[str, dict[str, tuple[str, str]]] = {
     "kernels": {
-        "tokenizer/kernels": (TOKENIZER, "kernels encoding training split_tables decoders word_bpe"),
-        "tokenizer/byte_bpe/kernels": (TOKENIZER, "encoding training first_seen dropout long_pretokens"),
-        "tokenizer/char_bpe/kernels": (TOKENIZER, "char_bpe sentence_training dropout"),
+        "tokenizer/kernels": (TOKENIZER, "kernels encoding training split_* decoders word_bpe normalizer*"),
+        "tokenizer/byte_bpe/kernels": (TOKENIZER, "encoding training sampling long_and_short_texts"),
+        "tokenizer/char_bpe/kernels": (TOKENIZER, "char_bpe sentence_training sampling"),
         "tokenizer/longest_match/kernels": (TOKENIZER, "longest_match"),
-        "tokenizer/unigram/kernels": (TOKENIZER, "unigram*"),
-        "tokenizer/word_bpe/kernels": (TOKENIZER, "word_bpe dropout"),
-        "tokenizer/wordpiece/kernels": (TOKENIZER, "wordpiece wordpiece_raw"),
+        "tokenizer/unigram/kernels": (TOKENIZER, "unigram* sampling"),
+        "tokenizer/word_bpe/kernels": (TOKENIZER, "word_bpe sampling"),
+        "tokenizer/wordpiece/kernels": (TOKENIZER, "wordpiece*"),
         "tasks/kernels": (
             TASKS,
             "document_kernels mix* balance scoring count encode packing* sharding",

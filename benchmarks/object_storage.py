@@ -29,7 +29,7 @@ from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.ingest.stage import IngestParams
 from tokmill.tasks.ingest.stage import run as ingest
-from tokmill.tasks.store.files import FileDigests
+from tokmill.tasks.store.digest import FileDigests
 
 RUNS = 3
 FILES = 4

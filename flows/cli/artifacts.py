@@ -14,7 +14,7 @@ from tokmill.flows.figures import key_figures, size, span
 from tokmill.tasks.core.markdown import number
 from tokmill.tasks.core.stage import ArtifactRef, Scalar
 from tokmill.tasks.store import InputEntry, Record, Store
-from tokmill.tasks.store.run_tables import scalar_of
+from tokmill.tasks.store.rows import scalar_of
 
 _SHOWN = 12
 _RUN = "SELECT name, url FROM runs WHERE is_latest AND run_id = $run_id"

@@ -13,8 +13,8 @@ from tokmill.flows.figures import counted, outcome_words, size, span
 from tokmill.flows.results import group_of
 from tokmill.tasks.core.markdown import number
 from tokmill.tasks.store import RunArtifact, Store
+from tokmill.tasks.store.rows import flat
 from tokmill.tasks.store.run_queries import Column, short_ids
-from tokmill.tasks.store.run_tables import flat
 from tokmill.tasks.store.runs import Attempt, Remark, Run, RunInput, read_remark, remark_paths
 
 _STYLES = {"completed": "green", "running": "cyan", "suspended": "cyan"}
@@ -68,7 +68,7 @@ def _minute(moment: str) -> str:
 
 def remarks_on(store: Store, run_id: str) -> list[Remark]:
     """Return the tags and notes that a run got after its start, the oldest first."""
-    paths = [path for path in remark_paths(store.layout) if path.name.startswith(f"{run_id}.")]
+    paths = remark_paths(store.layout, run_id)
     return sorted((read_remark(path) for path in paths), key=lambda remark: remark.moment)
 
 

@@ -129,7 +129,7 @@ def takedown(
 
     They are replaced by padding.
     """
-    from tokmill.tasks.store.tombstones import check_reason
+    from tokmill.tasks.store.record import check_reason
     from tokmill.tasks.takedown.request import read_names, take_down
 
     try:

@@ -19,7 +19,7 @@ from tokmill.flows.figures import counted
 from tokmill.tasks.core.faults import read_named
 
 if TYPE_CHECKING:
-    from tokmill.tasks.store.catalog import Answer
+    from tokmill.tasks.store.snapshot import Answer
 
 
 @command(
@@ -56,7 +56,7 @@ def _question(query: str | None, file: Path | None) -> str:
     """Return the query: an argument, a file's content, or standard input."""
     if (query is None) == (file is None):
         raise UsageError("sql: give a query or --file FILE, one of the two; - reads standard input")
-    from tokmill.tasks.store.catalog import MOST_CHARS
+    from tokmill.tasks.store.snapshot import MOST_CHARS
 
     if query is not None:
         return sys.stdin.read(MOST_CHARS + 1) if query == "-" else query

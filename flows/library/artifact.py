@@ -101,7 +101,7 @@ class Artifact:
     @property
     def accounts(self) -> Table:
         """What went in and what became of it: source, unit, side (in, added, became), name, amount."""
-        from tokmill.tasks.store.tables import artifact_rows  # noqa: PLC0415 - imports all of the catalog
+        from tokmill.tasks.store.rows import artifact_rows  # noqa: PLC0415 - imports all of the catalog
 
         rows = artifact_rows(self.record)["accounts"]
         return _table([{k: v for k, v in row.items() if k != "fingerprint"} for row in rows], "Accounts")

@@ -17,7 +17,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.encode.stage import EncodeParams
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.store import Store as ArtifactStore
-from tokmill.tasks.store.digest import digest_bytes
+from tokmill.tasks.store.fingerprint import digest_bytes
 from tokmill.tasks.store.runs import read_run, run_path
 from tokmill.tasks.train.stage import TrainParams
 from tokmill.tokenizer import Tokenizer

@@ -45,7 +45,7 @@ from tokmill.tasks.core.context import context_value
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.digest import digest_bytes
+from tokmill.tasks.store.fingerprint import digest_bytes
 from tokmill.tasks.store.layout import Layout
 from tokmill.tokenizer.core.errors import LawError, TokenizerError
 from tokmill.tokenizer.core.stopping import StopRequested, request_stop

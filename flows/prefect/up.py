@@ -35,7 +35,7 @@ from tokmill.flows.prefect.settings import (
 from tokmill.flows.process import Child, child, interruptible
 from tokmill.flows.profile.served import SERVED, ServedFolder, served_profiles
 from tokmill.flows.run.machine import open_store
-from tokmill.tasks.store.cache import url_of
+from tokmill.tasks.store.layout import url_of
 
 SERVER_START_SECONDS = 120
 LOOK_SECONDS = 0.5

@@ -125,7 +125,7 @@ class Finder:
             return remote_tokenizer(place.url, self.digests).digest
         if isinstance(place, Path) and not place.is_file():  # a record may name a FIFO, or an endless device
             return ""
-        return self.digests.digest_at(place)
+        return self.digests.digest(place)
 
     def _exists(self, place: Location) -> bool:
         if isinstance(place, Path):

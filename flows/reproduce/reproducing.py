@@ -23,7 +23,7 @@ from tokmill.flows.run.tasks import LocalTasks, TaskSettings
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.remote.location import Location
 from tokmill.tasks.store import FileDigests, Provenance, Store
-from tokmill.tasks.store.digest import digest_bytes
+from tokmill.tasks.store.fingerprint import digest_bytes
 from tokmill.tasks.store.record import Record
 
 MARK = "reproducing.json"

@@ -13,7 +13,8 @@ from tokmill.tasks.remote.location import is_remote, located
 from tokmill.tasks.remote.objects import files_at
 from tokmill.tasks.score.column import missing_values
 from tokmill.tasks.store import FileDigests, Store, digest_folder
-from tokmill.tasks.store.digest import FileEntry, content_digest, digest_bytes
+from tokmill.tasks.store.digest import FileEntry, content_digest
+from tokmill.tasks.store.fingerprint import digest_bytes
 from tokmill.tokenizer.formats import file_in
 
 
@@ -94,7 +95,7 @@ def _parallel(profile: Profile, digests: FileDigests) -> list[External]:
                 f"profile {profile.name!r}: audit.parallel.{language}={name!r} is no file; name a text "
                 "file with a sentence a line"
             )
-        digest = digests.digest_at(path)
+        digest = digests.digest(path)
         value = {"language": language, "path": str(path.absolute() if isinstance(path, Path) else path)}
         about = {"language": language, "digest": digest}
         found.append(External(digest=parallel_digest(language, digest), value=value, about=about))

@@ -19,18 +19,10 @@ By: TypeAlias = Literal["kind", "profile", "name"]
 
 @dataclass(frozen=True)
 class Checked:
-    """The result of a check.
+    """The result of a check."""
 
-    Attributes:
-        location: of the store.
-        deep: whether every byte was read, and not only sizes compared.
-        problems: what is wrong, in no particular order.
-        num_artifacts, num_bytes: how much was checked.
-        seconds: wall time.
-    """
-
-    location: str
-    deep: bool
+    location: str  # of the store
+    deep: bool  # whether every byte was read, and not only sizes compared
     problems: Sequence[Problem]
     num_artifacts: int
     num_bytes: int
@@ -51,7 +43,7 @@ class Checked:
 
     def to_json(self) -> dict[str, object]:
         """Return the result as plain data."""
-        problems = [{"artifact": p.artifact, "path": p.path, "message": p.message} for p in self.problems]
+        problems = [vars(problem) for problem in self.problems]
         counts = {"num_artifacts": self.num_artifacts, "num_bytes": self.num_bytes, "seconds": self.seconds}
         return {"store": self.location, "deep": self.deep, **counts, "problems": problems}
 
@@ -88,33 +80,20 @@ def check_store(store: Store, *, deep: bool = True) -> Checked:
 
 
 class Share(NamedTuple):
-    """The artifacts of one kind, profile or name.
-
-    Attributes:
-        number, num_bytes: of all of them.
-        shared_bytes: of those that several versions of kept artifacts were made from, or several names have.
-        free_bytes: of those that `tokmill store gc` would remove.
-    """
+    """The artifacts of one kind, profile or name."""
 
     number: int
     num_bytes: int
-    shared_bytes: int
-    free_bytes: int
+    shared_bytes: int  # what several versions of kept artifacts were made from, or several names have
+    free_bytes: int  # what `tokmill store gc` would remove
 
 
 class Usage(NamedTuple):
-    """The bytes in a store.
+    """The bytes in a store."""
 
-    Attributes:
-        shares: by kind, profile or name, the largest first. By profile or name, an artifact with several of
-            them counts for each.
-        total: of all artifacts, each counted once.
-        others: bytes that are no artifacts, by what they are.
-    """
-
-    shares: Mapping[str, Share]
-    total: Share
-    others: Mapping[str, int]
+    shares: Mapping[str, Share]  # the largest first; an artifact with several names counts for each
+    total: Share  # of all artifacts, each counted once
+    others: Mapping[str, int]  # bytes that are not artifacts, by what they are
 
 
 def usage_of(store: Store, by: By = "kind", policy: Policy | None = None) -> Usage:
@@ -158,13 +137,8 @@ def _groups(inventory: Inventory, by: By) -> Callable[[Item], Iterable[str]]:
     names = defaultdict[str, set[str]](set)
     for label in inventory.labels:
         full = f"{label.kind}/{label.name}"
-        names[label.fingerprint].add(_profile(label.name) if by == "profile" else full)
+        names[label.fingerprint].add(label.name.partition(".")[0] if by == "profile" else full)
     return lambda item: sorted(names.get(item.fingerprint, ()))
-
-
-def _profile(name: str) -> str:
-    """The profile of a name: what stands before the first dot."""
-    return name.partition(".")[0]
 
 
 def _shared(inventory: Inventory) -> set[str]:

@@ -42,19 +42,12 @@ def _among(keep: int) -> str:
 
 
 class Share(NamedTuple):
-    """A part of what goes, or of what stays.
+    """A part of what goes, or of what stays, and why it does."""
 
-    Attributes:
-        what: a kind of artifacts or of leftovers; of what stays, one of `GROUPS`.
-        number, num_bytes: of it.
-        age: of the youngest and the oldest artifact; empty for leftovers.
-        why: it goes or stays.
-    """
-
-    what: str
+    what: str  # a kind of artifacts or of leftovers; of what stays, one of `GROUPS`
     number: int
     num_bytes: int
-    age: str
+    age: str  # of the youngest and the oldest artifact; empty for leftovers
     why: str
 
     @property
@@ -65,18 +58,11 @@ class Share(NamedTuple):
 
 @dataclass(frozen=True)
 class Collected:
-    """The result of a collection.
+    """The result of a collection."""
 
-    Attributes:
-        location: of the store.
-        policy: what was kept beside aliases and running work.
-        applied: whether anything was removed, or only would be.
-        garbage: what was found.
-    """
-
-    location: str
-    policy: Policy
-    applied: bool
+    location: str  # of the store
+    policy: Policy  # what was kept beside aliases and running work
+    applied: bool  # whether anything was removed, or only would be
     garbage: Garbage
 
     @property
@@ -168,9 +154,12 @@ class Collected:
             "keep": self.policy.keep,
             "num_bytes": self.num_bytes,
             "removed": self._listed(kept=False),
-            "leftovers": [_leftover_json(each) for each in self.garbage.leftovers],
+            "leftovers": [each._asdict() | {"path": str(each.path)} for each in self.garbage.leftovers],
             "spared": [{"artifact": item.reference, "reason": why} for item, why in self.garbage.spared],
-            "kept": {each.what: _share_json(each) for each in self.stays},
+            "kept": {
+                each.what: {key: value for key, value in each._asdict().items() if key != "what"}
+                for each in self.stays
+            },
             **kept,
         }
 
@@ -232,11 +221,3 @@ def collect_garbage(
     policy = Policy(older_than_days, keep)
     garbage = store.collect(policy, report) if apply else store.find_garbage(policy)
     return Collected(store.location, policy, apply, garbage)
-
-
-def _share_json(share: Share) -> dict[str, object]:
-    return {"number": share.number, "num_bytes": share.num_bytes, "age": share.age, "why": share.why}
-
-
-def _leftover_json(each: Leftover) -> dict[str, object]:
-    return {"what": each.what, "path": str(each.path), "num_bytes": each.num_bytes, "why": each.why}

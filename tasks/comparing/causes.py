@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Absent, InputEntry, Provenance, Record, Store, disk, read_record
-from tokmill.tasks.store.tombstones import tombstone
+from tokmill.tasks.store.record import tombstone
 
 Sort: TypeAlias = Literal["source", "input", "parameter", "stage", "package", "platform", "code", "unknown"]
 """What differs: a source's files, another input from outside, a parameter, the stage or its version, a

@@ -35,7 +35,7 @@ from tokmill.tasks.formats.counts import (
     read_parts,
 )
 from tokmill.tasks.formats.text.shard import Shard, read_shard
-from tokmill.tasks.store.digest import only_with
+from tokmill.tasks.store.fingerprint import only_with
 from tokmill.tokenizer.sentences.options import SentenceText
 
 _ON_SENTENCES, _ON_PRETOKENS = only_with("mode", "sentencepiece"), only_with("mode", "pretokens")

@@ -1,6 +1,6 @@
 """Shards of a packed artifact on object storage: fetched when they are first read, and a few ahead.
 
-The model. The folder of such an artifact is in a cache (`tasks.store.cache`). A thread fetches shards in the
+The model. The folder of such an artifact is in a cache (`tasks.store.remote`). A thread fetches shards in the
 order in which an iteration reads them. A shard that is read before its turn is fetched by its reader.
 
 Laws. Only the files that the loader reads are fetched, each at most once, and each is compared with the
@@ -25,8 +25,7 @@ from typing import TypeVar
 from tokmill.tasks.formats.packed.manifest import PackedManifest, TakedownManifest
 from tokmill.tasks.formats.packed.shard_format import formats_of
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.cache import url_of
-from tokmill.tasks.store.layout import RECORD_FILE
+from tokmill.tasks.store.layout import RECORD_FILE, url_of
 from tokmill.tasks.store.record import read_record
 
 AHEAD = 2

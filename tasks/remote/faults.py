@@ -1,8 +1,7 @@
-"""Which faults pass, and how long to try again; all are OSErrors, as those of local files are.
+"""Which faults pass, and are tried again with growing pauses until TOKMILL_RETRY_SECONDS (120) have gone by.
 
-passes      no answer, a cut connection, a timeout, 408, 409, 429 and 5xx: tried again with growing pauses
-            until TOKMILL_RETRY_SECONDS (120) have gone by, then UnreachableError; a warning says why
-stays       a missing object or bucket, a refused or missing credential, a wrong request: raised at once
+No answer, a cut connection, a timeout, 408, 409, 429 and 5xx pass; anything else is raised at once. All are
+OSErrors, as those of local files are.
 """
 
 import errno

@@ -21,21 +21,13 @@ _WITH_SECRETS = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*://)[^/@]*@")
 
 @dataclass(frozen=True)
 class Info:
-    """What a service says about an object, or about a folder in a listing that is not recursive.
+    """What a service says about an object, or about a folder in a listing that is not recursive."""
 
-    Attributes:
-        url: where it is.
-        num_bytes: its size.
-        etag: changes with the content; empty if the service has none.
-        modified_ns: time of the last change, in nanoseconds since 1970; 0 if unknown.
-        is_folder: whether it is only the common beginning of longer keys.
-    """
-
-    url: str
-    num_bytes: int = 0
-    etag: str = ""
-    modified_ns: int = 0
-    is_folder: bool = False
+    url: str  # where it is
+    num_bytes: int = 0  # its size
+    etag: str = ""  # changes with the content; empty if the service has none
+    modified_ns: int = 0  # time of the last change, in nanoseconds since 1970; 0 if unknown
+    is_folder: bool = False  # whether it is only the common beginning of longer keys
 
     @property
     def tag(self) -> str:

@@ -1,9 +1,7 @@
 """Objects by URL: whole, in ranges, and as files that are read on or at random.
 
-Each request is tried again as `tasks.remote.faults` says. A write whose answer is lost may have taken place:
-writing the same bytes again does no harm, and `create` looks whether the object holds them. What is read as
-a file is one state of the object: every range asks for the ETag (or else the size) that it was opened with.
-Unless it says so, a function raises FileNotFoundError, PermissionError, UnreachableError or another OSError.
+Each request is tried again (`tasks.remote.faults`). What is read as a file is one state of the object: every
+range asks for the ETag, or else the size, that it was opened with. Functions raise OSErrors.
 """
 
 import errno

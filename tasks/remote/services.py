@@ -1,12 +1,9 @@
 """The services behind URLs, each with the few operations that everything else is made of.
 
-One file system object of fsspec per process and scheme is made on first use, for all threads. Credentials,
-endpoints and regions are what its library finds in the environment. An operation is one attempt, whose faults
-are those of the library; `pages` and `upload` try again by themselves (`tasks.remote.faults`).
-
-An object is created by a conditional write where the service has that: S3 (`If-None-Match: *`), Google,
-Azure, and file systems with `mode="create"`. Any other gets a look before the write and one after it, so that
-two writers may both win; a warning says so.
+One file system object of fsspec per process and scheme is made on first use; credentials, endpoints and
+regions are what its library finds in the environment. An operation is one attempt, whose faults are those of
+the library; `pages` and `upload` try again by themselves. An object is created by a conditional write, where
+the service has that; otherwise two writers may both win, and a warning says so.
 """
 
 import errno

@@ -1,28 +1,18 @@
 """The artifact store: fingerprints, publication, names, catalog and lineage."""
 
-from tokmill.tasks.store.build import Realized
-from tokmill.tasks.store.catalog import Catalog
-from tokmill.tasks.store.digest import (
+from tokmill.tasks.store.digest import FileDigests, FileEntry, content_digest, digest_file, digest_folder
+from tokmill.tasks.store.fingerprint import (
     NOT_IN_FINGERPRINT,
-    FileEntry,
-    canonical_json,
-    content_digest,
-    digest_bytes,
-    digest_file,
-    digest_folder,
-    only_with,
-)
-from tokmill.tasks.store.files import FileDigests
-from tokmill.tasks.store.indexing import Report
-from tokmill.tasks.store.lineage import Direction, Edge, Graph, Node, lineage
-from tokmill.tasks.store.provenance import Provenance
-from tokmill.tasks.store.recipe import (
     Absent,
     Difference,
+    canonical_json,
+    digest_bytes,
     fingerprint,
     fingerprint_payload,
     payload_differences,
 )
+from tokmill.tasks.store.lineage import Direction, Graph, Node, lineage
+from tokmill.tasks.store.provenance import Provenance
 from tokmill.tasks.store.record import InputEntry, Record, Timings, read_record
 from tokmill.tasks.store.runs import Run, RunArtifact
 from tokmill.tasks.store.store import Store
@@ -31,10 +21,8 @@ from tokmill.tasks.store.verify import Problem, Verify
 __all__ = [
     "NOT_IN_FINGERPRINT",
     "Absent",
-    "Catalog",
     "Difference",
     "Direction",
-    "Edge",
     "FileDigests",
     "FileEntry",
     "Graph",
@@ -42,9 +30,7 @@ __all__ = [
     "Node",
     "Problem",
     "Provenance",
-    "Realized",
     "Record",
-    "Report",
     "Run",
     "RunArtifact",
     "Store",
@@ -58,7 +44,6 @@ __all__ = [
     "fingerprint",
     "fingerprint_payload",
     "lineage",
-    "only_with",
     "payload_differences",
     "read_record",
 ]

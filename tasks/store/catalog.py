@@ -1,37 +1,32 @@
-"""The catalog: a DuckDB index over the store's files, for queries across artifacts.
+"""The catalog: a DuckDB index over the store's files, for queries across artifacts; and runs, as it has them.
 
-The files are the truth. The catalog may lag behind them but is never ahead. The laws:
-
-- before a query is answered, files that are new or changed are found (see `tasks.store.indexing`) and read;
-- `rebuild` makes the catalog again from the files, row for row equal to the result of many small updates
-  (a label whose artifact was gone before anybody asked is seen by `sync` and `rebuild` alone);
-- `catalog.duckdb` is a snapshot that is never written in place: a change is made in a copy, which is renamed
-  to the snapshot's name (see `tasks.store.snapshot`). So readers neither block
-  others nor are blocked;
-- only processes that replace the snapshot wait for each other, with a file lock and a time limit. A
-  publication does not fail on a busy catalog: it reports that, and the next update adds its rows;
-- a catalog that is missing, broken or of another version is made again, with a message.
+The files are the truth: the catalog may lag behind them but is never ahead. Before a query is answered, what
+is new or changed is found (`tasks.store.indexing`), and the file is replaced; or, if it is busy or may only
+be read, a copy is updated and answers. A publication does not fail on a busy catalog: the next query adds its
+rows. A rebuild is equal, row for row, to many small updates (but for a label whose artifact was gone before
+anybody asked). What is missing, corrupt, or of another version is made again, with a message.
 """
 
 import logging
-import re
-from collections.abc import Callable, Mapping, Sequence
+import math
+import time
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from tokmill.tasks.core.database import NoDuckDBError, require_duckdb
+from tokmill.tasks.core.database import NoDuckDBError
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import shared
-from tokmill.tasks.store.extra_tables import sync_extra_tables
-from tokmill.tasks.store.indexing import Report, num_indexed, sync_files, update_files
-from tokmill.tasks.store.layout import Layout
-from tokmill.tasks.store.leases import Lease, leased
-from tokmill.tasks.store.provenance import Provenance, utc_now
-from tokmill.tasks.store.remote import remote_of
+from tokmill.tasks.store.disk import reported_as
+from tokmill.tasks.store.extra_tables import stale_tables, sync_extra_tables
+from tokmill.tasks.store.indexing import find_difference, num_indexed, read_files, sync_files, update_files
+from tokmill.tasks.store.layout import Layout, sweep
+from tokmill.tasks.store.leases import Dead, Lease, lease_path, leased, read_leases
+from tokmill.tasks.store.provenance import Provenance
 from tokmill.tasks.store.runs import (
+    NOTHING,
     Action,
     Begun,
     Found,
@@ -39,44 +34,41 @@ from tokmill.tasks.store.runs import (
     RunArtifact,
     State,
     annotate,
-    read_run,
+    begin_run,
+    crash_run,
+    end_run,
     run_path,
-    settle,
     write_run,
 )
-from tokmill.tasks.store.snapshot import Snapshot, answer, answering, arrow_answer
-from tokmill.tasks.store.workspace import sweep
+from tokmill.tasks.store.snapshot import (
+    Answer,
+    Ask,
+    Parameters,
+    Row,
+    answer,
+    answer_rows,
+    answering,
+    check_question,
+    copied,
+    locked,
+    private,
+    reading,
+    replacing,
+)
+from tokmill.tasks.store.tables import BrokenCatalogError, Report
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
-Row: TypeAlias = dict[str, Any]
 T = TypeVar("T")
 
-
-MOST_CHARS: Final = 1 << 20
-"""The most characters of a query."""
-_MOST_OPEN: Final = 200  # the parser's time grows with the square of what is open, and not closed
-_NESTING: Final = re.compile(r"""'[^']*'|"[^"]*"|--.*|/\*.*?\*/|[(\[{]|[)\]}]""")
-
-
-class Answer(NamedTuple):
-    """The result of a query: the names of its columns, and its rows, in its order."""
-
-    columns: Sequence[str]
-    rows: Sequence[tuple[Any, ...]]
-
-
-class Ask(Protocol):
-    """Answers queries from a catalog that is open."""
-
-    def __call__(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
-        """Return the rows of a query; see `Catalog.query`."""
-
-
-_LOG = logging.getLogger(__name__)
+_FEW_FILES = 1000
+_MOMENT_SECONDS = 1.0
+_MOMENTS_PER_WRITE = 20  # publications may take a twentieth of the time for the catalog, however large it is
+_WRITE_SECONDS: dict[Path, float] = {}  # duration of this process's last write of each catalog
 _REPORTED: set[Path] = set()  # catalogs of which this process has said that it cannot use them
+_LOG = logging.getLogger(__name__)
 _VERSIONS = """
     SELECT l.kind, l.name, l.label, l.number, l.fingerprint, a.content_digest, a.stage, a.stage_version,
            a.num_files, a.num_bytes, strftime(a.ended, '%Y-%m-%dT%H:%M:%SZ') AS ended, a.seconds,
@@ -92,7 +84,6 @@ _MADE_LAST = f"""
     FROM (FROM ({_VERSIONS}) ORDER BY ended DESC, kind, name, number DESC LIMIT $most)
     ORDER BY kind, name, number
 """
-
 _MADE_BY = """
     SELECT stage, kind, name, fingerprint, content_digest, seconds, peak_bytes FROM artifacts
     WHERE run_id = $run_id AND started >= $began::TIMESTAMP ORDER BY started, fingerprint
@@ -101,6 +92,9 @@ _MADE_BY = """
 
 class Catalog:
     """The catalog of one store.
+
+    Queries raise StoreError if DuckDB rejects the query or runs out of space; updates, if another process
+    holds the catalog for too long.
 
     Args:
         layout: the store.
@@ -119,107 +113,53 @@ class Catalog:
         report: Report = _LOG.warning,
     ) -> None:
         self._layout = layout
+        self._wait = wait_seconds
         self._publish_wait = publish_wait_seconds
+        self._question_wait = question_wait_seconds
         self._say = report
-        self._snapshot = Snapshot(
-            layout,
-            wait_seconds=wait_seconds,
-            question_wait_seconds=question_wait_seconds,
-            report=report,
-        )
+        self.path = layout.catalog
+        self.lock_path = layout.catalog_lock
 
-    @property
-    def path(self) -> Path:
-        """The DuckDB file."""
-        return self._layout.catalog
-
-    @property
-    def lock_path(self) -> Path:
-        """The file whose lock a process holds while it replaces the snapshot."""
-        return self._layout.catalog_lock
-
-    def sync(self) -> None:
-        """Add the rows of new and changed files, and drop those of files that no longer exist.
-
-        Raises:
-            StoreError: another process holds the catalog for too long.
-        """
-        if self._layout.root.is_dir():  # a query must not create a store
-            self._refresh()
-            self._settle()
-            self._snapshot.sync()
-
-    def rebuild(self) -> None:
-        """Make the catalog again from the store's files.
-
-        Raises:
-            StoreError: another process holds the catalog for too long.
-        """
-        self._refresh()
-        self._snapshot.rebuild()
-
-    def query(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
-        """Return the rows of an SQL query over everything in the store, one dict per row.
-
-        Raises:
-            StoreError: DuckDB rejects the query, or runs out of space.
-        """
-        return self._answered(lambda connection: answer(connection, sql, parameters))
+    def query(self, sql: str, parameters: Parameters = ()) -> list[Row]:
+        """Return the rows of an SQL query over everything in the store, one dict per row."""
+        return self._answered(lambda connection: answer_rows(connection, sql, parameters))
 
     def asked(self, work: Callable[[Ask], T]) -> T:
         """Do work that has several queries of the store as it is now, for which the catalog is opened once.
 
         Args:
             work: called with what answers as `query` does; again, if the catalog had to be made anew.
-
-        Raises:
-            StoreError: as `query`.
         """
+        return self._answered(
+            lambda connection: work(lambda sql, parameters=(): answer_rows(connection, sql, parameters))
+        )
 
-        def worked(connection: "DuckDBPyConnection") -> T:
-            def ask(sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
-                return answer(connection, sql, parameters)
-
-            return work(ask)
-
-        return self._answered(worked)
-
-    def query_snapshot(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> list[Row]:
-        """As `query`, without what is new since somebody last updated the catalog: a run does at its start.
-
-        Raises:
-            StoreError: as `query`.
-        """
+    def query_snapshot(self, sql: str, parameters: Parameters = ()) -> list[Row]:
+        """As `query`, without what is new since somebody last updated the catalog."""
         try:
-            return self._snapshot.as_written(lambda connection: answer(connection, sql, parameters))
+            with reading(self.path) as connection:
+                return answer_rows(connection, sql, parameters)
         except StoreError:  # there is none, or it must be made again
             return self.query(sql, parameters)
 
-    def table(self, sql: str, parameters: Sequence[Any] | Mapping[str, Any] = ()) -> "pa.Table":
-        """Return the rows of an SQL query as an Arrow table, whose columns have the query's types.
+    def table(self, sql: str, parameters: Parameters = ()) -> "pa.Table":
+        """Return the rows of an SQL query as an Arrow table, whose columns have the query's types."""
 
-        Raises:
-            StoreError: as `query`.
-        """
-        return self._answered(lambda connection: arrow_answer(connection, sql, parameters))
+        def answer(connection: "DuckDBPyConnection") -> "pa.Table":
+            with answering(connection):
+                return connection.sql(sql, params=parameters or None).to_arrow_table()
+
+        return self._answered(answer)
 
     def ask_table(self, sql: str) -> "pa.Table":
-        """Answer a user's query as `ask`, as an Arrow table.
-
-        Raises:
-            StoreError: as `ask`.
-        """
+        """Answer a user's query as `ask`, as an Arrow table."""
         check_question(sql)
         return self.table(sql)
 
     def ask(self, sql: str) -> Answer:
-        """Answer a user's query, which may be any that only reads.
-
-        Raises:
-            StoreError: it is not one SELECT statement, DuckDB rejects it, or runs out of space.
-        """
+        """Answer a user's query: one SELECT statement that only reads."""
         check_question(sql)
-        return self._answered(lambda connection: _answer_to_user(connection, sql))
+        return self._answered(lambda connection: answer(connection, sql))
 
     def versions(
         self, kind: str | None = None, name: str | None = None, *, every: bool = True, most: int | None = None
@@ -232,14 +172,33 @@ class Catalog:
             every: every version; else only the latest of each name, and shards only if their kind is given.
             most: only so many, those that were made last; all if not given.
         """
-        given = {"kind": kind, "name": name, "every": every}
-        if most is None:
-            return self.query(_SORTED, given)
-        return self.query(_MADE_LAST, given | {"most": most})
+        wanted = {"kind": kind, "name": name, "every": every}
+        return (
+            self.query(_SORTED, wanted) if most is None else self.query(_MADE_LAST, wanted | {"most": most})
+        )
+
+    def sync(self) -> None:
+        """Add the rows of new and changed files, and drop those of files that no longer exist."""
+        if self._layout.root.is_dir():  # a query must not create a store
+            self._look()
+            self._replace(self._wait, lambda connection: self._take_in_all(connection, thorough=True))
+
+    def rebuild(self) -> None:
+        """Make the catalog again from the store's files."""
+        shared.refresh(self._layout.root)
+        with locked(self.lock_path, self._wait), replacing(self._layout, anew=True) as connection:
+            self._take_in(connection)
 
     def register(self, *paths: Path, report: Report | None = None) -> None:
         """Update the rows of files just written or removed; a busy catalog leaves that to later."""
-        self._quietly(lambda connection: self._update(connection, paths), report)
+
+        def update(connection: "DuckDBPyConnection") -> None:
+            if num_indexed(connection) == 0:
+                sync_files(connection, self._layout, self._say)
+            update_files(connection, self._layout, paths, self._say)
+            sync_extra_tables(connection, self._layout, self._say)
+
+        self._quietly(update, report)
 
     def register_publication(self, *paths: Path, report: Report | None = None) -> None:
         """As `register`, but left to the next sync if the catalog was written a moment ago.
@@ -247,36 +206,123 @@ class Catalog:
         Writing the catalog takes longer than publishing a small artifact, and ever longer as it grows,
         while shards are published by the hundred. A query adds the rows that are still missing.
         """
-        if not self._snapshot.was_just_written():
+        try:
+            age = time.time() - self.path.stat().st_mtime
+        except FileNotFoundError:
+            age = math.inf
+        last = _WRITE_SECONDS.get(self.path, 0.0)
+        if not 0 <= age < max(_MOMENT_SECONDS, _MOMENTS_PER_WRITE * last):
             self.register(*paths, report=report)
 
-    def add_run(
-        self,
-        run_id: str,
-        *,
-        profile: str = "",
-        begun: Begun | None = None,
-    ) -> Run:
-        """Record that a run has begun; an earlier attempt of the same run is kept with it.
+    def _quietly(self, work: Callable[["DuckDBPyConnection"], None], report: Report | None = None) -> None:
+        """Do `work`, or report why the catalog lags; the next sync adds the rows."""
+        try:
+            self._replace(self._publish_wait, work)
+        except StoreError as error:
+            lasting = isinstance(error, NoDuckDBError)
+            if not (lasting and self.path in _REPORTED):
+                _REPORTED.update([self.path] if lasting else [])
+                say = report or self._say
+                say(f"{error} (published artifacts are safe; the next query adds them to the catalog)")
 
-        Args:
-            run_id: its id.
-            profile: the profile's name, where nothing else is known.
-            begun: all that is known of it.
+    def _look(self) -> None:
+        """See what others have written; settle runs, and sweep: without permission, a later process does."""
+        shared.refresh(self._layout.root)
+        try:
+            sweep(self._layout)
+            self.settle()
+        except StoreError as error:
+            _LOG.info("%s", error)
 
-        Raises:
-            StoreError: the id cannot be a file's name.
+    def _answered(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
+        """Query the catalog as it is now; a broken one is made again."""
+        self._look()
+        try:
+            return self._answered_in_step(ask)
+        except BrokenCatalogError as error:
+            self._say_broken(error)
+        try:
+            self.rebuild()
+        except StoreError:  # busy, or not writable
+            return self._answered_by_copy(ask, anew=True)
+        with reading(self.path) as connection:
+            return ask(connection)
+
+    def _answered_in_step(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
+        if self.path.exists():
+            with reading(self.path) as connection:
+                if self._is_in_step(connection):
+                    return ask(connection)
+        else:
+            with private(self._layout.root) as connection:
+                if not find_difference(connection, self._layout, adopt=False).paths:
+                    return ask(connection)  # a query must not create a store
+        try:
+            self._replace(self._question_wait, self._take_in_all)
+        except BrokenCatalogError:
+            raise
+        except StoreError:  # busy, or not writable
+            return self._answered_by_copy(ask, anew=not self.path.exists())
+        with reading(self.path) as connection:
+            return ask(connection)
+
+    def _is_in_step(self, connection: "DuckDBPyConnection") -> bool:
+        """Whether an update would change nothing; files that cannot be read are reported."""
+        difference = find_difference(connection, self._layout)
+        if difference.stale or len(difference.paths) > _FEW_FILES:
+            return False
+        unread = list[str]()
+        if read_files(self._layout, difference.changed, unread.append)["catalog_files"]:
+            return False
+        for line in unread:
+            self._say(line)
+        return not stale_tables(connection, self._layout)
+
+    def _answered_by_copy(self, ask: Callable[["DuckDBPyConnection"], T], *, anew: bool) -> T:
+        with copied(self._layout, anew=anew) as connection:
+            self._take_in(connection)
+            return ask(connection)
+
+    def _replace(self, wait: float, work: Callable[["DuckDBPyConnection"], T]) -> T:
+        """Do `work` on a copy that then replaces the file; a broken catalog is made again first."""
+        with locked(self.lock_path, wait):
+            began = time.monotonic()
+            try:
+                with replacing(self._layout, anew=not self.path.exists()) as connection:
+                    done = work(connection)
+                _WRITE_SECONDS[self.path] = time.monotonic() - began
+                return done  # noqa: TRY300 - what fails is made good below
+            except BrokenCatalogError as error:
+                self._say_broken(error)
+            with replacing(self._layout, anew=True) as connection:
+                self._take_in(connection)
+                return work(connection)
+
+    def _take_in(self, connection: "DuckDBPyConnection", *, thorough: bool = False) -> None:
+        """Update the rows of a copy of the file from all that is new in the store."""
+        sync_files(connection, self._layout, self._say, thorough=thorough)
+        sync_extra_tables(connection, self._layout, self._say)
+
+    def _take_in_all(self, connection: "DuckDBPyConnection", *, thorough: bool = False) -> None:
+        was_empty = num_indexed(connection) == 0
+        self._take_in(connection, thorough=thorough)
+        if was_empty and (num_files := num_indexed(connection)):
+            self._say(f"catalog {self.path} was empty; it is made again from {num_files} files of the store")
+
+    def _say_broken(self, error: BrokenCatalogError) -> None:
+        self._say(f"catalog {self.path} cannot be used ({error}); it is made again from the records")
+
+    def add_run(self, run_id: str, *, profile: str = "", begun: Begun | None = None) -> Run:
+        """Record that a run has begun, with what is known of it, or only its profile's name.
+
+        An earlier attempt of the same run is kept with it.
         """
-        path = run_path(self._layout.runs, run_id)
-        shared.bring(path, sure=True)
-        begun = begun or Begun(profile=profile, provenance=Provenance.collect(run_id=run_id))
-        known = {name: getattr(begun, name) for name in Begun.model_fields}
-        earlier = _ended(read_run(path)).as_earlier() if path.exists() else []
-        if earlier:
-            again = "resume" if earlier[-1].state == "suspended" else "retry"
-            known["started_by"] = known["started_by"].model_copy(update={"how": again})
-        run = Run(run_id=run_id, started=utc_now(), earlier=earlier, **known)
-        self._save(run)
+        run = begin_run(
+            self._layout,
+            run_id,
+            begun or Begun(profile=profile, provenance=Provenance.collect(run_id=run_id)),
+        )
+        self.register(run_path(self._layout.runs, run_id))
         return run
 
     def finish_run(
@@ -288,42 +334,30 @@ class Catalog:
         message: str = "",
         found: Found | None = None,
     ) -> Run:
-        """Record how a run ended, and what it has: the artifacts that it asked for, in order, and the rest.
+        """Record how a run ended, and what it has: the artifacts that it asked for, in order."""
+        run = self.note_end(run_id, state=state, message=message, found=found or Found(artifacts))
+        self._quietly(self._take_in)
+        return run
 
-        Raises:
-            StoreError: there is no such run.
-        """
-        finished = self._at_end(run_id, state, message, found or Found(artifacts))
-        self._save(finished)
-        self._quietly(self._snapshot.take_in, None)
-        return finished
-
-    def note_end(self, run_id: str, *, state: State, message: str, found: Found = Found()) -> None:  # noqa: B008 - frozen
-        """Record how a run ended, but only in its file, for lack of time; the next query adds the rows.
-
-        Raises:
-            StoreError: there is no such run, or it cannot be written.
-        """
-        write_run(self._layout, self._at_end(run_id, state, message, found))
-
-    def _at_end(self, run_id: str, state: State, message: str, found: Found) -> Run:
-        run = read_run(run_path(self._layout.runs, run_id))
-        end = {"state": state, "message": message, "ended": utc_now(), "metrics": dict(found.metrics)}
-        had = {"artifacts": list(found.artifacts), "inputs": list(found.inputs)}
-        return run.model_copy(update=end | had)
-
-    def _save(self, run: Run) -> None:
-        self.register(write_run(self._layout, run))
+    def note_end(self, run_id: str, *, state: State, message: str, found: Found = NOTHING) -> Run:
+        """Record how a run ended, but only in its file, for lack of time; the next query adds the rows."""
+        return end_run(self._layout, run_id, state, message, found)
 
     def settle(self) -> list[Run]:
         """Record the end of runs whose process has died; return those that had no end yet.
 
-        What such a run had made by then is known from the records of its artifacts.
+        The lease of such a run shows when it was last alive; the records of its artifacts, what it had made.
 
         Raises:
             StoreError: it cannot be written.
         """
-        settled = settle(self._layout)
+        settled = list[Run]()
+        for lease in read_leases(self._layout).values():
+            if isinstance(lease, Dead):
+                run = crash_run(self._layout, lease.key, lease.words, lease.heard_ns)
+                settled += [run] if run is not None else []
+                with reported_as(f"run {lease.key} cannot be recorded"):
+                    shared.remove(lease_path(self._layout, lease.key))
         try:
             return [self._with_what_it_made(run) for run in settled]
         except NoDuckDBError:
@@ -332,11 +366,11 @@ class Catalog:
     def _with_what_it_made(self, run: Run) -> Run:
         made = [
             RunArtifact(
-                task=row["stage"],
-                ref=ArtifactRef(**{name: row[name] for name in ArtifactRef.model_fields}),
+                task=row.pop("stage"),
                 how="made",
-                seconds=row["seconds"],
-                peak_bytes=row["peak_bytes"],
+                seconds=row.pop("seconds"),
+                peak_bytes=row.pop("peak_bytes"),
+                ref=ArtifactRef(**row),
             )
             for row in self.query(_MADE_BY, {"run_id": run.run_id, "began": run.started})
         ]
@@ -346,96 +380,9 @@ class Catalog:
         return run
 
     def annotate(self, run_id: str, action: Action, text: str) -> None:
-        """Add a tag or a note to a run, or take a tag away; see `tasks.store.runs`.
-
-        Raises:
-            StoreError: as `annotate` there.
-        """
+        """Add a tag or a note to a run, or take a tag away; StoreError if it cannot be one."""
         self.register(annotate(self._layout, run_id, action, text))
 
     def alive(self, run_id: str, profile: str = "") -> AbstractContextManager[Lease]:
-        """Mark this process as executing a run, for the length of the block, and hold what the run needs.
-
-        Raises:
-            StoreError: the file cannot be written.
-        """
+        """Mark this process as executing a run, for the length of the block, and hold what the run needs."""
         return leased(self._layout, run_id, names=profile)
-
-    def _quietly(self, work: Callable[["DuckDBPyConnection"], None], report: Report | None) -> None:
-        """Do `work`, or report why the catalog lags; the next sync adds the rows."""
-        try:
-            self._snapshot.replace(self._publish_wait, work)
-        except StoreError as error:
-            lasting = isinstance(error, NoDuckDBError)
-            if lasting and self.path in _REPORTED:
-                return
-            _REPORTED.update([self.path] if lasting else [])
-            say = report or self._say
-            say(f"{error} (published artifacts are safe; the next query adds them to the catalog)")
-
-    def _answered(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
-        """Query the catalog as it is now; see `Snapshot.answered`."""
-        self._refresh()
-        self._settle()
-        return self._snapshot.answered(ask)
-
-    def _refresh(self) -> None:
-        if remote := remote_of(self._layout.root):
-            remote.refresh()
-
-    def _settle(self) -> None:
-        """Settle runs, and sweep, before a query; without write permission a later process does it."""
-        try:
-            sweep(self._layout)
-            self.settle()
-        except StoreError as error:
-            _LOG.info("%s", error)
-
-    def _update(self, connection: "DuckDBPyConnection", paths: Sequence[Path]) -> None:
-        if num_indexed(connection) == 0:
-            sync_files(connection, self._layout, self._say)
-        update_files(connection, self._layout, paths, self._say)
-        sync_extra_tables(connection, self._layout, self._say)
-
-
-def _ended(run: Run) -> Run:
-    """Return a run that begins again with an end, if it had none."""
-    if run.state != "running":
-        return run
-    return run.model_copy(update={"state": "crashed", "message": "it was begun again before it had ended"})
-
-
-def _answer_to_user(connection: "DuckDBPyConnection", sql: str) -> Answer:
-    """Answer a query that was checked (`check_question`)."""
-    with answering(connection):
-        found = connection.execute(sql)
-        return Answer([column[0] for column in found.description or ()], found.fetchall())
-
-
-def check_question(sql: str) -> None:
-    """Refuse SQL that is not one statement that reads, or is long or deeply nested."""
-    if len(sql) > MOST_CHARS or _depth(sql) > _MOST_OPEN:
-        raise StoreError(
-            f"sql: a query has at most {MOST_CHARS:,} characters, and brackets {_MOST_OPEN} deep; shorten it"
-        )
-    require_duckdb()
-    import duckdb
-
-    try:
-        statements = duckdb.extract_statements(sql)
-    except duckdb.Error as error:
-        raise StoreError(f"sql: {error}") from error
-    if len(statements) != 1:
-        raise StoreError(f"sql: {len(statements)} statements were given; give one SELECT")
-    kind = statements[0].type.name
-    if kind != "SELECT":
-        raise StoreError(
-            f"sql: {kind} is refused, since the catalog is made from the records and only read; use SELECT, "
-            "FROM, DESCRIBE, SUMMARIZE or SHOW TABLES"
-        )
-
-
-def _depth(sql: str) -> int:
-    """Return how many brackets are open at once, strings and comments left out."""
-    steps = ((found in "([{") - (found in ")]}") for found in _NESTING.findall(sql))
-    return max(accumulate(steps), default=0)

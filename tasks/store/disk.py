@@ -1,17 +1,8 @@
 """A store's files on disk: writes that survive a crash, reads of regular files alone, locks of processes.
 
-Writing. The file's bytes are flushed first, then its name, then the name's folder; a reader, or a crash,
-finds the old bytes or the new ones.
-
-Reading. The path in a record or label may lead to a FIFO without a writer, an endless device, or a link out
-of the store; none of these is ever opened. The path is checked first, opened without following links and
-without blocking, and the open file is checked again.
-
-Locks. `fcntl.flock` belongs to an open file, not to a name on disk. The kernel frees it when the process
-ends, however it ends; so a lock file without an owner means nothing, and a process that gets its lock knows
-that the former owner has ended. Two threads of one process exclude each other as two processes do, since each
-opens the file itself. The file is removed on release; a process that waited for a file that has no name any
-more detects that by its inode, and tries again with the new file.
+A reader, or a crash, finds the old bytes or the new ones. A FIFO, a device, or a link that a path from
+outside leads to is never opened. A lock belongs to an open file (`fcntl.flock`), and the kernel frees it when
+the process ends; so a lock file without an owner means nothing.
 """
 
 import errno
@@ -28,12 +19,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.store.digest import new_hash
 
-FileKind: TypeAlias = Literal["file", "folder", "other"]
-"""A regular file, a folder, or anything else: a link, a FIFO, a device."""
-
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+FileKind: TypeAlias = Literal["file", "folder", "other"]  # other: a link, a FIFO, a device
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _LOCK_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW  # who holds a lock writes into its file
 
@@ -68,11 +55,6 @@ def state(path: Path | str) -> FileState:
 def is_taken(path: Path) -> bool:
     """Whether anything has this name, even a link that leads nowhere."""
     return os.path.lexists(path)
-
-
-def is_link(path: Path) -> bool:
-    """Whether a path is a link, wherever it leads."""
-    return path.is_symlink()
 
 
 def links_in(folder: Path) -> list[Path]:
@@ -124,7 +106,7 @@ def read(path: Path, most_bytes: int) -> bytes:
 def digest(path: Path) -> str:
     """Return the BLAKE2b-256 digest of a regular file's bytes in hexadecimal; raises as `opened`."""
     with opened(path) as file:
-        return hashlib.file_digest(file, new_hash).hexdigest()
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=32)).hexdigest()
 
 
 def sync_path(path: Path) -> None:
@@ -205,22 +187,21 @@ class Lack(NamedTuple):
     advice: str
 
 
-_NO_SPACE = Lack("no space left", "make room and run again")
-_TOO_LARGE = Lack(
-    "a file would exceed the size limit",
-    "raise the limit (`ulimit -f`), or use a file system for larger files, and run again",
-)
+_LACKS = {
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), Lack("no space left", "make room and run again")),
+    errno.EFBIG: Lack(
+        "a file would exceed the size limit",
+        "raise the limit (`ulimit -f`), or use a file system for larger files, and run again",
+    ),
+}
 
 
 def lack_of(error: BaseException) -> Lack | None:
     """Return the resource that `error` or one of its causes reports as exhausted, if any."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, OSError):
-            if cause.errno in _FULL:
-                return _NO_SPACE
-            if cause.errno == errno.EFBIG:
-                return _TOO_LARGE
+        if isinstance(cause, OSError) and cause.errno in _LACKS:
+            return _LACKS[cause.errno]
         cause = cause.__cause__ or cause.__context__
     return None
 
@@ -268,6 +249,7 @@ class ProcessLock:
         with reported_as(f"lock {self.path} cannot be taken"):
             self.path.parent.mkdir(parents=True, exist_ok=True)
             while True:
+                is_named = False  # the open file may have lost its name meanwhile
                 descriptor = os.open(self.path, _LOCK_FLAGS, 0o644)
                 try:
                     fcntl.flock(descriptor, operation)
@@ -276,21 +258,15 @@ class ProcessLock:
                     if isinstance(error, BlockingIOError):
                         return False
                     raise
-                if self._is_named(descriptor):
+                with suppress(FileNotFoundError):
+                    is_named = os.path.samestat(self.path.stat(), os.fstat(descriptor))
+                if is_named:
                     self._descriptor = descriptor
                     with suppress(OSError):  # for those who wait; a full disk does not prevent the lock
                         os.ftruncate(descriptor, 0)
                         os.pwrite(descriptor, f"process {os.getpid()}\n".encode("ascii"), 0)
                     return True
                 os.close(descriptor)
-
-    def _is_named(self, descriptor: int) -> bool:
-        """Whether the open file is still the one that the path names."""
-        try:
-            named = self.path.stat()
-        except FileNotFoundError:
-            return False
-        return os.path.samestat(named, os.fstat(descriptor))
 
 
 @contextmanager

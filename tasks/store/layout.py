@@ -1,117 +1,81 @@
-"""The paths in a store; `tasks.store.names` has the grammar of kinds, names, labels and aliases.
+"""The paths in a store, where a store is, and temporary folders in it.
 
-    <store>/<kind>/<fingerprint[:16]>/         a published artifact: its files and record.json
-    <store>/labels/<kind>/<name>/@v1           a version label: holds its artifact's fingerprint
-    <store>/aliases/<kind>/<name>/@prod        an alias, likewise
-    <store>/runs/<run id>.json                 a flow run: its parameters, its artifacts, and its end
-    <store>/annotations/<run id>.<…>.json      a tag or a note that somebody gave a run afterwards
-    <store>/damaged/<kind>/<prefix>-<n>/       damaged artifacts that were set aside
-    <store>/leases/<run id>.json               which process executes a run, and what it needs
-    <store>/removed/<kind>/<prefix>.json       a tombstone: what was removed when, by whom, and why
-    <store>/catalog.duckdb                     the index over all of these
-    <store>/.tmp/  .locks/  .cache/            work in progress, process locks, the file digest cache
-    <store>/.prefect/  .up/                    Prefect's results; logs of `up`
-    <store>/.texts/                            columns of text and tokenizers that were given in memory
+    <kind>/<fingerprint[:16]>/                   a published artifact: its files and record.json
+    labels/<kind>/<name>/@v1                     a version label: holds its artifact's fingerprint
+    aliases/<kind>/<name>/@prod                  an alias, likewise
+    runs/<run id>.json  annotations/  leases/    runs, remarks on them, and what those that go on need
+    removed/<kind>/<prefix>.json  damaged/       tombstones; artifacts that were set aside
+    .tmp/  .locks/  .cache/                      work in progress, process locks, caches
 
-Names may contain `/` (a shard is `encoded_shard/quickstart.english/3`), so a label's file starts with `@`,
-which no name has.
+A store at a URL has its local folder below the user's cache: `tokmill/stores/<digest of the URL>/`. The lock
+of a temporary folder is taken before the folder is made: a process that gets that lock knows that the owner
+is dead, and may sweep. Whoever next makes, removes or looks something up does.
 """
 
+import hashlib
+import os
 import re
+import shutil
+import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
 
-from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.errors import RemoteError, StoreError
 from tokmill.tasks.store import disk
-from tokmill.tasks.store.cache import url_of
-from tokmill.tasks.store.names import (
-    RESERVED_KINDS,
-    check_kind,
-    check_name,
-    is_fingerprint,
-    is_kind,
-)
+from tokmill.tasks.store.disk import ProcessLock, sweep_unfinished
+from tokmill.tasks.store.names import RESERVED_KINDS, check_kind, check_name, is_fingerprint, is_kind
 
 PREFIX_CHARS = 16
 RECORD_FILE = "record.json"
 DEFAULT_STORE = "tokmill-store"
 LABELS = "labels"
 ALIASES = "aliases"
-
+LOCK_SUFFIX: Final = ".lock"
+_LINKED: Final = (LABELS, ALIASES, "removed", "damaged", ".up", ".cache", ".locks")
+_OWN: Final = RESERVED_KINDS | {*_LINKED, ".tmp", ".texts", ".prefect", "catalog.duckdb"}
 _PREFIX = re.compile(rf"[0-9a-f]{{{PREFIX_CHARS}}}")
+_WORKSPACE = re.compile("[0-9]+-[0-9a-f]+")  # process and uuid
+_STORES: Final = "/tokmill/stores/"
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+_URL_FILE = ".url"
+_DIGEST_CHARS = 16
 
 
-@dataclass(frozen=True)
 class Layout:
-    """The paths of the store in the folder `root`."""
+    """The paths of the store in the folder `root`.
 
-    root: Path
+    Attributes:
+        temporary: work in progress, on the same file system as published artifacts.
+        locks: process locks; a file without an owner means nothing.
+        cache: caches; deleting them costs only time.
+        texts: source files that were given in memory; artifacts point at them.
+        results: Prefect's result files.
+        damaged, removed, runs, annotations, leases, catalog: see above.
+        catalog_lock: whose lock a process holds while it replaces the catalog.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.temporary = root / ".tmp"
+        self.locks = root / ".locks"
+        self.cache = root / ".cache"
+        self.texts = root / ".texts"
+        self.results = root / ".prefect"
+        self.damaged = root / "damaged"
+        self.removed = root / "removed"
+        self.runs = root / "runs"
+        self.annotations = root / "annotations"
+        self.leases = root / "leases"
+        self.catalog = root / "catalog.duckdb"
+        self.catalog_lock = self.locks / "catalog.lock"
 
     @property
     def location(self) -> str:
         """The URL of the store's remote, if it has one; else the folder."""
         return url_of(self.root) or str(self.root)
-
-    @property
-    def temporary(self) -> Path:
-        """Work in progress, on the same file system as published artifacts."""
-        return self.root / ".tmp"
-
-    @property
-    def locks(self) -> Path:
-        """Process locks; a file without an owner means nothing."""
-        return self.root / ".locks"
-
-    @property
-    def cache(self) -> Path:
-        """Caches; deleting them costs only time."""
-        return self.root / ".cache"
-
-    @property
-    def texts(self) -> Path:
-        """Source files that were given in memory, as columns of a table; artifacts point at them."""
-        return self.root / ".texts"
-
-    @property
-    def results(self) -> Path:
-        """Prefect's result files."""
-        return self.root / ".prefect"
-
-    @property
-    def damaged(self) -> Path:
-        """Artifacts that were set aside."""
-        return self.root / "damaged"
-
-    @property
-    def removed(self) -> Path:
-        """Tombstones of removed artifacts."""
-        return self.root / "removed"
-
-    @property
-    def runs(self) -> Path:
-        """One JSON file per flow run."""
-        return self.root / "runs"
-
-    @property
-    def annotations(self) -> Path:
-        """One JSON file per remark on a run."""
-        return self.root / "annotations"
-
-    @property
-    def leases(self) -> Path:
-        """One JSON file per run that is being executed; see `tasks.store.leases`."""
-        return self.root / "leases"
-
-    @property
-    def catalog(self) -> Path:
-        """The DuckDB index."""
-        return self.root / "catalog.duckdb"
-
-    @property
-    def catalog_lock(self) -> Path:
-        """The file whose lock a process holds while it has the catalog open."""
-        return self.locks / "catalog.lock"
 
     def check_folders(self) -> None:
         """Refuse a link in place of the store's folders or catalog: what is written there lands elsewhere.
@@ -121,10 +85,8 @@ class Layout:
         Raises:
             StoreError: there is one, maybe because the store comes from somebody else.
         """
-        trees = {LABELS, ALIASES, "removed", "damaged", ".up", ".cache", ".locks"}
-        own = trees | RESERVED_KINDS | {".tmp", ".texts", ".prefect", self.catalog.name}
-        links = [path for path in disk.links_in(self.root) if path.name in own or is_kind(path.name)]
-        links += [path for tree in sorted(trees) for path in disk.links_in(self.root / tree)]
+        links = [path for path in disk.links_in(self.root) if path.name in _OWN or is_kind(path.name)]
+        links += [path for tree in _LINKED for path in disk.links_in(self.root / tree)]
         if links:
             raise StoreError(
                 f"store {self.root}: {printable(links[0])} is a link, and what is written there would lie "
@@ -144,6 +106,10 @@ class Layout:
             raise StoreError(f"{fingerprint!r} is not a fingerprint: it must be 64 hexadecimal digits")
         return self.root / kind / fingerprint[:PREFIX_CHARS]
 
+    def lock_of(self, kind: str, fingerprint: str) -> ProcessLock:
+        """The lock of an artifact, held while it is made, set aside or removed."""
+        return ProcessLock(self.locks / f"{kind}-{fingerprint}{LOCK_SUFFIX}")
+
     def kinds(self) -> list[str]:
         """Kinds that the store has a folder for, sorted."""
         folders = (entry.name for entry in disk.entries(self.root) if entry.is_dir())
@@ -157,7 +123,7 @@ class Layout:
         """Directories where an artifact could be, published or not, in the same order."""
         for kind in self.kinds():
             names = (entry.name for entry in disk.entries(self.root / kind))
-            yield from (self.root / kind / name for name in sorted(names) if _PREFIX.fullmatch(name))
+            yield from (self.root / kind / name for name in sorted(filter(is_prefix, names)))
 
 
 def is_prefix(text: str) -> bool:
@@ -168,3 +134,118 @@ def is_prefix(text: str) -> bool:
 def printable(path: Path | str) -> str:
     """Return a path with any bytes in it as text that can be printed and sent."""
     return str(path).encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def local_root(location: str) -> Path:
+    """Return the folder of the store at a path or URL: the path itself, or the local folder of the URL."""
+    scheme = _SCHEME.match(location)
+    if scheme is None:
+        try:
+            return Path(location).expanduser()
+        except RuntimeError as error:
+            raise StoreError(f"store {location}: {error} Write the path in full") from error
+    try:
+        url = urlsplit(location)
+    except ValueError as error:
+        raise StoreError(f"store {location!r} is not a URL: {error}") from error
+    if scheme[1].lower() not in ("file", "local"):
+        return _folder_of(location.rstrip("/"))
+    if url.netloc not in ("", "localhost"):
+        raise StoreError(f"store {location!r}: a file's URL names no host; use file:///path")
+    return Path(unquote(url.path))
+
+
+def _folder_of(url: str) -> Path:
+    from tokmill.tasks.remote.location import check_url, without_secrets
+    from tokmill.tasks.remote.services import require
+
+    try:
+        check_url(url)
+        require(url)
+    except RemoteError as error:
+        raise StoreError(f"store {error}") from error
+    if "?" in url or "#" in url:
+        shown = re.split("[?#]", without_secrets(url))[0]
+        raise StoreError(
+            f"store {shown}: a store's URL has no query or fragment; settings and credentials come from the "
+            "environment"
+        )
+    cache = os.environ.get("TOKMILL_CACHE") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    digest = hashlib.sha256(url.encode("utf-8")).hexdigest()[:_DIGEST_CHARS]
+    root = Path(f"{Path(cache).expanduser().absolute()}{_STORES}{digest}")
+    try:
+        if not (root / _URL_FILE).is_file():
+            disk.leave(root / _URL_FILE, f"{url}\n".encode())
+    except OSError as error:
+        raise StoreError(
+            f"store {url}: its local cache {root} cannot be written ({error.strerror}); name another folder "
+            "with TOKMILL_CACHE"
+        ) from error
+    return root
+
+
+def root_in(path: Path | str) -> Path | None:
+    """Return the local folder of a store with a remote that a path leads into, or None."""
+    before, mark, after = str(path).partition(_STORES)
+    digest = after.partition("/")[0]
+    return Path(f"{before}{mark}{digest}") if len(digest) == _DIGEST_CHARS else None
+
+
+def url_of(path: Path | str) -> str | None:
+    """Return the URL of the store whose local folder a path leads into; None if it leads into none."""
+    root = root_in(path)
+    if root is not None:
+        with suppress(OSError):
+            return (root / _URL_FILE).read_text(encoding="utf-8").strip()
+    return None
+
+
+@contextmanager
+def workspace(layout: Layout) -> Iterator[Path]:
+    """Yield an empty directory for a stage to write into; what is left in it is removed afterwards."""
+    place = layout.temporary / f"{os.getpid()}-{uuid.uuid4().hex}"
+    lock = ProcessLock(place.with_name(place.name + LOCK_SUFFIX))
+    lock.acquire()
+    try:
+        out = place / "out"
+        out.mkdir(parents=True, exist_ok=True)
+        yield out
+    finally:
+        shutil.rmtree(place, ignore_errors=True)  # the next sweep removes the rest
+        lock.release()
+
+
+def sweep(layout: Layout) -> list[Path]:
+    """Remove the temporary directories of dead processes, also those of which there is only the lock.
+
+    Anything else there is left alone: the store may be a folder that has a `.tmp` of its own.
+    """
+    names = {entry.name.removesuffix(LOCK_SUFFIX) for entry in disk.entries(layout.temporary)}
+    swept = []
+    for place in (layout.temporary / name for name in sorted(filter(_WORKSPACE.fullmatch, names))):
+        lock = ProcessLock(place.with_name(place.name + LOCK_SUFFIX))
+        if lock.try_acquire():
+            swept += [place] if place.exists() else []
+            shutil.rmtree(place, ignore_errors=True)
+            lock.release()
+    for entry in disk.entries(layout.root / LABELS) if swept else ():  # a dead process may have given one out
+        disk.touch(Path(entry.path))
+    return swept
+
+
+def tidy(layout: Layout) -> list[Path]:
+    """Remove what killed processes left: temporary directories, files that they were writing, their locks."""
+    swept = sweep(layout)
+    for entry in disk.entries(layout.locks):  # those that nobody holds are harmless, but they accumulate
+        path = layout.locks / entry.name
+        if (
+            path != layout.catalog_lock
+            and path.suffix == LOCK_SUFFIX
+            and (lock := ProcessLock(path)).try_acquire()
+        ):
+            lock.release()
+    for folder in (layout.runs, layout.leases, layout.cache):
+        sweep_unfinished(folder)
+    sweep_unfinished(layout.removed, "*/")
+    sweep_unfinished(layout.root / ALIASES, "**/")
+    return swept

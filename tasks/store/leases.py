@@ -1,19 +1,10 @@
 """Leases: what running work needs, so that it is not removed meanwhile, and whether its process lives.
 
-`<store>/leases/<run id>.json` exists while a run is executed. It names the process, and what the run needs:
-
-- every artifact that has a label under a name of its profile, in any version: the run may find any of them;
-- every artifact that it asked for or was given, by fingerprint, under whatever name others made it.
-
-A run writes the fingerprints of a job into its lease before it looks them up; a collector reads the leases
-again just before each removal. What is removed in the moment between is made again by the next run.
-
-Whether the process lives: on the same machine, in the same boot and process id namespace, the process itself
-is looked up by its id and start time; so a killed one is noticed at once, and another one with its id is not
-mistaken for it. From elsewhere only the heartbeat is visible, the file's modification time by the clock of
-the store (`tasks.store.shared.now_ns`), so that clocks of machines need not agree. After some minutes without
-one, the process counts as dead. The lease of a dead process protects nothing; one that cannot be read
-protects everything.
+`leases/<run id>.json` names the process, and what the run needs: every artifact under a name of its profile,
+and every one that it asked for, by fingerprint. A run writes a fingerprint into its lease before it looks it
+up; a collector reads the leases again just before each removal. From another machine only the heartbeat is
+visible, the file's time by the clock of the store; after some minutes without one, the process counts as
+dead. The lease of a dead process protects nothing; one that cannot be read protects everything.
 """
 
 import os
@@ -24,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from typing import Final, Self
+from typing import Self
 from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -32,12 +23,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from tokmill.tasks.core.context import context_value
 from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.disk import reported_as
-from tokmill.tasks.store.layout import PREFIX_CHARS, Layout
-from tokmill.tasks.store.workspace import tidy
+from tokmill.tasks.store.layout import PREFIX_CHARS, Layout, tidy
 
 BEAT_SECONDS = 15.0
 SILENCE_SECONDS = 300.0
-_SUFFIX: Final = ".json"
 _MOST_BYTES = 256 << 20
 _PROC = Path("/proc")
 _AFTER_THE_NAME = 3  # in /proc/<id>/stat, fields are numbered from 1, and the name in brackets is the second
@@ -45,21 +34,14 @@ _STATE, _BEGAN = 3, 22
 
 
 class Process(BaseModel):
-    """What distinguishes a process from all others.
-
-    Attributes:
-        host: the machine's name, for people.
-        boot: the id of the boot and of the process id namespace; empty if the system reports none.
-        pid: process id.
-        began: its start, in ticks since the boot; 0 if unknown.
-    """
+    """What distinguishes a process from all others."""
 
     model_config = ConfigDict(frozen=True)
 
-    host: str = "an unknown machine"
-    boot: str = ""
-    pid: int = 0
-    began: int = 0
+    host: str = "an unknown machine"  # the machine's name, for people
+    boot: str = ""  # the id of the boot and of the process id namespace; empty if the system reports none
+    pid: int = 0  # process id
+    began: int = 0  # its start, in ticks since the boot; 0 if unknown
 
     @classmethod
     def own(cls) -> Self:
@@ -91,13 +73,21 @@ class Needs(Process):
     holds: list[str] | None = Field(default_factory=list)
 
 
-class Lease:
-    """A lease of this process; see `leased`.
+class Dead(Needs):
+    """A lease whose process is gone: `heard_ns` is its last heartbeat, `key` the run."""
 
-    Attributes:
-        key: the id of the run, or what else is being done.
-        root: of the store.
-    """
+    key: str
+    heard_ns: int
+
+    @property
+    def words(self) -> str:
+        """What happened, for people."""
+        gone = f"process {self.pid} on {self.host} is gone"
+        return f"{gone}: it was killed, or its machine went down"
+
+
+class Lease:
+    """A lease of this process on the store at `root`, for the run `key` or other work; see `leased`."""
 
     def __init__(self, layout: Layout, key: str, names: str) -> None:
         self.key = key
@@ -120,10 +110,11 @@ class Lease:
         with reported_as(f"the lease of {self.key} cannot be written"):
             shared.replace(self._path, self._needs.model_dump_json().encode("utf-8") + b"\n")
 
-    def beat(self) -> None:
-        """Renew the heartbeat."""
-        with self._mutex:
-            shared.touch(self._path)
+    def beat(self, ended: threading.Event) -> None:
+        """Renew the heartbeat until the work has ended."""
+        while not ended.wait(BEAT_SECONDS):
+            with suppress(OSError), self._mutex:  # the store may be unreachable for a while
+                shared.touch(self._path)
 
     def end(self) -> None:
         """Remove the file."""
@@ -144,7 +135,7 @@ def leased(layout: Layout, key: str, *, names: str = "") -> Iterator[Lease]:
     tidy(layout)
     lease = Lease(layout, key, names)
     ended = threading.Event()
-    heart = threading.Thread(target=_beat, args=(lease, ended), name=f"heartbeat of {key}", daemon=True)
+    heart = threading.Thread(target=lease.beat, args=(ended,), name=f"heartbeat of {key}", daemon=True)
     heart.start()
     try:
         with context_value(LEASE, lease):
@@ -153,12 +144,6 @@ def leased(layout: Layout, key: str, *, names: str = "") -> Iterator[Lease]:
         ended.set()
         heart.join()
         lease.end()
-
-
-def _beat(lease: Lease, ended: threading.Event) -> None:
-    while not ended.wait(BEAT_SECONDS):
-        with suppress(OSError):  # the store may be unreachable for a while
-            lease.beat()
 
 
 def at_work(layout: Layout, what: str) -> AbstractContextManager[Lease]:
@@ -171,21 +156,13 @@ def at_work(layout: Layout, what: str) -> AbstractContextManager[Lease]:
 
 def hold(fingerprints: Iterable[str]) -> None:
     """Need some artifacts until the work of this context ends; nothing if it has no lease."""
-    lease = LEASE.get()
-    if lease is not None:
+    if lease := LEASE.get():
         lease.hold(fingerprints)
 
 
 def lease_path(layout: Layout, key: str) -> Path:
     """Return the file of a lease."""
-    return layout.leases / f"{key}{_SUFFIX}"
-
-
-class Dead(Needs):
-    """A lease whose process is gone: `heard_ns` is its last heartbeat, `key` the run."""
-
-    key: str
-    heard_ns: int
+    return layout.leases / f"{key}.json"
 
 
 def live_leases(layout: Layout) -> dict[str, Needs]:
@@ -197,10 +174,10 @@ def read_leases(layout: Layout) -> dict[str, Needs]:
     """Return all leases by key; those of dead processes are `Dead`."""
     shared.bring_folder(layout.leases)
     names = sorted(entry.name for entry in disk.entries(layout.leases))
-    keys = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX) and name[0] != "."]
+    keys = [name.removesuffix(".json") for name in names if name.endswith(".json") and name[0] != "."]
     now_ns = cache(lambda: shared.now_ns(layout.root))
-    found = ((key, _read(lease_path(layout, key), key, now_ns)) for key in keys)
-    return {key: needs for key, needs in found if needs is not None}
+    leases = ((key, _read(lease_path(layout, key), key, now_ns)) for key in keys)
+    return {key: needs for key, needs in leases if needs is not None}
 
 
 def _read(path: Path, key: str, now_ns: Callable[[], int]) -> Needs | None:

@@ -1,31 +1,28 @@
-"""Lineage: the artifacts that an artifact was made from, and those made from it.
+"""Lineage: the artifacts that an artifact was made from, and those made from it, also removed ones.
 
-Up follows the inputs in the records. An input is the artifact that the record names, if it still has the
-content that was used; else any artifact of that kind with that content; else the one that was removed, of
-which the record stays; else it is marked as missing. Down finds the artifacts that used an artifact's
-content, in the catalog alone, and goes on through removed ones. Artifacts made from another artifact with
-equal bytes count too, since nothing in them would differ. Inputs from outside of the store are one node per
-role.
-
-A drawing of the graph, as a tree or a flowchart, stays small: a stage's shards of one profile, whatever their
-source, are drawn as one, `encoded_shard/quickstart.* (27)`. The data (`to_json`) has them one by one.
+An input is the artifact that the record names, if it still has the content that was used; else any artifact
+of that kind with that content; else the one that was removed, of which the record stays; else it is missing.
+In a drawing, a stage's shards of one profile are one node, `encoded_shard/quickstart.* (27)`.
 """
 
 from collections import Counter, deque
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
-from tokmill.tasks.store.catalog import Row
-from tokmill.tasks.store.digest import Json
-from tokmill.tasks.store.lineage_views import ALL_ARTIFACTS, near_by_number
+from tokmill.tasks.store.fingerprint import Json
 from tokmill.tasks.store.record import InputEntry, Record
-from tokmill.tasks.store.store import Store
-from tokmill.tasks.store.tables import content_id
+from tokmill.tasks.store.rows import content_id
+from tokmill.tasks.store.snapshot import Row
+from tokmill.tasks.store.tables import ALL_ARTIFACTS, near_by_number
+
+if TYPE_CHECKING:
+    from tokmill.tasks.store.store import Store
 
 Direction: TypeAlias = Literal["up", "down", "both"]
 Status: TypeAlias = Literal["published", "removed", "missing", "external"]
@@ -38,15 +35,13 @@ class Node:
     """One artifact, or all inputs from outside of the store in one role of an artifact.
 
     Attributes:
-        key: unique in the graph: the fingerprint, or `external:<fingerprint>:<role>`.
-        title: for people: `kind/name@label`, or the path of the outside input.
         role, count: of outside inputs: their role, and their number.
         status: `published`, `removed` (its record stays), `missing` (gone), or `external` (from outside).
         kind, name, label, content_digest: of an artifact; empty where there is none or it is not known.
     """
 
-    key: str
-    title: str
+    key: str  # unique in the graph: the fingerprint, or `external:<fingerprint>:<role>`
+    title: str  # for people: `kind/name@label`, or the path of the outside input
     status: Status = "published"
     kind: str = ""
     name: str = ""
@@ -98,23 +93,23 @@ class Graph:
 
     def to_mermaid(self) -> str:
         """Return the graph as a Mermaid flowchart, from inputs to the artifacts made from them."""
-        drawing = _Drawing(self)
-        ids = {group: f"n{index}" for index, group in enumerate(drawing.titles)}
-        lines = ["flowchart TD"]
-        lines += [f'    {ids[group]}["{_mermaid_text(title)}"]' for group, title in drawing.titles.items()]
-        lines += [f"    {ids[source]} --> {ids[target]}" for source, target in drawing.arrows]
-        lines.append(f"    style {ids[drawing.group[self.root]]} stroke-width:3px")
-        return "\n".join(lines)
+        return self._drawn(
+            ("flowchart TD", '    {}["{}"]', "    {} --> {}", "    style {} stroke-width:3px"), _mermaid_text
+        )
 
     def to_graphviz(self) -> str:
         """Return the graph in Graphviz's language, from inputs to the artifacts made from them."""
+        head = "digraph lineage {\n    node [shape=box];"
+        return self._drawn((head, "    {} [label={}];", "    {} -> {};", "    {} [penwidth=3];\n}}"), _quoted)
+
+    def _drawn(self, templates: tuple[str, str, str, str], text: Callable[[str], str]) -> str:
+        head, node, arrow, root = templates
         drawing = _Drawing(self)
         ids = {group: f"n{index}" for index, group in enumerate(drawing.titles)}
-        lines = ["digraph lineage {", "    node [shape=box];"]
-        lines += [f"    {ids[group]} [label={_quoted(title)}];" for group, title in drawing.titles.items()]
-        lines += [f"    {ids[source]} -> {ids[target]};" for source, target in drawing.arrows]
-        lines += [f"    {ids[drawing.group[self.root]]} [penwidth=3];", "}"]
-        return "\n".join(lines)
+        lines = [head]
+        lines += [node.format(ids[group], text(title)) for group, title in drawing.titles.items()]
+        lines += [arrow.format(ids[source], ids[target]) for source, target in drawing.arrows]
+        return "\n".join([*lines, root.format(ids[drawing.group[self.root]])])
 
 
 def families(graph: Graph) -> dict[str, str]:
@@ -122,12 +117,17 @@ def families(graph: Graph) -> dict[str, str]:
 
     A node that belongs to no group is alone in its own.
     """
-    found = {node.key: _family(node) for node in graph.nodes.values()}
+    groups = {}
+    for node in graph.nodes.values():
+        parent, slash, _ = node.name.rpartition("/")  # a shard is `profile.source/3`
+        profile, dot, _ = parent.rpartition(".")
+        group = f"{node.kind}/{profile}.*" if dot else f"{node.kind}/{parent}/*"
+        groups[node.key] = group if slash else node.key
     users = {edge.source: edge.target for edge in graph.edges}
     for node in graph.nodes.values():
         if node.status == "external":
-            found[node.key] = f"{found[users[node.key]]} {node.role}"
-    return found
+            groups[node.key] = f"{groups[users[node.key]]} {node.role}"
+    return groups
 
 
 class _Drawing:
@@ -152,15 +152,6 @@ class _Drawing:
             here, there = (target, source) if direction == "up" else (source, target)
             following.setdefault(here, []).append(there)
         return following
-
-
-def _family(node: Node) -> str:
-    """Return a node's group: all shards `profile.source/3` of a profile; other nodes are alone."""
-    parent, slash, _ = node.name.rpartition("/")
-    profile, dot, _ = parent.rpartition(".")
-    if not slash:
-        return node.key
-    return f"{node.kind}/{profile}.*" if dot else f"{node.kind}/{parent}/*"
 
 
 def _title(nodes: list[Node], group: str) -> str:
@@ -215,7 +206,7 @@ _EQUALS = "SELECT kind, content_digest, fingerprint FROM artifacts ORDER BY ende
 _Content: TypeAlias = tuple[str, str]  # its kind and digest
 
 
-def lineage(store: Store, ref: ArtifactRef, direction: Direction = "up") -> Graph:
+def lineage(store: "Store", ref: ArtifactRef, direction: Direction = "up") -> Graph:
     """Return the graph of the artifacts that `ref` was made from (`up`), that used it (`down`), or both."""
     record = store.past_record(ref)
     graph = Graph(record.fingerprint, direction)
@@ -228,7 +219,7 @@ def lineage(store: Store, ref: ArtifactRef, direction: Direction = "up") -> Grap
     return graph
 
 
-def _walk_up(store: Store, graph: Graph, root: Record) -> None:
+def _walk_up(store: "Store", graph: Graph, root: Record) -> None:
     equals = _Equals(store)
     waiting = deque([root])
     while waiting:
@@ -237,15 +228,14 @@ def _walk_up(store: Store, graph: Graph, root: Record) -> None:
         for entry in record.inputs:
             if entry.kind is None:
                 continue
-            found = equals.record_of(entry)
-            found = found or equals.past(entry)
-            node = _node(found, store) if found else _missing(entry)
+            used = equals.record_of(entry)
+            node = _node(used, store) if used else _missing(entry)
             graph.edges.append(Edge(node.key, record.fingerprint, entry.role))
-            if graph.add(node) and found:
-                waiting.append(found)
+            if graph.add(node) and used:
+                waiting.append(used)
 
 
-def _walk_down(store: Store, graph: Graph, root: Node) -> None:
+def _walk_down(store: "Store", graph: Graph, root: Node) -> None:
     """One query for all generations, and no records: an artifact may have ten thousand users.
 
     The query answers by numbers of contents; kinds and digests decide.
@@ -253,51 +243,41 @@ def _walk_down(store: Store, graph: Graph, root: Node) -> None:
     uses: dict[_Content, list[tuple[int, Row]]] = {}
     number = content_id(root.kind, root.content_digest)
     for place, row in enumerate(store.catalog.query(_USERS, {"content": number})):
-        uses.setdefault((row["input_kind"], row["digest"]), []).append((place, row))
+        uses.setdefault((row.pop("input_kind"), row.pop("digest")), []).append((place, row))
     generation: dict[_Content, str] = {(root.kind, root.content_digest): root.key}
     walked = {root.key}
     while generation:
         makers, generation = generation, {}
-        for _, row in sorted((use for content in makers for use in uses.get(content, ())), key=itemgetter(0)):
-            user = _user(row)
+        users = [(place, key, row) for content, key in makers.items() for place, row in uses.get(content, ())]
+        for _, maker, row in sorted(users, key=itemgetter(0)):
+            title = f"{row['kind']}/{row['name']}@{row['label']}"
+            known = {name: row[name] for name in ("status", "kind", "name", "label", "content_digest")}
+            user = Node(key=row["fingerprint"], title=title, **known)
             graph.add(user)
-            graph.edges.append(Edge(makers[row["input_kind"], row["digest"]], user.key, row["role"]))
+            graph.edges.append(Edge(maker, user.key, row["role"]))
             if user.key not in walked:
                 walked.add(user.key)
                 generation[user.kind, user.content_digest] = user.key
 
 
-def _user(row: Row) -> Node:
-    return Node(
-        status=row["status"],
-        key=row["fingerprint"],
-        title=f"{row['kind']}/{row['name']}@{row['label']}",
-        kind=row["kind"],
-        name=row["name"],
-        label=row["label"],
-        content_digest=row["content_digest"],
-    )
-
-
 class _Equals:
-    """Finds the artifact of an input: by its fingerprint, else any with the same content."""
+    """Finds the artifact of an input: by its fingerprint, else any with its content, else a removed one."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: "Store") -> None:
         self._store = store
 
     def record_of(self, entry: InputEntry) -> Record | None:
-        """Return the record of the used artifact, or None if no artifact has its content any more."""
-        with suppress(StoreError):  # removed or damaged since; another artifact may hold the same bytes
-            record = self._store.read(entry.kind or "", entry.fingerprint or "")
-            if record.content_digest == entry.digest:
-                return record
-        equal = self._by_content.get((entry.kind or "", entry.digest))
-        return self._store.read(entry.kind or "", equal) if equal else None
+        """Return the record of the used artifact, or None if nothing has its content any more."""
+        kind, fingerprint = entry.kind or "", entry.fingerprint or ""
+        if record := self._with_content(self._store.read, entry):
+            return record
+        if equal := self._by_content.get((kind, entry.digest)):  # removed or damaged since
+            return self._store.read(kind, equal)
+        return self._with_content(self._store.past, entry) if fingerprint else None
 
-    def past(self, entry: InputEntry) -> Record | None:
-        """Return the record of an artifact that was removed, if it is the one that was used."""
+    def _with_content(self, read: Callable[[str, str], Record], entry: InputEntry) -> Record | None:
         with suppress(StoreError):
-            record = self._store.past(entry.kind or "", entry.fingerprint or "")
+            record = read(entry.kind or "", entry.fingerprint or "")
             if record.content_digest == entry.digest:
                 return record
         return None
@@ -308,9 +288,9 @@ class _Equals:
         return {(row["kind"], row["content_digest"]): row["fingerprint"] for row in rows}
 
 
-def _node(record: Record, store: Store | None = None) -> Node:
+def _node(record: Record, store: "Store") -> Node:
     return Node(
-        status="published" if store is None or store.holds(record.ref) else "removed",
+        status="published" if store.holds(record.ref) else "removed",
         key=record.fingerprint,
         title=record.reference,
         kind=record.kind,
@@ -340,13 +320,8 @@ def _external_edges(graph: Graph, record: Record) -> list[Edge]:
     edges = []
     for role, entries in roles.items():
         one = entries[0].origin or f"{role} {entries[0].digest[:12]}"
-        node = Node(
-            key=f"external:{record.fingerprint}:{role}",
-            title=one if len(entries) == 1 else f"{len(entries)} × {role}",
-            status="external",
-            role=role,
-            count=len(entries),
-        )
-        graph.add(node)
-        edges.append(Edge(node.key, record.fingerprint, role))
+        title = one if len(entries) == 1 else f"{len(entries)} × {role}"
+        key = f"external:{record.fingerprint}:{role}"
+        graph.add(Node(key, title, "external", role=role, count=len(entries)))
+        edges.append(Edge(key, record.fingerprint, role))
     return edges

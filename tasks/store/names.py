@@ -2,10 +2,6 @@
 
 A name that becomes part of a path has passed one of these types first, as a field of a pydantic model or by
 its `check_` function. `inside` joins a checked path to a folder, and refuses one that a link leads out.
-
-    path          relative; parts joined by `/`, none of them empty, `.` or `..`; no backslash, drive or NUL;
-                  at most 255 bytes per part and 2,048 in all
-    kind, name, alias, label, run id, fingerprint, digest: narrower alphabets, below
 """
 
 import re
@@ -16,11 +12,8 @@ from pydantic import AfterValidator, StringConstraints
 
 from tokmill.tasks.core.errors import StoreError
 
-MOST_PART_BYTES: Final = 255
-"""The most bytes of one part of a path, as file systems have it."""
-
-MOST_PATH_BYTES: Final = 2048
-"""The most bytes of a path; the folder that it is joined to has as many again (Linux takes 4,096)."""
+MOST_PART_BYTES: Final = 255  # as file systems have it
+MOST_PATH_BYTES: Final = 2048  # the folder that it is joined to has as many again: Linux takes 4,096
 
 RESERVED_KINDS: Final = frozenset({
     "labels", "aliases", "runs", "annotations", "leases", "damaged", "removed",
@@ -48,15 +41,16 @@ def broken_rule(path: str) -> str | None:
         "parts are joined by '/', not by a backslash": "\\" in path,
         "it may not begin with a drive": any(map(_DRIVE.match, path.split("/"))),
         "it may not have NUL": "\0" in path,
-        "it must be text in UTF-8": not _is_utf8(path),
+        "it must be text in UTF-8": not is_utf8(path),
         f"a part may have at most {MOST_PART_BYTES} bytes": max(map(len, parts)) > MOST_PART_BYTES,
         f"it may have at most {MOST_PATH_BYTES:,} bytes": len(b"/".join(parts)) > MOST_PATH_BYTES,
     }
     return next((rule for rule, is_broken in rules.items() if is_broken), None)
 
 
-def _is_utf8(text: str) -> bool:
-    return not any("\ud800" <= character <= "\udfff" for character in text)
+def is_utf8(text: str) -> bool:
+    """Whether a text, such as a file's name, can be written in UTF-8."""
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def check_path(path: str, what: str) -> str:

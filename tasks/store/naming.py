@@ -1,11 +1,11 @@
-"""Finds an artifact's folder from what a user gives: the folder itself, or a name in a store."""
+"""Finds an artifact's folder by what a user gives; `tokenizer.load` does, by an entry point (ADR 12)."""
 
 import os
 from pathlib import Path
 
 from tokmill.tasks.core.errors import LoadingError
-from tokmill.tasks.store import Store
 from tokmill.tasks.store.layout import DEFAULT_STORE
+from tokmill.tasks.store.store import Store
 
 
 def artifact_folder(kind: str, path: str | Path, store: str | Path | None) -> Path:
@@ -22,8 +22,9 @@ def artifact_folder(kind: str, path: str | Path, store: str | Path | None) -> Pa
         LoadingError: there is no such store.
         StoreError: the store has no artifact of that name.
     """
-    if store is None and (named := _after_url(kind, str(path))):
-        store, path = named
+    before, mark, after = str(path).rpartition(f"/{kind}/")
+    if store is None and mark and "://" in before:
+        store, path = before, f"{kind}/{after}"
     place, name = path if isinstance(path, Path) else Path(path), str(path)
     if store is None and (place.exists() or not name.startswith(f"{kind}/")):
         return place
@@ -35,9 +36,3 @@ def artifact_folder(kind: str, path: str | Path, store: str | Path | None) -> Pa
             "artifact's folder, or store='…'"
         )
     return opened.place(opened.resolve(name))
-
-
-def _after_url(kind: str, text: str) -> tuple[str, str] | None:
-    """Part a name from the URL of its store before it; None if it has none."""
-    store, separator, name = text.rpartition(f"/{kind}/")
-    return (store, f"{kind}/{name}") if separator and "://" in store else None

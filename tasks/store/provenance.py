@@ -1,11 +1,6 @@
 """Provenance: by which code, on which machine, by whom and for which run an artifact was made.
 
 It is not part of the fingerprint, and collecting it never fails a run: what cannot be determined is None.
-Facts about the process are collected once.
-
-What a run was executed with is the machine, and the packages of its Python. Packages are found by the names
-of their folders of metadata, in the order of the search path, since to read the metadata of hundreds of
-packages would take longer than a run that finds everything in the store.
 """
 
 import functools
@@ -18,7 +13,8 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
@@ -27,7 +23,7 @@ from typing import Annotated, TypeAlias
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
 from tokmill.tasks.core.context import total_memory
-from tokmill.tasks.store.digest import digest_bytes
+from tokmill.tasks.store.fingerprint import digest_bytes
 
 _PACKAGES = (
     *("tokmill", "numpy", "numba", "llvmlite", "regex", "unicodedata2", "pyarrow", "duckdb", "pydantic"),
@@ -35,6 +31,7 @@ _PACKAGES = (
 )
 _CODE = ("flows", "tasks", "tokenizer", "tokmill", "profiles", "pyproject.toml")
 _GIT_SECONDS = 10
+_METADATA = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*?)-(?P<version>[^-]+)\.(dist|egg)-info")
 _MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?Z$"
 
 
@@ -53,10 +50,6 @@ class Provenance(BaseModel):
     Attributes:
         git_commit: the commit of the checkout that the code runs from; None if it is an installed package.
         git_dirty: whether that code differs from the commit (uncommitted or untracked files among it).
-        dirty_digest: of these differences; None without any.
-        packages: versions of the packages that computed results depend on.
-        command: the command line, quoted for a shell.
-        run_id: of the run that asked for it, with or without Prefect.
         flow_run_id, deployment_id: Prefect's ids, if a flow run asked for it.
     """
 
@@ -64,13 +57,13 @@ class Provenance(BaseModel):
 
     git_commit: str | None = None
     git_dirty: bool | None = None
-    dirty_digest: str | None = None
-    packages: Mapping[str, str] = {}
+    dirty_digest: str | None = None  # of these differences; None without any
+    packages: Mapping[str, str] = {}  # versions of the packages that computed results depend on
     python: str = ""
     platform: str = ""
     user: str = ""
-    command: str = ""
-    run_id: str | None = None
+    command: str = ""  # the command line, quoted for a shell
+    run_id: str | None = None  # of the run that asked for it, with or without Prefect
     flow_run_id: str | None = None
     deployment_id: str | None = None
 
@@ -97,26 +90,20 @@ def as_text(moment: datetime) -> str:
 def _of_process() -> Provenance:
     root = Path(__file__).resolve().parents[2]
     commit, dirty = git_state(root)
+    versions = {}
+    for package in _PACKAGES:
+        with suppress(metadata.PackageNotFoundError):  # e.g. running from a checkout that is not installed
+            versions[package] = metadata.version(package)
     return Provenance(
         git_commit=commit,
         git_dirty=dirty,
         dirty_digest=digest_of_changes(root) if dirty else None,
-        packages=_package_versions(),
+        packages=versions,
         python=f"{platform.python_implementation()} {platform.python_version()}",
         platform=platform.platform(),
         user=user_name(),
         command=shlex.join(sys.orig_argv),
     )
-
-
-def _package_versions() -> dict[str, str]:
-    versions = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:  # e.g. running from a checkout that is not installed
-            continue
-    return versions
 
 
 def user_name() -> str:
@@ -168,20 +155,11 @@ def _git(git: str, root: Path, *arguments: str) -> str | None:
     return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else None
 
 
-_METADATA = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*?)-(?P<version>[^-]+)\.(dist|egg)-info")
-
-
 class Machine(BaseModel):
     """The machine that a run was executed on, and how it used it.
 
-    Attributes:
-        host: its name.
-        system: operating system and architecture.
-        python: implementation and version.
-        cores: those that the process could use.
-        memory_bytes: the memory of the machine, or the limit of the process's control group.
-        runner: who executed the tasks: threads, processes, dask, ray.
-        workers: tasks at a time.
+    `cores` and `memory_bytes` are what the process could use, `runner` is who executed the tasks (threads,
+    processes, dask, ray), `workers` how many at a time.
     """
 
     model_config = ConfigDict(frozen=True)
@@ -206,33 +184,25 @@ def _of_machine() -> Machine:
         host=socket.gethostname(),
         system=platform.platform(),
         python=f"{platform.python_implementation()} {platform.python_version()}",
-        cores=_cores(),
+        cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         memory_bytes=total_memory(),
     )
 
 
-def _cores() -> int | None:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count()
-
-
 @functools.cache
 def installed_packages() -> Mapping[str, str]:
-    """Return name → version of the packages that this Python finds, sorted; of two, the first on the path."""
-    found: dict[str, str] = {}
+    """Return name → version of the packages that this Python finds, sorted; of two, the first on the path.
+
+    By the names of their folders of metadata: to read these would take longer than a run that finds all.
+    """
+    packages: dict[str, str] = {}
     for folder in sys.path:
-        for name, version in sorted(_packages_in(folder)):
-            found.setdefault(name, version)
-    return dict(sorted(found.items()))
-
-
-def _packages_in(folder: str) -> Iterator[tuple[str, str]]:
-    try:
-        names = os.listdir(folder or ".")  # noqa: PTH208 - of text, many
-    except OSError:  # a zip file, or a folder that does not exist
-        return
-    for name in names:
-        found = _METADATA.fullmatch(name)
-        if found is not None:
-            yield re.sub(r"[-_.]+", "-", found["name"]).lower(), found["version"]
+        names = list[str]()
+        with suppress(OSError):  # a zip file, or a folder that does not exist
+            names = os.listdir(folder or ".")  # noqa: PTH208 - of text, many
+        here = [found for found in map(_METADATA.fullmatch, names) if found is not None]
+        for name, version in sorted(
+            (re.sub(r"[-_.]+", "-", each["name"]).lower(), each["version"]) for each in here
+        ):
+            packages.setdefault(name, version)
+    return dict(sorted(packages.items()))

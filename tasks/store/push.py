@@ -1,18 +1,8 @@
 """Copies artifacts, runs and aliases from one store to another: `push` and `pull`, the same both ways.
 
-    artifacts   inputs first, each as it is published anywhere: files beside their place, compared with the
-                digests in the record as they arrive, then the record, and a rename (in a bucket: the record
-                last)
-    labels      an artifact keeps its label if the other store has not given it to another one; else it gets
-                the next one there, in its record, too
-    aliases     come along unless the other store has them for something else; one that is named is moved
-    runs        with their tags and notes; one that is still going on stays, and one that was tried again
-                since it was copied replaces its copy
-    removed     of an artifact that is no longer in the first store, the tombstone comes along
-
-What else the other store has already stays as it is. So a push that was killed is repeated, and only the
-rest is copied; a store is whole at every moment. Sizes of files are compared, as before every reuse: what is
-damaged there is set aside, and copied. An artifact that the other store has with other content is left alone,
+Inputs come first, and what the other store has already stays as it is, so a push that was killed is repeated.
+An artifact keeps its label if that is free there; an alias comes along unless it is another one's; of a
+removed artifact the tombstone does. What is damaged there is set aside; what has other content is left alone,
 and named. The first store may be read-only.
 """
 
@@ -22,22 +12,22 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import disk, shared
+from tokmill.tasks.store.build import commit, sync_folders
 from tokmill.tasks.store.digest import FileEntry, digest_file
-from tokmill.tasks.store.disk import DamagedError, ProcessLock, holding, reported_as, sync_path
-from tokmill.tasks.store.layout import RECORD_FILE
-from tokmill.tasks.store.publish import commit
-from tokmill.tasks.store.record import Record
-from tokmill.tasks.store.remote import remote_of
-from tokmill.tasks.store.runs import Run, is_remark, read_remark, read_run, run_path
-from tokmill.tasks.store.store import Store
-from tokmill.tasks.store.tombstones import Tombstone, tombstone
+from tokmill.tasks.store.disk import DamagedError, holding, reported_as, sync_path
+from tokmill.tasks.store.layout import RECORD_FILE, workspace
+from tokmill.tasks.store.record import Record, Tombstone, tombstone, tombstone_path
+from tokmill.tasks.store.remote import pull, remote_damages
+from tokmill.tasks.store.runs import read_remark, read_run, remark_paths, run_path
 from tokmill.tasks.store.verify import Problem, examine
-from tokmill.tasks.store.workspace import workspace
 from tokmill.tokenizer.core.stopping import raise_if_stopped
+
+if TYPE_CHECKING:
+    from tokmill.tasks.store.store import Store
 
 _MOST_BYTES = 256 << 20
 _BLOCK = 1 << 20
@@ -60,19 +50,12 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True)
 class Cargo:
-    """What is to be copied.
+    """What is to be copied."""
 
-    Attributes:
-        records: inputs first.
-        runs: ids.
-        aliases: of these artifacts.
-        labels: of these artifacts under other names than that in their records.
-    """
-
-    records: Sequence[Record]
-    runs: Sequence[str] = ()
-    aliases: Sequence[Named] = ()
-    labels: Sequence[Named] = ()
+    records: Sequence[Record]  # inputs first
+    runs: Sequence[str] = ()  # ids
+    aliases: Sequence[Named] = ()  # of these artifacts
+    labels: Sequence[Named] = ()  # of these artifacts under other names than that in their records
 
 
 @dataclass
@@ -80,21 +63,19 @@ class Moved:
     """What was copied, or would be.
 
     Attributes:
-        artifacts: each record, and what became of it.
         relabelled: artifacts whose label was taken: the name here, and there.
         damaged: what was wrong with artifacts there that are copied again.
         restored: artifacts that had been removed from the other store, by their tombstones there.
         runs, aliases: what was copied of them.
-        kept: aliases that the other store has for another artifact.
     """
 
-    artifacts: list[tuple[Record, What]] = field(default_factory=list)
+    artifacts: list[tuple[Record, What]] = field(default_factory=list)  # each record, and what became of it
     relabelled: list[tuple[str, str]] = field(default_factory=list)
     damaged: list[Problem] = field(default_factory=list)
     restored: list[Tombstone] = field(default_factory=list)
     runs: list[str] = field(default_factory=list)
     aliases: list[str] = field(default_factory=list)
-    kept: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)  # aliases that the other store has for another artifact
 
     def of(self, what: What) -> list[Record]:
         """Return the records with which the same was done."""
@@ -107,7 +88,7 @@ class Moved:
 
 
 def move(
-    source: Store, target: Store, cargo: Cargo, report: Callable[[str], None], *, dry_run: bool = False
+    source: "Store", target: "Store", cargo: Cargo, report: Callable[[str], None], *, dry_run: bool = False
 ) -> Moved:
     """Copy artifacts, runs and aliases."""
     moved = Moved()
@@ -135,7 +116,7 @@ def move(
 
 
 @contextmanager
-def _kept(source: Store, fingerprints: Sequence[str]) -> Iterator[None]:
+def _kept(source: "Store", fingerprints: Sequence[str]) -> Iterator[None]:
     """Protect what is copied from collectors, unless the store can only be read.
 
     What somebody else removes from that meanwhile is missed when it is copied.
@@ -150,7 +131,7 @@ def _kept(source: Store, fingerprints: Sequence[str]) -> Iterator[None]:
         yield
 
 
-def _what(source: Store, target: Store, record: Record, damaged: list[Problem]) -> What:
+def _what(source: "Store", target: "Store", record: Record, damaged: list[Problem]) -> What:
     place = target.layout.artifact(record.kind, record.fingerprint)
     is_here = source.holds(record.ref)
     if (place / RECORD_FILE).is_file():
@@ -164,16 +145,16 @@ def _what(source: Store, target: Store, record: Record, damaged: list[Problem]) 
 def _examined(place: Path) -> Record | Problem:
     """Return the record of an artifact, or the first problem, by sizes: here, and in the remote."""
     found = examine(place, "sizes")
-    if isinstance(found, Record) and (remote := remote_of(place)):
-        damages = remote.damages(remote.name_of(place), full=False)
+    if isinstance(found, Record):
+        damages = remote_damages(place, full=False)
         return next((Problem(found.reference, *damage) for damage in damages), found)
     return found
 
 
-def _send(source: Store, target: Store, record: Record, moved: Moved) -> None:
+def _send(source: "Store", target: "Store", record: Record, moved: Moved) -> None:
     """Publish a copy of an artifact, unless somebody else has published it by now."""
     place = target.layout.artifact(record.kind, record.fingerprint)
-    lock = ProcessLock(target.layout.locks / f"{record.kind}-{record.fingerprint}.lock")
+    lock = target.layout.lock_of(record.kind, record.fingerprint)
     with holding(lock, lambda who: None), reported_as(f"{record.reference} cannot be copied"):
         if target.holds(record.ref):
             found = _examined(place)
@@ -189,19 +170,20 @@ def _send(source: Store, target: Store, record: Record, moved: Moved) -> None:
             moved.relabelled.append((record.reference, copy.reference))
         folder = _pulled(source, record)
         with workspace(target.layout) as out:
-            _copy_files(folder, out, copy)
+            for entry in record.files:
+                _copy_file(folder / entry.path, out / entry.path, entry, record)
+            sync_folders(out)
             commit(target.layout, out, copy)
     label_path = target.names.label_path(record.kind, record.name, label)
     target.catalog.register_publication(place / RECORD_FILE, label_path)
 
 
-def _pulled(source: Store, record: Record) -> Path:
+def _pulled(source: "Store", record: Record) -> Path:
     """Return the folder of an artifact with local files; damage is told, but nothing is set aside here."""
     folder = source.layout.artifact(record.kind, record.fingerprint)
     source.record(record.ref)
     try:
-        if remote := remote_of(folder):
-            remote.pull(remote.name_of(folder))
+        pull(folder)
     except DamagedError as error:
         raise StoreError(
             f"{record.reference}: {error.filename} {error.strerror}; push it to {source.location} from a "
@@ -210,19 +192,12 @@ def _pulled(source: Store, record: Record) -> Path:
     return folder
 
 
-def _copy_files(folder: Path, out: Path, record: Record) -> None:
-    """Copy files into an empty folder, and compare each copy with its digest; then flush the folders."""
-    for entry in record.files:
-        raise_if_stopped()
-        _copy_file(folder / entry.path, out / entry.path, entry, record)
-    for each in (out, *(path for path in out.rglob("*") if path.is_dir())):
-        sync_path(each)
-
-
 def _copy_file(file: Path, copy: Path, entry: FileEntry, record: Record) -> None:
+    """Copy a file, and compare the copy with its digest."""
+    raise_if_stopped()
     copy.parent.mkdir(parents=True, exist_ok=True)
-    with disk.opened(file) as given, copy.open("wb") as out:
-        shutil.copyfileobj(given, out, _BLOCK)
+    with disk.opened(file) as source, copy.open("wb") as out:
+        shutil.copyfileobj(source, out, _BLOCK)
     sync_path(copy)
     if digest_file(copy) != entry.digest:
         raise StoreError(
@@ -231,76 +206,54 @@ def _copy_file(file: Path, copy: Path, entry: FileEntry, record: Record) -> None
         )
 
 
-def _bury(source: Store, target: Store, record: Record) -> None:
+def _bury(source: "Store", target: "Store", record: Record) -> None:
     """Copy the tombstone of a removed artifact, which keeps its record."""
-    place = source.layout.removed / record.kind
-    name = f"{source.layout.artifact(record.kind, record.fingerprint).name}.json"
-    if tombstone(target.layout, record.kind, record.fingerprint) is None and (place / name).is_file():
+    path, copy = (tombstone_path(each.layout, record.kind, record.fingerprint) for each in (source, target))
+    if tombstone(target.layout, record.kind, record.fingerprint) is None and path.is_file():
         with reported_as(f"the tombstone of {record.reference} cannot be copied"):
-            shared.create(target.layout.removed / record.kind / name, disk.read(place / name, _MOST_BYTES))
+            shared.create(copy, disk.read(path, _MOST_BYTES))
 
 
-def _names(target: Store, cargo: Cargo, moved: Moved, *, dry_run: bool) -> None:
+def _names(target: "Store", cargo: Cargo, moved: Moved, *, dry_run: bool) -> None:
     """Give labels and aliases, unless they are those of other artifacts and were not asked for."""
     for one in () if dry_run else cargo.labels:
         target.names.adopt(one.kind, one.name, one.alias, one.fingerprint)
     for one in cargo.aliases:
         said = f"{one.kind}/{one.name}@{one.alias}"
-        there = target.names.aliases(one.kind, one.name).get(one.alias)
-        if there == one.fingerprint:
+        owner = target.names.aliases(one.kind, one.name).get(one.alias)
+        if owner == one.fingerprint:
             continue
-        if there is not None and not one.is_asked_for:
+        if owner is not None and not one.is_asked_for:
             moved.kept.append(said)
-        elif dry_run or _alias_given(target, one):
+        elif dry_run:
+            moved.aliases.append(said)
+        elif path := target.names.tag(one.kind, one.name, one.alias, one.fingerprint, move=one.is_asked_for):
+            target.catalog.register(path)
             moved.aliases.append(said)
         elif target.names.aliases(one.kind, one.name).get(one.alias) != one.fingerprint:
-            moved.kept.append(said)
+            moved.kept.append(said)  # somebody else has given it meanwhile
 
 
-def _alias_given(target: Store, one: Named) -> bool:
-    """Give an alias; whether that was done, since somebody else may have given it meanwhile."""
-    give = target.names.tag if one.is_asked_for else target.names.tag_if_free
-    path = give(one.kind, one.name, one.alias, one.fingerprint)
-    if path is not None:
-        target.catalog.register(path)
-    return path is not None
-
-
-def _runs(source: Store, target: Store, runs: Iterable[str], moved: Moved) -> None:
+def _runs(source: "Store", target: "Store", runs: Iterable[str], moved: Moved) -> None:
     """Copy runs that have ended, with the remarks on them."""
     for run_id in runs:
         path, copy = (run_path(store.layout.runs, run_id) for store in (source, target))
         run = read_run(path)
         if run.state == "running":
             continue
-        written = list(_new_files(_remarks(source, run_id), source, target))
-        if not copy.is_file() or _goes_on(read_run(copy), run):
+        written = []
+        for file in remark_paths(source.layout, run_id):
+            remark = target.layout.annotations / file.name
+            if not remark.is_file():
+                read_remark(file)
+                with reported_as(f"{file.name} cannot be copied"):
+                    shared.replace(remark, disk.read(file, _MOST_BYTES))
+                written.append(remark)
+        attempts, copied = run.as_earlier(), read_run(copy).as_earlier() if copy.is_file() else []
+        if len(attempts) > len(copied) and attempts[: len(copied)] == copied:
             moved.runs.append(run_id)
             with reported_as(f"run {run_id} cannot be copied"):
                 shared.replace(copy, disk.read(path, _MOST_BYTES))
             written.append(copy)
         if written:
             target.catalog.register(*written)
-
-
-def _goes_on(copied: Run, run: Run) -> bool:
-    """Whether a run is one that was copied, with attempts since then."""
-    before, attempts = copied.as_earlier(), run.as_earlier()
-    return len(attempts) > len(before) and attempts[: len(before)] == before
-
-
-def _remarks(store: Store, run_id: str) -> list[Path]:
-    folder = store.layout.annotations
-    names = (entry.name for entry in disk.entries(folder))
-    return [folder / name for name in sorted(names) if is_remark(name) and name.startswith(f"{run_id}.")]
-
-
-def _new_files(files: Iterable[Path], source: Store, target: Store) -> Iterable[Path]:
-    """Copy remarks that the other store does not have; yield the copies."""
-    for file in files:
-        copy = target.root / file.relative_to(source.root)
-        if not copy.is_file():
-            read_remark(file)
-            with reported_as(f"{file.name} cannot be copied"):
-                shared.replace(copy, disk.read(file, _MOST_BYTES))
-            yield copy

@@ -1,13 +1,8 @@
-"""The record of an artifact: `record.json`, the authoritative description of it and its origin.
+"""Records of artifacts (`record.json`, the truth) and, of those that were removed, tombstones.
 
-Fields that follow from the request (payload, parameters, metrics, accounts, files) are kept apart from
-history (timings, provenance). A record that this version cannot read is an error, never a guess.
-
-A record carries a digest of itself: the second line holds the digest of all the other lines, byte for byte,
-so that no change goes unnoticed.
-
-A record's names and numbers are checked when it is read: a path that leads out of the artifact, an impossible
-file size or a time that does not exist makes it unreadable.
+The second line of either holds the digest of all the other lines, byte for byte. A file that this version
+cannot read is an error, never a guess: a path that leads out of the artifact, an impossible size or a time
+that does not exist makes it unreadable. A tombstone stays when its artifact is made again.
 """
 
 import errno
@@ -23,12 +18,21 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationErr
 from tokmill.tasks.core.errors import FingerprintError, MachineError, StoreError
 from tokmill.tasks.core.faults import unreadable
 from tokmill.tasks.core.stage import Account, ArtifactRef, External, Inputs, Scalar
-from tokmill.tasks.store import disk
-from tokmill.tasks.store.digest import ByteCount, FileEntry, content_digest, digest_bytes, plain
-from tokmill.tasks.store.layout import RECORD_FILE
+from tokmill.tasks.store import disk, shared
+from tokmill.tasks.store.digest import ByteCount, FileEntry, content_digest
+from tokmill.tasks.store.fingerprint import digest_bytes, fingerprint, plain
+from tokmill.tasks.store.layout import RECORD_FILE, Layout
 from tokmill.tasks.store.names import Digest, Kind, Label, Name
-from tokmill.tasks.store.provenance import Moment, Provenance
-from tokmill.tasks.store.recipe import fingerprint
+from tokmill.tasks.store.provenance import Moment, Provenance, utc_now
+
+FORMAT_VERSION: Final = 3
+_TOMBSTONE_VERSION: Final = 2
+MOST_REASON_CHARS: Final = 2000
+"""The longest reason for a takedown or a removal."""
+_MOST_BYTES = 256 << 20
+_KEPT_BYTES = 64 << 10
+_SEAL: Final = "record_digest"
+_TOMBSTONE_SEAL: Final = "tombstone_digest"
 
 
 def sealed(field: str, body: bytes) -> bytes:
@@ -36,20 +40,13 @@ def sealed(field: str, body: bytes) -> bytes:
     return b'{\n "%s": "%s",\n' % (field.encode(), digest_bytes(body).encode()) + body.removeprefix(b"{\n")
 
 
-def broken_seal(field: str, data: bytes) -> str | None:
-    """Return what is wrong with the seal in a file's bytes; None if nothing is."""
+def _broken_seal(field: str, data: bytes) -> str | None:
     seal = re.match(rb'\{\n "%s": "([0-9a-f]{64})",\n' % field.encode(), data)
     if seal is None:
         return "the second line holds no digest of the others"
     if digest_bytes(b"{\n" + data[seal.end() :]) != seal[1].decode("ascii"):
         return "its lines do not have the digest in the second line; it was changed after it was written"
     return None
-
-
-FORMAT_VERSION: Final = 3
-_MOST_BYTES = 256 << 20
-_KEPT_BYTES = 64 << 10
-_SEAL: Final = "record_digest"
 
 
 def _canonical(value: dict[str, Any]) -> dict[str, Any]:
@@ -86,24 +83,19 @@ class InputEntry(BaseModel):
     """One input of an artifact.
 
     Attributes:
-        role: the keyword of the run function's argument.
-        position: its index if the role takes several inputs, else None.
-        digest: the content digest that entered the fingerprint.
         kind, name, fingerprint: of the artifact; None for an input from outside of the store.
-        origin: the path of an input from outside of the store, if its value has one.
-        about: what is known of such an input beside its path (`External.about`), to find it again.
     """
 
     model_config = ConfigDict(frozen=True)
 
-    role: str
-    position: ByteCount | None = None
-    digest: str
+    role: str  # the keyword of the run function's argument
+    position: ByteCount | None = None  # its index if the role takes several inputs, else None
+    digest: str  # the content digest that entered the fingerprint
     kind: Kind | None = None
     name: Name | None = None
     fingerprint: Digest | None = None
-    origin: str | None = None
-    about: Any = None
+    origin: str | None = None  # the path of an input from outside of the store, if its value has one
+    about: Any = None  # what is known of such an input beside its path (`External.about`), to find it again
 
     @property
     def ref(self) -> ArtifactRef | None:
@@ -193,101 +185,151 @@ def read_record(directory: Path) -> Record:
 
 
 def parse_record(path: Path, data: bytes) -> Record:
-    """Return the record that the bytes of its file hold; `path` names it in errors.
-
-    A run reads the same record up to twenty times, so those of one moment are kept: equal bytes are the same
-    record.
-    """
-    return _kept(path, data) if len(data) <= _KEPT_BYTES else _checked(path, data)
+    """Return the record that the bytes of its file hold; `path` names it in errors."""
+    return _kept(path, data) if len(data) <= _KEPT_BYTES else _parsed(path, data)
 
 
 @lru_cache(maxsize=256)
-def _kept(path: Path, data: bytes) -> Record:
-    return _checked(path, data)
+def _kept(path: Path, data: bytes) -> Record:  # a run reads the same record up to twenty times
+    return _parsed(path, data)
 
 
-def _checked(path: Path, data: bytes) -> Record:
-    record = _parsed(path, data)
+def _parsed(path: Path, data: bytes) -> Record:
+    try:
+        record = Record.model_validate_json(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"]) or "the file"
+        raise StoreError(f"{path}: {field} cannot be read ({first['msg']}); the record is damaged") from error
     if record.format_version != FORMAT_VERSION:
         raise StoreError(
             f"{path}: format_version={record.format_version} is not {FORMAT_VERSION}, which this tokmill "
             "reads; use the tokmill that wrote it, or make the artifact again"
         )
-    if problem := broken_seal(_SEAL, data):
+    if problem := _broken_seal(_SEAL, data):
         raise StoreError(f"{path}: {problem}; the record is damaged")
     return record
-
-
-def _parsed(path: Path, data: bytes) -> Record:
-    try:
-        return Record.model_validate_json(data)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(str(part) for part in first["loc"]) or "the file"
-        raise StoreError(f"{path}: {field} cannot be read ({first['msg']}); the record is damaged") from error
 
 
 def contradictions(record: Record) -> Iterator[str]:
     """Yield the contradictions within a record."""
     try:
-        owner = fingerprint(record.payload)
+        if fingerprint(record.payload) != record.fingerprint:
+            yield "the fingerprint is not that of the payload"
     except FingerprintError as error:
         yield f"the payload is not a recipe: {error}"
-    else:
-        if owner != record.fingerprint:
-            yield "the fingerprint is not that of the payload"
-    if _given(record) != record.payload.get("inputs"):
+    roles = record.payload.get("inputs")
+    empty = [role for role in roles if roles[role] == []] if isinstance(roles, dict) else []
+    digests: dict[str, Any] = {role: [] for role in empty}
+    for entry in record.inputs:
+        if entry.position is None:
+            digests[entry.role] = entry.digest
+        elif isinstance(several := digests.setdefault(entry.role, []), list):
+            several.append(entry.digest)
+    if digests != roles:
         yield "the inputs are not those of the payload"
     if content_digest(record.files) != record.content_digest:
         yield "the content digest is not that of the listed files"
-
-
-def _given(record: Record) -> dict[str, Any]:
-    """Return the digests of a record's inputs by role, in the form that its payload has them in."""
-    roles = record.payload.get("inputs")
-    found: dict[str, Any] = (
-        {role: [] for role in roles if roles[role] == []} if isinstance(roles, dict) else {}
-    )
-    for entry in record.inputs:
-        if entry.position is None:
-            found[entry.role] = entry.digest
-        elif isinstance(several := found.setdefault(entry.role, []), list):
-            several.append(entry.digest)
-    return found
 
 
 def input_entries(inputs: Inputs) -> list[InputEntry]:
     """Return one entry per input, in order of role and position."""
     entries: list[InputEntry] = []
     for role in sorted(inputs):
-        given = inputs[role]
-        if isinstance(given, ArtifactRef | External):
-            entries.append(_entry(role, None, given))
+        value = inputs[role]
+        if isinstance(value, ArtifactRef | External):
+            entries.append(_entry(role, None, value))
         else:
-            entries.extend(_entry(role, position, item) for position, item in enumerate(given))
+            entries.extend(_entry(role, position, item) for position, item in enumerate(value))
     return entries
 
 
-def _entry(role: str, position: int | None, given: ArtifactRef | External) -> InputEntry:
-    if isinstance(given, External):
-        return InputEntry(
-            role=role,
-            position=position,
-            digest=given.digest,
-            origin=_origin(given.value),
-            about=given.about,
+def _entry(role: str, position: int | None, value: ArtifactRef | External) -> InputEntry:
+    if isinstance(value, External):
+        path = value.value.get("path") if isinstance(value.value, Mapping) else value.value
+        origin = str(path) if isinstance(path, str | Path) else None
+        return InputEntry(role=role, position=position, digest=value.digest, origin=origin, about=value.about)
+    own = value.model_dump(include={"kind", "name", "fingerprint"})
+    return InputEntry(role=role, position=position, digest=value.content_digest, **own)
+
+
+class Tombstone(BaseModel):
+    """The remains of a removed artifact: its record, when and by whom it was removed, and why, if known."""
+
+    model_config = ConfigDict(frozen=True)
+
+    format_version: int = Field(default=_TOMBSTONE_VERSION, ge=1, lt=2**31)
+    removed: Moment
+    by: str
+    command: str
+    reason: str = Field(default="", max_length=MOST_REASON_CHARS)
+    record: Record
+
+    @property
+    def words(self) -> str:
+        """When, by whom and why, for people: `removed on 2026-11-25 10:21 UTC by ada: asked for by …`."""
+        moment = self.removed[:16].replace("T", " ")
+        return f"removed on {moment} UTC by {self.by}{f': {self.reason}' if self.reason else ''}"
+
+
+def check_reason(reason: str) -> str:
+    """Return a reason that is short enough."""
+    if len(reason) > MOST_REASON_CHARS:
+        raise StoreError(
+            f"the reason has {len(reason):,} characters and may have {MOST_REASON_CHARS:,}; shorten "
+            "it, or refer to a document"
         )
-    return InputEntry(
-        role=role,
-        position=position,
-        digest=given.content_digest,
-        kind=given.kind,
-        name=given.name,
-        fingerprint=given.fingerprint,
-    )
+    return reason
 
 
-def _origin(value: object) -> str | None:
-    """Return the path in an external input's value: the value itself if it is text, or its `path`."""
-    place = value.get("path") if isinstance(value, Mapping) else value
-    return str(place) if isinstance(place, str | Path) else None
+def tombstone_path(layout: Layout, kind: str, fingerprint: str) -> Path:
+    """Return where the tombstone of an artifact is, if it has one."""
+    return layout.removed / kind / f"{layout.artifact(kind, fingerprint).name}.json"
+
+
+def tombstone(layout: Layout, kind: str, fingerprint: str) -> Tombstone | None:
+    """Return the tombstone of a removed artifact, or None if there is none for this fingerprint."""
+    path = tombstone_path(layout, kind, fingerprint)
+    shared.bring(path)
+    try:
+        return read_tombstone(path)
+    except FileNotFoundError:
+        return None
+
+
+def tombstones(layout: Layout, prefix: str) -> list[Path]:
+    """Return the files of the tombstones of all artifacts whose fingerprint begins with `prefix`."""
+    return [
+        layout.removed / kind.name / entry.name
+        for kind in disk.entries(layout.removed)
+        for entry in disk.entries(layout.removed / kind.name)
+        if entry.name.startswith(prefix) and entry.name.endswith(".json")
+    ]
+
+
+def read_tombstone(path: Path) -> Tombstone:
+    """Read the tombstone in a file."""
+    try:
+        data = disk.read(path, _MOST_BYTES)
+        stone = Tombstone.model_validate_json(data)
+    except FileNotFoundError:
+        raise
+    except (OSError, ValidationError) as error:  # whose own words would quote the file
+        said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
+        raise StoreError(f"{path} cannot be read as a tombstone: {said}") from error
+    if stone.format_version != _TOMBSTONE_VERSION:
+        raise StoreError(
+            f"{path}: format_version={stone.format_version} is not {_TOMBSTONE_VERSION}, which this tokmill "
+            "reads; use the tokmill that wrote it"
+        )
+    if problem := next(contradictions(stone.record), None) or _broken_seal(_TOMBSTONE_SEAL, data):
+        raise StoreError(f"{path}: {problem}; the tombstone is damaged; restore it from a backup")
+    return stone
+
+
+def write_tombstone(layout: Layout, record: Record, reason: str) -> None:
+    """Leave a tombstone of an artifact that is about to be removed."""
+    own = Provenance.collect()
+    stone = Tombstone(removed=utc_now(), by=own.user, command=own.command, reason=reason, record=record)
+    data = sealed(_TOMBSTONE_SEAL, stone.model_dump_json(indent=1).encode("utf-8") + b"\n")
+    shared.replace(tombstone_path(layout, record.kind, record.fingerprint), data)

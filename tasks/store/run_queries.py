@@ -1,33 +1,26 @@
-"""Questions about runs: lists of them, and the references by which people name one.
+"""Questions about runs, from the catalog: lists of them, and the references by which people name one.
 
-A column is named in full (`audit.bytes_per_token`, `balance.temperature`), or by its last part where that
-fits one name only. A name that a metric and a parameter share (`audit.max_premium`, measured and allowed) is
-the metric's; `parameter:audit.max_premium` is the other. All comes from the catalog, so that a list of ten
-thousand runs reads no record.
-
-References:
-    latest               the run that began last
-    5f0c2a31-…           an id, or the first 4 or more of its characters, if they fit one run
-    smoke · temperature 5    a name; of several runs of that name, the latest
-    winner               a tag that one run has
-    tokenizer/smoke@v2   an artifact: the run that made it
-
-If nothing is found, the error suggests the nearest names.
+A column is named in full (`audit.bytes_per_token`), or by its last part where that fits one name only; of a
+metric and a parameter of one name it is the metric, and `parameter:audit.max_premium` the other. A reference
+is `latest`, an id or the first 4 or more of its characters, a name, a tag, or an artifact that the run made.
 """
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from operator import and_, eq
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.stage import ArtifactRef, Scalar
-from tokmill.tasks.store.catalog import Catalog
-from tokmill.tasks.store.run_tables import scalar_of
+from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.store.rows import scalar_of
 from tokmill.tasks.store.runs import Run, read_run, run_path
-from tokmill.tasks.store.store import Store
+
+if TYPE_CHECKING:
+    from tokmill.tasks.store.catalog import Catalog
+    from tokmill.tasks.store.store import Store
 
 Row: TypeAlias = dict[str, Any]
 
@@ -68,6 +61,16 @@ TAGS_OF_RUNS: Final = """
 """The tags that runs have now, by run; runs without any are left out."""
 
 
+_FEWEST_CHARS = 4
+_SHORT_CHARS = 8
+_LATEST_RUNS = "SELECT run_id, name FROM runs WHERE is_latest ORDER BY started DESC, run_id"
+_MADE = """
+    SELECT a.run_id, a.how = 'made' AS made FROM run_artifacts a JOIN runs r USING (run_id, attempt)
+    WHERE a.fingerprint = $fingerprint AND coalesce(a.content_digest = $content, true)
+    ORDER BY made DESC, CASE WHEN a.how = 'made' THEN r.started END DESC, r.started, a.run_id
+"""
+
+
 class Column(NamedTuple):
     """A column of a list: a metric, a parameter, or one of `FIELDS`; `prefix` as it was named."""
 
@@ -85,13 +88,8 @@ class Column(NamedTuple):
 class RunFilter:
     """Which runs are listed; None for all.
 
-    Attributes:
-        state: e.g. `failed`.
-        profile: the profile's name.
-        experiment: its name.
-        tag: a tag that a run has now.
-        since: a moment; runs that began before it are left out.
-        attempts: whether each attempt is listed, or a run once, in its latest one.
+    `tag` is one that a run has now, and `since` the moment from which on it began. With `attempts`, each
+    attempt is listed; else a run once, in its latest one.
     """
 
     state: str | None = None
@@ -113,7 +111,7 @@ class Order(NamedTuple):
 NEWEST: Final = Order(Column("field", "started"), descending=True)
 
 
-def find_columns(catalog: Catalog, wanted: Iterable[str]) -> list[Column]:
+def find_columns(catalog: "Catalog", wanted: Iterable[str]) -> list[Column]:
     """Return the columns of these names."""
     names = list(wanted)
     if all(name in FIELDS for name in names):
@@ -143,7 +141,7 @@ def _column(wanted: str, known: Sequence[Column]) -> Column:
 
 
 def list_runs(
-    catalog: Catalog,
+    catalog: "Catalog",
     where: RunFilter = RunFilter(),
     columns: Sequence[Column] = (),
     order: Order = NEWEST,
@@ -154,18 +152,23 @@ def list_runs(
     """Return one row per run."""
     sorting = [order.by, *([order.lost] if order.lost else [])]
     shown = [*dict.fromkeys(column for column in (*columns, *sorting) if column.of != "field")]
-    picked = "".join(f", {_picked(place)}" for place in range(len(shown)))
+    picked = "".join(f", v{n}.value AS value{n}, v{n}.text AS text{n}" for n in range(len(shown)))
     by = f"r.{order.by.name}" if order.by.of == "field" else f"v{shown.index(order.by)}.value"
     by = _SECONDS if by == "r.seconds" else by
     texts = [] if order.by.of == "field" else [f"v{shown.index(order.by)}.text"]
     way = "DESC" if order.descending else "ASC"
     keys = [f"coalesce(v{shown.index(order.lost)}.value, 0) > 0"] if order.lost else []
     keys += [f"{key} {way} NULLS LAST" for key in (by, *texts)]
+    joins = [
+        f" LEFT JOIN run_{column.of}s v{n} ON v{n}.run_id = r.run_id AND v{n}.name = $name{n}"
+        + (f" AND v{n}.attempt = r.attempt" if column.of == "metric" else "")
+        for n, column in enumerate(shown)
+    ]
     sql = _RUNS.format(
         columns=picked,
         seconds=_SECONDS,
         tags=TAGS_OF_RUNS,
-        joins="".join(_joined(place, column) for place, column in enumerate(shown)),
+        joins="".join(joins),
         order=", ".join([*keys, "r.started DESC", "r.run_id", "r.attempt DESC"]),
         complete=f" AND {texts[0] if texts else by} IS NOT NULL" if complete else "",
         limit="ALL" if limit is None else int(limit),
@@ -175,50 +178,25 @@ def list_runs(
     return [_row(row, shown) for row in catalog.query(sql, given | names)]
 
 
-def _picked(place: int) -> str:
-    return f"v{place}.value AS value{place}, v{place}.text AS text{place}"
-
-
-def _joined(place: int, column: Column) -> str:
-    table = "run_metrics" if column.of == "metric" else "run_parameters"
-    attempt = f" AND v{place}.attempt = r.attempt" if column.of == "metric" else ""
-    return (
-        f" LEFT JOIN {table} v{place} ON v{place}.run_id = r.run_id AND v{place}.name = $name{place}{attempt}"
-    )
-
-
 def _row(row: Row, shown: Sequence[Column]) -> Row:
     """Return a row of the query with its values by name, as they were recorded; lists as their JSON."""
-    values: Mapping[str, Any] = {
-        column.label: _value(row.pop(f"value{place}"), row.pop(f"text{place}"))
-        for place, column in enumerate(shown)
-    }
-    return {**row, "values": dict(values)}
+    values = {}
+    for place, column in enumerate(shown):
+        number, text = row.pop(f"value{place}"), row.pop(f"text{place}")
+        values[column.label] = None if text is None else scalar_of(number, text)
+    return {**row, "values": values}
 
 
-def _value(number: float | None, text: str | None) -> Scalar | None:
-    return None if text is None else scalar_of(number, text)
-
-
-_FEWEST_CHARS = 4
-_SHORT_CHARS = 8
-_LATEST_RUNS = "SELECT run_id, name FROM runs WHERE is_latest ORDER BY started DESC, run_id"
-_MADE = """
-    SELECT a.run_id, a.how = 'made' AS made FROM run_artifacts a JOIN runs r USING (run_id, attempt)
-    WHERE a.fingerprint = $fingerprint AND coalesce(a.content_digest = $content, true)
-    ORDER BY made DESC, CASE WHEN a.how = 'made' THEN r.started END DESC, r.started, a.run_id
-"""
-
-
-def find_run(store: Store, reference: str) -> Run:
+def find_run(store: "Store", reference: str) -> Run:
     """Return the run that `reference` names."""
     return read_run(run_path(store.layout.runs, find_run_id(store, reference)))
 
 
-def find_run_id(store: Store, reference: str) -> str:
+def find_run_id(store: "Store", reference: str) -> str:
     """Return the id of the run that `reference` names."""
-    if _is_id(store, reference):
-        return reference
+    with suppress(StoreError):  # which cannot be an id
+        if run_path(store.layout.runs, reference).is_file():
+            return reference
     runs = store.catalog.query(_LATEST_RUNS)
     if not runs:
         raise StoreError(f"{store.location} has no runs; make one with `tokmill run PROFILE`")
@@ -235,17 +213,21 @@ def find_run_id(store: Store, reference: str) -> str:
     if len(reference) >= _FEWEST_CHARS and begin:
         return _only(reference, begin, "use more of the id, or the run's name")
     if "/" in reference:
-        return _of_artifact(store, reference)
+        if run_id := run_of(store, store.resolve(reference)):
+            return run_id
+        raise StoreError(
+            f"no run in {store.location} has {reference}: it was made by a command, or elsewhere"
+        )
     raise StoreError(f"there is no run {reference!r} in {store.location}{_nearest(store, reference, runs)}")
 
 
-def run_of(store: Store, ref: ArtifactRef) -> str | None:
+def run_of(store: "Store", ref: ArtifactRef) -> str | None:
     """Return the id of the run that made an artifact, or else of the first that had it; None without any."""
     found = store.catalog.query(_MADE, {"fingerprint": ref.fingerprint, "content": ref.content_digest})
     return str(found[0]["run_id"]) if found else None
 
 
-def short_ids(store: Store, run_ids: Sequence[str]) -> list[str]:
+def short_ids(store: "Store", run_ids: Sequence[str]) -> list[str]:
     """Return ids in as few characters, at least 8, as tell them from every other run of the store.
 
     The runs that a schedule creates at once have ids that begin alike.
@@ -256,13 +238,6 @@ def short_ids(store: Store, run_ids: Sequence[str]) -> list[str]:
     return [run_id[: max(_SHORT_CHARS, least[run_id] + 1)] for run_id in run_ids]
 
 
-def _is_id(store: Store, reference: str) -> bool:
-    try:
-        return run_path(store.layout.runs, reference).is_file()
-    except StoreError:  # which cannot be an id
-        return False
-
-
 def _only(reference: str, runs: Sequence[Row], fix: str) -> str:
     if len(runs) > 1:
         several = ", ".join(f"{row['run_id']} ({row['name']})" for row in runs[:5])
@@ -271,17 +246,7 @@ def _only(reference: str, runs: Sequence[Row], fix: str) -> str:
     return str(runs[0]["run_id"])
 
 
-def _of_artifact(store: Store, reference: str) -> str:
-    ref = store.resolve(reference)
-    found = run_of(store, ref)
-    if found is None:
-        raise StoreError(
-            f"no run in {store.location} has {reference}: it was made by a command, or elsewhere"
-        )
-    return found
-
-
-def _nearest(store: Store, wanted: str, runs: Sequence[Row]) -> str:
+def _nearest(store: "Store", wanted: str, runs: Sequence[Row]) -> str:
     """Return a hint with the nearest names, or the latest runs."""
     names = list(dict.fromkeys(str(row["name"]) for row in runs))
     near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
@@ -292,6 +257,6 @@ def _nearest(store: Store, wanted: str, runs: Sequence[Row]) -> str:
     return f"; the latest are {latest}"
 
 
-def tags_of_runs(catalog: Catalog) -> Mapping[str, Sequence[str]]:
+def tags_of_runs(catalog: "Catalog") -> Mapping[str, Sequence[str]]:
     """Return run id → its tags, sorted; runs without any are left out."""
     return {row["run_id"]: row["tags"] for row in catalog.query(TAGS_OF_RUNS)}

@@ -1,16 +1,7 @@
-"""The record of a flow run, `<store>/runs/<run id>.json`: its parameters, its artifacts, and how it ended.
+"""The records of flow runs, and what people say of them afterwards: tags, their ends, and notes.
 
-Every run has one from its start, whoever executes it, and every attempt of it is kept. What a person says of
-a run afterwards is kept beside it (`tasks.store.runs`), since the process of the run may write its
-record at the same time.
-
-A remark:
-
-    <store>/annotations/<run id>.<moment>-<random>.json    one remark: a tag, the end of a tag, or a note
-
-A file is created once and never changed, so that any number of people and machines may annotate one run at
-the same time, also while it is executed, and the history stays. The tags of a run are those of its record and
-of its remarks: of two remarks on one tag, the later one counts.
+A remark is a file that is created once and never changed, so any number of people and machines may annotate
+one run, also while it is executed. Of two remarks on one tag, the later one counts.
 """
 
 import re
@@ -27,7 +18,6 @@ from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
 from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.disk import reported_as
 from tokmill.tasks.store.layout import Layout
-from tokmill.tasks.store.leases import Dead, lease_path, read_leases
 from tokmill.tasks.store.names import RunId, check_run_id
 from tokmill.tasks.store.provenance import Machine, Moment, Provenance, as_text, user_name, utc_now
 
@@ -38,6 +28,12 @@ and a `suspended` one waits to be resumed."""
 Url: TypeAlias = Annotated[str, StringConstraints(pattern=r"^https?://[^\s<>\"']+$")]
 """Of a web page; a record from elsewhere may not bring a script in its place."""
 
+Action: TypeAlias = Literal["tag", "untag", "note"]
+
+TAG_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9_.:+-]{0,99}"
+_TAG = re.compile(TAG_PATTERN)
+_MOST_CHARS: Final = 10_000
+_MOST_REMARK_BYTES: Final = 1 << 20
 _MOST_BYTES = 256 << 20
 
 
@@ -47,41 +43,34 @@ class StartedBy(BaseModel):
     Attributes:
         how: `command` (a command line), `library` (a call from Python), `page` (a person at the Prefect UI),
             `program` (a request to the server), `schedule`, `automation`, `deployment` (the server does not
-            tell which of these), `retry` (of an attempt that ended), or `resume` (of one
-            that was suspended).
-        user: of the machine, or who was signed in at the page; empty if nobody was.
-        detail: the command line, or the name of the deployment.
+            tell which of these), `retry` (of an attempt that ended), or `resume` (of one that was suspended).
     """
 
     model_config = ConfigDict(frozen=True)
 
     how: str = ""
-    user: str = ""
-    detail: str = ""
+    user: str = ""  # of the machine, or who was signed in at the page; empty if nobody was
+    detail: str = ""  # the command line, or the name of the deployment
 
 
 class RunInput(BaseModel):
     """What a run began with: the files of a source, or an artifact that the store had.
 
     Attributes:
-        role: `source`, `parallel`, or the role that the artifact has as a stage's input.
-        name: of the source, or of the artifact.
-        digest: over the files' names and digests; the artifact's content digest.
         kind, fingerprint: of the artifact; None for files.
         num_files, num_bytes: of the files; None where they are not known.
-        origin: the folder or URL of the files.
     """
 
     model_config = ConfigDict(frozen=True)
 
-    role: str
-    name: str
-    digest: str
+    role: str  # `source`, `parallel`, or the role that the artifact has as a stage's input
+    name: str  # of the source, or of the artifact
+    digest: str  # over the files' names and digests; the artifact's content digest
     kind: str | None = None
     fingerprint: str | None = None
     num_files: int | None = None
     num_bytes: int | None = None
-    origin: str | None = None
+    origin: str | None = None  # the folder or URL of the files
 
 
 class Override(BaseModel):
@@ -110,35 +99,56 @@ class RunArtifact(BaseModel):
     peak_bytes: int | None = None
 
 
-class Attempt(BaseModel):
-    """One execution of a flow run.
-
-    Attributes:
-        state: `running` until it is finished; see `settle` for one whose process has died.
-        message: why it did not complete; empty otherwise.
-        started, ended: UTC, ISO 8601.
-        artifacts: in the order of the DAG; of an attempt that did not complete, those that it had by then.
-        inputs: what it began with.
-        metrics: of its artifacts, as `kind.metric`; shards and cells left out.
-        provenance: of the code and the process.
-        started_by: who started it, and how.
-        machine: that it was executed on.
-        packages: name → version, of all that were installed.
-    """
+class _Execution(BaseModel):
+    """How an attempt is executed: by which code, by whom, where, and with which packages (name → version)."""
 
     model_config = ConfigDict(frozen=True)
 
-    state: State = "running"
-    message: str = ""
-    started: Moment
-    ended: Moment | None = None
-    artifacts: list[RunArtifact] = []
-    inputs: list[RunInput] = []
-    metrics: Mapping[str, Scalar] = {}
     provenance: Provenance = Provenance()
     started_by: StartedBy = StartedBy()
     machine: Machine = Machine()
     packages: Mapping[str, str] = {}
+
+
+class _Description(BaseModel):
+    """What a run is.
+
+    Attributes:
+        tags, notes: those of the profile's `[experiment]`; more may be added by remarks.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str = ""  # what people call it; Prefect's name of the flow run
+    profile: str = ""  # the profile's name
+    parameters: Mapping[str, Any] = {}  # the resolved profile
+    overrides: list[Override] = []  # what it was given of other values than the profile's own
+    experiment: str = ""  # the experiment that it belongs to; empty for none
+    tags: list[str] = []
+    notes: str = ""
+    url: Url | None = None  # of its page at the Prefect server; None without one
+
+
+class Begun(_Execution, _Description):
+    """What is known of a run when an attempt of it begins."""
+
+
+class Attempt(_Execution):
+    """One execution of a flow run.
+
+    Attributes:
+        state: `running` until it is finished; see `Catalog.settle` for one whose process has died.
+        started, ended: UTC, ISO 8601.
+        artifacts: in the order of the DAG; of an attempt that did not complete, those that it had by then.
+    """
+
+    state: State = "running"
+    message: str = ""  # why it did not complete; empty otherwise
+    started: Moment
+    ended: Moment | None = None
+    artifacts: list[RunArtifact] = []
+    inputs: list[RunInput] = []  # what it began with
+    metrics: Mapping[str, Scalar] = {}  # of its artifacts, as `kind.metric`; shards and cells left out
 
     def num(self, how: How) -> int:
         """Return how many artifacts it has that were made, cached or waited for."""
@@ -150,54 +160,18 @@ class Attempt(BaseModel):
         return max((each.peak_bytes for each in self.artifacts if each.peak_bytes is not None), default=None)
 
 
-class Run(Attempt):
-    """One flow run, in its latest attempt.
+class Run(Attempt, _Description):
+    """One flow run, in its latest attempt; `run_id` is Prefect's flow run id.
 
-    Attributes:
-        run_id: unique; Prefect's flow run id.
-        name: what people call it; Prefect's name of the flow run.
-        profile: the profile's name.
-        parameters: the resolved profile.
-        overrides: what it was given of other values than the profile's own.
-        experiment: the experiment that it belongs to; empty for none.
-        tags, notes: those of the profile's `[experiment]`; more may be added (`tasks.store.runs`).
-        url: of its page at the Prefect server; None without one.
-        earlier: its earlier attempts; a run that is retried or resumed keeps its id.
+    A run that is retried or resumed keeps its id, and has its earlier attempts in `earlier`.
     """
 
     run_id: RunId
-    name: str = ""
-    profile: str = ""
-    parameters: Mapping[str, Any] = {}
-    overrides: list[Override] = []
-    experiment: str = ""
-    tags: list[str] = []
-    notes: str = ""
-    url: Url | None = None
     earlier: list[Attempt] = []
 
     def as_earlier(self) -> list[Attempt]:
         """Return all its attempts, to be the `earlier` of the next one."""
         return [*self.earlier, Attempt.model_validate(self.model_dump(include=set(Attempt.model_fields)))]
-
-
-class Begun(BaseModel):
-    """What is known of a run when an attempt of it begins; the fields are those of `Run` and `Attempt`."""
-
-    model_config = ConfigDict(frozen=True)
-
-    name: str = ""
-    profile: str = ""
-    parameters: Mapping[str, Any] = {}
-    overrides: list[Override] = []
-    experiment: str = ""
-    tags: list[str] = []
-    notes: str = ""
-    url: str | None = None
-    provenance: Provenance = Provenance()
-    started_by: StartedBy = StartedBy()
-    machine: Machine = Machine()
-    packages: Mapping[str, str] = {}
 
 
 class Found(NamedTuple):
@@ -206,6 +180,9 @@ class Found(NamedTuple):
     artifacts: Sequence[RunArtifact] = ()
     inputs: Sequence[RunInput] = ()
     metrics: Mapping[str, Scalar] = {}
+
+
+NOTHING: Final = Found()
 
 
 def run_path(folder: Path, run_id: str) -> Path:
@@ -221,10 +198,12 @@ def read_run(path: Path) -> Run:
         return Run.model_validate_json(disk.read(path, _MOST_BYTES))
     except FileNotFoundError as error:
         raise StoreError(f"there is no run {path.stem}: {path} does not exist") from error
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read as a run: {error.strerror}") from error
-    except ValidationError as error:
-        raise StoreError(f"{path} cannot be read as a run: {error.errors()[0]['msg']}") from error
+    except (OSError, ValidationError) as error:
+        raise StoreError(f"{path} cannot be read as a run: {_reason(error)}") from error
+
+
+def _reason(error: OSError | ValidationError) -> str | None:
+    return error.strerror if isinstance(error, OSError) else error.errors()[0]["msg"]
 
 
 def write_run(layout: Layout, run: Run) -> Path:
@@ -235,58 +214,50 @@ def write_run(layout: Layout, run: Run) -> Path:
     return path
 
 
-def settle(layout: Layout) -> list[Run]:
-    """Mark the runs whose process has died as crashed; return those that had no end yet.
-
-    A process that is killed, or whose machine goes down, cannot record the end of its run. The next process
-    that reads the runs does it instead. The lease of the run (`tasks.store.leases`) shows that the process
-    has died, and when it was last alive.
-    """
-    dead = [needs for needs in read_leases(layout).values() if isinstance(needs, Dead)]
-    return [run for lease in dead if (run := _settled(layout, lease)) is not None]
-
-
-def _settled(layout: Layout, lease: Dead) -> Run | None:
-    run = _crashed(layout, lease)
-    if run is not None:
-        write_run(layout, run)
-    with reported_as(f"run {lease.key} cannot be recorded"):
-        shared.remove(lease_path(layout, lease.key))
+def begin_run(layout: Layout, run_id: str, begun: Begun) -> Run:
+    """Write the record of a run that begins; an earlier attempt of the same run is kept with it."""
+    path = run_path(layout.runs, run_id)
+    known = {name: getattr(begun, name) for name in Begun.model_fields}
+    earlier = []
+    if shared.bring(path, sure=True):
+        before = read_run(path)
+        if before.state == "running":
+            ended = {"state": "crashed", "message": "it was begun again before it had ended"}
+            before = before.model_copy(update=ended)
+        earlier = before.as_earlier()
+        again = "resume" if before.state == "suspended" else "retry"
+        known["started_by"] = begun.started_by.model_copy(update={"how": again})
+    run = Run(run_id=run_id, started=utc_now(), earlier=earlier, **known)
+    write_run(layout, run)
     return run
 
 
-def _crashed(layout: Layout, lease: Dead) -> Run | None:
-    """Return the run with its end; None if it has one already, or if there is no such run."""
+def end_run(layout: Layout, run_id: str, state: State, message: str, found: Found) -> Run:
+    """Write how a run ended, and what it has."""
+    run = read_run(run_path(layout.runs, run_id))
+    end = {"state": state, "message": message, "ended": utc_now(), "metrics": dict(found.metrics)}
+    had = {"artifacts": list(found.artifacts), "inputs": list(found.inputs)}
+    run = run.model_copy(update=end | had)
+    write_run(layout, run)
+    return run
+
+
+def crash_run(layout: Layout, run_id: str, message: str, heard_ns: int) -> Run | None:
+    """Write the end of a run whose process has died; None if it has one already, or does not exist."""
     try:
-        run = read_run(run_path(layout.runs, lease.key))
+        run = read_run(run_path(layout.runs, run_id))
     except StoreError:  # it was never written, or is reported when its rows are read
         return None
     if run.state != "running":
         return None
-    process_gone = f"process {lease.pid} on {lease.host} is gone"
-    message = f"{process_gone}: it was killed, or its machine went down"
-    ended = as_text(datetime.fromtimestamp(lease.heard_ns / 1e9, UTC))
-    return run.model_copy(update={"state": "crashed", "message": message, "ended": max(ended, run.started)})
-
-
-Action: TypeAlias = Literal["tag", "untag", "note"]
-
-TAG_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9_.:+-]{0,99}"
-_TAG = re.compile(TAG_PATTERN)
-_MOST_CHARS: Final = 10_000
-_MOST_REMARK_BYTES: Final = 1 << 20
+    ended = max(as_text(datetime.fromtimestamp(heard_ns / 1e9, UTC)), run.started)
+    run = run.model_copy(update={"state": "crashed", "message": message, "ended": ended})
+    write_run(layout, run)
+    return run
 
 
 class Remark(BaseModel):
-    """One remark on a run.
-
-    Attributes:
-        run_id: the run.
-        action: to tag it, to take a tag away, or to note something.
-        text: the tag, or the note.
-        moment: when.
-        user: who.
-    """
+    """One remark on a run: by whom, when, and the text of a tag or a note."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -322,22 +293,16 @@ def read_remark(path: Path) -> Remark:
     """Read a remark's file."""
     try:
         remark = Remark.model_validate_json(disk.read(path, _MOST_REMARK_BYTES))
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read as a remark on a run: {error.strerror}") from error
-    except ValidationError as error:
-        reason = error.errors()[0]["msg"]
-        raise StoreError(f"{path} cannot be read as a remark on a run: {reason}") from error
+    except (OSError, ValidationError) as error:
+        raise StoreError(f"{path} cannot be read as a remark on a run: {_reason(error)}") from error
     if remark.run_id != path.name.partition(".")[0]:
         raise StoreError(f"{path} is a remark on run {remark.run_id}, which does not belong there")
     return remark
 
 
-def remark_paths(layout: Layout) -> Sequence[Path]:
-    """Return the files of all remarks, in order of run and time."""
-    names = (entry.name for entry in disk.entries(layout.annotations))
-    return [layout.annotations / name for name in sorted(names) if is_remark(name)]
-
-
-def is_remark(name: str) -> bool:
-    """Whether a file among the annotations can be a remark; others are work in progress."""
-    return name.endswith(".json") and not name.startswith(".") and name.isascii()
+def remark_paths(layout: Layout, run_id: str = "") -> list[Path]:
+    """Return the files of all remarks, or of those on one run, in order of run and time."""
+    start = f"{run_id}." if run_id else ""
+    names = sorted(entry.name for entry in disk.entries(layout.annotations))
+    remarks = (name for name in names if name.endswith(".json") and name[0] != "." and name.isascii())
+    return [layout.annotations / name for name in remarks if name.startswith(start)]

@@ -1,20 +1,49 @@
-"""Small files that all users of a store see: labels, aliases, runs, tombstones, leases.
+"""Small files that all users of a store see: records, labels, aliases, runs, tombstones, leases.
 
-In a folder they are files. In a store with a remote (`tasks.store.remote`) they are objects, and the local
-file is a copy of what the remote took.
+In a store with a remote they are objects, `<url>/index/…` and `<url>/leases/…`, and the local file is a copy,
+compared with a listing that is at most ten seconds old, or twenty times as old as a listing takes. An
+artifact is published if its record is there.
 """
 
+import errno
+import functools
+import hashlib
+import logging
+import os
+import shutil
+import threading
 import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
 
+from tokmill.tasks.core.errors import MachineError, RemoteError, StoreError
+from tokmill.tasks.remote import objects
+from tokmill.tasks.remote.faults import UnreachableError
+from tokmill.tasks.remote.location import Info
 from tokmill.tasks.store import disk
-from tokmill.tasks.store.remote import remote_of
+from tokmill.tasks.store.disk import reported_as
+from tokmill.tasks.store.layout import RECORD_FILE, root_in, url_of
+from tokmill.tasks.store.names import broken_rule, is_kind, shortened
+
+INDEX: Final = "index"
+LEASES: Final = "leases"
+_TREES: Final = frozenset({"labels", "aliases", "runs", "annotations", "removed"})
+_MOST_BYTES = 256 << 20
+_FRESH_SECONDS = 10.0
+_LISTINGS_PER_AGE = 20
+_AT_ONCE = 16
+_SAID = set[str]()
+_LOG = logging.getLogger(__name__)
 
 
 def create(path: Path, data: bytes) -> None:
     """Write a file durably, and its folder if need be; raises FileExistsError if the name is taken."""
     if remote := remote_of(path):
-        remote.create(remote.name_of(path), data)
+        remote.create(path, data)
         disk.leave(path, data)
     else:
         disk.create(path, data)
@@ -23,7 +52,8 @@ def create(path: Path, data: bytes) -> None:
 def replace(path: Path, data: bytes) -> None:
     """Write a file durably; a reader, or a crash, finds either the old bytes or the new ones."""
     if remote := remote_of(path):
-        remote.replace(remote.name_of(path), data)
+        objects.write(remote.url_of(path), data)
+        remote.note(path, data)
         disk.leave(path, data)
     else:
         disk.replace(path, data)
@@ -32,27 +62,40 @@ def replace(path: Path, data: bytes) -> None:
 def touch(path: Path) -> None:
     """Set the modification time of a file to the present; an object is written again."""
     if remote := remote_of(path):
-        remote.replace(remote.name_of(path), path.read_bytes())
+        objects.write(remote.url_of(path), path.read_bytes())
     disk.touch(path)
 
 
 def remove(path: Path) -> None:
     """Remove a file if it exists."""
     if remote := remote_of(path):
-        remote.remove([remote.name_of(path)])
+        remote.remove(path)
     path.unlink(missing_ok=True)
+
+
+def refresh(root: Path) -> None:
+    """See what other machines have written by now; a folder always shows it.
+
+    Raises:
+        StoreError, MachineError: the remote cannot be listed.
+    """
+    if remote := remote_of(root):
+        remote.refresh()
 
 
 def bring_folder(folder: Path) -> None:
     """Bring the local copies of a folder's files in step with the remote, if there is one."""
     if remote := remote_of(folder):
-        remote.bring_folder(remote.name_of(folder))
+        remote.bring_folder(folder)
 
 
-def bring(path: Path, *, sure: bool = False) -> None:
-    """Bring the local copy of a file in step with the remote, if there is one; `sure`: as `Remote.bring`."""
-    if remote := remote_of(path):
-        remote.bring(remote.name_of(path), sure=sure)
+def bring(path: Path, *, sure: bool = False) -> bool:
+    """Bring the local copy of a file in step with the remote, if there is one; return whether it exists.
+
+    `sure`: ask the remote even if its last listing, some seconds old, has no such object.
+    """
+    remote = remote_of(path)
+    return disk.is_taken(path) if remote is None else remote.bring(path, sure=sure)
 
 
 def now_ns(root: Path) -> int:
@@ -61,7 +104,17 @@ def now_ns(root: Path) -> int:
     Ages of files are compared with it, so that it does not matter whether the clocks of machines agree.
     """
     remote = remote_of(root)
-    return local_now_ns(root) if remote is None else remote.now_ns()
+    if remote is None:
+        return local_now_ns(root)
+    url = f"{remote.url}/clock/{uuid.uuid4().hex}"
+    try:
+        objects.write(url, b"")
+        try:
+            return objects.stat(url).modified_ns
+        finally:
+            objects.remove([url])
+    except OSError:  # a remote that may only be read
+        return time.time_ns()
 
 
 def local_now_ns(root: Path) -> int:
@@ -72,3 +125,216 @@ def local_now_ns(root: Path) -> int:
         return disk.state(clock).mtime_ns
     except OSError:  # a store that may only be read
         return time.time_ns()
+
+
+def remote_of(path: Path | str) -> "Remote | None":
+    """Return the remote of the store whose local folder a path leads into; None if it has none."""
+    root = root_in(path)
+    return None if root is None else _remote(root, os.getpid())
+
+
+@functools.lru_cache(maxsize=64)
+def _remote(root: Path, process: int) -> "Remote | None":
+    """One for each process, since a fork must not share connections and locks."""
+    url = url_of(root)
+    return None if url is None else Remote(root, url)
+
+
+class Remote:
+    """The index of a store's remote, and its local copy below `root`; may be used by threads."""
+
+    def __init__(self, root: Path, url: str) -> None:
+        self.root = root
+        self.url = url
+        self._lock = threading.RLock()
+        self._listed: dict[str, Info] = {}
+        self._began, self._seconds = float("-inf"), 0.0
+        self._brought = float("-inf")
+
+    def name_of(self, path: Path) -> str:
+        """Return a path below the local folder, with slashes."""
+        return path.relative_to(self.root).as_posix()
+
+    def url_of(self, path: Path) -> str:
+        """Return the URL of the object of a local copy."""
+        name = self.name_of(path)
+        return f"{self.url}/{name}" if name.partition("/")[0] == LEASES else f"{self.url}/{INDEX}/{name}"
+
+    def create(self, path: Path, data: bytes) -> None:
+        """Write an object; raises FileExistsError if there is one with other bytes."""
+        try:
+            objects.create(self.url_of(path), data)
+        except FileExistsError:
+            self.bring(path, sure=True)
+            raise
+        self.note(path, data)
+
+    def note(self, path: Path, data: bytes) -> None:
+        """Take note of an object that was just written."""
+        name = self.name_of(path)
+        if name.partition("/")[0] != LEASES:
+            etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
+            with self._lock:
+                self._listed[name] = Info(self.url_of(path), len(data), etag, time.time_ns())
+
+    def remove(self, path: Path) -> None:
+        """Delete an object, which need not exist."""
+        objects.remove([self.url_of(path)])
+        with self._lock:
+            self._listed.pop(self.name_of(path), None)
+
+    def refresh(self) -> None:
+        """Bring the local copies of the index in step; a large index only if the last time was long ago."""
+        with self._lock:
+            age = time.monotonic() - self._began
+            if self._seconds < 1 or age > self._seconds * _LISTINGS_PER_AGE:
+                self._list()
+            elif self._brought == self._began:
+                return
+            listed, began = dict(self._listed), self._began
+        stale = [name for name, info in listed.items() if not self._is_current(self.root / name, info)]
+        with ThreadPoolExecutor(_AT_ONCE) as threads:
+            list(threads.map(self._try_bring, stale))
+        for name in self._local_names() - listed.keys():
+            self._try_bring(name)  # it asks whether the object is there
+        self._brought = began
+
+    def bring_folder(self, folder: Path) -> None:
+        """Bring the local copies of a folder's objects in step."""
+        url = self.url_of(folder)
+        listed = {folder / info.url[len(url) + 1 :]: info for info in self.below(url)}
+        for path, info in listed.items():
+            if not self._is_current(path, info):
+                with suppress(FileNotFoundError):
+                    self._fetch(path, info)
+        for entry in disk.entries(folder):
+            if folder / entry.name not in listed and not entry.is_dir():
+                Path(entry.path).unlink(missing_ok=True)
+
+    def bring(self, path: Path, *, sure: bool = False) -> bool:
+        """Bring the local copy of an object of the index in step; return whether it exists."""
+        with self._lock:
+            if time.monotonic() - self._began > max(_FRESH_SECONDS, _LISTINGS_PER_AGE * self._seconds):
+                self._list()
+            info = self._listed.get(self.name_of(path))
+        try:
+            if info is None and (sure or path.exists()):
+                info = self._ask(path)
+            if info is not None and not self._is_current(path, info):
+                self._fetch(path, info)
+        except FileNotFoundError:  # maybe removed a moment ago
+            info = None
+        if info is None:
+            self.discard(path)
+        return info is not None
+
+    def _try_bring(self, name: str) -> None:
+        with suppress(OSError):  # reported when it is read
+            self.bring(self.root / name, sure=True)
+
+    def _ask(self, path: Path) -> Info:
+        name = self.name_of(path)
+        try:
+            with _answering(self.url):
+                info = objects.stat(self.url_of(path))
+        except FileNotFoundError:
+            with self._lock:
+                self._listed.pop(name, None)
+            raise
+        with self._lock:
+            self._listed[name] = info
+        return info
+
+    def _list(self) -> None:
+        began, url = time.monotonic(), f"{self.url}/{INDEX}"
+        below = ((info.url[len(url) + 1 :], info) for info in self.below(url))
+        self._listed = {name: info for name, info in below if _is_of_index(name)}
+        self._began, self._seconds = began, time.monotonic() - began
+
+    def below(self, url: str) -> Iterator[Info]:
+        """Yield the objects below a URL whose names can be those of local files."""
+        with reported_as(f"{url} cannot be listed"), _answering(self.url):
+            for info in objects.listed(url):
+                name = info.url[len(url) + 1 :]
+                if (rule := broken_rule(name)) is None:
+                    yield info
+                elif url not in _SAID:
+                    _SAID.add(url)
+                    _LOG.warning(
+                        "%s: objects like %s are ignored: %s; no tokmill wrote it", url, shortened(name), rule
+                    )
+
+    def _local_names(self) -> set[str]:
+        names = set[str]()
+        for entry in disk.entries(self.root):
+            if entry.name in _TREES:
+                names |= {self.name_of(path) for path in Path(entry.path).rglob("*") if path.is_file()}
+            elif is_kind(entry.name) and entry.is_dir():
+                places = [place for place in disk.entries(entry.path) if place.is_dir()]
+                names |= {f"{entry.name}/{place.name}/{RECORD_FILE}" for place in places}
+        return {name for name in names if not name.rpartition("/")[2].startswith(".")}
+
+    def _is_current(self, path: Path, info: Info) -> bool:
+        with suppress(OSError):
+            state = path.lstat()
+            if state.st_size == info.num_bytes:
+                stamp = _stamp_of(info)
+                if state.st_mtime_ns == stamp:
+                    return True
+                if hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() == info.etag:
+                    os.utime(path, ns=(stamp, stamp))
+                    return True
+        return False
+
+    def _fetch(self, path: Path, info: Info) -> None:
+        if info.num_bytes > _MOST_BYTES:
+            raise OSError(errno.EINVAL, f"has more than {_MOST_BYTES} bytes", str(path))
+        with _answering(self.url):
+            data = objects.read(self.url_of(path), _MOST_BYTES)
+        if path.name == RECORD_FILE and path.exists() and path.read_bytes() != data:
+            self.discard(path)  # it was made again, with other files maybe
+        disk.leave(path, data, _stamp_of(info))
+        self._show_change(path)
+
+    def discard(self, path: Path) -> None:
+        """Remove a local copy, of a record with all files; whoever has them open keeps them."""
+        if not path.parent.exists():
+            return
+        if path.name == RECORD_FILE:
+            aside = self.root / ".cache" / f"old-{uuid.uuid4().hex}"
+            aside.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(OSError):
+                path.parent.rename(aside)
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+        self._show_change(path)
+
+    def _show_change(self, path: Path) -> None:
+        """Give the folder a new time by which the catalog looks for changes (`tasks.store.indexing`)."""
+        parts = self.name_of(path).split("/")
+        with suppress(OSError):
+            disk.touch(self.root.joinpath(*parts[: 2 if parts[0] in ("labels", "removed") else 1]))
+
+
+def _is_of_index(name: str) -> bool:
+    """Whether the store writes such names to the index; others must not become local files."""
+    first, *rest = name.split("/")
+    return first in _TREES or (is_kind(first) and len(rest) == 2 and rest[1] == RECORD_FILE)
+
+
+@contextmanager
+def _answering(url: str) -> Iterator[None]:
+    """Raise MachineError if the service does not answer: that says nothing about what it holds."""
+    try:
+        yield
+    except UnreachableError as error:
+        raise MachineError(f"{url} cannot be reached: {error.strerror}; run again when it can") from error
+    except RemoteError as error:
+        raise StoreError(f"store {url}: {error}") from error
+
+
+def _stamp_of(info: Info) -> int:
+    """Return a time in nanoseconds, alike on all machines, that tells contents of one second apart."""
+    distinct = int.from_bytes(info.etag.encode("utf-8")[-8:], "big") % 999_999_999
+    return info.modified_ns // 1_000_000_000 * 1_000_000_000 + distinct

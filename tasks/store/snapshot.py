@@ -2,28 +2,19 @@
 
 A writer copies it, changes the copy, and renames the copy to the file's name while it holds a lock that only
 writers take. So a reader, in a notebook or here, can keep the file open for as long as it likes, and nobody
-waits for it. A query looks for what differs between the file and the store (`tasks.store.indexing`), and is
-answered
-
-    as it is              nothing differs
-    after an update       otherwise: the file is replaced first
-    from a copy           where that cannot be done now, since the store is busy or may only be read
-
-A file that is missing, not a database, corrupt, or of another version is made again, with a message. If
-another program has opened it for writing, it is read from a copy, and the other program's changes are lost
-with it. Anything else is reported as it is.
+waits for it. A file that another program has opened for writing is read from a copy.
 """
 
 import errno
-import math
 import os
+import re
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
 from filelock import FileLock, Timeout
 
@@ -31,22 +22,20 @@ from tokmill.tasks.core.database import is_database, require_duckdb, scratch_dat
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import disk
 from tokmill.tasks.store.disk import reported_as
-from tokmill.tasks.store.extra_tables import stale_tables, sync_extra_tables
-from tokmill.tasks.store.indexing import Report, find_difference, num_indexed, read_files, sync_files
-from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.store.layout import Layout, workspace
 from tokmill.tasks.store.tables import BrokenCatalogError, check_tables, check_version, make_tables
-from tokmill.tasks.store.workspace import workspace
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from duckdb import DuckDBPyConnection
 
-T = TypeVar("T")
+MOST_CHARS: Final = 1 << 20
+"""The most characters of a query."""
+_MOST_OPEN: Final = 200  # the parser's time grows with the square of what is open, and not closed
+_NESTING: Final = re.compile(r"""'[^']*'|"[^"]*"|--.*|/\*.*?\*/|[(\[{]|[)\]}]""")
+Row: TypeAlias = dict[str, Any]
+Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
 _POLL_SECONDS = 0.02
-_MOMENT_SECONDS = 1.0
-_MOMENTS_PER_WRITE = 20  # publications may take a twentieth of the time for the catalog, however large it is
-_WRITE_SECONDS: dict[Path, float] = {}  # duration of this process's last write of each catalog
 _TAKEN: Final = ("Could not set lock", "already attached")
 _LACKS: Final = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
 _BROKEN: Final = (
@@ -57,144 +46,18 @@ _BROKEN: Final = (
 )
 
 
-class Snapshot:
-    """The catalog's file of one store.
+class Answer(NamedTuple):
+    """The result of a query: the names of its columns, and its rows, in its order."""
 
-    Args:
-        layout: the store.
-        wait_seconds: how long `sync` and `rebuild` wait for other processes before that is an error.
-        question_wait_seconds: how long a query waits before it updates a copy of its own instead.
-        report: receives one-line messages for people: a rebuild, a file that cannot be read.
-    """
-
-    def __init__(
-        self, layout: Layout, *, wait_seconds: float, question_wait_seconds: float, report: Report
-    ) -> None:
-        self._layout = layout
-        self._path = layout.catalog
-        self._wait = wait_seconds
-        self._question_wait = question_wait_seconds
-        self._say = report
-
-    def answered(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
-        """Query the catalog as it is now; a broken one is made again."""
-        try:
-            return self._ask(ask)
-        except BrokenCatalogError as error:
-            self._say_broken(error)
-        try:
-            self.rebuild()
-        except StoreError:  # busy, or not writable
-            return self._ask_copy(ask, anew=True)
-        return self.as_written(ask)
-
-    def as_written(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
-        """Query the catalog as somebody last wrote it."""
-        with reading(self._path) as connection:
-            return ask(connection)
-
-    def sync(self) -> None:
-        """Add the rows of new and changed files, and drop those of files that no longer exist."""
-        self.replace(self._wait, lambda connection: self._sync(connection, thorough=True))
-
-    def rebuild(self) -> None:
-        """Make the catalog again from the store's files."""
-        with locked(self._layout.catalog_lock, self._wait), self._replacing(anew=True) as connection:
-            self.take_in(connection)
-
-    def was_just_written(self) -> bool:
-        """Whether the file is so new that writing it again would take too large a share of the time."""
-        try:
-            age = time.time() - self._path.stat().st_mtime
-        except FileNotFoundError:
-            age = math.inf
-        last = _WRITE_SECONDS.get(self._path, 0.0)
-        return 0 <= age < max(_MOMENT_SECONDS, _MOMENTS_PER_WRITE * last)
-
-    def replace(self, wait: float, work: Callable[["DuckDBPyConnection"], T]) -> T:
-        """Do `work` on a copy that then replaces the file; a broken catalog is made again first."""
-        with locked(self._layout.catalog_lock, wait):
-            began = time.monotonic()
-            try:
-                with self._replacing(anew=not self._path.exists()) as connection:
-                    done = work(connection)
-                _WRITE_SECONDS[self._path] = time.monotonic() - began
-                return done  # noqa: TRY300 - what fails is made good below
-            except BrokenCatalogError as error:
-                self._say_broken(error)
-            with self._replacing(anew=True) as connection:
-                self.take_in(connection)
-                return work(connection)
-
-    def take_in(self, connection: "DuckDBPyConnection", *, thorough: bool = False) -> None:
-        """Update the rows of a copy of the file from all that is new in the store."""
-        sync_files(connection, self._layout, self._say, thorough=thorough)
-        sync_extra_tables(connection, self._layout, self._say)
-
-    def _sync(self, connection: "DuckDBPyConnection", *, thorough: bool = False) -> None:
-        was_empty = num_indexed(connection) == 0
-        self.take_in(connection, thorough=thorough)
-        if was_empty and (num_files := num_indexed(connection)):
-            self._say(f"catalog {self._path} was empty; it is made again from {num_files} files of the store")
-
-    def _ask(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
-        if self._path.exists():
-            with reading(self._path) as connection:
-                if self._is_in_step(connection):
-                    return ask(connection)
-        else:
-            with private(self._layout.root) as connection:
-                if not find_difference(connection, self._layout, adopt=False):
-                    return ask(connection)  # a query must not create a store
-        try:
-            self.replace(self._question_wait, self._sync)
-        except BrokenCatalogError:
-            raise
-        except StoreError:  # busy, or not writable
-            return self._ask_copy(ask, anew=not self._path.exists())
-        return self.as_written(ask)
-
-    def _is_in_step(self, connection: "DuckDBPyConnection") -> bool:
-        """Whether an update would change nothing; files that cannot be read are reported."""
-        difference = find_difference(connection, self._layout)
-        if difference.stale or len(difference) > _FEW_FILES:
-            return False
-        unread = list[str]()
-        if read_files(self._layout, difference.changed, unread.append)["catalog_files"]:
-            return False
-        for line in unread:
-            self._say(line)
-        return not stale_tables(connection, self._layout)
-
-    def _ask_copy(self, ask: Callable[["DuckDBPyConnection"], T], *, anew: bool) -> T:
-        """Query a copy of the file, after an update; it is gone afterwards."""
-        with tempfile.TemporaryDirectory(prefix="tokmill-catalog-") as folder:  # the store may be read-only
-            copy = Path(folder) / self._path.name
-            if not anew:
-                _copy(self._path, copy)
-            with _opened(copy, self._layout.root, copy.parent) as connection:
-                self.take_in(connection)
-                return ask(connection)
-
-    @contextmanager
-    def _replacing(self, *, anew: bool) -> Iterator["DuckDBPyConnection"]:
-        """Yield a connection to a copy of the file, or an empty catalog; it replaces the file afterwards."""
-        path = self._path
-        with reported_as(f"catalog {path} cannot be written"), workspace(self._layout) as folder:
-            copy = folder / path.name
-            if not anew:
-                _copy(path, copy)
-            with _opened(copy, self._layout.root) as connection:
-                yield connection
-                connection.execute("CHECKPOINT")  # detaching would do this too, but not report a full disk
-            path.with_name(path.name + ".wal").unlink(missing_ok=True)  # of a program that wrote in place
-            copy.replace(path)
-
-    def _say_broken(self, error: BrokenCatalogError) -> None:
-        self._say(f"catalog {self._path} cannot be used ({error}); it is made again from the records")
+    columns: Sequence[str]
+    rows: Sequence[tuple[Any, ...]]
 
 
-_FEW_FILES = 1000
+class Ask(Protocol):
+    """Answers queries from a catalog that is open."""
+
+    def __call__(self, sql: str, parameters: Parameters = ()) -> list[Row]:
+        """Return the rows of a query; see `Catalog.query`."""
 
 
 @contextmanager
@@ -225,30 +88,37 @@ def reading(path: Path) -> Iterator["DuckDBPyConnection"]:
 
 
 @contextmanager
+def replacing(layout: Layout, *, anew: bool) -> Iterator["DuckDBPyConnection"]:
+    """Yield a connection to a copy of the file, or to an empty catalog; it replaces the file afterwards."""
+    path = layout.catalog
+    with reported_as(f"catalog {path} cannot be written"), workspace(layout) as folder:
+        copy = folder / path.name
+        if not anew:
+            _copy(path, copy)
+        with _opened(copy, layout.root) as connection:
+            yield connection
+            connection.execute("CHECKPOINT")  # detaching would do this too, but not report a full disk
+        path.with_name(path.name + ".wal").unlink(missing_ok=True)  # of a program that wrote in place
+        copy.replace(path)
+
+
+@contextmanager
+def copied(layout: Layout, *, anew: bool) -> Iterator["DuckDBPyConnection"]:
+    """Yield a connection to a copy of the file, or to an empty catalog, that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="tokmill-catalog-") as folder:  # the store may be read-only
+        copy = Path(folder) / layout.catalog.name
+        if not anew:
+            _copy(layout.catalog, copy)
+        with _opened(copy, layout.root, copy.parent) as connection:
+            yield connection
+
+
+@contextmanager
 def private(root: Path) -> Iterator["DuckDBPyConnection"]:
     """Yield a connection to an empty catalog in memory, of a store at `root`."""
     with _in_memory(root) as connection:
         make_tables(connection)
         yield connection
-
-
-def answer(
-    connection: "DuckDBPyConnection", sql: str, parameters: Sequence[Any] | Mapping[str, Any]
-) -> list[dict[str, Any]]:
-    """Return the rows of a query, one dict per row."""
-    with answering(connection):
-        found = connection.execute(sql, parameters or None)
-        columns = [column[0] for column in found.description or ()]
-        return [dict(zip(columns, row, strict=True)) for row in found.fetchall()]
-
-
-def arrow_answer(
-    connection: "DuckDBPyConnection", sql: str, parameters: Sequence[Any] | Mapping[str, Any]
-) -> "pa.Table":
-    """Return the rows of a query as an Arrow table."""
-    with answering(connection):
-        table: pa.Table = connection.sql(sql, params=parameters or None).to_arrow_table()
-        return table
 
 
 @contextmanager
@@ -281,12 +151,48 @@ def answering(connection: "DuckDBPyConnection") -> Iterator[None]:
             connection.execute("ROLLBACK")
 
 
+def answer(connection: "DuckDBPyConnection", sql: str, parameters: Parameters = ()) -> Answer:
+    """Return the result of a query."""
+    with answering(connection):
+        result = connection.execute(sql, parameters or None)
+        return Answer([column[0] for column in result.description or ()], result.fetchall())
+
+
+def answer_rows(connection: "DuckDBPyConnection", sql: str, parameters: Parameters) -> list[Row]:
+    """Return the rows of a query, one dict per row."""
+    columns, rows = answer(connection, sql, parameters)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def check_question(sql: str) -> None:
+    """Refuse SQL that is not one statement that reads, or is long or deeply nested."""
+    steps = ((found in "([{") - (found in ")]}") for found in _NESTING.findall(sql[: MOST_CHARS + 1]))
+    if len(sql) > MOST_CHARS or max(accumulate(steps), default=0) > _MOST_OPEN:
+        raise StoreError(
+            f"sql: a query has at most {MOST_CHARS:,} characters, and brackets {_MOST_OPEN} deep; shorten it"
+        )
+    require_duckdb()
+    import duckdb
+
+    try:
+        statements = duckdb.extract_statements(sql)
+    except duckdb.Error as error:
+        raise StoreError(f"sql: {error}") from error
+    if len(statements) != 1:
+        raise StoreError(f"sql: {len(statements)} statements were given; give one SELECT")
+    kind = statements[0].type.name
+    if kind != "SELECT":
+        raise StoreError(
+            f"sql: {kind} is refused, since the catalog is made from the records and only read; use SELECT, "
+            "FROM, DESCRIBE, SUMMARIZE or SHOW TABLES"
+        )
+
+
 @contextmanager
 def attached(connection: "DuckDBPyConnection", path: Path) -> Iterator[None]:
     """Attach the file as the database `snapshot`, and make it the default of statements.
 
-    It is attached to a database in memory, since DuckDB keeps one instance per path that a process connects
-    to, and would return the one that a notebook holds of an older file.
+    A process that connects to a path again would get the instance that a notebook holds of an older file.
     """
     import duckdb
 
@@ -325,8 +231,7 @@ def _in_use(connection: "DuckDBPyConnection", search_path: str) -> Iterator[None
 
 
 def _attach(connection: "DuckDBPyConnection", path: Path, options: str) -> None:
-    quoted = str(path).replace("'", "''")
-    connection.execute(f"ATTACH '{quoted}' AS snapshot {options}")
+    connection.execute("ATTACH '{}' AS snapshot {}".format(str(path).replace("'", "''"), options))
 
 
 def _copy(path: Path, copy: Path) -> None:
@@ -353,22 +258,17 @@ def _check_kind(path: Path) -> None:
 
 @contextmanager
 def _in_memory(*within: Path) -> Iterator["DuckDBPyConnection"]:
-    with _translated(within[0]), scratch_database(*within) as connection:
-        yield connection
-
-
-@contextmanager
-def _translated(root: Path) -> Iterator[None]:
-    """Raise DuckDB's errors of the block as StoreError."""
+    """Yield a connection to an empty database; DuckDB's errors of the block are raised as StoreError."""
     require_duckdb()
     import duckdb
 
     try:
-        yield
+        with scratch_database(*within) as connection:
+            yield connection
     except duckdb.Error as error:
         if _is_broken(error):
             raise BrokenCatalogError(str(error)) from error
-        raise StoreError(f"the catalog of {root}: {error}") from error
+        raise StoreError(f"the catalog of {within[0]}: {error}") from error
 
 
 def _is_broken(error: Exception) -> bool:

@@ -1,14 +1,9 @@
 """The store: turns requests into published artifacts, each made once.
 
-    realize(request):  look up the fingerprint; if it is missing, take its lock, look again, run the stage in
-                       a temporary directory, and publish its files
-
-A store is a local folder. One at a URL is a local folder with a remote (`tasks.store.remote`), to which
-artifacts are pushed and from which they are pulled. No state of it is kept that others could not change, so
-any number of processes, threads and machines may use one. If two processes of a machine ask for the same
-fingerprint at once, it is made once; two machines may both make it, and the second publishes nothing. The
-records are authoritative (see `tasks.store.layout`), and the catalog is their index. Publishing never waits
-long for the catalog.
+A store is a local folder; one at a URL is a local folder with a remote. No state of it is kept that others
+could not change, so any number of processes, threads and machines may use one. Two processes of a machine
+make one artifact once; two machines may both make it, and the second publishes nothing. The records are the
+truth, and the catalog is their index.
 """
 
 import logging
@@ -19,26 +14,26 @@ from typing import TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, Request
-from tokmill.tasks.store import disk, shared
+from tokmill.tasks.store import disk, removal, shared
 from tokmill.tasks.store.build import Builder, Realized
-from tokmill.tasks.store.cache import local_root
-from tokmill.tasks.store.catalog import Catalog, Row
-from tokmill.tasks.store.digest import Json
+from tokmill.tasks.store.catalog import Catalog
+from tokmill.tasks.store.consistency import store_problems
 from tokmill.tasks.store.disk import DamagedError, reported_as
-from tokmill.tasks.store.indexing import Report
-from tokmill.tasks.store.labels import Names, resolve
-from tokmill.tasks.store.layout import RECORD_FILE, Layout
+from tokmill.tasks.store.fingerprint import Json, fingerprint, fingerprint_payload
+from tokmill.tasks.store.inventory import superseded
+from tokmill.tasks.store.labels import Names
+from tokmill.tasks.store.layout import RECORD_FILE, Layout, local_root, tidy
 from tokmill.tasks.store.leases import Lease, at_work, hold
 from tokmill.tasks.store.names import check_kind, check_name, shortened
 from tokmill.tasks.store.provenance import Provenance
-from tokmill.tasks.store.recipe import fingerprint, fingerprint_payload
-from tokmill.tasks.store.record import Record, input_entries, read_record
-from tokmill.tasks.store.remote import files_url, pulled_when_opened, remote_of
-from tokmill.tasks.store.removal import Garbage, collect, find_garbage, find_removal, remove
-from tokmill.tasks.store.retention import Policy, superseded
-from tokmill.tasks.store.tombstones import Tombstone, tombstone
-from tokmill.tasks.store.verify import Problem, Verify, check_regular, problems, store_problems
-from tokmill.tasks.store.workspace import tidy
+from tokmill.tasks.store.record import Record, Tombstone, input_entries, read_record, tombstone
+from tokmill.tasks.store.references import resolve
+from tokmill.tasks.store.remote import files_url, pull, pulled_when_opened
+from tokmill.tasks.store.removal import Garbage
+from tokmill.tasks.store.retention import Policy
+from tokmill.tasks.store.snapshot import Row
+from tokmill.tasks.store.tables import Report
+from tokmill.tasks.store.verify import Problem, Verify, check_regular, problems
 
 # `Store.list` would hide the builtin from the annotations of its class.
 Rows: TypeAlias = list[Row]
@@ -65,7 +60,6 @@ class Store:
         self.layout = Layout(self.root)
         self.names = Names(self.layout)
         self.catalog = Catalog(self.layout)
-        self._builder = Builder(self.layout, self.catalog, self.place)
 
     def __reduce__(self) -> tuple[Callable[[str], "Store"], tuple[str]]:
         """A store travels to another process, maybe of another machine, as its folder or URL."""
@@ -75,6 +69,10 @@ class Store:
     def location(self) -> str:
         """The URL, without credentials, or the folder: by it, others open the same store."""
         return self.layout.location
+
+    @property
+    def _builder(self) -> Builder:
+        return Builder(self.layout, self.catalog, self.place)
 
     @classmethod
     def open(cls, location: str | Path) -> "Store":
@@ -100,11 +98,10 @@ class Store:
         Raises:
             StoreError, MachineError: the remote cannot be listed.
         """
-        if remote := remote_of(self.root):
-            remote.refresh()
+        shared.refresh(self.root)
 
     def fingerprint_payload(self, request: Request) -> dict[str, Json]:
-        """Return what the fingerprint of `request` covers; see `tasks.store.recipe`."""
+        """Return what the fingerprint of `request` covers; see `tasks.store.fingerprint`."""
         return fingerprint_payload(request)
 
     def fingerprint(self, request: Request) -> str:
@@ -164,10 +161,11 @@ class Store:
             realized = self._builder.build(request, owner, provenance, say, verify, refresh=refresh)
         else:
             realized = Realized(found, "cached")
-        if realized.cached:
-            self.label(realized.ref, request.name)
-        else:
-            self._register(realized.ref, say)
+        label = self.label(realized.ref, request.name)
+        if not realized.cached:
+            record = self.layout.artifact(request.stage.kind, owner) / RECORD_FILE
+            path = self.names.label_path(request.stage.kind, request.name, label)
+            self.catalog.register_publication(record, path, report=say)
         return realized
 
     def path(self, ref: ArtifactRef, names: Sequence[str] | None = None) -> Path:
@@ -182,107 +180,15 @@ class Store:
         """
         record = self.record(ref)
         place = self._place(record, names)
-        if remote := remote_of(place):
-            try:
-                with reported_as(f"{record.reference} cannot be pulled from {self.location}"):
-                    remote.pull(remote.name_of(place), names)
-            except StoreError as error:
-                if isinstance(error.__cause__, DamagedError):
-                    said = self._builder.set_aside_pulled(record, error.__cause__)
-                    raise StoreError(said) from error
-                raise
-        return place
-
-    def record(self, ref: ArtifactRef) -> Record:
-        """Return an artifact's record.
-
-        Raises:
-            StoreError: it is not in the store, or was made again with other content than that of `ref`.
-        """
-        record = self.read(ref.kind, ref.fingerprint)
-        if (record.fingerprint, record.content_digest) != (ref.fingerprint, ref.content_digest):
-            raise StoreError(
-                f"{ref.kind}/{ref.name}: the store holds content {record.content_digest[:16]} and the "
-                f"reference means {ref.content_digest[:16]}; ask for the artifact again"
-            )
-        return record
-
-    def read(self, kind: str, fingerprint: str) -> Record:
-        """Return the record of the artifact with this fingerprint.
-
-        Raises:
-            StoreError: it is not in the store.
-        """
-        place = self.layout.artifact(kind, fingerprint)
-        if remote := remote_of(place):
-            remote.bring(remote.name_of(place / RECORD_FILE), sure=True)
-        return read_record(place)
-
-    def holds(self, ref: ArtifactRef) -> bool:
-        """Whether the store has an artifact, sound or damaged."""
-        path = self.layout.artifact(ref.kind, ref.fingerprint) / RECORD_FILE
-        shared.bring(path, sure=True)
-        return path.is_file()
-
-    def past(self, kind: str, fingerprint: str) -> Record:
-        """Return the record of the artifact with this fingerprint, even if it was removed.
-
-        Raises:
-            StoreError: none is in the store, and none was removed from it.
-        """
-        left = self.tombstone(kind, fingerprint)
-        return left.record if left is not None else self.read(kind, fingerprint)
-
-    def tombstone(self, kind: str, fingerprint: str) -> Tombstone | None:
-        """Return what is left of an artifact that was removed, and not made again; None for any other.
-
-        Raises:
-            StoreError: it cannot be read.
-        """
-        if disk.is_taken(self.layout.artifact(kind, fingerprint)):
-            return None
-        return tombstone(self.layout, kind, fingerprint)
-
-    def past_record(self, ref: ArtifactRef) -> Record:
-        """Return an artifact's record, even if it was removed, and maybe made again with other content.
-
-        Raises:
-            StoreError: as `record`, and none with this content was removed from the store.
-        """
         try:
-            return self.record(ref)
-        except StoreError:
-            left = tombstone(self.layout, ref.kind, ref.fingerprint)
-            if left is None or left.record.content_digest != ref.content_digest:
-                raise
-            return left.record
-
-    def remove(self, ref: ArtifactRef, *, with_dependents: bool = False, reason: str = "") -> Records:
-        """Remove an artifact for good; see `tasks.store.removal`."""
-        return remove(self.layout, self.catalog, ref, with_dependents=with_dependents, reason=reason)
-
-    def find_removal(self, ref: ArtifactRef) -> Records:
-        """Return what `remove` with dependents would remove; see `tasks.store.removal`."""
-        return find_removal(self.layout, self.catalog, ref)
-
-    def at_work(self, what: str) -> AbstractContextManager[Lease]:
-        """Protect what is looked up and made in a block from collectors; see `tasks.store.leases`.
-
-        Args:
-            what: is being done, as part of a file's name: `export`.
-
-        Raises:
-            StoreError: the lease cannot be written.
-        """
-        return at_work(self.layout, what)
-
-    def find_garbage(self, policy: Policy) -> Garbage:
-        """Return what `collect` would remove; see `tasks.store.removal`."""
-        return find_garbage(self.layout, self.catalog, policy)
-
-    def collect(self, policy: Policy, report: Report | None = None) -> Garbage:
-        """Remove what nothing keeps; see `tasks.store.removal`."""
-        return collect(self.layout, self.catalog, policy, report)
+            with reported_as(f"{record.reference} cannot be pulled from {self.location}"):
+                pull(place, names)
+        except StoreError as error:
+            if isinstance(error.__cause__, DamagedError):
+                said = self._builder.set_aside_pulled(record, error.__cause__)
+                raise StoreError(said) from error
+            raise
+        return place
 
     def place(self, ref: ArtifactRef) -> Path:
         """Return the directory of a published artifact, whose files may be pulled when they are opened.
@@ -305,15 +211,62 @@ class Store:
             StoreError: as `place`.
         """
         place = self.place(ref)
-        remote = remote_of(place)
-        if remote is None:
-            return str(place / path)
-        name = remote.name_of(place)
-        return files_url(remote.url, name, remote.contents(name).stored, path)
+        return files_url(place, path) or str(place / path)
 
-    def superseded(self) -> Superseded:
-        """Return the superseded artifacts by fingerprint, and what superseded them; see `retention`."""
-        return superseded(self.catalog)
+    def record(self, ref: ArtifactRef) -> Record:
+        """Return an artifact's record.
+
+        Raises:
+            StoreError: it is not in the store, or was made again with other content than that of `ref`.
+        """
+        record = self.read(ref.kind, ref.fingerprint)
+        if (record.fingerprint, record.content_digest) != (ref.fingerprint, ref.content_digest):
+            raise StoreError(
+                f"{ref.kind}/{ref.name}: the store holds content {record.content_digest[:16]} and the "
+                f"reference means {ref.content_digest[:16]}; ask for the artifact again"
+            )
+        return record
+
+    def read(self, kind: str, fingerprint: str) -> Record:
+        """Return the record of the artifact with this fingerprint; StoreError if it is not in the store."""
+        place = self.layout.artifact(kind, fingerprint)
+        shared.bring(place / RECORD_FILE, sure=True)
+        return read_record(place)
+
+    def holds(self, ref: ArtifactRef) -> bool:
+        """Whether the store has an artifact, sound or damaged."""
+        path = self.layout.artifact(ref.kind, ref.fingerprint) / RECORD_FILE
+        shared.bring(path, sure=True)
+        return path.is_file()
+
+    def past(self, kind: str, fingerprint: str) -> Record:
+        """Return the record of the artifact with this fingerprint, even if it was removed.
+
+        Raises:
+            StoreError: none is in the store, and none was removed from it.
+        """
+        stone = self.tombstone(kind, fingerprint)
+        return stone.record if stone is not None else self.read(kind, fingerprint)
+
+    def tombstone(self, kind: str, fingerprint: str) -> Tombstone | None:
+        """Return what is left of an artifact that was removed, and not made again; None for any other."""
+        if disk.is_taken(self.layout.artifact(kind, fingerprint)):
+            return None
+        return tombstone(self.layout, kind, fingerprint)
+
+    def past_record(self, ref: ArtifactRef) -> Record:
+        """Return an artifact's record, even if it was removed, and maybe made again with other content.
+
+        Raises:
+            StoreError: as `record`, and none with this content was removed from the store.
+        """
+        try:
+            return self.record(ref)
+        except StoreError:
+            stone = tombstone(self.layout, ref.kind, ref.fingerprint)
+            if stone is None or stone.record.content_digest != ref.content_digest:
+                raise
+            return stone.record
 
     def newest(self, kind: str, name: str) -> Record | None:
         """Return the record of the latest version of (kind, name), or None if there is none."""
@@ -322,7 +275,7 @@ class Store:
         return self.read(kind, published.popitem()[1]) if published else None
 
     def resolve(self, reference: str, *, removed: bool = False) -> ArtifactRef:
-        """Return the artifact that `reference` names, possibly a removed one; see `tasks.store.labels`.
+        """Return the artifact that `reference` names, possibly a removed one; see `tasks.store.references`.
 
         Raises:
             StoreError: there is no such artifact; the message suggests similar names.
@@ -335,8 +288,7 @@ class Store:
         record = self.read(ref.kind, ref.fingerprint)
         if record.name == name and self.names.is_label_of(ref.kind, name, record.label, ref.fingerprint):
             return record.label
-        known = self.names.find(ref.kind, name, ref.fingerprint)
-        if known is not None:
+        if (known := self.names.find(ref.kind, name, ref.fingerprint)) is not None:
             return known
         label = self.names.reserve(ref.kind, name, ref.fingerprint)
         self.catalog.register(self.names.label_path(ref.kind, name, label))
@@ -351,11 +303,16 @@ class Store:
         with self.at_work("tag") as lease:
             lease.hold([ref.fingerprint])
             self.record(ref)
-            self.catalog.register(self.names.tag(ref.kind, ref.name, alias, ref.fingerprint))
+            if path := self.names.tag(ref.kind, ref.name, alias, ref.fingerprint):
+                self.catalog.register(path)
 
     def list(self, kind: str | None = None, name: str | None = None) -> Rows:
         """Return one catalog row per version, sorted by kind, name and version; see `Catalog.versions`."""
         return self.catalog.versions(kind, name)
+
+    def superseded(self) -> Superseded:
+        """Return the superseded artifacts by fingerprint, and what superseded them."""
+        return superseded(self.catalog)
 
     def verify(self, refs: Sequence[ArtifactRef] | None = None, *, full: bool = True) -> Problems:
         """Return the problems of `refs` (of the whole store if None); nothing is set aside."""
@@ -365,6 +322,33 @@ class Store:
         places = [self.layout.artifact(ref.kind, ref.fingerprint) for ref in refs]
         return [problem for place in places for problem in problems(place, full=full)]
 
+    def at_work(self, what: str) -> AbstractContextManager[Lease]:
+        """Protect what is looked up and made in a block from collectors; see `tasks.store.leases`.
+
+        Args:
+            what: is being done, as part of a file's name: `export`.
+
+        Raises:
+            StoreError: the lease cannot be written.
+        """
+        return at_work(self.layout, what)
+
+    def remove(self, ref: ArtifactRef, *, with_dependents: bool = False, reason: str = "") -> Records:
+        """Remove an artifact for good, maybe with all that was made from it; return what was removed."""
+        return removal.remove(self.layout, self.catalog, ref, with_dependents=with_dependents, reason=reason)
+
+    def find_removal(self, ref: ArtifactRef) -> Records:
+        """Return what `remove` with dependents would remove."""
+        return removal.find_removal(self.layout, self.catalog, ref)
+
+    def find_garbage(self, policy: Policy) -> Garbage:
+        """Return what `collect` would remove."""
+        return removal.find_garbage(self.layout, self.catalog, policy)
+
+    def collect(self, policy: Policy, report: Report | None = None) -> Garbage:
+        """Remove what nothing keeps; see `tasks.store.retention`."""
+        return removal.collect(self.layout, self.catalog, policy, report)
+
     def sweep(self) -> Paths:
         """Remove the unfinished directories of dead processes; return them."""
         return tidy(self.layout)
@@ -372,12 +356,6 @@ class Store:
     def set_aside(self, place: Path, found: Problem) -> None:
         """Move a damaged artifact to the damaged ones; the caller holds its lock."""
         self._builder.set_aside(place, found, lambda line: None)
-
-    def _register(self, ref: ArtifactRef, say: Report) -> None:
-        """Add a newly published artifact to the catalog."""
-        label = self.names.label_path(ref.kind, ref.name, self.label(ref, ref.name))
-        record = self.layout.artifact(ref.kind, ref.fingerprint) / RECORD_FILE
-        self.catalog.register_publication(record, label, report=say)
 
 
 def _check_request(request: Request) -> None:

@@ -1,173 +1,218 @@
-"""The catalog's tables, and the rows of one file of the store.
+"""The catalog's tables, whose rows follow from one file of the store each, and its views of lineage.
 
-Every row follows from a single file of the store: a record, a label, an alias, a tombstone, a run or a remark
-on one. So a file that appears, changes or goes affects its own rows only, and the catalog can be made again
-from the files at any time. The tables of runs are in `tasks.store.run_tables`, those of an artifact's
-`catalog/*.parquet` in `tasks.store.extra_tables`.
-
-Lineage goes from content to content, over a million inputs. So a content also has a number (`content_id`),
-by which DuckDB finds what may be on the way ten times as fast as by 64 digits.
-
-Whoever adds or changes a table or column, or a view (`tasks.store.lineage_views`), or what rows mean, adds
-one to `VERSION`: a catalog of another version is made again from the store's files.
+Lineage goes from content to content, over a million inputs. So a content also has a number (`content_id`), by
+which DuckDB finds what may be on the way ten times as fast as by 64 digits, and which decides nothing. The
+views go on through removed artifacts; a filter by constants on `fingerprint` or `artifact` is applied before
+the walk, which is a lateral join for that reason, and ends after `MOST_STEPS`
+(docs/adr/0031-views-of-lineage.md). Whoever changes any of this, or what rows mean, adds one to `VERSION`:
+other catalogs are made again.
 """
 
-import hashlib
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.stage import Account
-from tokmill.tasks.store.labels import read_name, version_number
-from tokmill.tasks.store.layout import ALIASES, LABELS, Layout
-from tokmill.tasks.store.lineage_views import VIEWS, make_views
-from tokmill.tasks.store.names import check_alias, check_kind, check_label, check_name
-from tokmill.tasks.store.record import InputEntry, Record, read_record
-from tokmill.tasks.store.run_tables import (
-    RUN_KEYS,
-    RUN_TABLES,
-    RUN_TREES,
-    as_json,
-    remark_row,
-    run_rows,
-    scalar_columns,
-)
-from tokmill.tasks.store.runs import read_remark, read_run
-from tokmill.tasks.store.tombstones import Tombstone, read_tombstone, tombstone_path
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-Row: TypeAlias = dict[str, Any]
-Rows: TypeAlias = dict[str, list[Row]]
-
-_INPUTS: Final = {
-    "fingerprint": "VARCHAR",
-    "role": "VARCHAR",
-    "position": "BIGINT",
-    "digest": "VARCHAR",
-    "input_kind": "VARCHAR",
-    "input_name": "VARCHAR",
-    "input_fingerprint": "VARCHAR",
-    "origin": "VARCHAR",
-    "file_digest": "VARCHAR",
-    "input_content_id": "UBIGINT",
-    "content_id": "UBIGINT",
-}
-
-TABLES: Final[dict[str, dict[str, str]]] = {
-    "artifacts": {
-        "fingerprint": "VARCHAR",
-        "kind": "VARCHAR",
-        "name": "VARCHAR",
-        "label": "VARCHAR",
-        "content_digest": "VARCHAR",
-        "record_digest": "VARCHAR",
-        "stage": "VARCHAR",
-        "stage_version": "INTEGER",
-        "num_files": "BIGINT",
-        "num_bytes": "BIGINT",
-        "started": "TIMESTAMP",
-        "ended": "TIMESTAMP",
-        "seconds": "DOUBLE",
-        "payload": "VARCHAR",
-        "params": "VARCHAR",
-        "git_commit": "VARCHAR",
-        "git_dirty": "BOOLEAN",
-        "user_name": "VARCHAR",
-        "command": "VARCHAR",
-        "run_id": "VARCHAR",
-        "flow_run_id": "VARCHAR",
-        "deployment_id": "VARCHAR",
-        "format_version": "INTEGER",
-        "peak_bytes": "BIGINT",
-        "content_id": "UBIGINT",
-    },
-    "inputs": _INPUTS,
-    "files": {"fingerprint": "VARCHAR", "path": "VARCHAR", "size_bytes": "BIGINT", "digest": "VARCHAR"},
-    "metrics": {"fingerprint": "VARCHAR", "name": "VARCHAR", "value": "DOUBLE", "text": "VARCHAR"},
-    "accounts": {
-        "fingerprint": "VARCHAR",
-        "source": "VARCHAR",
-        "unit": "VARCHAR",
-        "side": "VARCHAR",
-        "name": "VARCHAR",
-        "amount": "BIGINT",
-    },
-    "labels": {
-        "key": "VARCHAR",
-        "kind": "VARCHAR",
-        "name": "VARCHAR",
-        "label": "VARCHAR",
-        "number": "BIGINT",
-        "fingerprint": "VARCHAR",
-    },
-    "aliases": {
-        "key": "VARCHAR",
-        "kind": "VARCHAR",
-        "name": "VARCHAR",
-        "alias": "VARCHAR",
-        "fingerprint": "VARCHAR",
-    },
-    "removed": {
-        "key": "VARCHAR",
-        "fingerprint": "VARCHAR",
-        "kind": "VARCHAR",
-        "name": "VARCHAR",
-        "label": "VARCHAR",
-        "content_digest": "VARCHAR",
-        "num_files": "BIGINT",
-        "num_bytes": "BIGINT",
-        "removed": "TIMESTAMP",
-        "user_name": "VARCHAR",
-        "command": "VARCHAR",
-        "reason": "VARCHAR",
-        "stage": "VARCHAR",
-        "content_id": "UBIGINT",
-    },
-    "removed_inputs": {"key": "VARCHAR", **_INPUTS},
-    **RUN_TABLES,
-}
-
-KEYS: Final[dict[str, str]] = {
-    "artifacts": "fingerprint",
-    "inputs": "fingerprint",
-    "files": "fingerprint",
-    "metrics": "fingerprint",
-    "accounts": "fingerprint",
-    "labels": "key",
-    "aliases": "key",
-    "removed": "key",
-    "removed_inputs": "key",
-    **RUN_KEYS,
-}
-"""The column that identifies a file's rows: fingerprint, run id, `kind/name@label`, a tombstone's path, or a
-remark's name."""
-
-TREES: Final[dict[str, str]] = {
-    "artifacts": "",
-    "inputs": "",
-    "files": "",
-    "metrics": "",
-    "accounts": "",
-    "labels": LABELS,
-    "aliases": ALIASES,
-    "removed": "removed",
-    "removed_inputs": "removed",
-    **RUN_TREES,
-}
-"""The folder below the store whose files a table's rows come from; '' for the records, in many folders."""
-
+Report: TypeAlias = Callable[[str], None]
+"""Receives a one-line message for people."""
 
 VERSION: Final = 10
+MOST_STEPS: Final = 256
 
-_OWN: Final[dict[str, dict[str, str]]] = {
-    "catalog_version": {"version": "INTEGER"},
-    "catalog_files": {"path": "VARCHAR", "mtime_ns": "BIGINT", "size": "BIGINT", "key": "VARCHAR"},
-    "catalog_parts": {"part": "VARCHAR", "time": "BIGINT"},
-    "catalog_extra": {"table_name": "VARCHAR", "fingerprint": "VARCHAR", "digest": "VARCHAR"},
+
+def _columns(listed: str) -> dict[str, str]:
+    """Return name → SQL type of columns: text, unless another type stands behind a colon."""
+    named = (column.partition(":") for column in listed.split())
+    return {name: sql_type or "VARCHAR" for name, _, sql_type in named}
+
+
+_INPUTS: Final = (
+    "fingerprint role position:BIGINT digest input_kind input_name input_fingerprint origin file_digest "
+    "input_content_id:UBIGINT content_id:UBIGINT"
+)
+_OF_RECORDS: Final = {
+    "artifacts": (
+        "fingerprint kind name label content_digest record_digest stage stage_version:INTEGER "
+        "num_files:BIGINT num_bytes:BIGINT started:TIMESTAMP ended:TIMESTAMP seconds:DOUBLE payload params "
+        "git_commit git_dirty:BOOLEAN user_name command run_id flow_run_id deployment_id "
+        "format_version:INTEGER peak_bytes:BIGINT content_id:UBIGINT"
+    ),
+    "inputs": _INPUTS,
+    "files": "fingerprint path size_bytes:BIGINT digest",
+    "metrics": "fingerprint name value:DOUBLE text",
+    "accounts": "fingerprint source unit side name amount:BIGINT",
 }
-ALL_TABLES: Final = {**TABLES, **_OWN}
+_OF_TOMBSTONES: Final = {
+    "removed": (
+        "key fingerprint kind name label content_digest num_files:BIGINT num_bytes:BIGINT removed:TIMESTAMP "
+        "user_name command reason stage content_id:UBIGINT"
+    ),
+    "removed_inputs": f"key {_INPUTS}",
+}
+_OF_RUNS: Final = {  # one row per attempt, but of `run_parameters` and `run_tags`
+    "runs": (
+        "run_id attempt:BIGINT is_latest:BOOLEAN name profile experiment state message started:TIMESTAMP "
+        "ended:TIMESTAMP parameters overrides notes started_by user_name command url deployment_id tokmill "
+        "git_commit git_dirty:BOOLEAN dirty_digest python packages host num_made:BIGINT num_cached:BIGINT "
+        "num_waited:BIGINT peak_bytes:BIGINT"
+    ),
+    "run_artifacts": (
+        "run_id attempt:BIGINT position:BIGINT task kind name fingerprint content_digest how seconds:DOUBLE "
+        "peak_bytes:BIGINT"
+    ),
+    "run_inputs": (
+        "run_id attempt:BIGINT position:BIGINT role kind name fingerprint digest num_files:BIGINT "
+        "num_bytes:BIGINT origin"
+    ),
+    "run_metrics": "run_id attempt:BIGINT name value:DOUBLE text",
+    "run_parameters": "run_id name value:DOUBLE text",
+    "run_tags": "run_id tag moment:TIMESTAMP",
+}
+_SOURCES: Final = (
+    ("", "fingerprint", _OF_RECORDS),  # in the folders of many kinds
+    ("labels", "key", {"labels": "key kind name label number:BIGINT fingerprint"}),
+    ("aliases", "key", {"aliases": "key kind name alias fingerprint"}),
+    ("removed", "key", _OF_TOMBSTONES),
+    ("runs", "run_id", _OF_RUNS),
+    ("annotations", "key", {"run_annotations": "key run_id moment:TIMESTAMP user_name action text"}),
+)
+"""The folder below the store whose files rows come from, the column that has a file's key, and the tables."""
+
+TABLES: Final = {name: _columns(listed) for *_, tables in _SOURCES for name, listed in tables.items()}
+TREES: Final = {name: tree for tree, _, tables in _SOURCES for name in tables}
+KEYS: Final = {name: key for _, key, tables in _SOURCES for name in tables}
+ALL_TABLES: Final = TABLES | {
+    "catalog_version": _columns("version:INTEGER"),
+    "catalog_files": _columns("path mtime_ns:BIGINT size:BIGINT key"),
+    "catalog_parts": _columns("part time:BIGINT"),
+    "catalog_extra": _columns("table_name fingerprint digest"),
+}
+VIEWS: Final = {
+    "lineage_up": (
+        *("fingerprint", "artifact", "depth", "input_fingerprint", "input_kind", "input_name"),
+        *("input_label", "digest", "origin", "status"),
+    ),
+    "lineage_down": (
+        *("fingerprint", "artifact", "depth", "user_fingerprint", "user_kind", "user_name"),
+        *("user_label", "digest", "status"),
+    ),
+}
+"""The views, with their columns."""
+
+ALL_ARTIFACTS: Final = """
+    SELECT fingerprint, kind, name, label, content_digest, content_id, stage, 'published' AS status
+    FROM artifacts
+    UNION ALL
+    SELECT r.fingerprint, r.kind, r.name, r.label, r.content_digest, r.content_id, r.stage, 'removed'
+    FROM removed r ANTI JOIN artifacts a ON a.fingerprint = r.fingerprint
+"""
+"""SQL: the artifacts that are in the store, and those that were removed and not made again."""
+
+_OF_INPUTS: Final = (
+    "fingerprint, role, digest, input_kind, input_name, input_fingerprint, origin, input_content_id, "
+    "content_id"
+)
+ALL_INPUTS: Final = f"""
+    SELECT {_OF_INPUTS}, 'published' AS status FROM inputs
+    UNION ALL
+    SELECT {_OF_INPUTS}, 'removed' FROM removed_inputs
+"""  # noqa: S608
+"""SQL: their inputs; those of an artifact that was made again are there twice."""
+
+
+OWNERS: Final = """
+    SELECT fingerprint, kind, name, content_digest, content_id, 'published' AS status FROM artifacts
+    UNION ALL
+    SELECT fingerprint, kind, name, content_digest, content_id, 'removed' FROM removed
+"""
+"""SQL: what has these inputs, by fingerprint and status: the artifacts, and those that were removed."""
+
+
+def near_by_number(seeds: str) -> str:
+    """Return SQL that finds all that may have been made from some contents: `every`, `near` and `edges`.
+
+    Equal contents have equal numbers, and different ones hardly ever. So `near` has the number of every
+    content that was made from the seeds, and maybe others. `edges` has the inputs with these numbers, few
+    rows, with kind and digest of what was used (`input_kind`, `digest`) and of what was made from it (`kind`,
+    `content_digest`): a walk along equal kinds and digests is exact.
+    """
+    return f"""
+    every AS NOT MATERIALIZED ({ALL_INPUTS}),
+    near(content) AS (
+        {seeds}
+        UNION
+        SELECT i.content_id FROM near JOIN every i ON i.input_content_id = near.content
+    ),
+    owners AS MATERIALIZED (SELECT * FROM ({OWNERS}) WHERE content_id IN (FROM near)),
+    edges AS MATERIALIZED (
+        SELECT i.fingerprint, i.role, i.input_kind, i.digest, o.kind, o.content_digest
+        FROM every i JOIN owners o USING (fingerprint, status)
+        WHERE i.input_content_id IN (FROM near)
+    )
+    """  # noqa: S608 - constants
+
+
+_FROM_UP: Final = f"""
+    WITH RECURSIVE every AS NOT MATERIALIZED ({ALL_INPUTS}),
+    gone AS NOT MATERIALIZED (
+        SELECT r.fingerprint, r.content_digest FROM removed r
+        ANTI JOIN artifacts a ON a.fingerprint = r.fingerprint
+    ),
+    up(key, kind, name, digest, origin, status, depth) AS (
+        SELECT fingerprint, kind, name, content_digest, NULL::VARCHAR, status, 0
+        FROM ({{root}})
+        UNION
+        SELECT coalesce(named.fingerprint, equal.fingerprint, i.input_fingerprint), i.input_kind,
+               i.input_name, i.digest, i.origin,
+               CASE WHEN i.input_kind IS NULL THEN 'external'
+                    WHEN coalesce(named.fingerprint, equal.fingerprint) IS NOT NULL THEN 'published'
+                    WHEN gone.fingerprint IS NOT NULL THEN 'removed' ELSE 'missing' END,
+               up.depth + 1
+        FROM up JOIN every i ON i.fingerprint = up.key AND i.status = up.status
+        LEFT JOIN artifacts named
+            ON named.fingerprint = i.input_fingerprint AND named.content_digest = i.digest
+        LEFT JOIN artifacts equal
+            ON named.fingerprint IS NULL AND equal.kind = i.input_kind AND equal.content_digest = i.digest
+        LEFT JOIN gone ON gone.fingerprint = i.input_fingerprint AND gone.content_digest = i.digest
+        WHERE up.depth < {MOST_STEPS}
+    )
+    SELECT key, kind, name, digest, origin, status, min(depth) AS depth FROM up WHERE depth > 0 GROUP BY ALL
+"""  # noqa: S608 - constants
+_FROM_DOWN: Final = f"""
+    WITH RECURSIVE {near_by_number("SELECT content_id FROM ({root})")},
+    down(kind, digest, depth) AS (
+        SELECT kind, content_digest, 0 FROM ({{root}})
+        UNION
+        SELECT e.kind, e.content_digest, down.depth + 1
+        FROM down JOIN edges e ON e.input_kind = down.kind AND e.digest = down.digest
+        WHERE down.depth < {MOST_STEPS}
+    ),
+    used(kind, digest, depth) AS (SELECT kind, digest, min(depth) FROM down GROUP BY ALL)
+    SELECT e.fingerprint AS key, min(used.depth) + 1 AS depth
+    FROM used JOIN edges e ON e.input_kind = used.kind AND e.digest = used.digest GROUP BY e.fingerprint
+"""  # noqa: S608
+_HEAD: Final = "a.fingerprint, a.kind || '/' || a.name || '@' || a.label AS artifact, walk.depth"
+_UP: Final = f"""
+    SELECT {_HEAD}, walk.key AS input_fingerprint, walk.kind AS input_kind,
+           coalesce(other.name, walk.name) AS input_name, other.label AS input_label, walk.digest,
+           walk.origin, walk.status
+    FROM ({ALL_ARTIFACTS}) a, {{lateral}} ({{walk}}) walk
+    LEFT JOIN ({ALL_ARTIFACTS}) other ON other.fingerprint = walk.key AND walk.status <> 'missing'
+    WHERE walk.key IS DISTINCT FROM a.fingerprint
+"""  # noqa: S608
+_DOWN: Final = f"""
+    SELECT {_HEAD}, other.fingerprint AS user_fingerprint, other.kind AS user_kind, other.name AS user_name,
+           other.label AS user_label, other.content_digest AS digest, other.status
+    FROM ({ALL_ARTIFACTS}) a, {{lateral}} ({{walk}}) walk
+    JOIN ({ALL_ARTIFACTS}) other ON other.fingerprint = walk.key
+    WHERE walk.key <> a.fingerprint
+"""  # noqa: S608
+_QUERIES: Final = {"lineage_up": (_UP, _FROM_UP), "lineage_down": (_DOWN, _FROM_DOWN)}
+_OF_ROW: Final = "SELECT a.fingerprint, a.kind, a.name, a.content_digest, a.content_id, a.status"
+_OF_GIVEN: Final = f"SELECT * FROM ({ALL_ARTIFACTS}) WHERE fingerprint = given"  # noqa: S608
 
 
 class BrokenCatalogError(StoreError):
@@ -192,7 +237,7 @@ def check_version(connection: "DuckDBPyConnection", *, empty: bool = False) -> b
 
 
 def make_tables(connection: "DuckDBPyConnection") -> None:
-    """Make the tables in an empty database, and the views of lineage."""
+    """Make the tables and views in an empty database."""
     connection.execute("BEGIN")
     for name, columns in ALL_TABLES.items():
         listed = ", ".join(f"{column} {sql_type}" for column, sql_type in columns.items())
@@ -219,157 +264,12 @@ def check_tables(connection: "DuckDBPyConnection") -> None:
         raise BrokenCatalogError(f"it has the view {foreign[0]}")
 
 
-def rows_of(layout: Layout, path: Path) -> tuple[str, Rows]:
-    """Return the key and the rows of one file."""
-    relative = path.relative_to(layout.root)
-    if relative.parts[0] in (LABELS, ALIASES):
-        return _name_rows(relative, path)
-    if relative.parts[0] == layout.runs.name:
-        run = read_run(path)
-        if run.run_id != path.stem:
-            raise StoreError(f"it is the run {run.run_id}, which does not belong there")
-        return run.run_id, run_rows(run)
-    if relative.parts[0] == layout.annotations.name:
-        return path.name, {"run_annotations": [remark_row(path.name, read_remark(path))]}
-    if relative.parts[0] == layout.removed.name:
-        left = read_tombstone(path)
-        if tombstone_path(layout, left.record.kind, left.record.fingerprint) != path:
-            raise StoreError(f"it is the tombstone of {left.record.reference}, which does not belong there")
-        return relative.as_posix(), _removed_rows(relative.as_posix(), left)
-    record = read_record(path.parent)
-    if layout.artifact(record.kind, record.fingerprint) != path.parent:
-        raise StoreError(f"it is the record of {record.reference}, which does not belong there")
-    return record.fingerprint, artifact_rows(record)
-
-
-def artifact_rows(record: Record) -> Rows:
-    """Return the rows of one record."""
-    mine = {"fingerprint": record.fingerprint}
-    return {
-        "artifacts": [_artifact_row(record)],
-        "inputs": _input_rows(record),
-        "files": [{**mine, **entry.model_dump()} for entry in record.files],
-        "metrics": [
-            {**mine, "name": name, **scalar_columns(value)} for name, value in record.metrics.items()
-        ],
-        "accounts": [{**mine, **row} for account in record.accounts for row in _account_rows(account)],
-    }
-
-
-def _artifact_row(record: Record) -> Row:
-    return {
-        "fingerprint": record.fingerprint,
-        "kind": record.kind,
-        "name": record.name,
-        "label": record.label,
-        "content_digest": record.content_digest,
-        "record_digest": record.record_digest,
-        "stage": record.payload.get("stage"),
-        "stage_version": record.payload.get("version"),
-        "num_files": len(record.files),
-        "num_bytes": record.num_bytes,
-        "started": record.timings.started,
-        "ended": record.timings.ended,
-        "seconds": record.timings.seconds,
-        "payload": as_json(record.payload),
-        "params": as_json(record.params),
-        "git_commit": record.provenance.git_commit,
-        "git_dirty": record.provenance.git_dirty,
-        "user_name": record.provenance.user,
-        "command": record.provenance.command,
-        "run_id": record.provenance.run_id or record.provenance.flow_run_id,
-        "flow_run_id": record.provenance.flow_run_id,
-        "deployment_id": record.provenance.deployment_id,
-        "format_version": record.format_version,
-        "peak_bytes": record.timings.peak_bytes,
-        "content_id": content_id(record.kind, record.content_digest),
-    }
-
-
-def content_id(kind: str | None, digest: str) -> int:
-    """Return the number of a content of a kind, or of one from outside of the store (None): 64 bits.
-
-    Among a million contents, two have the same one with a chance of three in a hundred million. So a number
-    finds rows, and decides nothing: see `tasks.store.lineage_views.near_by_number`.
-    """
-    hashed = hashlib.blake2b(f"{kind or ''}/{digest}".encode(), digest_size=8)
-    return int.from_bytes(hashed.digest(), "little")
-
-
-def _input_rows(record: Record) -> list[Row]:
-    mine = {
-        "fingerprint": record.fingerprint,
-        "content_id": content_id(record.kind, record.content_digest),
-    }
-    return [
-        {
-            **mine,
-            "role": entry.role,
-            "position": entry.position,
-            "digest": entry.digest,
-            "input_kind": entry.kind,
-            "input_name": entry.name,
-            "input_fingerprint": entry.fingerprint,
-            "origin": entry.origin,
-            "file_digest": _file_digest(entry),
-            "input_content_id": content_id(entry.kind, entry.digest),
-        }
-        for entry in record.inputs
-    ]
-
-
-def _file_digest(entry: InputEntry) -> str | None:
-    """Return the digest of the bytes of a file from outside of the store, if it is one."""
-    found = entry.about.get("digest") if isinstance(entry.about, dict) else None
-    return found if isinstance(found, str) and entry.origin is not None else None
-
-
-def _removed_rows(key: str, left: Tombstone) -> Rows:
-    inputs = [{"key": key, **row} for row in _input_rows(left.record)]
-    return {"removed": [_removed_row(key, left)], "removed_inputs": inputs}
-
-
-def _removed_row(key: str, left: Tombstone) -> Row:
-    record = left.record
-    return {
-        "key": key,
-        "fingerprint": record.fingerprint,
-        "kind": record.kind,
-        "name": record.name,
-        "label": record.label,
-        "content_digest": record.content_digest,
-        "num_files": len(record.files),
-        "num_bytes": record.num_bytes,
-        "removed": left.removed,
-        "user_name": left.by,
-        "command": left.command,
-        "reason": left.reason,
-        "stage": record.payload.get("stage"),
-        "content_id": content_id(record.kind, record.content_digest),
-    }
-
-
-def _account_rows(account: Account) -> list[Row]:
-    amounts = [("in", "in", account.num_in)]
-    amounts += [("added", name, amount) for name, amount in account.added.items()]
-    amounts += [("became", name, amount) for name, amount in account.became.items()]
-    own = {"source": account.source, "unit": account.unit}
-    return [{**own, "side": side, "name": name, "amount": amount} for side, name, amount in amounts]
-
-
-def _name_rows(relative: Path, path: Path) -> tuple[str, Rows]:
-    tree, kind, name = relative.parts[0], relative.parts[1], "/".join(relative.parts[2:-1])
-    check_kind(kind)
-    check_name(name)
-    label, fingerprint = read_name(path)
-    (check_label if tree == LABELS else check_alias)(label)
-    if not fingerprint:  # its writer died while writing; the label is never given out again
-        return name_key(kind, name, label), {}
-    row: Row = {"key": name_key(kind, name, label), "kind": kind, "name": name, "fingerprint": fingerprint}
-    row |= {"label": label, "number": version_number(label)} if tree == LABELS else {"alias": label}
-    return row["key"], {tree: [row]}
-
-
-def name_key(kind: str, name: str, label: str) -> str:
-    """Return `kind/name@label`."""
-    return f"{kind}/{name}@{label}"
+def make_views(connection: "DuckDBPyConnection") -> None:
+    """Make the views and the table functions over the tables of the connection's current schema."""
+    for name, (pairs, walk) in _QUERIES.items():
+        view = pairs.format(lateral="LATERAL", walk=walk.format(root=_OF_ROW))
+        given = pairs.format(lateral="", walk=walk.format(root=_OF_GIVEN))
+        connection.execute(f"CREATE OR REPLACE VIEW {name} AS {view}")
+        connection.execute(
+            f"CREATE OR REPLACE MACRO {name}(given) AS TABLE {given} AND a.fingerprint = given"
+        )

@@ -19,7 +19,7 @@ from tokmill.tasks.formats.encoded import Encoded, EncodedShard
 from tokmill.tasks.formats.mixture import MixedSource, Mixture, MixtureManifest, Plan, ShareTable, write_plan
 from tokmill.tasks.formats.packed.manifest import ExcludedDocuments
 from tokmill.tasks.store import NOT_IN_FINGERPRINT
-from tokmill.tasks.store.tombstones import MOST_REASON_CHARS
+from tokmill.tasks.store.record import MOST_REASON_CHARS
 from tokmill.tasks.tracing.origins import Document, Members
 
 

@@ -23,10 +23,10 @@ from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.formats.packed.pieces import PieceRows
 from tokmill.tasks.formats.text.source_files import origin_digest
-from tokmill.tasks.store.catalog import Ask
 from tokmill.tasks.store.digest import digest_file
+from tokmill.tasks.store.rows import content_id
+from tokmill.tasks.store.snapshot import Ask
 from tokmill.tasks.store.store import Store
-from tokmill.tasks.store.tables import content_id
 from tokmill.tasks.takedown.impact_queries import BY_CONTENT, BY_PLACE, DOWN, LOST, OF_SHARDS, PARTS
 from tokmill.tasks.tracing.document_names import is_row
 

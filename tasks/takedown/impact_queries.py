@@ -5,7 +5,7 @@ The parameters `numbers` are those of contents (`tasks.store.tables`); kinds and
 
 from typing import Final
 
-from tokmill.tasks.store.lineage_views import ALL_ARTIFACTS, ALL_INPUTS, OWNERS, near_by_number
+from tokmill.tasks.store.tables import ALL_ARTIFACTS, ALL_INPUTS, OWNERS, near_by_number
 
 BY_PLACE: Final = """
     SELECT a.fingerprint, a.name, a.content_digest, i.digest, i.origin

@@ -16,7 +16,7 @@ from tokmill.tasks.formats.packed.manifest import TakedownManifest, TakenDocumen
 from tokmill.tasks.formats.packed.pieces import PackingPlan
 from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD
 from tokmill.tasks.store.build import Realized
-from tokmill.tasks.store.digest import canonical_json, digest_bytes
+from tokmill.tasks.store.fingerprint import canonical_json, digest_bytes
 from tokmill.tasks.store.record import Record
 from tokmill.tasks.store.remote import PulledPath
 from tokmill.tasks.store.verify import file_damages

@@ -43,8 +43,7 @@ from tokmill.tasks.formats.packed.shard_format import (
 from tokmill.tasks.kernels.documents import gather
 from tokmill.tasks.packing.assemble import link
 from tokmill.tasks.store import NOT_IN_FINGERPRINT
-from tokmill.tasks.store.record import read_record
-from tokmill.tasks.store.tombstones import MOST_REASON_CHARS
+from tokmill.tasks.store.record import MOST_REASON_CHARS, read_record
 from tokmill.tasks.tracing.document import Wanted
 
 _BLOCK_TOKENS = 1 << 24

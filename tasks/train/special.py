@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from tokmill.tasks.count.stage import CountParams
-from tokmill.tasks.store.digest import UNLESS_DEFAULT, only_with
+from tokmill.tasks.store.fingerprint import UNLESS_DEFAULT, only_with
 from tokmill.tokenizer.components.post_processors import check_template
 from tokmill.tokenizer.components.roles import MAX_TEMPLATE_CHARS, check_roles, with_sets
 from tokmill.tokenizer.core.vocabulary import reserved_name

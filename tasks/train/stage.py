@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 
 from tokmill.tasks.core.stage import Outcome, Stage
 from tokmill.tasks.count.stage import CountParams
-from tokmill.tasks.store.digest import UNLESS_DEFAULT, either, only_with
+from tokmill.tasks.store.fingerprint import UNLESS_DEFAULT, either, only_with
 from tokmill.tasks.train.learning import learn, publish
 from tokmill.tasks.train.memory import memory_of
 from tokmill.tasks.train.special import SpecialParams, check_role_names, check_text_templates

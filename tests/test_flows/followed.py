@@ -32,13 +32,13 @@ LANDMARKS = {
     ("flows/run/composition.py", "compose"),  # the DAG is composed
     ("flows/run/dag.py", "request"),  # a step becomes a request
     ("flows/prefect/task.py", "as_task"),  # and a Prefect task
-    ("tasks/store/recipe.py", "fingerprint"),
+    ("tasks/store/fingerprint.py", "fingerprint"),
     ("tasks/formats/text/content.py", "blocks"),  # a file of text is opened
     _KERNEL,  # text is cut, encoded, checked, measured
     ("tasks/formats/files/npy.py", "append"),  # tokens are written
     ("tasks/formats/files/manifests.py", "write_model"),  # and statistics
     ("tasks/store/record.py", "encode_record"),  # and the record
-    ("tasks/store/publish.py", "commit"),  # the shard is there
+    ("tasks/store/build.py", "commit"),  # the shard is there
 }
 
 

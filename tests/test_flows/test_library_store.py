@@ -22,7 +22,7 @@ from tests.test_flows.commands import clean_environment
 from tokmill.flows.errors import ProfileError, UsageError
 from tokmill.flows.library.running import FinishedRun
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.store.run_tables import as_json
+from tokmill.tasks.store.rows import as_json
 from tokmill.tasks.store.runs import Begun, read_run, run_path
 
 NASTY = "<script>alert('x')</script>&\"日本"

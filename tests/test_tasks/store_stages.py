@@ -7,7 +7,8 @@ import duckdb
 from tests.effort import EVERYTHING
 from tokmill.tasks.core.stage import Account, External, Outcome, Params, Request, Stage
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.tables import TABLES, content_id
+from tokmill.tasks.store.rows import content_id
+from tokmill.tasks.store.tables import TABLES
 
 PLACES = ["folder", *(["bucket"] if EVERYTHING else [])]
 """Where the laws of stores are tested; in a bucket, with TOKMILL_EVERYTHING."""

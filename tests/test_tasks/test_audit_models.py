@@ -93,6 +93,18 @@ def test_what_are_no_embeddings(tmp_path: Path, tensors: dict[str, np.ndarray], 
         read_indicators(model(tmp_path, **tensors), 5)
 
 
+def test_names_and_unused_ids_that_do_not_exist(tmp_path: Path) -> None:
+    path = model(tmp_path, odd=ROWS)
+    assert read_indicators(path, 5, [4], names=("odd", "odd")).tied
+    with pytest.raises(EmbeddingError, match="has no tensor 'even'"):
+        read_indicators(path, 5, names=("odd", "even"))
+    with pytest.raises(EmbeddingError, match="unused id 5 is not among the 5 ids"):
+        read_indicators(path, 5, [5], names=("odd", "odd"))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(EmbeddingError, match="not a sound safetensors file"):
+        read_indicators(path, 5)
+
+
 def suspects(ids: list[int], scores: list[float]) -> pa.Table:
     empty = dict.fromkeys(SCHEMA.names, [None] * len(ids))
     return pa.table({**empty, "token_id": ids, "score": scores}, schema=SCHEMA)

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from tokmill import tokenizer
-from tokmill.tasks.audit.probe_judgement import Encoded, cut_at, cut_of, differs_from, no_special
+from tokmill.tasks.audit.probe_judgement import Encoded, begins_with, cut_at, cut_of, differs_from, no_special
 from tokmill.tasks.audit.probe_texts import cuts_of
 from tokmill.tasks.audit.probes import SCHEMA, OwnProbe, probe
 from tokmill.tokenizer import Tokenizer
@@ -82,6 +82,12 @@ def test_tokens_begin_where_words_do() -> None:
         False,
         "7 tokens: 20|2|4-0|2|-|2|9; within a token: 02",
     )
+
+
+def test_what_trailing_spaces_change() -> None:
+    plain, merged = toy(), toy((b"d", b" "), split_pattern=r"[\s\S]+")
+    assert begins_with("the end")(plain, Encoded.of(plain, "the end ")).met
+    assert begins_with("the end")(merged, Encoded.of(merged, "the end ")).met is False
 
 
 def test_look_alikes_and_special_tokens() -> None:

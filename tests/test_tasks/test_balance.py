@@ -279,3 +279,9 @@ def test_a_weight_for_an_unknown_source_names_the_nearest():
 def test_a_source_without_a_weight_is_named():
     with pytest.raises(BalanceError, match=r"weights lack the source 'b'.*0 leaves it out.*b, c"):
         weights_of({"a": 1, "b": 2, "c": 3}, weights={"a": 1})
+
+
+def test_what_the_method_does_not_read_bears_no_identity():
+    assert SamplingParams(method="unimax", temperature=2, weights={"a": 1}) == SamplingParams(method="unimax")
+    both = SamplingParams(weights={"a": 1}, temperature=2)
+    assert (both.method, both.temperature) == ("weights", 1.0)

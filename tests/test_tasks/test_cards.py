@@ -14,7 +14,7 @@ from tokmill.tasks.audit.summary import read_summary
 from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.card.conservation import StageAccounts, account_table
 from tokmill.tasks.card.facts import CardFacts
-from tokmill.tasks.card.stage import CardParams
+from tokmill.tasks.card.stage import CARD, CardParams
 from tokmill.tasks.card.text import to_markdown
 from tokmill.tasks.card.words import without_front_matter
 from tokmill.tasks.core.errors import AccountError
@@ -118,6 +118,46 @@ def test_the_shares_are_the_artifacts(facts, made):
         assert sum(getattr(source, name) for source in facts.sources) == pytest.approx(1)
 
 
+def test_tables_have_as_many_cells_as_heads(text):
+    widths = [len(re.findall(r"(?<!\\)\|", row)) for row in text.splitlines() if row.startswith("|")]
+    tables = [len(table.splitlines()) for table in re.findall(r"(?:^\|.*\n)+", text, flags=re.MULTILINE)]
+    assert min(tables) > 3
+    start = 0
+    for height in tables:
+        assert len(set(widths[start : start + height])) == 1
+        start += height
+
+
+def test_the_card_says_how_closely_shares_keep_to_plan_and_request(facts, text):
+    share = facts.packed.shares[0]
+    farthest = f"{share.farthest.requested_share:.2%} | {share.farthest.packed_share:.2%}"
+    deviations = f"{100 * share.deviation:.2f} | {100 * share.farthest.deviation:.2f}"
+    row = f"| {share.source} | {share.packed_share:.2%} | {deviations} | {farthest} |"
+    assert row in text
+    assert "all along the way" in text
+    unknown = facts.packed.model_copy(update={"shares": [share.model_copy(update={"farthest": None})]})
+    assert "off the request" not in to_markdown(facts.model_copy(update={"packed": unknown}))
+
+
+def test_the_card_shows_what_training_used_beside_what_was_balanced(facts, made):
+    metrics = read_record(made["tokenizer"]).metrics
+    for source in facts.sources:
+        assert source.training_share == metrics[f"share.{source.source}"]
+        assert source.training_share == pytest.approx(source.balanced_share, abs=0.02)
+
+
+def test_the_card_of_a_mixture_that_goes_on_says_so(facts):
+    assert "goes on" not in to_markdown(facts)
+    mixture = facts.mixture.model_copy(update={"first_position": 1000, "warnings": ["'tiny' gives too much"]})
+    first = facts.sources[0]
+    read = first.model_copy(update={"read_before_tokens": 2 * first.num_tokens})
+    text = to_markdown(facts.model_copy(update={"mixture": mixture, "sources": [read, *facts.sources[1:]]}))
+    assert "**It goes on from token 1,000 of a run**" in text
+    assert "| times read | times read before | at most in the whole run |" in text
+    assert f"| {first.epochs:.3f} | 2.000 | {first.max_repetition:g} |" in text
+    assert "- **Warning**: 'tiny' gives too much" in text
+
+
 def test_the_digests_are_those_of_all_artifacts_upstream(facts, made):
     kinds = ["corpus", "counts", "balance", "tokenizer", "audit", "encoded", "usage", "mixture", "packed"]
     assert [artifact.kind for artifact in facts.artifacts] == kinds
@@ -201,6 +241,14 @@ def test_the_card_does_not_depend_on_the_store_or_the_cache(line, made, tmp_path
         assert (other.store.path(ref) / name).read_bytes() == (made["card"] / name).read_bytes()
     said = (made["card"] / "card.md").read_text() + (made["card"] / "card.json").read_text()
     assert str(line.texts.parent) not in said
+
+
+def test_a_card_without_training_leaves_it_out(made, tmp_path):
+    given = {kind: path for kind, path in made.items() if kind not in {"counts", "balance", "card"}}
+    CARD.run(CardParams(), out=tmp_path, **given)
+    found = CardFacts.model_validate_json((tmp_path / "card.json").read_bytes())
+    assert (found.balance, found.tokenizer.origin) == (None, "existing")
+    assert "share in training" not in (tmp_path / "card.md").read_text(encoding="utf-8")
 
 
 def account(num_in, source="a", added=None, **became):

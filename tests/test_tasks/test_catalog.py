@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import shutil
+import time
 
 import pyarrow as pa
 import pytest
@@ -206,6 +207,26 @@ def test_what_is_new_is_seen_as_a_rebuild_would_give_it(filled, old):
     assert [row["name"] for row in filled.list()] == ["second-name", "web/0", "web/1", "web/2"]
     filled.catalog.rebuild()
     assert catalog_rows(filled) == updated
+
+
+def test_a_folder_whose_time_may_come_twice_is_looked_over_again(filled):
+    ref, folder = filled.realize(ask("web/2", text="d")).ref, filled.root / "text"
+    later = time.time_ns() + 60_000_000_000  # a change at the same tick of the clock would leave this time
+    os.utime(folder, ns=(later, later))
+    filled.catalog.sync()
+    shutil.rmtree(filled.path(ref))
+    os.utime(folder, ns=(later, later))
+    assert "web/2" not in {row["name"] for row in filled.list()}
+
+
+def test_a_record_that_could_not_be_read_is_tried_again(filled):
+    place = filled.path(filled.resolve("text/web/0")) / "record.json"
+    sound = place.read_bytes()
+    place.write_text("{")
+    aged(filled)
+    assert "web/0" not in {row["name"] for row in filled.list("text")}
+    place.write_bytes(sound)
+    assert "web/0" in {row["name"] for row in filled.list("text")}
 
 
 def test_a_question_where_nothing_is_new_writes_nothing(filled):

@@ -13,11 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill import tokenizer
-from tokmill.tasks.core.context import memory_limited_to
+from tokmill.tasks.core.context import memory_budget, memory_limited_to, quarter_of_the_ram
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import Request
 from tokmill.tasks.count.counter import DocumentCounter, add_up
 from tokmill.tasks.count.merging import FAN_IN, MOST_LEVELS, level_of, merge_streams, parts_of
-from tokmill.tasks.count.stage import CountParams, MergeParams, run, run_shard
+from tokmill.tasks.count.stage import COUNT_SHARD, CountParams, MergeParams, run, run_shard
 from tokmill.tasks.count.stage import run_merge as merge
 from tokmill.tasks.formats.counts import (
     COUNTS_FILE,
@@ -29,6 +30,7 @@ from tokmill.tasks.formats.counts import (
     write_parts,
 )
 from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of
+from tokmill.tasks.store import Store
 from tokmill.tokenizer import PretokenCounts
 
 DOCUMENTS = {
@@ -73,6 +75,14 @@ def test_counts_a_source_equal_a_plain_count(tmp_path, text_corpus):
     assert counts.counts("en").to_dict()[b"the"] == 3
     assert all(account.balanced for account in outcome.accounts)
     assert outcome.metrics["num_documents"] == 6
+
+
+def test_digits_and_normalizer_are_applied(tmp_path, text_corpus):
+    corpus = text_corpus({"en": ["2024 CAF\u0045\u0301"]})
+    params = CountParams(digits="single", normalizer="nfc+lowercase")
+    _, counts = count_all(corpus, params, tmp_path / "out")
+    found = counts.counts("en").to_dict()
+    assert found == {b"2": 2, b"0": 1, b"4": 1, " café".encode(): 1}
 
 
 def test_a_pattern_that_cuts_vowels_off_is_named_with_source_and_script(tmp_path, text_corpus, caplog):
@@ -127,6 +137,17 @@ def test_a_tiny_budget_gives_the_same_bytes_and_leaves_nothing_behind(tmp_path, 
             assert (outs[None] / file).read_bytes() == (outs[0] / file).read_bytes(), file
 
 
+def test_a_budget_is_no_part_of_what_an_artifact_is(tmp_path, text_corpus):
+    corpus = text_corpus({"en": [f"word{number}" for number in range(3000)]})
+    found = []
+    for memory_bytes in (None, 0):
+        store = Store.open(tmp_path / f"store-{memory_bytes}")
+        with memory_limited_to(memory_bytes):
+            request = Request(COUNT_SHARD, "en-0", CountParams(), {"shard": corpus.shards[0]})
+            found.append(store.realize(request).ref)
+    assert found[0] == found[1]
+
+
 def test_runs_are_gone_after_a_failure(tmp_path):
     def broken():
         yield from batches_of(DOCUMENTS["en"], 1)
@@ -137,6 +158,13 @@ def test_runs_are_gone_after_a_failure(tmp_path):
     with pytest.raises(StoreError, match="the text is gone"):
         DocumentCounter(CountParams().cut, 0).count(broken(), tmp_path / "counts.parquet")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_budget_is_a_quarter_of_the_memory_unless_it_is_said():
+    assert memory_budget() == quarter_of_the_ram() > 0
+    with memory_limited_to(7):
+        assert memory_budget() == 7
+    assert memory_budget() == quarter_of_the_ram()
 
 
 @pytest.mark.parametrize("memory_bytes", [0, 1 << 30])
@@ -276,3 +304,7 @@ def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
 
     few, many = peak(200_000, 2), peak(1_000_000, FAN_IN)
     assert many - few < 160 << 20  # 32 million counts take more than 800 MiB
+
+
+def test_the_order_of_special_tokens_does_not_change_the_cut():
+    assert CountParams(special_tokens=("<a>", "<b>")).cut == CountParams(special_tokens=("<b>", "<a>")).cut

@@ -13,9 +13,9 @@ from tokmill.tasks.audit.stage import TABLES as AUDIT_TABLES
 from tokmill.tasks.formats.packed.columnar import SEQUENCE_SCHEMA
 from tokmill.tasks.formats.packed.pieces import PIECE_SCHEMA
 from tokmill.tasks.formats.text.quarantine import REASONS
-from tokmill.tasks.store.lineage_views import VIEWS as CATALOG_VIEWS
 from tokmill.tasks.store.record import Record
 from tokmill.tasks.store.tables import TABLES as CATALOG_TABLES
+from tokmill.tasks.store.tables import VIEWS as CATALOG_VIEWS
 from tokmill.tasks.sweep.stage import CELLS, LANGUAGES, SOURCES
 from tokmill.tasks.usage.tables import TABLES as USAGE_TABLES
 

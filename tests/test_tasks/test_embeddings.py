@@ -290,3 +290,11 @@ def test_ids_and_sizes_in_the_settings_follow(tmp_path: Path) -> None:
     ):
         resize_embeddings(model, PLAN, tmp_path / "refused")
     assert not (tmp_path / "refused").exists()
+
+
+def test_bfloat16_rounds_to_nearest_even() -> None:
+    ties = np.array([[1.00390625, 1.01171875, -1.00390625, 3.4e38, np.inf, -np.inf, np.nan, 1e-40]])
+    back = to_floats(np.frombuffer(to_bytes(ties, "BF16"), np.uint8)[None], "BF16")[0]
+    assert back[:3].tolist() == [1.0, 1.015625, -1.0]
+    assert back[4:6].tolist() == [np.inf, -np.inf]
+    assert np.isnan(back[6])

@@ -219,6 +219,15 @@ def test_each_document_is_its_own_encoding_and_the_end_token(tmp_path):
     assert shard.token_counts.tolist() == np.bincount(shard.tokens, minlength=280).tolist()
 
 
+def test_a_begin_token_stands_before_each_document(tmp_path):
+    shard = encoded_shard(tmp_path / "s", additions=Additions(begin_id=7))
+    plain = encoded_shard(tmp_path / "p")
+    assert documents(shard) == [[7, *tokens] for tokens in documents(plain)]
+    statistics = shard.statistics
+    assert (statistics.num_begin_tokens, statistics.num_end_tokens) == (6, 6)
+    assert statistics.num_text_tokens == plain.statistics.num_text_tokens
+
+
 def test_statistics_are_of_the_kept_text_and_of_what_was_dropped(tmp_path):
     statistics = encoded_shard(tmp_path / "s", min_tokens=5).statistics
     lengths = {text: len(trained().encode(text, as_text=True)) for text in TEXTS}

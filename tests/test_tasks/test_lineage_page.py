@@ -245,3 +245,25 @@ def test_nothing_is_loaded_nothing_goes_wrong_and_no_page_is_wider_than_its_wind
 @needs_axe
 def test_accessibility(browser: webdriver.Chrome) -> None:
     assert_accessible(browser, minor=True)
+
+
+@pytest.mark.slow
+@pytest.mark.browser
+@in_browser
+def test_the_map_is_zoomed_and_moved(browser: webdriver.Chrome) -> None:
+    def width() -> float:
+        return float(box(browser, "joined all").rect["width"])
+
+    before = width()
+    browser.find_element(By.ID, "in").click()
+    assert width() > before * 1.2
+    browser.find_element(By.ID, "whole").click()
+    frame = browser.find_element(By.ID, "scene").rect
+    for mark in browser.find_elements(By.CSS_SELECTOR, "#scene .box"):
+        assert frame["x"] <= mark.rect["x"]
+        assert mark.rect["x"] + mark.rect["width"] <= frame["x"] + frame["width"] + 1
+    place = box(browser, "joined all").rect["x"]
+    webdriver.ActionChains(browser).move_to_element_with_offset(
+        browser.find_element(By.ID, "scene"), -int(frame["width"] / 2) + 8, 0
+    ).click_and_hold().move_by_offset(60, 0).release().perform()
+    assert box(browser, "joined all").rect["x"] == pytest.approx(place + 60, abs=2)

@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from tests.effort import EVERYTHING
 from tests.test_tasks.store_stages import ask, ask_joined, give_one_number
 from tokmill.tasks.store import Direction, Store, lineage
-from tokmill.tasks.store.lineage_views import VIEWS, make_views
 from tokmill.tasks.store.removal import remove_one
-from tokmill.tasks.store.tables import ALL_TABLES
+from tokmill.tasks.store.tables import ALL_TABLES, VIEWS, make_views
 
 OTHER: dict[Direction, str] = {"up": "input", "down": "user"}
 
@@ -230,3 +229,16 @@ def test_a_circle_of_equal_bytes_ends():
             "SELECT fingerprint, depth, user_name FROM lineage_down ORDER BY ALL"
         ).fetchall()
     assert up == down == [("a", 1, "b"), ("b", 1, "a")]
+
+
+def test_a_notebook_has_them_in_the_catalogs_file(tmp_path):
+    store = Store.open(tmp_path)
+    chain(store)
+    store.catalog.sync()
+    with duckdb.connect(str(store.catalog.path), read_only=True) as opened:
+        (number,) = opened.execute(
+            "SELECT count(*) FROM lineage_up WHERE artifact = 'joined/book@v1'"
+        ).fetchone()
+        assert number == 4
+        (number,) = opened.execute("SELECT count(*) FROM lineage_down").fetchone()
+        assert number == 5

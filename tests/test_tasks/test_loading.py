@@ -93,6 +93,11 @@ class TestBatches:
         with pytest.raises(LoadingError, match="dtype='int16' must be one of stored, int32, int64"):
             PackedDataset(path, dtype="int16")
 
+    def test_are_the_callers_own(self, packed):
+        first = next(iter(PackedDataset(packed)))
+        first["input_ids"][:] = 0
+        assert next(iter(PackedDataset(packed)))["input_ids"].any()
+
 
 splits = st.fixed_dictionaries(
     {"batch_size": st.integers(1, 5), "world_size": st.integers(1, 9), "num_workers": st.integers(1, 3)}
@@ -216,6 +221,16 @@ class TestEpochs:
             found += [number for batch in alone for number in batch]
         assert sorted(found) == list(range(size_of(packed)))
 
+    def test_wrap_fills_up_from_the_beginning(self, packed):
+        size = size_of(packed)
+        found = [
+            sequences(PackedDataset(packed, batch_size=4, rank=rank, world_size=3, remainder="wrap"))
+            for rank in range(3)
+        ]
+        wanted = -(-size // 12) * 12
+        assert wanted > size
+        assert sorted(found[0] + found[1] + found[2]) == sorted([*range(size), *range(wanted - size)])
+
     def test_each_has_an_order_of_its_own(self, packed):
         dataset = PackedDataset(packed, shuffle=True, seed=3)
         epochs = [sequences(dataset) for _ in range(3)]
@@ -226,12 +241,28 @@ class TestEpochs:
         assert sequences(again) == epochs[2]
         assert sequences(PackedDataset(packed, shuffle=True, seed=4)) != epochs[0]
 
+    def test_setting_the_epoch_that_we_are_in_changes_nothing(self, packed):
+        dataset = PackedDataset(packed, batch_size=2)
+        next(iter(dataset))
+        dataset.set_epoch(0)
+        assert dataset.position == 2
+        dataset.set_epoch(1)
+        assert (dataset.epoch, dataset.position) == (1, 0)
+        with pytest.raises(LoadingError, match="epoch=-1"):
+            dataset.set_epoch(-1)
+
     def test_the_orders_are_pinned(self):
         """If these change, every training run that goes on from a state would read other sequences."""
         order = Order(10, True, 7)
         assert order.sequences(0, np.arange(10)).tolist() == [7, 3, 2, 9, 0, 5, 4, 1, 8, 6]
         large = Order(3_000_000, True, 7)
         assert large.sequences(1, np.arange(4)).tolist() == [2581798, 1551821, 1089922, 2460704]
+
+    def test_the_number_of_batches_is_what_comes(self, packed):
+        for remainder in ("keep", "drop", "wrap"):
+            dataset = PackedDataset(packed, batch_size=5, rank=1, world_size=2, remainder=remainder)
+            announced = dataset.num_batches
+            assert len(list(dataset)) == announced
 
 
 def in_turn(parts):
@@ -319,6 +350,13 @@ class TestState:
         assert copy.state_dict() == dataset.state_dict()
         assert sequences(copy) == sequences(iterator)
 
+    def test_where_others_walk_the_batches_are_counted(self, packed):
+        dataset, walking = (PackedDataset(packed, batch_size=2, world_size=2) for _ in range(2))
+        iterator = iter(walking)
+        for number in range(1, walking.num_batches + 1):
+            next(iterator)
+            assert dataset.state_dict(number) == walking.state_dict()
+
 
 def taken(dataset, number, num_epochs=1):
     """The sequences of the first `number` batches, or of all batches of some epochs, and the state then."""
@@ -382,6 +420,14 @@ class TestFiles:
         path = packed_folder(tmp_path, formats=["parquet"])
         with pytest.raises(LoadingError, match=r"as parquet only.*formats = \['memmap'\], or export"):
             PackedDataset(path)
+
+    def test_without_a_record_sizes_are_compared(self, packed, tmp_path):
+        copied = tmp_path / "packed"
+        shutil.copytree(packed, copied)
+        with (copied / "shard-00002.bin").open("ab") as file:
+            file.write(b"\0")
+        with pytest.raises(StoreError, match=r"shard-00002\.bin: 225 bytes must be 224"):
+            PackedDataset(copied)
 
     def test_with_a_record_digests_are_compared(self, packed, tmp_path):
         place = published(packed, tmp_path / "store")

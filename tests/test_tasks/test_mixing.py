@@ -185,6 +185,11 @@ def test_the_order_is_pinned():
     assert permutation(10, permutation_key("mix", 0, "english", 1)).tolist() == [0, 6, 7, 2, 8, 1, 4, 9, 3, 5]
 
 
+def test_points_far_into_a_billion_are_pinned():
+    found = permuted(np.array([0, 1, 999_999_999]), 1_000_000_000, permutation_key("mix", 7, "code", 0))
+    assert found.tolist() == [626401834, 858994042, 305190092]
+
+
 @pytest.mark.parametrize(
     "size", [*range(1, 70), 255, 256, 257, 1024, 5000, 65_536, 65_537, 65_538, 70_000, 300_000]
 )
@@ -205,6 +210,12 @@ def test_all_orders_are_about_equally_likely():
     orders = Counter(tuple(permutation(4, permutation_key("fair", seed)).tolist()) for seed in range(24_000))
     assert len(orders) == 24
     assert sum((count - 1000) ** 2 / 1000 for count in orders.values()) < 50
+
+
+def test_neighbours_are_torn_apart():
+    # In a random order of n things about one pair stays neighbours in sequence.
+    order = permutation(100_000, permutation_key("neighbours"))
+    assert np.count_nonzero(np.diff(order) == 1) < 10
 
 
 def test_keys_do_not_run_into_each_other():

@@ -95,6 +95,33 @@ def test_whole_documents_are_warned_of_where_and_only_where_they_miss(corpus, da
     assert [warning.split()[0] for warning in found.manifest.warnings] == missed
 
 
+def test_min_epochs_that_whole_documents_cannot_reach_is_warned_of():
+    params = {"weights": {"a": 1, "b": 1}, "max_repetition": {"a": 1, "b": 1.5}, "min_epochs": {"b": 1.5}}
+    corpus = {"a": [[1] * 50], "b": [[10, 10, 10]]}
+    found = Planned(corpus, total_tokens=90, **params)
+    assert found.manifest.warnings[:2] == [
+        "'b' gives 40 tokens (47.06%), and 45 (50.00%) were asked for",
+        "min_epochs=1.5 of 'b' asks for 45 tokens of it, and 40 come",
+    ]
+    split = Planned(corpus, total_tokens=90, long_documents="split", **params)
+    assert [entry.drawn_tokens for entry in split.manifest.sources] == [45, 45]
+
+
+@pytest.mark.parametrize(
+    ("least", "drawn"),
+    [(0.27, 10), (0.5, 20), (0.34, 20), (0.7, 30)],  # of three documents of 10 tokens
+)
+def test_whole_documents_reach_min_epochs(least, drawn):
+    quota = math.ceil(30 * least)
+    found = Planned(
+        {"a": [[1] * 500], "jp": [[10, 10, 10]]},
+        weights={"a": 100 - quota, "jp": quota},
+        total_tokens=100,
+        min_epochs={"jp": least},
+    )
+    assert found.manifest.sources[1].drawn_tokens == drawn >= least * 30
+
+
 def test_a_split_document_is_packed_up_to_its_quota(tmp_path):
     corpus = encoded_corpus(tmp_path, {"a": [numbered([40])], "b": [numbered([30], first=100)]}, end_id=0)
     params = {"weights": {"a": 1, "b": 1}, "total_tokens": 40, "long_documents": "split"}

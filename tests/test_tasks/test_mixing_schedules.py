@@ -114,6 +114,19 @@ def test_a_warm_up_by_hand():
     assert [entry.drawn_tokens for entry in found.manifest.sources] == [10, 6]
 
 
+def test_an_annealing_brings_a_source_late():
+    found = Planned(
+        {"web": [[10] * 100], "papers": [[10] * 100]},
+        proportions={"web": 0.9, "papers": 0.1},
+        annealing={"papers": {"start": 0.8, "stop": 0.8, "factor": 81}},
+        total_tokens=1000,
+    )
+    # from 0.8 on the weights are 0.9 to 8.1
+    late = found.letters[80:]
+    assert found.letters[:80].count("p") == 8
+    assert late.count("p") == 18
+
+
 def test_a_source_that_is_left_out_at_the_end_stops_below_its_quota():
     found = Planned(
         {"a": [[4] * 20], "b": [[1] * 100]},
@@ -226,3 +239,9 @@ def test_what_makes_no_sense_is_refused(params, message):
 def test_schedules_that_do_not_fit_the_sources_are_refused(params, message):
     with pytest.raises(MixingError, match=message):
         Planned({"a": [[1] * 50], "b": [[1] * 50]}, **params)
+
+
+def test_a_schedule_in_place_of_weights_makes_them_bear_no_identity():
+    schedule = [(0, {"a": 1.0})]
+    assert MixParams(schedule=schedule, weights={"a": 3.0}) == MixParams(schedule=schedule)
+    assert MixParams(sequence_length=64, global_batch_size=4, schedule_unit="steps") == MixParams()

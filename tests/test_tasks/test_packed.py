@@ -130,6 +130,11 @@ def test_the_bytes_do_not_depend_on_the_blocks_that_are_written(tmp_path, monkey
     assert pq.read_table(whole / pieces) == pq.read_table(cut / pieces)
 
 
+def test_shards_are_linked_not_copied(tmp_path):
+    _, _, path = packed(tmp_path, sequence_length=8)
+    assert (path / "shard-00000.bin").stat().st_nlink == 2
+
+
 def joined_by_hand(reader, times, pad_id):
     """Pieces of `times` sequences one after the other, those that go on put together, as the reader says."""
     length = reader.manifest.sequence_length * times

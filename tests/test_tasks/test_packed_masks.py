@@ -88,3 +88,8 @@ def test_a_line_that_is_longer_than_an_int32_counts_is_refused():
     assert varlen([np.array([0, longest])], longest).cu_seqlens.tolist() == [0, longest]
     with pytest.raises(PackingError, match="end at 2147483648, but cu_seqlens is int32; use at most 1"):
         varlen([np.array([0, 1 << 30])] * 2, 1 << 30)
+
+
+def test_a_block_size_must_divide_the_sequence():
+    with pytest.raises(ValueError, match="block_size=3 must divide sequence_length=8"):
+        block_ranges([np.array([0, 4])], 8, 3)

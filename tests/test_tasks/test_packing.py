@@ -85,6 +85,13 @@ def test_what_comes_in_is_accounted_for(lengths, capacity, long_documents, strat
     assert pieces.num_tokens == sum(lengths) - (lost if given_up != "split" else 0)
 
 
+def test_a_document_packed_twice_breaks_the_account():
+    whole = concat(np.array([4, 4]), 8)
+    twice = whole.only(np.array([True, True]))
+    twice.document[:] = 0
+    assert not all(account.balanced for account in accounts_of([4, 4], twice, 8))
+
+
 def packing_plan(tmp_path, documents, **params):
     corpus = encoded_corpus(tmp_path / "corpus", documents, end_id=0)
     mixture = mix_corpus(corpus, tmp_path)
@@ -256,3 +263,15 @@ def test_the_rates_are_met_and_the_seed_decides():
 def test_a_token_beyond_the_vocabulary_is_refused(tmp_path):
     with pytest.raises(PackingError, match=r"fim_token_ids has 256, which must be below vocab_size=256"):
         packed(tmp_path, [30], fim_rate=1.0, fim_token_ids=(1, 2, 256))
+
+
+def test_only_what_a_step_depends_on_is_part_of_its_parameters():
+    params = PackParams(sequence_length=16, formats=["parquet", "memmap", "parquet"], pad_id=3)
+    assert params.formats == ("memmap", "parquet")
+    assert "formats" not in params.plan_params().model_dump()
+    assert params.shard_params(4).model_dump() == {
+        "formats": ("memmap", "parquet"),
+        "pad_id": 3,
+        "labels": False,
+        "index": 4,
+    }

@@ -211,3 +211,29 @@ def test_the_order_depends_on_the_seed_and_not_on_shards(tmp_path):
     other = read("other", shuffle_seed=1)
     assert other != one
     assert sorted(other[:40]) == sorted(one[:40])
+
+
+def test_a_document_that_fills_a_window_is_warned_of_with_a_window_that_is_enough(tmp_path, caplog):
+    corpus = encoded_corpus(tmp_path / "corpus", {"a": [numbered([16 * 30, *[16] * 270])]})
+    mixture = mix_corpus(corpus, tmp_path)
+    for window in (64, 240):
+        out = tmp_path / str(window)
+        out.mkdir()
+        pack_mixture(corpus, mixture, out, sequence_length=16, shuffle_window=window)
+    (record,) = caplog.records
+    assert "480 tokens is 30 sequences long, and shuffle_window=64" in record.message
+    assert record.message.endswith("e.g. 240")
+
+
+def test_a_curriculum_holds_between_windows(tmp_path):
+    corpus = encoded_corpus(tmp_path / "corpus", {"a": [numbered(range(1, 200))]})
+    mixture = mix_corpus(corpus, tmp_path, curriculum={"difficulty": "length", "order": "easy_to_hard"})
+    reader = PackedReader.open(pack_mixture(corpus, mixture, tmp_path, sequence_length=16)[1])
+    window = reader.manifest.shuffle_window
+    assert window == len(reader) // 32
+    documents = [[piece.document for piece in reader.provenance(k)] for k in range(len(reader))]
+    windows = [documents[first : first + window] for first in range(0, len(reader) - 2 * window, window)]
+    hardest = [max(map(max, part)) for part in windows]
+    easiest = [min(map(min, part)) for part in windows]
+    assert all(last <= first for last, first in zip(hardest[:-1], easiest[1:], strict=True))
+    assert documents != sorted(documents)

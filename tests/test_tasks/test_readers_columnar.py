@@ -175,3 +175,19 @@ def test_documents_before_damage_are_kept(tmp_path: Path) -> None:
 
     assert found.texts == [text.encode() for text in texts[:200]]
     assert found.bad == [(200, "broken_file")]
+
+
+@pytest.mark.parametrize(
+    ("ids", "written"),
+    [
+        ([[1, 2], None], ["[1, 2]", None]),
+        ([b"\xff", b"a"], [repr(b"\xff"), repr(b"a")]),
+        ([b"x", b"a"], ["x", "a"]),
+        ([1.5, 2.0], ["1.5", "2"]),
+    ],
+)
+def test_an_id_may_be_anything(tmp_path: Path, ids: list[Any], written: list[str | None]) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"text": ["a", "b"], "id": pa.array(ids)}), path)
+
+    assert read(path, id_column="id").ids == written

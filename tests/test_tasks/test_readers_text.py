@@ -297,3 +297,18 @@ def test_warnings_about_the_text_are_silenced_and_other_filters_stay(tmp_path: P
         warnings.warn("still heard", stacklevel=1)
 
     assert [str(warning.message) for warning in caught] == ["still heard"]
+
+
+def test_other_encodings_are_declared_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_bytes(b'# -*- coding: latin-1 -*-\n"""Caf\xe9."""\n')
+
+    assert read(path, format="prose").texts == ["Café.".encode()]
+
+
+@pytest.mark.parametrize("name", ["LICENSE", "a.txt", "a.md"])
+def test_other_files_are_read_whole(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(b"All of\r\nit.\n")
+
+    assert read(path, format="prose").documents == [(0, b"All of\r\nit.\n")]

@@ -13,6 +13,7 @@ from tokmill import tokenizer
 from tokmill.tasks.encode.encoding import Additions, encode_batches
 from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
 from tokmill.tasks.fim.characters import SHORTEST_CHARS, TextFim, encode_rearranged
+from tokmill.tasks.fim.tokens import DocumentKeys, choose_cuts
 from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
 
@@ -127,3 +128,14 @@ def test_what_is_rearranged_depends_on_the_ordinal_not_on_the_place():
     found = [tokens for batch in rest for tokens in encode_rearranged(encode, batch, fim())[0].to_lists()]
     assert found == first.to_lists()
     assert np.concatenate(found).dtype
+
+
+def test_every_cut_is_as_likely():
+    number = 60_000
+    same = np.zeros(number, dtype=np.uint16)
+    keys = DocumentKeys(same, np.zeros(number, dtype=np.uint32), np.arange(number, dtype=np.uint32), same)
+    a, b = choose_cuts(keys, np.zeros(number, np.uint32), np.full(number, 3, dtype=np.int64), seed=5)
+    assert (a <= b).all()
+    found = np.bincount(a * 4 + b, minlength=16).reshape(4, 4) / number
+    # Both cuts are drawn from 0..3 alike: 1/16 on the diagonal, 2/16 above it.
+    assert np.allclose(found, np.triu(np.full((4, 4), 2 / 16)) - np.eye(4) / 16, atol=0.006)

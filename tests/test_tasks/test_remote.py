@@ -5,6 +5,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -105,6 +106,23 @@ def test_files_go_up_and_come_down_whole(folder: str, tmp_path: Path) -> None:
         remote.download(f"{folder}/{size}", tmp_path / f"{size}.down", size)
 
         assert (tmp_path / f"{size}.down").read_bytes() == (tmp_path / f"{size}").read_bytes()
+
+
+def test_an_object_that_is_replaced_meanwhile_does_not_come_down(
+    bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote, "RANGE_BYTES", 1000)
+    bucket.put("a", b"x" * 5000)
+    held = bucket.fault("hold", method="GET", key="a", skip=1)
+    with ThreadPoolExecutor() as pool:
+        coming = pool.submit(remote.download, f"{bucket.url}/a", tmp_path / "a", 5000)
+        assert held.arrived.wait(60)
+        bucket.put("a", b"y" * 5000)
+        held.release()
+        with pytest.raises(ChangedError):
+            coming.result()
+    with pytest.raises(ChangedError, match="does not have 4999 bytes"):
+        remote.download(f"{bucket.url}/a", tmp_path / "b", 4999)
 
 
 def test_threads_share_a_service(folder: str) -> None:

@@ -32,7 +32,7 @@ from tokmill.tasks.ingest.stage import IngestParams
 from tokmill.tasks.ingest.stage import run as ingest
 from tokmill.tasks.remote import objects as streaming
 from tokmill.tasks.remote.location import RemoteFile
-from tokmill.tasks.store.files import FileDigests
+from tokmill.tasks.store.digest import FileDigests
 from tokmill.tokenizer.core.stopping import StopRequested, allow_work, request_stop
 
 ANY_FIXTURE = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

@@ -13,7 +13,7 @@ from tests.object_server import Bucket
 from tokmill.tasks.core.errors import MachineError, RemoteError, SourceError
 from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import SourceSpec
-from tokmill.tasks.store.files import FileDigests
+from tokmill.tasks.store.digest import FileDigests
 
 pytestmark = pytest.mark.objects
 

@@ -15,6 +15,7 @@ from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.mixing.consume import CONSUME, ConsumeParams
 from tokmill.tasks.mixing.stage import MIX, MixParams
+from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
 
 
@@ -313,6 +314,20 @@ def test_accounts_say_what_was_consumed_before(tmp_path):
     assert np.sum([entry.num_documents for entry in Mixture.open(run.mixture).manifest.sources]) == 6
 
 
+def test_accounts_say_what_was_taken_down_before_anything_was_consumed(tmp_path):
+    run = Run(tmp_path, {"a": [[10] * 6]})
+    first = rows(run.mix().plan())[0]
+    taken = {"name": "x", "source": "a", "file": "f", "row": 0, "shard": 0, "ordinal": 2 * first[2]}
+    out = tmp_path / "excluded"
+    made(EXCLUDE, ExcludeParams(), out, mixture=run.mixture, documents=[taken], **run.corpus.inputs)
+    run.mixture = out
+    run.consume(0)
+    run.mix()
+    accounts = {account.unit: account.became for account in run.outcome.accounts}
+    assert (accounts["documents"]["dropped:taken_down"], accounts["tokens"]["dropped:taken_down"]) == (1, 10)
+    assert accounts["documents"]["dropped:not_drawn"] == accounts["tokens"]["dropped:not_drawn"] == 0
+
+
 @pytest.mark.parametrize("strategy", ["concat", "greedy", "best_fit"])
 @pytest.mark.parametrize("stops", [(200,), (150, 400)])
 def test_shuffled_sequences_are_read_to_the_end_by_two_mixtures(tmp_path, strategy, stops):
@@ -351,3 +366,25 @@ def test_shuffled_sequences_are_read_to_the_end_by_two_mixtures(tmp_path, strate
     }
     assert set(seen) == every
     assert set(seen.values()) == {1}
+
+
+def test_max_repetition_counts_what_was_before(tmp_path):
+    run = Run(tmp_path, {"a": [[10] * 6], "b": [[10] * 6]})
+    run.mix(weights={"a": 1, "b": 0})
+    run.consume(40)
+    with pytest.raises(MixingError, match=r"total_tokens=120 needs 80 tokens of 'a'"):
+        run.mix(weights={"a": 1, "b": 1}, total_tokens=120)
+    again = run.mix(weights={"a": 1, "b": 1})
+    assert [entry.drawn_tokens for entry in again.manifest.sources] == [20, 20]
+
+
+def test_another_mixture_s_ledger_is_refused(tmp_path):
+    run = Run(tmp_path, {"a": [[10] * 6]})
+    run.mix()
+    run.consume(20)
+    run.mix()
+    run.ledger = None
+    with pytest.raises(
+        MixingError, match="the mixture begins at token 20 of the run and the ledger ends at 0"
+    ):
+        run.consume(30)

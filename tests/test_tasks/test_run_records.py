@@ -300,6 +300,11 @@ def test_a_changed_file_and_a_new_one_make_it_dirty(checkout):
     assert git_state(checkout)[1] is True
 
 
+def test_what_is_no_code_does_not_make_it_dirty(checkout):
+    (checkout / "notes.txt").write_text("")
+    assert git_state(checkout)[1] is False
+
+
 def test_changes_have_a_digest_that_new_files_change_too(checkout):
     (checkout / "tasks" / "a.py").write_text("a = 2\n")
     changed = digest_of_changes(checkout)

@@ -179,6 +179,12 @@ def test_documents_are_scored_by_a_model_that_did_not_see_them(tmp_path):
         assert min(by_model) < 2 < 4 < max(by_model)
 
 
+def test_a_model_is_trained_on_a_sample_of_a_large_corpus(tmp_path):
+    documents = [[[(k * 7 + i) % 50 for i in range(20)] for k in range(400)]]
+    _, models = scored(tmp_path, documents, train_tokens=800)
+    assert all(500 < tokens < 1200 for tokens in models.manifest.num_tokens)
+
+
 def column_scores(tmp_path, content, name="part.jsonl", column="grade"):
     """Encode a file's documents of at least two tokens, and read a column for them; all shards together."""
     (tmp_path / name).write_text(content, encoding="utf-8")

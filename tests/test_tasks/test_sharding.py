@@ -17,8 +17,10 @@ from tokmill.tasks.formats.text.sharding import (
     Cutter,
     Limits,
     ShardHasher,
+    default_shard_bytes,
     limits_of_file,
     may_end,
+    name_may_end,
 )
 from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tasks.ingest.scan import FileScan, scan_file
@@ -172,6 +174,24 @@ def test_small_files_are_grouped_and_changes_stay_in_their_group() -> None:
     assert max(changed) <= 4
 
 
+def test_groups_are_bounded_and_hold_every_file_once() -> None:
+    limits = Limits(4096)
+    files = {f"{number}.txt": b"x" * (number * 31 % 4000) for number in range(300)}
+    never = (name for name in map(str, range(400)) if not name_may_end(name, 1000, limits))
+    files |= dict.fromkeys(never, b"x" * 999)  # groups of these end where they are full
+
+    drafts = grouped(files, limits)
+
+    names = [segment.file for draft in drafts for segment in draft.segments]
+    assert names == sorted(files)
+    assert all(draft.num_bytes + draft.num_documents <= limits.maximum for draft in drafts)
+    assert all(draft.num_bytes + draft.num_documents >= limits.minimum for draft in drafts[:-1])
+    assert [draft.place for draft in drafts] == sorted(draft.place for draft in drafts)
+    for draft in drafts:
+        firsts = [segment.first_ordinal for segment in draft.segments]
+        assert firsts == list(range(len(firsts)))
+
+
 @pytest.mark.parametrize("suffix", [suffix for suffix in COMPRESSORS if suffix])
 def test_a_compressed_file_has_sixteen_shards_at_most(tmp_path: Path, suffix: str) -> None:
     # So repetitive that its text is a hundred times its size: the rule must hold anyway.
@@ -258,3 +278,30 @@ def test_a_corpus_from_elsewhere_has_no_file_outside_of_its_root_read(tmp_path, 
     )
     with pytest.raises(SourceError, match="leads out of"):
         next(read_shard(shard, {"s": tmp_path if root == "folder" else root}))
+
+
+def test_the_default_takes_few_steps_as_a_corpus_grows() -> None:
+    sizes = [default_shard_bytes(round(1e6 * 1.1**power)) for power in range(150)]
+
+    assert sizes == sorted(sizes)
+    assert len(set(sizes)) == 5
+
+
+# Measured (benchmarks/log/measurements.md), in CPU seconds: artifacts, a megabyte's work, a run's own part.
+def seconds_of_artifacts(number: float) -> float:
+    return 0.0013 * number + 0.0003 * number**2
+
+
+SECONDS_OF_A_MEGABYTE, SECONDS_OF_A_RUN, ARTIFACTS_OF_A_RUN = 0.04, 20, 11
+
+
+@pytest.mark.parametrize(
+    "text_bytes", [30_000_000, *(part << 20 for part in (63, 64, 511, 512, 4096, 63 << 10, 64 << 10)), 10**12]
+)
+def test_the_default_keeps_orchestration_small_and_leaves_work_for_many(text_bytes: int) -> None:
+    num_shards = text_bytes / default_shard_bytes(text_bytes)
+    work = SECONDS_OF_A_RUN + SECONDS_OF_A_MEGABYTE * text_bytes / 1e6
+
+    assert seconds_of_artifacts(2 * num_shards + ARTIFACTS_OF_A_RUN) < 0.05 * work
+    assert num_shards > (1.9 if text_bytes < 1 << 27 else 5)
+    assert num_shards < 1_000

@@ -64,6 +64,14 @@ def test_patterns_by_hand(tmp_path: Path, pattern: str, expected: list[str]) -> 
     assert len(set(found)) == len(found)
 
 
+def test_the_root_does_not_move_when_files_come(tmp_path: Path) -> None:
+    make(tmp_path, "data/deep/down/a.txt")
+    assert names(tmp_path, "data/**/*.txt") == ["deep/down/a.txt"]
+
+    make(tmp_path, "data/b.txt")
+    assert names(tmp_path, "data/**/*.txt") == ["b.txt", "deep/down/a.txt"]
+
+
 @pytest.mark.parametrize(
     "exclude",
     ["b", "b/", "data/b/**", "data/b/*.txt", "data/b", "*.md", "[0-9]*.txt"],
@@ -141,6 +149,20 @@ def test_a_file_under_two_names_names_both(tmp_path: Path) -> None:
         names(tmp_path, "data/*.txt")
 
 
+def test_copies_and_hard_links_are_files_of_their_own(tmp_path: Path) -> None:
+    make(tmp_path, "data/a.txt")
+    (tmp_path / "data/b.txt").hardlink_to(tmp_path / "data/a.txt")
+
+    assert names(tmp_path, "data/*.txt") == ["a.txt", "b.txt"]
+
+
+def test_a_file_of_two_patterns_names_both(tmp_path: Path) -> None:
+    make(tmp_path, "data/a.txt")
+
+    with pytest.raises(SourceError, match=r"a\.txt matches both 'data/\*\.txt' and 'data/a\*'"):
+        names(tmp_path, "data/*.txt", "data/a*")
+
+
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
@@ -167,6 +189,13 @@ def test_patterns_that_match_nothing(tmp_path: Path, pattern: str, message: str)
 
     with pytest.raises(SourceError, match=r"^source 's': .*" + message):
         names(tmp_path, pattern)
+
+
+def test_everything_excluded(tmp_path: Path) -> None:
+    make(tmp_path, "data/a.txt")
+
+    with pytest.raises(SourceError, match=r"'data/\*\.txt': 'exclude' removes the file"):
+        names(tmp_path, "data/*.txt", exclude=("*.txt",))
 
 
 def test_a_name_that_is_not_utf8(tmp_path: Path) -> None:

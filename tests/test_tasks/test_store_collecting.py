@@ -13,12 +13,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from tests.test_tasks.store_stages import ask, ask_joined
+from tests.test_tasks.store_stages import WriteParams, ask, ask_joined, stage_of
+from tokmill.flows.upkeep.checking import usage_of
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.core.stage import ArtifactRef, Outcome, Request
 from tokmill.tasks.store import RunArtifact, Store
+from tokmill.tasks.store.inventory import take_inventory
 from tokmill.tasks.store.leases import leased
-from tokmill.tasks.store.retention import Policy, Reason, make_plan, take_inventory
+from tokmill.tasks.store.retention import Policy, Reason, make_plan
 from tokmill.tasks.store.shared import now_ns
 
 NOTHING = Policy(older_than_days=0, keep=0)
@@ -62,6 +64,17 @@ def test_the_latest_versions_of_each_name_stay(store):
     assert removed(store, Policy(older_than_days=0, keep=2)) == ["text/one@v2"]
     assert removed(store, Policy(older_than_days=0, keep=1)) == ["text/one@v3"]
     assert len(removed(store, NOTHING)) == 4
+
+
+def test_a_part_is_kept_by_what_was_made_from_it_and_not_as_the_latest_of_its_name(store):
+    parts = [text(store, f"p.part/{number}", str(number)) for number in range(3)]
+    joined(store, "p", *parts)
+    joined(store, "p", text(store, "p.part/0", "new"))
+
+    assert sorted(removed(store, Policy(older_than_days=0, keep=1))) == [
+        "joined/p@v1",
+        *(f"text/p.part/{n}@v1" for n in range(3)),
+    ]
 
 
 DAY_NS = 86_400 * 10**9
@@ -214,6 +227,23 @@ def test_a_second_collector_is_refused(store):
 
     store.collect(NOTHING, on_line)
     assert len(refused) == 1
+
+
+def test_a_file_with_two_names_takes_its_space_once(store):
+    one = text(store, "one", "a long text")
+
+    def link(params, *, out, first):
+        (out / "linked.txt").hardlink_to(first / "text.txt")
+        (out / "own.txt").write_text("own")
+        return Outcome(metrics={})
+
+    request = Request(stage_of(link, "linked"), "two", WriteParams(), {"first": one})
+    two = store.realize(request).ref
+    text(store, "copy", "a long text" * 2)
+    items = take_inventory(store.layout, store.catalog).items
+    assert items[one.fingerprint].num_bytes == len("a long text" + "a")
+    assert items[two.fingerprint].num_bytes == len("own")
+    assert usage_of(store).total.num_bytes == sum(item.num_bytes for item in items.values())
 
 
 def test_leftovers_go_and_what_is_of_use_stays(store):

@@ -77,6 +77,15 @@ def test_a_dry_run_says_the_bytes_and_changes_nothing(here, there):
     assert not there.root.exists()
 
 
+def test_what_is_there_is_not_copied_again(here, there):
+    pushed(here, there, "text/given")
+    stamp = (there.path(here.resolve("text/given")) / "text.txt").stat().st_mtime_ns
+    again = pushed(here, there)
+    assert (names(again.of("there")), set(names(again.of("copy")))) == (["given"], {"made", "other"})
+    assert (there.path(here.resolve("text/given")) / "text.txt").stat().st_mtime_ns == stamp
+    assert pushed(here, there).num_bytes == 0
+
+
 def test_a_taken_label_becomes_the_next_one(here, there):
     there.realize(ask_joined("made", there.realize(ask("own", text="z")).ref))
     moved = pushed(here, there, "joined/made")

@@ -128,6 +128,26 @@ def test_places_that_are_no_store(location, rule):
     assert "secret" not in str(refused.value)
 
 
+def test_places_that_a_store_can_be_opened_at(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert Store.open("some where").root == tmp_path / "some where"
+    assert Store.open(tmp_path / "s").root == tmp_path / "s"
+    assert Store.open(f"file://{tmp_path}/some%20where").root == tmp_path / "some where"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_may_be_reached_by_a_link(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "store")
+    made = Store.open(tmp_path / "store").realize(ask()).ref
+    assert Store.open(tmp_path / "link").read("text", made.fingerprint).ref == made
+
+
+def test_a_file_is_no_store(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="is a file; a store is a folder"):
+        Store.open(tmp_path / "file")
+
+
 def test_asking_an_absent_store_makes_nothing(tmp_path):
     store = Store.open(tmp_path / "nowhere")
     assert store.lookup(ask()) is None

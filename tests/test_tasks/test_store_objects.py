@@ -24,7 +24,6 @@ from tokmill.tasks.store.push import move
 from tokmill.tasks.store.record import sealed
 from tokmill.tasks.store.retention import Policy
 from tokmill.tasks.store.run_queries import find_run_id, tags_of_runs
-from tokmill.tasks.store.runs import settle
 
 pytestmark = pytest.mark.objects
 
@@ -294,7 +293,7 @@ def test_the_cache_is_bounded_and_what_went_comes_again_when_it_is_opened(bucket
     refs = [machine().store.realize(ask(text=letter, times=1000)).ref for letter in "abcd"]
     there = machine()
     monkeypatch.setenv("TOKMILL_CACHE_BYTES", "2500")
-    monkeypatch.setattr("tokmill.tasks.store.cache._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("tokmill.tasks.store.remote._LOOK_SECONDS", 0.0)
     places = [there.store.path(ref) for ref in refs[:3]]
 
     assert {name.split("/")[1] for name in there.local} == {ref.fingerprint[:16] for ref in refs[1:3]}
@@ -422,7 +421,7 @@ def test_keys_that_lead_out_of_a_store_write_nothing_elsewhere(bucket, machine, 
     assert (second.store.path(second.store.resolve("text/n")) / "text.txt").read_text() == "a"
     second.store.verify()
     second.store.find_garbage(Policy())
-    settle(second.store.layout)
+    second.store.catalog.settle()
     moved = move(second.store, Store.open(tmp_path / "pulled"), cargo_of(second.store, []), print)
     assert [each.reference for each in moved.of("copy")] == ["text/n@v1"]
     after = {path for path in tmp_path.rglob("*") if not path.is_relative_to(second.cache)}

@@ -118,7 +118,7 @@ def test_a_service_that_fails_says_nothing_of_the_artifact(bucket, machine, monk
 
 def test_a_stage_that_reads_on_needs_room_for_a_few(bucket, machine, monkeypatch):
     refs = [machine().realize(ask(f"n{number}", text=f"{number}" * 1000)).ref for number in range(6)]
-    monkeypatch.setattr("tokmill.tasks.store.cache._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("tokmill.tasks.store.remote._LOOK_SECONDS", 0.0)
     monkeypatch.setenv("TOKMILL_CACHE_BYTES", "2500")
     there = machine()
     most = 0

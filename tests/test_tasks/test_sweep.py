@@ -126,3 +126,11 @@ def test_a_larger_model_affords_a_larger_vocabulary() -> None:
     assert sizes == ["byte_bpe-8000", "byte_bpe-64000", "byte_bpe-256000"]
     small = recommend(SweepParams(d_model=64, num_layers=2, tolerance=0), cells)
     assert "3.500 bytes per token, 0.648 M operations per byte" in small.reason
+
+
+def test_without_parallel_text_the_least_compressed_source_decides() -> None:
+    cells = [cell(100, 4.0, worst=2.0), cell(101, 4.0, worst=2.5)]
+    found = recommend(SweepParams(), cells)
+    assert found.cell == "byte_bpe-101"
+    assert "s with 2.500 bytes per token" in found.reason
+    assert "It is the largest size that was tried" in found.reason

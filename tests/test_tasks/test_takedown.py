@@ -15,15 +15,16 @@ from tests.test_tasks.test_packed import joined_by_hand
 from tests.test_tasks.traced_line import traced_line
 from tokmill.tasks.core.errors import MixingError, SourceError, StoreError, TracingError
 from tokmill.tasks.embeddings.config import read_json
+from tokmill.tasks.export.stage import EXPORT_SHARD, ExportShardParams
 from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.manifest import TakedownManifest
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.store import Store
-from tokmill.tasks.store.files import FileDigests
+from tokmill.tasks.store.digest import FileDigests
 from tokmill.tasks.takedown.request import read_names, take_down
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
-from tokmill.tasks.tracing import Origins, trace_document
+from tokmill.tasks.tracing import Origins, find_documents, trace_document
 
 FORMATS = ["arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet"]
 DOCUMENTS = {
@@ -112,6 +113,21 @@ def test_every_format_is_written_anew(packed, tmp_path, kind):
             np.testing.assert_array_equal(getattr(alone[index], name), getattr(whole[index], name))
 
 
+@pytest.mark.parametrize("kind", FORMATS)
+def test_an_artifact_of_one_format_alone(packed, tmp_path, kind):
+    """What was exported to one format can be taken down from as well."""
+    manifest = PackedReader.open(packed).manifest
+    made(EXPORT_SHARD, ExportShardParams(index=0, formats=[kind]), tmp_path / "part", packed=packed)
+    alone = published(tmp_path / "part", tmp_path / "store")
+    taken_down(alone, tmp_path / "out", PLACES[:2])
+    taken_down(packed, tmp_path / "whole", PLACES[:2])
+    found, expected = PackedReader.open(tmp_path / "out"), PackedReader.open(tmp_path / "whole")
+    assert len(found) == manifest.shards[0].num_sequences
+    for index in range(len(found)):
+        assert content(found, index) == content(expected, index)
+        assert found[index].input_ids.tolist() == expected[index].input_ids.tolist()
+
+
 def test_a_sequence_of_nothing_else_is_all_padding(packed, tmp_path):
     taken_down(packed, tmp_path / "out", PLACES)
     reader = PackedReader.open(tmp_path / "out")
@@ -196,6 +212,13 @@ class TestThroughTheStore:
                 assert traced.absent == "it was taken down in packed/line@v2"
         assert trace_document(after, "web:second")[0].pieces
 
+    def test_every_document_can_be_found_in_the_list_of_what_was_taken(self, copied):
+        taken = take_down(copied, ["web:twin"])
+        said = TakedownManifest.open(copied.store.path(taken.record.ref))
+        places = [(document.shard, document.ordinal) for document in said.documents]
+        assert places == [(found.shard, found.ordinal) for found in find_documents(copied, ["web:twin"])]
+        assert said.predecessors == (copied.packed.content_digest,)
+
     def test_what_is_gone_already_is_said(self, copied):
         taken = take_down(copied, ["web:first", "web:tiny"])
         assert [document.name for document, _ in taken.absent] == ["web:tiny"]
@@ -250,6 +273,12 @@ class TestRepacking:
         assert sum(
             account.became["taken_down"] for account in taken.accounts if account.unit == "documents"
         ) == len({piece[0] for piece in drawn_tokens(copied) if piece[0][:3] in gone})
+
+    def test_asked_for_again_it_is_found(self, copied):
+        first = take_down(copied, ["web:twin", "web:first"], repacked=True)
+        again = take_down(copied, ["web:first", "web:twin"], repacked=True)
+        assert (first.made, again.made) == (True, False)
+        assert first.record.fingerprint == again.record.fingerprint
 
     @pytest.mark.slow
     def test_what_was_taken_down_before_stays_away(self, copied):
@@ -306,7 +335,7 @@ def drawn_tokens(origins):
 
 
 def digest(file):
-    return FileDigests(Path("unused")).digest_at(file)
+    return FileDigests(Path("unused")).digest(file)
 
 
 class TestLists:

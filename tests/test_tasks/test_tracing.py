@@ -142,6 +142,12 @@ class TestDocument:
         with pytest.raises(TracingError, match=message):
             trace_document(origins, name)
 
+    def test_an_own_id_wins_over_a_place(self, origins):
+        (own,) = trace_document(origins, "web:notes.txt:1")
+        assert own.row == 7
+        (place,) = trace_document(origins, "notes:notes.txt:1")
+        assert (place.source, place.row) == ("notes", 1)
+
 
 class TestOrigins:
     def test_files_that_are_gone(self, line, tmp_path):

@@ -9,8 +9,7 @@ import orjson
 import pytest
 
 from tests.test_tokenizer.conftest import like_rwkv, trained_by_sentencepiece
-from tests.test_tokenizer.gguf_files import write_gguf
-from tests.test_tokenizer.test_gguf import MODELS, small_file
+from tests.test_tokenizer.gguf_files import MODELS, small_file, write_gguf
 from tokmill import tokenizer
 from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.balance.stage import run as balance
@@ -18,8 +17,7 @@ from tokmill.tasks.core.stage import Request
 from tokmill.tasks.count.stage import run as count
 from tokmill.tasks.count.stage import run_shard as count_shard
 from tokmill.tasks.formats.tokenizer import open_tokenizer
-from tokmill.tasks.store.digest import plain
-from tokmill.tasks.store.recipe import fingerprint_payload
+from tokmill.tasks.store.fingerprint import fingerprint_payload, plain
 from tokmill.tasks.train.adopt import AdoptParams, run
 from tokmill.tasks.train.adopt import run as adopt
 from tokmill.tasks.train.stage import TRAIN, TrainParams
@@ -320,3 +318,13 @@ def test_rwkvs_vocabulary_is_adopted(tmp_path: Path) -> None:
 
     assert outcome.metrics["exports"] == "rwkv"
     assert open_tokenizer(tmp_path / "out").spec() == like_rwkv().spec()
+
+
+def test_settings_of_unigram_are_in_no_other_familys_fingerprint():
+    others = TrainParams(vocab_size=300), TrainParams(vocab_size=300, seed_size=9, character_coverage=0.5)
+    unigram = [TrainParams(vocab_size=300, family="unigram", seed_size=size) for size in (9, 10)]
+    assert plain(others[0]) == plain(others[1])
+    assert "seed_size" not in plain(others[0])
+    assert [plain(params)["seed_size"] for params in unigram] == [9, 10]
+    assert "seed_size" in TrainParams.without_effect({"seed_size": 9})
+    assert "seed_size" not in TrainParams.without_effect({"seed_size": 9, "family": "unigram"})

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tokmill.tasks.core.database import connect
-from tokmill.tasks.store.digest import FileEntry, content_digest, stored_digest
-from tokmill.tasks.store.values import values_digest
+from tokmill.tasks.store.digest import FileEntry, content_digest, stored_digest, values_digest
 
 _TEXTS = st.one_of(st.none(), st.text(max_size=4))
 _LISTS = st.one_of(st.none(), st.lists(st.one_of(st.none(), st.integers(0, 9)), max_size=4))

@@ -1,5 +1,6 @@
 """Tokenizers that many tests use, and text strategies."""
 
+import copy
 import io
 import json
 import tempfile
@@ -11,7 +12,6 @@ from typing import Any
 import pytest
 import sentencepiece
 import zstandard
-from hypothesis import settings
 from hypothesis import strategies as st
 
 from tokmill import tokenizer
@@ -22,9 +22,8 @@ from tokmill.tokenizer.formats import WRITERS
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.wordpiece.model import WordPieceModel
 
-# for kernels as plain Python, which is a thousand times slower
-settings.register_profile("plain", settings.get_profile("home"), max_examples=2)
-
+BERT = "bert_clean+cjk_spaces+strip_nonspacing+lowercase"
+"""The normalizer of BERT's uncased vocabularies."""
 TRAINING_TEXTS = [
     "the quick brown fox, the lazy dog and the other foxes; they're there, then.",
     "Größe und Straße, où êtes-vous? 今天天气很好，今天。 吾輩は猫である。",
@@ -57,8 +56,8 @@ def like_bert() -> Tokenizer:
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "fox", "##es", "##e", ",", "12", "##34"]
     specials = {name: i for i, name in enumerate(tokens[:5])}
     vocabulary = Vocabulary.build({i: token.encode() for i, token in enumerate(tokens) if i > 4}, specials)
-    parts = {"split_pattern": "bert", "normalizer": "bert_clean+cjk_spaces+strip_nonspacing+lowercase"}
-    return Tokenizer(Definition.compose(WordPieceModel(vocabulary), **parts, decoder="wordpiece_cleanup"))
+    parts = {"split_pattern": "bert", "normalizer": BERT, "decoder": "wordpiece_cleanup"}
+    return Tokenizer(Definition.compose(WordPieceModel(vocabulary), **parts))
 
 
 def like_rwkv() -> Tokenizer:
@@ -99,6 +98,26 @@ def fit_for(format_name: str, tok: Tokenizer) -> Tokenizer:
         return in_tekken_order(tok)
     others = {"bert": like_bert, "sentencepiece": like_sentencepiece, "rwkv": like_rwkv}
     return others[format_name]() if format_name in others else tok
+
+
+def listed(text: str, mark: str | None = None) -> list[str]:
+    """The parts of a text between marks, or between blanks."""
+    return text.split(mark)
+
+
+def edited(value: Any, changes: dict[str, Any]) -> Any:
+    """A copy of a JSON value in which others stand at some dotted paths; `-` appends to a list."""
+    value = copy.deepcopy(value)
+    for path, new in changes.items():
+        *outer, last = path.split(".")
+        inner = value
+        for part in outer:
+            inner = inner[int(part) if isinstance(inner, list) else part]
+        if last == "-":
+            inner.append(new)
+        else:
+            inner[int(last) if isinstance(inner, list) else last] = new
+    return value
 
 
 def by_kernel(tok: Tokenizer, text: str, **how: object) -> list[int]:

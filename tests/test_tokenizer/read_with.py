@@ -72,7 +72,6 @@ def llama_cpp(path: str) -> Callable[[str], list[int]]:
 
 
 def main(library: str, *paths: str) -> None:
-    """Say the version, or encode."""
     if not paths:
         sys.stdout.write(importlib.metadata.version(library))
         return

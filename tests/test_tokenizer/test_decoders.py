@@ -1,6 +1,7 @@
 """Decoders: what tokenizers' decoders of the same meaning make of tokens, whole and as a stream."""
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from tokenizers import decoders
 
 from tests.test_tokenizer.conftest import TRAINING_TEXTS
 from tokmill import tokenizer
-from tokmill.tokenizer import FormatError, Tokenizer
+from tokmill.tokenizer import Tokenizer, VocabularyError
 from tokmill.tokenizer.components.decoders import DECODERS, Decoder
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 
@@ -37,7 +38,7 @@ PARTS = {
 @pytest.mark.parametrize("name", THEIRS)
 @given(st.data())
 @example(None)
-def test_tokens_become_the_text_of_tokenizers(name: str, data: st.DataObject | None) -> None:
+def test_tokens_become_the_text_of_tokenizers(name, data):
     parts = PARTS.get("metaspace_first" if name.startswith("metaspace") else name, ["a", " b", "é"])
     tokens = parts if data is None else data.draw(st.lists(st.sampled_from(parts), max_size=8))
     decoder = Decoder(name)
@@ -49,7 +50,7 @@ def test_tokens_become_the_text_of_tokenizers(name: str, data: st.DataObject | N
     assert "".join(by_id.stream([ids[token] for token in tokens], "strict")) == text
 
 
-def test_every_decoder_is_compared_but_that_of_sentencepiece() -> None:
+def test_every_decoder_is_compared_but_that_of_sentencepiece():
     assert {*DECODERS} - {*THEIRS} == {"metaspace"}
 
 
@@ -62,11 +63,8 @@ def with_decoder(tok: Tokenizer, folder: Path, value: Any) -> Path:
 BYTES = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}
 
 
-REPLACE = {"type": "Replace", "pattern": {"String": "a"}, "content": ""}
-
-
 @pytest.mark.parametrize("value", [BYTES, {"type": "Sequence", "decoders": [BYTES, {"type": "Fuse"}]}])
-def test_byte_level_files_decode_as_tokenizers_does(small: Tokenizer, tmp_path: Path, value: Any) -> None:
+def test_byte_level_files_decode_as_tokenizers_does(small, tmp_path, value):
     file = with_decoder(small, tmp_path, value)
     theirs, ours = Hugging.from_file(str(file)), tokenizer.load(file)
     for text in TRAINING_TEXTS:
@@ -74,24 +72,18 @@ def test_byte_level_files_decode_as_tokenizers_does(small: Tokenizer, tmp_path: 
         assert ours.decode(ids) == theirs.decode(ids) == text
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        {"type": "Fuse"},
-        {"type": "Strip", "content": " ", "start": 1, "stop": 0},
-        {
-            "type": "Sequence",
-            "decoders": [BYTES, {"type": "Replace", "pattern": {"String": "a"}, "content": ""}],
-        },
-        {"type": "Sequence", "decoders": [{"type": "ByteFallback"}, BYTES]},
-        {"type": "CTC", "pad_token": "<pad>", "word_delimiter_token": "|", "cleanup": True},
-    ],
-)
-@pytest.mark.parametrize("family", ["byte_bpe", "wordpiece", "word_bpe", "word_level"])
-def test_a_decoder_that_is_not_a_familys_is_refused_by_name(family: str, value: Any, tmp_path: Path) -> None:
-    if (family, value) == ("word_level", {"type": "Fuse"}):
-        return
-    size = {"byte_bpe": 280, "word_level": 40}.get(family, 120)
-    tok = tokenizer.train(TRAINING_TEXTS, vocab_size=size, family=family, allow_smaller=True)
-    with pytest.raises(FormatError, match="decoder"):
-        tokenizer.load(with_decoder(tok, tmp_path, value))
+TOKENS = ["un", "##run", "##ning"]
+VOCABULARY = Vocabulary.build({i: text.encode() for i, text in enumerate(TOKENS)}, {"[CLS]": 30})
+
+
+@pytest.mark.parametrize("ids", [[0, 3], [-1], [0] * 5000 + [31]])
+def test_an_id_without_a_token_is_named(ids):
+    with pytest.raises(VocabularyError, match=f"id {ids[-1]} at position {len(ids) - 1}"):
+        Decoder("wordpiece").of(VOCABULARY).decode(ids)
+
+
+@pytest.mark.parametrize("name", ["wordpiece", "wordpiece_cleanup"])
+@pytest.mark.parametrize("size", [50, 5000])
+def test_many_words_are_joined_as_the_library_joins_them(name, size):
+    tokens = random.Random(size).choices([*PARTS["wordpiece"], *PARTS["wordpiece_cleanup"]], k=size)
+    assert Decoder(name).join([token.encode() for token in tokens]).decode() == THEIRS[name].decode(tokens)

@@ -1,12 +1,12 @@
 """Damaged and hostile tokenizer files, in every format: our own errors or a tokenizer that works.
 
 `TOKMILL_FUZZ_SECONDS=600 python -m pytest -n0 tests/test_tokenizer/test_fuzz_files.py` goes on for ten
-minutes a format; `TOKMILL_FUZZ_SEED=…` begins with the round that a failure names.
-"""
+minutes a format; `TOKMILL_FUZZ_SEED=…` begins with the round that a failure names."""
 
 import copy
 import json
 import logging
+import os
 import random
 import resource
 import shutil
@@ -18,8 +18,9 @@ from typing import Any
 
 import pytest
 
-from tests.test_tokenizer.conftest import TRAINING_TEXTS, fit_for
-from tests.test_tokenizer.test_fuzz import rounds
+from tests.effort import fuzz_seconds
+from tests.test_tokenizer.conftest import fit_for
+from tests.test_tokenizer.test_families import WORDS, trained
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer, TokenizerError
 from tokmill.tokenizer.components.post_processors import Part, Template
@@ -27,78 +28,39 @@ from tokmill.tokenizer.formats import WRITERS
 from tokmill.tokenizer.formats.model_file import field_of, read_fields, read_varint, write_varint
 from tokmill.tokenizer.splitting import fallback
 
+SECONDS = fuzz_seconds(2)
+FIRST_SEED = int(os.environ.get("TOKMILL_FUZZ_SEED", "0"))
 MOST_BYTES = 1 << 30  # that the process may grow by
 MOST_CHARS = 2000  # of a message
 MOST_SECONDS = 60  # of the processor, for one file
-
 TEMPLATE = Template(
     (Part("special", "<|end|>"), Part("sequence", "A")),
     (Part("special", "<|end|>"), Part("sequence", "A"), Part("sequence", "B", 1)),
 )
 TEXT = "The foxes' 1234 there<|end|>\r\n  今天 aaaaaaaaaaaaaaaaaaaaaaaaaaab"
 PATTERNS = [
-    *[
-        "(?:a|a)+$",
-        "(?:a*)*b",
-        "(" * 300 + ")" * 300,
-        "a{1000}{1000}{1000}",
-        "(?=x)|y",
-        r"\b",
-        "[",
-        "x" * 20_000,
-    ],
-    *[
-        r"(?<=a).",
-        r"(\w+)\s\1|.",
-        "(?:(?:a|ab)(?:c|bcd)(?:d*))+$|.",
-        r"\p{Lu}\p{nothing}",
-        "(?i:ſ)|.",
-        "(?V1)[a--b]",
-    ],
+    *["(?:a|a)+$", "(?:a*)*b", "(" * 300 + ")" * 300, "a{1000}{1000}{1000}", "(?=x)|y", r"\b", "["],
+    *["x" * 20_000, r"(?<=a).", r"(\w+)\s\1|.", "(?:(?:a|ab)(?:c|bcd)(?:d*))+$|.", r"\p{Lu}\p{nothing}"],
+    *["(?i:ſ)|.", "(?V1)[a--b]"],
 ]
 VALUES: list[Any] = [
-    *[
-        None,
-        True,
-        False,
-        0,
-        -1,
-        1,
-        255,
-        300,
-        1 << 21,
-        1 << 31,
-        1 << 63,
-        10**18,
-        10**400,
-        0.5,
-        1e308,
-        float("nan"),
-    ],
-    *[
-        "",
-        "a",
-        "Ġ",
-        "\ud800",
-        "語",
-        "\x00",
-        "<|reserved_999999999|>",
-        "a b",
-        "9" * 100,
-        "nfc+nfc",
-        "A" * 70_000,
-    ],
-    *[[], {}, [[]], [None], {"a": {}}, ["a", "b", "c"], [[0, 1]], {"type": "Sequence", "pretokenizers": []}],
-    *[{"Regex": pattern} for pattern in PATTERNS],
-    *PATTERNS,
+    *[None, True, False, 0, -1, 1, 255, 300, 1 << 21, 1 << 31, 1 << 63, 10**18, 10**400, 0.5, 1e308],
+    *[float("nan"), "", "a", "Ġ", "\ud800", "語", "\x00", "<|reserved_999999999|>", "a b", "9" * 100],
+    *["nfc+nfc", "A" * 70_000, [], {}, [[]], [None], {"a": {}}, ["a", "b", "c"], [[0, 1]]],
+    *[{"type": "Sequence", "pretokenizers": []}, *({"Regex": pattern} for pattern in PATTERNS), *PATTERNS],
 ]
-
-
 KEYS = ["x", "", "語", "format", "model", "<s>", "special_token_roles", "chat_template", "unk_token"]
 
 
+def rounds() -> Iterator[int]:
+    """Seeds, until the time is over; one at least."""
+    until, seed = time.monotonic() + SECONDS, FIRST_SEED
+    while seed == FIRST_SEED or time.monotonic() < until:
+        yield seed
+        seed += 1
+
+
 def saved(folder: Path, tok: Tokenizer, name: str) -> dict[str, bytes]:
-    """The files of one format by name."""
     return {file.name: file.read_bytes() for file in tok.save(folder / name, name)}
 
 
@@ -167,7 +129,7 @@ BYTES = [
     b"",
     b"\xff",
     b"a",
-    "▁".encode(),
+    b"\xe2\x96\x81",
     b"<0x41>",
     b"<0xZZ>",
     b"\0",
@@ -203,7 +165,6 @@ def with_other_fields(dice: random.Random, content: bytes, depth: int = 0) -> by
 
 
 def fields_of(content: bytes) -> list[bytes]:
-    """The fields of a message, each with its tag."""
     found, at = [], 0
     while at < len(content):
         tag, end = read_varint(content, at, "fuzz")
@@ -229,7 +190,6 @@ def message_in(field: bytes, at: int) -> bytes | None:
 
 
 def damaged(dice: random.Random, files: dict[str, bytes]) -> dict[str, bytes]:
-    """A format's files, one of them damaged or gone."""
     name = dice.choice(sorted(files))
     if dice.random() < 0.03:
         return {other: content for other, content in files.items() if other != name}
@@ -258,26 +218,11 @@ def use(folder: Path, usage: dict[str, Any]) -> bool:
     return True
 
 
-BERT = {"split_pattern": "bert", "normalizer": "bert_clean+cjk_spaces+strip_nonspacing+lowercase"}
-FAMILIES: dict[str, dict[str, Any]] = {
-    "word_bpe": {"vocab_size": 110, "split_pattern": "bert", "num_reserved": 1},
-    "wordpiece": {"vocab_size": 110, "special_tokens": ["<|end|>", "[UNK]"], **BERT},
-    "unigram": {"vocab_size": 400, "byte_fallback": True},
-    "char_bpe": {"vocab_size": 400, "byte_fallback": True},
-    "word_level": {"vocab_size": 30, "special_tokens": ["<|end|>", "[UNK]"]},
-    "character_level": {"vocab_size": 60, "special_tokens": ["<|end|>", "[UNK]"]},
-}
 FILES = {
     "word_bpe": ("tokmill", "huggingface", "gpt2"),
     "char_bpe": ("tokmill",),
     **dict.fromkeys(("wordpiece", "unigram", "word_level", "character_level"), ("tokmill", "huggingface")),
 }
-
-
-def of_family(name: str) -> Tokenizer:
-    """A small tokenizer of a family whose files have parts of their own."""
-    how = {"special_tokens": ["<|end|>"], "allow_smaller": True, **FAMILIES[name]}
-    return tokenizer.train(TRAINING_TEXTS, family=name, **how)
 
 
 @pytest.fixture
@@ -299,16 +244,13 @@ def messages(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         *((name, family) for family, names in FILES.items() for name in names),
     ],
 )
-def test_nothing_but_our_own_errors(
-    small: Tokenizer,
-    name: str,
-    family: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    messages: list[str],
-) -> None:
+def test_nothing_but_our_own_errors(small, name, family, tmp_path, monkeypatch, messages):
     monkeypatch.setattr(fallback, "SECONDS_AT_LEAST", 1.0)
-    plain = of_family(family) if family in FAMILIES else small
+    pattern = "bert" if family in WORDS else "gpt2"
+    more = {"byte_fallback": True, "vocab_size": 400} if family in {"unigram", "char_bpe"} else {}
+    plain = small
+    if family != "any":
+        plain = trained(family, split_pattern=pattern, special_tokens="<|end|>", **more)
     templated = Tokenizer(replace(plain.definition, post_processor=TEMPLATE))
     files = saved(tmp_path, fit_for(name, templated), name)
     usage = {"split_pattern": "gpt2"} if name in ("gpt2", "tiktoken") else {}

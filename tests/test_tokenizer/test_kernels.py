@@ -1,56 +1,28 @@
-"""The kernel machinery: signatures, the cache of machine code, plain Python, announcements."""
+"""The kernel machinery: signatures, the cache of machine code, which notices every change, announcements."""
 
 import logging
 import os
 import subprocess
 import sys
-import time
+from enum import IntEnum
 from pathlib import Path
-from typing import NamedTuple
+from types import FunctionType, SimpleNamespace
 
 import numba
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.jit import Compilation, kernel, machine_code
-from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, UInt64Table, signature_of
+from tokmill.tokenizer.jit import Compilation, kernel
+from tokmill.tokenizer.jit.arrays import BytesIn, Int64In, UInt64Table, signature_of
 from tokmill.tokenizer.jit.intrinsics import load_u64
+from tokmill.tokenizer.jit.numba_cache import digest_of_constants
 from tokmill.tokenizer.preparing import prepare
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
-class Both(NamedTuple):
-    """Two arrays of one type."""
-
-    first: Int64
-    second: Int64
-
-
-class Mixed(NamedTuple):
-    """An array and a number."""
-
-    data: Bytes
-    size: int
-
-
-def test_signatures_are_the_annotations() -> None:
-    def example(data: BytesIn, table: UInt64Table, both: Both, mixed: Mixed, n: int, flag: bool) -> int:
-        return n
-
-    types = [str(kind) for kind in signature_of(example)]
-    assert types == [
-        "readonly array(uint8, 1d, C)",
-        "array(uint64, 2d, C)",
-        "Both(array(int64, 1d, C) x 2)",
-        "Mixed(array(uint8, 1d, C), int64)",
-        "int64",
-        "bool",
-    ]
-
-
-def test_a_kernel_cannot_take_just_anything() -> None:
+def test_a_kernel_cannot_take_just_anything():
     def example(data: list[int]) -> int:
         return len(data)
 
@@ -66,13 +38,12 @@ def add_mixed(data: NDArray[np.uint8], at: int) -> np.uint64:
 
 @kernel
 def mix_words(data: BytesIn, offsets: Int64In, out: UInt64Table) -> int:
-    """Mix the word at each offset."""
     for i in range(offsets.shape[0]):
         out[i, 0] = add_mixed(data, offsets[i])
     return offsets.shape[0]
 
 
-def test_machine_code_gives_what_plain_python_gives() -> None:
+def test_machine_code_gives_what_plain_python_gives():
     data = np.frombuffer(bytes(range(200, 240)), np.uint8)
     offsets = np.array([0, 3, 31], np.int64)
     offsets.flags.writeable = False
@@ -86,7 +57,7 @@ def test_machine_code_gives_what_plain_python_gives() -> None:
         mix_words(data.astype(np.int8), offsets, fast)
 
 
-def test_numba_is_left_as_it_was() -> None:
+def test_numba_is_left_as_it_was():
     assert not numba.config.CACHE_DIR
     assert not numba.config.DISABLE_JIT
 
@@ -105,118 +76,15 @@ def run_python(code: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_importing_the_package_does_not_load_numba_or_numpy() -> None:
+def test_importing_the_package_does_not_load_numba_or_numpy():
     code = "import sys, tokmill.tokenizer; print(sorted({'numba', 'numpy', 'regex'} & set(sys.modules)))"
     assert run_python(code) == "[]\n"
     code = "import sys; from tokmill.tokenizer import Tokenizer, load, train; print('numba' in sys.modules)"
     assert run_python(code) == "False\n"
 
 
-CALLER = """
-from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import Int64In
-from between import through
-
-@kernel
-def total(values: Int64In) -> int:
-    sum = 0
-    for i in range(values.shape[0]):
-        sum += through(values[i])
-    return sum
-"""
-
-BETWEEN = """
-from tokmill.tokenizer.jit import kernel
-from callee import twice
-
-@kernel(inline=True)
-def through(value: int) -> int:
-    return twice(value)
-"""
-
-CALLEE = """
-from tokmill.tokenizer.jit import kernel
-
-@kernel(inline=True)
-def twice(value: int) -> int:
-    return value * {factor}
-"""
-
-MAIN = """
-import sys; sys.path += {folders!r}
-import numpy as np
-from tokmill.tokenizer.jit import machine_code
-told = []
-machine_code._reports.append(told.append)
-from caller import total
-print(total(np.arange(4)), [(report.cached, report.seconds is None) for report in told])
-"""
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("callee_folder", ["kernels", "others"], ids=["beside it", "in another folder"])
-def test_the_cache_notices_a_change_in_a_callee_in_another_file(tmp_path: Path, callee_folder: str) -> None:
-    folders, cache = [tmp_path / "kernels", tmp_path / "others"], tmp_path / "cache"
-    for folder in folders:
-        folder.mkdir()
-    (tmp_path / "kernels" / "caller.py").write_text(CALLER)
-    (tmp_path / callee_folder / "between.py").write_text(BETWEEN)
-    for factor, expected in (
-        (2, "12 [(False, True), (False, False)]\n"),
-        (2, "12 [(True, False)]\n"),
-        (3, "18 [(False, True), (False, False)]\n"),
-    ):
-        (tmp_path / callee_folder / "callee.py").write_text(CALLEE.format(factor=factor))
-        main = MAIN.format(folders=[str(folder) for folder in folders])
-        out = run_python(main, TOKMILL_KERNEL_CACHE=str(cache), PYTHONDONTWRITEBYTECODE="1")
-        assert out == expected
-    assert len(list(cache.iterdir())) == 2
-
-
-@pytest.mark.slow
-def test_of_two_processes_at_once_one_compiles(tmp_path: Path) -> None:
-    for name, text in {"caller": CALLER, "between": BETWEEN, "callee": CALLEE.format(factor=2)}.items():
-        (tmp_path / f"{name}.py").write_text(text)
-    main = MAIN.format(folders=[str(tmp_path)]).replace("print(", "print('up', flush=True); input(); print(")
-    environment = os.environ | {"TOKMILL_KERNEL_CACHE": str(tmp_path / "cache")}
-    both = [
-        subprocess.Popen(
-            [sys.executable, "-c", main],
-            cwd=CHECKOUT,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(2)
-    ]
-    for process in both:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "up\n"
-    for process in both:
-        assert process.stdin is not None
-        process.stdin.write("\n")
-        process.stdin.flush()
-    said = sorted(process.communicate(timeout=60)[0] for process in both)
-    assert said == ["12 [(False, True), (False, False)]\n", "12 [(True, False)]\n"]
-
-
-@pytest.mark.slow
-def test_a_cache_that_cannot_be_read_is_made_again(tmp_path: Path) -> None:
-    cache = tmp_path / "cache"
-    for name, text in (("caller", CALLER), ("between", BETWEEN), ("callee", CALLEE.format(factor=2))):
-        (tmp_path / f"{name}.py").write_text(text)
-    main = MAIN.format(folders=[str(tmp_path)])
-    run_python(main, TOKMILL_KERNEL_CACHE=str(cache))
-    for file in cache.rglob("*.nbc"):
-        file.write_bytes(file.read_bytes()[:20])
-    assert run_python(main, TOKMILL_KERNEL_CACHE=str(cache)).startswith("12 ")
-    assert list(cache.rglob("*.nbc")) == []
-    assert run_python(main, TOKMILL_KERNEL_CACHE=str(cache)) == "12 [(False, True), (False, False)]\n"
-
-
-@pytest.mark.slow
-def test_a_cache_folder_that_cannot_be_written_is_replaced(tmp_path: Path) -> None:
+def test_a_cache_folder_that_cannot_be_written_is_replaced(tmp_path):
     blocked = tmp_path / "file"
     blocked.write_text("")
     code = "from tokmill.tokenizer.jit.machine_code import cache_folder; print(cache_folder('digest'))"
@@ -225,58 +93,150 @@ def test_a_cache_folder_that_cannot_be_written_is_replaced(tmp_path: Path) -> No
     assert found.parent.stat().st_mode & 0o077 == 0
 
 
-def test_prepare_reports_every_kernel(caplog: pytest.LogCaptureFixture) -> None:
+def test_prepare_reports_every_kernel(caplog):
     told: list[Compilation] = []
     with caplog.at_level(logging.INFO):
         assert prepare(told.append, modules=["lookup"]) >= 0
+    with pytest.raises(ValueError, match="no module with kernels is called merge_tables, of_nothing"):
+        prepare(modules=["merge_tables", "lookup", "of_nothing"])
     names = {report.kernel for report in told}
     kernels = ("add_up", "gather_tokens", "locate_tokens", "look_up")
     assert names <= {f"tokmill.tokenizer.kernels.lookup.{name}" for name in kernels}
 
 
-def test_a_module_that_has_no_kernels_cannot_be_prepared() -> None:
-    with pytest.raises(
-        ValueError, match="prepare: no module with kernels is called merge_tables, of_nothing"
-    ):
-        prepare(modules=["merge_tables", "lookup", "of_nothing"])
+FILES = {
+    "caller.py": """
+from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit.arrays import Int32In, Int64In
+from between import through
+from settings import FACTOR
+
+@kernel
+def total(values: Int64In) -> int:
+    sum = 0
+    for i in range(values.shape[0]):
+        sum += through(values[i]) * FACTOR
+    return sum
+
+total_of_narrow = total.retyped({Int64In: Int32In})
+""",
+    "between.py": """
+from tokmill.tokenizer.jit import kernel
+from callee import twice
+
+@kernel(inline=True)
+def through(value: int) -> int:
+    return twice(value)
+""",
+    "callee.py": """
+from tokmill.tokenizer.jit import kernel
+
+@kernel(inline=True)
+def twice(value: int) -> int:
+    return value * 2
+""",
+    "settings.py": "FACTOR = 1",
+    "main.py": """
+import numpy as np
+from tokmill.tokenizer.jit import machine_code
+told = []
+machine_code._reports.append(told.append)
+from caller import total, total_of_narrow
+print("up", flush=True); input()
+sums = [total(np.arange(4)), total_of_narrow(np.arange(3, dtype=np.int32))]
+print(sums, [report.cached for report in told if report.seconds is not None])
+""",
+}
+
+
+def started(folder: Path, cache: Path, **changes: str) -> subprocess.Popen[str]:
+    """A process that is about to run the kernel of these files, in two folders."""
+    for name, text in FILES.items():
+        place = folder / ("others" if name in {"callee.py", "settings.py"} else "kernels") / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(changes.get(name.removesuffix(".py"), text))
+    environment = {
+        "TOKMILL_KERNEL_CACHE": str(cache),
+        "PYTHONPATH": f"{CHECKOUT}:{folder / 'others'}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error", str(folder / "kernels" / "main.py")],
+        env=os.environ | environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "up\n"
+    return process
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    return process.communicate("\n", timeout=120)[0].strip()
 
 
 @pytest.mark.slow
-def test_kernels_run_as_plain_python() -> None:
-    chosen = [
-        "test_encoding.py::test_ids_by_hand",
-        "test_encoding.py::test_the_longest_special_token_wins",
-        "test_encoding.py::test_long_pretokens_are_encoded_as_short_ones",
-        "test_encoding.py::test_any_text_comes_back",
-        "test_training.py::test_merges_worked_out_by_hand",
-        "test_training.py::test_merges_are_those_of_the_reference",
-        "test_training.py::test_however_few_places_are_listed_at_a_time_the_merges_are_the_same",
-        "test_first_seen.py::test_first_is_meant_in_the_words_as_merged_so_far",
-        "test_first_seen.py::test_merges_are_those_of_minbpe",
-        "test_counting.py::test_counts_by_hand",
-        "test_counting.py::test_merging_adds_up",
-        "test_counting.py::test_strings_are_sorted_as_python_sorts_them",
+def test_the_cache_notices_a_change_of_a_callee_or_a_constant_in_another_file(tmp_path):
+    thrice = FILES["callee.py"].replace("* 2", "* 3")
+    for changes, sums, cached in (
+        ({}, [12, 6], False),
+        ({}, [12, 6], True),
+        ({"callee": thrice}, [18, 9], False),
+        ({"settings": "FACTOR = 5"}, [60, 30], False),
+        ({}, [12, 6], True),
+    ):
+        process = started(tmp_path, tmp_path / "cache", **changes)
+        assert said(process) == f"{sums} {[cached, cached]}"
+
+
+@pytest.mark.slow
+def test_copies_share_machine_code_one_of_two_compiles_and_damaged_code_is_made_again(tmp_path):
+    cache = tmp_path / "cache"
+    both = [started(tmp_path / name, cache) for name in ("first", "second")]
+    for process in both:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+    assert sorted(map(said, both)) == ["[12, 6] [False, False]", "[12, 6] [True, True]"]
+    for file in cache.rglob("*.nbc"):
+        file.write_bytes(file.read_bytes()[:20])
+    runs = [said(started(tmp_path, cache)) for _ in range(4)]
+    assert all(run.startswith("[12, 6] ") for run in runs)
+    assert runs[-1] == "[12, 6] [True, True]"
+
+
+class Two(IntEnum):
+    """As the number, and not it."""
+
+    VALUE = 2
+
+
+def naming(value: object) -> FunctionType:
+    """A function whose module has a value for the one name that it uses."""
+
+    def function() -> object:
+        return NAMED  # noqa: F821
+
+    return FunctionType(function.__code__, {"NAMED": value}, "function")
+
+
+def test_constants_differ_by_value_and_by_type():
+    values = [2, 2.0, True, "2", b"2", np.uint64(2), np.int64(2), (2,), ((2,),), Two.VALUE, np.uint64, Two]
+    arrays = [
+        np.array([2, 1], np.uint8),
+        np.array([2, 3], np.uint8),
+        np.array([[2, 1]], np.uint8),
+        np.array([2, 1]),
     ]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--hypothesis-profile=plain"]
-        + [f"tests/test_tokenizer/{name}" for name in chosen],
-        cwd=CHECKOUT,
-        env=os.environ | {"NUMBA_DISABLE_JIT": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    digests = [digest_of_constants([naming(value)]) for value in [*values, *arrays, np, np.sum, len, np.add]]
+    assert len(set(digests)) == len(digests)
+    again = [digest_of_constants([naming(value)]) for value in [2, 2.0]]
+    assert again == digests[:2]
 
 
-def test_a_long_compilation_says_how_far_it_is(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    times = list[float]()
-    monkeypatch.setattr(machine_code, "_times", times)
-    machine_code.tell(Compilation("read before", cached=False, seconds=1.0))  # nobody was told of a beginning
-    times.append(time.monotonic() - 1000)
-    machine_code.tell(Compilation("read", cached=True, seconds=0.1))
-    machine_code.tell(Compilation("compiled", cached=False, seconds=1.0))
-    (said,) = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
-    assert said == "compiling kernels: 1 so far, in 1000 s"
+def test_what_has_no_form_is_refused():
+    with pytest.raises(
+        TypeError, match="NAMED: a kernel cannot use a global of type SimpleNamespace; use a number"
+    ):
+        digest_of_constants([naming(SimpleNamespace(factor=2))])

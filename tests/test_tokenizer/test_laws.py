@@ -1,16 +1,26 @@
-"""The laws that every encoding is held to: what breaks them is found, and the document is named."""
+"""The laws that every encoding is held to, and attestations: what breaks them is found, and named."""
 
+import json
 import pickle
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from tests.test_tokenizer.conftest import any_text
+from tests.test_tokenizer.conftest import TRAINING_TEXTS
 from tokmill import tokenizer
-from tokmill.tokenizer import LawError, Tokenizer
+from tokmill.tokenizer import (
+    LawError,
+    Tokenizer,
+    TokenizerError,
+    attestation,
+)
 from tokmill.tokenizer.byte_bpe.encoder import Tiling
+from tokmill.tokenizer.closed_vocabulary.family import closed_family
+from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.pipeline.base_model import Accounting
+from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.splitting import Pretokens
 
 LENGTHS = [1, 1, 2, 3, 0]
 LAW = Tiling(np.cumsum([0, *LENGTHS]))
@@ -20,7 +30,7 @@ def breach(ids: list[int], ends: list[int], bounds: list[int]) -> tuple[int, str
     return LAW.breach(np.array(ids, np.uint32), np.array(ends, np.int64), np.array(bounds, np.int64))
 
 
-def test_what_tiles_its_text_keeps_the_law() -> None:
+def test_what_tiles_its_text_keeps_the_law():
     assert breach([0, 2, 3, 3], [0, 2, 2, 4], [5, 8, 8, 14]) is None
     assert breach([], [0], [3]) is None
     assert breach([], [0, 0], [3, 3]) is None
@@ -41,45 +51,11 @@ def test_what_tiles_its_text_keeps_the_law() -> None:
         ([0, 1], [0, 1], [0, 1], 0, "ids that belong nowhere"),
     ],
 )
-def test_what_breaks_the_law_is_found(
-    ids: list[int], ends: list[int], bounds: list[int], segment: int, says: str
-) -> None:
+def test_what_breaks_the_law_is_found(ids, ends, bounds, segment, says):
     found = breach(ids, ends, bounds)
     assert found is not None
     assert found[0] == segment
     assert says in found[1]
-
-
-@given(st.lists(st.lists(st.integers(0, 3), max_size=9), min_size=1, max_size=6), st.data())
-def test_any_other_length_is_found(segments: list[list[int]], data: st.DataObject) -> None:
-    ids = [token for segment in segments for token in segment]
-    ends = np.cumsum([0, *map(len, segments)]).tolist()
-    bounds = np.cumsum([0, *(sum(LENGTHS[i] for i in segment) for segment in segments)]).tolist()
-    assert breach(ids, ends, bounds) is None
-    if ids:
-        at = data.draw(st.integers(0, len(ids) - 1))
-        other = data.draw(
-            st.integers(0, 12).filter(lambda token: [*LENGTHS, -1][min(token, 5)] != LENGTHS[ids[at]])
-        )
-        broken = breach([*ids[:at], other, *ids[at + 1 :]], ends, bounds)
-        assert broken is not None
-        assert broken[0] == int(np.searchsorted(ends, at, side="right")) - 1
-
-
-@given(st.lists(any_text(), max_size=5))
-def test_no_text_breaks_the_law(small: Tokenizer, texts: list[str]) -> None:
-    small.encode_batch(texts, allowed_special="all")
-
-
-@pytest.mark.parametrize("vocab_size", [256, 257, 511, 512, 513])
-def test_every_size_of_vocabulary_has_its_law(vocab_size: int) -> None:
-    law = Tiling(np.arange(vocab_size + 1))
-    every = np.arange(vocab_size, dtype=np.uint32)
-    bounds = np.array([0, vocab_size])
-    assert law.breach(every, bounds, bounds) is None
-    assert (
-        law.breach(np.append(every, np.uint32(vocab_size)), np.array([0, vocab_size + 1]), bounds) is not None
-    )
 
 
 def damaged(texts: list[str], **how: object) -> Tokenizer:
@@ -95,7 +71,7 @@ ASIDE = "qzxjkvqz"  # eight ids, which stand aside
 
 
 @pytest.mark.parametrize("number", [0, 2])
-def test_ids_that_cannot_be_right_are_not_given_out(number: int) -> None:
+def test_ids_that_cannot_be_right_are_not_given_out(number):
     texts = ["", "abc abc", "a", "b"]
     texts.insert(number, ASIDE)
     tok = damaged([ASIDE])
@@ -108,14 +84,14 @@ def test_ids_that_cannot_be_right_are_not_given_out(number: int) -> None:
             call(ASIDE)
 
 
-def test_threads_name_the_document_too() -> None:
+def test_threads_name_the_document_too():
     texts = [ASIDE, "abc " * 100_000] * 8
     with pytest.raises(LawError) as caught:
         damaged([ASIDE]).encode_batch(texts, num_threads=2)
     assert texts[caught.value.document] == ASIDE
 
 
-def test_the_error_goes_from_process_to_process() -> None:
+def test_the_error_goes_from_process_to_process():
     error = LawError("it has the id 7", 3, "source 'web': a.jsonl, line 4")
     again = pickle.loads(pickle.dumps(error))
     assert str(again) == str(error)
@@ -123,3 +99,86 @@ def test_the_error_goes_from_process_to_process() -> None:
         "encode: source 'web': a.jsonl, line 4 was encoded wrongly: it has the id 7;"
     )
     assert again.document == 3
+
+
+@pytest.mark.parametrize(
+    ("ids", "ends", "unknown", "segment"),
+    [
+        ([1, 1, 0], [0, 2, 3], [0, 4], 1),
+        ([1, 2, 0], [0, 2, 3], [0, 5], 0),
+        ([1, 1, 9], [0, 2, 3], [0, 5], 1),
+        ([1, 1, 0], [0, 2, 2], [0, 5], 0),
+        ([1, 1, 0], [0, 2, 3], [2, 3], 0),
+        ([2, 2, 0], [0, 2, 3], [-2, 5], 0),
+    ],
+)
+def test_what_breaks_the_law_of_unknown_text_is_found(ids, ends, unknown, segment):
+    law = Accounting(np.array([0, 5, 6, 8]), 0)  # [UNK] of five bytes, a token of one, and a token of two
+    bounds = np.array([3, 5, 10])
+    kept = law.breach(np.array([1, 1, 0], np.uint32), np.array([0, 2, 3]), bounds, np.array([0, 5]))
+    broken = law.breach(np.array(ids, np.uint32), np.array(ends), bounds, np.array(unknown))
+
+    assert kept is None
+    assert broken is not None
+    assert broken.segment == segment
+
+
+def test_wrong_ids_of_characters_are_not_given_out():
+    tok = tokenizer.train(["a b"], vocab_size=9, family="character_level")
+    table = tok._encoder._encoder._tables.short
+    table[2::3][table[2::3] > 0] = 99  # id + 1 of every string, as faulty memory would have it
+    with pytest.raises(LawError, match=r"document 1 .* id 98, but ids are below"):
+        tok.encode_batch(["", "a"])
+
+
+def attested(tok: Tokenizer) -> dict:
+    return json.loads(json.dumps(attestation.make(tok)))
+
+
+def bytes_of(data: NDArray[np.uint8], pretokens: Pretokens) -> Pretokens:
+    """Cut pre-tokens, which lie side by side, into bytes."""
+    del data  # its bytes do not matter
+    starts = np.concatenate([np.arange(0), *map(np.arange, pretokens.starts, pretokens.ends)])
+    ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(pretokens.ends - pretokens.starts)])
+    return Pretokens(starts, starts + 1, ends[pretokens.offsets])
+
+
+def test_a_model_may_know_one_byte_of_a_character_and_not_the_next():
+    family = closed_family("bytes", "Bytes", "byte", bytes_of, {})
+    vocabulary = Vocabulary.build({1: b"\xc3", 2: b"a"}, {"[UNK]": 0}, 0)
+    model = family.from_spec(vocabulary, {"unknown_token": "[UNK]"})
+    tok = Tokenizer(Definition.compose(model, split_pattern="gpt2"))
+
+    assert tok.decode_bytes(tok.encode("äa")) == b"\xc3[UNK]a"
+    attestation.check(tok, attested(tok))
+
+
+def test_only_tables_that_the_ids_depend_on_are_named():
+    plain = tokenizer.train(TRAINING_TEXTS, vocab_size=300)
+    normalized = tokenizer.train(TRAINING_TEXTS, vocab_size=300, normalizer="nfc")
+    assert list(attested(plain)["unicode"]) == ["split", "tables"]
+    assert list(attested(normalized)["unicode"]) == ["split", "tables", "normalizer"]
+
+
+def test_the_first_probe_that_differs_is_named(small):
+    made = attested(small)
+    names = [probe["name"] for probe in made["probes"]]
+    changed = names.index("german")
+    made["probes"][changed]["ids"][2] += 1
+    made["probes"][changed + 1]["ids"] = []
+    with pytest.raises(TokenizerError, match=r"probe 'german': id 2 of"):
+        attestation.check(small, made)
+
+
+def test_special_tokens_are_attested_as_tokens_and_as_text(small):
+    probes = {probe["name"]: probe["ids"] for probe in attested(small)["probes"]}
+    special = small.special_tokens["<|end|>"]
+    assert probes["special <|end|>"].count(special) == 3
+    assert special not in probes["special <|end|> as text"]
+
+
+def test_another_tokenizer_is_told_apart(small):
+    with pytest.raises(TokenizerError, match=f"{small.vocab_size - 1} was attested"):
+        attestation.check(small, attested(small) | {"vocab_size": small.vocab_size - 1})
+    with pytest.raises(TokenizerError, match="version=99"):
+        attestation.check(small, {"version": 99})

@@ -15,7 +15,7 @@ from tests.test_tokenizer.conftest import TRAINING_TEXTS, any_text, by_kernel, l
 from tests.test_tokenizer.gguf_files import write_gguf
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer, TokenizerError
-from tokmill.tokenizer.core.errors import FormatError, TrainingError, VocabularyError
+from tokmill.tokenizer.core.errors import FormatError, VocabularyError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.longest_match.family import LongestMatchModel
 from tokmill.tokenizer.longest_match.rwkv import literal_bytes
@@ -32,14 +32,14 @@ def of(pieces: list[bytes]) -> Tokenizer:
     return Tokenizer(Definition.compose(LongestMatchModel(vocabulary), split_pattern=r"[\s\S]+"))
 
 
-def test_the_longest_token_is_taken_and_what_follows_is_not_looked_at() -> None:
+def test_the_longest_token_is_taken_and_what_follows_is_not_looked_at():
     tok = of([b"ab", b"bcd", b"abc", "é".encode()])
     assert [tok.definition.tokens[i] for i in tok.encode("abcdé")] == [b"abc", b"d", "é".encode()]
     assert [tok.definition.tokens[i] for i in tok.encode("xbcdab")] == [b"x", b"bcd", b"ab"]
 
 
 @given(st.lists(st.text("abc é", min_size=1, max_size=6), max_size=20), st.text("abc é", max_size=40))
-def test_it_is_the_slow_model(pieces: list[str], text: str) -> None:
+def test_it_is_the_slow_model(pieces, text):
     distinct = list(dict.fromkeys(piece.encode() for piece in pieces if len(piece.encode()) > 1))
     tok = of(distinct)
     expected = reference.encode(text.encode(), {*BYTES, *distinct})
@@ -48,7 +48,7 @@ def test_it_is_the_slow_model(pieces: list[str], text: str) -> None:
 
 
 @given(any_text())
-def test_text_comes_back(text: str) -> None:
+def test_text_comes_back(text):
     tok = like_rwkv()
     ids = tok.encode(text, as_text=True)
     assert tok.decode(ids) == text
@@ -56,26 +56,13 @@ def test_text_comes_back(text: str) -> None:
 
 
 @pytest.mark.parametrize("tie_break", ["lexicographic_max", "lowest_ids", "first_seen"])
-def test_pieces_are_those_of_byte_level_bpe(tie_break: str) -> None:
+def test_pieces_are_those_of_byte_level_bpe(tie_break):
     how = {"vocab_size": 340, "special_tokens": ["<|end|>"], "tie_break": tie_break}
     ours = tokenizer.train(TRAINING_TEXTS, family="longest_match", **how)
     assert ours.definition.tokens == tokenizer.train(TRAINING_TEXTS, **how).definition.tokens
 
 
-def test_training_says_what_is_too_small() -> None:
-    with pytest.raises(TrainingError, match="use at least 257"):
-        tokenizer.train(["a b"], family="longest_match", vocab_size=256)
-    with pytest.raises(TrainingError, match="lower vocab_size to 258"):
-        tokenizer.train(["ab ab ab"], family="longest_match", vocab_size=300)
-    with pytest.raises(TrainingError, match="has every byte anyway"):
-        tokenizer.train(["ab"], family="longest_match", vocab_size=257, byte_fallback=True)
-    with pytest.raises(TrainingError, match="text is empty"):
-        tokenizer.train([""], family="longest_match", vocab_size=300)
-    smaller = tokenizer.train(["ab ab ab"], family="longest_match", vocab_size=300, allow_smaller=True)
-    assert smaller.vocab_size == 258
-
-
-def test_every_byte_must_be_a_token() -> None:
+def test_every_byte_must_be_a_token():
     vocabulary = Vocabulary.build(dict(enumerate(BYTES[1:])), {})
     with pytest.raises(VocabularyError, match="1 of the 256 bytes are not tokens"):
         LongestMatchModel(vocabulary)
@@ -83,8 +70,7 @@ def test_every_byte_must_be_a_token() -> None:
 
 RWKV = "".join(
     [
-        *(f"{byte + 1} {chr(byte)!r} 1\n" for byte in range(128)),
-        *(f"{byte + 1} {bytes([byte])!r} 1\n" for byte in range(128, 256)),
+        *(f"{byte + 1} {chr(byte) if byte < 128 else bytes([byte])!r} 1\n" for byte in range(256)),
         "257 '\\t\\t' 2\n258 \"'s\" 2\n",
         "259 ' the' 4\n260 '\\u2002' 3\n261 '\\U0001f600' 4\n",
         "262 b'\\xe5\\xa4' 2\n263 '天' 3\n264 '\\x85' 2\n",
@@ -92,7 +78,7 @@ RWKV = "".join(
 )
 
 
-def test_rwkvs_file_is_read_and_written(tmp_path: Path) -> None:
+def test_rwkvs_file_is_read_and_written(tmp_path):
     path = tmp_path / "rwkv_vocab_v20230424.txt"
     path.write_text(RWKV.replace("\n", "\r\n"), encoding="utf-8", newline="")  # as a package has it
     tok = tokenizer.load(path, special_tokens={"<|endoftext|>": 0})
@@ -104,13 +90,6 @@ def test_rwkvs_file_is_read_and_written(tmp_path: Path) -> None:
     assert tokenizer.load(tmp_path / "saved").spec() == tok.spec()
     again = (tmp_path / "saved" / "rwkv_vocab.txt").read_text(encoding="utf-8")
     assert again.splitlines()[:129] == RWKV.splitlines()[:129]
-
-
-def test_what_was_trained_keeps_its_split_pattern(tmp_path: Path) -> None:
-    tok = tokenizer.train(TRAINING_TEXTS, family="longest_match", vocab_size=300, special_tokens=["<|end|>"])
-    for name in ("rwkv", "tokmill"):
-        tok.save(tmp_path / name, name)
-        assert tokenizer.load(tmp_path / name).spec() == tok.spec()
 
 
 @pytest.mark.parametrize(
@@ -131,14 +110,14 @@ def test_what_was_trained_keeps_its_split_pattern(tmp_path: Path) -> None:
         ("300 '' 0", "no token empty"),
     ],
 )
-def test_lines_that_cannot_be_read(line: str, says: str, tmp_path: Path) -> None:
+def test_lines_that_cannot_be_read(line, says, tmp_path):
     path = tmp_path / "rwkv_vocab.txt"
     path.write_text(f"{RWKV}{line}\n", encoding="utf-8")
     with pytest.raises(TokenizerError, match=says):
         tokenizer.load(path)
 
 
-def test_special_tokens_must_say_their_ids(tmp_path: Path) -> None:
+def test_special_tokens_must_say_their_ids(tmp_path):
     (tmp_path / "rwkv_vocab.txt").write_text(RWKV, encoding="utf-8")
     with pytest.raises(FormatError, match="must say their ids"):
         tokenizer.load(tmp_path, special_tokens=["<|endoftext|>"])
@@ -159,7 +138,7 @@ def as_gguf(tok: Tokenizer, path: Path) -> Path:
     )
 
 
-def test_gguf_has_the_same_tokens(tmp_path: Path) -> None:
+def test_gguf_has_the_same_tokens(tmp_path):
     (tmp_path / "rwkv_vocab.txt").write_text(RWKV, encoding="utf-8")
     tok = tokenizer.load(tmp_path / "rwkv_vocab.txt", special_tokens={"<s>": 0, "[PAD265]": 265})
     other = tokenizer.load(as_gguf(tokenizer.load(tmp_path / "rwkv_vocab.txt"), tmp_path / "model.gguf"))
@@ -170,7 +149,7 @@ def test_gguf_has_the_same_tokens(tmp_path: Path) -> None:
     assert other.roles["eos"] == "<s>"
 
 
-def test_literals_of_python_are_read() -> None:
+def test_literals_of_python_are_read():
     for token in [*BYTES, b"it's", b'"', b"'\"", b"\\n", b"\xff\n\t\r'"]:
         literal = repr(token)
         assert literal_bytes(literal[2:-1], is_bytes=True, where="here") == token
@@ -178,7 +157,7 @@ def test_literals_of_python_are_read() -> None:
 
 @pytest.mark.readers
 @pytest.mark.shared_data
-def test_rwkvs_own_vocabulary_and_library(shared_data: Path, tmp_path: Path) -> None:
+def test_rwkvs_own_vocabulary_and_library(shared_data, tmp_path):
     """The vocabulary is in the package, which is read where it is installed."""
     find = "import pyrwkv_tokenizer as r; print(r.__path__[0] + '/rwkv_vocab_v20230424.txt')"
     found = subprocess.run([PYTHON, "-c", find], capture_output=True, text=True, check=False)

@@ -2,8 +2,7 @@
 
 They are asked in an environment of their own, because the newest tokenizers cannot stand beside the one that
 other tests use: `TOKMILL_READERS` names its Python (CONTRIBUTING.md says how to make it), which is this one's
-unless it says otherwise. What is not installed there skips, visibly.
-"""
+unless it says otherwise. What is not installed there skips, visibly."""
 
 import json
 import os
@@ -24,7 +23,6 @@ from tokmill.tokenizer.components.post_processors import Part, Template
 from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS
 
 pytestmark = pytest.mark.readers
-
 PYTHON = os.environ.get("TOKMILL_READERS", sys.executable)
 WORKER = Path(__file__).with_name("read_with.py")
 # These are those of words without their spaces, which no byte-level reader knows.
@@ -48,7 +46,6 @@ NOT_READ = {
 }
 """Families whose files the newest tokenizers do not read, or not alike."""
 NOT_KNOWN = {("gigatoken", "starcoder"): "gigatoken has no code for digits one by one and then GPT-2's split"}
-
 TEXTS = [
     *TRAINING_TEXTS[:3],
     "Hello,  world's 12345\n\n  x_y = 'TIS\t日本語ですCamelCase! \n  end",
@@ -61,7 +58,6 @@ TEXTS = [
 
 
 def answer(*arguments: str, given: str = "") -> str:
-    """What the worker says."""
     command = [PYTHON, str(WORKER), *arguments]
     done = subprocess.run(command, input=given.encode(), capture_output=True, check=True)
     return done.stdout.decode()  # what else it says need not be text
@@ -69,7 +65,6 @@ def answer(*arguments: str, given: str = "") -> str:
 
 @lru_cache
 def version(library: str) -> str | None:
-    """The library's version there; None where it is not."""
     try:
         return answer(library).strip()
     except (subprocess.CalledProcessError, OSError):
@@ -89,7 +84,6 @@ def reader(request: pytest.FixtureRequest) -> str:
 
 
 def ids_of(library: str, file: Path, texts: list[str]) -> list[list[int]]:
-    """The ids that a library gives."""
     (ids,) = ids_of_each(library, [file], texts)
     return ids
 
@@ -101,12 +95,11 @@ def ids_of_each(library: str, files: Sequence[Path], texts: Sequence[str]) -> li
 
 
 def exported(tok: Tokenizer, folder: Path) -> Path:
-    """The `tokenizer.json` of a tokenizer."""
     return next(file for file in tok.save(folder, "huggingface") if file.name == "tokenizer.json")
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_an_export_gives_our_ids(reader: str, pattern: str, tmp_path: Path) -> None:
+def test_an_export_gives_our_ids(reader, pattern, tmp_path):
     if (reader, pattern) in NOT_KNOWN:
         pytest.skip(NOT_KNOWN[reader, pattern])
     tok = tokenizer.train(TRAINING_TEXTS, vocab_size=330, split_pattern=pattern, special_tokens=SPECIALS)
@@ -114,19 +107,7 @@ def test_an_export_gives_our_ids(reader: str, pattern: str, tmp_path: Path) -> N
     assert ids_of(reader, exported(tok, tmp_path), TEXTS) == expected
 
 
-@pytest.mark.parametrize("pattern", ["gpt2", "cl100k"])
-def test_ids_hold_where_there_are_holes(reader: str, pattern: str, tmp_path: Path) -> None:
-    tok = tokenizer.train(TRAINING_TEXTS, vocab_size=300, split_pattern=pattern)
-    spec = tok.spec()
-    spec["tokens"] += [None] * 7
-    spec["special_tokens"] = {"<|end|>": 303, "<|endoftext|>": 306}
-    tok = Tokenizer.from_spec(spec)
-    text = "a<|end|>the foxes<|endoftext|>"
-    assert ids_of(reader, exported(tok, tmp_path), [text]) == [tok.encode(text, allowed_special="all")]
-
-
 def published(folder: Path, pattern: str) -> Tokenizer:
-    """A published vocabulary, split as a pattern says."""
     vocabs = folder / "vocabs"
     if pattern in {"gpt2", "cs336", "starcoder"}:
         return tokenizer.load(vocabs / "gpt2_vocab.json", split_pattern=pattern)
@@ -137,9 +118,7 @@ def published(folder: Path, pattern: str) -> Tokenizer:
 @pytest.mark.shared_data
 @pytest.mark.slow
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_published_vocabularies_give_our_ids_on_real_text(
-    shared_data: Path, reader: str, pattern: str, tmp_path: Path
-) -> None:
+def test_published_vocabularies_give_our_ids_on_real_text(shared_data, reader, pattern, tmp_path):
     if (reader, pattern) in NOT_KNOWN:
         pytest.skip(NOT_KNOWN[reader, pattern])
     tok = published(shared_data, pattern)
@@ -154,7 +133,7 @@ def test_published_vocabularies_give_our_ids_on_real_text(
             assert theirs == ours, text[:200]
 
 
-def test_mistral_reads_a_tekken_file_alike(small: Tokenizer, tmp_path: Path) -> None:
+def test_mistral_reads_a_tekken_file_alike(small, tmp_path):
     if version("mistral_common") is None:
         pytest.skip(f"no mistral_common in {PYTHON}; CONTRIBUTING.md says how to install it")
     tok = in_tekken_order(small)
@@ -165,22 +144,7 @@ def test_mistral_reads_a_tekken_file_alike(small: Tokenizer, tmp_path: Path) -> 
 
 @pytest.fixture(scope="module")
 def auto_tokenizer() -> type:
-    """`transformers.AutoTokenizer` of this environment."""
     return pytest.importorskip("transformers", reason="no transformers here").AutoTokenizer
-
-
-def test_auto_tokenizer_sees_the_special_tokens(auto_tokenizer: type, tmp_path: Path) -> None:
-    names = ["<|endoftext|>", "<|pad|>", "<|user|>"]
-    tok = tokenizer.train(TRAINING_TEXTS, vocab_size=320, special_tokens=names, num_reserved=1)
-    tok.save(tmp_path, "huggingface")
-    other = auto_tokenizer.from_pretrained(tmp_path)
-    assert set(other.all_special_tokens) == {*names, "<|reserved_0|>"}
-    assert (other.eos_token, other.pad_token) == ("<|endoftext|>", "<|pad|>")
-    text = "the foxes , don't<|user|> here .<|endoftext|>"
-    ids = tok.encode(text, allowed_special="all")
-    assert other(text)["input_ids"] == ids
-    assert other.decode(ids) == text
-    assert other.decode(ids, skip_special_tokens=True) == "the foxes , don't here ."
 
 
 def of_family(family: str) -> Tokenizer:
@@ -204,9 +168,7 @@ FAMILY_TEXTS = [*TEXTS, "The<|begin|>fox<|end|> [UNK] y", "😀 unknown \u0301 �
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_auto_tokenizer_gives_our_ids_roles_and_chat_template(
-    auto_tokenizer: type, family: str, tmp_path: Path
-) -> None:
+def test_auto_tokenizer_gives_our_ids_roles_and_chat_template(auto_tokenizer, family, tmp_path):
     tok = of_family(family)
     tok.save(tmp_path, "huggingface")
     other = auto_tokenizer.from_pretrained(tmp_path)
@@ -222,11 +184,16 @@ def test_auto_tokenizer_gives_our_ids_roles_and_chat_template(
     assert other.chat_template == tok.definition.chat_templates["default"]
     shown = other.apply_chat_template([{"role": "user", "content": "the fox"}], tokenize=False)
     assert shown == "the fox<|end|>"
+    assert set(other.all_special_tokens) == {*tok.special_tokens}
+    assert (
+        other.decode(tok.encode("fox<|end|>", allowed_special="all"), skip_special_tokens=True).strip()
+        == "fox"
+    )
     assert len(other) == tok.vocab_size
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_tokenizers_read_every_family(reader: str, family: str, tmp_path: Path) -> None:
+def test_tokenizers_read_every_family(reader, family, tmp_path):
     if reader != "tokenizers":
         pytest.skip(f"{reader} is for byte-level BPE")
     if (version("tokenizers") or "").startswith("1.0.0rc") and family in NOT_READ:

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import sentencepiece
 from hypothesis import given, settings
@@ -11,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.test_tokenizer.conftest import TRAINING_TEXTS, trained_by_sentencepiece
 from tokmill import tokenizer
-from tokmill.tokenizer import PretokenCounts, Tokenizer, TrainingError, attestation
+from tokmill.tokenizer import PretokenCounts, Tokenizer, attestation
 from tokmill.tokenizer.components.charsmap import RULE_NAMES, compile_rules, named_charsmap, read_rules
 from tokmill.tokenizer.formats.model_file import read_model
 from tokmill.tokenizer.sentences.words import PieceRules, cut_words
@@ -34,11 +33,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "blanks": {"allow_whitespace_only_pieces": True, "remove_extra_whitespaces": False},
     "suffixes": {"treat_whitespace_as_suffix": True},
     "suffixes, across words": {"treat_whitespace_as_suffix": True, "split_by_whitespace": False},
-    "suffixes, blanks": {
-        "treat_whitespace_as_suffix": True,
-        "allow_whitespace_only_pieces": True,
-        "remove_extra_whitespaces": False,
-    },
+    "suffixes, blanks": {"treat_whitespace_as_suffix": True, "allow_whitespace_only_pieces": True}
+    | {"remove_extra_whitespaces": False},
     "digits": {"split_digits": True},
     "numbers": {"split_by_number": False},
     "scripts": {"split_by_unicode_script": False},
@@ -55,7 +51,6 @@ _THEIR_NAMES = {
 
 
 def trained(name: str, family: str = "char_bpe", **more: Any) -> Tokenizer:
-    """A tokenizer of ours."""
     options = {"vocab_size": 200, **OPTIONS[name], **more}
     options |= (
         {} if "normalization_rules" in options else {"normalizer": options.get("normalizer", "nmt_nfkc")}
@@ -73,18 +68,16 @@ def table_of(rules: dict[str, str], path: Path) -> str:
 
 
 def pieces(model: sentencepiece.SentencePieceProcessor) -> list[tuple[str, float]]:
-    """The pieces of a model with their scores, by id."""
     return [(model.id_to_piece(i), model.get_score(i)) for i in range(model.get_piece_size())]
 
 
 def in_sentencepiece(tok: Tokenizer, folder: Path) -> sentencepiece.SentencePieceProcessor:
-    """A tokenizer in the other library, through a file."""
     tok.save(folder, format="sentencepiece")
     return sentencepiece.SentencePieceProcessor(model_file=str(folder / "tokenizer.model"))
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_bpe_has_the_pieces_scores_and_ids_of_sentencepiece(name: str, tmp_path: Path) -> None:
+def test_bpe_has_the_pieces_scores_and_ids_of_sentencepiece(name, tmp_path):
     options = {"vocab_size": 200, "character_coverage": 1.0, **OPTIONS[name]}
     if "normalization_rules" in options:
         options["normalization_rules"] = table_of(options["normalization_rules"], tmp_path / "rules.tsv")
@@ -97,7 +90,7 @@ def test_bpe_has_the_pieces_scores_and_ids_of_sentencepiece(name: str, tmp_path:
 
 @pytest.mark.parametrize("family", ["char_bpe", "unigram"])
 @pytest.mark.parametrize("name", OPTIONS)
-def test_a_trained_tokenizer_is_the_same_in_its_file(name: str, family: str, tmp_path: Path) -> None:
+def test_a_trained_tokenizer_is_the_same_in_its_file(name, family, tmp_path):
     tok = trained(name, family, seed_size=2000)
     theirs = in_sentencepiece(tok, tmp_path)
 
@@ -109,35 +102,8 @@ def test_a_trained_tokenizer_is_the_same_in_its_file(name: str, family: str, tmp
     attestation.check(tok, attestation.make(tok))
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_learned_unigram_pieces_follow_the_rules(name: str) -> None:
-    tok, options = trained(name, "unigram"), OPTIONS[name]
-    known = {"split_by_unicode_script", "split_by_number", "split_by_whitespace", "split_digits"}
-    known |= {"allow_whitespace_only_pieces", "treat_whitespace_as_suffix"}
-    rules = PieceRules(
-        longest=options.get("max_piece_length", 16), **{key: options[key] for key in known & options.keys()}
-    )
-    vocabulary, symbols = tok.definition.vocabulary, options.get("user_defined_symbols", [])
-    learned = [token for i, token in vocabulary.ordinary() if i not in vocabulary.byte_ids]
-    assert [
-        token for token in learned if token.decode() not in symbols and not rules.allows(token.decode())
-    ] == []
-    assert any(len(token.decode()) > 1 for token in learned)
-
-
-@pytest.mark.parametrize("family", ["char_bpe", "unigram"])
-def test_any_number_of_threads_and_any_order_of_counts_give_the_same(family: str) -> None:
-    options: dict[str, Any] = {"family": family, "mode": "sentencepiece", "normalizer": "nfkc"}
-    one = tokenizer.train(TEXTS * 40, vocab_size=140, **options)
-    counts = tokenizer.count_pretokens(TEXTS * 40, num_threads=3, **options).to_dict()
-    backwards = dict(reversed(counts.items()))
-
-    assert tokenizer.train(TEXTS * 40, vocab_size=140, num_threads=3, **options) == one
-    assert tokenizer.train_from_counts(backwards, vocab_size=140, **options) == one
-
-
 @pytest.mark.parametrize("unit", [1, 7])
-def test_seeds_of_bpe_count_as_often_as_they_occur(unit: int) -> None:
+def test_seeds_of_bpe_count_as_often_as_they_occur(unit):
     words = {"ababab": 3, "xab": 2, "今今": 4, "é": 9}
     counts = PretokenCounts.from_dict({word.encode(): unit * count for word, count in words.items()})
     text = prepare(counts, unit, 1.0, ())
@@ -155,14 +121,6 @@ def test_seeds_of_bpe_count_as_often_as_they_occur(unit: int) -> None:
     assert {piece for piece in learned if len(piece) > 1} == {"ab", "abab", "xab", "今今"}
 
 
-def test_unigram_chooses_among_the_pieces_of_bpe() -> None:
-    num_characters, options = 93, {"mode": "sentencepiece", "seed_size": 60}
-    tok = tokenizer.train(TEXTS, family="unigram", seed="bpe", vocab_size=num_characters + 15, **options)
-    merged = tokenizer.train(TEXTS, family="char_bpe", vocab_size=num_characters + 60, **options)
-
-    assert {piece for piece in tok.vocab if len(piece.decode()) > 1} <= merged.vocab.keys()
-
-
 RULES = st.builds(
     PieceRules,
     longest=st.integers(2, 6),
@@ -176,7 +134,7 @@ RULES = st.builds(
 
 
 @given(rules=RULES, text=st.text("ab▁бカー今1１\u0301\t\u2585.", min_size=1, max_size=9))
-def test_no_allowed_piece_lies_across_a_cut(rules: PieceRules, text: str) -> None:
+def test_no_allowed_piece_lies_across_a_cut(rules, text):
     words = cut_words(PretokenCounts.from_dict({text.encode(): 3}), rules, 1.0, ())
     parts = [part.decode() for part in words.counts.to_dict()]
     inside = {part[i:j] for part in parts for i in range(len(part)) for j in range(i + 1, len(part) + 1)}
@@ -186,7 +144,7 @@ def test_no_allowed_piece_lies_across_a_cut(rules: PieceRules, text: str) -> Non
 
 
 @pytest.mark.parametrize("name", RULE_NAMES)
-def test_the_tables_of_named_rules_are_those_of_sentencepiece(name: str) -> None:
+def test_the_tables_of_named_rules_are_those_of_sentencepiece(name):
     model = trained_by_sentencepiece(["a b"] * 3, vocab_size=10, normalization_rule_name=name)
     assert read_model(model, "theirs").normalizer["precompiled_charsmap"] == named_charsmap(name)
 
@@ -197,76 +155,31 @@ def test_the_tables_of_named_rules_are_those_of_sentencepiece(name: str) -> None
     )
 )
 @settings(max_examples=40)
-def test_own_rules_are_compiled_as_sentencepiece_does(
-    tmp_path_factory: pytest.TempPathFactory, rules: dict[str, str]
-) -> None:
+def test_own_rules_are_compiled_as_sentencepiece_does(tmp_path_factory, rules):
     rules = {source: text for source, text in rules.items() if source != text} or {"a": "b"}
     table = table_of(rules, tmp_path_factory.mktemp("rules") / "rules.tsv")
     model = trained_by_sentencepiece(["x y"] * 3, vocab_size=10, normalization_rule_tsv=table)
     assert read_model(model, "theirs").normalizer["precompiled_charsmap"] == compile_rules(rules)
 
 
-@pytest.mark.slow
-def test_a_named_table_is_what_its_rules_compile_to() -> None:
-    table = named_charsmap("nmt_nfkc_cf")
-    rules = rules_in(table)
-
-    assert (len(rules), rules["ﬁ"], rules["\u200b"], rules["À"]) == (226_684, "fi", " ", "à")
-    assert compile_rules(rules) == table
-
-
-def rules_in(table: bytes) -> dict[str, str]:
-    """Take a compiled table apart: walk through its array, and read a text for each string."""
-    size = int.from_bytes(table[:4], "little")
-    units, texts = np.frombuffer(table, "<u4", size // 4, 4).tolist(), table[4 + size :]
-    after = dict[int, list[int]]()
-    for i, unit in enumerate(units[1:], start=1):
-        if unit >> 31 == 0:
-            after.setdefault(i ^ unit & 0xFF, []).append(i)
-    rules, waiting = dict[str, str](), [(0, b"")]
-    while waiting:
-        i, source = waiting.pop()
-        base = i ^ (units[i] >> 10) << ((units[i] & 0x200) >> 6)
-        if units[i] & 0x100:
-            at = units[base] & 0x7FFFFFFF
-            rules[source.decode()] = texts[at : texts.index(b"\0", at)].decode()
-        waiting += [(child, source + bytes([units[child] & 0xFF])) for child in after.get(base, ())]
-    return rules
-
-
 @pytest.mark.parametrize(
     "rules", [{"": "a"}, {"a": "a"}, {"a" * 65: ""}, {"a": "\0"}, {"a" * i: "" for i in range(1, 34)}]
 )
-def test_rules_that_cannot_be_used_are_refused(rules: dict[str, str]) -> None:
+def test_rules_that_cannot_be_used_are_refused(rules):
     with pytest.raises(tokenizer.TokenizerError, match="normalization_rules"):
         compile_rules(rules)
 
 
 @pytest.mark.parametrize("line", ["zz\t41", "110000\t41", "\t41", "41 -5\t"])
-def test_a_damaged_table_of_rules_is_refused(line: str, tmp_path: Path) -> None:
+def test_a_damaged_table_of_rules_is_refused(line, tmp_path):
     (tmp_path / "rules.tsv").write_text(f"42\t43\n{line}\n")
     with pytest.raises(tokenizer.TokenizerError):
         compile_rules(read_rules(tmp_path / "rules.tsv"))
 
 
-@pytest.mark.parametrize("family", ["byte_bpe", "char_bpe", "unigram", "wordpiece"])
-def test_too_little_text_gives_a_smaller_vocabulary_if_that_is_allowed(
-    family: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with pytest.raises(TrainingError, match="lower vocab_size to") as error:
-        tokenizer.train(["abc abc abd"], family=family, vocab_size=600)
-    feasible = int(str(error.value).split("lower vocab_size to ")[1].split(",")[0])
-
-    tok = tokenizer.train(["abc abc abd"], family=family, vocab_size=600, allow_smaller=True)
-
-    assert tok.vocab_size == feasible < 600
-    assert "allow_smaller=true" in caplog.text
-    assert tok == tokenizer.train(["abc abc abd"], family=family, vocab_size=feasible)
-
-
 @pytest.mark.parametrize("family", ["char_bpe", "unigram"])
 @pytest.mark.parametrize("mode", ["pretokens", "sentencepiece"])
-def test_bytes_stand_in_for_unknown_characters(family: str, mode: Any) -> None:
+def test_bytes_stand_in_for_unknown_characters(family, mode):
     tok = tokenizer.train(TEXTS, family=family, mode=mode, vocab_size=360, byte_fallback=True)
     text = "the 🙂 fox㍿"
 
@@ -291,14 +204,6 @@ def test_bytes_stand_in_for_unknown_characters(family: str, mode: Any) -> None:
         (TEXTS, {"user_defined_symbols": ["<s>"]}, "special token"),
     ],
 )
-def test_what_cannot_be_trained_is_refused(
-    family: str, texts: list[str], options: dict[str, Any], says: str
-) -> None:
+def test_what_cannot_be_trained_is_refused(family, texts, options, says):
     with pytest.raises(tokenizer.TokenizerError, match=says):
         tokenizer.train(texts, family=family, mode="sentencepiece", **{"vocab_size": 120, **options})
-
-
-@pytest.mark.parametrize("family", ["byte_bpe", "wordpiece", "word_level"])
-def test_other_families_have_no_sentences(family: str) -> None:
-    with pytest.raises(TrainingError, match="char_bpe, unigram"):
-        tokenizer.train(TEXTS, family=family, mode="sentencepiece", vocab_size=300)

@@ -7,14 +7,13 @@ from functools import lru_cache
 
 import numpy as np
 import pytest
-import unicodedata2 as unicodedata
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.test_tokenizer.conftest import SPECIALS, TRAINING_TEXTS, any_text, corpus
 from tokmill import tokenizer
 from tokmill.tokenizer import SpecialTokenError, Tokenizer, TokenizerError, streaming
-from tokmill.tokenizer.components.normalizers import STEPS, begins_anew, final_boundary, normalize
+from tokmill.tokenizer.components.normalizers import STEPS, final_boundary, normalize
 from tokmill.tokenizer.components.specials import Wanted
 from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS, compile_pattern
 from tokmill.tokenizer.streaming import certain_pretokens
@@ -48,11 +47,12 @@ def no_room(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_room")
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_ids_are_those_of_the_joined_text(pattern: str) -> None:
+def test_ids_are_those_of_the_joined_text(pattern):
     tok = made(pattern)
 
+    @settings(max_examples=60)
     @given(any_text(), st.lists(st.integers(0, 200), max_size=30))
-    def check(text: str, cuts: list[int]) -> None:
+    def check(text, cuts):
         expected = tok.encode(text, allowed_special="all")
         assert list(tok.encode_iterable(parts_of(text, cuts), allowed_special="all")) == expected
         as_bytes = [bytes([byte]) for byte in text.encode("utf-8", "replace")]
@@ -65,43 +65,42 @@ def test_ids_are_those_of_the_joined_text(pattern: str) -> None:
 
 @pytest.mark.usefixtures("no_room")
 @pytest.mark.parametrize("normalizer", ["nfc", "nfkd+strip_accents+lowercase", "lowercase+nfkc"])
-def test_normalized_ids_are_those_of_the_joined_text(normalizer: str) -> None:
+def test_normalized_ids_are_those_of_the_joined_text(normalizer):
     tok = made(normalizer=normalizer)
     alphabet = "aE\u0301\u0323 \u1112\u1161\u11abΣ\u3099カﾞ각\u0bc6\u0bbe😀"
 
     @given(st.text(alphabet, max_size=30), st.lists(st.integers(0, 60), max_size=20))
-    def check(text: str, cuts: list[int]) -> None:
+    def check(text, cuts):
         assert list(tok.encode_iterable(parts_of(text, cuts))) == tok.encode(text)
 
     check()
 
 
-def test_lines_of_a_text_that_end_in_white_space() -> None:
+def test_lines_of_a_text_that_end_in_white_space():
     tok = made()
     assert list(tok.encode_iterable(["a\n", "\n", "\n", "b\n"])) == tok.encode("a\n\n\nb\n")
     assert list(tok.encode_iterable([])) == []
 
 
-def test_halves_of_a_surrogate_pair_meet(small: Tokenizer) -> None:
+def test_halves_of_a_surrogate_pair_meet(small):
     assert list(small.encode_iterable(["a\ud83d", "\ude00b"])) == small.encode("a😀b")
     assert list(small.encode_iterable(["a\ud83d", "b"])) == small.encode("a\ufffdb")
     assert list(small.encode_iterable(["a\ud83d"])) == small.encode("a\ufffd")
 
 
 @pytest.mark.usefixtures("no_room")
-def test_a_special_token_over_an_edge_is_found_or_refused(small: Tokenizer) -> None:
+def test_a_special_token_over_an_edge_is_found_or_refused(small):
     parts = ["a<|end", "of", "text|", "><|more|>b"]
-    whole = "".join(parts)
-    assert list(small.encode_iterable(parts, allowed_special="all")) == small.encode(
-        whole, allowed_special="all"
-    )
+    for each in (parts, ["<|end|><|en", "d|>b"], ["a<|end|>", "<|end", "|>b"]):
+        expected = small.encode("".join(each), allowed_special="all")
+        assert list(small.encode_iterable(each, allowed_special="all")) == expected
     with pytest.raises(SpecialTokenError, match=r"'<\|endoftext\|><\|more\|>' at byte 1"):
         list(small.encode_iterable(parts))
     with pytest.raises(SpecialTokenError, match=r"'<\|end\|>' at byte 70001"):
         list(small.encode_iterable(["a " * 35_000, "b<|en", "d|>"]))
 
 
-def test_parts_must_be_text(small: Tokenizer) -> None:
+def test_parts_must_be_text(small):
     with pytest.raises(TokenizerError, match="is one text"):
         small.encode_iterable("abc")
     with pytest.raises(TokenizerError, match="part 1: None is of type NoneType"):
@@ -109,7 +108,7 @@ def test_parts_must_be_text(small: Tokenizer) -> None:
 
 
 @pytest.mark.parametrize("unit", ["word ", "x", "今天", " 12", "e\u0301 "])
-def test_memory_is_bounded_by_what_may_still_change(unit: str) -> None:
+def test_memory_is_bounded_by_what_may_still_change(unit):
     tok = made("deepseek_v3", "nfc")
     stream = tok._encoder.stream(tok.definition.normalizer, Wanted({}))
     held = []
@@ -121,12 +120,14 @@ def test_memory_is_bounded_by_what_may_still_change(unit: str) -> None:
     assert (longest > 1_000_000) if one_pretoken else (longest < 100)
 
 
+@pytest.mark.parametrize("digits", ["pattern", "groups_of_three_from_right"])
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_certain_pretokens_stay(pattern: str) -> None:
-    splitter = compile_pattern(pattern)
+def test_certain_pretokens_stay(pattern, digits):
+    splitter = compile_pattern(pattern, digits)
 
-    @given(any_text(), any_text())
-    def check(text: str, more: str) -> None:
+    @settings(max_examples=40)
+    @given(any_text() | st.text("12 ٣"), any_text() | st.text("12 ٣"))
+    def check(text, more):
         begun, whole = text.encode("utf-8", "replace"), (text + more).encode("utf-8", "replace")
         starts, ends = certain_pretokens(splitter, np.frombuffer(begun, np.uint8))
         found = splitter.split(np.frombuffer(whole, np.uint8), np.array([0, len(whole)]))
@@ -136,23 +137,8 @@ def test_certain_pretokens_stay(pattern: str) -> None:
     check()
 
 
-def test_characters_that_begin_anew_never_join() -> None:
-    """Every pair that a normalization form composes, from the tables themselves."""
-    joining = set()
-    for code in range(0x110000):
-        parts = unicodedata.decomposition(chr(code)).split()
-        if len(parts) == 2 and not parts[0].startswith("<"):
-            joining.add(chr(int(parts[1], 16)))
-    joining |= {chr(code) for code in [*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)]}
-    assert len(joining) > 60
-    assert not any(map(begins_anew, joining))
-    assert all(map(begins_anew, "a Z\né今あがカ가א9"))
-
-
 @given(st.text(), st.text(), st.sampled_from([None, *STEPS, "nfkd+strip_accents+lowercase"]))
-def test_normalizing_on_both_sides_of_a_boundary_gives_the_whole(
-    text: str, more: str, normalizer: str | None
-) -> None:
+def test_normalizing_on_both_sides_of_a_boundary_gives_the_whole(text, more, normalizer):
     text, more = (one.encode("utf-8", "replace").decode() for one in (text, more))
     place = final_boundary(normalizer, text.encode())
     left, right = text.encode()[:place].decode(), text.encode()[place:].decode() + more
@@ -161,10 +147,10 @@ def test_normalizing_on_both_sides_of_a_boundary_gives_the_whole(
 
 @pytest.mark.shared_data
 @pytest.mark.parametrize("pattern", ["gpt2", "o200k", "deepseek_v3"])
-def test_real_text_in_parts_of_any_size(pattern: str, shared_data) -> None:
+def test_real_text_in_parts_of_any_size(pattern, shared_data):
     tok = made(pattern)
     chance = random.Random(0)
     for name in ("english_docs", "japanese_literature"):
-        text = "".join(corpus(shared_data, name, 400_000))
+        text = "".join(corpus(shared_data, name, 150_000))
         cuts = [chance.randrange(len(text)) for _ in range(300)]
         assert list(tok.encode_iterable(parts_of(text, cuts), as_text=True)) == tok.encode(text, as_text=True)

@@ -42,12 +42,11 @@ def file_of(tokens: list[bytes], **changes: Any) -> dict[str, Any]:
 
 
 def loaded(folder: Path, content: dict[str, Any], name: str = "tekken.json") -> Tokenizer:
-    """The tokenizer of a file with this content."""
     (folder / name).write_text(json.dumps(content))
     return tokenizer.load(folder / name)
 
 
-def test_ids_are_those_of_tiktoken_after_the_special_tokens(tokens: list[bytes], tmp_path: Path) -> None:
+def test_ids_are_those_of_tiktoken_after_the_special_tokens(tokens, tmp_path):
     tok = loaded(tmp_path, file_of(tokens))
     ranks = {token: rank for rank, token in enumerate(tokens[:-10])}
     other = tiktoken.Encoding("tekken", pat_str=PATTERN, mergeable_ranks=ranks, special_tokens={})
@@ -57,9 +56,7 @@ def test_ids_are_those_of_tiktoken_after_the_special_tokens(tokens: list[bytes],
         assert tok.encode(text) == [NUM_SPECIAL + rank for rank in other.encode_ordinary(text)]
 
 
-def test_files_that_name_no_special_tokens_have_those_of_the_first_tekken(
-    tokens: list[bytes], tmp_path: Path
-) -> None:
+def test_files_that_name_no_special_tokens_have_those_of_the_first_tekken(tokens, tmp_path):
     tok = loaded(tmp_path, file_of(tokens), "mistral.json")
 
     names = list(tok.special_tokens)
@@ -68,7 +65,7 @@ def test_files_that_name_no_special_tokens_have_those_of_the_first_tekken(
     assert list(tok.special_tokens.values()) == list(range(NUM_SPECIAL))
 
 
-def test_named_special_tokens_are_read_and_the_rest_is_filled_up(tokens: list[bytes], tmp_path: Path) -> None:
+def test_named_special_tokens_are_read_and_the_rest_is_filled_up(tokens, tmp_path):
     listed = [
         {"rank": 1, "token_str": "</s>", "is_control": True},
         {"rank": 0, "token_str": "<s>", "is_control": True},
@@ -79,16 +76,18 @@ def test_named_special_tokens_are_read_and_the_rest_is_filled_up(tokens: list[by
     assert tok.encode("<s>the</s>", allowed_special="all")[::2] == [0, 1]
 
 
-def test_a_written_file_reads_as_the_same_tokenizer(tokens: list[bytes], tmp_path: Path) -> None:
+def test_a_written_file_reads_as_the_same_tokenizer(tokens, tmp_path):
     tok = loaded(tmp_path, file_of(tokens))
 
     (file,) = tok.save(tmp_path / "again", "tekken")
 
     assert file.name == "tekken.json"
     assert tokenizer.load(tmp_path / "again") == tok
+    with pytest.raises(FormatError, match="pass the path alone"):
+        tokenizer.load(tmp_path, split_pattern="gpt2")
 
 
-def test_what_tekken_cannot_express_is_refused_by_name(tokens: list[bytes], tmp_path: Path) -> None:
+def test_what_tekken_cannot_express_is_refused_by_name(tokens, tmp_path):
     trained = tokenizer.train(TRAINING_TEXTS, vocab_size=300, special_tokens=["<|end|>"])
     with pytest.raises(FormatError, match=r"format='tekken'.*special tokens to have the first ids"):
         trained.save(tmp_path, "tekken")
@@ -124,14 +123,6 @@ def test_what_tekken_cannot_express_is_refused_by_name(tokens: list[bytes], tmp_
         ({"vocab": [7] * 500}, "broken"),
     ],
 )
-def test_a_broken_file_is_refused(
-    tokens: list[bytes], tmp_path: Path, changes: dict[str, Any], says: str
-) -> None:
+def test_a_broken_file_is_refused(tokens, tmp_path, changes, says):
     with pytest.raises(tokenizer.TokenizerError, match=says):
         loaded(tmp_path, file_of(tokens, **changes))
-
-
-def test_its_settings_cannot_be_given_twice(tokens: list[bytes], tmp_path: Path) -> None:
-    loaded(tmp_path, file_of(tokens))
-    with pytest.raises(FormatError, match="pass the path alone"):
-        tokenizer.load(tmp_path, split_pattern="gpt2")

@@ -1,19 +1,14 @@
 """WordPiece over raw text: as the normalizer, the split pattern and the model one after the other."""
 
-import json
-import os
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 import unicodedata2 as unicodedata
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.test_tokenizer.conftest import any_text, corpus, ntrex
+from tests.test_tokenizer.conftest import BERT, any_text, corpus, ntrex
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.vocabulary import Vocabulary
@@ -21,7 +16,6 @@ from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.wordpiece.kernels.raw_words import BLOCK, MAX_WORD
 from tokmill.tokenizer.wordpiece.model import WordPieceModel
 
-BERT = "bert_clean+cjk_spaces+strip_nonspacing+lowercase"
 NORMALIZERS = [BERT, "bert_clean+cjk_spaces", "lowercase", "nmt", 'replace("e","f g,")+lowercase']
 SPECIALS = ["[UNK]", "[SEP]"]
 PIECES = ["the", "there", "fox", "a", "b", "ab", "e", "s", "1", "12", ",", "猫", "今", "ß", "각", "ᄀ", "は"]
@@ -30,7 +24,6 @@ NASTY = "aB1, é\u0301\u0323\u302e\U0001d165\u200b\u00ad\x00\x85\xa0\u3000\u2028
 
 
 def made(normalizer: str | None = BERT, pattern: str = "bert", **rules: object) -> Tokenizer:
-    """A tokenizer of a few pieces."""
     texts = [*PIECES, *(f"##{piece}" for piece in PIECES)]
     vocabulary = Vocabulary.build(
         {i: text.encode() for i, text in enumerate(texts, 2)}, {name: i for i, name in enumerate(SPECIALS)}
@@ -74,39 +67,37 @@ TOKENIZERS = {
         st.one_of(any_text(), st.text(NASTY, max_size=90), st.text("aB1, ", max_size=200)), max_size=6
     )
 )
-@settings(max_examples=150)
-def test_ids_are_those_of_the_parts(name: str, by_part: bool, texts: list[str]) -> None:
+def test_ids_are_those_of_the_parts(name, by_part, texts):
     documents = [text.encode("utf-8", "replace") for text in texts]
     tok = TOKENIZERS[name, by_part]
     assert quickly(tok, documents) == by_parts(tok, documents)
 
 
 @given(documents=st.lists(st.one_of(st.binary(max_size=80), st.just("é the, 猫".encode())), max_size=6))
-@settings(max_examples=150)
-def test_bytes_that_are_no_text_are_encoded_by_the_parts(documents: list[bytes]) -> None:
+def test_bytes_that_are_no_text_are_encoded_by_the_parts(documents):
     tok = TOKENIZERS[BERT, False]
     assert quickly(tok, documents) == by_parts(tok, documents)
 
 
 @pytest.mark.parametrize("character", ["a", "e", "É", "각", "\u0301"])
 @pytest.mark.parametrize("by_part", [False, True])
-def test_words_of_every_length(character: str, by_part: bool) -> None:
+def test_words_of_every_length(character, by_part):
     """Shorter and longer than what is remembered in either table, taken at once, or encoded here at all."""
     tok = made(max_input_chars_per_word=1 << 20, unknown="part" if by_part else "word")
-    lengths = [*range(1, 36), *range(60, 70), 127, 128, 129, MAX_WORD - 1, MAX_WORD, MAX_WORD + 1]
+    lengths = [*range(1, 36), 63, 64, 65, 127, 128, 129, MAX_WORD - 1, MAX_WORD, MAX_WORD + 1]
     documents = [f"{'x' * before},{character * n} the".encode() for n in lengths for before in (0, 1, 7)]
     assert quickly(tok, documents) == by_parts(tok, documents)
 
 
 @pytest.mark.parametrize("number", [BLOCK - 65, BLOCK - 64, BLOCK - 63, BLOCK - 1, BLOCK, BLOCK + 1])
 @pytest.mark.parametrize("word", [",", "a ", "猫", "é ", "abababababababab "])
-def test_blocks_of_every_number_of_units(number: int, word: str) -> None:
+def test_blocks_of_every_number_of_units(number, word):
     tok = TOKENIZERS[BERT, False]
     documents = [(word * number).encode(), b"the", (word * number + "the").encode()]
     assert quickly(tok, documents) == by_parts(tok, documents)
 
 
-def test_every_character_is_encoded_as_by_the_parts() -> None:
+def test_every_character_is_encoded_as_by_the_parts():
     assigned = [
         chr(point)
         for point in range(0x110000)
@@ -118,7 +109,7 @@ def test_every_character_is_encoded_as_by_the_parts() -> None:
     assert quickly(tok, documents) == by_parts(tok, documents)
 
 
-def test_special_tokens_stand_for_themselves() -> None:
+def test_special_tokens_stand_for_themselves():
     tok = TOKENIZERS[BERT, False]
     text = "The,[SEP]é the[UNK]\u0301a[SEP]"
     ids = tok.encode_batch([text, "", "fox"], allowed_special="all").to_lists()
@@ -126,22 +117,22 @@ def test_special_tokens_stand_for_themselves() -> None:
     assert ids == [[*parts[0], 1, *parts[1], 0, *parts[2], 1], [], parts[3]]
 
 
-def test_more_ids_than_expected_find_room() -> None:
+def test_more_ids_than_expected_find_room():
     tok = TOKENIZERS[BERT, False]
     documents = [b"," * 600_000, "각".encode() * 1000 + b" ", b"the"]
     assert quickly(tok, documents) == by_parts(tok, documents)
 
 
 @pytest.mark.shared_data
-def test_real_text_is_encoded_as_by_the_parts(shared_data: Path) -> None:
+def test_real_text_is_encoded_as_by_the_parts(shared_data):
     tok = TOKENIZERS[BERT, True]
-    texts = [text[:60_000] for text in ntrex(shared_data).values()]
-    texts += corpus(shared_data, "english_docs", 300_000)
+    texts = [text[:10_000] for text in ntrex(shared_data).values()]
+    texts += corpus(shared_data, "english_docs", 100_000)
     documents = [text.encode() for text in texts]
     assert quickly(tok, documents) == by_parts(tok, documents)
 
 
-def test_threads_share_kinds_of_characters() -> None:
+def test_threads_share_kinds_of_characters():
     texts = ["".join(map(chr, range(first, first + 700))).encode() for first in range(0x80, 0xD000, 699)]
     tok = made('replace("q","r")+lowercase')  # a table of its own, which is empty
     expected = by_parts(made('replace("q","r")+lowercase'), texts)
@@ -151,16 +142,7 @@ def test_threads_share_kinds_of_characters() -> None:
             assert found == expected
 
 
-def test_other_normalizers_and_patterns_do_without() -> None:
-    quick = made().definition
-    other = made("nfc").definition
-    encoder = quick.model.encoder()
-    assert encoder.raw_text(quick.normalizer, made().splitter) is not None
-    assert encoder.raw_text(other.normalizer, made().splitter) is None
-    assert encoder.raw_text(quick.normalizer, made(pattern="whitespace").splitter) is None
-
-
-def test_the_law_holds_for_what_is_remembered() -> None:
+def test_the_law_holds_for_what_is_remembered():
     tok = TOKENIZERS[BERT, False]
     encoder = tok.definition.model.encoder()
     raw = encoder.raw_text(tok.definition.normalizer, tok.splitter)
@@ -172,21 +154,3 @@ def test_the_law_holds_for_what_is_remembered() -> None:
         changed = ids.copy()
         changed[ends[1]] += 1
         assert encoder.law.breach(changed, ends, bounds, unknown).segment == 1
-
-
-def test_the_kernel_runs_as_plain_python() -> None:
-    texts = [NASTY.encode("utf-8", "replace").decode(), "The, fox " * 20]
-    code = (
-        "import json, sys\n"
-        "from tokmill.tokenizer import Tokenizer\n"
-        "spec, texts = json.load(sys.stdin)\n"
-        "print(Tokenizer.from_spec(spec).encode_batch(texts).to_lists())"
-    )
-    given = json.dumps([made().spec(), texts]).encode()
-    said = [
-        subprocess.check_output(
-            [sys.executable, "-c", code], input=given, env=os.environ | {"NUMBA_DISABLE_JIT": flag}
-        )
-        for flag in "01"
-    ]
-    assert said[0] == said[1]

@@ -31,7 +31,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Digests(Protocol):
-    """Computes content digests of files; `tasks.store.files.FileDigests` also caches them."""
+    """Computes content digests of files; `tasks.store.digest.FileDigests` also caches them."""
 
     def digest(self, file: Path | Info) -> str:
         """Return the content digest of a file or an object, as hex."""

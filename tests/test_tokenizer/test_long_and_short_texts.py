@@ -1,16 +1,21 @@
-"""Pre-tokens that are longer than the scratch for one, several in a chunk, in any order of length."""
+"""Texts and pre-tokens of every length take their own ways, in any order of length, to the same ids."""
 
 import random
+from functools import lru_cache
 
 import pytest
 import tiktoken
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.test_tokenizer.conftest import SPECIALS, TRAINING_TEXTS, any_text, ntrex
 from tokmill import tokenizer
-from tokmill.tokenizer import Tokenizer, TokenizerError
+from tokmill.tokenizer import Tokenizer, TokenizerError, encoding
 from tokmill.tokenizer.byte_bpe import encoder
 from tokmill.tokenizer.byte_bpe.kernels.encoding import BLOCK
 from tokmill.tokenizer.byte_bpe.model import define
 from tokmill.tokenizer.components import specials
+from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS
 
 USUAL = encoder.USUAL_BYTES
 
@@ -35,7 +40,6 @@ def both(request: pytest.FixtureRequest, tok: Tokenizer) -> Tokenizer:
 
 
 def oracle(tok: Tokenizer) -> tiktoken.Encoding:
-    """The same vocabulary as tiktoken reads it."""
     ranks = {bytes([byte]): byte for byte in range(256)}
     ranks |= {left + right: 256 + rank for rank, (left, right) in enumerate(tok.merges)}
     return tiktoken.Encoding(
@@ -53,7 +57,6 @@ def words(*lengths: int, seed: int = 0) -> str:
 
 
 def expected(other: tiktoken.Encoding, tok: Tokenizer, text: str) -> list[int]:
-    """What tiktoken gives, in our ids."""
     return [tok.vocab[token] for token in other.decode_tokens_bytes(other.encode_ordinary(text))]
 
 
@@ -72,7 +75,7 @@ FEW = [3] * (BLOCK + 7)
         [*[3] * BLOCK, 5000, *[3] * (BLOCK - 1), 9000, 3],
     ],
 )
-def test_several_long_pretokens_are_encoded_as_by_tiktoken(tok: Tokenizer, lengths: list[int]) -> None:
+def test_several_long_pretokens_are_encoded_as_by_tiktoken(tok, lengths):
     fresh, text = Tokenizer(tok.definition), words(*lengths)
     ids = expected(oracle(tok), tok, text)
     assert fresh.encode(text) == ids
@@ -80,18 +83,8 @@ def test_several_long_pretokens_are_encoded_as_by_tiktoken(tok: Tokenizer, lengt
     assert fresh.encode(text) == ids, "with the scratch that was kept"
 
 
-@pytest.mark.slow
-def test_merges_in_any_order_find_room_too(both: Tokenizer) -> None:
-    fresh, parts = Tokenizer(both.definition), [*words(5000, *FEW).split(), words(9000), words(7000)]
-    text = " ".join(parts)
-    one_by_one = [Tokenizer(both.definition).encode(piece) for piece in fresh.splitter.split_text(text)]
-    assert fresh.encode(text) == [token for ids in one_by_one for token in ids]
-
-
 @pytest.mark.parametrize("chunk", [-1, 0, 1])
-def test_long_pretokens_at_the_edges_of_chunks_harm_no_other_document(
-    tok: Tokenizer, chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_pretokens_at_the_edges_of_chunks_harm_no_other_document(tok, chunk, monkeypatch):
     monkeypatch.setattr(specials, "CHUNK_BYTES", 1 << 15)
     texts = [
         words(5000, *FEW, 6000),
@@ -109,27 +102,75 @@ def test_long_pretokens_at_the_edges_of_chunks_harm_no_other_document(
     assert many.to_lists() == ids * 12
 
 
-@pytest.mark.parametrize("kept", [1, 1 << 21])
-def test_scratch_is_kept_up_to_a_size(tok: Tokenizer, kept: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(encoder, "KEPT_BYTES", kept)
-    fresh, text = Tokenizer(tok.definition), words(5000, *FEW, 20_000)
-    assert fresh.encode(text) == fresh.encode(text) == expected(oracle(tok), tok, text)
-
-
 @pytest.mark.parametrize("slice_bytes", [1, 100, 768, 769, 5000])
-def test_where_a_slice_ends_changes_nothing(
-    both: Tokenizer, slice_bytes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_where_a_slice_ends_changes_nothing(both, slice_bytes, monkeypatch):
     texts = [words(*FEW, 5000, *FEW), "", words(*FEW, *FEW, seed=1), words(9000, seed=2)]
     whole = both.encode_batch(texts).to_lists()
     monkeypatch.setattr(encoder, "SLICE_BYTES", slice_bytes)
     assert Tokenizer(both.definition).encode_batch(texts).to_lists() == whole
 
 
-def test_more_than_positions_can_tell_is_refused(tok: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_positions_can_tell_is_refused(tok, monkeypatch):
     monkeypatch.setattr(encoder, "MAX_BYTES", 9000)
     fresh = Tokenizer(tok.definition)
     assert fresh.decode(fresh.encode(words(9000))) == words(9000)
     with pytest.raises(TokenizerError, match="a pre-token has 9001 bytes, but at most 9000"):
         fresh.encode(words(9001))
     assert fresh.decode(fresh.encode(words(9000))) == words(9000)
+
+
+PATTERNS = [*SPLIT_PATTERNS, *SPLIT_CHAINS, r"(a)+|b", r"[a-z]+", r"(?<=a)b|\w+|\s"]
+
+
+@lru_cache(maxsize=32)
+def made(pattern: str, *names: str) -> Tokenizer:
+    return tokenizer.train(TRAINING_TEXTS, vocab_size=310, split_pattern=pattern, special_tokens=names)
+
+
+@pytest.mark.parametrize("names", [(), tuple(SPECIALS), ("<s>", "[b]")])
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_ids_and_counts_are_those_of_a_batch(pattern, names):
+    tok = made(pattern, *names)
+
+    @settings(max_examples=30)  # of each of the combinations, more than a thousand in all
+    @given(any_text() | st.text("a<>[]sb\ud800 ", max_size=20), st.sampled_from([{}, {"as_text": True}]))
+    def check(text, how):
+        how = how or {"allowed_special": "all"}
+        expected = tok.encode_batch([text], **how)[0].tolist()
+        assert tok.encode(text, **how) == expected
+        assert tok.encode(text, **how) == expected  # what was learnt
+        assert tok.count_tokens(text, **how) == len(expected)
+
+    check()
+
+
+@pytest.mark.parametrize("by", [-1, 0, 1])
+def test_the_longest_short_text(small, by):
+    text = ("the quick fox " * 40)[: encoding.MOST_CHARS + by]
+    assert small.encode(text) == small.encode_batch([text])[0].tolist()
+
+
+def test_what_is_known_is_bounded(monkeypatch):
+    monkeypatch.setattr(encoding, "_MOST_KNOWN", 3)
+    tok = made("gpt2", "<bounded>")
+    for number in range(40):
+        text = f"the fox{number} has {number}"
+        assert tok.encode(text) == tok.encode_batch([text])[0].tolist()
+    assert len(tok._short_texts._known) < 10
+
+
+@pytest.mark.slow
+@pytest.mark.shared_data
+@pytest.mark.parametrize("name", ["cl100k", "o200k"])
+def test_sentences_of_all_languages(name, shared_data):
+    tok = tokenizer.load(shared_data / "vocabs" / f"{name}_base.tiktoken", split_pattern=name)
+    texts = [line for text in ntrex(shared_data).values() for line in text.splitlines()[:40]]
+    expected = tok.encode_batch(texts).to_lists()
+    assert [tok.encode(text) for text in texts] == expected
+
+
+@pytest.mark.parametrize("kept", [1, 1 << 21])
+def test_scratch_is_kept_up_to_a_size(tok, kept, monkeypatch):
+    monkeypatch.setattr(encoder, "KEPT_BYTES", kept)
+    fresh, text = Tokenizer(tok.definition), words(5000, *FEW, 20_000)
+    assert fresh.encode(text) == fresh.encode(text) == expected(oracle(tok), tok, text)

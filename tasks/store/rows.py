@@ -1,0 +1,241 @@
+"""The catalog's rows of one file of the store (`tasks.store.tables`)."""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import Account, Scalar
+from tokmill.tasks.store.labels import read_name, version_number
+from tokmill.tasks.store.layout import ALIASES, LABELS, Layout
+from tokmill.tasks.store.names import check_alias, check_kind, check_label, check_name
+from tokmill.tasks.store.record import Record, read_record, read_tombstone, tombstone_path
+from tokmill.tasks.store.runs import Attempt, Run, read_remark, read_run
+
+Row: TypeAlias = dict[str, Any]
+Rows: TypeAlias = dict[str, list[Row]]
+
+
+def rows_of(layout: Layout, path: Path) -> tuple[str, Rows]:
+    """Return the key and the rows of one file; StoreError if it cannot be read, or belongs elsewhere."""
+    relative = path.relative_to(layout.root)
+    tree = relative.parts[0]
+    if tree in (LABELS, ALIASES):
+        return _name_rows(relative, path)
+    if tree == layout.runs.name:
+        run = read_run(path)
+        if run.run_id != path.stem:
+            raise StoreError(f"it is the run {run.run_id}, which does not belong there")
+        return run.run_id, run_rows(run)
+    if tree == layout.annotations.name:
+        remark = read_remark(path).model_dump()
+        return path.name, {"run_annotations": [{"key": path.name, "user_name": remark.pop("user"), **remark}]}
+    if tree == layout.removed.name:
+        stone = read_tombstone(path)
+        if tombstone_path(layout, stone.record.kind, stone.record.fingerprint) != path:
+            raise StoreError(f"it is the tombstone of {stone.record.reference}, which does not belong there")
+        key, why = relative.as_posix(), {"removed": stone.removed, "user_name": stone.by}
+        row = {"key": key, **_head(stone.record), **why, "command": stone.command, "reason": stone.reason}
+        inputs = [{"key": key, **each} for each in _input_rows(stone.record)]
+        return key, {"removed": [row], "removed_inputs": inputs}
+    record = read_record(path.parent)
+    if layout.artifact(record.kind, record.fingerprint) != path.parent:
+        raise StoreError(f"it is the record of {record.reference}, which does not belong there")
+    return record.fingerprint, artifact_rows(record)
+
+
+def _name_rows(relative: Path, path: Path) -> tuple[str, Rows]:
+    tree, kind, name = relative.parts[0], relative.parts[1], "/".join(relative.parts[2:-1])
+    check_kind(kind)
+    check_name(name)
+    label, fingerprint = read_name(path)
+    (check_label if tree == LABELS else check_alias)(label)
+    key = f"{kind}/{name}@{label}"
+    if not fingerprint:  # its writer died while writing; the label is never given out again
+        return key, {}
+    row: Row = {"key": key, "kind": kind, "name": name, "fingerprint": fingerprint}
+    row |= {"label": label, "number": version_number(label)} if tree == LABELS else {"alias": label}
+    return key, {tree: [row]}
+
+
+def artifact_rows(record: Record) -> Rows:
+    """Return the rows of one record."""
+    own, made = {"fingerprint": record.fingerprint}, record.provenance
+    artifact = {
+        **_head(record),
+        "record_digest": record.record_digest,
+        "stage_version": record.payload.get("version"),
+        "started": record.timings.started,
+        "ended": record.timings.ended,
+        "seconds": record.timings.seconds,
+        "payload": as_json(record.payload),
+        "params": as_json(record.params),
+        "git_commit": made.git_commit,
+        "git_dirty": made.git_dirty,
+        "user_name": made.user,
+        "command": made.command,
+        "run_id": made.run_id or made.flow_run_id,
+        "flow_run_id": made.flow_run_id,
+        "deployment_id": made.deployment_id,
+        "format_version": record.format_version,
+        "peak_bytes": record.timings.peak_bytes,
+    }
+    return {
+        "artifacts": [artifact],
+        "inputs": _input_rows(record),
+        "files": [
+            {**own, "path": entry.path, "size_bytes": entry.size_bytes, "digest": entry.digest}
+            for entry in record.files
+        ],
+        "metrics": [{**own, "name": name, **_scalar(value)} for name, value in record.metrics.items()],
+        "accounts": [{**own, **row} for account in record.accounts for row in _account_rows(account)],
+    }
+
+
+def _head(record: Record) -> Row:
+    return {
+        "fingerprint": record.fingerprint,
+        "kind": record.kind,
+        "name": record.name,
+        "label": record.label,
+        "content_digest": record.content_digest,
+        "num_files": len(record.files),
+        "num_bytes": record.num_bytes,
+        "stage": record.payload.get("stage"),
+        "content_id": content_id(record.kind, record.content_digest),
+    }
+
+
+def content_id(kind: str | None, digest: str) -> int:
+    """Return the number of a content of a kind, or of one from outside of the store (None): 64 bits."""
+    hashed = hashlib.blake2b(f"{kind or ''}/{digest}".encode(), digest_size=8)
+    return int.from_bytes(hashed.digest(), "little")
+
+
+def _input_rows(record: Record) -> list[Row]:
+    number = content_id(record.kind, record.content_digest)
+    rows = []
+    for entry in record.inputs:
+        file_digest = entry.about.get("digest") if isinstance(entry.about, dict) else None
+        is_file = isinstance(file_digest, str) and entry.origin is not None
+        rows.append({
+            "fingerprint": record.fingerprint,
+            "role": entry.role,
+            "position": entry.position,
+            "digest": entry.digest,
+            "input_kind": entry.kind,
+            "input_name": entry.name,
+            "input_fingerprint": entry.fingerprint,
+            "origin": entry.origin,
+            "file_digest": file_digest if is_file else None,
+            "input_content_id": content_id(entry.kind, entry.digest),
+            "content_id": number,
+        })  # fmt: skip
+    return rows
+
+
+def _account_rows(account: Account) -> list[Row]:
+    amounts = [("in", "in", account.num_in)]
+    amounts += [("added", name, amount) for name, amount in account.added.items()]
+    amounts += [("became", name, amount) for name, amount in account.became.items()]
+    own = {"source": account.source, "unit": account.unit}
+    return [{**own, "side": side, "name": name, "amount": amount} for side, name, amount in amounts]
+
+
+def run_rows(run: Run) -> Rows:
+    """Return the rows of a run's record; attempts are numbered from 1."""
+    rows: Rows = {
+        "runs": [],
+        "run_artifacts": [],
+        "run_inputs": [],
+        "run_metrics": [],
+        "run_parameters": [
+            {"run_id": run.run_id, "name": name, **_scalar(value)} for name, value in flat(run.parameters)
+        ],
+        "run_tags": [
+            {"run_id": run.run_id, "tag": tag, "moment": (*run.earlier, run)[0].started}
+            for tag in dict.fromkeys(run.tags)
+        ],
+    }
+    for number, attempt in enumerate((*run.earlier, run), 1):
+        own = {"run_id": run.run_id, "attempt": number}
+        rows["runs"].append(own | _attempt_row(run, attempt) | {"is_latest": attempt is run})
+        rows["run_artifacts"] += [
+            {**own, "position": place, **item.ref.model_dump(), **item.model_dump(exclude={"ref"})}
+            for place, item in enumerate(attempt.artifacts)
+        ]
+        rows["run_inputs"] += [
+            {**own, "position": place, **item.model_dump()} for place, item in enumerate(attempt.inputs)
+        ]
+        rows["run_metrics"] += [
+            {**own, "name": name, **_scalar(value)} for name, value in attempt.metrics.items()
+        ]
+    return rows
+
+
+def _attempt_row(run: Run, attempt: Attempt) -> Row:
+    made, by = attempt.provenance, attempt.started_by
+    return {
+        "name": run.name or run.profile,
+        "profile": run.profile,
+        "experiment": run.experiment,
+        "state": attempt.state,
+        "message": attempt.message,
+        "started": attempt.started,
+        "ended": attempt.ended,
+        "parameters": as_json(dict(run.parameters)),
+        "notes": run.notes,
+        "overrides": as_json({each.field: each.after for each in run.overrides}),
+        "started_by": by.how,
+        "user_name": by.user or made.user,
+        "command": made.command,
+        "url": run.url,
+        "deployment_id": made.deployment_id,
+        "tokmill": made.packages.get("tokmill"),
+        "git_commit": made.git_commit,
+        "git_dirty": made.git_dirty,
+        "dirty_digest": made.dirty_digest,
+        "python": made.python,
+        "packages": as_json(dict(attempt.packages or made.packages)),
+        "host": attempt.machine.host,
+        "num_made": attempt.num("made"),
+        "num_cached": attempt.num("cached"),
+        "num_waited": attempt.num("waited"),
+        "peak_bytes": attempt.peak_bytes,
+    }
+
+
+def flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the fields of nested tables by dotted names; a list, and an empty table, is one value."""
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{above}{key}.")
+        else:
+            yield f"{above}{key}", value
+
+
+def _scalar(value: object) -> Row:
+    """Return a value's columns: numbers in both (the text is exact), all else in the second only."""
+    number = None
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:  # an integer beyond all doubles, which a record may hold
+            number = math.inf if value > 0 else -math.inf
+    return {"value": number, "text": value if isinstance(value, str) else as_json(value)}
+
+
+def scalar_of(number: float | None, text: str) -> Scalar:
+    """Return the value of such columns; the texts "true" and "false" count as truth values."""
+    if number is None:
+        return {"true": True, "false": False}.get(text, text)
+    value: int | float = json.loads(text)
+    return value
+
+
+def as_json(value: object) -> str:
+    """Return a value as JSON on one line, keys sorted."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
