@@ -225,7 +225,7 @@ def test_a_task_that_takes_too_long_is_stopped(runner: str, on_prefect: Tokmill)
 
 @pytest.mark.parametrize("runner", ["dask", "ray"])
 def test_a_runner_without_its_extra_is_named(runner: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    runners = import_module("tokmill.flows.run.runners").RUNNERS
+    runners = import_module("tokmill.flows.prefect.runners").RUNNERS
     monkeypatch.setitem(sys.modules, f"prefect_{runner}", None)
     machine = Machine.of(load_profile("smoke", [f"execution.runner={runner}"]).execution)
     fix = rf"install it with: python -m pip install 'tokmill\[{runner}\]'"
@@ -291,7 +291,7 @@ class Harm:
 def test_a_result_that_came_with_the_store_is_replaced_unread(tmp_path: Path) -> None:
     store, victim = Store.open(tmp_path / "store"), tmp_path / "victim"
     store.realize(ask())
-    inputs = {"sealed": Sealed([TaskSpec(ask(), str(store.root), TaskSettings())], ["write"])}
+    inputs = {"sealed": Sealed([TaskSpec("write", ask(), str(store.root), TaskSettings())])}
 
     def written() -> Path:
         key = FingerprintPolicy().compute_key(None, inputs, {})  # type: ignore[arg-type]
