@@ -33,12 +33,10 @@ from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.model import (
     Breach,
     Encoder,
-    Encoding,
     RawWorkspace,
     SegmentedText,
     TakesRawText,
     TextNormalizer,
-    Workspace,
 )
 from tokmill.tokenizer.splitting import Pretokens, Splitter
 from tokmill.tokenizer.splitting.fallback import compile_regex
@@ -165,28 +163,19 @@ class ChunkedEncoder:
         with self._encoder.workspace() as workspace, raw as quick:
             for start, stop in chunks(bounds):
                 kinds = segments.kinds[first + start : first + stop]
-                chunk = data, bounds[start : stop + 1], kinds
-                (found, ends, unknown), cuts = (quick and quick.encode(*chunk)) or self._encode(
-                    workspace, *chunk, begins[start:stop]
-                )
+                cuts = bounds[start : stop + 1]
+                encoded = quick and quick.encode(data, cuts, kinds)
+                if encoded:
+                    (found, ends, unknown), cuts = encoded
+                else:
+                    text, cuts = self._normalizer.buffers(data, cuts, kinds >= 0, begins[start:stop])
+                    found, ends, unknown = workspace.encode(text, self._splitter.split(text, cuts), kinds)
                 breach = self._encoder.law.breach(found, ends, cuts, unknown)
                 if breach is not None:
                     raise _broken(segments, first + start + breach.segment, breach)
                 ids.append(found)
                 lengths[start:stop] = np.diff(ends)
         return ids.taken(), lengths
-
-    def _encode(
-        self,
-        workspace: Workspace,
-        data: NDArray[np.uint8],
-        bounds: NDArray[np.int64],
-        kinds: NDArray[np.int64],
-        begins: NDArray[np.bool_],
-    ) -> tuple[Encoding, NDArray[np.int64]]:
-        """Normalize, cut and encode segments; return the bounds of their normalized text, too."""
-        text, bounds = self._normalizer.buffers(data, bounds, kinds >= 0, begins)
-        return workspace.encode(text, self._splitter.split(text, bounds), kinds), bounds
 
 
 def _broken(segments: Segments, segment: int, breach: Breach) -> LawError:

@@ -7,6 +7,7 @@ by batch; memory holds few batches and the token counts.
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -65,9 +66,7 @@ def encode_batches(
     begin_id, fim = additions or Additions()
     specials: Any = {"allowed_special": "all"} if special_tokens_in_text == "allowed" else {"as_text": True}
     with write_shard(out, tokenizer.vocab_size) as writer:
-
-        def encode(data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> EncodedBatch:
-            return tokenizer.encode_buffers(data, offsets, **specials)
+        encode: Encode = partial(tokenizer.encode_buffers, **specials)
 
         def write(done: _Done) -> None:
             _write(writer, *done, min_tokens, (begin_id, end_id))
@@ -77,19 +76,13 @@ def encode_batches(
                 if special_tokens_in_text == "raise":
                     _refuse_special_tokens(tokenizer, batch, where)
                 with _naming(batch, where):
-                    done = _encoded(encode, batch, fim)
-                leave((batch, *done))
-                del batch, done
+                    if fim is None:
+                        encoded, added = encode(batch.data, batch.offsets), np.zeros(len(batch), np.int64)
+                    else:
+                        encoded, added = encode_rearranged(encode, batch, fim)
+                leave((batch, encoded, added))
+                del batch, encoded, added
     return writer.statistics
-
-
-def _encoded(
-    encode: Encode, batch: DocumentBatch, fim: TextFim | None
-) -> tuple[EncodedBatch, NDArray[np.int64]]:
-    """Encode a batch; return its tokens, and how many tokens were added to each document."""
-    if fim is None:
-        return encode(batch.data, batch.offsets), np.zeros(len(batch), dtype=np.int64)
-    return encode_rearranged(encode, batch, fim)
 
 
 @contextmanager

@@ -227,8 +227,12 @@ def make(
     sweep(layout)
     try:
         with workspace(layout) as out:
-            record = _run(layout, request, inputs, provenance, out)
-            is_first = True
+            started, clock = utc_now(), time.perf_counter()
+            with stop_after(time_limit()), peak_memory() as peak:
+                outcome = request.stage.run(request.params, out=out, **inputs)
+            seconds = round(time.perf_counter() - clock, 6)
+            timings = Timings(started=started, ended=utc_now(), seconds=seconds, peak_bytes=peak.num_bytes)
+            record, is_first = _record_of(layout, request, provenance, out, outcome, timings), True
             if replaced is None or replaced(record):
                 is_first = commit(layout, out, record)
     except MemoryError as error:
@@ -244,13 +248,9 @@ def make(
     return record if is_first else read_record(place), is_first
 
 
-def _run(
-    layout: Layout, request: Request, inputs: Mapping[str, object], provenance: Provenance, out: Path
+def _record_of(
+    layout: Layout, request: Request, provenance: Provenance, out: Path, outcome: Outcome, timings: Timings
 ) -> Record:
-    started, clock = utc_now(), time.perf_counter()
-    with stop_after(time_limit()), peak_memory() as peak:
-        outcome = request.stage.run(request.params, out=out, **inputs)
-    seconds = round(time.perf_counter() - clock, 6)
     _check_outcome(f"{request.stage.kind}/{request.name}", outcome)
     check_extra_tables(out)
     files = digest_files(out)
@@ -268,7 +268,7 @@ def _run(
         params=request.params.model_dump(mode="json"),
         metrics=dict(outcome.metrics),
         accounts=list(outcome.accounts),
-        timings=Timings(started=started, ended=utc_now(), seconds=seconds, peak_bytes=peak.num_bytes),
+        timings=timings,
         provenance=provenance,
     )
 

@@ -2,9 +2,9 @@
 
 A file is on the way if one of its functions is on the call stack when something happens to the profile, the
 request or the shard (`LANDMARKS`): a debugger would show it there. The stack begins at the command, goes on
-in the thread that Prefect gives the task and in those that read and write beside it, and ends where a kernel
-is entered. What has returned by then (checks, locks, labels, the progress display) is not on the way, and
-neither is the opening of the tokenizer.
+in the thread that Prefect gives the task, and ends where the kernel is entered that makes ids. What has
+returned by then (checks, locks, labels, the progress display) is not on the way, and neither is the opening
+of the tokenizer.
 """
 
 import json
@@ -24,23 +24,16 @@ import tokmill
 from tests.test_flows.commands import RUN_SECONDS, Tokmill
 from tests.test_flows.forking import run_forked
 
-MOST_FILES = 36
+MOST_FILES = 18
 ROOT = os.path.realpath(Path(tokmill.__file__).parent.parent) + os.sep
 TASK, TITLE = ("flows/run/tasks.py", "perform"), "encode["
-KERNEL = "tokenizer/jit/kernel.py", "__call__"
+KERNEL, IDS = ("tokenizer/jit/kernel.py", "__call__"), "tokenizer/byte_bpe/kernels/encoding.py"
 FIRST, LOOK, OPENING = "flows/commands/run.py", "flows/run/direct.py", "tasks/formats/tokenizer.py"
 LANDMARKS = {
-    ("flows/profile/files.py", "read_table"),  # the profile is read
     ("flows/run/composition.py", "compose"),  # the DAG is composed
-    ("flows/run/dag.py", "request"),  # a step becomes a request
-    ("flows/prefect/task.py", "as_task"),  # and a Prefect task
-    ("tasks/store/fingerprint.py", "fingerprint"),
-    ("tasks/formats/text/content.py", "blocks"),  # a file of text is opened
-    KERNEL,  # text is cut, encoded, checked, measured
-    ("tasks/formats/files/npy.py", "append"),  # tokens are written
-    ("tasks/formats/files/manifests.py", "write_model"),  # and statistics
-    ("tasks/store/record.py", "encode_record"),  # and the record
-    ("tasks/store/publish.py", "commit"),  # the shard is there
+    ("flows/prefect/task.py", "as_task"),  # a step becomes a Prefect task
+    KERNEL,  # text becomes ids
+    ("tasks/store/record.py", "encode_record"),  # the shard gets its record
 }
 
 
@@ -95,9 +88,9 @@ class Follower:
         stack = list(ours(frame))
         begun = FIRST in stack and LOOK not in stack
         if (in_main and begun) or (not in_main and self._encodes and OPENING not in stack):
-            self._found |= set(stack[: stack.index(FIRST) + 1] if in_main else stack)
-            if where == KERNEL:
-                self._found.add(name_of(frame.f_locals["self"].py_func.__code__))
+            kernel = name_of(frame.f_locals["self"].py_func.__code__) if where == KERNEL else IDS
+            if kernel == IDS:
+                self._found |= {*(stack[: stack.index(FIRST) + 1] if in_main else stack), IDS}
 
 
 @pytest.mark.server
