@@ -27,8 +27,8 @@ class _Commands(TyperGroup):
     """Lists the commands in the order in which people use them, and turns signals into an error."""
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
-        """Return the commands in the order of the help."""
-        return sorted(super().list_commands(ctx), key=_ORDER.index)
+        """Return the commands in the order of the help; one that is not in `_ORDER` comes last."""
+        return sorted(super().list_commands(ctx), key=(*_ORDER, *super().list_commands(ctx)).index)
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
         """Run the command.
@@ -67,7 +67,7 @@ def _group(name: str, about: str) -> typer.Typer:
     return made
 
 
-in_store = _group("store", "Check, clean, tag, copy and reindex the store.")
+in_store = _group("store", "Check, measure, clean, tag, copy and reindex the store.")
 in_vocab = _group("vocab", "Sweep, examine, extend and trim vocabularies.")
 in_data = _group("data", "Export packed data; find and take down documents.")
 in_server = _group("server", "Register deployments, and work for a Prefect server.")

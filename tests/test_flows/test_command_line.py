@@ -58,7 +58,8 @@ def test_made_pages_say_what_help_and_profiles_say(checkout, monkeypatch, script
     monkeypatch.syspath_prepend(str(checkout / "docs"))
     monkeypatch.setenv("COLUMNS", "100")  # restored afterwards
     text = (checkout / "docs" / page).read_text(encoding="utf-8")
-    assert import_module(script).made(text) == text, f"run: python docs/{script}.py"
+    is_current = import_module(script).made(text) == text
+    assert is_current, f"run: python docs/{script}.py"
 
 
 def texts_of(path: Path) -> str:
