@@ -59,7 +59,14 @@ def problems_of(error: ValidationError, model: type[BaseModel], layered: Layered
     grouped: dict[KeyPath, list[ErrorDetails]] = {}
     for details in error.errors(include_url=False):
         grouped.setdefault(_key_path(details, layered.table), []).append(details)
-    return [_problem(path, details, model, layered) for path, details in grouped.items()]
+    invalid = [path for path in grouped if not _counts_invalid_items(path, grouped)]
+    return [_problem(path, grouped[path], model, layered) for path in invalid]
+
+
+def _counts_invalid_items(path: KeyPath, grouped: Mapping[KeyPath, Sequence[ErrorDetails]]) -> bool:
+    """Whether pydantic finds a list too short only because it does not count invalid items."""
+    too_short = all(details["type"] == "too_short" for details in grouped[path])
+    return too_short and any(other[: len(path)] == path != other for other in grouped)
 
 
 def first_problem(error: ValidationError) -> str:

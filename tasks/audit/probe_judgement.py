@@ -8,7 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+import regex
+
 from tokmill.tokenizer import Tokenizer
+
+_LETTER_OR_DIGIT = regex.compile(r"[\p{L}\p{N}]")
 
 
 class Verdict(NamedTuple):
@@ -167,7 +171,8 @@ def no_special(tok: Tokenizer, found: Encoded) -> Verdict:
 def _starts(tok: Tokenizer, text: str) -> set[int]:
     """Return where tokens begin in the normalized text, and where their first letter or digit is."""
     normalized, spans = tok.normalize(text), tok.encode_with_offsets(text, as_text=True)[1]
-    first = (next((i for i in range(*span) if normalized[i].isalnum()), span[0]) for span in spans)
+    found = ((_LETTER_OR_DIGIT.search(normalized, *span), span[0]) for span in spans)
+    first = (start if match is None else match.start() for match, start in found)
     return {*(start for start, _ in spans), *first}
 
 

@@ -278,4 +278,4 @@ def _metrics(summary: "AuditSummary") -> dict[str, Scalar]:
     }
 
 
-AUDIT = Stage(verb="audit", task="audit", kind="audit", version=11, params=AuditParams, run=run)
+AUDIT = Stage(verb="audit", task="audit", kind="audit", version=12, params=AuditParams, run=run)

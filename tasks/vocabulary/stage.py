@@ -244,5 +244,5 @@ def _published(
     )
 
 
-EXTEND = Stage(verb="extend", task="extend", kind="tokenizer", version=3, params=ExtendParams, run=run_extend)
+EXTEND = Stage(verb="extend", task="extend", kind="tokenizer", version=4, params=ExtendParams, run=run_extend)
 TRIM = Stage(verb="trim", task="trim", kind="tokenizer", version=3, params=TrimParams, run=run_trim)

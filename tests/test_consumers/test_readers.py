@@ -3,6 +3,7 @@
 import json
 import re
 from importlib.util import find_spec
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.test_flows.corpora import InProcess
 from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, numbered, pack_mixture
 from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
+from tokmill.tasks.formats.packed.manifest import PackedFormat
 from tokmill.tasks.formats.packed.masks import varlen
 from tokmill.tasks.formats.packed.reader import PackedReader
 
@@ -17,7 +19,7 @@ from tokmill.tasks.formats.packed.reader import PackedReader
 pytestmark = [pytest.mark.consumers, pytest.mark.filterwarnings("ignore")]
 
 LIBRARIES = ("datasets", "megatron", "olmo_core", "streaming", "torch", "trl")
-ALL_FORMATS = ("arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet")
+ALL_FORMATS = get_args(PackedFormat)
 LENGTHS = [5, 40, 2, 9, 17, 30, 3, 3, 21, 8, 1, 1, 64, 11]
 
 

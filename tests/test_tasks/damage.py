@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
@@ -23,13 +24,13 @@ from tests.test_tasks.fabricated import encoded_corpus, made, mix_corpus, number
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.export.stage import EXPORT_SHARD, ExportShardParams
 from tokmill.tasks.formats.encoded import EncodedShard
-from tokmill.tasks.formats.packed.manifest import PackedManifest
+from tokmill.tasks.formats.packed.manifest import PackedFormat, PackedManifest
 from tokmill.tasks.formats.packed.pieces import PackingPlan
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.packing.stage import PACK, PACK_PLAN, PACK_SHARD, PackParams
 
-FORMATS = ("arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet")
+FORMATS = get_args(PackedFormat)
 FIELDS = ("input_ids", "position_ids", "segment_ids", "loss_mask", "labels", "cu_seqlens", "bounds")
 LENGTHS = [5, 40, 2, 9, 17, 30, 3, 3, 21, 8, 1, 1, 64, 11]
 PACKING = PackParams(sequence_length=16, strategy="best_fit", sequences_per_shard=7, formats=FORMATS)

@@ -10,6 +10,7 @@ import os
 import random
 import subprocess
 import sys
+from typing import get_args
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +30,7 @@ from tests.test_tasks.fabricated import (
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.mixture import Mixture
-from tokmill.tasks.formats.packed.manifest import PackedManifest
+from tokmill.tasks.formats.packed.manifest import PackedFormat, PackedManifest
 from tokmill.tasks.formats.packed.pieces import PackingPlan, pieces_file
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.formats.packed.shard_format import formats_of
@@ -122,7 +123,7 @@ def flipped(file, number, dice):
     file.write_bytes(data)
 
 
-FORMATS = ("arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet")
+FORMATS = get_args(PackedFormat)
 
 
 @pytest.fixture(scope="module")

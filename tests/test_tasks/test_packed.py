@@ -6,6 +6,7 @@ import pickle
 import re
 import typing
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -26,7 +27,7 @@ DOCUMENTS = {
     "b": [numbered([17, 3], first=200)],
 }
 MIXING = {"max_repetition": 2, "temperature": 3.0}
-ALL_FORMATS = ("arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet")
+ALL_FORMATS = get_args(PackedFormat)
 SELECTIONS = (*((name,) for name in ALL_FORMATS), ALL_FORMATS)
 
 

@@ -130,11 +130,11 @@ def test_output_changes_only_with_a_version(current, verb):
     if len(kept) != len(now):
         changed.append(f"{len(now)} artifacts instead of {len(kept)}")
     if found["version"] != golden["version"]:
-        pytest.fail(f"{verb}: VERSION {found['version']} has no golden digests yet; review, {REFRESH}")
+        pytest.fail(f"{verb}: version {found['version']} has no golden digests yet; review, {REFRESH}")
     if changed:
         pytest.fail(
-            f"{verb} gives another {', '.join(changed)} than before under the same VERSION; if that is "
-            f"meant, raise VERSION (`version` in the stage's module), {REFRESH}"
+            f"{verb} gives another {', '.join(changed)} than before under the same version; if that is "
+            f"meant, raise it, unless another stage's version made its input another one; {REFRESH}"
         )
 
 

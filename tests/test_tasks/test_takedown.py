@@ -3,6 +3,7 @@
 import os
 import shutil
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -17,7 +18,7 @@ from tokmill.tasks.core.errors import MixingError, SourceError, StoreError, Trac
 from tokmill.tasks.embeddings.config import read_json
 from tokmill.tasks.export.stage import EXPORT_SHARD, ExportShardParams
 from tokmill.tasks.formats.mixture import Mixture
-from tokmill.tasks.formats.packed.manifest import TakedownManifest
+from tokmill.tasks.formats.packed.manifest import PackedFormat, TakedownManifest
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.store import Store
@@ -26,7 +27,7 @@ from tokmill.tasks.takedown.request import read_names, take_down
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
 from tokmill.tasks.tracing import Origins, find_documents, trace_document
 
-FORMATS = ["arrow", "jsonl", "mds", "megatron", "memmap", "npy", "parquet"]
+FORMATS = list(get_args(PackedFormat))
 DOCUMENTS = {
     "a": [numbered([5, 30, 2]), numbered([9, 9], first=100)],
     "b": [numbered([17, 3], first=200)],

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
+import regex
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.adaptation.plan import EmbeddingPlan
@@ -18,6 +19,8 @@ from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.tokenizer import Tokenizer
+
+_LETTER = regex.compile(r"\p{L}")  # the tables of `str` change with Python
 
 Forms: TypeAlias = Literal["both", "spaced", "bare"]
 
@@ -124,7 +127,7 @@ def _is_word(token: bytes) -> bool:
         text = token.decode()
     except UnicodeDecodeError:
         return False
-    return any(character.isalpha() for character in text)
+    return _LETTER.search(text) is not None
 
 
 def _token_counts(tok: Tokenizer, counts: PretokenCounts) -> NDArray[np.int64]:

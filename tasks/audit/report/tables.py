@@ -15,7 +15,7 @@ from tokmill.tasks.audit.sources import ALL
 from tokmill.tasks.core.errors import AuditError
 
 Row = dict[str, Any]
-_SCHEMAS = {
+SCHEMAS = {
     "vocab_tokens": tokens.SCHEMA,
     "vocab_sources": sources.SOURCES,
     "vocab_lengths": sources.LENGTHS,
@@ -125,7 +125,7 @@ def _problem(table: pa.Table, name: str) -> str | None:
             return f"it has no column {column!r}"
         if table[column].null_count:
             return f"{column!r} has empty values"
-    for field in _SCHEMAS.get(name, pa.schema([])):
+    for field in SCHEMAS.get(name, pa.schema([])):
         if field.name in table.column_names and table.schema.field(field.name).type != field.type:
             return f"{field.name!r} is {table.schema.field(field.name).type}, not {field.type}"
     return None

@@ -83,7 +83,7 @@ def open_memmap(paths: Sequence[Path], manifest: PackedManifest, index: int) -> 
     if found != expected:
         raise StoreError(f"{paths[0]}: {found} bytes must be {expected}; verify the artifact")
     rows = np.memmap(paths[0], dtype=manifest.token_dtype, mode="r", shape=shape)
-    return _with_boundaries(rows, paths[1:])
+    return with_boundaries(rows, paths[1:])
 
 
 def open_npy(paths: Sequence[Path], manifest: PackedManifest, index: int) -> "MemmapShard":
@@ -100,7 +100,7 @@ def open_npy(paths: Sequence[Path], manifest: PackedManifest, index: int) -> "Me
             f"{paths[0]}: shape {rows.shape} of {rows.dtype} must be {shape} of {manifest.token_dtype}; "
             "verify the artifact"
         )
-    return _with_boundaries(rows, paths[1:])
+    return with_boundaries(rows, paths[1:])
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,8 @@ class MemmapShard:
         return np.asarray(self.starts[self.offsets[row] - row : self.offsets[row + 1] - row - 1])
 
 
-def _with_boundaries(rows: NDArray[Any], paths: Sequence[Path]) -> MemmapShard:
+def with_boundaries(rows: NDArray[Any], paths: Sequence[Path]) -> MemmapShard:
+    """Return the shard of these tokens, whose boundaries are in the files `paths`."""
     bounds_file, offsets_file, starts_file = paths
     flat, offsets = open_vector(bounds_file, np.int32), open_vector(offsets_file, np.int64)
     if len(offsets) != len(rows) + 1:

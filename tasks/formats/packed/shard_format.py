@@ -79,6 +79,7 @@ FORMATS = (  # in the order in which they are read, where there are several: the
     ShardFormat("parquet", "columnar", ("shard-{}.parquet",), 0),
     ShardFormat("jsonl", "jsonl", ("shard-{}.jsonl.zst",), 2),
 )
+_BESIDE = FORMATS[0]  # its module writes the boundaries that formats of tokens alone share
 
 
 def paths_of(folder: Path, index: int, names: Sequence[str]) -> list[Path]:
@@ -195,7 +196,6 @@ def write_sequences(
     has a multiple of `group_rows` sequences.
     """
     chosen = formats_of(formats)
-    beside = next((known for known in chosen if known.tokens_only), None)
     with ExitStack() as stack:
 
         def started(known: ShardFormat, function: str, names: Sequence[str]) -> Append:
@@ -205,9 +205,9 @@ def write_sequences(
             return stack.enter_context(writer)
 
         appends = [started(known, "write_{}", known.names) for known in chosen]
-        if beside is not None:
-            appends.append(started(beside, "write_boundaries", _BOUNDARIES))
-            appends += [started(beside, "write_label_mask", _LABELS)] if shape.labels else []
+        if any(known.tokens_only for known in chosen):
+            appends.append(started(_BESIDE, "write_boundaries", _BOUNDARIES))
+            appends += [started(_BESIDE, "write_label_mask", _LABELS)] if shape.labels else []
 
         def append(block: SequenceBlock) -> None:
             for each in appends:
