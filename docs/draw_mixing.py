@@ -65,7 +65,7 @@ def planned(corpus: Mapping[str, NDArray[np.int64]], **params: Any) -> tuple[Pla
     sources = {name: SourceLengths.of_arrays([lengths]) for name, lengths in corpus.items()}
     with TemporaryDirectory() as folder:
         planning = Planning.of(MixParams(**params), sources, Scratch(Path(folder)))
-        return Plan.join(list(planning.blocks())), planning.settled.curves
+        return Plan.joined(list(planning.blocks())), planning.settled.curves
 
 
 def given(plan: Plan, num_sources: int) -> NDArray[np.float64]:

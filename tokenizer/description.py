@@ -34,7 +34,7 @@ class DescribedTokenizer:
 
     def __repr__(self) -> str:
         return (
-            f"{type(self).__name__}({self.family}, vocab_size={self.vocab_size}, "
+            f"Tokenizer({self.family}, vocab_size={self.vocab_size}, "
             f"split_pattern={self.definition.pre_tokenizer.split_pattern!r}, "
             f"num_special_tokens={len(self.special_tokens)})"
         )

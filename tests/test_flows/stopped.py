@@ -234,10 +234,11 @@ def served(folder: Path, home: Path, environment: Mapping[str, str]) -> Iterator
 
 
 @contextmanager
-def worker(machine: Tokmill, service: Service, queue: str) -> Iterator[None]:
-    """Have a worker of a machine take the runs of one queue of a service's pool."""
+def worker(machine: Tokmill, service: Service, queue: str, pool: str = "") -> Iterator[None]:
+    """Have a worker of a machine take the runs of one queue of a pool, by default the service's."""
     api = {"PREFECT_API_URL": f"{service.url}/api", "TOKMILL_STORE": str(machine.store)}
-    command = ["server", "work", "--pool", service.served.work_pool, "--queue", queue, "--allow-profiles"]
+    pool = pool or service.served.work_pool
+    command = ["server", "work", "--pool", pool, "--queue", queue, "--allow-profiles"]
     process = subprocess.Popen(
         [sys.executable, "-m", "tokmill", *command],
         cwd=machine.folder,

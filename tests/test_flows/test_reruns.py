@@ -49,6 +49,7 @@ from tests.test_flows.stopped import (
     write_text,
 )
 from tests.test_flows.test_runners import CLUSTERS
+from tokmill.flows.profile.served import ServedFolder
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.objects]
 
@@ -124,11 +125,11 @@ class Project:
         return BucketSeen(f"{bucket.url}/team", bucket, self.caches)
 
     @contextmanager
-    def machine(self, name: str, queue: str) -> Iterator[Tokmill]:
+    def machine(self, name: str, queue: str, pool: str = "") -> Iterator[Tokmill]:
         """Have a machine, with a cache of its own, take the runs of a queue in this block."""
         own = {"TOKMILL_CACHE": str(self.caches / name)}
         machine = Tokmill(self.folder, {**self.service.tokmill.environment, **own})
-        with worker(machine, self.service, queue):
+        with worker(machine, self.service, queue, pool):
             yield machine
 
 
@@ -292,21 +293,30 @@ MADE = "SELECT fingerprint, count(*) AS times FROM run_artifacts WHERE how = 'ma
 def test_runs_at_once_of_two_deployments_publish_every_artifact_once(project: Project) -> None:
     """By workers of three machines, which share a bucket and the server, and nothing else.
 
+    Those of the second deployment have a pool of their own: `tokmill up`'s worker takes all runs of its pool.
     A machine makes nothing twice: whoever needs what another run of it is making waits for it. A run of
     another flow, which has a limit of its own, goes on beside them.
     """
     store, service = project.bucket(), project.service
-    shutil.rmtree(project.caches / "second", ignore_errors=True)
+    folder = project.folder.with_name("elsewhere")
+    write_project(folder, num_documents=60)
+    shutil.copy(project.folder / "longer.toml", folder)
+    api = {"PREFECT_API_URL": f"{service.url}/api"}
+    team = Tokmill(folder, {**service.tokmill.environment, **api})
+    pool = team("server", "deploy", "--store", store.url, "--json").document["pool"]
+    theirs = ServedFolder.of(folder, store.url).name
+
+    def start(deployment: str, queue: str, **parameters: str) -> Running:
+        found = service.call(f"/deployments/name/{deployment}")["id"]
+        asked = {"parameters": {"store": store.url, **parameters}, "work_queue_name": queue}
+        return Running(service, store, service.call(f"/deployments/{found}/create_flow_run", asked)["id"])
+
     with ExitStack() as machines:
         for name in ELSEWHERE:
-            machines.enter_context(project.machine(name, name))
-        queues = [*(("tiny.toml", None) for _ in range(AT_ONCE))]
-        queues += [("longer.toml", ELSEWHERE[number % 2]) for number in range(AT_ONCE)]
-        runs = [Running.start(service, profile, store, queue) for profile, queue in queues]
-        deployment = service.call(f"/deployments/name/train-tokenizer/{service.served.name}")["id"]
-        asked = {"parameters": {"profile": "longer.toml", "store": store.url}, "work_queue_name": "third"}
-        other = service.call(f"/deployments/{deployment}/create_flow_run", asked)
-        runs.append(Running(service, store, other["id"]))
+            machines.enter_context(project.machine(name, name, pool))
+        runs = [Running.start(service, "tiny.toml", store) for _ in range(AT_ONCE)]
+        runs += [start(f"build-corpus/{theirs}.longer", ELSEWHERE[number % 2]) for number in range(AT_ONCE)]
+        runs.append(start(f"train-tokenizer/{theirs}", "third", profile="longer.toml"))
         noted = [run.completed() for run in runs]
 
     assert {each["state"] for each in noted} == {"completed"}

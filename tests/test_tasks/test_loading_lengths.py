@@ -117,7 +117,7 @@ def test_another_world_goes_on_with_the_same_rows(packed, world, other, steps, c
     assert sorted(given_out) == list(range(len(PackedReader.open(packed))))
 
 
-_READ = re.compile(r"/(dozen\.json|shard-\d+\.(bin|(cu_seqlens|cu_offsets|document_starts)\.npy))$")
+_READ = re.compile(r"/(packed\.json|shard-\d+\.(bin|(cu_seqlens|cu_offsets|document_starts)\.npy))$")
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +132,7 @@ def there(dozen, bucket, tmp_path, monkeypatch):
     monkeypatch.setenv("TOKMILL_CACHE", str(tmp_path / "publisher"))
     published(dozen, f"{bucket.url}/store")
     monkeypatch.setenv("TOKMILL_CACHE", str(tmp_path / "reader"))
-    return f"{bucket.url}/store/dozen/copied"
+    return f"{bucket.url}/store/packed/copied"
 
 
 def all_end():

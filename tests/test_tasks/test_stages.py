@@ -162,23 +162,23 @@ def test_results_that_differ_in_the_last_places_change_nothing(tmp_path, monkeyp
 
         return call
 
-    for name, module in our_modules():
+    for where, name, module in our_modules():
         inexact = {each: moved(getattr(module, each)) for each in _INEXACT if hasattr(module, each)}
-        monkeypatch.setattr(name, SimpleNamespace(**{**vars(module), **inexact}))
+        monkeypatch.setattr(where, name, SimpleNamespace(**{**vars(module), **inexact}))
 
     assert current_digests(tmp_path) == current
     assert {"log", "log2"} <= set(calls)
 
 
-def our_modules() -> list[tuple[str, ModuleType]]:
-    """Return where our modules, other than kernels, name `math` and numpy."""
+def our_modules() -> list[tuple[ModuleType, str, ModuleType]]:
+    """Return our modules, other than kernels, that name `math` or numpy, with these."""
     packages = [pkgutil.walk_packages(each.__path__, f"{each.__name__}.") for each in (tasks, tokenizer)]
     names = [module.name for package in packages for module in package]
     left_out = (".kernels", ".jit", ".torch_dataset")
     plain = [name for name in names if not any(part in name for part in left_out)]
     return [
-        (f"{name}.{each}", value)
-        for name in plain
-        for each, value in vars(import_module(name)).items()
+        (module, each, value)
+        for module in map(import_module, plain)
+        for each, value in vars(module).items()
         if value is math or value is np
     ]

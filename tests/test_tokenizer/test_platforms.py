@@ -98,9 +98,9 @@ import numpy as np
 from pathlib import Path
 import tokmill
 from tokmill import tokenizer
-from tokmill.tokenizer.unigram import trainer
+from tokmill.tokenizer.unigram import family
 from tokmill.tokenizer.unigram.kernels import encoding, expectation, selection
-from tokmill.tokenizer.unigram.sampling import sample_batch
+from tokmill.tokenizer.unigram.model import sample_batch
 
 
 def elsewhere(steps):
@@ -114,7 +114,7 @@ def elsewhere(steps):
     names = ("log", "exp", "log1p")
     there = types.SimpleNamespace(**{**vars(math), **{name: moved(getattr(math, name)) for name in names}})
     encoding.math = expectation.math = selection.math = there
-    trainer.np = types.SimpleNamespace(**{**vars(np), **{name: moved(getattr(np, name)) for name in names}})
+    family.np = types.SimpleNamespace(**{**vars(np), **{name: moved(getattr(np, name)) for name in names}})
 
 
 texts = (Path(tokmill.__file__).parent / "profiles" / "samples" / "de.txt").read_text()[:6000].splitlines()

@@ -1,15 +1,19 @@
 """The automaton against the `regex` package: random expressions of the grammar, random bytes, real text."""
 
+import io
+import json
 import logging
 import string
 from itertools import pairwise
 
 import numpy as np
 import pytest
+import zstandard
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.errors import PatternError
 from tokmill.tokenizer.splitting import (
     SPLIT_CHAINS,
@@ -204,6 +208,27 @@ def test_tables_too_large_for_pairs_do_without():
     assert build_tables(pattern).layout[3] == 0
     text = "aaaxaaax" + "bxb" * 9 + "z" * 20 + "xz" + "q" * 21 + "xq"
     assert compile_pattern((pattern,)).split_text(text) == isolate(compile_regex(pattern), text)
+
+
+CORPORA = ["chinese_poetry", "code", "english_docs", "japanese_literature", "multilingual_docs"]
+BYTES_A_CORPUS, BYTES_A_LANGUAGE = 200_000, 20_000
+
+
+@pytest.fixture(scope="module")
+def real_text(shared_data):
+    """The beginning of every corpus and of every language; the last document of each is cut anywhere."""
+    texts = []
+    for name in CORPORA:
+        with zstandard.open(shared_data / f"corpora/{name}.jsonl.zst", "rb") as file:
+            num_bytes = 0
+            for line in io.BufferedReader(file):
+                texts.append(json.loads(line)["text"].encode()[:BYTES_A_CORPUS])
+                num_bytes += len(texts[-1])
+                if num_bytes >= BYTES_A_CORPUS:
+                    break
+    for path in sorted((shared_data / "ntrex").glob("*.txt")):
+        texts += path.read_bytes()[:BYTES_A_LANGUAGE].splitlines(keepends=True)
+    return pack_bytes(texts)
 
 
 @pytest.mark.shared_data
