@@ -17,7 +17,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
 from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.disk import reported_as
-from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.store.layout import Layout, printable
 from tokmill.tasks.store.names import RunId, check_run_id
 from tokmill.tasks.store.provenance import Machine, Moment, Provenance, as_text, user_name, utc_now
 
@@ -235,7 +235,7 @@ def begin_run(layout: Layout, run_id: str, begun: Begun) -> Run:
 def end_run(layout: Layout, run_id: str, state: State, message: str, found: Found) -> Run:
     """Write how a run ended, and what it has."""
     run = read_run(run_path(layout.runs, run_id))
-    end = {"state": state, "message": message, "ended": utc_now(), "metrics": dict(found.metrics)}
+    end = {"state": state, "message": printable(message), "ended": utc_now(), "metrics": dict(found.metrics)}
     had = {"artifacts": list(found.artifacts), "inputs": list(found.inputs)}
     run = run.model_copy(update=end | had)
     write_run(layout, run)

@@ -343,3 +343,14 @@ def test_nothing_is_said_where_none_is_cut_or_nothing_trained(folder: Path, over
 def test_a_file_that_cannot_be_read_is_left_to_the_run(folder: Path) -> None:
     (folder / "tamil" / "a.jsonl").write_bytes(b"\xff\xfe not json")
     assert remarks(folder, "train.split_pattern=gpt2") == []
+
+
+def test_a_reason_that_quotes_what_is_not_unicode_is_shown_and_recorded(tokmill: Tokmill) -> None:
+    (tokmill.folder / "a.csv").write_bytes(b"\xef\xbb\xbftext,id\nhello,1\n")
+    profile = '[sources.s]\nfiles = ["a.csv"]\nencoding = "shift_jis"\n'
+    (tokmill.folder / "b.toml").write_text(profile, encoding="utf-8")
+    done = tokmill("run", "b.toml", "--until", "corpus")
+    (run,) = tokmill("runs", "--json").document
+    assert (done.code, run["state"]) == (1, "failed")
+    assert "not among its columns" in done.err
+    assert r"not among its columns (\udcff" in run["message"]
