@@ -7,7 +7,10 @@ import sys
 # of references: to look for cycles as often as Python does would take an eighth of the time.
 gc.set_threshold(100_000, 10, 10)
 
-from tokmill.flows.commands import main as commands  # noqa: E402 - what the line above speeds up
+try:
+    from tokmill.flows.commands import main as commands  # what the line above speeds up
+except KeyboardInterrupt:
+    sys.exit(130)  # before anything began
 
 
 def main() -> int:
