@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import zstandard
 
-from tokmill.tasks.balance.stage import BalanceParams, SourceSize, balanced, weighted_counts
+from tokmill.tasks.balance.stage import BalanceParams, SourceSize, balanced, scaled_counts, scales_of
 from tokmill.tokenizer import PretokenCounts, Tokenizer, count_pretokens, train_from_counts
 
 SHARED = Path(os.environ.get("TOKMILL_SHARED_DATA", Path(__file__).resolve().parents[2] / "shared" / "data"))
@@ -81,7 +81,8 @@ def ours(vocab_size: int, temperature: float, **options: Any) -> Count:
     balance = balanced(
         BalanceParams(method="temperature", temperature=temperature, max_repetition=None), sizes
     )
-    weighted = weighted_counts(balance, {source: one.counts for source, one in counts.items()})
+    scales = scales_of(balance, counts)
+    weighted = {source: scaled_counts(one.counts, scales[source]) for source, one in counts.items()}
     merged = PretokenCounts.merge(
         PretokenCounts(one.data, one.offsets, weighted[source]) for source, one in counts.items()
     )

@@ -28,7 +28,8 @@ class _Commands(TyperGroup):
 
     def list_commands(self, ctx: typer.Context) -> list[str]:  # type: ignore[override]
         """Return the commands in the order of the help; one that is not in `_ORDER` comes last."""
-        return sorted(super().list_commands(ctx), key=(*_ORDER, *super().list_commands(ctx)).index)
+        names = super().list_commands(ctx)
+        return sorted(names, key=(*_ORDER, *names).index)
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
         """Run the command.

@@ -80,12 +80,12 @@ class Page:
             _LOG.warning("%s", event.text)
 
     def _finished(self, row: RunRow, group: Group) -> None:
-        with self._run.lock:
-            rows, complete = list(group.rows), group.complete
         self._log(row)
         if group.name == row.task or (row.how == "made" and row.seconds >= _LONG_SECONDS):
             self._waiting.put(lambda client: self._show(client, row))
-        if complete and group.name != row.task and any(each.how != "cached" for each in rows):
+        with self._run.lock:  # of many shards, only the last one copies what the others did
+            rows = list(group.rows) if group.complete and group.name != row.task else []
+        if any(each.how != "cached" for each in rows):
             self._waiting.put(lambda client: self._publish(client, [shards_table(group.name, rows)], None))
 
     def publish(self, made: Callable[[], list[Piece]]) -> None:

@@ -188,22 +188,6 @@ def _factor(amount: Decimal, size: int) -> Decimal:
         return rounded(amount / size) if size else Decimal(0)
 
 
-def weighted_counts(
-    balance: Balance, counts: Mapping[str, NDArray[np.uint64]]
-) -> dict[str, NDArray[np.uint64]]:
-    """Multiply each source's counts by its factor and by the balance's resolution.
-
-    Args:
-        balance: has every source of `counts`.
-        counts: by source, any shape.
-
-    Returns:
-        Arrays of the same shapes; see `scaled_counts` for the rounding.
-    """
-    scales = scales_of(balance, counts)
-    return {source: scaled_counts(array, scales[source]) for source, array in counts.items()}
-
-
 def scales_of(balance: Balance, sources: Iterable[str]) -> dict[str, Decimal]:
     """Return each source's factor, multiplied by the balance's resolution."""
     factors, names = balance.factors, list(sources)
