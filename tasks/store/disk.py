@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import BufferedReader
 from pathlib import Path
-from typing import Literal, NamedTuple, TypeAlias
+from typing import BinaryIO, Literal, NamedTuple, TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
 
@@ -146,9 +146,8 @@ def leave(path: Path, data: bytes, mtime_ns: int | None = None) -> None:
 def _new_file(path: Path, data: bytes, *, flush: bool = True) -> Iterator[None]:
     """Write a new file that is locked during the block; none is left if the block fails."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("xb") as file:
+    with _locked_file(path) as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
             file.write(data)
             file.flush()
             if flush:
@@ -157,6 +156,20 @@ def _new_file(path: Path, data: bytes, *, flush: bool = True) -> Iterator[None]:
         except BaseException:
             path.unlink(missing_ok=True)
             raise
+
+
+def _locked_file(path: Path) -> BinaryIO:
+    """Create a file and lock it; again if `sweep_unfinished` of somebody else was between the two."""
+    while True:
+        file = path.open("xb")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if os.fstat(file.fileno()).st_nlink:
+                return file
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        file.close()
 
 
 @contextmanager
@@ -177,7 +190,8 @@ def sweep_unfinished(folder: Path, below: str = "") -> None:
     for path in folder.glob(f"{below}.*.tmp"):
         with suppress(OSError), path.open("rb") as file:  # which is locked, gone, or of somebody else
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            path.unlink()
+            if os.fstat(file.fileno()).st_nlink:  # else the name may be another file's by now
+                path.unlink()
 
 
 class Lack(NamedTuple):

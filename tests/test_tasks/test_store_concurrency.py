@@ -6,6 +6,7 @@ With TOKMILL_EVERYTHING twenty readers ask while two hundred artifacts are publi
 import subprocess
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import duckdb
@@ -14,7 +15,7 @@ import pytest
 from tests.effort import EVERYTHING
 from tests.test_tasks.store_stages import WriteParams, ask, catalog_rows, stage_of
 from tokmill.tasks.core.stage import Outcome, Request
-from tokmill.tasks.store import Store
+from tokmill.tasks.store import Store, disk
 
 CHECKOUT = Path(__file__).parents[2]
 NUM_OF_EACH, NUM_WRITTEN = (10, 200) if EVERYTHING else (1, 30)
@@ -25,7 +26,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from tests.test_tasks.store_stages import ask, ask_joined
-from tokmill.tasks.store import Store
+from tokmill.tasks.store import Store, disk
 from tokmill.tasks.store.runs import RunArtifact
 
 root, number = Path(sys.argv[1]), int(sys.argv[2])
@@ -120,7 +121,7 @@ def test_no_reader_fails_or_misses_a_row_while_a_writer_publishes(tmp_path):
 PUBLISHER = """
 import sys
 from tests.test_tasks.store_stages import ask
-from tokmill.tasks.store import Store
+from tokmill.tasks.store import Store, disk
 store, who = Store.open(sys.argv[1]), sys.argv[2]
 store.catalog.add_run(who)
 refs = [store.realize(ask(f"{who}/{n}", text=who * n)).ref for n in range(1, 6)]
@@ -196,3 +197,21 @@ def test_threads_that_publish_different_versions_get_different_labels(tmp_path):
     in_threads(*[lambda text=text: work(text) for text in "abcdef"])
     assert [row["label"] for row in store.list()] == ["v1", "v2", "v3", "v4", "v5", "v6"]
     assert max(seen) == 6
+
+
+def test_a_file_that_is_being_written_is_not_swept(tmp_path: Path) -> None:
+    ended = threading.Event()
+
+    def sweep() -> None:
+        while not ended.is_set():
+            disk.sweep_unfinished(tmp_path)
+
+    with ThreadPoolExecutor(3) as pool:
+        sweepers = [pool.submit(sweep) for _ in range(3)]
+        try:
+            for _ in range(500):
+                disk.leave(tmp_path / "lease.json", b"whole")
+        finally:
+            ended.set()
+    assert [sweeper.result() for sweeper in sweepers] == [None] * 3
+    assert [path.name for path in tmp_path.iterdir()] == ["lease.json"]
