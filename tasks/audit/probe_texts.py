@@ -4,6 +4,7 @@ Numbers from 0 to 9999 are encoded one by one, and give one row for each length.
 """
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Iterator
 
@@ -30,7 +31,16 @@ from tokmill.tasks.audit.probe_judgement import (
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.buffers import pack
 
-_BACK = "comes back unchanged"
+_BACK = ("comes back unchanged", unchanged)
+_ONE_MORE = ("1 token more at most", adds_at_most(1, "return x"))
+_SAME_BEGINNING = ("begins with the ids of the text without", begins_with("the end"))
+_LINED_UP = "groups line up from the right"
+_IDENTIFIERS = {
+    "getUserName": "get User Name",
+    "get_user_name": "get user name",
+    "MAX_RETRY_COUNT": "MAX RETRY COUNT",
+    "parseHTTPResponse": "parse HTTP Response",
+}
 _KEYWORDS = (
     *("def", "return", "import", "class", "for", "while", "if", "else", "function", "const", "struct"),
     *("public", "static", "void", "SELECT", "FROM", "WHERE"),
@@ -75,6 +85,7 @@ _COMPATIBILITY = {
     "circled number": ("①", "1"),
     "squared unit": ("㎏", "kg"),
 }
+_MARKS = "Z\u0351\u036b\u0343a\u0334\u0321l\u0321g\u031bo"
 _LONG = {
     "German compound": "Rindfleischetikettierungsüberwachungsaufgabenübertragungsgesetz",
     "medical term": "pneumonoultramicroscopicsilicovolcanoconiosis",
@@ -101,103 +112,57 @@ def text_probes(tok: Tokenizer) -> Iterator[Probe]:
 
 
 def _code() -> Iterator[Probe]:
-    for number in (2, 4, 8):
-        yield Probe(
-            f"{number} spaces",
-            "indentation",
-            " " * number + "return x",
-            "1 token more at most",
-            adds_at_most(1, "return x"),
-        )
-    for number in (1, 2):
-        name = "tab" if number == 1 else f"{number} tabs"
-        yield Probe(
-            name,
-            "indentation",
-            "\t" * number + "return x",
-            "1 token more at most",
-            adds_at_most(1, "return x"),
-        )
+    indents = {f"{number} spaces": " " * number for number in (2, 4, 8)} | {"tab": "\t", "2 tabs": "\t\t"}
+    for name, indent in indents.items():
+        yield Probe(name, "indentation", f"{indent}return x", *_ONE_MORE)
     yield Probe("keywords", "code", " ".join(_KEYWORDS), "each is 1 token", each_is_one(_KEYWORDS))
-    for text, parts in (
-        ("getUserName", ["get", "User", "Name"]),
-        ("get_user_name", ["get", "user", "name"]),
-        ("MAX_RETRY_COUNT", ["MAX", "RETRY", "COUNT"]),
-        ("parseHTTPResponse", ["parse", "HTTP", "Response"]),
-    ):
-        yield Probe(text, "identifiers", text, "each word begins a token, punctuation aside", cut_at(parts))
+    for text, parts in _IDENTIFIERS.items():
+        yield _cut(text, "identifiers", text, "word", parts)
+
+
+def _cut(name: str, group: str, text: str, unit: str, parts: str) -> Probe:
+    expectation = f"each {unit} begins a token, punctuation aside"
+    return Probe(name, group, text, expectation, cut_at(parts.split()))
 
 
 def _layout() -> Iterator[Probe]:
-    yield Probe("CRLF", "line breaks", "one\r\ntwo", _BACK, unchanged)
-    yield Probe(
-        "CRLF against LF",
-        "line breaks",
-        "one\r\ntwo\r\n",
-        "no more tokens than LF",
-        no_more_than("one\ntwo\n"),
-    )
-    for number in (1, 3):
-        text = "the end" + " " * number
-        yield Probe(
-            f"{number} spaces at the end" if number > 1 else "1 space at the end",
-            "trailing spaces",
-            text,
-            "begins with the ids of the text without",
-            begins_with("the end"),
-        )
+    yield Probe("CRLF", "line breaks", "one\r\ntwo", *_BACK)
+    lines = no_more_than("one\ntwo\n")
+    yield Probe("CRLF against LF", "line breaks", "one\r\ntwo\r\n", "no more tokens than LF", lines)
+    for name, end in (("1 space", " "), ("3 spaces", "   ")):
+        yield Probe(f"{name} at the end", "trailing spaces", f"the end{end}", *_SAME_BEGINNING)
     for text in ("Egg", " Egg", "egg", " egg", "EGG", " EGG"):
         yield Probe(repr(text), "variants of a word", text, "1 token", at_most(1))
 
 
 def _data() -> Iterator[Probe]:
-    for text, parts in (
-        ("2024-02-29", ["2024", "02", "29"]),
-        ("29/02/2024", ["29", "02", "2024"]),
-        ("2024-02-29T12:34:56Z", ["2024", "02", "29", "12", "34", "56"]),
-    ):
-        yield Probe(text, "dates", text, "each number begins a token, punctuation aside", cut_at(parts))
+    for text in ("2024-02-29", "29/02/2024", "2024-02-29T12:34:56Z"):
+        yield _cut(text, "dates", text, "number", re.sub(r"\D", " ", text))
     for text in ("0xDEADBEEF", "#ff8800", "123e4567-e89b-12d3-a456-426614174000"):
-        yield Probe(text, "hex", text, _BACK, unchanged)
-    yield Probe(
-        "URL",
-        "addresses",
-        "https://example.com/a?q=1",
-        "each part begins a token, punctuation aside",
-        cut_at(["https", "example", "com", "a", "q"]),
-    )
-    yield Probe(
-        "e-mail",
-        "addresses",
-        "ada.lovelace@example.com",
-        "each part begins a token, punctuation aside",
-        cut_at(["ada", "lovelace", "example", "com"]),
-    )
-    yield Probe("JSON", "data", _JSON, _BACK, unchanged)
+        yield Probe(text, "hex", text, *_BACK)
+    yield _cut("URL", "addresses", "https://example.com/a?q=1", "part", "https example com a q")
+    yield _cut("e-mail", "addresses", "ada.lovelace@example.com", "part", "ada lovelace example com")
+    yield Probe("JSON", "data", _JSON, *_BACK)
     yield Probe("YAML of the same data", "data", _YAML, "no more tokens than JSON", no_more_than(_JSON))
 
 
 def _unicode() -> Iterator[Probe]:
     for group, texts in (("emoji", _EMOJI), ("right to left", _RIGHT_TO_LEFT), ("long words", _LONG)):
         for name, text in texts.items():
-            yield Probe(name, group, text, _BACK, unchanged)
+            yield Probe(name, group, text, *_BACK)
     yield Probe("é in two parts", "combining marks", "cafe\u0301", "the ids of é in one", same_as("café"))
-    yield Probe(
-        "many marks", "combining marks", "Z\u0351\u036b\u0343a\u0334\u0321l\u0321g\u031bo", _BACK, unchanged
-    )
-    for name, (upper, lower) in _STYLES.items():
-        yield Probe(name, "styling", _styled(_PLAIN, upper, lower), None, costs(_PLAIN))
-    small = "".join(_SMALL_CAPITALS.get(letter, letter) for letter in _PLAIN)
-    yield Probe("small capitals", "styling", small, None, costs(_PLAIN))
-    yield Probe(
-        "struck through", "styling", "".join(f"{letter}\u0336" for letter in _PLAIN), None, costs(_PLAIN)
-    )
+    yield Probe("many marks", "combining marks", _MARKS, *_BACK)
+    styles = {name: _styled(_PLAIN, *starts) for name, starts in _STYLES.items()} | {
+        "small capitals": "".join(_SMALL_CAPITALS.get(letter, letter) for letter in _PLAIN),
+        "struck through": "".join(f"{letter}\u0336" for letter in _PLAIN),
+    }
+    for name, text in styles.items():
+        yield Probe(name, "styling", text, None, costs(_PLAIN))
     for name, (text, plain) in _COMPATIBILITY.items():
         yield Probe(name, "compatibility forms", text, None, costs(plain))
-    yield Probe(
-        "Cyrillic а", "mixed scripts", "p\u0430ypal", "other ids than its look-alike", differs_from("paypal")
-    )
-    yield Probe("Japanese and English", "mixed scripts", "このmodelはGPTです。", _BACK, unchanged)
+    other = "other ids than its look-alike"
+    yield Probe("Cyrillic а", "mixed scripts", "p\u0430ypal", other, differs_from("paypal"))
+    yield Probe("Japanese and English", "mixed scripts", "このmodelはGPTです。", *_BACK)
 
 
 def _styled(text: str, upper: int, lower: int) -> str:
@@ -222,22 +187,12 @@ def number_probes() -> Iterator[Probe]:
     """Yield a probe for each length of numbers, and for sums."""
     for length in range(1, _LONGEST + 1):
         first = 0 if length == 1 else 10 ** (length - 1)
-        yield Probe(
-            f"numbers of {length} digits" if length > 1 else "numbers of 1 digit",
-            "numbers",
-            str(first),
-            "all are cut at the same digits",
-            _cut_alike(range(first, 10**length)),
-        )
+        name = f"numbers of {length} digit{'s' * (length > 1)}"
+        alike = _cut_alike(range(first, 10**length))
+        yield Probe(name, "numbers", str(first), "all are cut at the same digits", alike)
     for text in _NUMBERS:
-        yield Probe(f"{len(text)} digits", "arithmetic", text, "groups line up from the right", _lines_up)
-    yield Probe(
-        "columns of a sum",
-        "arithmetic",
-        "12345 + 6789 = 19134",
-        "groups line up from the right",
-        _sum_lines_up,
-    )
+        yield Probe(f"{len(text)} digits", "arithmetic", text, _LINED_UP, _lines_up)
+    yield Probe("columns of a sum", "arithmetic", "12345 + 6789 = 19134", _LINED_UP, _sum_lines_up)
 
 
 def cuts_of(tok: Tokenizer, numbers: range) -> "Counter[tuple[int, ...]]":

@@ -89,8 +89,8 @@ def run(  # noqa: PLR0913 - one for each input
         "vocab_parity": _parity(params, tok, list(parallel)),
         "vocab_probes": probe(tok, params.probes),
     }
-    summary = _summary(params, tok, text, tables, every, _regressions(measured, lengths))
-    _write(out, tables, summary)
+    summary = summarize(params, tok, text, tables, every, _regressions(measured, lengths))
+    write_audit(out, tables, summary)
     return Outcome(metrics=_metrics(summary))
 
 
@@ -182,7 +182,7 @@ def _parity(params: AuditParams, tok: "Tokenizer", parallel: Sequence[Mapping[st
     return SCHEMA.empty_table()
 
 
-def _summary(
+def summarize(
     params: AuditParams,
     tok: "Tokenizer",
     text: Any,
@@ -190,6 +190,7 @@ def _summary(
     token_counts: "np.ndarray",
     regressions: Mapping[str, float | None],
 ) -> "AuditSummary":
+    """Sum up the audit's tables, and compare them with the gate's limits."""
     import pyarrow.compute as pc
 
     from tokmill.tasks.audit.gates import compare, verdict
@@ -231,7 +232,8 @@ def _summary(
     )
 
 
-def _write(out: Path, tables: "Mapping[str, pa.Table]", summary: "AuditSummary") -> None:
+def write_audit(out: Path, tables: "Mapping[str, pa.Table]", summary: "AuditSummary") -> None:
+    """Write the files of an audit."""
     import pyarrow as pa
     from pyarrow import parquet
 

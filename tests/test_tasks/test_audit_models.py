@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from safetensors.numpy import save_file
 
-from tests.test_tasks.audited import write_audit
+from tests.test_tasks.audited import audited
 from tokmill import tokenizer
 from tokmill.tasks.audit.learned import (
     MOST,
@@ -206,7 +206,7 @@ def test_the_report_shows_both_side_by_side(tmp_path: Path) -> None:
         vocab_size=290,
         allow_smaller=True,
     )
-    folder = write_audit(tmp_path / "audit", tok, texts, texts)
+    folder = audited(tmp_path / "audit", tok, texts, texts)
     tokens = describe_tokens(tok)
     training = {"web": np.full(tok.vocab_size, 500, np.uint64)}
     occurrences = np.where(np.arange(tok.vocab_size) % 2, 1000, 0).astype(np.uint64)

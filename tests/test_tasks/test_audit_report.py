@@ -14,12 +14,12 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
 from tests.test_flows.page import open_browser
-from tests.test_tasks.audited import write_audit
+from tests.test_tasks.audited import audited
 from tests.test_tasks.pages import assert_accessible, assert_quiet, in_browser, needs_axe
 from tokmill import tokenizer
 from tokmill.tasks.audit.report import write_report
-from tokmill.tasks.audit.report.tables import NEEDED, Tables
-from tokmill.tasks.core.errors import AuditError
+from tokmill.tasks.audit.report.tables import Tables
+from tokmill.tasks.core.errors import AuditError, StoreError
 from tokmill.tasks.core.markdown import number
 from tokmill.tasks.pages.charts import Bar, Bars, Curves, svg_of
 
@@ -31,8 +31,8 @@ TEXTS = {"eng": ENGLISH, "deu": GERMAN}
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = write_audit(tmp_path_factory.mktemp("audits") / "audit", TOK, TEXTS, TEXTS)
-    return write_report(folder, folder, tokenizer=TOK)
+    folder = audited(tmp_path_factory.mktemp("audits") / "audit", TOK, TEXTS, TEXTS)
+    return write_report(folder, folder, tokenizer=TOK, usage=folder)
 
 
 class Reader(HTMLParser):
@@ -67,7 +67,7 @@ def read(page: Path) -> Reader:
 
 
 def test_the_page_has_the_figures_of_the_tables(report: Path) -> None:
-    rows, tables = read(report).rows, Tables.read(report.parent)
+    rows, tables = read(report).rows, Tables(report.parent, report.parent)
     for row in tables.rows("vocab_parity")[:2]:
         shown = next(found for found in rows if found[0] == row["language"] and len(found) == 7)
         assert shown[1:3] == [number(row["num_tokens"]), number(row["premium"])]
@@ -77,7 +77,7 @@ def test_the_page_has_the_figures_of_the_tables(report: Path) -> None:
 
 def test_the_page_loads_nothing_and_is_the_same_again(report: Path, tmp_path: Path) -> None:
     assert read(report).loads == ["data:,"]
-    again = write_report(report.parent, tmp_path, tokenizer=TOK)
+    again = write_report(report.parent, tmp_path, tokenizer=TOK, usage=report.parent)
     assert again.read_bytes() == report.read_bytes()
     assert sorted(path.name for path in (tmp_path / "charts").glob("*.svg")) == [
         *("bytes-per-token.svg", "fertility.svg", "frequencies.svg", "lengths.svg", "premium.svg"),
@@ -85,69 +85,26 @@ def test_the_page_loads_nothing_and_is_the_same_again(report: Path, tmp_path: Pa
     ]
 
 
-def test_missing_tables_are_gaps_and_nothing_is_nan(tmp_path: Path) -> None:
-    without = ["vocab_suspects", "vocab_probes", "vocab_entropy", "vocab_tokens"]
-    folder = write_audit(tmp_path / "audit", TOK, {"eng": ENGLISH, "none": []}, without=without)
+def test_what_was_not_measured_is_a_gap_and_nothing_is_nan(tmp_path: Path) -> None:
+    folder = audited(tmp_path / "audit", TOK, {"eng": ENGLISH, "none": []})
     page = write_report(folder, folder, tokenizer=TOK).read_text("utf-8")
-    for name in without[1:]:
-        assert f"no table {name}" in page
     assert "nothing was encoded" in page.lower()  # so suspects are unknown
     assert "No parallel text" in page
     assert not re.search(r"\b(nan|NaN|inf|None|undefined)\b", page.split("<script")[0])
 
 
-@pytest.fixture
-def audit(tmp_path: Path) -> Path:
-    return write_audit(tmp_path, TOK, {"eng": ENGLISH}, {"eng": ["a", "b"], "deu": ["c", "d"]})
-
-
-def test_tables_that_lack_what_is_shown_are_refused(audit: Path) -> None:
-    for name, needed in NEEDED.items():
-        file = audit / "catalog" / f"{name}.parquet"
-        table = parquet.read_table(file)
-        for field in table.schema:
-            wrong = [with_column(table, field.name, pa.array([b"x"] * len(table)))]
-            wrong *= field.type != pa.binary()
-            if field.name in needed:
-                wrong += [table.drop_columns([field.name]), with_column(table, field.name, None)]
-            for other in wrong:
-                parquet.write_table(other, file)
-                says = rf"{file.name}: .*'{field.name}'.*; make the audit again"
-                with pytest.raises(AuditError, match=says):
-                    Tables.read(audit)
-        parquet.write_table(table, file)
-
-
-@pytest.mark.parametrize("how", ["dropped", "empty"])
-def test_tables_of_another_version_are_shown_as_far_as_they_go(audit: Path, how: str) -> None:
-    for name, needed in NEEDED.items():
-        file = audit / "catalog" / f"{name}.parquet"
-        table = parquet.read_table(file)
-        optional = [column for column in table.column_names if column not in needed]
-        for column in optional:
-            table = with_column(table, column, None)
-        parquet.write_table(table.drop_columns(optional) if how == "dropped" else table, file)
-    page = write_report(audit, audit, tokenizer=TOK).read_text("utf-8")
-    assert "<h2>Sources and languages</h2>" in page
-    assert not re.search(r"\b(nan|NaN|inf|None|undefined)\b", page.split("<script")[0])
-
-
-def with_column(table: pa.Table, name: str, values: pa.Array | None) -> pa.Table:
-    """A table with other values in a column; None for NULLs of its type."""
-    place = table.column_names.index(name)
-    nulls = pa.nulls(len(table), table.schema.field(name).type)
-    return table.set_column(place, name, nulls if values is None else values)
-
-
-def test_a_folder_that_is_no_audit_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(AuditError, match="no folder 'catalog'"):
+def test_what_is_no_audit_or_of_another_version_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"summary\.json"):
         write_report(tmp_path, tmp_path, tokenizer=TOK)
-    (tmp_path / "catalog").mkdir()
-    (tmp_path / "summary.json").write_text("[]", "utf-8")
-    with pytest.raises(AuditError, match=r"summary\.json is not a JSON object"):
-        write_report(tmp_path, tmp_path, tokenizer=TOK)
-    (tmp_path / "catalog" / "vocab_tokens.parquet").write_bytes(b"no table")
-    with pytest.raises(AuditError, match=r"vocab_tokens\.parquet is not a Parquet file"):
+    file = audited(tmp_path, TOK, {"eng": ENGLISH}) / "catalog" / "vocab_tokens.parquet"
+    tokens = parquet.read_table(file)
+    kind = tokens.column_names.index("kind")
+    for other in (tokens.remove_column(kind), tokens.set_column(kind, "kind", pa.array([1] * len(tokens)))):
+        parquet.write_table(other, file)
+        with pytest.raises(AuditError, match=r"vocab_tokens\.parquet has no 'kind' of type string; make"):
+            write_report(tmp_path, tmp_path, tokenizer=TOK)
+    file.write_bytes(b"no table")
+    with pytest.raises(StoreError, match=r"vocab_tokens\.parquet.* not a readable table"):
         write_report(tmp_path, tmp_path, tokenizer=TOK)
 
 
@@ -178,7 +135,7 @@ def test_every_line_has_a_style_of_its_own_and_no_text_is_cut() -> None:
 def page(report: Path, tmp_path: Path) -> Iterator[webdriver.Chrome]:
     with open_browser(tmp_path) as browser:
         browser.get(report.as_uri())
-        size = len(Tables.read(report.parent).tables["vocab_tokens"])
+        size = len(Tables(report.parent, report.parent).tables["vocab_tokens"])
         found = browser.find_element(By.ID, "found")
         WebDriverWait(browser, 60).until(lambda _: found.text == f"{size} of {size} tokens")
         yield browser

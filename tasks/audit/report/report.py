@@ -13,6 +13,7 @@ from tokmill.tasks.audit.learned import Learned
 from tokmill.tasks.audit.report import sections
 from tokmill.tasks.audit.report.tables import Row, Tables, source_name
 from tokmill.tasks.audit.sources import ALL
+from tokmill.tasks.audit.summary import read_summary
 from tokmill.tasks.core.markdown import number
 from tokmill.tasks.pages.charts import Bar, Bars, Chart, Curves, svg_of, write_charts
 from tokmill.tasks.pages.page import document, section, static
@@ -51,7 +52,7 @@ def write_report(
     """Write the report of an audit.
 
     Args:
-        folder: the audit: `catalog/*.parquet`, and `summary.json`. Missing tables are marked as gaps.
+        folder: the audit.
         out: the folder that gets `report.html` and `charts/NAME.svg`; with matplotlib also `charts/NAME.png`.
         tokenizer: the tokenizer that was audited.
         compared: other tokenizers by name, which are shown side by side with it.
@@ -62,25 +63,24 @@ def write_report(
         The path of the HTML file.
 
     Raises:
-        AuditError: the folder is not an audit, or a table is broken.
+        AuditError, StoreError: the folder is not an audit, or a file is broken or of another version.
     """
-    tables = Tables.read(folder) if usage is None else Tables.read(folder).with_tables_of(usage)
-    tables = tables if learned is None else tables.with_learned(learned)
+    gate, tables = read_summary(folder).gate, Tables(folder, usage, learned)
     charts = charts_of(tables)
     write_charts(charts, out / CHARTS_FOLDER)
     path = out / REPORT_FILE
-    path.write_text(_page(tables, charts, {OWN: tokenizer, **(compared or {})}), "utf-8")
+    path.write_text(_page(gate, tables, charts, {OWN: tokenizer, **(compared or {})}), "utf-8")
     return path
 
 
-def _page(tables: Tables, charts: Sequence[Chart], tokenizers: Mapping[str, Tokenizer]) -> str:
+def _page(gate: str, tables: Tables, charts: Sequence[Chart], tokenizers: Mapping[str, Tokenizer]) -> str:
     tok = tokenizers[OWN]
     pictures = {chart.name: svg_of(chart) for chart in charts}
     return document(
         f"Audit of a {tok.family} tokenizer with {number(tok.vocab_size)} tokens",
         {name: text for name, text in _CONTENTS.items() if name != "compared" or len(tokenizers) > 1},
         [
-            sections.overview(tables),
+            sections.overview(gate, tables),
             sections.vocabulary(tables, pictures),
             sections.sources(tables, pictures),
             sections.parity(tables, pictures),

@@ -11,6 +11,7 @@ from tokmill.tasks.audit.comparison import compare_vocabularies
 from tokmill.tasks.audit.gates import not_passed
 from tokmill.tasks.audit.probes import probe
 from tokmill.tasks.audit.report.tables import AGREEMENT, LEAST, Row, Tables, source_name
+from tokmill.tasks.audit.summary import TEXTS
 from tokmill.tasks.core.markdown import number
 from tokmill.tasks.pages.page import gap, note, pieces, section, table
 from tokmill.tokenizer import Tokenizer
@@ -87,7 +88,6 @@ _LEAST = {
     "suspect_rank": "rank as suspect",
     "num_occurrences": "occurrences",
 }
-_TEXTS = {"held_out": "held-out documents", "corpus": "a sample of the corpus", "parallel": "parallel text"}
 
 Pictures = Mapping[str, str]
 """SVG by name of the chart."""
@@ -100,9 +100,8 @@ _VOCABULARIES = {
 }
 
 
-def overview(tables: Tables) -> str:
+def overview(gate: str, tables: Tables) -> str:
     """Return the gate's verdict and its limits."""
-    gate = str(tables.summary.get("gate", "none"))
     state = "failed" if not_passed(gate) else "passed" if gate == "passed" else "none"
     rows = tables.rows("vocab_gates")
     columns = {name: name.replace("_", " ") for name in (rows[0] if rows else {})}
@@ -112,8 +111,6 @@ def overview(tables: Tables) -> str:
 
 def vocabulary(tables: Tables, pictures: Pictures) -> str:
     """Return scripts and kinds of the tokens."""
-    if not tables.has("vocab_tokens"):
-        return section("scripts", "Vocabulary", gap("This audit has no table vocab_tokens."))
     kinds = Counter(tables.column("vocab_tokens", "kind"))
     rows: list[Row] = [{"kind": kind, "tokens": count} for kind, count in kinds.most_common()]
     return section(
@@ -127,10 +124,7 @@ def vocabulary(tables: Tables, pictures: Pictures) -> str:
 def sources(tables: Tables, pictures: Pictures) -> str:
     """Return how each source is encoded."""
     rows = tables.rows("vocab_sources")
-    if not rows:
-        return section("sources", "Sources", gap("This audit has no table vocab_sources."))
-    given = str(rows[0].get("text") or "text that the audit does not name")
-    text = _TEXTS.get(given, given)
+    text = TEXTS[rows[0]["text"]]
     named = [{**row, "source": source_name(row["source"])} for row in rows]
     return section(
         "sources",
@@ -175,7 +169,7 @@ def curves(tables: Tables, pictures: Pictures) -> str:
         ("vocab_roundtrip", "Round trips: documents whose ids decode to another text", _TRIPS),
     ):
         rows = [{**row, "source": source_name(row["source"])} for row in tables.rows(name)]
-        parts.append(table(caption, rows, columns) if rows else gap(f"This audit has no table {name}."))
+        parts.append(table(caption, rows, columns))
     return section("curves", "Distributions", *parts)
 
 
@@ -219,12 +213,9 @@ def _learned(tables: Tables) -> list[str]:
 
 def probes(tables: Tables) -> str:
     """Return the probes as coloured tokens, by group."""
-    rows = tables.rows("vocab_probes")
-    if not rows:
-        return section("probes", "Probes", gap("This audit has no table vocab_probes."))
     groups = [
-        f"<details open><summary>{escape(group)}</summary>{''.join(map(_probe, found))}</details>"
-        for group, found in groupby(rows, key=lambda row: str(row["group"]))
+        f"<details open><summary>{escape(group)}</summary>{''.join(map(_probe, rows))}</details>"
+        for group, rows in groupby(tables.rows("vocab_probes"), key=lambda row: str(row["group"]))
     ]
     return section(
         "probes",
