@@ -20,6 +20,7 @@ from tokmill.tasks.formats.text.documents import DocumentBatch
 from tokmill.tasks.kernels.text_size import text_size
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.buffers import LocatedBatch
+from tokmill.tokenizer.core.text import is_utf8
 from tokmill.tokenizer.splitting.splitter import Splitter
 from tokmill.tokenizer.splitting.syntax import code_points
 
@@ -133,16 +134,8 @@ def fallback_ids(tok: Tokenizer) -> NDArray[np.bool_]:
     vocabulary = tok.definition.vocabulary
     found = np.zeros(tok.vocab_size, np.bool_)
     found[list(vocabulary.byte_ids)] = True
-    found[[token for token, text in vocabulary.ordinary() if not _is_text(text)]] = True
+    found[[token for token, text in vocabulary.ordinary() if not is_utf8(text)]] = True
     return found
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _limited(

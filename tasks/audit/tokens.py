@@ -25,6 +25,7 @@ from tokmill.tasks.formats.files.manifests import readable
 from tokmill.tasks.formats.files.parquet import read_parquet
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.buffers import pack_bytes
+from tokmill.tokenizer.core.text import is_utf8
 
 SCHEMA = pa.schema(
     [
@@ -216,7 +217,7 @@ def reachable_tokens(
 
 def _encode(tok: Tokenizer, texts: list[bytes]) -> list[list[int]]:
     """Return the ids of texts; none for bytes that are not text."""
-    valid = [text if _is_text(text) else b"" for text in texts]
+    valid = [text if is_utf8(text) else b"" for text in texts]
     return tok.encode_buffers(*pack_bytes(valid), as_text=True).to_lists()
 
 
@@ -237,17 +238,9 @@ def _neighbours(tok: Tokenizer) -> list[tuple[bytes, bytes]]:
     ]
 
 
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def _is_part(data: bytes) -> bool:
     """Whether bytes that are not text can be part of one: cut characters at one end or both."""
-    if _is_text(data):
+    if is_utf8(data):
         return False
     text = data.lstrip(bytes(range(0x80, 0xC0)))
     if len(data) - len(text) >= _LONGEST_CHARACTER:
@@ -259,7 +252,7 @@ def _is_part(data: bytes) -> bool:
 
 def _stays_whole(tok: Tokenizer, surface: bytes) -> bool:
     """Whether normalizer and split pattern leave a text whole between some neighbours."""
-    if not _is_text(surface):
+    if not is_utf8(surface):
         return False
     for before, after in product(_SURROUNDINGS, repeat=2):
         data, bounds = tok.normalize_buffers(*pack_bytes([before + surface + after]))

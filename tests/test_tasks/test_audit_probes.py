@@ -6,8 +6,7 @@ import pytest
 
 from tokmill import tokenizer
 from tokmill.tasks.audit.probe_judgement import Encoded, begins_with, cut_at, cut_of, differs_from, no_special
-from tokmill.tasks.audit.probe_texts import cuts_of
-from tokmill.tasks.audit.probes import SCHEMA, OwnProbe, probe
+from tokmill.tasks.audit.probes import SCHEMA, OwnProbe, cuts_of, probe
 from tokmill.tokenizer import Tokenizer
 
 BYTES = {bytes([byte]): byte for byte in range(256)}

@@ -99,11 +99,12 @@ def utf8_alone(counts: PretokenCounts) -> PretokenCounts:
     """Return the counts of the pre-tokens that are UTF-8, in their order."""
     if not (counts.data >= 0x80).any():
         return counts
-    kept = {pretoken: count for pretoken, count in counts.to_dict().items() if _is_utf8(pretoken)}
+    kept = {pretoken: count for pretoken, count in counts.to_dict().items() if is_utf8(pretoken)}
     return counts if len(kept) == len(counts) else PretokenCounts.from_dict(kept, in_order=False)
 
 
-def _is_utf8(data: bytes) -> bool:
+def is_utf8(data: bytes) -> bool:
+    """Whether bytes are a text."""
     try:
         data.decode()
     except UnicodeDecodeError:
