@@ -18,6 +18,7 @@ from tests.test_tasks.audited import write_audit
 from tests.test_tasks.pages import assert_accessible, assert_quiet, in_browser, needs_axe
 from tokmill import tokenizer
 from tokmill.tasks.audit.report import write_report
+from tokmill.tasks.audit.report.report import charts_of
 from tokmill.tasks.audit.report.tables import NEEDED, Tables
 from tokmill.tasks.core.errors import AuditError
 from tokmill.tasks.core.markdown import number
@@ -149,6 +150,12 @@ def test_a_folder_that_is_no_audit_is_refused(tmp_path: Path) -> None:
     (tmp_path / "catalog" / "vocab_tokens.parquet").write_bytes(b"no table")
     with pytest.raises(AuditError, match=r"vocab_tokens\.parquet is not a Parquet file"):
         write_report(tmp_path, tmp_path, tokenizer=TOK)
+
+
+def test_bars_are_sorted(report: Path) -> None:
+    for chart in charts_of(Tables.read(report.parent)):
+        values = [bar.value for bar in chart.bars] if isinstance(chart, Bars) else []
+        assert values == sorted(values, reverse=True), chart.title
 
 
 def test_bars_by_hand() -> None:
