@@ -215,8 +215,8 @@ def printed(out: str) -> list[list[str]]:
 @pytest.mark.parametrize("until", ["", "tokenizer", *(pytest.param(kind, marks=pytest.mark.slow)
                          for kind in ("corpus", "counts", "balance", "encoded"))])  # fmt: skip
 def test_each_command_that_a_run_prints_works(project: Tokmill, until: str) -> None:
-    """Also after a cached run, whose own artifacts are not the newest."""
-    project.run("tiny.toml", *setting("pack.sequence_length=96"))
+    """Also after a cached run, whose own artifacts are not the newest: half of theirs is its own length."""
+    project.run("tiny.toml", *setting("pack.sequence_length=256"))
     done = project("run", "tiny.toml", *(("--until", until) if until else ()), COLUMNS="300")
     commands = printed(done.out)
     assert commands

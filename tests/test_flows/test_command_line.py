@@ -79,18 +79,21 @@ def test_every_command_and_option_that_a_text_names_exists(checkout: Path) -> No
     code = [path for folder in ("flows", "tasks", "tokenizer") for path in (checkout / folder).rglob("*.py")]
     named = set()
     for path in [*code, *(checkout / "docs").glob("*.md"), checkout / "README.md"]:
-        for line in re.findall(r"(?:`|\$ )tokmill ([^`\n|#]*)", texts_of(path)):
-            words, options = [word for word in line.split() if word[0] not in "-["], re.split(r"[ =]", line)
+        for mark, line in re.findall(r"(?m)(^|`|[$&|] |=\S+ )tokmill ([^`\n|#]*)", texts_of(path)):
+            words = [word for word in line.split() if word[0] not in "-["]
             command = COMMANDS.get(tuple(words[:2])) or COMMANDS.get(tuple(words[:1])) or get_command(app)
             known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)}
-            unknown = {word for word in options if re.match("--[a-z]", word)} - known - {"--help"}
+            unknown = {*re.findall(r"(?<![\w-])--[a-z-]+", line)} - known - {"--help"}
             groups = {each[0] for each in COMMANDS}
             assert not unknown, f"{path}: tokmill {line}"
-            assert not words or words[0] in groups or not words[0].islower(), f"{path}: tokmill {line}"
+            is_text = not (mark and words and words[0].islower())
+            assert is_text or words[0] in groups, f"{path}: tokmill {line}"
             named.add(command.name)
     assert len(named) > 20
 
 
+MANY = ",".join(map(str, range(300, 1301)))
+UNTEXT = ("\udc80", "a\udcffb", "--store=\udc80", "--set=a=\udc80")
 OWN = "[sources.a]\nfiles = ['x']\n[pack]\nsequence_length = 0"
 
 
@@ -112,14 +115,14 @@ OWN = "[sources.a]\nfiles = ['x']\n[pack]\nsequence_length = 0"
         (("run", "smoke", "--store", "own.toml/s"), 2, "own.toml/s cannot be created .*name another with"),
         (("vocab", "suspects", "usage/own", "--limit", str(1 << 63)), 2, "--limit"),
         (("init", "own.toml", "--source", "a=own.toml"), 2, "--force"),
-        (("ls", "text/o\0ne"), 2, "is not UTF-8 text"),
+        *((("ls", word), 2, "is not UTF-8 text") for word in (*UNTEXT, "text/o\0ne")),
         (("vocab", "sweep", "two.toml", "--plan", f"--temperature={2**63 - 1}"), 2, "less than or equal to"),
-        (("vocab", "sweep", "two.toml", "--plan", "--vocab-size=9" + ",9" * 5000), 2, "at most 1000|twice"),
+        (("vocab", "sweep", "two.toml", "--plan", f"--vocab-size={MANY}"), 2, "at most 1000"),
         (("plan", "two.toml", "--set=" + "a." * 200_000 + "b=1"), 2, "not a dotted key"),
         (("plan", "deep.toml"), 2, "nested more than"),
         (("ls", "--store=file://["), 2, "is not a URL"),
     ],
-    ids=range(20),
+    ids=range(24),
 )
 def test_wrong_usage_is_one_message_with_a_fix(
     tokmill: Tokmill, arguments: tuple[str, ...], code: int, says: str
@@ -279,7 +282,6 @@ def test_the_guide_to_the_command_line_has_the_digests_of_today(checkout: Path, 
     assert missing == [], "run: python docs/refresh.py docs/cli.md"
 
 
-UNTEXT = ("\udc80", "a\udcffb", "--store=\udc80", "--set=a=\udc80")
 NUMBERS = (
     "9223372036854775807",
     "9223372036854775808",
@@ -331,7 +333,7 @@ def test_no_command_line_ends_in_a_traceback(tokmill: Tokmill) -> None:
     store.tag(store.realize(ask("one")).ref, "prod")
     store.realize(ask("two", text="b"))
     seed, until = random.randrange(1 << 32), time.monotonic() + fuzz_seconds(12)
-    for line in [["ls", word] for word in UNTEXT] + command_lines(random.Random(seed)):
+    for line in command_lines(random.Random(seed)):
         done = tokmill(*line)
         assert done.code in (0, 1, 2), (seed, line)
         assert "a bug in tokmill" not in done.err, (seed, line, done.err)

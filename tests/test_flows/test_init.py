@@ -69,10 +69,13 @@ def written_as_parquet(path: Path, rows: list[dict], **how) -> None:
         ("a.jsonl", '{"message": [{"role": "user"}], "w": "a"}', {"format": "jsonl", "text_column": "w"}),
         ("a.jsonl", "{\"n\": 1, \"w\": null}\nno json\n{\"n\": 1e999, \"w\": \"a\"}\n",
          {"format": "jsonl", "text_column": "w"}),
+        ("a.jsonl", '{"Text": "a\u2028b\x85c", "w": "the longest of all"}',
+         {"format": "jsonl", "text_column": "Text"}),
+        ("a.json.gz", gzip.compress(b'{"w": "a"}\n{"w": "b"}\n'), {"format": "jsonl", "text_column": "w"}),
     ],
-    ids=range(14),
+    ids=range(16),
 )  # fmt: skip
-def test_what_a_file_holds_decides(tmp_path: Path, name: str, content: str, options: dict) -> None:
+def test_what_a_file_holds_decides(tmp_path: Path, name: str, content: str | bytes, options: dict) -> None:
     assert sniff(tmp_path / name, content).options == options
     assert ReadOptions(**options)
 
@@ -84,6 +87,7 @@ def test_what_a_file_holds_decides(tmp_path: Path, name: str, content: str, opti
         (["Time,How was it for us?", "2023/01/01,Not good at all", "2023/01/02,No"], "How was it for us?"),
         (["word,definition", *(f"w{n},A kind of {n}" for n in range(40)), "word,A unit"], "definition"),
         (["3,One,a story of it", "4,Two,another story"], "column_3"),
+        (["ham,Go now and see", "spam,Win a prize of ours", "ham,See you there again"], "column_2"),
         (['"3","A title","a story, of it"', '"3","A title","another, story"'], "column_3"),
     ],
 )
@@ -135,8 +139,10 @@ def test_what_cannot_be_read_is_named_with_a_fix(tmp_path: Path, name, content, 
     with pytest.raises(SourceError, match=said):
         sniff(tmp_path / name, content)
     if fix:
-        found = sniff(tmp_path / name, **fix).options
-        assert found == {key: value for key, value in seen.items() if key in found}
+        found = sniff(tmp_path / name, **fix)
+        assert found.options == {key: value for key, value in seen.items() if key in found.options}
+        text = (tmp_path / name).read_text(fix.get("encoding", "utf-8"))
+        assert all(document in text for document in found.documents)
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -149,20 +155,21 @@ def test_what_is_not_read_is_named_and_no_encoding_is_suggested(folder: Path, na
 
 
 def test_what_is_drafted_loads_and_finds_the_same_files(folder: Path) -> None:
-    for name in ("books/a.txt", "books/b.bak.txt", "books/old/c.txt", "zh/{a}.txt"):
+    for name in ("books/a.txt", "books/b.bak.txt", "books/old/c.txt", "{zh}s/a.txt"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("பிறக்கின்றனர்", encoding="utf-8")
     (folder / "web.jsonl").write_text('{"id": 1, "content": "x"}\n')
     path, left_out = folder / "own" / "own.toml", ["*.bak.txt", "books/old"]
-    sources = ("books=books/**/*.txt", "web=web.jsonl", "zh.hans=zh/{a}.txt", "books=zh/*.txt")
+    sources = ("books=books/**/*.txt", "web=web.jsonl", "zh.hans={zh}s/a.txt", "books={zh}s/*.txt")
     drafted = draft(path, *sources, exclude=left_out)
     assert {one.name: one.num_files for one in drafted} == {"books": 2, "web": 1, "zh.hans": 1}
     assert 'files = ["../web.jsonl"]' in path.read_text("utf-8")  # relative to where they were typed
     profile = load_profile(path)
-    assert profile.sources["books"].files == [f"{folder}/own/../{name}/*.txt" for name in ("books/**", "zh")]
+    books = [f"{folder}/own/../{name}/*.txt" for name in ("books/**", "{zh}s")]
+    assert profile.sources["books"].files == books
     assert profile.sources["books"].exclude[0] == "*.bak.txt"
     assert profile.sources["books"].exclude[1].endswith("/../books/old")
-    assert profile.sources["zh.hans"].files == [f"{folder}/own/../zh/{{a}}.txt"]
+    assert profile.sources["zh.hans"].files == [f"{folder}/own/../{{zh}}s/a.txt"]
     assert profile.sources["web"].text_column == "content"
     assert (profile.training().vocab_size, profile.pack.sequence_length) == (300, 64)
     splitter = compile_pattern(profile.training().split_pattern)  # marks stay with their letters
@@ -223,8 +230,9 @@ ROWS = 60
 TABLES = {  # a row by its number, and the column that is right
     "squad": (lambda n: {"id": HASH[n % 9 :], "title": "New_York_City", "context": prose(n // 5, 120),
                          "question": prose(n, 8), "answers": {"text": [prose(n, 4)]}}, "context"),
-    "crawl": (lambda n: {"sha": HASH, "address": URL * 9, "date": "2021-03-04", "licence": prose(1, 200),
-                         "page": prose(n)}, "page"),
+    "crawl": (lambda n: {"sha": HASH, "address": URL * (n + 1), "date": "2021-03-04",
+                         "licence": prose(1, 200), "page": prose(n)}, "page"),
+    "long first": (lambda n: {"title": prose(n, 4 if n else 400), "words": prose(n, 4 * n + 2)}, "words"),
     "a few values": (lambda n: {"text": "en", "body": "sedan car", "passage": prose(n)}, "passage"),
     "sums": (lambda n: {"text": f"{n} + 1 = {n + 1}", "said": prose(n)}, "text"),
     "bytes as text": (lambda n: {"lines": base64.encodebytes(bytes(range(256)) * 2).decode(),
@@ -257,7 +265,9 @@ def test_the_rows_decide_which_column_is_the_text(folder: Path, table: str) -> N
         (lambda n: {"instruction": prose(n, 6), "output": prose(n, 90)}, "'output'.*'instruction'"),
         (lambda n: {"title": prose(n, 8), "answers": [{"text": prose(n, 90)}]},
          "'answers' has lists of objects.*s=title"),
+        (lambda n: {"id": HASH, "text": {"en": prose(n)}}, r"'text' has objects.*columns: id, text"),
         (lambda n: {"title": prose(n, 8), "text": [prose(n), "b"]}, "'text' has lists"),
+        (lambda n: {"questions": prose(n, 6), "answers": prose(n, 90)}, "'answers'.*'questions'"),
         (lambda n: {"id": HASH, "n": n}, "'id' has ids, numbers.*, 'n' has no text.*--text-column s=id"),
         (lambda n: {"text": "a b", "n": n}, "'text' has a few texts again and again.*--text-column s=text"),
     ],

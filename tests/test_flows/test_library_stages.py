@@ -225,10 +225,6 @@ REFUSED = {
     "not encoded": (lambda tok: tokmill.mix({"web": ["a"]}), "list"),
     "a short sequence": (lambda tok: tokmill.pack(tokmill.encode(tok), sequence_length=2), "at least 8"),
     "no columns": (lambda tok: tokmill.train({}, vocab_size=300), "source"),
-    "another end": (
-        lambda tok: tokmill.encode(tokmill.train(TEXTS, vocab_size=300, special_tokens=["<eos>"])),
-        "encode.end_of_document",
-    ),
     "a gate": (lambda tok: tokmill.audit(tok, TEXTS, max_fertility=0.5, on_failure="fail"), "is above 0.5"),
     "two tokenizers": (
         lambda tok: tokmill.mix(
@@ -313,6 +309,27 @@ def test_without_other_libraries_everything_is_made_and_what_needs_one_says_so(t
     assert shape == "(2, 16)"
     assert [line.rpartition("pip install ")[2].split()[0] for line in said] == ["duckdb", "pandas", "polars"]
     assert errors.count("DuckDB is not installed") == 1
+
+
+@pytest.mark.slow
+def test_without_special_tokens_documents_are_only_bounded_all_the_way() -> None:
+    tok = tokmill.train(TEXTS["web"], vocab_size=260, special_tokens=[])
+    encoded = tokmill.encode(tok)
+    packed = tokmill.pack(encoded, sequence_length=64)
+    alone = tokmill.encode(tokmill.tokenizer.train(TEXTS["web"], vocab_size=260), TEXTS["web"])
+
+    assert encoded[0].tolist() == alone[0].tolist() == tok.encode(TEXTS["web"][0])
+    assert packed.reader.manifest.end_of_document_id is None
+    assert len(packed.arrays()["cu_seqlens"]) > len(encoded)
+
+
+def test_a_tokenizer_without_the_usual_token_is_trained_and_audited_before_encoding_asks_for_one() -> None:
+    tok = tokmill.train(TEXTS["web"], vocab_size=300, special_tokens=["<eos>"])
+
+    assert tokmill.audit(tok).gate == "none"
+    with pytest.raises(ProfileError, match=r"encode\.end_of_document"):
+        tokmill.encode(tok)
+    assert tokmill.encode(tok, end_of_document="<eos>")[0][-1] == tok.special_tokens["<eos>"]
 
 
 def test_special_tokens_are_those_that_encode_adds(tok: TrainedTokenizer, tmp_path: Path) -> None:

@@ -293,6 +293,10 @@ def test_several_problems_are_told_at_once_and_each_names_where_its_value_is_fro
     assert "sources is missing" in refusal(load_profile, write(folder / "own.toml", "[pack]\n"))
 
 
+def test_without_special_tokens_documents_are_only_bounded(load) -> None:
+    assert load("[train]\nspecial_tokens = []").encode.end_of_document is None
+
+
 def test_documents_are_rearranged_in_one_place(load) -> None:
     train = "[train]\nspecial_tokens = ['<|endoftext|>', '<p>', '<s>', '<m>']"
     encode = "[encode]\nfim_rate = 0.5\nfim_tokens = ['<p>', '<s>', '<m>']"

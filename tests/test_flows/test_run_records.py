@@ -143,6 +143,19 @@ def test_a_name_that_no_run_has_is_said_with_those_that_runs_have(made: Made) ->
         assert (done.code, said in done.err) == (0, True)
 
 
+def test_ids_that_begin_alike_are_shown_as_far_as_they_differ(tokmill: Tokmill) -> None:
+    store = Store.open(tokmill.store)
+    for run_id in ("01a219e3-5b1c-7aaa", "01a219e3-5b1c-7abb", "ffff0000-0000-7000"):
+        store.catalog.add_run(run_id)
+
+    shown = [line.split()[0] for line in tokmill("runs").out.splitlines()[2:]]
+
+    assert sorted(shown) == ["01a219e3-5b1c-7aa", "01a219e3-5b1c-7ab", "ffff0000"]
+    for each in shown:
+        assert tokmill("runs", "show", each, "--json").document["run_id"].startswith(each)
+    assert "use more of the id, or the run's name" in tokmill("runs", "show", "01a219e3").err
+
+
 def test_a_name_does_not_steer_the_terminal(made: Made) -> None:
     name = {"experiment.name": "red \x1b[31m\x07\x9b2J\u202edeb"}
     api.run(made.profile, store=made.store.root, prefect=False, overrides=name)

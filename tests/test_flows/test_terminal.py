@@ -74,7 +74,8 @@ def test_a_metric_s_form_follows_from_its_name(name, value, text, pair):
         ("corpus", {"num_sources": 3, "num_documents": 2, "num_quarantined": 0}, "2 documents"),
         ("corpus", {"num_documents": 2, "num_quarantined": 1}, "2 documents · 1 quarantined"),
         ("audit", {"fertility": 1.5, "text": "held_out"}, "fertility 1.5 · on held-out text"),
-        ("audit", {"fertility": 1.5, "unknown_share": 0.053}, "fertility 1.5 · unknown share 5.30 %"),
+        ("audit", {**LOSSY, "fertility": 1.5}, "4.5 bytes per token · unknown share 1.66 % · fertility 1.5"),
+        ("sweep_cell", {"a": 1, "b": 2, "c": 3, **LOSSY}, "a 1 · unknown share 1.66 % · b 2 · c 3"),
         ("other", {"num_documents": 2, "vocab_size": 300}, "2 documents · vocab size 300"),
         # compression never stands without what is lost for it
         *((kind, LOSSY, "4.5 bytes per token · unknown share 1.66 %") for kind in ("usage", "audit")),

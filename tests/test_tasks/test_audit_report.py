@@ -18,6 +18,7 @@ from tests.test_tasks.audited import audited
 from tests.test_tasks.pages import assert_accessible, assert_quiet, in_browser, needs_axe
 from tokmill import tokenizer
 from tokmill.tasks.audit.report import write_report
+from tokmill.tasks.audit.report.report import charts_of
 from tokmill.tasks.audit.report.tables import Tables
 from tokmill.tasks.core.errors import AuditError, StoreError
 from tokmill.tasks.core.markdown import number
@@ -106,6 +107,12 @@ def test_what_is_no_audit_or_of_another_version_is_refused(tmp_path: Path) -> No
     file.write_bytes(b"no table")
     with pytest.raises(StoreError, match=r"vocab_tokens\.parquet.* not a readable table"):
         write_report(tmp_path, tmp_path, tokenizer=TOK)
+
+
+def test_bars_are_sorted(report: Path) -> None:
+    for chart in charts_of(Tables(report.parent)):
+        values = [bar.value for bar in chart.bars] if isinstance(chart, Bars) else []
+        assert values == sorted(values, reverse=True), chart.title
 
 
 def test_bars_by_hand() -> None:

@@ -203,6 +203,12 @@ HELD = {
     "orcs.txt": (b"ORC\nPARENT\n", "text", None),
     "prose.txt": (b"[1] A note.\n{2} Another.\n", "text", None),
     "text.pdf": (b"Extracted text.\n", "text", None),
+    # that begins as what is no text does
+    "gif.txt": (b"GIF89a is an image.", "text", None),
+    "pdf.txt": (b"%PDF-1.7 is the newest.", "text", None),
+    "warc.txt": (b"WARC/1.0\nis a header.", "text", None),
+    "sound.txt": (b"ID3 tags", "text", None),
+    "rtf.txt": (b"{\\rtf!}", "text", None),
 }
 
 
@@ -356,6 +362,19 @@ def test_no_thread_is_left_when_it_fails(tmp_path: Path) -> None:
         ingested(tmp_path, {"s": {"files": ["*.txt"]}}, workers=4)
 
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ingest")]
+
+
+@pytest.mark.parametrize("name", ["b.txt.gz", "b.txt.zst", "b.parquet", "b.arrow"])
+def test_an_empty_file_that_its_format_does_not_allow_is_named(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a.txt").write_bytes(b"good")
+    (tmp_path / name).touch()
+
+    with pytest.raises(DocumentError, match=f"source 's': {name}.* is empty"):
+        ingested(tmp_path, {"s": {"files": ["?.*"]}}, out="failed")
+    made = ingested(tmp_path, {"s": {"files": ["?.*"], "on_error": "quarantine"}})
+
+    assert documents(made, "s") == [b"good"]
+    assert [bad["file"] for bad in made.corpus.table("quarantine").to_pylist()] == [name]
 
 
 def test_a_source_of_empty_files_fails_or_is_told_of(

@@ -63,6 +63,14 @@ class TestBatches:
         assert sorted(seen) == list(range(len(reader)))
         assert (seen == sorted(seen)) != shuffle
 
+    def test_a_field_alone_is_what_it_is_among_all(self, packed):
+        fields = (*FIELDS, "bounds")
+        for field in fields:
+            alone = PackedDataset(packed, batch_size=3, fields=[field])
+            for one, batch in zip(alone, PackedDataset(packed, batch_size=3, fields=fields), strict=True):
+                assert one.keys() - {"max_seqlen"} == {"sequence", field}
+                np.testing.assert_equal(one[field], batch[field])
+
     @pytest.mark.parametrize("first", [0, 1, 100, 1 << 31])
     def test_a_shard_alone_is_counted_from_its_first_sequence(self, packed, tmp_path, first):
         folder = shutil.copytree(packed, tmp_path / "alone")

@@ -180,6 +180,16 @@ def test_batches_in_order_are_as_mixed_as_those_of_a_full_shuffle(tmp_path, stra
     assert np.abs(blocks - blocks.mean(axis=0)).max() < 0.1
 
 
+def test_rare_sources_do_not_come_together(tmp_path):
+    # each of 300 sources has a single sequence, which would be due in the middle
+    by_source = {"a": [numbered([16] * 700)]} | {f"r{k}": [numbered([16])] for k in range(300)}
+    corpus = encoded_corpus(tmp_path / "corpus", by_source)
+    _, path = pack_mixture(corpus, mix_corpus(corpus, tmp_path), tmp_path, sequence_length=16)
+    reader = PackedReader.open(path)
+    rare = np.array([reader.provenance(k)[0].source != "a" for k in range(len(reader))])
+    assert np.abs(rare.reshape(-1, 40).mean(axis=1) - 0.3).max() < 0.2
+
+
 def test_a_schedule_holds_within_a_window(tmp_path):
     by_source = {name: [numbered([160] * 60)] for name in "ab"}
     corpus = encoded_corpus(tmp_path / "corpus", by_source)

@@ -118,18 +118,20 @@ def test_settings_say_how_a_file_is_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rest", "kept"),
+    ("content", "kept"),
     [
-        ('1,"he said "hi", and\nleft, too"\n2,after\n', ["after"]),
-        ('1,"a"b\n2,a fragment\nc",d\n3,"after, too"\n', ["after, too"]),
-        ('1,"a"b\n' + "2,after\n" * 120 + '3,"c"d\n', ["after"] * 120),
+        ('id,text\n1,"he said "hi", and\nleft, too"\n2,after\n', ["after"]),
+        ('id,text\n1,"a"b\n2,a fragment\nc",d\n3,"after, too"\n', ["after, too"]),
+        ('id,text\n1,"a"b\n' + "2,after\n" * 120 + '3,"c"d\n', ["after"] * 120),
+        # every line of a single column has as many fields
+        ('text\n"he said "hi" and\na fragment"\nanother document\n', []),
     ],
 )
 def test_a_broken_field_takes_the_rows_that_may_belong_to_it(
-    tmp_path: Path, rest: str, kept: list[str]
+    tmp_path: Path, content: str, kept: list[str]
 ) -> None:
     path = tmp_path / "a.csv"
-    path.write_text("id,text\n" + rest)
+    path.write_text(content)
 
     found = read(path)
 

@@ -156,7 +156,7 @@ def test_any_pattern_matches_what_it_matches_in_a_folder(
         ("web/*.parquet", r"matches no file \(.*/web holds a.txt\)"),
         ("none/*.txt", r"matches no file \(.*/none is empty\)"),
         ("web/b.txt", r"matches no file \(.*/web holds a.txt\)"),
-        ("web", r"is a folder; name the files in it"),
+        ("web", r"/web' is a folder; name the files in it, e\.g\. .*/web/\*\*/\*\.txt"),
         ("", "names no object"),
     ],
 )

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -13,11 +14,14 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Request
 from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, ExportShardParams
 from tokmill.tasks.formats.packed.manifest import PackedManifest
+from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.catalog import Catalog
+from tokmill.tasks.takedown import holders
 from tokmill.tasks.takedown.holders import holders_of
 from tokmill.tasks.takedown.request import take_down
 from tokmill.tasks.tracing import Origins, find_documents, trace_document
+from tokmill.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.slow
 
@@ -110,6 +114,24 @@ def test_a_document_is_found_by_its_text_where_its_file_was_another(line, copied
     before = references(take_down(copied, ["web:second"]).holders)
     assert {"packed/line@v1", "packed/line@v2"} <= before
     assert not expected & references(holders_of(after, find_documents(after, ["web:new 3"])))
+
+
+def test_tokens_of_rearranged_text_may_be_added_ones(line, copied, tmp_path, monkeypatch):
+    after = grown(line, copied, tmp_path / "texts", fim_rate=1.0, fim_tokens=SPECIALS[2:])
+
+    def with_added(path):
+        return Tokenizer(replace(open_tokenizer(path).definition, added_tokens=tuple(SPECIALS[2:])))
+
+    monkeypatch.setattr(holders, "open_tokenizer", with_added)
+    assert "packed/line@v2" in references(holders_of(after, find_documents(after, ["web:second"])))
+
+
+def test_where_the_tokens_of_an_earlier_state_are_gone_it_is_unknown(line, copied, tmp_path):
+    after = grown(line, copied, tmp_path / "texts")
+    for ref in Origins.of(copied.store, line.packed).ancestor("encoded").refs("shards"):
+        shutil.rmtree(copied.store.layout.artifact(ref.kind, ref.fingerprint))
+    unknown = {holder.reference for holder in take_down(after, ["web:first"]).holders if holder.unknown}
+    assert "packed/line@v1" in unknown
 
 
 def test_an_artifact_that_cannot_be_read_is_named_with_the_reason(copied):

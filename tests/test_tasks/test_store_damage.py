@@ -247,6 +247,12 @@ def test_verify_checks_the_record_against_itself_and_the_catalog(store, place):
     assert of_catalog.path == f"text/{place.name}/record.json"
 
 
+def test_a_record_of_another_format_says_so(store, place):
+    rewritten(place, lambda document: document.update(format_version=1))
+    (problem,) = [problem for problem in store.verify() if problem.artifact != "catalog"]
+    assert "format_version=1 is not 3" in problem.message
+
+
 def test_a_forged_digest_is_found_by_the_catalog(store, place):
     rewritten(place, lambda document: document["metrics"].update(num_chars=5))
     (problem,) = store.verify()

@@ -15,6 +15,7 @@ from tokenizers import Tokenizer as Theirs
 
 from tests.test_tokenizer.conftest import TRAINING_TEXTS
 from tokmill import tokenizer
+from tokmill.tasks.audit.tokens import describe_tokens
 from tokmill.tokenizer import FormatError, SpecialTokenError, Tokenizer, attestation
 from tokmill.tokenizer.components.specials import CHUNK_BYTES
 from tokmill.tokenizer.sampling import sample_batch
@@ -156,6 +157,13 @@ def test_special_tokens_are_refused_and_added_ones_are_not():
     for encode in (own.encode, lambda text: list(own.encode_iterable([text]))):
         with pytest.raises(SpecialTokenError, match="'Stop!' at byte 2"):
             encode("a STOP! top")
+
+
+def test_the_audit_tells_the_kinds_apart():
+    rows = {row["token"]: row for row in describe_tokens(both("none")[1]).to_pylist()}
+    kinds = [rows[name]["kind"] for name in (b"<|end|>", b"<think>", b"the f")]
+    assert kinds == ["special", "added", "added"]
+    assert (rows[b"<|end|>"]["reachable"], rows[b"<think>"]["reachable"]) == (None, True)
 
 
 def test_an_added_token_that_spells_other_bytes_is_refused(tmp_path):

@@ -4,6 +4,7 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from enum import IntEnum
 from pathlib import Path
 from types import FunctionType, SimpleNamespace
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.jit import Compilation, kernel
+from tokmill.tokenizer.jit import Compilation, kernel, machine_code
 from tokmill.tokenizer.jit.arrays import BytesIn, Int64In, UInt64Table, signature_of
 from tokmill.tokenizer.jit.intrinsics import load_u64
 from tokmill.tokenizer.jit.numba_cache import digest_of_constants
@@ -102,6 +103,16 @@ def test_prepare_reports_every_kernel(caplog):
     names = {report.kernel for report in told}
     kernels = ("add_up", "gather_tokens", "locate_tokens", "look_up")
     assert names <= {f"tokmill.tokenizer.kernels.lookup.{name}" for name in kernels}
+
+
+def test_a_long_compilation_says_how_far_it_is(caplog, monkeypatch):
+    monkeypatch.setattr(machine_code, "_times", [])
+    machine_code.tell(Compilation("read before", cached=False, seconds=1.0))  # nobody was told of a beginning
+    machine_code._times.append(time.monotonic() - 1000)
+    for name, cached in (("read", True), ("compiled", False)):
+        machine_code.tell(Compilation(name, cached=cached, seconds=1.0))
+    (said,) = [record.message for record in caplog.records if record.levelno >= logging.WARNING]
+    assert said == "compiling kernels: 1 so far, in 1000 s"
 
 
 FILES = {
