@@ -84,7 +84,7 @@ def json_lines():
     import simdjson
 
     from tokmill.tasks.formats.text.content import Span
-    from tokmill.tasks.formats.text.jsonl import read_jsonl
+    from tokmill.tasks.formats.text.json import read_jsonl
     from tokmill.tasks.formats.text.sources import ReadOptions
 
     parser = simdjson.Parser()
@@ -115,8 +115,7 @@ def globbing():
     """Find the standard library's Python files, without installed packages."""
     from wcmatch import glob
 
-    from tokmill.tasks.formats.text.globs import parse
-    from tokmill.tasks.formats.text.walk import expand
+    from tokmill.tasks.formats.text.globs import expand, parse
 
     root = sysconfig.get_path("stdlib")
     left_out = [f"**/{name}/**" for name in ("site-packages", "dist-packages", "__pycache__")]

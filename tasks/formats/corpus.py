@@ -14,11 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.formats.files.arrays import read_parquet
 from tokmill.tasks.formats.files.manifests import Entry, Manifest
-from tokmill.tasks.formats.files.parquet import read_parquet
 from tokmill.tasks.formats.text.documents import Ints
-from tokmill.tasks.formats.text.shard import FileSegment, Shard
-from tokmill.tasks.formats.text.sharding import CorpusPart, Selection
+from tokmill.tasks.formats.text.shards import CorpusPart, FileSegment, Selection, Shard
 from tokmill.tasks.formats.text.sources import ReadOptions, SourceName, nearest
 from tokmill.tasks.store.verify import check_files
 

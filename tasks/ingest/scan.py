@@ -17,7 +17,7 @@ from tokmill.tasks.formats.text.detection import Contents, UnsupportedFileError,
 from tokmill.tasks.formats.text.documents import FileBatch
 from tokmill.tasks.formats.text.quarantine import BadDocument, BrokenFileError, document_error
 from tokmill.tasks.formats.text.readers import read_file_batches
-from tokmill.tasks.formats.text.sharding import Cutter, Limits, ShardHasher, limits_of_file, may_end
+from tokmill.tasks.formats.text.shards import Cutter, Limits, ShardHasher, limits_of_file, may_end
 from tokmill.tasks.formats.text.sources import BY_BYTES, UTF_8, Format, ReadOptions, format_by_name
 from tokmill.tasks.kernels.text_size import TextSize, text_size
 from tokmill.tasks.remote.location import Location

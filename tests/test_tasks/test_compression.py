@@ -16,7 +16,7 @@ from tokmill.tasks.core.errors import DocumentError
 from tokmill.tasks.formats.text.content import blocks
 from tokmill.tasks.formats.text.documents import documents_of
 from tokmill.tasks.formats.text.quarantine import BrokenFileError
-from tokmill.tasks.formats.text.sharding import Limits
+from tokmill.tasks.formats.text.shards import Limits
 from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tasks.ingest.scan import scan_file
 

@@ -11,20 +11,22 @@ from tests.hostile_names import HOSTILE
 from tests.test_tasks.reading import COMPRESSORS, ingested
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.documents import documents_of, file_batch
-from tokmill.tasks.formats.text.shard import FileSegment, Shard, read_shard
-from tokmill.tasks.formats.text.sharding import (
+from tokmill.tasks.formats.text.shards import (
     MAX_SHARDS_FROM_START,
     Cutter,
+    FileSegment,
     Limits,
+    Shard,
     ShardHasher,
     default_shard_bytes,
     limits_of_file,
     may_end,
     name_may_end,
+    read_shard,
 )
 from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tasks.ingest.scan import FileScan, scan_file
-from tokmill.tasks.ingest.writer import Draft, Grouper
+from tokmill.tasks.ingest.stage import Draft, Grouper
 from tokmill.tasks.kernels.text_size import TextSize
 
 SMALL = Limits(400)

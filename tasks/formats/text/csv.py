@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.compression import BLOCK_BYTES
-from tokmill.tasks.formats.text.content import Span, content
+from tokmill.tasks.formats.text.content import RowBlock, Separator, Span, content, row_blocks
 from tokmill.tasks.formats.text.csv_dialect import (
     Dialect,
     Row,
@@ -33,7 +33,6 @@ from tokmill.tasks.formats.text.csv_dialect import (
 )
 from tokmill.tasks.formats.text.documents import FileBatch, file_batch
 from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, invalid_utf8
-from tokmill.tasks.formats.text.rows import RowBlock, Separator, row_blocks
 from tokmill.tasks.formats.text.sources import ReadOptions, check_column
 from tokmill.tasks.remote.location import Location
 

@@ -10,17 +10,32 @@ nothing, so their URLs are taken as they are.
 import os
 import re
 import sysconfig
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from fnmatch import translate
-from itertools import takewhile
-from pathlib import Path
+from functools import cache
+from itertools import islice, takewhile
+from pathlib import Path, PurePath
+from typing import NamedTuple, TypeAlias
 
 from tokmill import tasks
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.sources import inner_suffix, is_of_table
-from tokmill.tasks.remote.location import check_url, is_remote, is_url, local_path
+from tokmill.tasks.core.faults import unreadable
+from tokmill.tasks.formats.text.sources import compression_of, inner_suffix, is_of_table, nearest
+from tokmill.tasks.formats.text.table_logs import is_log, num_above_log, tables_above, tables_of_partition
+from tokmill.tasks.remote.location import (
+    Info,
+    Location,
+    RemoteFile,
+    check_url,
+    is_remote,
+    is_url,
+    local_path,
+    stands_alone,
+)
+from tokmill.tasks.remote.objects import listed, stat
 
 WEB = ("http://", "https://")
 _BUCKET_PARTS = 3  # "s3:", "" and "bucket"
@@ -254,3 +269,228 @@ def excluder(patterns: Sequence[str], base: Path, root: str) -> Callable[[str], 
         )
 
     return excluded
+
+
+_SHOWN = 3
+_LOOKED_AT = 1000
+_LISTED = 100
+# What some clients of Hadoop call the object that marks a folder.
+_MARKER = "_$folder$"
+
+File: TypeAlias = Path | Info
+
+
+@dataclass
+class Skipped:
+    """The files and folders that wildcards did not match because of their names or type; and tables.
+
+    Attributes:
+        hidden_files: files whose names begin with a dot, or that are kept beside data.
+        hidden_folders: folders whose names begin with a dot; their content is not examined.
+        others: names of FIFOs, sockets and devices.
+        tables: folders with a log that says which of their files count.
+    """
+
+    hidden_files: list[Location] = field(default_factory=list)
+    hidden_folders: list[Location] = field(default_factory=list)
+    others: list[Location] = field(default_factory=list)
+    tables: list[Location] = field(default_factory=list)
+
+
+class _Entry(NamedTuple):
+    """A file or a folder below a listed one, with the components of its path from there."""
+
+    names: tuple[str, ...]
+    is_folder: bool
+    itself: os.DirEntry[str] | Info
+
+
+class _Folders:
+    """The folders of this machine below a pattern's."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        self._root, self._pruned = Path(pattern.folder), pattern.pruned
+
+    def entries(self, folder: str, *, deep: bool) -> Iterator[_Entry]:
+        try:
+            with os.scandir(folder) as scanned:
+                found = sorted(scanned, key=lambda entry: entry.name)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise unreadable(folder, error) from error
+        for entry in found:
+            is_folder = entry.is_dir()
+            if not self._pruned or not (entry.name in self._pruned if is_folder else _is_second_name(entry)):
+                yield _Entry((entry.name,), is_folder, entry)
+
+    def place(self, names: tuple[str, ...]) -> Path:
+        return self._root.joinpath(*names)
+
+    def num_above_log(self, names: tuple[str, ...], *, is_folder: bool) -> int | None:
+        return len(names) - 1 if is_folder and is_log(self.place(names)) else None
+
+
+def _is_second_name(entry: os.DirEntry[str]) -> bool:
+    """Whether it is a link to a file beside it, as Debian has one in the standard library."""
+    return entry.is_symlink() and (
+        Path(os.path.realpath(entry.path)).parent == Path(os.path.realpath(Path(entry.path).parent))
+    )
+
+
+class _Keys:
+    """The keys of a bucket below a pattern's folder; objects of 0 bytes last, because they may be markers."""
+
+    def __init__(self, pattern: Pattern) -> None:
+        self._root = pattern.folder
+
+    def entries(self, folder: str, *, deep: bool) -> Iterator[_Entry]:
+        folders: set[tuple[str, ...]] = set()
+        empty: list[_Entry] = []
+        for info in listed(folder, recursive=deep):
+            names = tuple(info.url[len(folder) + 1 :].split("/"))
+            above = names if info.is_folder else names[:-1]
+            while above and above not in folders:
+                folders.add(above)
+                above = above[:-1]
+            if names[-1]:
+                entry = _Entry(names, info.is_folder, info)
+                if info.is_folder or info.num_bytes:
+                    yield entry
+                else:
+                    empty.append(entry)
+        yield from (one for one in empty if one.names not in folders and not one.names[-1].endswith(_MARKER))
+
+    def place(self, names: tuple[str, ...]) -> RemoteFile:
+        return RemoteFile("/".join([self._root, *names]))
+
+    def num_above_log(self, names: tuple[str, ...], *, is_folder: bool) -> int | None:
+        return num_above_log(names)
+
+
+class _Walk:
+    """A walk through the folders or keys below a pattern's folder."""
+
+    def __init__(self, pattern: Pattern, tree: _Folders | _Keys, skipped: Skipped, *, hidden: bool) -> None:
+        self._tree, self._skipped = tree, skipped
+        self._matcher = Matcher(pattern.parts, hidden=hidden)
+        self._any_name = Matcher(pattern.parts, hidden=True)  # wildcards also match a leading dot
+
+    def files(
+        self, folder: str, state: set[int], inside: tuple[str, ...] = (), above: tuple[str, ...] = ()
+    ) -> Iterator[File]:
+        real = folder if is_remote(folder) else os.path.realpath(folder)
+        if real in above:
+            return
+        entered = cache(lambda names: self._entered(state, inside, names))
+        for entry in self._tree.entries(folder, deep=self._matcher.is_deep(state)):
+            names = (*inside, *entry.names)
+            if self._is_of_log(names, is_folder=entry.is_folder):
+                continue
+            inner = entered(entry.names if entry.is_folder else entry.names[:-1])
+            if entry.is_folder and inner:
+                place = entry.itself.url if isinstance(entry.itself, Info) else entry.itself.path
+                yield from self.files(place, inner, names, (*above, real))
+            elif inner and self._selects(inner, names):
+                yield from self._file(entry.itself)
+
+    def _entered(self, state: set[int], inside: tuple[str, ...], names: tuple[str, ...]) -> set[int]:
+        """Return the state in a folder below; empty if nothing there can match."""
+        for number, name in enumerate(names, start=1):
+            after = self._matcher.step(state, name)
+            if not self._matcher.goes_on(after):
+                if name.startswith(".") and self._any_name.goes_on(self._any_name.step(state, name)):
+                    _note(self._skipped.hidden_folders, self._tree.place((*inside, *names[:number])))
+                return set()
+            state = after
+        return state
+
+    def _is_of_log(self, names: tuple[str, ...], *, is_folder: bool) -> bool:
+        """Whether a folder or a key is the log of a table or in it; the table is noted."""
+        if self._matcher.takes_all:
+            return False
+        number = self._tree.num_above_log(names, is_folder=is_folder)
+        if number is not None:
+            _note(self._skipped.tables, self._tree.place(names[:number]))
+        return number is not None
+
+    def _selects(self, state: set[int], names: tuple[str, ...]) -> bool:
+        """Whether a file matches; one that is kept beside data, or hidden, is noted."""
+        name = names[-1]
+        if self._matcher.accepts(self._matcher.step(state, name)):
+            if number := self._matcher.num_aside(names):
+                is_file = number == len(names)
+                notes = self._skipped.hidden_files if is_file else self._skipped.hidden_folders
+                notes.append(self._tree.place(names[:number]))
+            return not number
+        if name.startswith(".") and self._any_name.accepts(self._any_name.step(state, name)):
+            self._skipped.hidden_files.append(self._tree.place(names))
+        return False
+
+    def _file(self, entry: os.DirEntry[str] | Info) -> Iterator[File]:
+        if isinstance(entry, Info):
+            yield entry
+        elif entry.is_file() or not Path(entry.path).exists():
+            yield Path(entry.path)
+        else:
+            self._skipped.others.append(Path(entry.path))
+
+
+def _note(notes: list[Location], place: Location) -> None:
+    if place not in notes:
+        notes.append(place)
+
+
+def expand(pattern: Pattern, *, hidden: bool = False, skipped: Skipped | None = None) -> Iterator[File]:
+    """Yield the files or objects that a pattern matches, each once; a dangling link counts as a file.
+
+    Args:
+        pattern: the pattern.
+        hidden: whether wildcards match a leading dot, and what programs keep beside data.
+        skipped: collects the files that wildcards skipped.
+    """
+    skipped, folder = Skipped() if skipped is None else skipped, pattern.folder
+    in_bucket = is_remote(folder)
+    if pattern.parts:
+        tree = _Keys(pattern) if in_bucket else _Folders(pattern)
+        if not hidden:
+            skipped.tables += tables_of_partition(folder) if in_bucket else tables_above(Path(folder))
+        yield from _Walk(pattern, tree, skipped, hidden=hidden).files(folder, {0})
+    elif in_bucket:
+        try:
+            yield stat(folder)
+        except FileNotFoundError:
+            inside = [] if pattern.is_of_web else listed(folder)
+            if names := [info.url[len(folder) + 1 :] for info in islice(inside, _LOOKED_AT)]:
+                raise _is_folder(pattern.text, names) from None
+    elif Path(folder).is_dir():
+        files = (path for path in Path(folder).rglob("*") if path.is_file())
+        raise _is_folder(pattern.text, (path.relative_to(folder).as_posix() for path in files))
+    elif os.path.lexists(folder):
+        yield Path(folder)
+
+
+def _is_folder(text: str, inside: Iterable[str]) -> SourceError:
+    """Return the error for a pattern that names a folder, with a pattern for most of the files in it."""
+    names = (PurePath(name) for name in islice(inside, _LOOKED_AT) if not re.search(r"(^|/)[._]", name))
+    ends = Counter("".join(name.suffixes[-2 if compression_of(name.name) else -1 :]) for name in names)
+    end = max(ends, key=lambda one: ends[one], default=".txt")
+    return SourceError(f"{text!r} is a folder; name the files in it, e.g. {text.rstrip('/')}/**/*{end}")
+
+
+def describe_folder(pattern: Pattern, base: Path) -> str:
+    """Describe the folder in which a pattern found nothing: similar names first."""
+    folder, start = pattern.parent, ""
+    if pattern.is_of_web:
+        return "the server has no such file"
+    if is_remote(folder):
+        urls = (info.url for info in islice(listed(folder), _LISTED))
+        names = [*filter(None, (url[len(folder) + 1 :].partition("/")[0] for url in urls))]
+    else:
+        start = "" if stands_alone(pattern.text) else f"; relative paths start from {base.absolute()}"
+        if not Path(folder).is_dir():
+            return f"there is no folder {folder}{start}"
+        names = [path.name + "/" * path.is_dir() for path in Path(folder).iterdir()]
+    there = nearest(pattern.text.rpartition("/")[2], sorted(names), limit=_SHOWN + 1)
+    shown = ", ".join([*there[:_SHOWN], "…"] if len(there) > _SHOWN else there)
+    return f"{folder} holds {shown}{start}" if there else f"{folder} is empty{start}"

@@ -23,10 +23,8 @@ from tokmill.tasks.formats.text.documents import (
     without_invalid_utf8,
     without_long,
 )
-from tokmill.tasks.formats.text.json_array import read_json
-from tokmill.tasks.formats.text.jsonl import read_jsonl
-from tokmill.tasks.formats.text.plain import read_delimited, read_lines, read_text
-from tokmill.tasks.formats.text.prose import read_prose
+from tokmill.tasks.formats.text.json import read_json, read_jsonl
+from tokmill.tasks.formats.text.plain import read_delimited, read_lines, read_prose, read_text
 from tokmill.tasks.formats.text.quarantine import BadDocument, BrokenFileError
 from tokmill.tasks.formats.text.sources import UTF_8, Format, ReadOptions
 from tokmill.tasks.remote.location import Location

@@ -18,10 +18,18 @@ from typing import Any, Protocol
 from tokmill.tasks.core.errors import MachineError, RemoteError, SourceError
 from tokmill.tasks.core.faults import refuse_irregular, unreadable
 from tokmill.tasks.core.stage import External
-from tokmill.tasks.formats.text.globs import Pattern, excluder, parse, shared_folder
+from tokmill.tasks.formats.text.globs import (
+    File,
+    Pattern,
+    Skipped,
+    describe_folder,
+    excluder,
+    expand,
+    parse,
+    shared_folder,
+)
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.formats.text.table_logs import counting_files
-from tokmill.tasks.formats.text.walk import File, Skipped, describe_folder, expand
 from tokmill.tasks.remote.location import Info, Location, RemoteFile, is_remote
 
 _SHOWN = 3
