@@ -3,40 +3,28 @@
 The corpus holds statistics, digests and positions, but no text (see `tasks.formats.corpus`). Every document
 of a source's files is either kept, or left out and counted under a reason. An empty document is kept, with 0
 bytes. An empty file has no document and is counted. If all files of a source are empty, its `on_error`
-decides between an error and a warning. The bounds of shards depend on the text (see
-`tasks.formats.text.sharding`), never on the number of workers.
+decides between an error and a warning. Nothing depends on the number of workers.
 """
 
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pydantic import Field
 
 from tokmill.tasks.core.context import progress_reporter
 from tokmill.tasks.core.errors import MachineError, SourceError
 from tokmill.tasks.core.faults import out_of_memory, unreadable
 from tokmill.tasks.core.stage import Account, Outcome, Params, Stage
-from tokmill.tasks.formats.corpus import CorpusManifest, CorpusSource, SourceStats
+from tokmill.tasks.formats.corpus import CorpusManifest, CorpusSource, SourceStats, write_tables
 from tokmill.tasks.formats.text.documents import FileBatch
-from tokmill.tasks.formats.text.shards import (
-    FileSegment,
-    Limits,
-    ShardHasher,
-    default_shard_bytes,
-    estimated_text_bytes,
-    name_may_end,
-)
-from tokmill.tasks.formats.text.sources import Format, ReadOptions, SourceName, is_compressed
-from tokmill.tasks.ingest.scan import NOTHING, FileScan, Stretch, scan_file, stretch_of, weight_of
-from tokmill.tasks.kernels.text_size import TextSize
+from tokmill.tasks.formats.text.shards import Limits, default_shard_bytes, estimated_text_bytes
+from tokmill.tasks.formats.text.sources import ReadOptions, SourceName, is_compressed
+from tokmill.tasks.ingest.scan import NOTHING, FileScan, SourceShards, scan_file
 from tokmill.tasks.remote.location import Location, RemoteFile, located
 from tokmill.tasks.remote.objects import stat
 from tokmill.tokenizer.core.stopping import within_limit
@@ -65,8 +53,8 @@ class IngestParams(Params):
     )
 
 
-File = Mapping[str, Any]
-T = TypeVar("T")
+File: TypeAlias = Mapping[str, Any]
+Rows: TypeAlias = dict[str, list[tuple[Any, ...]]]
 
 _LOG = logging.getLogger(__name__)
 
@@ -74,90 +62,86 @@ _LOG = logging.getLogger(__name__)
 def run(params: IngestParams, *, out: Path, files: Sequence[File], workers: int = DEFAULT_WORKERS) -> Outcome:
     """Read all files and write the corpus into `out`."""
     by_source = _by_source(params, files)
-    limits = Limits(params.shard_bytes or default_shard_bytes(_text_bytes(files)))
-    writer, scanned = CorpusWriter(limits), _Scanned(_text_bytes(files))
-    for source, options in sorted(params.sources.items()):
-        writer.begin(source, options)
-        scans = _in_order(by_source[source], lambda file: _scan(file, params, limits, scanned.add), workers)
-        for file, scan in zip(by_source[source], scans, strict=True):
-            writer.add(scan, size_bytes=file["size"], digest=file["digest"])
-    manifest = writer.write(out)
-    for one in manifest.sources:
-        _check_not_empty(one)
-    return Outcome(
-        metrics=manifest.metrics(), accounts=[_account(one.name, one.stats) for one in manifest.sources]
+    text_bytes = sum(
+        estimated_text_bytes(file["size"], compressed=is_compressed(file["name"])) for file in files
     )
+    limits = Limits(params.shard_bytes or default_shard_bytes(text_bytes))
+    reader, sources = _Reader(params, limits, text_bytes), []
+    rows: Rows = {"files": [], "shards": [], "segments": [], "quarantine": []}
+    for source, its in by_source.items():
+        sources.append(
+            _collected(source, params.sources[source], its, reader.scans(its, workers), limits, rows)
+        )
+    manifest = CorpusManifest(shard_bytes=limits.average, sources=sources)
+    write_tables(out, rows)
+    manifest.save(out)
+    for one in sources:
+        _check_not_empty(one)
+    return Outcome(metrics=manifest.metrics(), accounts=[_account(one.name, one.stats) for one in sources])
 
 
-def _text_bytes(files: Sequence[File]) -> int:
-    """Return about how many bytes of text files have."""
-    return sum(estimated_text_bytes(file["size"], compressed=is_compressed(file["name"])) for file in files)
+def _by_source(params: IngestParams, files: Sequence[File]) -> dict[str, list[File]]:
+    if not params.sources:
+        msg = "ingest: there are no sources; name at least one, e.g. [sources.english] files = ['data/*.txt']"
+        raise SourceError(msg)
+    by_source: dict[str, list[File]] = {source: [] for source in sorted(params.sources)}
+    for file in sorted(files, key=lambda file: str(file["name"])):
+        if file["source"] not in by_source:
+            msg = f"ingest: {file['name']} is of source '{file['source']}', which the parameters lack"
+            raise SourceError(msg)
+        by_source[file["source"]].append(file)
+    if empty := [source for source, its in by_source.items() if not its]:
+        raise SourceError(f"ingest: source '{empty[0]}' has no files; add files, or remove the source")
+    return by_source
 
 
-class _Scanned:
-    """Adds up what the threads have scanned of all files, and reports it."""
+class _Reader:
+    """Scans files in threads, and reports what was scanned of all."""
 
-    def __init__(self, about_bytes: int) -> None:
-        self._about_bytes = about_bytes
+    def __init__(self, params: IngestParams, limits: Limits, about_bytes: int) -> None:
+        self._params, self._limits, self._about_bytes = params, limits, about_bytes
         self._num_bytes = self._num_documents = 0
         self._lock = threading.Lock()
         self._report = progress_reporter()
 
-    def add(self, batch: FileBatch) -> None:
-        """Note a batch of documents."""
+    def scans(self, files: Sequence[File], workers: int) -> Iterator[FileScan]:
+        """Scan a few files at a time, and yield the scans in the order of the files."""
+        waiting: deque[Future[FileScan]] = deque()
+        with ThreadPoolExecutor(workers, thread_name_prefix="ingest") as pool:
+            try:
+                for file in files:
+                    waiting.append(pool.submit(within_limit(self._scan), file))
+                    if len(waiting) > 2 * workers:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _scan(self, file: File) -> FileScan:
+        path, source = located(file["path"]), file["source"]
+        try:
+            options = self._params.sources[source]
+            scan = scan_file(path, file["name"], source, options, self._limits, self._note)
+            is_same = _is_as_found(path, file)
+        except (SourceError, MachineError) as error:
+            msg = f"source '{source}': {error}"
+            raise type(error)(msg) from error
+        except MemoryError as error:
+            raise out_of_memory(f"source '{source}': {path}", error) from error
+        except OSError as error:
+            raise unreadable(path, error) from error
+        if not is_same:
+            msg = f"source '{source}': {path} changed while it was read; run again when it is finished"
+            raise SourceError(msg)
+        return scan
+
+    def _note(self, batch: FileBatch) -> None:
         with self._lock:
             self._num_bytes += len(batch.data)
             self._num_documents += len(batch)
             total = max(self._about_bytes, self._num_bytes)
             self._report(self._num_bytes, total, "bytes", documents=self._num_documents)
-
-
-def _by_source(params: IngestParams, files: Sequence[File]) -> dict[str, list[File]]:
-    by_source: dict[str, list[File]] = {source: [] for source in params.sources}
-    if not by_source:
-        msg = "ingest: there are no sources; name at least one, e.g. [sources.english] files = ['data/*.txt']"
-        raise SourceError(msg)
-    for file in files:
-        if file["source"] not in by_source:
-            msg = f"ingest: {file['name']} is of source '{file['source']}', which the parameters lack"
-            raise SourceError(msg)
-        by_source[file["source"]].append(file)
-    for source, its in by_source.items():
-        if not its:
-            msg = f"ingest: source '{source}' has no files; add files, or remove the source"
-            raise SourceError(msg)
-        its.sort(key=lambda file: str(file["name"]))
-    return by_source
-
-
-def _check_not_empty(source: CorpusSource) -> None:
-    stats = source.stats
-    if stats.num_documents or stats.num_quarantined:
-        return
-    holds = "its file holds" if stats.num_files == 1 else f"its {stats.num_files} files hold"
-    problem = f"source '{source.name}': {holds} no document"
-    if source.options.on_error == "fail":
-        msg = f"{problem}; add text, remove the source, or set on_error = 'quarantine'"
-        raise SourceError(msg)
-    _LOG.warning("%s", problem)
-
-
-def _scan(file: File, params: IngestParams, limits: Limits, scanned: Callable[[FileBatch], None]) -> FileScan:
-    path, source = located(file["path"]), file["source"]
-    try:
-        scan = scan_file(path, file["name"], source, params.sources[source], limits, scanned)
-        is_same = _is_as_found(path, file)
-    except (SourceError, MachineError) as error:
-        msg = f"source '{source}': {error}"
-        raise type(error)(msg) from error
-    except MemoryError as error:
-        raise out_of_memory(f"source '{source}': {path}", error) from error
-    except OSError as error:
-        raise unreadable(path, error) from error
-    if not is_same:
-        msg = f"source '{source}': {path} changed while it was read; run again when it is finished"
-        raise SourceError(msg)
-    return scan
 
 
 def _is_as_found(path: Location, file: File) -> bool:
@@ -169,260 +153,56 @@ def _is_as_found(path: Location, file: File) -> bool:
     return (status.st_size, status.st_mtime_ns) == (file["size"], file["mtime_ns"])
 
 
-def _in_order(items: Iterable[T], work: Callable[[T], FileScan], workers: int) -> Iterator[FileScan]:
-    """Work on a few items at a time and yield the results in the items' order."""
-    waiting: deque[Future[FileScan]] = deque()
-    with ThreadPoolExecutor(workers, thread_name_prefix="ingest") as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(within_limit(work), item))
-                if len(waiting) > 2 * workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+def _collected(
+    name: str,
+    options: ReadOptions,
+    files: Sequence[File],
+    scans: Iterator[FileScan],
+    limits: Limits,
+    rows: Rows,
+) -> CorpusSource:
+    """Return a source's statistics, and add its rows to the corpus's tables."""
+    size, num_without, quarantined, collector = NOTHING, 0, Counter[str](), SourceShards(limits)
+    for file, scan in zip(files, scans, strict=True):
+        size = size.plus(scan.size)
+        num_without += not (scan.size.num_documents or scan.bad)
+        quarantined.update(bad.reason for bad in scan.bad)
+        collector.add(scan)
+        sums = (scan.size.num_documents, scan.size.num_bytes, len(scan.bad))
+        rows["files"].append((name, scan.name, file["size"], file["digest"], scan.format, scan.codec, *sums))
+        rows["quarantine"] += [
+            (name, scan.name, bad.row, bad.reason, bad.stable_detail, bad.excerpt) for bad in scan.bad
+        ]
+    for index, shard in enumerate(collector.shards):
+        rows["shards"].append((name, index, shard.digest, shard.num_documents, shard.num_bytes))
+        own = [segment.model_dump(exclude={"compression"}).values() for segment in shard.segments]
+        rows["segments"] += [(name, index, *values) for values in own]
+    stats = SourceStats(
+        **size._asdict(),
+        num_files=len(files),
+        num_files_without_documents=num_without,
+        num_shards=len(collector.shards),
+        num_quarantined=quarantined.total(),
+        quarantined=dict(sorted(quarantined.items())),
+    )
+    return CorpusSource(name=name, options=options, stats=stats)
+
+
+def _check_not_empty(source: CorpusSource) -> None:
+    stats = source.stats
+    if stats.num_documents or stats.num_quarantined:
+        return
+    holds = "its file holds" if stats.num_files == 1 else f"its {stats.num_files} files hold"
+    problem = f"source '{source.name}': {holds} no document"
+    if source.options.on_error == "fail":
+        raise SourceError(f"{problem}; add text, remove the source, or set on_error = 'quarantine'")
+    _LOG.warning("%s", problem)
 
 
 def _account(source: str, stats: SourceStats) -> Account:
     quarantined = {f"quarantined:{reason}": number for reason, number in stats.quarantined.items()}
-    num_in = stats.num_documents + stats.num_quarantined
-    return Account(
-        source=source, unit="documents", num_in=num_in, became={"kept": stats.num_documents, **quarantined}
-    )
+    became = {"kept": stats.num_documents, **quarantined}
+    return Account(source=source, unit="documents", num_in=sum(became.values()), became=became)
 
 
 INGEST = Stage(verb="ingest", task="ingest", kind="corpus", version=4, params=IngestParams, run=run)
-
-
-_STRING, _INT = pa.string(), pa.int64()
-_SCHEMAS: dict[str, pa.Schema] = {
-    "files": pa.schema(
-        {
-            "source": _STRING,
-            "name": _STRING,
-            "size_bytes": _INT,
-            "digest": _STRING,
-            "format": _STRING,
-            "compression": _STRING,
-            "num_documents": _INT,
-            "num_bytes": _INT,
-            "num_quarantined": _INT,
-        }
-    ),
-    "shards": pa.schema(
-        {"source": _STRING, "shard": _INT, "digest": _STRING, "num_documents": _INT, "num_bytes": _INT}
-    ),
-    "segments": pa.schema(
-        {
-            "source": _STRING,
-            "shard": _INT,
-            "file": _STRING,
-            "format": _STRING,
-            "first_ordinal": _INT,
-            "first_row": _INT,
-            "num_rows": _INT,
-            "start": _INT,
-            "end": _INT,
-        }
-    ),
-    "quarantine": pa.schema(
-        {
-            "source": _STRING,
-            "file": _STRING,
-            "row": _INT,
-            "reason": _STRING,
-            "detail": _STRING,
-            "excerpt": _STRING,
-        }
-    ),
-}
-
-
-class _Source:
-    """The rows collected for one source."""
-
-    def __init__(self, name: str, options: ReadOptions, limits: Limits) -> None:
-        self.name = name
-        self.options = options
-        self.grouper = Grouper(limits)
-        self.size: TextSize = NOTHING
-        self.num_files = 0
-        self.num_files_without_documents = 0
-        self.quarantined: Counter[str] = Counter()
-
-    def stats(self, num_shards: int) -> SourceStats:
-        return SourceStats(
-            **self.size._asdict(),
-            num_files=self.num_files,
-            num_files_without_documents=self.num_files_without_documents,
-            num_shards=num_shards,
-            num_quarantined=self.quarantined.total(),
-            quarantined=dict(sorted(self.quarantined.items())),
-        )
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A shard without a number yet; shards are sorted by `place` (number of the first file, first row)."""
-
-    place: tuple[int, int]
-    digest: str
-    segments: tuple[FileSegment, ...]
-    num_documents: int
-    num_bytes: int
-
-
-class CorpusWriter:
-    """Collects scans and writes the corpus."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._sources: list[_Source] = []
-        self._rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in _SCHEMAS}
-
-    def begin(self, source: str, options: ReadOptions) -> None:
-        """Begin the next source."""
-        self._sources.append(_Source(source, options, self._limits))
-
-    def add(self, scan: FileScan, *, size_bytes: int, digest: str) -> None:
-        """Add the next file of the source, in order of names; `size_bytes` and `digest` are the file's."""
-        source = self._sources[-1]
-        source.num_files += 1
-        source.num_files_without_documents += scan.is_empty
-        source.size = source.size.plus(scan.size)
-        source.quarantined.update(bad.reason for bad in scan.bad)
-        source.grouper.add(scan)
-        about = (
-            scan.file_format,
-            scan.codec,
-            scan.size.num_documents,
-            scan.size.num_bytes,
-            len(scan.bad),
-        )
-        self._rows["files"].append((source.name, scan.name, size_bytes, digest, *about))
-        self._rows["quarantine"] += [
-            (source.name, scan.name, bad.row, bad.reason, bad.stable_detail, bad.excerpt) for bad in scan.bad
-        ]
-
-    def write(self, out: Path) -> CorpusManifest:
-        """Write the manifest and the tables into the directory `out`."""
-        sources = []
-        for source in self._sources:
-            drafts = source.grouper.finished()
-            self._add_shards(source.name, drafts)
-            sources.append(
-                CorpusSource(name=source.name, options=source.options, stats=source.stats(len(drafts)))
-            )
-        manifest = CorpusManifest(shard_bytes=self._limits.average, sources=sources)
-        for name, schema in _SCHEMAS.items():
-            table = _table(self._rows[name], schema)
-            pq.write_table(table, out / f"{name}.parquet", compression="zstd")
-        manifest.save(out)
-        return manifest
-
-    def _add_shards(self, source: str, drafts: list[Draft]) -> None:
-        for index, draft in enumerate(drafts):
-            self._rows["shards"].append((source, index, draft.digest, draft.num_documents, draft.num_bytes))
-            for segment in draft.segments:
-                self._rows["segments"].append(
-                    (source, index, *segment.model_dump(exclude={"compression"}).values())
-                )
-
-
-def _table(rows: list[tuple[Any, ...]], schema: pa.Schema) -> pa.Table:
-    columns = list(zip(*rows, strict=True)) or [()] * len(schema)
-    arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-class Grouper:
-    """Collects the scans of one source's files, in order, into shards."""
-
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._done: list[Draft] = []
-        self._num_files = 0
-        self._group = _Group()
-
-    def add(self, scan: FileScan) -> None:
-        """Add the next file, in order of names."""
-        place = self._num_files
-        self._num_files += 1
-        for stretch, digest in scan.shards:
-            segment = segment_of(scan.name, scan.file_format, stretch, 0)
-            drafted = Draft(
-                (place, stretch.first_row), digest, (segment,), stretch.num_documents, stretch.num_bytes
-            )
-            self._done.append(drafted)
-        if scan.batches:
-            self._add_small(scan, place)
-
-    def _add_small(self, scan: FileScan, place: int) -> None:
-        weight = weight_of(scan.size)
-        if self._group.weight + weight > self._limits.maximum:
-            self._close()
-        self._group.add(scan, place, weight)
-        ends = self._group.weight >= self._limits.minimum
-        if ends and name_may_end(scan.name, weight, self._limits):
-            self._close()
-
-    def _close(self) -> None:
-        if self._group.segments:
-            self._done.append(self._group.draft())
-        self._group = _Group()
-
-    def finished(self) -> list[Draft]:
-        """Return all shards in order."""
-        self._close()
-        return sorted(self._done, key=lambda draft: draft.place)
-
-
-class _Group:
-    """Small files that make one shard."""
-
-    def __init__(self) -> None:
-        self.weight = 0
-        self.segments: list[FileSegment] = []
-        self._hasher = ShardHasher()
-        self._place = (0, 0)
-        self._num_rows = 0
-        self._num_documents = 0
-        self._num_bytes = 0
-
-    def add(self, scan: FileScan, place: int, weight: int) -> None:
-        stretch = _whole(scan.batches, scan.file_format)
-        if not self.segments:
-            self._place = (place, stretch.first_row)
-        for batch in scan.batches:
-            ordinals = batch.rows - stretch.first_row + self._num_rows
-            self._hasher.update(ordinals, batch.offsets, batch.data)
-        self.segments.append(segment_of(scan.name, scan.file_format, stretch, self._num_rows))
-        self._num_rows += stretch.num_rows
-        self._num_documents += stretch.num_documents
-        self._num_bytes += stretch.num_bytes
-        self.weight += weight
-
-    def draft(self) -> Draft:
-        digest = self._hasher.hexdigest()
-        return Draft(self._place, digest, tuple(self.segments), self._num_documents, self._num_bytes)
-
-
-def _whole(batches: list[FileBatch], file_format: Format) -> Stretch:
-    first, *others = (stretch_of(batch, file_format) for batch in batches)
-    for other in others:
-        first = first.joined(other)
-    return first
-
-
-def segment_of(name: str, file_format: Format, stretch: Stretch, first_ordinal: int) -> FileSegment:
-    """Return a stretch of a file as a segment of a shard."""
-    return FileSegment(
-        file=name,
-        format=file_format,
-        first_ordinal=first_ordinal,
-        first_row=stretch.first_row,
-        num_rows=stretch.num_rows,
-        start=None if stretch.end is None else stretch.start,
-        end=stretch.end,
-    )

@@ -1,6 +1,16 @@
-"""TODO."""
+"""Shards: bounded parts of a source's text, identified by content, and read by each stage that needs them.
 
-import hashlib
+Bounds are found as content-defined chunking finds them (Muthitacharoen et al. 2001), so that a change of the
+text affects nearby shards alone: a shard ends after a document whose hash qualifies, once it has a minimum
+size, and before a document that would exceed a maximum. A document counts its bytes and one more. A large
+file is cut by itself; smaller ones are grouped in the order of their names, and a group ends after a file
+whose hashed name qualifies. Nothing depends on workers, paths, or the order in which files are read.
+
+Reading a shard to the end verifies that its documents are those that were ingested, so a stage must read to
+the end before it publishes anything. A part of the corpus (held out or not) takes the documents of a shard by
+a hash of their bytes and a seed, so that no text is on both sides.
+"""
+
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
@@ -28,26 +38,34 @@ from tokmill.tasks.formats.text.documents import (
 )
 from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sources import Format, ReadOptions
-from tokmill.tasks.kernels.documents import gather, hash_documents
+from tokmill.tasks.kernels.documents import hash_documents
 from tokmill.tasks.remote.location import below
 
 # A small file is held in memory while it is scanned.
-MAX_GROUPED_BYTES = 32 << 20
+_MAX_GROUPED_BYTES = 32 << 20
 # A compressed file is read from its start for each of its shards.
 MAX_SHARDS_FROM_START = 16
 # Text is rarely compressed to less than an eighth of its size.
 _RATIO = 8
 _USUAL_RATIO = 4
 _LONG_BYTES = 64 << 10
-
 # (corpora below this many bytes of text, get shards of about this many); see docs/adr/0007-shard-plan.md.
 _STEPS = ((64 << 20, 8 << 20), (512 << 20, 32 << 20), (4 << 30, 64 << 20), (64 << 30, 256 << 20))
 _LARGEST_BYTES = 1 << 30
+# With so many batches in memory, including the consumer's, the reading thread waits.
+_AHEAD = 3
+# Smaller than the later batches, so that the consumer starts early.
+_FIRST_BATCH_BYTES = 128 << 10
+_GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
+_FIRST = np.uint64(0xBF58_476D_1CE4_E5B9)
+_SECOND = np.uint64(0x94D0_49BB_1331_11EB)
+
+CorpusPart: TypeAlias = Literal["training", "validation"]
 
 
 def default_shard_bytes(text_bytes: int) -> int:
     """Return the default size of shards for a corpus of about `text_bytes`."""
-    return next((size for below, size in _STEPS if text_bytes < below), _LARGEST_BYTES)
+    return next((size for limit, size in _STEPS if text_bytes < limit), _LARGEST_BYTES)
 
 
 def estimated_text_bytes(size_bytes: int, *, compressed: bool) -> int:
@@ -57,16 +75,10 @@ def estimated_text_bytes(size_bytes: int, *, compressed: bool) -> int:
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes of shards in bytes of text, each document counting one more.
+    """Sizes of shards in bytes of text, each document counting one more."""
 
-    Attributes:
-        average: target size. The minimum is a quarter of it (except for the last shard of a file), the
-            maximum four times as much.
-        max_shards: the most shards, the last of which takes all remaining documents; None for no limit.
-    """
-
-    average: int
-    max_shards: int | None = None
+    average: int  # target size
+    max_shards: int | None = None  # the last of which takes all remaining documents; None for no limit
 
     @property
     def minimum(self) -> int:
@@ -81,16 +93,15 @@ class Limits:
     @property
     def own_shards_bytes(self) -> int:
         """Files of at least this size have shards of their own."""
-        return min(self.average, MAX_GROUPED_BYTES)
+        return min(self.average, _MAX_GROUPED_BYTES)
 
-
-def limits_of_file(limits: Limits, size_bytes: int, *, compressed: bool, row_group_bytes: int = 0) -> Limits:
-    """Return a file's limits: those of the corpus, doubled while a shard needs far more reading."""
-    reach = _RATIO * size_bytes if compressed else row_group_bytes
-    average = limits.average
-    while reach > MAX_SHARDS_FROM_START * average:
-        average *= 2
-    return Limits(average, MAX_SHARDS_FROM_START if compressed else None)
+    def of_file(self, size_bytes: int, *, compressed: bool, row_group_bytes: int = 0) -> "Limits":
+        """Return a file's limits: these, doubled while a shard needs far more reading."""
+        reach = _RATIO * size_bytes if compressed else row_group_bytes
+        average = self.average
+        while reach > MAX_SHARDS_FROM_START * average:
+            average *= 2
+        return Limits(average, MAX_SHARDS_FROM_START if compressed else None)
 
 
 class Cutter:
@@ -99,7 +110,7 @@ class Cutter:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._size = 0
-        self._num_cuts = 0
+        self._remaining = limits.max_shards
 
     def cuts(self, weights: Ints, marks: NDArray[np.bool_]) -> list[int]:
         """Return before which of the next n documents a shard ends; n for an end after the last one.
@@ -108,19 +119,15 @@ class Cutter:
             weights: int64[n], each document's bytes plus one.
             marks: bool[n], whether the document may end a shard.
         """
-        ends = np.cumsum(weights)
-        candidates = np.flatnonzero(marks)
+        ends, candidates = np.cumsum(weights), np.flatnonzero(marks)
         found: list[int] = []
         start, before = 0, -self._size
-        while self._may_cut() and (cut := self._next(ends, candidates, start, before)) is not None:
+        while self._remaining != 1 and (cut := self._next(ends, candidates, start, before)) is not None:
             found.append(cut)
-            self._num_cuts += 1
+            self._remaining = self._remaining and self._remaining - 1
             start, before = cut, int(ends[cut - 1]) if cut else 0
         self._size = (int(ends[-1]) if len(ends) else 0) - before
         return found
-
-    def _may_cut(self) -> bool:
-        return self._limits.max_shards is None or self._num_cuts < self._limits.max_shards - 1
 
     def _next(self, ends: Ints, candidates: Ints, start: int, before: int) -> int | None:
         """Return the next end: after the first candidate of minimum size, or before exceeding the maximum."""
@@ -142,25 +149,18 @@ def may_end(data: Bytes, offsets: Ints, limits: Limits) -> NDArray[np.bool_]:
 
 
 def document_hashes(data: Bytes, offsets: Ints) -> NDArray[np.uint64]:
-    """Return uint64[n], a hash of each document (`tasks.kernels.documents`).
-
-    Documents over 64 KiB are hashed with BLAKE2b.
-    """
+    """Return uint64[n], a hash of each document; those over 64 KiB are hashed with BLAKE2b."""
     hashes = np.empty(len(offsets) - 1, dtype=np.uint64)
     hash_documents(np.ascontiguousarray(data), np.ascontiguousarray(offsets), _LONG_BYTES, hashes)
     for index in np.flatnonzero(np.diff(offsets) > _LONG_BYTES).tolist():
-        hashes[index] = _long_hash(data[offsets[index] : offsets[index + 1]])
+        document = np.ascontiguousarray(data[offsets[index] : offsets[index + 1]])
+        hashes[index] = int.from_bytes(blake2b(document.data, digest_size=8).digest(), "little")
     return hashes
-
-
-def _long_hash(document: Bytes) -> int:
-    digest = hashlib.blake2b(np.ascontiguousarray(document).data, digest_size=8).digest()
-    return int.from_bytes(digest, "little")
 
 
 def name_may_end(name: str, weight: int, limits: Limits) -> bool:
     """Whether a group of small files may end after this one, by its name and its size's power of two."""
-    number = int.from_bytes(hashlib.blake2b(name.encode("utf-8"), digest_size=7).digest(), "big")
+    number = int.from_bytes(blake2b(name.encode("utf-8"), digest_size=7).digest(), "big")
     return number / (1 << 56) < 0.75 * (1 << weight.bit_length()) / (limits.average - limits.minimum)
 
 
@@ -168,27 +168,18 @@ class ShardHasher:
     """Digest of a shard's documents: ordinals, lengths and bytes, whatever the files and batches."""
 
     def __init__(self) -> None:
-        self._parts: list[Any] = [hashlib.blake2b(digest_size=32) for _ in range(3)]
+        self._parts: list[Any] = [blake2b(digest_size=32) for _ in range(3)]
 
     def update(self, ordinals: Ints, offsets: Ints, data: Bytes) -> None:
         """Add the next documents."""
-        lengths = np.diff(offsets)
-        for part, values in zip(
-            self._parts, (ordinals.astype("<i8"), lengths.astype("<i8"), data), strict=True
-        ):
-            part.update(np.ascontiguousarray(values))
+        values = (ordinals.astype("<i8"), np.diff(offsets).astype("<i8"), data)
+        for part, each in zip(self._parts, values, strict=True):
+            part.update(np.ascontiguousarray(each))
 
     def hexdigest(self) -> str:
         """Return the digest of the documents so far."""
         whole = b"".join(part.digest() for part in self._parts)
-        return hashlib.blake2b(whole, digest_size=32, person=b"tokmill shard").hexdigest()
-
-
-CorpusPart: TypeAlias = Literal["training", "validation"]
-
-_GOLDEN = np.uint64(0x9E37_79B9_7F4A_7C15)
-_FIRST = np.uint64(0xBF58_476D_1CE4_E5B9)
-_SECOND = np.uint64(0x94D0_49BB_1331_11EB)
+        return blake2b(whole, digest_size=32, person=b"tokmill shard").hexdigest()
 
 
 class Selection(BaseModel):
@@ -205,13 +196,22 @@ class Selection(BaseModel):
     def select(self, batch: DocumentBatch) -> DocumentBatch:
         """Return the documents of a batch that belong to the part, in their order."""
         draws = draws_of(document_hashes(batch.data, batch.offsets), self.seed)
-        held_out = is_held_out(draws, self.below, np.array(self.also, dtype=np.uint64))
-        return _kept(batch, held_out if self.part == "validation" else ~held_out)
+        keep = is_held_out(draws, self.below, np.array(self.also, dtype=np.uint64))
+        keep = keep if self.part == "validation" else ~keep
+        return batch if keep.all() else batch.select(keep)
 
 
 def draws_of(hashes: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
     """Return uint64[n], the documents' draws, from hashes of their content."""
     return _mixed(hashes ^ _mixed(np.array([seed], dtype=np.uint64)))
+
+
+def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64 (Steele et al. 2014); products wrap."""
+    values = values + _GOLDEN
+    values = (values ^ (values >> np.uint64(30))) * _FIRST
+    values = (values ^ (values >> np.uint64(27))) * _SECOND
+    return values ^ (values >> np.uint64(31))
 
 
 def is_held_out(draws: NDArray[np.uint64], below: int, also: NDArray[np.uint64]) -> NDArray[np.bool_]:
@@ -227,56 +227,19 @@ def selected_digest(of: str, part: CorpusPart, held_out: Ints) -> str:
     return blake2b(content, digest_size=32, person=b"tokmill part").hexdigest()
 
 
-def _kept(batch: DocumentBatch, keep: NDArray[np.bool_]) -> DocumentBatch:
-    if keep.all():
-        return batch
-    lengths = np.diff(batch.offsets)[keep]
-    offsets = offsets_of(lengths)
-    data = np.empty(offsets[-1], dtype=np.uint8)
-    gather(np.ascontiguousarray(batch.data), batch.offsets[:-1][keep], lengths, offsets[:-1], data)
-    ids = None if batch.ids is None else batch.ids.filter(pa.array(keep))
-    return DocumentBatch(data, offsets, batch.ordinals[keep], ids)
-
-
-def _mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64 (Steele et al. 2014); products wrap."""
-    values = values + _GOLDEN
-    values = (values ^ (values >> np.uint64(30))) * _FIRST
-    values = (values ^ (values >> np.uint64(27))) * _SECOND
-    return values ^ (values >> np.uint64(31))
-
-
-# With so many batches in memory, including the consumer's, the reading thread waits.
-_AHEAD = 3
-# Smaller than the later batches, so that the consumer starts early.
-_FIRST_BATCH_BYTES = 128 << 10
-
-
 class FileSegment(BaseModel):
-    """Consecutive rows of one file that belong to a shard.
-
-    Attributes:
-        file: path relative to the source's root.
-        format: how the file is read.
-        first_ordinal: ordinal in the shard of the first row.
-        first_row: that row's number in the file, from 0.
-        num_rows: rows, including bad ones.
-        start: byte of the decompressed content where they begin; None where the format has no such
-            positions.
-        end: byte where they end, or None.
-        compression: the file's, or None; not in the corpus's table of segments, but in that of files.
-    """
+    """Consecutive rows of one file that belong to a shard."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    file: str
-    format: Format
-    first_ordinal: int
-    first_row: int
-    num_rows: int
-    start: int | None = None
-    end: int | None = None
-    compression: str | None = None
+    file: str  # path relative to the source's root
+    format: Format  # how the file is read
+    first_ordinal: int  # ordinal in the shard of the first row
+    first_row: int  # that row's number in the file, from 0
+    num_rows: int  # rows, including bad ones
+    start: int | None = None  # byte of the decompressed content; None where the format has no such positions
+    end: int | None = None  # byte where the rows end, or None
+    compression: str | None = None  # the file's, or None; in the corpus's table of files, not of segments
 
     def span(self) -> Span:
         """Return the span to read."""
@@ -315,9 +278,13 @@ def read_shard(
 ) -> Iterator[DocumentBatch]:
     """Yield a shard's documents in order, and verify at the end that they have not changed since ingest.
 
-    Progress is reported whenever the caller asks for the next batch, since it is done with the one before.
+    A thread reads ahead. Progress is reported whenever the caller asks for the next batch, since it is done
+    with the one before.
     """
-    batches = _verified(shard, _root(shard, roots), batch_bytes)
+    if shard.source not in roots:
+        known = ", ".join(sorted(roots)) or "none"
+        raise SourceError(f"no folder was given for source '{shard.source}'; known are {known}")
+    batches = _verified(shard, roots[shard.source], batch_bytes)
     num_bytes = num_documents = 0
     ahead = read_ahead(batches, limit=_AHEAD * batch_bytes, size=lambda batch: len(batch.data) + 1)
     with closing(ahead):
@@ -335,34 +302,21 @@ def _verified(shard: Shard, root: str | Path, batch_bytes: int) -> Iterator[Docu
         chosen = batch if selection is None else selection.select(batch)
         if len(chosen):
             yield chosen
-    if hasher.hexdigest() != (shard.digest if selection is None else selection.of):
-        names = ", ".join(segment.file for segment in shard.segments[:3]) + (
-            "…" if len(shard.segments) > 3 else ""
+    if hasher.hexdigest() != shard.whole.digest:
+        names = [segment.file for segment in shard.segments[:4]]
+        shown = ", ".join(names if len(names) < 4 else [*names[:3], "…"])
+        raise SourceError(
+            f"shard {shard.source}/{shard.index} ({shown}) changed since ingest; run again to ingest it again"
         )
-        msg = (
-            f"shard {shard.source}/{shard.index} ({names}) changed since ingest; run again to ingest it again"
-        )
-        raise SourceError(msg)
-
-
-def _root(shard: Shard, roots: Mapping[str, str | Path]) -> str | Path:
-    if shard.source not in roots:
-        msg = (
-            f"no folder was given for source '{shard.source}'; known are {', '.join(sorted(roots)) or 'none'}"
-        )
-        raise SourceError(msg)
-    return roots[shard.source]
 
 
 def _documents(shard: Shard, root: str | Path) -> Iterator[DocumentBatch]:
     for segment in shard.segments:
         try:
-            for batch in read_file_batches(
-                below(root, segment.file), segment.format, shard.options, segment.span()
-            ):
+            path, first = below(root, segment.file), segment.first_ordinal - segment.first_row
+            for batch in read_file_batches(path, segment.format, shard.options, segment.span()):
                 if len(batch):
-                    ordinals = batch.rows - segment.first_row + segment.first_ordinal
-                    yield DocumentBatch(batch.data, batch.offsets, ordinals, batch.ids)
+                    yield DocumentBatch(batch.data, batch.offsets, batch.rows + first, batch.ids)
         except SourceError as error:
             msg = f"shard {shard.source}/{shard.index}: {error} (changed or moved since ingest: run again)"
             raise SourceError(msg) from error
@@ -398,13 +352,7 @@ def _split(batch: DocumentBatch, limit_bytes: int) -> Iterator[DocumentBatch]:
     while start < len(batch):
         end = batch.offsets[start] + limit_bytes
         stop = max(start + 1, int(np.searchsorted(batch.offsets, end, side="right")) - 1)
-        first, last = batch.offsets[start], batch.offsets[stop]
-        yield DocumentBatch(
-            data=batch.data[first:last],
-            offsets=batch.offsets[start : stop + 1] - first,
-            ordinals=batch.ordinals[start:stop],
-            ids=None if batch.ids is None else batch.ids.slice(start, stop - start),
-        )
+        yield batch.cut(start, stop)
         start = stop
 
 
@@ -412,12 +360,10 @@ def _joined(batches: list[DocumentBatch]) -> DocumentBatch:
     if len(batches) == 1:
         return batches[0]
     lengths = np.concatenate([np.diff(batch.offsets) for batch in batches])
-    return DocumentBatch(
-        data=np.concatenate([batch.data for batch in batches]),
-        offsets=offsets_of(lengths),
-        ordinals=np.concatenate([batch.ordinals for batch in batches]),
-        ids=_joined_ids(batches),
+    data, ordinals = (
+        np.concatenate([getattr(one, name) for one in batches]) for name in ("data", "ordinals")
     )
+    return DocumentBatch(data, offsets_of(lengths), ordinals, _joined_ids(batches))
 
 
 def _joined_ids(batches: list[DocumentBatch]) -> ArrowArray | None:
