@@ -115,7 +115,8 @@ def globbing():
     """Find the standard library's Python files, without installed packages."""
     from wcmatch import glob
 
-    from tokmill.tasks.formats.text.globs import expand, parse
+    from tokmill.tasks.formats.text.globs import parse
+    from tokmill.tasks.formats.text.walk import expand
 
     root = sysconfig.get_path("stdlib")
     left_out = [f"**/{name}/**" for name in ("site-packages", "dist-packages", "__pycache__")]

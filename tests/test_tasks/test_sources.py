@@ -17,9 +17,10 @@ from pydantic import ValidationError
 
 from tests.test_tasks.reading import PlainDigests, read
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.globs import expand, parse
+from tokmill.tasks.formats.text.globs import parse
 from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import SourceSpec, format_by_name
+from tokmill.tasks.formats.text.walk import expand
 
 
 def make(folder: Path, *names: str) -> None:
