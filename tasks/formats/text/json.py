@@ -1,14 +1,25 @@
-"""TODO."""
+"""JSON: an object per line, an array of objects, or objects one after the other, with the text under one key.
+
+A kernel reads whole blocks of lines (`tasks.kernels.json_lines`). Lines that it skips, because they are
+unusual or bad, are parsed by orjson one by one, and those that orjson rejects by Python's parser: only the
+text must be valid UTF-8 without lone surrogates, and other members may hold any number, NaN or Infinity.
+Lines of white space are not documents. An id that is not a string is written as JSON, whole numbers with all
+their digits; it is null if it is missing, null, or nested more than 254 deep. Of equal keys the last counts.
+
+Objects of an array, or one after the other, may have any layout. They are read one by one, so that a file may
+be larger than memory, and each is parsed like a line; its row is its index. If the text between them is not
+JSON, the start of the next is unknown, and the rest of the file is one bad document.
+"""
 
 import codecs
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import orjson
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from tokmill.tasks.formats.text.compression import BLOCK_BYTES
 from tokmill.tasks.formats.text.content import NEWLINE, Span, content, whole_rows
@@ -16,7 +27,6 @@ from tokmill.tasks.formats.text.documents import (
     ArrowArray,
     Bytes,
     FileBatch,
-    Ints,
     empty_file_batch,
     file_batch,
     is_utf8,
@@ -41,6 +51,12 @@ from tokmill.tasks.kernels.json_lines import (
 )
 from tokmill.tasks.remote.location import Location
 
+_WHITE = " \t\r\n"
+# Whole numbers of this size, and with so many digits, may have more than 64 bits.
+_BEYOND_64_BITS, _MANY_DIGITS = 2.0**63, 19
+_NOTHING: Bytes = np.empty(0, dtype=np.uint8)
+_KINDS = {"dict": "object", "list": "list", "str": "string", "bool": "boolean", "NoneType": "null"}
+
 
 def read_jsonl(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield the documents of the span's lines; all are valid UTF-8."""
@@ -55,7 +71,7 @@ def read_jsonl(path: Location, span: Span, options: ReadOptions) -> Iterator[Fil
         buffers = _buffers(len(block), len(options.text_column.encode()), buffers)
         reader = _BlockReader(block, row, options, buffers)
         batch = [reader.batch(position)]
-        row = reader.next_row
+        row += int(buffers.progress[NUM_LINES])
         del block, reader
         buffers = buffers._replace(text=_NOTHING)  # the batch owns the text now
         yield batch.pop()
@@ -68,49 +84,37 @@ def _parts(block: bytearray, position: int, limit: int) -> Iterator[tuple[bytear
         return
     ends = np.append(NEWLINE.spans(block)[1], len(block))
     starts = np.concatenate(([0], ends[:-1]))
-    begun = 0
-    for index in np.flatnonzero(ends - starts > limit).tolist():
-        start, end = int(starts[index]), int(ends[index])
-        for first, last in ((begun, start), (start, end)):
-            if last > first:
-                yield block[first:last], position + first
-        begun = end
-    if begun < len(block):
-        yield block[begun:], position + begun
+    long = np.flatnonzero(ends - starts > limit)
+    bounds = sorted({0, *starts[long].tolist(), *ends[long].tolist(), len(block)})
+    yield from ((block[start:end], position + start) for start, end in pairwise(bounds))
 
 
 class _BlockReader:
-    """Reads a block of whole lines, which begins with line number `row`; `next_row` is that after it."""
+    """Reads a block of whole lines, which begins with line number `row`, into buffers."""
 
     def __init__(self, block: bytearray, row: int, options: ReadOptions, buffers: Documents) -> None:
-        self._block = block
-        self._row = row
-        self._column = options.text_column
-        self._id_column = options.id_column
+        self._block, self._row, self._documents = block, row, buffers
+        self._column, self._id_column = options.text_column, options.id_column
         self._bad: list[BadDocument] = []
-        self._ids: dict[int, str | None] = {}
+        self._ids: dict[int, str | None] = {}  # of lines that the kernel skipped
         self._data: Bytes = np.frombuffer(block, dtype=np.uint8)
-        self._documents = buffers
-        self._read()
-        self.next_row = row + int(buffers.progress[NUM_LINES])
-
-    def _read(self) -> None:
-        column, id_column = _name(self._column), _name(self._id_column or "")
-        is_valid = is_utf8(self._data, np.array([0, len(self._data)], dtype=np.int64))
-        while not (is_valid and read_lines(self._data, column, id_column, self._documents)):
+        names = [
+            np.frombuffer(name.encode(), dtype=np.uint8) for name in (self._column, self._id_column or "")
+        ]
+        is_valid = is_utf8(self._data, np.array([0, len(block)], dtype=np.int64))
+        while not (is_valid and read_lines(self._data, column, id_column, buffers)):
             self._read_line()
-            if self._documents.progress[POSITION] == len(self._data):
+            if buffers.progress[POSITION] == len(block):
                 return
 
     def _read_line(self) -> None:
         """Read one line with orjson."""
         progress = self._documents.progress
         start = int(progress[POSITION])
-        newline = self._block.find(b"\n", start)
-        end = newline + 1 or len(self._block)
+        end = self._block.find(b"\n", start) + 1 or len(self._block)
         line = bytes(self._block[start:end]).removesuffix(b"\n")
         if line.strip(b" \t\r"):
-            value = parsed(line, self._row + int(progress[NUM_LINES]), self._column)
+            value = _parsed(line, self._row + int(progress[NUM_LINES]), self._column)
             if isinstance(value, BadDocument):
                 self._bad.append(value)
             else:
@@ -131,7 +135,7 @@ class _BlockReader:
         documents.id_ends[document + 1] = documents.id_ends[document]
         documents.progress[NUM_DOCUMENTS], documents.progress[NUM_BYTES] = document + 1, after
         if self._id_column is not None:
-            self._ids[document] = id_of(value, self._id_column, bytes(self._block[start:end]))
+            self._ids[document] = _id_of(value, self._id_column, bytes(self._block[start:end]))
 
     def batch(self, position: int) -> FileBatch:
         """Return the documents read; `position` is that of the block in the file's content."""
@@ -147,24 +151,23 @@ class _BlockReader:
         )
 
     def _id_array(self, number: int) -> ArrowArray:
-        spans = self._documents.ids[: 2 * number].reshape(-1, 2)
-        if not self._ids and not self._documents.progress[NUM_ODD_IDS]:
-            ends = self._documents.id_ends[: number + 1].copy()
-            return _strings(self._documents.id_text[: ends[-1]].copy(), ends, spans[:, 1] > 0)
+        documents, spans = self._documents, self._documents.ids[: 2 * number].reshape(-1, 2)
+        if not self._ids and not documents.progress[NUM_ODD_IDS]:
+            ends, valid = (
+                documents.id_ends[: number + 1].copy(),
+                np.packbits(spans[:, 1] > 0, bitorder="little"),
+            )
+            buffers = (ends, documents.id_text[: ends[-1]].copy(), valid)
+            return pa.LargeStringArray.from_buffers(number, *map(pa.py_buffer, buffers))
         values = [
-            as_id(orjson.loads(self._block[start:end])) if end else None for start, end in spans.tolist()
+            _as_id(orjson.loads(self._block[start:end])) if end else None for start, end in spans.tolist()
         ]
         for document in np.flatnonzero(spans[:, 1] - spans[:, 0] >= _MANY_DIGITS).tolist():
             written = b'{"":%b}' % bytes(self._data[slice(*spans[document])])
-            values[document] = id_of(orjson.loads(written), "", written)
+            values[document] = _id_of(orjson.loads(written), "", written)
         for document, value in self._ids.items():
             values[document] = value
         return pa.array(values, pa.large_string())
-
-
-# Whole numbers of this size, and with so many digits, may have more than 64 bits.
-_BEYOND_64_BITS, _MANY_DIGITS = 2.0**63, 19
-_NOTHING: Bytes = np.empty(0, dtype=np.uint8)
 
 
 def _buffers(num_bytes: int, column_bytes: int, before: Documents | None) -> Documents:
@@ -186,25 +189,25 @@ def _buffers(num_bytes: int, column_bytes: int, before: Documents | None) -> Doc
     )
 
 
-def _name(name: str) -> Bytes:
-    return np.frombuffer(name.encode(), dtype=np.uint8)
-
-
-def _strings(text: Bytes, ends: Ints, present: NDArray[np.bool_]) -> ArrowArray:
-    valid = np.packbits(present, bitorder="little")
-    buffers = (pa.py_buffer(ends), pa.py_buffer(text), pa.py_buffer(valid))
-    return pa.LargeStringArray.from_buffers(len(present), *buffers)
-
-
-def id_of(value: dict[str, Any], column: str, line: bytes) -> str | None:
+def _id_of(value: dict[str, Any], column: str, line: bytes) -> str | None:
     """Return the id of the object on a line, with all digits: orjson rounds whole numbers of over 64 bits."""
     own = value.get(column)
     if isinstance(own, float) and abs(own) >= _BEYOND_64_BITS:
         own = json.loads(line.decode("utf-8", "surrogateescape"), parse_int=str)[column]
-    return as_id(own)
+    return _as_id(own)
 
 
-def parsed(line: bytes, row: int, column: str) -> dict[str, Any] | BadDocument:
+def _as_id(value: object) -> str | None:
+    """Return an id as text: strings as they are, but lone surrogates escaped; other values as JSON."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    try:
+        return None if value is None else orjson.dumps(value).decode()
+    except orjson.JSONEncodeError:  # orjson parses deeper nesting than it writes
+        return None
+
+
+def _parsed(line: bytes, row: int, column: str) -> dict[str, Any] | BadDocument:
     """Return a line's object, or a bad document if it is not an object with a text."""
     try:
         value = orjson.loads(line)
@@ -212,18 +215,26 @@ def parsed(line: bytes, row: int, column: str) -> dict[str, Any] | BadDocument:
         try:
             value = _LENIENT.decode(line.decode("utf-8", "surrogateescape"))
         except (ValueError, RecursionError):
-            return _described(line, row, error)
+            # orjson's own message would name line 1, as it gets single lines
+            return _bad_text(line, row, "broken_json", f"{error.msg} at character {error.pos + 1}")
     if not isinstance(value, dict):
-        return BadDocument(row, "not_an_object", excerpt(line), f"the line holds a {_kind(value)}")
-    if column not in value:
+        reason, detail = "not_an_object", f"the line holds a {_kind(value)}"
+    elif column not in value:
         keys = ", ".join(map(excerpt, nearest(column, list(value)))) or "none"
-        return BadDocument(row, "missing_column", excerpt(line), f"no key {column!r}; there are: {keys}")
-    text = value[column]
-    if text is None:
-        return BadDocument(row, "null_text", excerpt(line), f"{column!r} is null")
-    if not isinstance(text, str):
-        return BadDocument(row, "not_text", excerpt(line), f"{column!r} is a {_kind(text)}")
-    return value if is_encodable(text) else _described(line, row, text)
+        reason, detail = "missing_column", f"no key {column!r}; there are: {keys}"
+    elif value[column] is None:
+        reason, detail = "null_text", f"{column!r} is null"
+    elif not isinstance(value[column], str):
+        reason, detail = "not_text", f"{column!r} is a {_kind(value[column])}"
+    else:
+        try:
+            value[column].encode()
+        except UnicodeEncodeError as error:
+            return _bad_text(
+                line, row, "invalid_utf8", f"half a surrogate pair at character {error.start + 1}"
+            )
+        return value
+    return BadDocument(row, reason, excerpt(line), detail)
 
 
 def _number(written: str) -> Any:
@@ -237,70 +248,39 @@ def _number(written: str) -> Any:
 _LENIENT = json.JSONDecoder(parse_int=_number, parse_float=_number, parse_constant=_number)
 
 
-def is_encodable(text: str) -> bool:
-    """Whether a text has no lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _described(line: bytes, row: int, problem: str | orjson.JSONDecodeError) -> BadDocument:
-    """Describe a line that no parser reads, or whose text has invalid bytes or half a surrogate pair."""
+def _bad_text(line: bytes, row: int, reason: str, detail: str) -> BadDocument:
+    """Describe a line by its first invalid byte, or as it is said if all are valid."""
     try:
         line.decode("utf-8")
     except UnicodeDecodeError:
         return invalid_utf8(row, line)
-    if isinstance(problem, str):
-        place = next(index for index, one in enumerate(problem, start=1) if not is_encodable(one))
-        detail = f"half a surrogate pair at character {place}"
-        return BadDocument(row, "invalid_utf8", excerpt(line), detail)
-    # orjson's own message would name line 1, as it gets single lines
-    detail = f"{problem.msg} at character {problem.pos + 1}"
-    return BadDocument(row, "broken_json", excerpt(line), detail)
+    return BadDocument(row, reason, excerpt(line), detail)
 
 
 def _kind(value: object) -> str:
-    names = {"dict": "object", "list": "list", "str": "string", "bool": "boolean", "NoneType": "null"}
-    return names.get(type(value).__name__, "number")
-
-
-def as_id(value: object) -> str | None:
-    """Return an id as text: strings as they are, but lone surrogates escaped; other values as JSON."""
-    if isinstance(value, str):
-        return value.encode("utf-8", "backslashreplace").decode()
-    try:
-        return None if value is None else orjson.dumps(value).decode()
-    except orjson.JSONEncodeError:  # orjson parses deeper nesting than it writes
-        return None
-
-
-_WHITE = " \t\r\n"
+    return _KINDS.get(type(value).__name__, "number")
 
 
 def read_json(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
-    """Yield the documents of the span's elements."""
-    stop = None if span.num_rows is None else span.first_row + span.num_rows
+    """Yield the documents of the span's elements of an array, or of its objects."""
     held: list[tuple[int, bytes]] = []
     num_bytes = 0
-    broken: BrokenFileError | None = None
     try:
         for row, element in enumerate(_elements(_Text(path, span, options))):
+            if span.is_past(row):
+                break
             if row >= span.first_row:
                 held.append((row, element))
                 num_bytes += len(element)
-            if stop is not None and row + 1 >= stop:
-                break
             if num_bytes >= BLOCK_BYTES:
                 yield _file_batch(held, options)
                 held, num_bytes = [], 0
-    except BrokenFileError as error:
-        broken = error
+    except BrokenFileError:
+        if held:
+            yield _file_batch(held, options)
+        raise
     if held:
         yield _file_batch(held, options)
-    if broken is not None:
-        raise broken
 
 
 def _file_batch(held: list[tuple[int, bytes]], options: ReadOptions) -> FileBatch:
@@ -308,14 +288,14 @@ def _file_batch(held: list[tuple[int, bytes]], options: ReadOptions) -> FileBatc
     ids: list[str | None] = []
     bad: list[BadDocument] = []
     for row, element in held:
-        value = parsed(element, row, options.text_column)
+        value = _parsed(element, row, options.text_column)
         if len(element) > options.max_document_bytes:
             bad.append(too_long(row, element, options.max_document_bytes))
         elif isinstance(value, BadDocument):
             bad.append(value)
         else:
             texts[row] = value[options.text_column].encode()
-            ids.append(None if options.id_column is None else id_of(value, options.id_column, element))
+            ids.append(None if options.id_column is None else _id_of(value, options.id_column, element))
     column = None if options.id_column is None else pa.array(ids, pa.large_string())
     return file_batch([*texts.values()], np.array([*texts], dtype=np.int64), ids=column, bad=tuple(bad))
 
