@@ -98,9 +98,8 @@ class _BlockReader:
         self._bad: list[BadDocument] = []
         self._ids: dict[int, str | None] = {}  # of lines that the kernel skipped
         self._data: Bytes = np.frombuffer(block, dtype=np.uint8)
-        names = [
-            np.frombuffer(name.encode(), dtype=np.uint8) for name in (self._column, self._id_column or "")
-        ]
+        names = (self._column, self._id_column or "")
+        column, id_column = (np.frombuffer(name.encode(), dtype=np.uint8) for name in names)
         is_valid = is_utf8(self._data, np.array([0, len(block)], dtype=np.int64))
         while not (is_valid and read_lines(self._data, column, id_column, buffers)):
             self._read_line()
