@@ -84,7 +84,7 @@ def json_lines():
     import simdjson
 
     from tokmill.tasks.formats.text.content import Span
-    from tokmill.tasks.formats.text.jsonl import read_jsonl
+    from tokmill.tasks.formats.text.json import read_jsonl
     from tokmill.tasks.formats.text.sources import ReadOptions
 
     parser = simdjson.Parser()

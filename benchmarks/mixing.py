@@ -99,10 +99,10 @@ def one_case(case: str, documents: int, folder: Path) -> dict[str, float]:
 
 def plan(case: str, sources: dict[str, SourceLengths], out: Path) -> Planning:
     out.mkdir(exist_ok=True)
-    with scratch_below(out, len(sources)) as scratch, write_plan(out) as writer:
+    with scratch_below(out, len(sources)) as scratch, write_plan(out) as append:
         planning = Planning.of(MixParams(**CASES[case]), sources, scratch)
         for block in planning.blocks():
-            writer.append(block)
+            append(block)
     return planning
 
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from tests.object_server import Bucket, serving
 from tokmill.tasks.formats.corpus import Corpus
-from tokmill.tasks.formats.text.shard import read_shard
+from tokmill.tasks.formats.text.shards import read_shard
 from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.ingest.stage import IngestParams

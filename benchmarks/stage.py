@@ -48,7 +48,7 @@ import zstandard
 
 from tokmill.tasks.encode.stage import EncodeParams, run_shard
 from tokmill.tasks.formats.corpus import Corpus
-from tokmill.tasks.formats.text.shard import Shard, read_shard
+from tokmill.tasks.formats.text.shards import Shard, read_shard
 from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.ingest.stage import IngestParams

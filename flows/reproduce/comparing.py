@@ -23,8 +23,7 @@ from tokmill.tasks.encode.stage import ENCODE_SHARD
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.encoded import EncodedShard
 from tokmill.tasks.formats.text.readers import read_file_batches
-from tokmill.tasks.formats.text.shard import FileSegment, Shard
-from tokmill.tasks.formats.text.sharding import ShardHasher
+from tokmill.tasks.formats.text.shards import FileSegment, Shard, ShardHasher
 from tokmill.tasks.remote.location import Location
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.digest import FileEntry

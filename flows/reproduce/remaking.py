@@ -20,7 +20,7 @@ from tokmill.flows.run.dag import Done, Job, Node, Step, StepInput
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, External, Stage
 from tokmill.tasks.formats.corpus import Corpus
-from tokmill.tasks.formats.text.shard import Shard
+from tokmill.tasks.formats.text.shards import Shard
 from tokmill.tasks.remote.location import Location
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.record import InputEntry, Record, contradictions

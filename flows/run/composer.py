@@ -12,7 +12,7 @@ from tokmill.tasks.core.stage import ArtifactRef, External, Params, Stage
 from tokmill.tasks.count.merging import MOST_LEVELS, joined, level_of
 from tokmill.tasks.count.stage import COUNT, COUNT_SHARD, MERGE_COUNTS, CountParams, MergeParams
 from tokmill.tasks.formats.corpus import Corpus
-from tokmill.tasks.formats.text.shard import Shard
+from tokmill.tasks.formats.text.shards import Shard
 from tokmill.tasks.holdout.stage import HASH_DOCUMENTS, HOLDOUT, PARTS, NoParams
 
 Locate: TypeAlias = Callable[[ArtifactRef], Path]

@@ -29,9 +29,9 @@ from tokmill.tasks.card.stage import CARD
 from tokmill.tasks.core.stage import ArtifactRef, External, Params, Stage
 from tokmill.tasks.encode.stage import ENCODE, ENCODE_SHARD
 from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.encoded import COLUMN
 from tokmill.tasks.formats.packed.pieces import PackingPlan
-from tokmill.tasks.formats.scores import COLUMN
-from tokmill.tasks.formats.text.shard import Shard
+from tokmill.tasks.formats.text.shards import Shard
 from tokmill.tasks.holdout.stage import VALIDATION
 from tokmill.tasks.ingest.stage import INGEST
 from tokmill.tasks.mixing.consume import CONSUME

@@ -7,7 +7,7 @@ from pathlib import Path
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.profile import Profile
 from tokmill.tasks.core.stage import ArtifactRef, External
-from tokmill.tasks.formats.scores import COLUMN
+from tokmill.tasks.formats.encoded import COLUMN
 from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.remote.location import is_remote, located
 from tokmill.tasks.remote.objects import files_at

@@ -164,7 +164,7 @@ def _training(
 ) -> "Occurrences | None":
     """Return how often each token occurs in the text that the tokenizer was trained on."""
     from tokmill.tasks.audit.training_counts import training_occurrences
-    from tokmill.tasks.formats.balance import Balance
+    from tokmill.tasks.formats.counts import Balance
 
     if balance is None:
         return None

@@ -15,10 +15,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tokmill.tasks.core.stage import Outcome, Params, Stage
 from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.files.arrays import NpyAppender, open_vector
 from tokmill.tasks.formats.files.indices import check_ascending, check_within
 from tokmill.tasks.formats.files.manifests import read_model, write_model
-from tokmill.tasks.formats.files.npy import NpyAppender, open_vector
-from tokmill.tasks.formats.text.shard import Shard, read_shard
+from tokmill.tasks.formats.text.shards import Shard, read_shard
 
 _MOST_SHARDS = 4
 

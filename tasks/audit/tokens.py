@@ -20,9 +20,9 @@ import unicodedata2 as unicodedata
 from numpy.typing import NDArray
 
 from tokmill.tasks.audit.characters import Characters
+from tokmill.tasks.formats.files.arrays import read_parquet
 from tokmill.tasks.formats.files.indices import check_within
 from tokmill.tasks.formats.files.manifests import readable
-from tokmill.tasks.formats.files.parquet import read_parquet
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.text import is_utf8

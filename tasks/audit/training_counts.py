@@ -8,8 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from tokmill.tasks.audit.tokens import Occurrences
-from tokmill.tasks.formats.balance import Balance
-from tokmill.tasks.formats.counts import Counts
+from tokmill.tasks.formats.counts import Balance, Counts
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 

@@ -24,8 +24,8 @@ from pydantic import Field
 
 from tokmill.tasks.core.errors import BalanceError
 from tokmill.tasks.core.stage import Outcome, Scalar, Stage
-from tokmill.tasks.formats.balance import Balance, BalancedSource
 from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.counts import Balance, BalancedSource
 from tokmill.tasks.sampling import (
     EXACT,
     UNLIMITED,

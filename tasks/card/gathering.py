@@ -23,8 +23,8 @@ from tokmill.tasks.card.facts import (
 from tokmill.tasks.card.validation import of_validation, validation_facts
 from tokmill.tasks.core.errors import AccountError
 from tokmill.tasks.core.stage import Account
-from tokmill.tasks.formats.balance import Balance, BalancedSource
 from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.counts import Balance, BalancedSource
 from tokmill.tasks.formats.encoded import Encoded
 from tokmill.tasks.formats.mixture import MixedSource, Mixture
 from tokmill.tasks.formats.packed.manifest import PackedManifest

@@ -19,7 +19,7 @@ from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.encoded import EncodedShard
-from tokmill.tasks.formats.text.shard import Shard, read_shard
+from tokmill.tasks.formats.text.shards import Shard, read_shard
 from tokmill.tasks.formats.text.source_files import origin_digest
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.store import Record, Store

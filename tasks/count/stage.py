@@ -34,7 +34,7 @@ from tokmill.tasks.formats.counts import (
     PreTokenization,
     read_parts,
 )
-from tokmill.tasks.formats.text.shard import Shard, read_shard
+from tokmill.tasks.formats.text.shards import Shard, read_shard
 from tokmill.tasks.store.fingerprint import only_with
 from tokmill.tokenizer.sentences.options import SentenceText
 

@@ -18,7 +18,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.pipelining import write_behind
 from tokmill.tasks.fim.characters import Encode, TextFim, encode_rearranged
 from tokmill.tasks.formats.encoded import EncodedStatistics, token_dtype
-from tokmill.tasks.formats.files.npy import NpyAppender
+from tokmill.tasks.formats.files.arrays import NpyAppender
 from tokmill.tasks.formats.text.documents import DocumentBatch, offsets_of
 from tokmill.tasks.kernels.documents import count_narrow, count_wide, gather
 from tokmill.tasks.kernels.text_size import text_size

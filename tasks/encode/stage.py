@@ -28,7 +28,7 @@ from tokmill.tasks.formats.encoded import (
     token_dtype,
 )
 from tokmill.tasks.formats.text.quarantine import place_of
-from tokmill.tasks.formats.text.shard import Shard, read_shard
+from tokmill.tasks.formats.text.shards import Shard, read_shard
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 

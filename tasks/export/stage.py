@@ -134,7 +134,7 @@ def _origin(packed: Path, manifest: PackedManifest) -> dict[str, Any]:
     """
     if not (packed / RECORD_FILE).is_file():
         return {}
-    takedown = TakedownManifest.of(packed)
+    takedown = TakedownManifest.found(packed)
     earlier = {*manifest.predecessors, *(takedown.predecessors if takedown else ())}
     digest = read_record(packed).content_digest
     return {"origin": manifest.origin or digest, "predecessors": tuple(sorted(earlier))}

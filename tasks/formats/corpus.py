@@ -12,17 +12,18 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.formats.files.arrays import read_parquet
 from tokmill.tasks.formats.files.manifests import Entry, Manifest
-from tokmill.tasks.formats.files.parquet import read_parquet
 from tokmill.tasks.formats.text.documents import Ints
-from tokmill.tasks.formats.text.shard import FileSegment, Shard
-from tokmill.tasks.formats.text.sharding import CorpusPart, Selection
+from tokmill.tasks.formats.text.shards import CorpusPart, FileSegment, Selection, Shard
 from tokmill.tasks.formats.text.sources import ReadOptions, SourceName, nearest
 from tokmill.tasks.store.verify import check_files
 
 FORMAT_VERSION = 1
+HELD_OUT_SCHEMA = pa.schema({"source": pa.string(), "shard": pa.int64(), "ordinal": pa.int64()})
 SELECTIONS_SCHEMA = pa.schema(
     {
         "source": pa.string(),
@@ -34,7 +35,23 @@ SELECTIONS_SCHEMA = pa.schema(
         "also": pa.list_(pa.uint64()),
     }
 )
-HELD_OUT_SCHEMA = pa.schema({"source": pa.string(), "shard": pa.int64(), "ordinal": pa.int64()})
+_TEXTS = {"source", "name", "file", "digest", "format", "compression", "reason", "detail", "excerpt"}
+_TABLES = {
+    "files": "source name size_bytes digest format compression num_documents num_bytes num_quarantined",
+    "shards": "source shard digest num_documents num_bytes",
+    "segments": "source shard file format first_ordinal first_row num_rows start end",
+    "quarantine": "source file row reason detail excerpt",
+}
+
+
+def write_tables(out: Path, rows: Mapping[str, Sequence[tuple[Any, ...]]]) -> None:
+    """Write the tables that every corpus has into the directory `out`, from their rows."""
+    for name, columns in _TABLES.items():
+        types = {column: pa.string() if column in _TEXTS else pa.int64() for column in columns.split()}
+        values = zip(*rows[name], strict=True) if rows[name] else [()] * len(types)
+        arrays = [pa.array(column, kind) for column, kind in zip(values, types.values(), strict=True)]
+        table = pa.Table.from_arrays(arrays, schema=pa.schema(types))
+        pq.write_table(table, out / f"{name}.parquet", compression="zstd")
 
 
 class SourceStats(Entry):

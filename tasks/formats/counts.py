@@ -6,6 +6,7 @@ counts give the same bytes. docs/formats.md lists the files.
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple, Self
 
@@ -13,9 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pydantic import Field
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import WithOptional
+from tokmill.tasks.formats.files.arrays import write_row_groups
 from tokmill.tasks.formats.files.manifests import Entry, Manifest, readable
 from tokmill.tasks.formats.text.sources import SourceName
 from tokmill.tokenizer.sentences.options import SentenceText
@@ -109,7 +112,15 @@ class Counts:
 
     def chars_per_byte(self, source: str) -> float:
         """About how many characters a byte of one source's pre-tokens has; 1 if they are empty."""
-        return sampled_chars_per_byte(self._file(source))
+        num_chars, num_bytes, path = 0, 0, self._file(source)
+        with readable(path, "table of counts"), pq.ParquetFile(path) as file:
+            step = -(-file.num_row_groups // _SAMPLED_GROUPS) or 1
+            for number in range(0, file.num_row_groups, step):
+                column = file.read_row_group(number, columns=["pretoken"]).column(0)
+                for chunk in column.cast(pa.large_binary()).chunks:
+                    data, _ = _buffers(chunk)
+                    num_chars, num_bytes = num_chars + count_chars(data), num_bytes + len(data)
+        return num_chars / num_bytes if num_bytes else 1.0
 
     def _file(self, source: str) -> Path:
         if source not in self.sources:
@@ -131,32 +142,21 @@ def write_counts(path: Path, counts: "PretokenCounts") -> Totals:
 
 def write_parts(path: Path, parts: "Iterable[PretokenCounts]") -> Totals:
     """Write counts that come in sorted parts; the bytes do not depend on the division into parts."""
-    num_pretokens = num_distinct = 0
-    with pq.ParquetWriter(path, _SCHEMA, compression="zstd", use_dictionary=False) as writer:
-        waiting = _SCHEMA.empty_table()
+    num_pretokens, num_distinct, how = 0, 0, {"use_dictionary": False}
+    with write_row_groups(path, _SCHEMA, _ROW_GROUP, **how) as append:
         for part in parts:
             num_pretokens += int(part.counts.sum())
             num_distinct += len(part)
-            waiting = pa.concat_tables([waiting, _table(part)])
-            while waiting.num_rows >= _ROW_GROUP:
-                writer.write_table(waiting.slice(0, _ROW_GROUP).combine_chunks())
-                waiting = waiting.slice(_ROW_GROUP)
-        if waiting.num_rows or not num_distinct:
-            writer.write_table(waiting.combine_chunks())
+            append(_table(part))
+    if not num_distinct:
+        pq.write_table(_SCHEMA.empty_table(), path, compression="zstd", **how)
     return Totals(num_pretokens, num_distinct)
 
 
 def _table(counts: "PretokenCounts") -> pa.Table:
     """Wrap counts as an Arrow table, without a copy."""
-    pretokens = pa.Array.from_buffers(
-        pa.large_binary(),
-        len(counts.counts),
-        [
-            None,
-            pa.py_buffer(np.ascontiguousarray(counts.offsets)),
-            pa.py_buffer(np.ascontiguousarray(counts.data)),
-        ],
-    )
+    buffers = [pa.py_buffer(np.ascontiguousarray(array)) for array in (counts.offsets, counts.data)]
+    pretokens = pa.Array.from_buffers(pa.large_binary(), len(counts.counts), [None, *buffers])
     return pa.Table.from_arrays([pretokens, pa.array(counts.counts, type=pa.uint64())], schema=_SCHEMA)
 
 
@@ -205,19 +205,6 @@ def size_of(path: Path) -> Size:
     return Size(found.num_rows, max(num_bytes - _LENGTH_BYTES * found.num_rows, 0))
 
 
-def sampled_chars_per_byte(path: Path) -> float:
-    """Return about how many characters a byte has, by at most 8 row groups of a file of counts."""
-    num_chars = num_bytes = 0
-    with readable(path, "table of counts"), pq.ParquetFile(path) as file:
-        step = -(-file.num_row_groups // _SAMPLED_GROUPS) or 1
-        for number in range(0, file.num_row_groups, step):
-            column = file.read_row_group(number, columns=["pretoken"]).column(0)
-            for chunk in column.cast(pa.large_binary()).chunks:
-                data, _ = _buffers(chunk)
-                num_chars, num_bytes = num_chars + count_chars(data), num_bytes + data.shape[0]
-    return num_chars / num_bytes if num_bytes else 1.0
-
-
 def count_chars(data: np.ndarray) -> int:
     """Return how many characters begin in UTF-8 bytes."""
     return int(np.count_nonzero((data & _TOP_BITS) != _CONTINUES))
@@ -228,3 +215,43 @@ def _buffers(array: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     offsets = np.frombuffer(array.buffers()[1], dtype=np.int64)[array.offset : array.offset + len(array) + 1]
     data = np.frombuffer(array.buffers()[2] or b"", dtype=np.uint8)
     return data[offsets[0] : offsets[-1]], offsets - offsets[0]
+
+
+class BalancedSource(Entry):
+    """One source."""
+
+    source: str
+    num_documents: int
+    num_bytes: int
+    natural_share: float  # its share of the corpus, in the balance's unit
+    asked_share: float | None = None  # its share by the rule alone, without `max_repetition`
+    share: float  # its share after balancing
+    factor: float  # how often its text counts: balanced amount / natural amount; 0 leaves it out
+    capped: bool  # whether `max_repetition` limited its share
+
+
+class Balance(Manifest):
+    """The content of `balance.json`, the weight of each source's text.
+
+    Shares have 12 decimals and add up to 1; factors have 12 significant digits. Both are written as JSON
+    numbers that read back as the same decimal number.
+    """
+
+    FILE: ClassVar[str] = "balance.json"
+    TITLE: ClassVar[str] = "balance"
+
+    method: str  # the rule
+    temperature: float | None  # T if the rule is "temperature", else None
+    unit: Literal["bytes", "documents"]  # of sizes, shares and `total`
+    max_repetition: float | None  # the cap on every factor, or None
+    total: int  # size of the balanced corpus
+    # Training counts every pre-token `factor` × this many times, so that rounding to whole counts changes no
+    # share.
+    resolution: int = 1
+    warnings: list[str] = Field(default=[])
+    sources: list[BalancedSource]  # in the corpus's order
+
+    @property
+    def factors(self) -> dict[str, Decimal]:
+        """The exact decimal factor of each source."""
+        return {entry.source: Decimal(repr(entry.factor)) for entry in self.sources}

@@ -2,10 +2,11 @@
 
 docs/formats.md lists the files. A shard does not name its source, so that two sources with the same shard
 share its encoding. A list of shard directories that is passed along with a manifest is in the manifest's
-order: by source, then index.
+order: by source, then index. Scores measure documents: one directory per shard and measure, with a float32
+per document and component, in the order of the encoded shard; NaN stands for a document without a number.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -15,17 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.formats.files.arrays import NpyAppender, open_vector
 from tokmill.tasks.formats.files.indices import check_ascending, check_within
 from tokmill.tasks.formats.files.manifests import Entry, Manifest
-from tokmill.tasks.formats.files.npy import open_vector
 from tokmill.tasks.store.verify import check_files
 
 TokenDtype = Literal["uint16", "uint32"]
-_DTYPES: Mapping[str, tuple[type[np.generic], ...]] = {
-    "tokens": (np.uint16, np.uint32),
-    "offsets": (np.int64,),
-    "ordinals": (np.int64,),
-    "token_counts": (np.uint64,),
+COLUMN = "column:"
+COMPONENTS = {
+    "noise": ("symbols", "repetition", "compression", "decoding_errors"),
+    "perplexity": ("surprisal",),
 }
 
 
@@ -35,11 +35,7 @@ def token_dtype(vocab_size: int) -> TokenDtype:
 
 
 class EncodedStatistics(Manifest):
-    """Statistics of an encoded shard: kept and dropped documents.
-
-    Bytes, characters and words are those of the kept documents' text as it was read, before normalization.
-    A word is a longest run of characters other than white space.
-    """
+    """Statistics of an encoded shard: kept and dropped documents."""
 
     FILE: ClassVar[str] = "statistics.json"
     TITLE: ClassVar[str] = "statistics of an encoded shard"
@@ -49,9 +45,9 @@ class EncodedStatistics(Manifest):
     num_begin_tokens: int = 0  # begin-of-document tokens among them; 0 or `num_documents`
     num_end_tokens: int = 0  # end-of-document tokens among them; 0 or `num_documents`
     num_fim_tokens: int = 0  # tokens among them that rearranging added; see `tasks.fim.characters`
-    num_bytes: int = 0
+    num_bytes: int = 0  # of the kept documents' text as it was read, before normalization
     num_chars: int = 0
-    num_words: int = 0
+    num_words: int = 0  # longest runs of characters other than white space
     num_dropped_documents: int = 0  # documents with fewer tokens of text than `min_tokens`
     num_dropped_tokens: int = 0  # their tokens of text
     num_dropped_bytes: int = 0  # their bytes of text
@@ -125,23 +121,22 @@ class EncodedShard:
     @cached_property
     def tokens(self) -> NDArray[Any]:
         """Token ids: uint16 | uint32 [t]."""
-        found = self._opened("tokens")
-        self._check_number("tokens", len(found), self.num_tokens)
-        return found
+        return self._opened("tokens", np.uint16, np.uint32, length=self.num_tokens)
 
     @cached_property
     def offsets(self) -> NDArray[np.int64]:
         """Where the documents begin in the tokens, and where the last one ends: int64 [d + 1]."""
-        found = self._opened("offsets")
-        self._check_number("offsets - 1", len(found) - 1, self.num_documents)
+        found = self._opened("offsets", np.int64, length=self.num_documents + 1)
         check_ascending(self.path / "offsets.npy", "offsets", found, first=0, last=self.num_tokens)
         return found
 
     @cached_property
     def ordinals(self) -> NDArray[np.int64]:
         """The documents' ordinals in the corpus shard: int64 [d]."""
-        found, file = self._opened("ordinals"), self.path / "ordinals.npy"
-        self._check_number("ordinals", len(found), self.num_documents)
+        found, file = (
+            self._opened("ordinals", np.int64, length=self.num_documents),
+            self.path / "ordinals.npy",
+        )
         if len(found):
             check_ascending(file, "ordinals", found, first=int(found[0]), last=int(found[-1]), step=1)
             check_within(file, "ordinal", found[:1], least=0, below=1 << 62)
@@ -150,24 +145,17 @@ class EncodedShard:
     @cached_property
     def token_counts(self) -> NDArray[np.uint64]:
         """How often each id is among the tokens: uint64 [vocab_size]."""
-        return self._opened("token_counts")
+        return self._opened("token_counts", np.uint64)
 
     def document(self, index: int) -> NDArray[Any]:
         """The tokens of document `index` in [0, num_documents), including its end token; a view."""
         view: NDArray[Any] = self.tokens[self.offsets[index] : self.offsets[index + 1]]
         return view
 
-    def _opened(self, name: str) -> NDArray[Any]:
+    def _opened(self, name: str, *dtypes: type[np.generic], length: int | None = None) -> NDArray[Any]:
         file = self.path / f"{name}.npy"
         check_files(self.path, [file])
-        return open_vector(file, *_DTYPES[name])
-
-    def _check_number(self, what: str, found: int, expected: int) -> None:
-        if found != expected:
-            raise StoreError(
-                f"encoded shard {self.path}: there are {found} {what}, but statistics.json says {expected}; "
-                "verify the artifact"
-            )
+        return open_vector(file, *dtypes, length=length)
 
     def check_ids(self, vocab_size: int, tokens: NDArray[Any]) -> None:
         """Reject tokens that are not in the vocabulary, before they are used as indices.
@@ -210,3 +198,54 @@ class Encoded:
             )
         for (name, entry), path in zip(entries, shards, strict=True):
             yield name, entry, path
+
+
+def components_of(measure: str) -> tuple[str, ...]:
+    """The components of a measure; a column of the source's files has one."""
+    return COMPONENTS.get(measure, ("value",))
+
+
+class ScoreManifest(Manifest):
+    """The content of `scores.json`."""
+
+    FILE: ClassVar[str] = "scores.json"
+    TITLE: ClassVar[str] = "list of scores"
+
+    measure: str  # "noise", "perplexity", or "column:NAME"
+    components: tuple[str, ...]  # names of the files
+    num_documents: int  # numbers in each
+    num_missing: int  # documents without a number
+
+
+def write_scores(path: Path, measure: str, scores: dict[str, NDArray[np.float32]]) -> ScoreManifest:
+    """Write one shard's scores, by component, into the directory `path`."""
+    for component, values in scores.items():
+        with NpyAppender(path / f"{component}.npy", np.float32) as file:
+            file.append(values)
+    values = np.stack(list(scores.values()))
+    missing = int(np.count_nonzero(np.isnan(values).any(axis=0)))
+    manifest = ScoreManifest(
+        measure=measure, components=tuple(scores), num_documents=values.shape[1], num_missing=missing
+    )
+    manifest.save(path)
+    return manifest
+
+
+@dataclass(frozen=True)
+class ScoredShard:
+    """The scores of one shard, in a directory."""
+
+    path: Path
+    manifest: ScoreManifest
+
+    @classmethod
+    def open(cls, path: Path, measure: str) -> Self:
+        """Read the manifest in the directory `path`."""
+        manifest = ScoreManifest.open(path)
+        if manifest.measure != measure:
+            raise StoreError(f"{path}: holds scores of '{manifest.measure}', and '{measure}' is needed")
+        return cls(path, manifest)
+
+    def component(self, name: str) -> NDArray[np.float32]:
+        """One component, memory-mapped: float32 [d]."""
+        return open_vector(self.path / f"{name}.npy", np.float32, length=self.manifest.num_documents)

@@ -1,12 +1,15 @@
 """A mixture on disk: its documents and their order, shares and request; no tokens are copied.
 
 docs/formats.md lists the columns. All files are written and read in blocks, so memory does not grow with the
-plan. The same mixture gives the same bytes.
+plan. The same mixture gives the same bytes. A ledger holds the documents that a run has consumed of a
+mixture, so that another can continue it; in another encoding they are found by their shard's digest.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -16,10 +19,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pydantic import Field
 
-from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.formats.files.indices import check_within
+from tokmill.tasks.formats.files.arrays import Columns, open_vector, schema_of, write_row_groups
+from tokmill.tasks.formats.files.indices import check_within, untrue
 from tokmill.tasks.formats.files.manifests import Entry, Manifest, readable
-from tokmill.tasks.formats.files.parquet import Columns, schema_of
 from tokmill.tasks.store.verify import check_files
 
 PLAN_FILE = "plan.parquet"
@@ -36,94 +38,58 @@ _FEW = ["source", "shard", "epoch"]  # columns with few different values
 
 
 class MixedSource(Entry):
-    """One source of a mixture.
-
-    Attributes:
-        num_documents: documents of the source.
-        num_tokens: tokens of the source.
-        requested_share: requested share of the mixture's tokens.
-        quota_tokens: the same in tokens.
-        share: actual share of the mixture's tokens.
-        drawn_documents: documents in the mixture, including repetitions.
-        drawn_tokens: their tokens; within one document of `quota_tokens`.
-        unique_documents: documents that occur at least once.
-        unique_tokens: their tokens, counted once.
-        epochs: `drawn_tokens` / `num_tokens`.
-        max_repetition: the most times that it may be drawn.
-        min_epochs: the fewest times that it must be drawn.
-        limits: whether its `max_repetition` keeps its share, or the total, from being larger.
-        given_before_tokens: tokens that it gave in the run before this mixture.
-        most_ahead_tokens: the most tokens that it was ahead of the request, at any point of the plan.
-        most_behind_tokens: the most tokens that it was behind the request.
-        short_tokens: tokens by which it stops short of its request; 0 if less than one.
-        short_from: tokens of the run before it stopped; from there on the other sources divide what
-            it leaves, and may be ahead by as much. None if it does not stop short.
-    """
+    """One source of a mixture."""
 
     source: str
-    num_documents: int
-    num_tokens: int
-    requested_share: float
-    quota_tokens: int
-    share: float
-    drawn_documents: int
-    drawn_tokens: int
-    unique_documents: int
-    unique_tokens: int
-    epochs: float
-    max_repetition: float
-    min_epochs: float
-    limits: bool
-    given_before_tokens: int = 0
-    most_ahead_tokens: float
-    most_behind_tokens: float
-    short_tokens: float = 0.0
+    num_documents: int  # of the source
+    num_tokens: int  # of the source
+    requested_share: float  # requested share of the mixture's tokens
+    quota_tokens: int  # the same in tokens
+    share: float  # actual share of the mixture's tokens
+    drawn_documents: int  # documents in the mixture, including repetitions
+    drawn_tokens: int  # their tokens; within one document of `quota_tokens`
+    unique_documents: int  # documents that occur at least once
+    unique_tokens: int  # their tokens, counted once
+    epochs: float  # drawn_tokens / num_tokens
+    max_repetition: float  # the most times that it may be drawn
+    min_epochs: float  # the fewest times that it must be drawn
+    limits: bool  # whether its `max_repetition` keeps its share, or the total, from being larger
+    given_before_tokens: int = 0  # tokens that it gave in the run before this mixture
+    most_ahead_tokens: float  # the most tokens that it was ahead of the request, at any point of the plan
+    most_behind_tokens: float  # the most tokens that it was behind the request
+    short_tokens: float = 0.0  # tokens by which it stops short of its request; 0 if less than one
+    # Tokens of the run before it stopped: from there on the other sources divide what it leaves, and may be
+    # ahead by as much. None if it does not stop short.
     short_from: int | None = None
 
 
 class MixtureManifest(Manifest):
-    """The content of `mixture.json`.
-
-    Attributes:
-        method: the rule that gave the shares, or "schedule".
-        temperature: T if the rule is "temperature", else None.
-        change: how a schedule's shares change between points; None without a schedule.
-        seed: seed of the order.
-        num_documents: rows of the plan.
-        num_tokens: their tokens.
-        long_documents: "whole", or "split" if each source's last document is cut at its quota.
-        curriculum: whether a curriculum decides the order of documents.
-        tolerance: allowed difference from the request, as a fraction of it.
-        warnings: the requests that are missed by more than that.
-        longest_document_tokens: tokens of the longest document drawn, or refused at a source's stop.
-        first_position: tokens of the run before this mixture; 0 if it begins the run.
-        first_document_starts: for each of the plan's first rows that is the rest of a document that an
-            earlier mixture began, the token of the document at which it starts.
-        sources: in the encoded manifest's order.
-    """
+    """The content of `mixture.json`."""
 
     FILE: ClassVar[str] = "mixture.json"
     TITLE: ClassVar[str] = "mixture"
 
-    method: str
-    temperature: float | None
-    change: str | None
-    seed: int
-    num_documents: int
-    num_tokens: int
-    long_documents: str = "whole"
-    curriculum: bool = False
-    tolerance: float | None = None
-    warnings: list[str] = Field(default=[])
-    longest_document_tokens: int
-    first_position: int = 0
+    method: str  # the rule that gave the shares, or "schedule"
+    temperature: float | None  # T if the rule is "temperature", else None
+    change: str | None  # how a schedule's shares change between points; None without a schedule
+    seed: int  # seed of the order
+    num_documents: int  # rows of the plan
+    num_tokens: int  # their tokens
+    long_documents: str = "whole"  # or "split" if each source's last document is cut at its quota
+    curriculum: bool = False  # whether a curriculum decides the order of documents
+    tolerance: float | None = None  # allowed difference from the request, as a fraction of it
+    warnings: list[str] = Field(default=[])  # the requests that are missed by more than that
+    longest_document_tokens: int  # tokens of the longest document drawn, or refused at a source's stop
+    first_position: int = 0  # tokens of the run before this mixture; 0 if it begins the run
+    # For each of the plan's first rows that is the rest of a document that an earlier mixture began, the
+    # token of the document at which it starts.
     first_document_starts: tuple[int, ...] = ()
-    sources: list[MixedSource]
+    sources: list[MixedSource]  # in the encoded manifest's order
 
 
 @dataclass(frozen=True)
 class Plan(Columns):
-    """Rows of `plan.parquet`; all arrays have the same length n. The module describes them."""
+    """Rows of `plan.parquet`; all arrays have the same length."""
 
     source: NDArray[np.uint16]
     shard: NDArray[np.uint32]
@@ -135,40 +101,11 @@ class Plan(Columns):
 PLAN_SCHEMA = Plan.schema()
 
 
-class PlanWriter:
-    """Writes `plan.parquet` block by block; the bytes do not depend on the blocks."""
-
-    def __init__(self, file: pq.ParquetWriter) -> None:
-        self._file = file
-        self._held: list[Plan] = []
-        self._num_held = 0
-
-    def append(self, rows: Plan) -> None:
-        """Add rows at the end."""
-        self._held.append(rows)
-        self._num_held += len(rows)
-        if self._num_held >= _ROW_GROUP:
-            self._write(self._num_held - self._num_held % _ROW_GROUP)
-
-    def _write(self, number: int) -> None:
-        held = Plan.joined(self._held)
-        table = pa.table(held.rows(0, number).columns(), schema=PLAN_SCHEMA)
-        self._file.write_table(table, row_group_size=_ROW_GROUP)
-        self._held, self._num_held = [held.rows(number, len(held))], len(held) - number
-
-    def finish(self) -> None:
-        """Write the remaining rows."""
-        if self._num_held:
-            self._write(self._num_held)
-
-
 @contextmanager
-def write_plan(path: Path) -> Iterator[PlanWriter]:
-    """A writer of the plan into the directory `path`."""
-    with pq.ParquetWriter(path / PLAN_FILE, PLAN_SCHEMA, compression="zstd", use_dictionary=_FEW) as file:
-        writer = PlanWriter(file)
-        yield writer
-        writer.finish()
+def write_plan(path: Path) -> Iterator[Callable[[Plan], None]]:
+    """A writer of rows of the plan into the directory `path`."""
+    with write_row_groups(path / PLAN_FILE, PLAN_SCHEMA, _ROW_GROUP, use_dictionary=_FEW) as append:
+        yield lambda rows: append(pa.table(rows.columns(), schema=PLAN_SCHEMA))
 
 
 @dataclass(frozen=True)
@@ -186,7 +123,7 @@ class ShareTable:
 
     def save(self, path: Path) -> None:
         """Write `shares.parquet` into the directory `path`."""
-        sources = np.arange(self.given.shape[1], dtype=np.uint16)
+        sources = np.arange(self.given.shape[1])
         columns: list[NDArray[Any]] = [self.positions[:, None], sources, self.requested, self.given]
         _write_grid(path / SHARES_FILE, SHARES_SCHEMA, columns)
 
@@ -202,17 +139,19 @@ class RequestTable:
 
     def save(self, path: Path) -> None:
         """Write `request.parquet` into the directory `path`."""
-        segments, sources = (
-            np.arange(n, dtype=t) for n, t in zip(self.firsts.shape, (np.uint32, np.uint16), strict=True)
-        )
-        columns = [segments[:, None], sources, self.knots[:-1, None], self.knots[1:, None]]
+        segments, sources = (np.arange(number) for number in self.firsts.shape)
+        columns: list[NDArray[Any]] = [
+            segments[:, None],
+            sources,
+            self.knots[:-1, None],
+            self.knots[1:, None],
+        ]
         columns += [self.firsts, self.lasts, self.before]
         _write_grid(path / REQUEST_FILE, REQUEST_SCHEMA, columns)
 
     def at(self, position: float) -> NDArray[np.float64]:
         """Tokens requested of each source up to a position: float64 [s]; constant after the end."""
-        requested: NDArray[np.float64] = self.along(np.array([position]))[0]
-        return requested
+        return np.asarray(self.along(np.array([position]))[0])
 
     def along(self, positions: NDArray[np.float64]) -> NDArray[np.float64]:
         """The same up to each of p positions: float64 [p, s]."""
@@ -220,15 +159,13 @@ class RequestTable:
         width = (self.knots[segment + 1] - self.knots[segment])[:, None]
         passed = np.minimum((positions - self.knots[segment])[:, None], width)
         slope = (self.lasts[segment] - self.firsts[segment]) / width
-        requested: NDArray[np.float64] = self.before[segment] + passed * (
-            self.firsts[segment] + slope * passed / 2
-        )
-        return requested
+        return np.asarray(self.before[segment] + passed * (self.firsts[segment] + slope * passed / 2))
 
 
 def _write_grid(file: Path, schema: pa.Schema, columns: Sequence[NDArray[Any]]) -> None:
     """Write a table with a row for each row and column of arrays of two axes, or of one that is repeated."""
-    flat = [values.ravel() for values in np.broadcast_arrays(*columns)]
+    grids = zip(np.broadcast_arrays(*columns), schema, strict=True)
+    flat = [pa.array(values.ravel(), field.type) for values, field in grids]
     pq.write_table(pa.table(flat, schema=schema), file, row_group_size=_ROW_GROUP, compression="zstd")
 
 
@@ -266,7 +203,7 @@ class Mixture:
         check_files(self.path, [file])
         with readable(file, "plan"), pq.ParquetFile(file) as parquet:
             if not parquet.schema_arrow.equals(PLAN_SCHEMA):
-                raise StoreError(f"{file}: columns must be {PLAN_SCHEMA.names}; verify the artifact")
+                raise untrue(file, f"columns must be {PLAN_SCHEMA.names}")
             for batch in parquet.iter_batches(batch_size=_ROW_GROUP):
                 plan = Plan(*(batch.column(name).to_numpy() for name in PLAN_SCHEMA.names))
                 check_within(file, "source of document", plan.source, least=0, below=len(self.sources))
@@ -286,3 +223,88 @@ class Mixture:
         """The requested and given tokens of each source, over the run."""
         grid = _read_grid(self.path / SHARES_FILE, SHARES_SCHEMA, "table of shares", len(self.sources))
         return ShareTable(grid["position"][:, 0], grid["requested"], grid["given"])
+
+
+CONSUMED_FILE = "consumed.npy"
+TAKEN_DOWN = (1 << 16) - 1
+"""The count of a document that was taken down, and is never drawn again."""
+
+
+class LedgerShard(Entry):
+    """One shard: its content digest, and where its documents are in `consumed.npy`."""
+
+    digest: str
+    first: int
+    num_documents: int
+    num_consumed: int
+
+
+class LedgerSource(Entry):
+    """One source."""
+
+    source: str
+    given_tokens: int  # tokens of it that were consumed, including repetitions
+    requested_tokens: float  # tokens of it that were requested up to the ledger's position
+    shards: list[LedgerShard]
+
+
+class CutDocument(Entry):
+    """A part that was not consumed of a document that was begun."""
+
+    source: str
+    digest: str  # content digest of its shard
+    document: int  # its position in the shard
+    epoch: int  # how often it was drawn before
+    start: int  # the part's first token in the document
+    num_tokens: int  # the part's tokens
+
+
+class LedgerManifest(Manifest):
+    """The content of `ledger.json`."""
+
+    FILE: ClassVar[str] = "ledger.json"
+    TITLE: ClassVar[str] = "ledger"
+
+    mixture: str  # content digest of the mixture that was consumed
+    read_tokens: int  # that the run has read, from its very beginning, with those that rearranging added
+    consumed_tokens: int  # the documents' tokens among them
+    position: int  # `consumed_tokens` and the parts in `cuts`, as begun documents count as consumed
+    cuts: tuple[CutDocument, ...]  # what remains of begun documents; they come first in the next mixture
+    sources: list[LedgerSource]  # the mixture's sources, in its order
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """A ledger in a directory."""
+
+    path: Path
+    manifest: LedgerManifest
+
+    @classmethod
+    def open(cls, path: Path) -> Self:
+        """Read the ledger in the directory `path`."""
+        return cls(path, LedgerManifest.open(path))
+
+    @cached_property
+    def by_source(self) -> dict[str, LedgerSource]:
+        """The sources by name."""
+        return {entry.source: entry for entry in self.manifest.sources}
+
+    def matched(
+        self, source: str, digests: Iterable[str]
+    ) -> tuple[list[LedgerShard | None], list[LedgerShard]]:
+        """Find the shards of a source by their content digests; equal shards are matched in order."""
+        known = self.by_source.get(source)
+        left: dict[str, deque[LedgerShard]] = {}
+        for shard in known.shards if known else []:
+            left.setdefault(shard.digest, deque()).append(shard)
+        found = [left[digest].popleft() if left.get(digest) else None for digest in digests]
+        return found, [shard for waiting in left.values() for shard in waiting]
+
+    def consumed(self, shard: LedgerShard) -> NDArray[np.uint16]:
+        """How often each document of a shard was consumed, memory-mapped: uint16 [d]."""
+        stop = shard.first + shard.num_documents
+        counts = open_vector(self.path / CONSUMED_FILE, np.uint16)
+        if len(counts) < stop:
+            raise untrue(self.path / CONSUMED_FILE, f"holds {len(counts)} values, and {stop} are needed")
+        return counts[shard.first : stop]

@@ -33,13 +33,13 @@ from tokmill.tasks.formats.corpus import (
     CorpusManifest,
     CorpusSource,
 )
+from tokmill.tasks.formats.files.arrays import read_parquet
 from tokmill.tasks.formats.files.manifests import readable
-from tokmill.tasks.formats.files.parquet import read_parquet
 from tokmill.tasks.formats.text.documents import Ints
-from tokmill.tasks.formats.text.shard import Shard
-from tokmill.tasks.formats.text.sharding import (
+from tokmill.tasks.formats.text.shards import (
     CorpusPart,
     Selection,
+    Shard,
     draws_of,
     is_held_out,
     selected_digest,

@@ -23,8 +23,7 @@ from pydantic import Field
 from tokmill.tasks.core.errors import HoldoutError
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Stage
 from tokmill.tasks.formats.corpus import Corpus
-from tokmill.tasks.formats.text.shard import Shard, read_shard
-from tokmill.tasks.formats.text.sharding import CorpusPart
+from tokmill.tasks.formats.text.shards import CorpusPart, Shard, read_shard
 from tokmill.tasks.sampling import check_sources
 
 if TYPE_CHECKING:
@@ -78,7 +77,7 @@ def run_shard(params: NoParams, *, out: Path, shard: Mapping[str, Any]) -> Outco
     """Hash and measure the documents of one corpus shard."""
     import numpy as np
 
-    from tokmill.tasks.formats.text.sharding import document_hashes
+    from tokmill.tasks.formats.text.shards import document_hashes
     from tokmill.tasks.holdout.split import DocumentHashes, write_hashes
     from tokmill.tasks.kernels.text_size import document_sizes
 

@@ -3,17 +3,16 @@
 The corpus holds statistics, digests and positions, but no text (see `tasks.formats.corpus`). Every document
 of a source's files is either kept, or left out and counted under a reason. An empty document is kept, with 0
 bytes. An empty file has no document and is counted. If all files of a source are empty, its `on_error`
-decides between an error and a warning. The bounds of shards depend on the text (see
-`tasks.formats.text.sharding`), never on the number of workers.
+decides between an error and a warning. Nothing depends on the number of workers.
 """
 
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias
 
 from pydantic import Field
 
@@ -21,12 +20,11 @@ from tokmill.tasks.core.context import progress_reporter
 from tokmill.tasks.core.errors import MachineError, SourceError
 from tokmill.tasks.core.faults import out_of_memory, unreadable
 from tokmill.tasks.core.stage import Account, Outcome, Params, Stage
-from tokmill.tasks.formats.corpus import CorpusSource, SourceStats
+from tokmill.tasks.formats.corpus import CorpusManifest, CorpusSource, SourceStats, write_tables
 from tokmill.tasks.formats.text.documents import FileBatch
-from tokmill.tasks.formats.text.sharding import Limits, default_shard_bytes, estimated_text_bytes
+from tokmill.tasks.formats.text.shards import Limits, default_shard_bytes, estimated_text_bytes
 from tokmill.tasks.formats.text.sources import ReadOptions, SourceName, is_compressed
-from tokmill.tasks.ingest.scan import FileScan, scan_file
-from tokmill.tasks.ingest.writer import CorpusWriter
+from tokmill.tasks.ingest.scan import NOTHING, FileScan, SourceShards, scan_file
 from tokmill.tasks.remote.location import Location, RemoteFile, located
 from tokmill.tasks.remote.objects import stat
 from tokmill.tokenizer.core.stopping import within_limit
@@ -55,8 +53,8 @@ class IngestParams(Params):
     )
 
 
-File = Mapping[str, Any]
-T = TypeVar("T")
+File: TypeAlias = Mapping[str, Any]
+Rows: TypeAlias = dict[str, list[tuple[Any, ...]]]
 
 _LOG = logging.getLogger(__name__)
 
@@ -64,90 +62,86 @@ _LOG = logging.getLogger(__name__)
 def run(params: IngestParams, *, out: Path, files: Sequence[File], workers: int = DEFAULT_WORKERS) -> Outcome:
     """Read all files and write the corpus into `out`."""
     by_source = _by_source(params, files)
-    limits = Limits(params.shard_bytes or default_shard_bytes(_text_bytes(files)))
-    writer, scanned = CorpusWriter(limits), _Scanned(_text_bytes(files))
-    for source, options in sorted(params.sources.items()):
-        writer.begin(source, options)
-        scans = _in_order(by_source[source], lambda file: _scan(file, params, limits, scanned.add), workers)
-        for file, scan in zip(by_source[source], scans, strict=True):
-            writer.add(scan, size_bytes=file["size"], digest=file["digest"])
-    manifest = writer.write(out)
-    for one in manifest.sources:
-        _check_not_empty(one)
-    return Outcome(
-        metrics=manifest.metrics(), accounts=[_account(one.name, one.stats) for one in manifest.sources]
+    text_bytes = sum(
+        estimated_text_bytes(file["size"], compressed=is_compressed(file["name"])) for file in files
     )
+    limits = Limits(params.shard_bytes or default_shard_bytes(text_bytes))
+    reader, sources = _Reader(params, limits, text_bytes), []
+    rows: Rows = {"files": [], "shards": [], "segments": [], "quarantine": []}
+    for source, its in by_source.items():
+        sources.append(
+            _collected(source, params.sources[source], its, reader.scans(its, workers), limits, rows)
+        )
+    manifest = CorpusManifest(shard_bytes=limits.average, sources=sources)
+    write_tables(out, rows)
+    manifest.save(out)
+    for one in sources:
+        _check_not_empty(one)
+    return Outcome(metrics=manifest.metrics(), accounts=[_account(one.name, one.stats) for one in sources])
 
 
-def _text_bytes(files: Sequence[File]) -> int:
-    """Return about how many bytes of text files have."""
-    return sum(estimated_text_bytes(file["size"], compressed=is_compressed(file["name"])) for file in files)
+def _by_source(params: IngestParams, files: Sequence[File]) -> dict[str, list[File]]:
+    if not params.sources:
+        msg = "ingest: there are no sources; name at least one, e.g. [sources.english] files = ['data/*.txt']"
+        raise SourceError(msg)
+    by_source: dict[str, list[File]] = {source: [] for source in sorted(params.sources)}
+    for file in sorted(files, key=lambda file: str(file["name"])):
+        if file["source"] not in by_source:
+            msg = f"ingest: {file['name']} is of source '{file['source']}', which the parameters lack"
+            raise SourceError(msg)
+        by_source[file["source"]].append(file)
+    if empty := [source for source, its in by_source.items() if not its]:
+        raise SourceError(f"ingest: source '{empty[0]}' has no files; add files, or remove the source")
+    return by_source
 
 
-class _Scanned:
-    """Adds up what the threads have scanned of all files, and reports it."""
+class _Reader:
+    """Scans files in threads, and reports what was scanned of all."""
 
-    def __init__(self, about_bytes: int) -> None:
-        self._about_bytes = about_bytes
+    def __init__(self, params: IngestParams, limits: Limits, about_bytes: int) -> None:
+        self._params, self._limits, self._about_bytes = params, limits, about_bytes
         self._num_bytes = self._num_documents = 0
         self._lock = threading.Lock()
         self._report = progress_reporter()
 
-    def add(self, batch: FileBatch) -> None:
-        """Note a batch of documents."""
+    def scans(self, files: Sequence[File], workers: int) -> Iterator[FileScan]:
+        """Scan a few files at a time, and yield the scans in the order of the files."""
+        waiting: deque[Future[FileScan]] = deque()
+        with ThreadPoolExecutor(workers, thread_name_prefix="ingest") as pool:
+            try:
+                for file in files:
+                    waiting.append(pool.submit(within_limit(self._scan), file))
+                    if len(waiting) > 2 * workers:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+            finally:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+    def _scan(self, file: File) -> FileScan:
+        path, source = located(file["path"]), file["source"]
+        try:
+            options = self._params.sources[source]
+            scan = scan_file(path, file["name"], source, options, self._limits, self._note)
+            is_same = _is_as_found(path, file)
+        except (SourceError, MachineError) as error:
+            msg = f"source '{source}': {error}"
+            raise type(error)(msg) from error
+        except MemoryError as error:
+            raise out_of_memory(f"source '{source}': {path}", error) from error
+        except OSError as error:
+            raise unreadable(path, error) from error
+        if not is_same:
+            msg = f"source '{source}': {path} changed while it was read; run again when it is finished"
+            raise SourceError(msg)
+        return scan
+
+    def _note(self, batch: FileBatch) -> None:
         with self._lock:
             self._num_bytes += len(batch.data)
             self._num_documents += len(batch)
             total = max(self._about_bytes, self._num_bytes)
             self._report(self._num_bytes, total, "bytes", documents=self._num_documents)
-
-
-def _by_source(params: IngestParams, files: Sequence[File]) -> dict[str, list[File]]:
-    by_source: dict[str, list[File]] = {source: [] for source in params.sources}
-    if not by_source:
-        msg = "ingest: there are no sources; name at least one, e.g. [sources.english] files = ['data/*.txt']"
-        raise SourceError(msg)
-    for file in files:
-        if file["source"] not in by_source:
-            msg = f"ingest: {file['name']} is of source '{file['source']}', which the parameters lack"
-            raise SourceError(msg)
-        by_source[file["source"]].append(file)
-    for source, its in by_source.items():
-        if not its:
-            msg = f"ingest: source '{source}' has no files; add files, or remove the source"
-            raise SourceError(msg)
-        its.sort(key=lambda file: str(file["name"]))
-    return by_source
-
-
-def _check_not_empty(source: CorpusSource) -> None:
-    stats = source.stats
-    if stats.num_documents or stats.num_quarantined:
-        return
-    holds = "its file holds" if stats.num_files == 1 else f"its {stats.num_files} files hold"
-    problem = f"source '{source.name}': {holds} no document"
-    if source.options.on_error == "fail":
-        msg = f"{problem}; add text, remove the source, or set on_error = 'quarantine'"
-        raise SourceError(msg)
-    _LOG.warning("%s", problem)
-
-
-def _scan(file: File, params: IngestParams, limits: Limits, scanned: Callable[[FileBatch], None]) -> FileScan:
-    path, source = located(file["path"]), file["source"]
-    try:
-        scan = scan_file(path, file["name"], source, params.sources[source], limits, scanned)
-        is_same = _is_as_found(path, file)
-    except (SourceError, MachineError) as error:
-        msg = f"source '{source}': {error}"
-        raise type(error)(msg) from error
-    except MemoryError as error:
-        raise out_of_memory(f"source '{source}': {path}", error) from error
-    except OSError as error:
-        raise unreadable(path, error) from error
-    if not is_same:
-        msg = f"source '{source}': {path} changed while it was read; run again when it is finished"
-        raise SourceError(msg)
-    return scan
 
 
 def _is_as_found(path: Location, file: File) -> bool:
@@ -159,27 +153,56 @@ def _is_as_found(path: Location, file: File) -> bool:
     return (status.st_size, status.st_mtime_ns) == (file["size"], file["mtime_ns"])
 
 
-def _in_order(items: Iterable[T], work: Callable[[T], FileScan], workers: int) -> Iterator[FileScan]:
-    """Work on a few items at a time and yield the results in the items' order."""
-    waiting: deque[Future[FileScan]] = deque()
-    with ThreadPoolExecutor(workers, thread_name_prefix="ingest") as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(within_limit(work), item))
-                if len(waiting) > 2 * workers:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+def _collected(
+    name: str,
+    options: ReadOptions,
+    files: Sequence[File],
+    scans: Iterator[FileScan],
+    limits: Limits,
+    rows: Rows,
+) -> CorpusSource:
+    """Return a source's statistics, and add its rows to the corpus's tables."""
+    size, num_without, quarantined, collector = NOTHING, 0, Counter[str](), SourceShards(limits)
+    for file, scan in zip(files, scans, strict=True):
+        size = size.plus(scan.size)
+        num_without += not (scan.size.num_documents or scan.bad)
+        quarantined.update(bad.reason for bad in scan.bad)
+        collector.add(scan)
+        sums = (scan.size.num_documents, scan.size.num_bytes, len(scan.bad))
+        rows["files"].append((name, scan.name, file["size"], file["digest"], scan.format, scan.codec, *sums))
+        rows["quarantine"] += [
+            (name, scan.name, bad.row, bad.reason, bad.stable_detail, bad.excerpt) for bad in scan.bad
+        ]
+    for index, shard in enumerate(collector.shards):
+        rows["shards"].append((name, index, shard.digest, shard.num_documents, shard.num_bytes))
+        own = [segment.model_dump(exclude={"compression"}).values() for segment in shard.segments]
+        rows["segments"] += [(name, index, *values) for values in own]
+    stats = SourceStats(
+        **size._asdict(),
+        num_files=len(files),
+        num_files_without_documents=num_without,
+        num_shards=len(collector.shards),
+        num_quarantined=quarantined.total(),
+        quarantined=dict(sorted(quarantined.items())),
+    )
+    return CorpusSource(name=name, options=options, stats=stats)
+
+
+def _check_not_empty(source: CorpusSource) -> None:
+    stats = source.stats
+    if stats.num_documents or stats.num_quarantined:
+        return
+    holds = "its file holds" if stats.num_files == 1 else f"its {stats.num_files} files hold"
+    problem = f"source '{source.name}': {holds} no document"
+    if source.options.on_error == "fail":
+        raise SourceError(f"{problem}; add text, remove the source, or set on_error = 'quarantine'")
+    _LOG.warning("%s", problem)
 
 
 def _account(source: str, stats: SourceStats) -> Account:
     quarantined = {f"quarantined:{reason}": number for reason, number in stats.quarantined.items()}
-    num_in = stats.num_documents + stats.num_quarantined
-    return Account(
-        source=source, unit="documents", num_in=num_in, became={"kept": stats.num_documents, **quarantined}
-    )
+    became = {"kept": stats.num_documents, **quarantined}
+    return Account(source=source, unit="documents", num_in=sum(became.values()), became=became)
 
 
 INGEST = Stage(verb="ingest", task="ingest", kind="corpus", version=4, params=IngestParams, run=run)

@@ -140,7 +140,7 @@ def checked_artifact(path: Path, manifest: PackedManifest) -> CheckedArtifact:
     record = read_record(path)
     for name, message in file_damages(path, record, full=False):
         raise StoreError(f"{path / name}: {message}; copy the artifact again, or make it again")
-    takedown = TakedownManifest.of(path)
+    takedown = TakedownManifest.found(path)
     earlier = {*manifest.predecessors, *(takedown.predecessors if takedown else ())}
     return CheckedArtifact(record.content_digest, frozenset(earlier), manifest.origin)
 

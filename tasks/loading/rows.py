@@ -9,15 +9,14 @@ import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import LoadingError
 from tokmill.tasks.formats.packed.manifest import PackedManifest
-from tokmill.tasks.formats.packed.memmap import MemmapShard
-from tokmill.tasks.formats.packed.shard_format import open_shard
+from tokmill.tasks.formats.packed.shard_format import PackedShard, open_shard
 from tokmill.tasks.kernels.rows import copy_16_to_16, copy_16_to_32, copy_16_to_64, copy_32_to_64
 from tokmill.tasks.loading.arriving import ArrivingShards
 
@@ -140,15 +139,15 @@ class PackedRows:
             self._arriving.need(position)  # which compares it with the record
         verify = self._verify and self._arriving is None
         index = self._manifest.shards[position].index
-        return _Shard(cast("MemmapShard", open_shard(self._path, index, self._manifest, verify=verify)))
+        return _Shard(open_shard(self._path, index, self._manifest, verify=verify))
 
 
 class _Shard:
     """One shard's arrays without numpy's memmap class, whose every slice costs a microsecond."""
 
-    def __init__(self, opened: MemmapShard) -> None:
+    def __init__(self, opened: PackedShard) -> None:
         self.rows: NDArray[Any] = np.asarray(opened.rows)
-        self._flat: NDArray[np.int32] = np.asarray(opened.flat)
+        self._flat: NDArray[np.int32] = np.asarray(opened.bounds)
         self._offsets: NDArray[np.int64] = np.asarray(opened.offsets)
 
     def ends(self, row: int) -> NDArray[np.int32]:

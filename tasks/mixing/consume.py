@@ -24,7 +24,7 @@ from tokmill.tasks.core.stage import Account, Outcome, Params, Stage, Unit
 from tokmill.tasks.encode.stage import artifact_digest
 from tokmill.tasks.fim.tokens import FIM_TOKENS
 from tokmill.tasks.formats.encoded import Encoded, EncodedManifest, EncodedShard
-from tokmill.tasks.formats.ledger import (
+from tokmill.tasks.formats.mixture import (
     CONSUMED_FILE,
     TAKEN_DOWN,
     CutDocument,
@@ -32,8 +32,8 @@ from tokmill.tasks.formats.ledger import (
     LedgerManifest,
     LedgerShard,
     LedgerSource,
+    Mixture,
 )
-from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.manifest import ExcludedDocuments, TakedownManifest
 from tokmill.tasks.formats.packed.reader import PackedReader
 
@@ -299,7 +299,7 @@ def _take_down(
     counter: _ConsumedCounter, mixture: Path, packed: Path, encoded: Encoded, shards: Sequence[Path]
 ) -> None:
     """Mark the documents that were taken down from the packed sequences, or excluded from the mixture."""
-    lists = (ExcludedDocuments.found(mixture), TakedownManifest.of(packed))
+    lists = (ExcludedDocuments.found(mixture), TakedownManifest.found(packed))
     ordinals: dict[tuple[str, int], list[int]] = {}
     for document in [document for taken in lists if taken for document in taken.documents]:
         ordinals.setdefault((document.source, document.shard), []).append(document.ordinal)

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import MixingError, StoreError
 from tokmill.tasks.formats.encoded import Encoded, EncodedShard
-from tokmill.tasks.formats.ledger import TAKEN_DOWN, CutDocument, Ledger
+from tokmill.tasks.formats.mixture import TAKEN_DOWN, CutDocument, Ledger
 from tokmill.tasks.mixing.curves import Curves
 
 BLOCK = 1 << 20

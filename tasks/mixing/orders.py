@@ -20,8 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import MixingError
-from tokmill.tasks.formats.encoded import EncodedManifest
-from tokmill.tasks.formats.scores import ScoredShard, components_of
+from tokmill.tasks.formats.encoded import EncodedManifest, ScoredShard, components_of
 from tokmill.tasks.kernels.drawing import EXP, LINEAR, SQRT, STEP, Course, Rule, draw_times
 from tokmill.tasks.kernels.sampling import Arrivals, Waiting, hand_out
 from tokmill.tasks.mixing.curves import Competence, Curves

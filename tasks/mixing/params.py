@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 from pydantic import Field, model_validator
 
 from tokmill.tasks.core.stage import Params
-from tokmill.tasks.formats.scores import COLUMN, COMPONENTS
+from tokmill.tasks.formats.encoded import COLUMN, COMPONENTS
 from tokmill.tasks.mixing.curves import Competence, Kind
 from tokmill.tasks.mixing.schedule import Change, Curve
 from tokmill.tasks.sampling import Repetition, SamplingParams, Weight, check_proportions, decimal

@@ -26,8 +26,15 @@ from tokmill.tasks.core.context import report_progress
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.core.stage import Account, Outcome, Scalar, Stage, Unit
 from tokmill.tasks.formats.encoded import Encoded
-from tokmill.tasks.formats.ledger import CutDocument, Ledger
-from tokmill.tasks.formats.mixture import MixedSource, MixtureManifest, Plan, ShareTable, write_plan
+from tokmill.tasks.formats.mixture import (
+    CutDocument,
+    Ledger,
+    MixedSource,
+    MixtureManifest,
+    Plan,
+    ShareTable,
+    write_plan,
+)
 from tokmill.tasks.mixing.draw import Draw, DrawnTotals
 from tokmill.tasks.mixing.lengths import (
     NOTHING,
@@ -251,10 +258,10 @@ def run(
     with scratch_below(out, len(sources)) as scratch:
         before = Ledger.open(ledger) if ledger is not None else None
         planning = Planning.of(params, sources, scratch, scored, before)
-        with write_plan(out) as writer:
+        with write_plan(out) as append:
             planned = 0
             for block in planning.blocks():
-                writer.append(block)
+                append(block)
                 planned += int(block.num_tokens.sum())
                 report_progress(planned, planning.num_tokens, "tokens")
     planning.shares().save(out)

@@ -15,7 +15,7 @@ from tokmill.tasks.formats.text.detection import format_of
 from tokmill.tasks.formats.text.documents import ArrowArray
 from tokmill.tasks.formats.text.quarantine import place_of
 from tokmill.tasks.formats.text.readers import read_file_batches
-from tokmill.tasks.formats.text.shard import Shard, read_shard
+from tokmill.tasks.formats.text.shards import Shard, read_shard
 from tokmill.tasks.formats.text.sources import WITH_COLUMNS, ReadOptions
 from tokmill.tasks.remote.location import located
 

@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.formats.encoded import EncodedShard
+from tokmill.tasks.formats.files.arrays import NpyAppender, open_vector
 from tokmill.tasks.formats.files.indices import check_ascending, check_within
 from tokmill.tasks.formats.files.manifests import Manifest
-from tokmill.tasks.formats.files.npy import NpyAppender, open_vector
 from tokmill.tasks.kernels.noise import BROKEN, PLAIN, SYMBOL, Documents, measure_noise, new_noise, new_room
 from tokmill.tasks.kernels.surprisal import TrigramModel, surprisals
 from tokmill.tasks.mixing.permutation import permutation_key, scrambled

@@ -17,13 +17,12 @@ from pydantic import Field
 
 from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Stage
 from tokmill.tasks.encode.stage import artifact_digest
-from tokmill.tasks.formats.encoded import Encoded, EncodedShard
-from tokmill.tasks.formats.scores import COLUMN, write_scores
-from tokmill.tasks.formats.text.shard import Shard
+from tokmill.tasks.formats.encoded import COLUMN, Encoded, EncodedShard, write_scores
+from tokmill.tasks.formats.text.shards import Shard
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 
 if TYPE_CHECKING:
-    from tokmill.tasks.formats.scores import ScoreManifest
+    from tokmill.tasks.formats.encoded import ScoreManifest
 
 
 class NoiseParams(Params):

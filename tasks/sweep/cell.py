@@ -17,8 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from tokmill.tasks.core.errors import AuditError
 from tokmill.tasks.core.stage import Outcome, Stage
-from tokmill.tasks.formats.balance import Balance
-from tokmill.tasks.formats.counts import Counts
+from tokmill.tasks.formats.counts import Balance, Counts
 from tokmill.tasks.formats.files.manifests import read_model, write_model
 from tokmill.tasks.remote.location import located
 from tokmill.tasks.sweep.training import train_together

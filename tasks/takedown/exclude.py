@@ -17,7 +17,7 @@ from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.core.stage import Account, Outcome, Params, Scalar, Stage, Unit
 from tokmill.tasks.formats.encoded import Encoded, EncodedShard
 from tokmill.tasks.formats.mixture import MixedSource, Mixture, MixtureManifest, Plan, ShareTable, write_plan
-from tokmill.tasks.formats.packed.manifest import ExcludedDocuments
+from tokmill.tasks.formats.packed.manifest import ExcludedDocuments, in_order
 from tokmill.tasks.store import NOT_IN_FINGERPRINT
 from tokmill.tasks.store.record import MOST_REASON_CHARS
 from tokmill.tasks.tracing.origins import Document, Members
@@ -58,14 +58,14 @@ def run(
         StoreError: a file is missing or broken.
     """
     before = Mixture.open(mixture)
-    taken = ExcludedDocuments.of(documents)
+    taken = ExcludedDocuments(documents=in_order(documents))
     members = members_of(taken.documents, before.sources, Encoded.open(encoded), shards)
     exclusion = _Exclusion(before)
-    with write_plan(out) as writer:
+    with write_plan(out) as append:
         for plan in before.batches():
             excluded = members.among(plan.source, plan.shard, plan.document)
             exclusion.add(plan, excluded)
-            writer.append(_where(plan, ~excluded))
+            append(_where(plan, ~excluded))
     made = exclusion.manifest()
     if not made.num_documents:
         raise MixingError("exclude: no document of the mixture is left; delete the packed artifact instead")

@@ -219,7 +219,7 @@ def _with_earlier(origins: Origins, documents: Sequence[TakenDocument]) -> list[
     """Return the documents, and those of earlier takedowns of the original packing."""
     taken = list(documents)
     for version in origins.versions():
-        takedown = TakedownManifest.of(origins.store.place(version.ref))
+        takedown = TakedownManifest.found(origins.store.place(version.ref))
         taken += takedown.documents if takedown else ()
     places = {(one.source, one.shard, one.ordinal): one for one in taken}
     return [places[key] for key in sorted(places)]

@@ -213,7 +213,7 @@ def _manifest(manifest: PackedManifest, shards: Sequence[TakenDownShard]) -> Pac
 
 
 def _takedown(packed: Path, taken: Sequence[TakenDocument], pieces: Columns) -> TakedownManifest:
-    digest, before = read_record(packed).content_digest, TakedownManifest.of(packed)
+    digest, before = read_record(packed).content_digest, TakedownManifest.found(packed)
     return TakedownManifest(
         previous=digest,
         predecessors=(*(before.predecessors if before else ()), digest),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tokmill.tasks.audit.summary import read_summary
 from tokmill.tasks.audit.tokens import read_table
-from tokmill.tasks.formats.balance import Balance
+from tokmill.tasks.formats.counts import Balance
 from tokmill.tasks.formats.tokenizer import open_tokenizer, read_exports
 from tokmill.tasks.store.record import Record, read_record
 from tokmill.tasks.tokenizer_card.facts import Decision, Export, Suspect, TokenizerCard, TrainedSource

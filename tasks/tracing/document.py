@@ -6,13 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict
 
-from tokmill.tasks.formats.ledger import TAKEN_DOWN, Ledger
-from tokmill.tasks.formats.mixture import Mixture
+from tokmill.tasks.formats.mixture import TAKEN_DOWN, Ledger, Mixture
 from tokmill.tasks.formats.packed.manifest import ExcludedDocuments, TakedownManifest
 from tokmill.tasks.formats.packed.pieces import PieceRows
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.formats.text.quarantine import place_of
-from tokmill.tasks.formats.text.sharding import CorpusPart
+from tokmill.tasks.formats.text.shards import CorpusPart
 from tokmill.tasks.store.record import Record
 from tokmill.tasks.tracing.document_names import FoundDocument, find_documents
 from tokmill.tasks.tracing.origins import Document, Members, Origins
@@ -203,7 +202,7 @@ def _takedown(origins: Origins, document: FoundDocument) -> str | None:
     for record in filter(lambda record: origins.store.holds(record.ref), _history(origins)):
         path = origins.store.place(record.ref)
         excludes = record.kind == "mixture"
-        listed = ExcludedDocuments.found(path) if excludes else TakedownManifest.of(path)
+        listed = ExcludedDocuments.found(path) if excludes else TakedownManifest.found(path)
         if listed and key in {(one.source, one.shard, one.ordinal) for one in listed.documents}:
             if excludes:
                 return f"it was left out of the mixture when {origins.packed.reference} was packed again"

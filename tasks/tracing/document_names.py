@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from tokmill.tasks.core.errors import TracingError
 from tokmill.tasks.formats.corpus import Corpus
-from tokmill.tasks.formats.text.shard import FileSegment, Shard, read_shard
+from tokmill.tasks.formats.text.shards import FileSegment, Shard, read_shard
 from tokmill.tasks.formats.text.sources import nearest
 from tokmill.tasks.store.names import shortened
 from tokmill.tasks.tracing.origins import Origins

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from tokmill.tasks.core.context import report_progress
 from tokmill.tasks.core.stage import Outcome, Scalar
-from tokmill.tasks.formats.balance import Balance
-from tokmill.tasks.formats.counts import Counts, PreTokenization
+from tokmill.tasks.formats.counts import Balance, Counts, PreTokenization
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
 from tokmill.tasks.sampling import proportions
 from tokmill.tasks.train.memory import fitting_size

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from tokmill.tasks.core.context import remark, total_memory
 from tokmill.tasks.core.errors import MachineError
-from tokmill.tasks.formats.balance import Balance
-from tokmill.tasks.formats.counts import Counts
+from tokmill.tasks.formats.counts import Balance, Counts
 from tokmill.tasks.train.reading import TextSize, Weighted, largest_size
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import numpy as np
 
 from tokmill.tasks.balance.stage import scaled_counts, scales_of
 from tokmill.tasks.count.merging import merge_streams
-from tokmill.tasks.formats.balance import Balance
-from tokmill.tasks.formats.counts import Counts, count_chars
+from tokmill.tasks.formats.counts import Balance, Counts, count_chars
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import PretokenCounts

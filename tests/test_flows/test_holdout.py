@@ -24,8 +24,7 @@ from tokmill.flows.run.sources import resolve_sources
 from tokmill.tasks.core.errors import HoldoutError, MixingError
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.packed.reader import PackedReader
-from tokmill.tasks.formats.text.shard import read_shard
-from tokmill.tasks.formats.text.sharding import draws_of, is_held_out
+from tokmill.tasks.formats.text.shards import draws_of, is_held_out, read_shard
 from tokmill.tasks.formats.tokenizer import open_tokenizer
 from tokmill.tasks.tracing import Origins
 from tokmill.tasks.tracing.document import trace_document

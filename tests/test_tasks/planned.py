@@ -7,8 +7,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import pytest
 
+from tokmill.tasks.formats.encoded import components_of, write_scores
 from tokmill.tasks.formats.mixture import Plan
-from tokmill.tasks.formats.scores import components_of, write_scores
 from tokmill.tasks.mixing.lengths import SourceLengths
 from tokmill.tasks.mixing.orders import ScoreShards
 from tokmill.tasks.mixing.sorting import Scratch

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.formats.files.npy import NpyAppender, open_vector
-from tokmill.tasks.formats.files.parquet import numbers
+from tokmill.tasks.formats.files.arrays import NpyAppender, numbers, open_vector
 
 
 @given(

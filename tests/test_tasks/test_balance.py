@@ -19,7 +19,7 @@ from tokmill.tasks.balance.stage import (
     summary,
 )
 from tokmill.tasks.core.errors import BalanceError
-from tokmill.tasks.formats.balance import Balance
+from tokmill.tasks.formats.counts import Balance
 from tokmill.tasks.sampling import (
     EXACT,
     SamplingParams,

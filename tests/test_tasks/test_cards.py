@@ -20,8 +20,8 @@ from tokmill.tasks.card.words import without_front_matter
 from tokmill.tasks.core.errors import AccountError
 from tokmill.tasks.core.stage import Account, External
 from tokmill.tasks.encode.stage import EncodeParams
-from tokmill.tasks.formats.balance import Balance
 from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.counts import Balance
 from tokmill.tasks.formats.encoded import Encoded
 from tokmill.tasks.formats.mixture import Mixture
 from tokmill.tasks.formats.packed.reader import PackedReader

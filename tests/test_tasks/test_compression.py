@@ -13,10 +13,10 @@ import zstandard
 
 from tests.test_tasks.reading import COMPRESSORS, read
 from tokmill.tasks.core.errors import DocumentError
-from tokmill.tasks.formats.text.content import blocks
+from tokmill.tasks.formats.text.content import Span, blocks
 from tokmill.tasks.formats.text.documents import documents_of
 from tokmill.tasks.formats.text.quarantine import BrokenFileError
-from tokmill.tasks.formats.text.sharding import Limits
+from tokmill.tasks.formats.text.shards import Limits
 from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tasks.ingest.scan import scan_file
 
@@ -25,7 +25,7 @@ TEXT = b"".join(b"line %d of some text\n" % number for number in range(3000))
 
 
 def whole(path: Path, start: int = 0, end: int | None = None) -> bytes:
-    return b"".join(blocks(path, start, end))
+    return b"".join(blocks(path, Span(start=start, end=end)))
 
 
 @pytest.fixture(params=COMPRESSORS)

@@ -22,8 +22,7 @@ from tokmill.tasks.formats.text.documents import (
     is_utf8,
     without_invalid_utf8,
 )
-from tokmill.tasks.formats.text.shard import batched
-from tokmill.tasks.formats.text.sharding import document_hashes
+from tokmill.tasks.formats.text.shards import batched, document_hashes
 from tokmill.tasks.kernels.documents import gather
 from tokmill.tasks.kernels.text_size import text_size
 

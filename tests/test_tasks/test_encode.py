@@ -332,9 +332,9 @@ def manifest(**shards):
 @pytest.mark.parametrize(
     ("name", "values", "message"),
     [
-        ("ordinals", np.arange(3), "3 ordinals, but statistics.json says 2"),
-        ("offsets", np.array([0, 3]), "1 offsets - 1, but statistics.json says 2"),
-        ("tokens", np.zeros(4, np.uint16), "4 tokens, but statistics.json says 3"),
+        ("ordinals", np.arange(3), "ordinals.npy: holds 3 values, which must be 2"),
+        ("offsets", np.array([0, 3]), "offsets.npy: holds 2 values, which must be 3"),
+        ("tokens", np.zeros(4, np.uint16), "tokens.npy: holds 4 values, which must be 3"),
     ],
 )
 def test_a_file_that_disagrees_is_refused_when_it_is_used(tmp_path, name, values, message):

@@ -14,7 +14,7 @@ import pytest
 
 from tests.test_tasks.reading import COMPRESSORS, Ingested, ingested, written
 from tokmill.tasks.core.errors import DocumentError, SourceError
-from tokmill.tasks.formats.text.shard import read_shard
+from tokmill.tasks.formats.text.shards import read_shard
 from tokmill.tasks.ingest.stage import IngestParams, run
 
 DOCUMENTS = ["first", "", "zweites 🙂\nmit Zeilen", 'a "quoted", one', "x" * 300]

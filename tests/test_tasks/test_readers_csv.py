@@ -16,7 +16,7 @@ from tests.test_tasks.reading import ingested, read
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.content import Span
 from tokmill.tasks.formats.text.readers import read_file_batches
-from tokmill.tasks.formats.text.shard import read_shard
+from tokmill.tasks.formats.text.shards import read_shard
 from tokmill.tasks.formats.text.sources import ReadOptions
 
 

@@ -17,7 +17,7 @@ from tests.effort import fuzz_seconds
 from tests.test_tasks.reading import COMPRESSORS, Read, ingested, read, written
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.formats.text.content import Span, damage_of
-from tokmill.tasks.formats.text.shard import read_shard
+from tokmill.tasks.formats.text.shards import read_shard
 
 SECONDS = fuzz_seconds(3)
 FIRST_SEED = int(os.environ.get("TOKMILL_FUZZ_SEED", "0"))

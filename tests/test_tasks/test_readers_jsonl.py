@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.test_tasks.reading import read
-from tokmill.tasks.formats.text.jsonl import as_id
+from tokmill.tasks.formats.text.json import _as_id as as_id
 
 BAD_LINES = {
     b'{"text": "a"': "broken_json",

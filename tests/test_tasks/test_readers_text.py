@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.reading import read
 from tokmill.tasks.core.errors import SourceError
-from tokmill.tasks.formats.text.prose import without_indentation
-from tokmill.tasks.formats.text.rows import Separator, row_blocks
+from tokmill.tasks.formats.text.content import Separator, row_blocks
+from tokmill.tasks.formats.text.plain import without_indentation
 
 LINES = {
     b"": [],

@@ -25,7 +25,7 @@ from tests.test_tasks.reading import COMPRESSORS, Read, read, written
 from tokmill.tasks.core.errors import MachineError, SourceError
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.text.content import Span, read_bytes
-from tokmill.tasks.formats.text.shard import Shard, read_shard
+from tokmill.tasks.formats.text.shards import Shard, read_shard
 from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.ingest.stage import IngestParams

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 from tests.test_tasks.fabricated import encoded_corpus, made, numbered, pack_mixture, published
 from tests.test_tasks.planned import rows
 from tokmill.tasks.core.errors import MixingError
-from tokmill.tasks.formats.ledger import Ledger
-from tokmill.tasks.formats.mixture import Mixture
+from tokmill.tasks.formats.mixture import Ledger, Mixture
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.mixing.consume import CONSUME, ConsumeParams
 from tokmill.tasks.mixing.stage import MIX, MixParams

@@ -16,8 +16,7 @@ from tests.test_tasks.reading import ingested
 from tokmill import tokenizer
 from tokmill.tasks.core.errors import MixingError, SourceError, StoreError
 from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
-from tokmill.tasks.formats.encoded import EncodedShard
-from tokmill.tasks.formats.scores import ScoredShard, write_scores
+from tokmill.tasks.formats.encoded import EncodedShard, ScoredShard, write_scores
 from tokmill.tasks.formats.tokenizer import publish_tokenizer
 from tokmill.tasks.kernels.surprisal import surprisals
 from tokmill.tasks.score.kneser_ney import train

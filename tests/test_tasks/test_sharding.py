@@ -10,22 +10,22 @@ from hypothesis import strategies as st
 from tests.hostile_names import HOSTILE
 from tests.test_tasks.reading import COMPRESSORS, ingested
 from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.formats.text.detection import Contents
 from tokmill.tasks.formats.text.documents import documents_of, file_batch
-from tokmill.tasks.formats.text.shard import FileSegment, Shard, read_shard
-from tokmill.tasks.formats.text.sharding import (
+from tokmill.tasks.formats.text.shards import (
     MAX_SHARDS_FROM_START,
     Cutter,
+    FileSegment,
     Limits,
+    Shard,
     ShardHasher,
     default_shard_bytes,
-    limits_of_file,
     may_end,
     name_may_end,
+    read_shard,
 )
 from tokmill.tasks.formats.text.sources import ReadOptions
-from tokmill.tasks.ingest.scan import FileScan, scan_file
-from tokmill.tasks.ingest.writer import Draft, Grouper
-from tokmill.tasks.kernels.text_size import TextSize
+from tokmill.tasks.ingest.scan import DraftedShard, FileScan, SourceShards, scan_file
 
 SMALL = Limits(400)
 LINES = ReadOptions(format="lines")
@@ -94,7 +94,7 @@ def numbered(numbers: range, words: int = 12) -> list[bytes]:
 def digests(folder: Path, texts: list[bytes], limits: Limits, name: str = "a.txt") -> list[str]:
     path = folder / name
     path.write_bytes(b"".join(text + b"\n" for text in texts))
-    return [digest for _, digest in scan_file(path, name, "s", LINES, limits).shards]
+    return [shard.digest for shard in scan_file(path, name, "s", LINES, limits).shards]
 
 
 def test_a_changed_document_changes_only_the_shards_around_it(tmp_path: Path) -> None:
@@ -126,7 +126,8 @@ def test_shards_before_a_change_stay(scratch: Path, at: int, new: list[bytes]) -
 
     after = digests(scratch, texts[:at] + new + texts[at:], limits)
 
-    untouched = [digest for stretch, digest in before if stretch.first_row + stretch.num_rows < at]
+    ends = [shard.segments[0].first_row + shard.segments[0].num_rows for shard in before]
+    untouched = [shard.digest for shard, end in zip(before, ends, strict=True) if end < at]
     assert after[: len(untouched)] == untouched
 
 
@@ -135,23 +136,13 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("scratch")
 
 
-def small_file(name: str, text: bytes) -> FileScan:
-    one_batch = file_batch([text], np.zeros(1, dtype=np.int64))
-    size = scan_size(text)
-    return FileScan(
-        name=name, file_format="text", codec=None, size=size, bad=[], shards=[], batches=[one_batch]
-    )
-
-
-def scan_size(text: bytes) -> TextSize:
-    return TextSize(1, len(text), len(text), len(text.split()))
-
-
-def grouped(files: dict[str, bytes], limits: Limits) -> list[Draft]:
-    grouper = Grouper(limits)
+def grouped(files: dict[str, bytes], limits: Limits) -> list[DraftedShard]:
+    shards = SourceShards(limits)
     for name in sorted(files):
-        grouper.add(small_file(name, files[name]))
-    return grouper.finished()
+        scan = FileScan(name, Contents("text", None), Limits(1 << 30))
+        scan.add(file_batch([files[name]], np.zeros(1, dtype=np.int64)))
+        shards.add(scan)
+    return shards.shards
 
 
 def test_small_files_are_grouped_and_changes_stay_in_their_group() -> None:
@@ -186,7 +177,6 @@ def test_groups_are_bounded_and_hold_every_file_once() -> None:
     assert names == sorted(files)
     assert all(draft.num_bytes + draft.num_documents <= limits.maximum for draft in drafts)
     assert all(draft.num_bytes + draft.num_documents >= limits.minimum for draft in drafts[:-1])
-    assert [draft.place for draft in drafts] == sorted(draft.place for draft in drafts)
     for draft in drafts:
         firsts = [segment.first_ordinal for segment in draft.segments]
         assert firsts == list(range(len(firsts)))
@@ -202,21 +192,19 @@ def test_a_compressed_file_has_sixteen_shards_at_most(tmp_path: Path, suffix: st
     shards = scan_file(path, path.name, "s", LINES, Limits(4096)).shards
 
     assert 1 < len(shards) <= MAX_SHARDS_FROM_START
-    assert sum(stretch.num_documents for stretch, _ in shards) == 8000
+    assert sum(shard.num_documents for shard in shards) == 8000
 
 
 def test_limits_of_files_that_are_read_from_their_start() -> None:
     limits = Limits(4 << 20)
     mib = 1 << 20
 
-    assert limits_of_file(limits, 9999 * mib, compressed=False) == limits
-    assert limits_of_file(limits, 8 * mib, compressed=True).average == 4 * mib
-    assert limits_of_file(limits, 9 * mib, compressed=True).average == 8 * mib
-    assert (
-        limits_of_file(limits, 10 * mib, compressed=True).average == 8 * mib
-    )  # a little more changes nothing
-    assert limits_of_file(limits, 0, compressed=False, row_group_bytes=65 * mib).average == 8 * mib
-    assert limits_of_file(limits, 0, compressed=False, row_group_bytes=65 * mib).max_shards is None
+    assert limits.of_file(9999 * mib, compressed=False) == limits
+    assert limits.of_file(8 * mib, compressed=True).average == 4 * mib
+    assert limits.of_file(9 * mib, compressed=True).average == 8 * mib
+    assert limits.of_file(10 * mib, compressed=True).average == 8 * mib  # a little more changes nothing
+    assert limits.of_file(0, compressed=False, row_group_bytes=65 * mib).average == 8 * mib
+    assert limits.of_file(0, compressed=False, row_group_bytes=65 * mib).max_shards is None
 
 
 @given(st.lists(st.binary(max_size=6), max_size=12), st.integers(1, 13))

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from tests.test_tasks.whole_line import Line, LineParams
 from tokmill.tasks.core.errors import MachineError
-from tokmill.tasks.formats.balance import Balance, BalancedSource
 from tokmill.tasks.formats.counts import (
+    Balance,
+    BalancedSource,
     CountedSource,
     Counts,
     CountsManifest,
@@ -35,7 +36,7 @@ PEAK = """
 import json, sys
 from pathlib import Path
 from tests.peak import peak_bytes
-from tokmill.tasks.formats.balance import Balance
+from tokmill.tasks.formats.counts import Balance
 from tokmill.tasks.formats.counts import Counts
 from tokmill.tasks.train.learning import learn
 from tokmill.tasks.train.memory import needed_memory

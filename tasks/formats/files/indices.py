@@ -3,12 +3,9 @@
 Such numbers may be passed to kernels, which trust their arguments: a wrong number would read or write foreign
 memory. So every number is checked here, in parts of bounded size. Errors name the file, the number, its place
 and the rule.
-
-A shard's boundaries are checked in both forms that exist on disk: as lengths of pieces with the first piece
-of each sequence, or as the flat `cu_seqlens` of the memmap format.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +21,7 @@ _FORMS = 3  # values of `fim`: not rearranged, prefix first, suffix first
 def check_ascending(
     file: Path, what: str, values: NDArray[Any], *, first: int, last: int, step: int = 0
 ) -> None:
-    """Reject offsets that do not go from `first` to `last` in steps of at least `step`.
-
-    Args:
-        file: the file that holds them.
-        what: name of the values, for messages.
-        values: int64 [n], at least one.
-        first: required first value.
-        last: required last value.
-        step: the least difference between neighbours.
-    """
+    """Reject offsets, named `what`, that do not go from `first` to `last` in steps of at least `step`."""
     ends = (int(values[0]), int(values[-1])) if len(values) else None
     if ends != (first, last):
         found = f"go from {ends[0]} to {ends[1]}" if ends else "are none"
@@ -42,71 +30,18 @@ def check_ascending(
         part = np.asarray(values[begin : begin + _PART + 1])
         # not by their difference, which may be beyond the width of the numbers
         wrong = np.flatnonzero((part[1:] < part[:-1]) | (part[1:] - part[:-1] < step))
-        if len(wrong):
-            place = int(wrong[0])
-            raise untrue(
-                file,
-                f"{what} number {begin + place + 1} is {int(part[place + 1])} after {int(part[place])}, and "
-                f"must be at least {step} more",
-            )
+        for place in wrong[:1].tolist():
+            number, after = begin + place + 1, f"{int(part[place + 1])} after {int(part[place])}"
+            raise untrue(file, f"{what} number {number} is {after}, and must be at least {step} more")
 
 
 def check_within(file: Path, what: str, values: NDArray[Any], *, least: int, below: int) -> None:
     """Reject numbers outside of [least, below)."""
     for begin in range(0, len(values), _PART):
         part = np.asarray(values[begin : begin + _PART])
-        wrong = np.flatnonzero((part < least) | (part >= below))
-        if len(wrong):
-            place = int(wrong[0])
-            raise untrue(
-                file,
-                f"{what} number {begin + place} is {int(part[place])}, and must be in [{least}, {below})",
-            )
-
-
-def check_lengths(file: Path, lengths: NDArray[Any], firsts: NDArray[np.int64], sequence_length: int) -> None:
-    """Reject pieces that do not fit in their sequences.
-
-    Args:
-        file: the file that holds them.
-        lengths: int [p], tokens of each piece.
-        firsts: int64 [n + 1], where each sequence's pieces begin among them; checked as well.
-        sequence_length: tokens per sequence.
-    """
-    check_ascending(file, "pieces of sequences", firsts, first=0, last=len(lengths))
-    check_within(file, "length of piece", lengths, least=1, below=sequence_length + 1)
-    sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    filled = sums[firsts[1:]] - sums[firsts[:-1]]
-    check_within(file, "tokens of sequence", filled, least=0, below=sequence_length + 1)
-
-
-def check_starts(
-    file: Path,
-    lengths: NDArray[Any],
-    firsts: NDArray[np.int64],
-    counts: NDArray[np.int64],
-    sequence_length: int,
-) -> None:
-    """Reject sequences without exactly one start per piece; padding has a length, but no start.
-
-    Args:
-        file: the file that holds them.
-        lengths: int [p], lengths of pieces and of padding; already checked.
-        firsts: int64 [n + 1], index of each sequence's first length.
-        counts: int64 [n], number of starts of each sequence.
-        sequence_length: tokens per sequence. Artifacts of the second version do not have a length of
-            padding.
-    """
-    sums = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    whole = sums[firsts[1:]] - sums[firsts[:-1]] == sequence_length
-    missing = np.diff(firsts) - counts
-    wrong = np.flatnonzero((missing != 0) & ~((missing == 1) & whole))
-    if len(wrong):
-        row = int(wrong[0])
-        raise untrue(
-            file,
-            f"sequence {row} has {int(counts[row])} starts of pieces for {int(np.diff(firsts)[row])} lengths",
-        )
+        for place in np.flatnonzero((part < least) | (part >= below))[:1].tolist():
+            found = f"{what} number {begin + place} is {int(part[place])}"
+            raise untrue(file, f"{found}, and must be in [{least}, {below})")
 
 
 def check_bounds(
@@ -120,15 +55,13 @@ def check_bounds(
         offsets: int64 [n + 1], index of each sequence's first bound; already checked.
         sequence_length: tokens per sequence.
     """
-    for begin, part in _parts(offsets):
-        mine = np.asarray(bounds[part[0] : part[-1]])
-        begins = part[:-1] - part[0]
+    for begin in range(0, len(offsets) - 1, _PART):
+        part = np.asarray(offsets[begin : begin + _PART + 1])
+        mine, begins = np.asarray(bounds[part[0] : part[-1]]), part[:-1] - part[0]
         ascends = np.empty(len(mine), dtype=np.bool_)
         ascends[1:] = mine[1:] > mine[:-1]
         ascends[begins] = mine[begins] == 0
-        wrong = np.flatnonzero(~ascends | (mine > sequence_length))
-        if len(wrong):
-            place = int(wrong[0])
+        for place in np.flatnonzero(~ascends | (mine > sequence_length))[:1].tolist():
             row = begin + int(np.searchsorted(begins, place, side="right")) - 1
             raise untrue(
                 file,
@@ -137,28 +70,20 @@ def check_bounds(
             )
 
 
-def _parts(offsets: NDArray[np.int64]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Yield offsets in parts, each with one offset of the next part, and the index of its first."""
-    for begin in range(0, len(offsets) - 1, _PART):
-        yield begin, np.asarray(offsets[begin : begin + _PART + 1])
-
-
 def check_pieces(
     file: Path, columns: Mapping[str, NDArray[Any]], sequences: range, sequence_length: int, num_sources: int
 ) -> None:
     """Reject a table of pieces whose rows do not fill these sequences end to end."""
-    sequence, start = columns["sequence"].astype(np.int64), columns["start"].astype(np.int64)
-    length = columns["length"].astype(np.int64)
+    sequence, start, length = (columns[name].astype(np.int64) for name in ("sequence", "start", "length"))
     check_within(file, "source of piece", columns["source"], least=0, below=num_sources)
     check_within(file, "form of piece", columns["fim"], least=0, below=_FORMS)
     check_within(file, "sequence of piece", sequence, least=sequences.start, below=sequences.stop)
     check_within(file, "length of piece", length, least=1, below=sequence_length + 1)
     same = sequence[1:] == sequence[:-1]
     expected = np.concatenate([[0][: len(start)], np.where(same, start[:-1] + length[:-1], 0)])
-    wrong = np.flatnonzero((start != expected) | (start + length > sequence_length))
-    wrong = np.concatenate([wrong, np.flatnonzero(sequence[1:] < sequence[:-1]) + 1])
-    if len(wrong):
-        place = int(np.min(wrong))
+    wrong = (start != expected) | (start + length > sequence_length)
+    wrong[1:] |= sequence[1:] < sequence[:-1]
+    for place in np.flatnonzero(wrong)[:1].tolist():
         raise untrue(
             file,
             f"piece {place} is [{start[place]}, {start[place] + length[place]}) of sequence "

@@ -28,12 +28,13 @@ class Manifest(Entry):
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read the file in the directory `path`.
-
-        Raises:
-            StoreError: it is missing or broken.
-        """
+        """Read the file in the directory `path`; StoreError if it is missing or broken."""
         return read_model(path / cls.FILE, cls, cls.TITLE)
+
+    @classmethod
+    def found(cls, path: Path) -> Self | None:
+        """Read the file if there is one in the directory `path`."""
+        return cls.open(path) if (path / cls.FILE).is_file() else None
 
     def save(self, path: Path) -> None:
         """Write the file into the directory `path`; equal content gives equal bytes."""
@@ -41,12 +42,7 @@ class Manifest(Entry):
 
 
 def read_model(file: Path, model: type[M], what: str) -> M:
-    """Read `file` as a `model`; in an artifact, it must be the one that was published.
-
-    Args:
-        file: JSON.
-        model: model of its content.
-        what: name of the content for messages, e.g. "balance".
+    """Read JSON as a `model`, `what` in messages; in an artifact, it must be the file that was published.
 
     Raises:
         StoreError: the file is missing, broken, or another than the record beside it says.

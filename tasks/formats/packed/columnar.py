@@ -1,72 +1,78 @@
-"""The formats "parquet" and "arrow": one row per sequence, with columns for tokens, boundaries and masks.
+"""The formats "parquet", "arrow" and "jsonl": one row per sequence, with tokens, boundaries and masks.
 
-Both hold the columns of `SEQUENCE_SCHEMA`. `.arrow` is an IPC stream, which Hugging Face's `datasets` maps
-into memory. With `state.json` and `dataset_info.json` next to the shards, `datasets.load_from_disk` loads the
-whole folder.
+All hold the columns of `SEQUENCE_SCHEMA`. `.arrow` is an IPC stream, which Hugging Face's `datasets` maps
+into memory; with `state.json` and `dataset_info.json` beside it, `datasets.load_from_disk` loads the whole
+folder. A line of JSON is an object with the columns as keys, masks being 0 or 1; the file is compressed.
 """
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
+import zstandard
 from numpy.typing import NDArray
 
+from tokmill.tasks.core.faults import broken
 from tokmill.tasks.formats.files.indices import check_within, untrue
 from tokmill.tasks.formats.files.manifests import readable
 from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.formats.packed.shard_format import (
     IGNORED_LABEL,
     Append,
-    BoundedShard,
+    Lists,
+    PackedShard,
     SequenceBlock,
     ShardShape,
+    bounded_shard,
     check_rows,
     group_rows,
 )
 
 
-def _column(name: str, element: pa.DataType) -> pa.Field:
-    return pa.field(name, pa.list_(pa.field("element", element, nullable=False)), nullable=False)
-
-
-SEQUENCE_SCHEMA = pa.schema(
-    [
-        _column("input_ids", pa.int32()),
-        _column("position_ids", pa.int32()),
-        _column("segment_ids", pa.int32()),
-        _column("loss_mask", pa.bool_()),
-        _column("seq_lengths", pa.int32()),
-        _column("document_starts", pa.int64()),
+def _columns(**columns: pa.DataType) -> list[pa.Field]:
+    return [
+        pa.field(name, pa.list_(pa.field("element", element, nullable=False)), nullable=False)
+        for name, element in columns.items()
     ]
-)
-_WITH_LABELS = pa.schema(
-    [*SEQUENCE_SCHEMA, _column("labels", pa.int32()), _column("attention_mask", pa.bool_())]
-)
+
+
 _BOUNDARIES = ["seq_lengths", "document_starts"]
+_TOKENS = ["input_ids", "position_ids", "segment_ids"]
+SEQUENCE_SCHEMA = pa.schema(
+    _columns(
+        **dict.fromkeys(_TOKENS, pa.int32()),
+        loss_mask=pa.bool_(),
+        seq_lengths=pa.int32(),
+        document_starts=pa.int64(),
+    )
+)
+_WITH_LABELS = pa.schema([*SEQUENCE_SCHEMA, *_columns(labels=pa.int32(), attention_mask=pa.bool_())])
 # Positions and boundaries increase, so differences compress best; tokens gain nothing from a dictionary.
 _INCREASING = ("position_ids", "segment_ids", *_BOUNDARIES)
+_HELD_GROUPS = 4
 
 
 @contextmanager
 def write_parquet(paths: Sequence[Path], shape: ShardShape) -> Iterator[Append]:
     """Write a Parquet file; its row groups hold `group_rows` sequences each."""
-    rows = group_rows(shape.sequence_length)
-    with pq.ParquetWriter(
-        paths[0],
-        _WITH_LABELS if shape.labels else SEQUENCE_SCHEMA,
-        compression="zstd",
-        use_dictionary=False,
-        column_encoding={f"{name}.list.element": "DELTA_BINARY_PACKED" for name in _INCREASING},
-    ) as writer:
+    how = {
+        "compression": "zstd",
+        "use_dictionary": False,
+        "column_encoding": {f"{name}.list.element": "DELTA_BINARY_PACKED" for name in _INCREASING},
+    }
+    with pq.ParquetWriter(paths[0], _WITH_LABELS if shape.labels else SEQUENCE_SCHEMA, **how) as writer:
 
         def append(block: SequenceBlock) -> None:
             for batch in _record_batches(block, shape.labels):
+                rows = group_rows(shape.sequence_length)
                 writer.write_table(pa.Table.from_batches([batch]), row_group_size=rows)
 
         yield append
@@ -80,6 +86,23 @@ def write_arrow(paths: Sequence[Path], shape: ShardShape) -> Iterator[Append]:
         def append(block: SequenceBlock) -> None:
             for batch in _record_batches(block, shape.labels):
                 writer.write_batch(batch)
+
+        yield append
+
+
+@contextmanager
+def write_jsonl(paths: Sequence[Path], shape: ShardShape) -> Iterator[Append]:
+    """Write one line per sequence."""
+    with paths[0].open("wb") as raw, zstandard.ZstdCompressor(level=3).stream_writer(raw) as out:
+
+        def append(block: SequenceBlock) -> None:
+            columns = [
+                (field.name, offsets.tolist(), flat.astype(np.uint8 if flat.dtype == np.bool_ else np.int64))
+                for field, (offsets, flat) in _lists_of(block, shape.labels)
+            ]
+            for row in range(len(block)):
+                line = {name: flat[offsets[row] : offsets[row + 1]] for name, offsets, flat in columns}
+                out.write(orjson.dumps(line, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_APPEND_NEWLINE))
 
         yield append
 
@@ -103,88 +126,77 @@ def _record_batches(block: SequenceBlock, labels: bool) -> Iterator[pa.RecordBat
     """The sequences of a block as rows, `group_rows` at a time."""
     rows = group_rows(block.rows.shape[1])
     for start in range(0, len(block), rows):
-        part = block.part(start, min(start + rows, len(block)))
-        columns = [
-            pa.ListArray.from_arrays(
-                pa.array(offsets.astype(np.int32)), pa.array(flat.astype(element)), type=field.type
+        lists = _lists_of(block.part(start, min(start + rows, len(block))), labels)
+        columns = {
+            field: pa.ListArray.from_arrays(
+                pa.array(offsets.astype(np.int32)),
+                pa.array(flat.astype(str(field.type.value_type))),
+                type=field.type,
             )
-            for field, element, (offsets, flat) in columns_of(part, labels)
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=_WITH_LABELS if labels else SEQUENCE_SCHEMA)
+            for field, (offsets, flat) in lists
+        }
+        yield pa.RecordBatch.from_arrays([*columns.values()], schema=pa.schema([*columns]))
 
 
-def columns_of(
-    block: SequenceBlock, labels: bool
-) -> Iterator[tuple[pa.Field, Any, tuple[NDArray[np.int64], NDArray[Any]]]]:
-    """Yield each column's field, its dtype, and its lists: int64 [n + 1] offsets, and all values."""
+def _lists_of(block: SequenceBlock, labels: bool) -> Iterator[tuple[pa.Field, Lists]]:
+    """Yield each column's field, and its lists."""
     positions, segments, loss = block.per_token()
     even, tokens = np.arange(len(block) + 1) * block.rows.shape[1], block.rows.reshape(-1)
-    lists = [
-        (even, tokens),
-        (even, positions),
-        (even, segments),
-        (even, loss),
-        block.with_padding,
-        (block.firsts, block.document_starts),
-    ]
+    lists = [(even, tokens), (even, positions), (even, segments), (even, loss)]
+    lists += [block.with_padding, (block.firsts, block.document_starts)]
     if labels:
         lists += [(even, np.where(loss, tokens.astype(np.int64), IGNORED_LABEL)), (even, segments > 0)]
-    for field, values in zip(_WITH_LABELS, lists, strict=False):
-        yield field, np.dtype(str(field.type.value_type)), values
+    return zip(_WITH_LABELS, lists, strict=False)
 
 
-def open_parquet(paths: Sequence[Path], manifest: PackedManifest, index: int) -> BoundedShard:
-    """Open a shard of the Parquet format."""
+def open_parquet(paths: Sequence[Path], manifest: PackedManifest, index: int) -> PackedShard:
+    """Read the boundaries; tokens are read by row groups, of which a few are held."""
     with readable(paths[0], "Parquet file"), pq.ParquetFile(paths[0]) as parquet:
-        metadata = parquet.metadata
         _check_columns(paths[0], parquet.schema_arrow)
-        check_rows(paths[0], metadata.num_rows, manifest.shard(index).num_sequences)
+        sizes = [parquet.metadata.row_group(group).num_rows for group in range(parquet.num_row_groups)]
+        check_rows(paths[0], sum(sizes), manifest.shard(index).num_sequences)
         table = parquet.read(_BOUNDARIES)
-    groups = _RowGroups(paths[0], metadata, manifest)
-    firsts, lengths = _lists(paths[0], table.column("seq_lengths"))
-    starts = _lists(paths[0], table.column("document_starts"))
-    return BoundedShard(paths[0], manifest, groups.tokens, firsts, lengths, starts)
+
+    def read(group: int) -> pa.ChunkedArray:
+        with readable(paths[0], "Parquet file"), pq.ParquetFile(paths[0]) as parquet:
+            return parquet.read_row_group(group, columns=["input_ids"]).column(0)
+
+    return _opened(paths[0], manifest, table, sizes, read)
 
 
-class _RowGroups:
-    """The tokens of a Parquet file; holds those of the last row group."""
-
-    def __init__(self, file: Path, metadata: pq.FileMetaData, manifest: PackedManifest) -> None:
-        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
-        self._file, self._manifest = file, manifest
-        self._firsts = np.cumsum([0, *sizes])
-        self._held: tuple[int, NDArray[Any]] = (-1, np.empty(0))
-
-    def tokens(self, row: int) -> NDArray[Any]:
-        """The row's tokens with its padding, in the memmap format's width."""
-        group = int(np.searchsorted(self._firsts, row, side="right")) - 1
-        held = self._held  # another thread may replace it
-        if held[0] != group:
-            with readable(self._file, "Parquet file"), pq.ParquetFile(self._file) as parquet:
-                column = parquet.read_row_group(group, columns=["input_ids"]).column(0)
-            self._held = held = (group, _rows(self._file, column, self._manifest.sequence_length))
-        return np.asarray(held[1][row - int(self._firsts[group])].astype(self._manifest.dtype))
-
-
-def open_arrow(paths: Sequence[Path], manifest: PackedManifest, index: int) -> BoundedShard:
-    """Map a shard of the Arrow format into memory."""
+def open_arrow(paths: Sequence[Path], manifest: PackedManifest, index: int) -> PackedShard:
+    """Map a shard into memory."""
     with readable(paths[0], "Arrow stream"):
         table = pa.ipc.open_stream(pa.memory_map(os.fspath(paths[0]))).read_all()
     _check_columns(paths[0], table.schema)
     check_rows(paths[0], table.num_rows, manifest.shard(index).num_sequences)
-    batches = [
-        _rows(paths[0], pa.chunked_array([chunk]), manifest.sequence_length)
-        for chunk in table.column("input_ids").chunks
-    ]
-    ends = np.cumsum([len(rows) for rows in batches])
+    chunks = table.column("input_ids").chunks
+    sizes = [len(chunk) for chunk in chunks]
+    return _opened(paths[0], manifest, table, sizes, lambda group: pa.chunked_array([chunks[group]]))
+
+
+def _opened(
+    file: Path,
+    manifest: PackedManifest,
+    table: pa.Table,
+    sizes: Sequence[int],
+    read: Callable[[int], pa.ChunkedArray],
+) -> PackedShard:
+    """A shard of these boundaries; `read` gives the tokens of a group, of which there are `sizes` rows."""
+    first_rows, length = np.cumsum([0, *sizes]), manifest.sequence_length
+
+    @lru_cache(maxsize=_HELD_GROUPS)
+    def group_tokens(group: int) -> NDArray[Any]:
+        firsts, flat = _lists(file, read(group))
+        check_within(file, "tokens of sequence", np.diff(firsts), least=length, below=length + 1)
+        return flat.reshape(-1, length)
 
     def tokens(row: int) -> NDArray[Any]:
-        batch = int(np.searchsorted(ends, row, side="right"))
-        return np.asarray(batches[batch][row - int(ends[batch])].astype(manifest.dtype))
+        group = int(np.searchsorted(first_rows, row, side="right")) - 1
+        return np.asarray(group_tokens(group)[row - int(first_rows[group])].astype(manifest.dtype))
 
-    firsts, lengths = _lists(paths[0], table.column("seq_lengths"))
-    starts = _lists(paths[0], table.column("document_starts"))
-    return BoundedShard(paths[0], manifest, tokens, firsts, lengths, starts)
+    lengths, starts = (_lists(file, table.column(name)) for name in _BOUNDARIES)
+    return bounded_shard(file, manifest, tokens, lengths, starts)
 
 
 def _check_columns(file: Path, schema: pa.Schema) -> None:
@@ -198,8 +210,8 @@ def _check_columns(file: Path, schema: pa.Schema) -> None:
             raise untrue(file, f"column {name} is {said}, and must be {wanted}")
 
 
-def _lists(file: Path, column: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """The offsets of each row's values, and all values, after checking the lists."""
+def _lists(file: Path, column: pa.ChunkedArray) -> Lists:
+    """The lists of a column, after checking them."""
     with readable(file, "table of sequences"):
         for chunk in column.chunks:
             chunk.validate(full=True)
@@ -211,9 +223,25 @@ def _lists(file: Path, column: pa.ChunkedArray) -> tuple[NDArray[np.int64], NDAr
     return np.cumsum([0, *np.concatenate(counts)], dtype=np.int64), flat
 
 
-def _rows(file: Path, column: pa.ChunkedArray, sequence_length: int) -> NDArray[Any]:
-    """The tokens of sequences: int32 [n, sequence_length]."""
-    firsts, flat = _lists(file, column)
-    lengths = np.diff(firsts)
-    check_within(file, "tokens of sequence", lengths, least=sequence_length, below=sequence_length + 1)
-    return flat.reshape(-1, sequence_length)
+def open_jsonl(paths: Sequence[Path], manifest: PackedManifest, index: int) -> PackedShard:
+    """Read a shard as a whole."""
+    try:
+        with paths[0].open("rb") as raw, zstandard.ZstdDecompressor().stream_reader(raw) as stream:
+            lines: list[dict[str, Any]] = [orjson.loads(line) for line in stream.read().splitlines() if line]
+    except (OSError, ValueError, zstandard.ZstdError) as error:
+        raise broken(paths[0], "not readable as JSON lines", error) from error
+    check_rows(paths[0], len(lines), manifest.shard(index).num_sequences)
+    try:
+        tokens, lengths, starts = (
+            [np.array(line[name], dtype=dtype).reshape(shape) for line in lines]
+            for name, dtype, shape in (
+                ("input_ids", manifest.dtype, manifest.sequence_length),
+                *((name, "int64", -1) for name in _BOUNDARIES),
+            )
+        )
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise untrue(paths[0], f"a line is not a packed sequence ({error!r})") from error
+    joined = [
+        (np.cumsum([0, *map(len, one)], dtype=np.int64), np.concatenate(one)) for one in (lengths, starts)
+    ]
+    return bounded_shard(paths[0], manifest, tokens.__getitem__, *joined)

@@ -2,13 +2,10 @@
 
 `begin_of_document_id` comes before each document and `end_of_document_id` after it, once per document and not
 once per piece: a document that continues in another sequence neither ends nor begins there. The encoder adds
-these tokens; packing checks them in every document.
-
-`takedown.json` and `excluded.json` name documents, and hold none of their text or tokens.
+these tokens; packing checks them. `takedown.json` and `excluded.json` name documents, and hold no text.
 """
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
@@ -52,63 +49,37 @@ class FarthestBlock(Entry):
 
 
 class PackedShare(Entry):
-    """One source's share of the tokens before and after packing; see `tasks.packing.shares`.
-
-    Attributes:
-        mixed_share: its share of the mixture's tokens.
-        packed_share: its share of the packed tokens.
-        deviation: largest difference between its share of a block of sequences and its share of the mixture
-            in the same place.
-        farthest: where it is farthest from its request; None if the mixture has none, as after a takedown.
-    """
+    """One source's share of the tokens before and after packing; see `tasks.packing.shares`."""
 
     source: str
-    mixed_share: float
-    packed_share: float
-    deviation: float
-    farthest: FarthestBlock | None = None
+    mixed_share: float  # of the mixture's tokens
+    packed_share: float  # of the packed tokens
+    deviation: float  # the most by which its shares of a block and of the mixture in the same place differ
+    farthest: FarthestBlock | None = None  # None if the mixture has no request, as after a takedown
 
 
 class Packing(Manifest):
-    """The fields that a packing plan and a packed artifact share.
+    """The fields that a packing plan and a packed artifact share."""
 
-    Attributes:
-        tokenizer: content digest of the tokenizer artifact.
-        dtype: width of the tokens, little-endian.
-        begin_of_document_id: id of the token that begins each document, or None.
-        end_of_document_id: id of the token that ends each document, or None.
-        sequence_length: tokens per sequence, including padding.
-        strategy: how documents became sequences; see `tasks.packing.strategies`.
-        window: documents packed at a time; None if the strategy has no window.
-        long_documents: how documents longer than a sequence were treated; None if any document may be cut.
-        last_sequence: how the last, partial sequence was treated; None if any sequence may be partial.
-        fim: the tokens of rearranged pieces; None if there are none.
-        shuffle_window: sequences that were shuffled together; None if the order is that of packing.
-        num_tokens: tokens in the sequences, without padding.
-        sources: names; the pieces' `source` is an index into them.
-        shares: the sources' shares before and after packing, without takedowns; in the order of `sources`.
-        share_block_sequences: sequences in each of the blocks whose shares were measured.
-    """
-
-    tokenizer: str
-    dtype: TokenDtype
+    tokenizer: str  # content digest of the tokenizer artifact
+    dtype: TokenDtype  # width of the tokens, little-endian
     vocab_size: int = Field(ge=1)
-    begin_of_document_id: int | None = None
-    end_of_document_id: int | None
-    sequence_length: int = Field(ge=1, lt=1 << 31)
-    strategy: Strategy
-    window: int | None = None
-    long_documents: LongDocuments | None
-    last_sequence: LastSequence | None
-    fim: FimTokens | None = None
-    shuffle_window: int | None = None
+    begin_of_document_id: int | None = None  # id of the token before each document, or None
+    end_of_document_id: int | None  # id of the token after each document, or None
+    sequence_length: int = Field(ge=1, lt=1 << 31)  # tokens per sequence, including padding
+    strategy: Strategy  # see `tasks.packing.strategies`
+    window: int | None = None  # documents packed at a time; None if the strategy has no window
+    long_documents: LongDocuments | None  # of more than a sequence; None if any document may be cut
+    last_sequence: LastSequence | None  # None if any sequence may be partial
+    fim: FimTokens | None = None  # the tokens of rearranged pieces; None if there are none
+    shuffle_window: int | None = None  # sequences shuffled together; None if the order is that of packing
     shuffle_seed: int | None = None
     num_sequences: int = Field(ge=0, lt=1 << 32)
-    num_tokens: int
+    num_tokens: int  # without padding
     num_padding_tokens: int
-    sources: tuple[str, ...]
-    shares: tuple[PackedShare, ...] = ()
-    share_block_sequences: int | None = None
+    sources: tuple[str, ...]  # names; the pieces' `source` is an index into them
+    shares: tuple[PackedShare, ...] = ()  # without takedowns, in the order of `sources`
+    share_block_sequences: int | None = None  # sequences in each block whose shares were measured
 
     @property
     def share_deviation(self) -> float:
@@ -165,9 +136,7 @@ class ShardedPacking(Packing):
             if entry.first_sequence != next_sequence:
                 raise ValueError(f"shard {entry.index} begins at {entry.first_sequence}, not {next_sequence}")
             next_sequence += entry.num_sequences
-        sums = [
-            sum(getattr(entry, name) for entry in self.shards) for name in ("num_sequences", "num_tokens")
-        ]
+        sums = [sum(getattr(one, name) for one in self.shards) for name in ("num_sequences", "num_tokens")]
         if sums != [self.num_sequences, self.num_tokens]:
             raise ValueError(f"the shards have {sums} sequences and tokens, not those of the whole")
         if self.num_tokens + self.num_padding_tokens != self.num_sequences * self.sequence_length:
@@ -192,25 +161,16 @@ class PackingManifest(ShardedPacking):
 
 
 class PackedManifest(ShardedPacking):
-    """The content of `packed.json`; a packed shard has one too, with itself as the only shard.
-
-    Attributes:
-        formats: formats of every shard; sorted.
-        pad_id: id of the padding token.
-        labels: whether labels and label masks are written, too.
-        origin: content digest of the packed artifact that this one was exported from, or None.
-        predecessors: digests of artifacts whose sequences have the same numbers as the origin's; see
-            `TakedownManifest`.
-    """
+    """The content of `packed.json`; a packed shard has one too, with itself as the only shard."""
 
     FILE: ClassVar[str] = "packed.json"
     TITLE: ClassVar[str] = "packed manifest"
 
-    formats: tuple[PackedFormat, ...] = Field(min_length=1)
-    pad_id: int = Field(ge=0)
-    labels: bool = False
-    origin: str | None = None
-    predecessors: tuple[str, ...] = ()
+    formats: tuple[PackedFormat, ...] = Field(min_length=1)  # of every shard; sorted
+    pad_id: int = Field(ge=0)  # id of the padding token
+    labels: bool = False  # whether labels and label masks are written, too
+    origin: str | None = None  # content digest of the packed artifact that this was exported from, or None
+    predecessors: tuple[str, ...] = ()  # digests of artifacts whose sequences have the origin's numbers
 
     @property
     def token_dtype(self) -> np.dtype[Any]:
@@ -223,20 +183,14 @@ class PackedManifest(ShardedPacking):
 
 
 class TakenDocument(Entry):
-    """A document whose takedown was requested.
+    """A document whose takedown was requested."""
 
-    Attributes:
-        name: the name by which it was requested.
-        source, file, row: its place; rows count from 0.
-        shard, ordinal: its place in the corpus and the encoding.
-    """
-
-    name: str
+    name: str  # by which it was requested
     source: str
     file: str
-    row: int
-    shard: int
-    ordinal: int
+    row: int  # in the file, from 0
+    shard: int  # of the corpus and the encoding
+    ordinal: int  # in the shard
 
 
 def in_order(documents: Iterable[Mapping[str, Any]]) -> tuple[TakenDocument, ...]:
@@ -253,37 +207,16 @@ class ExcludedDocuments(Manifest):
 
     documents: tuple[TakenDocument, ...]
 
-    @classmethod
-    def of(cls, documents: Iterable[Mapping[str, Any]]) -> Self:
-        """The documents with these fields, in any order."""
-        return cls(documents=in_order(documents))
-
-    @classmethod
-    def found(cls, path: Path) -> Self | None:
-        """Read the file of the mixture in the directory `path`; None if no document was excluded."""
-        return cls.open(path) if (path / cls.FILE).is_file() else None
-
 
 class TakedownManifest(Manifest):
-    """The content of `takedown.json`.
-
-    Attributes:
-        previous: content digest of the packed artifact that this one replaces.
-        predecessors: digests of all packed artifacts whose sequences have the same numbers, so that
-            a loader's place in one of them is valid here; the oldest first.
-        documents: all documents whose takedown was requested, by source, shard and ordinal.
-        changed_sequences: numbers of the changed sequences, in order.
-    """
+    """The content of `takedown.json`."""
 
     FILE: ClassVar[str] = "takedown.json"
     TITLE: ClassVar[str] = "takedown"
 
-    previous: str
+    previous: str  # content digest of the packed artifact that this one replaces
+    # Digests of all packed artifacts whose sequences have the same numbers, so that a loader's place in one
+    # of them is valid here; the oldest first.
     predecessors: tuple[str, ...]
-    documents: tuple[TakenDocument, ...]
-    changed_sequences: tuple[int, ...]
-
-    @classmethod
-    def of(cls, path: Path) -> Self | None:
-        """Read the file if there is one; None for an artifact without takedowns."""
-        return cls.open(path) if (path / cls.FILE).is_file() else None
+    documents: tuple[TakenDocument, ...]  # all that were requested, by source, shard and ordinal
+    changed_sequences: tuple[int, ...]  # numbers, in order

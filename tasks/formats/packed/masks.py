@@ -23,27 +23,17 @@ _MOST_BOUND = (1 << 31) - 1
 
 
 def document_mask(segment_ids: NDArray[np.int32]) -> NDArray[np.bool_]:
-    """The rule as a table.
-
-    Args:
-        segment_ids: int32 [L]; 0 on padding.
-
-    Returns:
-        bool [L, L], row = query, column = key.
-    """
+    """The rule as a table: bool [L, L], row = query, column = key; `segment_ids` int32 [L]."""
     same = (segment_ids[:, None] == segment_ids[None, :]) & (segment_ids > 0)[:, None]
     mask: NDArray[np.bool_] = np.tril(same) | np.eye(len(segment_ids), dtype=bool)
     return mask
 
 
 def mask_function(segment_ids: Any) -> Callable[[Any, Any, Any, Any], Any]:
-    """The rule as a function of a query and a key.
+    """The rule as a function of (b, h, q, k), each a number, array or tensor, as FlexAttention's `mask_mod`.
 
     Args:
         segment_ids: int32 [B, L], an array or a tensor; 0 on padding.
-
-    Returns:
-        A function of (b, h, q, k), each a number, array or tensor, as FlexAttention's `mask_mod`.
     """
 
     def sees(b: Any, h: Any, q: Any, k: Any) -> Any:
@@ -55,21 +45,13 @@ def mask_function(segment_ids: Any) -> Callable[[Any, Any, Any, Any], Any]:
 
 @dataclass(frozen=True, eq=False)
 class BlockRanges:
-    """The blocks of keys that each of n blocks of queries sees; others are not seen.
+    """The blocks of keys that each of n blocks of queries sees; others are not seen."""
 
-    Attributes:
-        kv_num_blocks: int32 [B, 1, n], number of blocks that are seen in part.
-        kv_indices: int32 [B, 1, n, n], which; the first `kv_num_blocks` of a row count, the rest is 0.
-        full_kv_num_blocks: int32 [B, 1, n], number of blocks in which every pair is seen.
-        full_kv_indices: int32 [B, 1, n, n], which.
-        block_size: tokens per block.
-    """
-
-    kv_num_blocks: NDArray[np.int32]
-    kv_indices: NDArray[np.int32]
-    full_kv_num_blocks: NDArray[np.int32]
-    full_kv_indices: NDArray[np.int32]
-    block_size: int
+    kv_num_blocks: NDArray[np.int32]  # int32 [B, 1, n], number of blocks that are seen in part
+    kv_indices: NDArray[np.int32]  # int32 [B, 1, n, n], which; `kv_num_blocks` of a row count, the rest is 0
+    full_kv_num_blocks: NDArray[np.int32]  # int32 [B, 1, n], number of blocks in which every pair is seen
+    full_kv_indices: NDArray[np.int32]  # int32 [B, 1, n, n], which
+    block_size: int  # tokens per block
 
 
 def block_ranges(
@@ -91,62 +73,44 @@ def block_ranges(
         )
     each = [_ranges_of(np.asarray(bounds), sequence_length, block_size) for bounds in cu_seqlens]
     partial, full = (np.stack([found[k] for found in each])[:, None] for k in range(2))
-    return BlockRanges(
-        partial.sum(axis=-1, dtype=np.int32),
-        _indices(partial),
-        full.sum(axis=-1, dtype=np.int32),
-        _indices(full),
-        block_size,
-    )
+    return BlockRanges(*_indices(partial), *_indices(full), block_size)
 
 
 def _ranges_of(
     bounds: NDArray[np.int32], sequence_length: int, block_size: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Whether each block of queries sees each block of keys in part, and in full: bool [n, n] each."""
-    num_blocks = sequence_length // block_size
-    blocks = np.arange(num_blocks)
+    blocks = np.arange(sequence_length // block_size)
     first, last = blocks * block_size, blocks * block_size + block_size - 1
     # The earliest key that a query sees is the start of its piece, or itself on padding.
-    begin_of_first = _begins(bounds, first)
-    begin_of_last = _begins(bounds, last)
-    earliest = begin_of_first // block_size
-    before = blocks[None, :] < blocks[:, None]
-    some = (blocks[None, :] >= earliest[:, None]) & (before | np.eye(num_blocks, dtype=bool))
+    begin_of_first, begin_of_last = (
+        np.where(query < bounds[-1], bounds[np.searchsorted(bounds, query, side="right") - 1], query)
+        for query in (first, last)
+    )
+    before, itself = blocks[None, :] < blocks[:, None], np.eye(len(blocks), dtype=bool)
+    some = (blocks[None, :] >= (begin_of_first // block_size)[:, None]) & (before | itself)
     # An earlier block is seen in full if the piece of the last query began before it: then all queries of the
     # block belong to that piece. The last query of padding sees nothing before itself.
     full = before & (first[None, :] >= begin_of_last[:, None])
     if block_size == 1:
-        full |= np.eye(num_blocks, dtype=bool)
+        full |= itself
     return some & ~full, full
 
 
-def _begins(bounds: NDArray[np.int32], places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The earliest key that the query at each place sees."""
-    piece = np.searchsorted(bounds, places, side="right") - 1
-    return np.where(places < bounds[-1], bounds[piece], places)
-
-
-def _indices(chosen: NDArray[np.bool_]) -> NDArray[np.int32]:
-    """For each row the chosen columns in order, then zeros."""
-    width = chosen.shape[-1]
+def _indices(chosen: NDArray[np.bool_]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """For each row the number of chosen columns, and these in order, then zeros."""
+    counts = chosen.sum(axis=-1, dtype=np.int32)
     order = np.argsort(~chosen, axis=-1, kind="stable")
-    counted = np.arange(width) < chosen.sum(axis=-1, keepdims=True)
-    return np.where(counted, order, 0).astype(np.int32)
+    counted = np.arange(chosen.shape[-1]) < counts[..., None]
+    return counts, np.where(counted, order, 0).astype(np.int32)
 
 
 @dataclass(frozen=True, eq=False)
 class Varlen:
-    """A batch as one row, for variable-length attention.
+    """A batch as one row, for variable-length attention; runs of padding attend only to themselves."""
 
-    Attributes:
-        cu_seqlens: int32 [s + 1], from 0 to B × L; padding forms runs of its own, which attend only to
-            themselves.
-        max_seqlen: the longest run.
-    """
-
-    cu_seqlens: NDArray[np.int32]
-    max_seqlen: int
+    cu_seqlens: NDArray[np.int32]  # int32 [s + 1], from 0 to B × L
+    max_seqlen: int  # the longest run
 
 
 def varlen(cu_seqlens: Sequence[NDArray[np.int32]], sequence_length: int) -> Varlen:

@@ -18,15 +18,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tasks.core.errors import PackingError, StoreError
+from tokmill.tasks.core.errors import PackingError
 from tokmill.tasks.core.faults import broken
 from tokmill.tasks.formats.files.indices import check_ascending, untrue
 from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.formats.packed.shard_format import (
     Append,
-    BoundedShard,
+    PackedShard,
     SequenceBlock,
     ShardShape,
+    bounded_shard,
     check_rows,
 )
 
@@ -45,13 +46,10 @@ def write_mds(paths: Sequence[Path], shape: ShardShape) -> Iterator[Append]:
         def append(block: SequenceBlock) -> None:
             firsts, lengths = block.with_padding
             for row in range(len(block)):
-                pieces = slice(int(block.firsts[row]), int(block.firsts[row + 1]))
-                vectors = (
-                    _vector(block.document_starts[pieces]),
-                    _vector(lengths[int(firsts[row]) : int(firsts[row + 1])]),
-                )
-                head = np.array([len(vector) for vector in vectors], dtype="<u4").tobytes()
-                sizes.append(out.write(b"".join([head, *vectors, block.rows[row].tobytes()])))
+                starts = _vector(block.document_starts[block.firsts[row] : block.firsts[row + 1]])
+                vector = _vector(lengths[firsts[row] : firsts[row + 1]])
+                head = np.array([len(starts), len(vector)], dtype="<u4").tobytes()
+                sizes.append(out.write(b"".join([head, starts, vector, block.rows[row].tobytes()])))
 
         yield append
         num_bytes = begin + sum(sizes)
@@ -80,7 +78,6 @@ def write_mds_folder(out: Path, manifest: PackedManifest) -> None:
 
 def _config(dtype: str, sequence_length: int) -> dict[str, Any]:
     """The description of the columns that MosaicML's writer puts in the shard and the index."""
-    num_bytes = sequence_length * np.dtype(dtype).itemsize
     return {
         "version": 2,
         "format": "mds",
@@ -89,19 +86,18 @@ def _config(dtype: str, sequence_length: int) -> dict[str, Any]:
         "size_limit": None,
         "column_names": ["document_starts", "seq_lengths", "tokens"],
         "column_encodings": ["ndarray:uint32", "ndarray:uint32", f"ndarray:{dtype}:{sequence_length}"],
-        "column_sizes": [None, None, num_bytes],
+        "column_sizes": [None, None, sequence_length * np.dtype(dtype).itemsize],
     }
 
 
 def _vector(values: NDArray[np.int64]) -> bytes:
-    """A vector of at least one value: axes and width of the shape, the shape, the values."""
+    """A vector: axes and width of the shape, the shape, the values."""
     width = 0 if len(values) < 1 << 8 else 1 if len(values) < 1 << 16 else 2
-    return (
-        bytes([1 << 2 | width]) + len(values).to_bytes(1 << width, "little") + values.astype("<u4").tobytes()
-    )
+    shape = bytes([1 << 2 | width]) + len(values).to_bytes(1 << width, "little")
+    return shape + values.astype("<u4").tobytes()
 
 
-def open_mds(paths: Sequence[Path], manifest: PackedManifest, index: int) -> BoundedShard:
+def open_mds(paths: Sequence[Path], manifest: PackedManifest, index: int) -> PackedShard:
     """Map a shard into memory."""
     file, length = paths[0], manifest.sequence_length
     try:
@@ -111,12 +107,10 @@ def open_mds(paths: Sequence[Path], manifest: PackedManifest, index: int) -> Bou
     except (OSError, ValueError, IndexError) as error:
         raise broken(file, "not readable as MDS", error) from error
     check_rows(file, num_samples, manifest.shard(index).num_sequences)
-    if len(bounds) != num_samples + 1 or bounds[-1] != len(data):
-        raise StoreError(f"{file}: {len(data)} bytes are not what its index says; verify the artifact")
+    check_rows(file, len(bounds) - 1, num_samples)
     begin = 4 + 4 * len(bounds) + len(json.dumps(_config(manifest.dtype, length), sort_keys=True))
     check_ascending(file, "samples", bounds, first=begin, last=len(data), step=8)
     num_bytes = length * manifest.token_dtype.itemsize
-    vectors = _vectors(file, data, bounds, num_bytes)
 
     def tokens(row: int) -> NDArray[Any]:
         stop = bounds[row + 1]
@@ -124,39 +118,30 @@ def open_mds(paths: Sequence[Path], manifest: PackedManifest, index: int) -> Bou
 
     starts, lengths = (
         (np.cumsum([0, *map(len, each)], dtype=np.int64), np.concatenate(each).astype(np.int64))
-        for each in zip(*vectors, strict=True)
+        for each in zip(*_vectors(file, data, bounds, num_bytes), strict=True)
     )
-    return BoundedShard(file, manifest, tokens, *lengths, starts=starts)
+    return bounded_shard(file, manifest, tokens, lengths, starts)
 
 
 def _vectors(
     file: Path, data: NDArray[np.uint8], bounds: NDArray[np.int64], num_bytes: int
-) -> list[tuple[NDArray[np.uint32], NDArray[np.uint32]]]:
-    """Both vectors of each sample, whose sizes with that of the tokens must fill it."""
+) -> Iterator[list[NDArray[np.uint32]]]:
+    """Yield both vectors of each sample, whose sizes with that of the tokens must fill it."""
     sizes = data[bounds[:-1, None] + np.arange(8)].view("<u4").astype(np.int64)
-    expected = 8 + sizes.sum(axis=1) + num_bytes
-    wrong = np.flatnonzero(expected != np.diff(bounds))
-    if len(wrong):
-        row = int(wrong[0])
-        raise untrue(
-            file,
-            f"sample {row} has {int(np.diff(bounds)[row])} bytes, and must have {expected[row]}, for its "
-            "columns",
-        )
-    vectors = []
-    for row, (begin, first, second) in enumerate(np.column_stack([bounds[:-1] + 8, sizes]).tolist()):
+    for row, (begin, stop, first, second) in enumerate(
+        np.column_stack([bounds[:-1] + 8, bounds[1:], sizes]).tolist()
+    ):
+        if begin + first + second + num_bytes != stop:
+            raise untrue(
+                file, f"sample {row} must have {8 + first + second + num_bytes} bytes, for its columns"
+            )
         raw = data[begin : begin + first + second].tobytes()
-        starts, lengths = _parsed(raw[:first]), _parsed(raw[first:])
-        if starts is None or lengths is None:
-            raise untrue(file, f"sample {row} has no vectors of uint32")
-        vectors.append((starts, lengths))
-    return vectors
+        yield [_parsed(file, row, datum) for datum in (raw[:first], raw[first:])]
 
 
-def _parsed(datum: bytes) -> NDArray[np.uint32] | None:
-    """The vector of uint32 that `_vector` wrote; None if the bytes are not one."""
-    if len(datum) < 2 or datum[0] not in {4, 5, 6}:
-        return None
-    width = 1 << datum[0] % 4
-    is_whole = len(datum) == 1 + width + 4 * int.from_bytes(datum[1 : 1 + width], "little")
-    return np.frombuffer(datum, "<u4", offset=1 + width) if is_whole else None
+def _parsed(file: Path, row: int, datum: bytes) -> NDArray[np.uint32]:
+    """The vector of uint32 that `_vector` wrote."""
+    width = 1 << datum[0] % 4 if datum[:1] in (b"\4", b"\5", b"\6") else 0
+    if not width or len(datum) != 1 + width + 4 * int.from_bytes(datum[1 : 1 + width], "little"):
+        raise untrue(file, f"sample {row} has no vectors of uint32")
+    return np.frombuffer(datum, "<u4", offset=1 + width)

@@ -1,8 +1,7 @@
-"""Pieces on disk: the packing plan, and the table of pieces of each packed shard.
+"""Pieces on disk, as docs/formats.md lists them: the packing plan, and the table of each packed shard.
 
-docs/formats.md has the columns. A piece is a run of tokens of one document in one sequence. The plan has the
-place of every piece, before any token is copied, with one row group per packed shard, so that the task that
-writes a shard reads only its part.
+A piece is a run of tokens of one document in one sequence. The plan has the place of every piece, before any
+token is copied, with a row group per packed shard: the task that writes a shard reads only its part.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,9 +16,9 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.formats.files.indices import check_pieces
+from tokmill.tasks.formats.files.arrays import Columns, numbers, read_parquet
+from tokmill.tasks.formats.files.indices import check_pieces, untrue
 from tokmill.tasks.formats.files.manifests import readable
-from tokmill.tasks.formats.files.parquet import Columns, numbers, read_parquet
 from tokmill.tasks.formats.packed.manifest import PackedManifest, PackingManifest
 from tokmill.tasks.store.verify import check_files
 
@@ -31,7 +30,7 @@ TAKEN_DOWN_FILE = "taken_down.parquet"
 
 @dataclass(frozen=True)
 class PieceTable(Columns):
-    """Rows of `pieces.parquet`; all arrays have the same length p. The module describes them."""
+    """Rows of `pieces.parquet`; all arrays have the same length."""
 
     sequence: NDArray[np.uint32]
     start: NDArray[np.uint32]
@@ -46,28 +45,26 @@ class PieceTable(Columns):
 
 PIECE_SCHEMA = PieceTable.schema()
 PROVENANCE_SCHEMA = PIECE_SCHEMA.append(pa.field("ordinal", pa.uint64(), nullable=False))
-TAKEN_DOWN_SCHEMA = pa.schema(
-    [
-        PROVENANCE_SCHEMA.field(name)
-        for name in (
-            "sequence", "start", "length", "source", "shard", "ordinal", "document_start", "epoch",
-        )
-    ]
-)  # fmt: skip
+_TAKEN_DOWN = ("sequence", "start", "length", "source", "shard", "ordinal", "document_start", "epoch")
+TAKEN_DOWN_SCHEMA = pa.schema([PROVENANCE_SCHEMA.field(name) for name in _TAKEN_DOWN])
 
 
-def _columns(file: Path, table: pa.Table, schema: pa.Schema) -> dict[str, NDArray[Any]]:
-    """The columns of a table of pieces, as arrays of the types of `schema`."""
+def _columns(
+    file: Path,
+    table: pa.Table,
+    schema: pa.Schema,
+    sequences: range,
+    manifest: PackingManifest | PackedManifest,
+) -> dict[str, NDArray[Any]]:
+    """The columns of a table of the pieces of `sequences`, which fill these end to end, as arrays."""
     columns: dict[str, NDArray[Any]] = {}
     for field in schema:
         named = [table.column(place) for place in table.schema.get_all_field_indices(field.name)]
         if len(named) != 1 or named[0].type != field.type or named[0].null_count:
             said = ", ".join(str(column.type) for column in named) or "missing"
-            raise StoreError(
-                f"{file}: column {field.name} is {said}, and must be {field.type} without nulls; verify the "
-                "artifact"
-            )
+            raise untrue(file, f"column {field.name} is {said}, and must be {field.type} without nulls")
         columns[field.name] = numbers(named[0])
+    check_pieces(file, columns, sequences, manifest.sequence_length, len(manifest.sources))
     return columns
 
 
@@ -80,11 +77,7 @@ class PackingPlan:
 
     @classmethod
     def open(cls, path: Path) -> Self:
-        """Read the manifest in the directory `path`.
-
-        Raises:
-            StoreError: it is missing or broken.
-        """
+        """Read the manifest in the directory `path`."""
         return cls(path, PackingManifest.open(path))
 
     @property
@@ -93,31 +86,21 @@ class PackingPlan:
         return len(self.manifest.shards)
 
     def pieces(self, index: int) -> PieceTable:
-        """The pieces of shard `index` in [0, num_shards).
-
-        Raises:
-            StoreError: there is no such shard, or the file is broken.
-        """
+        """The pieces of shard `index` in [0, num_shards); StoreError if there is no such shard."""
         file = self.path / PIECES_FILE
         if not 0 <= index < self.num_shards:
             raise StoreError(f"{self.path}: no shard {index}; the plan has shards 0 to {self.num_shards - 1}")
+        shard = self.manifest.shards[index]
         check_files(self.path, [file])
         with readable(file, "table of pieces"), pq.ParquetFile(file) as parquet:
             if parquet.num_row_groups != self.num_shards:
-                raise StoreError(
-                    f"{file}: {parquet.num_row_groups} row groups must be {self.num_shards}, one for each "
-                    "shard; verify the artifact"
+                raise untrue(
+                    file, f"{parquet.num_row_groups} row groups must be {self.num_shards}, one per shard"
                 )
             table = parquet.read_row_group(index)
-        columns, shard = _columns(file, table, PIECE_SCHEMA), self.manifest.shards[index]
         if len(table) != shard.num_pieces:
-            raise StoreError(
-                f"{file}: {len(table)} pieces of shard {index} must be {shard.num_pieces}; verify the "
-                "artifact"
-            )
-        manifest = self.manifest
-        check_pieces(file, columns, shard.sequences, manifest.sequence_length, len(manifest.sources))
-        return PieceTable(**columns)
+            raise untrue(file, f"{len(table)} pieces of shard {index} must be {shard.num_pieces}")
+        return PieceTable(**_columns(file, table, PIECE_SCHEMA, shard.sequences, self.manifest))
 
 
 @contextmanager
@@ -138,17 +121,12 @@ class PieceRows:
 
     @classmethod
     def open(cls, path: Path, index: int, manifest: PackedManifest) -> "PieceRows":
-        """Read the table of shard `index` of the artifact in the directory `path`.
-
-        Raises:
-            StoreError: it is missing, damaged, is not Parquet, or its rows are not the pieces of the shard.
-        """
-        file = pieces_file(path, index)
+        """Read the table of shard `index` of the artifact in the directory `path`."""
+        file, sequences = pieces_file(path, index), manifest.shard(index).sequences
         check_files(path, [file])
         with readable(file, "table of pieces"):
             table = read_parquet(file)
-        columns, sequences = _columns(file, table, PROVENANCE_SCHEMA), manifest.shard(index).sequences
-        check_pieces(file, columns, sequences, manifest.sequence_length, len(manifest.sources))
+        columns = _columns(file, table, PROVENANCE_SCHEMA, sequences, manifest)
         firsts = np.searchsorted(columns["sequence"], np.arange(sequences.start, sequences.stop + 1))
         return cls(columns, firsts)
 

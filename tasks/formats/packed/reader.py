@@ -11,7 +11,7 @@ and `IGNORED_LABEL` elsewhere. Neither is shifted: what a model says at i is com
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Self
@@ -23,44 +23,37 @@ from tokmill.tasks.core.errors import PackingError, StoreError
 from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.formats.packed.masks import document_mask
 from tokmill.tasks.formats.packed.pieces import PieceRows
-from tokmill.tasks.formats.packed.shard_format import IGNORED_LABEL, ShardReader, open_shard
+from tokmill.tasks.formats.packed.shard_format import IGNORED_LABEL, PackedShard, SequenceBlock, open_shard
 
 
 @dataclass(frozen=True, eq=False)
 class Sequence:
-    """One packed sequence of L tokens, including padding.
+    """One packed sequence of L tokens, including padding."""
 
-    Attributes:
-        input_ids: uint16 | uint32 [L]; read-only if it is a view of a memory map.
-        cu_seqlens: int32 [pieces + 1], from 0 to the number of tokens that are not padding.
-        document_starts: int64 [pieces], token of its document at which each piece starts; None if the format
-            lacks them.
-    """
-
-    input_ids: NDArray[Any]
-    cu_seqlens: NDArray[np.int32]
+    input_ids: NDArray[Any]  # uint16 | uint32 [L]; read-only if it is a view of a memory map
+    cu_seqlens: NDArray[np.int32]  # int32 [pieces + 1], from 0 to the number of tokens without padding
+    # int64 [pieces], token of its document at which each piece starts; None if the format lacks them
     document_starts: NDArray[np.int64] | None = None
 
     @cached_property
+    def _per_token(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.bool_]]:
+        lengths = np.diff(self.cu_seqlens).astype(np.int64)
+        return SequenceBlock(self.input_ids[None], np.array([0, len(lengths)]), lengths, lengths).per_token()
+
+    @property
     def segment_ids(self) -> NDArray[np.int32]:
         """The number of each token's piece, from 1; 0 on padding. int32 [L]."""
-        segments = np.zeros(len(self.input_ids), dtype=np.int32)
-        lengths = np.diff(self.cu_seqlens)
-        segments[: self.num_tokens] = np.repeat(np.arange(1, len(lengths) + 1), lengths)
-        return segments
+        return self._per_token[1]
 
-    @cached_property
+    @property
     def position_ids(self) -> NDArray[np.int32]:
         """The position of each token in its piece, from 0; 0 on padding. int32 [L]."""
-        positions = np.zeros(len(self.input_ids), dtype=np.int32)
-        begins = np.repeat(self.cu_seqlens[:-1], np.diff(self.cu_seqlens))
-        positions[: self.num_tokens] = np.arange(self.num_tokens) - begins
-        return positions
+        return self._per_token[0]
 
-    @cached_property
+    @property
     def loss_mask(self) -> NDArray[np.bool_]:
         """Whether the prediction of each token counts: bool [L]; see the module."""
-        return self.position_ids > 0
+        return self._per_token[2]
 
     @cached_property
     def labels(self) -> NDArray[np.int64]:
@@ -79,29 +72,18 @@ class Sequence:
 
 @dataclass(frozen=True)
 class Piece:
-    """A run of tokens of one document in one sequence, and its origin.
+    """A run of tokens of one document in one sequence, and its origin."""
 
-    Attributes:
-        start: token of the sequence at which it starts.
-        length: its number of tokens.
-        source: name of the source.
-        shard: index of the encoded shard, and of the corpus shard, among that source's shards.
-        document: position in the encoded shard.
-        ordinal: the document's row in the corpus shard.
-        document_start: token of the document at which it starts.
-        epoch: number of the pass through the source, from 0.
-        fim: 0 if the tokens are [document_start, document_start + length) of the document; 1 or 2 if
-            they are rearranged, including three added tokens: see `tasks.fim.tokens`.
-    """
-
-    start: int
+    start: int  # token of the sequence at which it starts
     length: int
-    source: str
-    shard: int
-    document: int
-    ordinal: int
-    document_start: int
-    epoch: int
+    source: str  # name of the source
+    shard: int  # index of the encoded shard, and of the corpus shard, among that source's shards
+    document: int  # position in the encoded shard
+    ordinal: int  # the document's row in the corpus shard
+    document_start: int  # token of the document at which it starts
+    epoch: int  # number of the pass through the source, from 0
+    # 0 if the tokens are [document_start, document_start + length) of the document; 1 or 2 if they are
+    # rearranged, including three added tokens: see `tasks.fim.tokens`
     fim: int = 0
 
     @property
@@ -113,7 +95,8 @@ class Piece:
 class PackedReader:
     """Random access to the sequences of a packed artifact: `len(reader)`, `reader[i]`, iteration.
 
-    It can be shared by threads, and pickled to other processes, where it opens its files again.
+    It can be shared by threads, and pickled to other processes, where it opens its files again. Files that
+    are missing, broken, or contradict each other raise StoreError.
 
     Attributes:
         manifest: the content of `packed.json`.
@@ -124,15 +107,11 @@ class PackedReader:
         self._path = path
         self._firsts = manifest.firsts
         self._shard = lru_cache(maxsize=None)(self._open_shard)
-        self._pieces = lru_cache(maxsize=4)(self._open_pieces)
+        self.piece_rows = lru_cache(maxsize=4)(self._open_pieces)
 
     @classmethod
     def open(cls, path: Path | str) -> Self:
-        """Open the artifact in the directory `path`; shards are opened on first use.
-
-        Raises:
-            StoreError: the manifest is missing or broken.
-        """
+        """Open the artifact in the directory `path`; shards are opened on first use."""
         folder = path if isinstance(path, Path) else Path(path)
         return cls(folder, PackedManifest.open(folder))
 
@@ -143,32 +122,16 @@ class PackedReader:
         return self.manifest.num_sequences
 
     def __getitem__(self, index: int) -> Sequence:
-        """Sequence `index`; negative ones count from the end.
-
-        Raises:
-            IndexError: there is no such sequence.
-            StoreError: its files are missing, broken, or contradict each other.
-        """
+        """Sequence `index`; negative ones count from the end. IndexError if there is none."""
         shard, row = self.place(index)
         opened = self._shard(shard)
-        starts = opened.document_starts(row)
-        bounds = opened.cu_seqlens(row)
-        if starts is not None and len(starts) != len(bounds) - 1:
-            raise StoreError(
-                f"packed: sequence {index} has {len(bounds) - 1} pieces and {len(starts)} starts of pieces; "
-                "verify the artifact"
-            )
-        return Sequence(opened.tokens(row), bounds, starts)
+        return Sequence(opened.tokens(row), opened.cu_seqlens(row), opened.document_starts(row))
 
     def __iter__(self) -> Iterator[Sequence]:
         return (self[index] for index in range(len(self)))
 
     def at_length(self, sequence_length: int) -> "JoinedReader":
-        """Read the packing at a multiple of its sequence length; see `JoinedReader`.
-
-        Raises:
-            PackingError: it is not a multiple of the packing's sequence length.
-        """
+        """Read the packing at a multiple of its sequence length; see `JoinedReader`."""
         return JoinedReader(self, sequence_length)
 
     def document_mask(self, index: int) -> NDArray[np.bool_]:
@@ -178,37 +141,28 @@ class PackedReader:
     def provenance(self, index: int) -> list[Piece]:
         """The pieces of sequence `index`, in order."""
         shard, row = self.place(index)
-        names = self.manifest.sources
-        rows = self.piece_rows(shard).rows(row)
-        fields = [name for name in Piece.__dataclass_fields__ if name != "source"]
+        sources, names = (
+            self.manifest.sources,
+            [field.name for field in fields(Piece) if field.name != "source"],
+        )
         return [
-            Piece(source=names[found["source"]], **{name: found[name] for name in fields}) for found in rows
+            Piece(source=sources[piece["source"]], **{name: piece[name] for name in names})
+            for piece in self.piece_rows(shard).rows(row)
         ]
 
     def place(self, index: int) -> tuple[int, int]:
-        """The position of a sequence's shard in the manifest, and its row in the shard.
-
-        Raises:
-            IndexError: there is no such sequence.
-        """
+        """The position of a sequence's shard in the manifest, and its row in the shard."""
         wanted = index + len(self) if index < 0 else index
         if not 0 <= wanted < len(self):
             raise IndexError(f"sequence {index}: the artifact has {len(self)} sequences")
         shard = int(np.searchsorted(self._firsts, wanted, side="right")) - 1
         return shard, wanted - int(self._firsts[shard])
 
-    def _open_shard(self, position: int) -> ShardReader:
+    def _open_shard(self, position: int) -> PackedShard:
         return open_shard(self._path, self.manifest.shards[position].index, self.manifest)
 
-    def piece_rows(self, position: int) -> PieceRows:
-        """The table of pieces of the shard at `position` in the manifest.
-
-        Raises:
-            StoreError: the file is missing or broken.
-        """
-        return self._pieces(position)
-
     def _open_pieces(self, position: int) -> PieceRows:
+        """The table of pieces of the shard at `position` in the manifest."""
         return PieceRows.open(self._path, self.manifest.shards[position].index, self.manifest)
 
 
@@ -247,24 +201,31 @@ class JoinedReader:
         return (len(self._reader) + self._times - 1) // self._times
 
     def __getitem__(self, index: int) -> Sequence:
-        """Sequence `index`; negative ones count from the end. The last one may join fewer sequences.
-
-        Raises:
-            IndexError: there is no such sequence.
-        """
+        """Sequence `index`; negative ones count from the end. The last one may join fewer sequences."""
         wanted = index + len(self) if index < 0 else index
         if not 0 <= wanted < len(self):
             raise IndexError(f"sequence {index}: there are {len(self)} of {self.sequence_length} tokens")
-        first = wanted * self._times
-        numbers = range(first, min(first + self._times, len(self._reader)))
-        goes_on = [number > first and self._continues(number) for number in numbers]
-        return self._joined([self._part(number) for number in numbers], goes_on)
+        first, manifest = wanted * self._times, self._reader.manifest
+        tokens = np.full(self.sequence_length, manifest.pad_id, dtype=np.dtype(manifest.dtype))
+        bounds, starts, used = [np.zeros(1, dtype=np.int64)], [], 0
+        for number in range(first, min(first + self._times, len(self._reader))):
+            part, goes_on = self._part(number)
+            goes_on &= number > first
+            tokens[used : used + part.num_tokens] = part.input_ids[: part.num_tokens]
+            if goes_on:
+                bounds[-1] = bounds[-1][:-1]
+            bounds.append(part.cu_seqlens[1:].astype(np.int64) + used)
+            if part.document_starts is not None:
+                starts.append(part.document_starts[int(goes_on) :])
+            used += part.num_tokens
+        known = np.concatenate(starts) if len(starts) == len(bounds) - 1 else None
+        return Sequence(tokens, np.concatenate(bounds).astype(np.int32), known)
 
     def __iter__(self) -> Iterator[Sequence]:
         return (self[index] for index in range(len(self)))
 
-    def _part(self, number: int) -> Sequence:
-        """A sequence of the packing, after checking its number of pieces with the table of pieces."""
+    def _part(self, number: int) -> tuple[Sequence, bool]:
+        """A sequence of the packing, and whether it begins with the rest of a piece of the one before."""
         part = self._reader[number]
         shard, row = self._reader.place(number)
         firsts = self._reader.piece_rows(shard).firsts
@@ -273,34 +234,10 @@ class JoinedReader:
                 f"packed: sequence {number} has {len(part.cu_seqlens) - 1} pieces, and "
                 f"{firsts[row + 1] - firsts[row]} in the table of pieces; verify the artifact"
             )
-        return part
-
-    def _joined(self, parts: list[Sequence], goes_on: list[bool]) -> Sequence:
-        """Join sequences; `goes_on` marks those that begin with the rest of the piece before."""
-        manifest = self._reader.manifest
-        tokens = np.full(self.sequence_length, manifest.pad_id, dtype=np.dtype(manifest.dtype))
-        bounds, starts, used = [np.zeros(1, dtype=np.int64)], [], 0
-        for part, merges in zip(parts, goes_on, strict=True):
-            tokens[used : used + part.num_tokens] = part.input_ids[: part.num_tokens]
-            if merges:
-                bounds[-1] = bounds[-1][:-1]
-            bounds.append(part.cu_seqlens[1:].astype(np.int64) + used)
-            if part.document_starts is not None:
-                starts.append(part.document_starts[1:] if merges else part.document_starts)
-            used += part.num_tokens
-        return Sequence(
-            tokens,
-            np.concatenate(bounds).astype(np.int32),
-            np.concatenate(starts) if len(starts) == len(parts) else None,
-        )
-
-    def _continues(self, number: int) -> bool:
-        """Whether sequence `number` begins with the rest of the last piece of the sequence before."""
-        shard, row = self._reader.place(number)
-        return bool(self._goes_on(shard)[row])
+        return part, bool(self._goes_on(shard)[row])
 
     def _find_going_on(self, shard: int) -> NDArray[np.bool_]:
-        """The same for every sequence of a shard: bool [rows].
+        """For every sequence of a shard whether it begins with the rest of a piece: bool [rows].
 
         A takedown may leave a sequence without pieces: it neither continues another nor is continued.
         """
@@ -322,7 +259,7 @@ class JoinedReader:
         after = pieces.copy()
         after[_EDGE.index("document_start")] += rows.columns["length"]
         firsts, empty = rows.firsts, rows.firsts[1:] == rows.firsts[:-1]
-        edges = [np.full((len(_EDGE), len(empty)), -1, dtype=np.int64) for _ in range(2)]
-        edges[0][:, ~empty] = pieces[:, firsts[:-1][~empty]]
-        edges[1][:, ~empty] = after[:, firsts[1:][~empty] - 1]
-        return edges[0], edges[1]
+        begins, ends = np.full((2, len(_EDGE), len(empty)), -1, dtype=np.int64)
+        begins[:, ~empty] = pieces[:, firsts[:-1][~empty]]
+        ends[:, ~empty] = after[:, firsts[1:][~empty] - 1]
+        return begins, ends

@@ -7,9 +7,9 @@ wrong type stops the run even if `on_error` is "quarantine"; a null text makes i
 """
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import chain, islice
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.core.faults import is_of_machine, refuse_irregular, unreadable
 from tokmill.tasks.formats.text.content import DETECTED, Span, blocks, codec_of
-from tokmill.tasks.formats.text.documents import BATCH_BYTES, ArrowArray, Bytes, FileBatch, Ints
+from tokmill.tasks.formats.text.documents import BATCH_BYTES, ArrowArray, FileBatch
 from tokmill.tasks.formats.text.quarantine import BadDocument, BrokenFileError
 from tokmill.tasks.formats.text.sources import ReadOptions, check_column
 from tokmill.tasks.remote.location import Location, RemoteFile
@@ -33,12 +33,12 @@ _MOST_BATCHES = 8
 _END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 # Validating an array as bytes skips the check for UTF-8, which is made later per document.
 _AS_BYTES = {"string": pa.binary(), "large_string": pa.large_binary(), "string_view": pa.binary_view()}
+_TEXTS = ("null", "binary", "large_binary", "binary_view", *_AS_BYTES)
 
 
 def read_parquet(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield the documents of the span's rows."""
     with _source(path, span.codec) as source:
-        _require_bytes(source)
         file = pq.ParquetFile(source, page_checksum_verification=True)
         sizes = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
         if sum(sizes) != file.metadata.num_rows:  # a footer has no checksum; Arrow reads as many as it says
@@ -46,7 +46,7 @@ def read_parquet(path: Location, span: Span, options: ReadOptions) -> Iterator[F
         _check(path.name, file.schema_arrow, options)
         row = 0
         for group, num_rows in enumerate(sizes):
-            if _overlaps(row, num_rows, span):
+            if row + num_rows > span.first_row and not span.is_past(row):
                 yield from _file_batches(_row_group(file, group, options), row, span, options)
             row += num_rows
 
@@ -54,16 +54,9 @@ def read_parquet(path: Location, span: Span, options: ReadOptions) -> Iterator[F
 def read_arrow(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield the documents of the span's rows, of an IPC file (Feather) or an IPC stream."""
     with _source(path, span.codec, _ARROW_BYTES) as source:
-        _require_bytes(source)
         schema, batches = _ipc(source)
         _check(path.name, schema, options)
-        row = 0
-        for batch in batches:
-            if _overlaps(row, batch.num_rows, span):
-                yield from _file_batches(iter([batch]), row, span, options)
-            row += batch.num_rows
-            if _is_past(row, span):
-                return
+        yield from _file_batches(batches, 0, span, options)
 
 
 def sampled(path: Location, kind: str, num_rows: int) -> tuple[list[str], list[dict[str, object]]]:
@@ -82,11 +75,10 @@ def sampled(path: Location, kind: str, num_rows: int) -> tuple[list[str], list[d
             schema, batches = _ipc(source)
             names, parts = schema.names, [islice(batches, _MOST_BATCHES)]
         each = max(1, num_rows // max(1, len(parts)))
-        rows = [
-            islice((row for batch in part for row in _python_rows(batch.slice(0, each))), each)
-            for part in parts
-        ]
-        return names, list(chain.from_iterable(rows))
+        rows: list[dict[str, object]] = []
+        for part in parts:
+            rows += islice((row for batch in part for row in _python_rows(batch.slice(0, each))), each)
+        return names, rows
 
 
 def _python_rows(batch: pa.RecordBatch) -> Iterator[dict[str, object]]:
@@ -122,11 +114,6 @@ def largest_row_group(path: Location) -> int:
         return max((group.total_byte_size for group in groups), default=0)
 
 
-def _require_bytes(source: pa.NativeFile) -> None:
-    if not source.size():
-        raise _broken("the file is empty")
-
-
 def _broken(detail: str) -> BrokenFileError:
     return BrokenFileError("broken_file", detail)
 
@@ -136,41 +123,45 @@ def _source(path: Location, codec: str | None = DETECTED, at_least: int = 0) -> 
     """Open a file for seeking (a compressed one as a temporary file), and classify its errors."""
     try:
         codec = codec_of(path) if codec == DETECTED else codec
-        if codec is not None:
-            with tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES) as spool:
-                for block in blocks(path, codec=codec):
-                    spool.write(block)
-                spool.seek(0)
-                with pa.PythonFile(spool, mode="r") as file:
-                    yield file
-        elif isinstance(path, RemoteFile):
-            yield from _remote(path, at_least)
-        else:
-            refuse_irregular(path)
-            with pa.OSFile(str(path)) as file:
-                yield file
+        with _native(path, codec, at_least) as file:
+            if not file.size():
+                raise _broken("the file is empty")
+            yield file
     except pa.ArrowCancelled:
         raise
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # Parquet raises any for a damaged file
+        first_line = str(error).split("\n", 1)[0]
         if not is_of_machine(error):
-            raise _broken(_first_line(error)) from error
+            raise _broken(first_line) from error
         if isinstance(error, OSError) and error.errno is not None:
             raise unreadable(path, error) from error
-        raise MemoryError(_first_line(error)) from error
+        raise MemoryError(first_line) from error
 
 
-def _remote(path: RemoteFile, at_least: int) -> Iterator[pa.NativeFile]:
-    """Open an object; a failure to fetch a part of it stays what it is, whatever Arrow makes of it."""
-    from tokmill.tasks.remote.objects import RandomReader
+@contextmanager
+def _native(path: Location, codec: str | None, at_least: int) -> Iterator[pa.NativeFile]:
+    """Open a file; a failure to fetch a part of an object stays what it is, whatever Arrow makes of it."""
+    if codec is not None:
+        with tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES) as spool:
+            spool.writelines(blocks(path, Span(codec=codec)))
+            spool.seek(0)
+            with pa.PythonFile(spool, mode="r") as file:
+                yield file
+    elif isinstance(path, RemoteFile):
+        from tokmill.tasks.remote.objects import RandomReader
 
-    reader = RandomReader(path.url, at_least)
-    try:
-        with pa.PythonFile(reader, mode="r") as file:
+        reader = RandomReader(path.url, at_least)
+        try:
+            with pa.PythonFile(reader, mode="r") as file:
+                yield file
+        except (pa.ArrowException, OSError) as error:
+            if reader.failure is not None:
+                raise reader.failure from error
+            raise
+    else:
+        refuse_irregular(path)
+        with pa.OSFile(str(path)) as file:
             yield file
-    except (pa.ArrowException, OSError) as error:
-        if reader.failure is not None:
-            raise reader.failure from error
-        raise
 
 
 def _ipc(source: pa.NativeFile) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
@@ -213,46 +204,33 @@ def _row_group(
         raise _broken(f"row group {group} has {num_rows:,} rows instead of {metadata.num_rows:,}")
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).split("\n", 1)[0]
-
-
-def _overlaps(row: int, num_rows: int, span: Span) -> bool:
-    return row + num_rows > span.first_row and not _is_past(row, span)
-
-
-def _is_past(row: int, span: Span) -> bool:
-    return span.num_rows is not None and row >= span.first_row + span.num_rows
-
-
 def _check(name: str, schema: pa.Schema, options: ReadOptions) -> None:
     for option, column in (("text_column", options.text_column), ("id_column", options.id_column)):
         check_column(name, column, schema.names, option)
     kind = schema.field(options.text_column).type
     if not _is_text(kind):
-        texts = [field.name for field in schema if _is_text(field.type)]
-        msg = (
-            f"{name}: column {options.text_column!r} holds {kind}, not text; "
-            f"set text_column to one that holds strings ({', '.join(texts) or 'there is none'})"
+        texts = ", ".join(field.name for field in schema if _is_text(field.type)) or "there is none"
+        raise SourceError(
+            f"{name}: column {options.text_column!r} holds {kind}, not text; set text_column to one that "
+            f"holds strings ({texts})"
         )
-        raise SourceError(msg)
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
-    return str(kind) in ("null", "binary", "large_binary", "binary_view", *_AS_BYTES)
+    return str(kind.value_type if pa.types.is_dictionary(kind) else kind) in _TEXTS
 
 
 def _file_batches(
-    batches: Iterator[pa.RecordBatch], row: int, span: Span, options: ReadOptions
+    batches: Iterable[pa.RecordBatch], row: int, span: Span, options: ReadOptions
 ) -> Iterator[FileBatch]:
+    """Yield the documents of batches, of which the first begins with `row`, as far as the span reaches."""
     for batch in batches:
-        if _is_past(row, span):
-            return
-        ids = None if options.id_column is None else _as_ids(_column(batch, options.id_column))
-        yield _file_batch(_sound(_column(batch, options.text_column)), ids, row)
+        if row + batch.num_rows > span.first_row:
+            ids = None if options.id_column is None else _as_ids(_column(batch, options.id_column))
+            yield _file_batch(_sound(_column(batch, options.text_column)), ids, row)
         row += batch.num_rows
+        if span.is_past(row):
+            return
 
 
 def _column(batch: pa.RecordBatch, name: str) -> ArrowArray:
@@ -264,10 +242,7 @@ def _column(batch: pa.RecordBatch, name: str) -> ArrowArray:
 
 
 def _sound(column: ArrowArray) -> ArrowArray:
-    """Return a column of text as bytes, after checking its offsets and indices.
-
-    UTF-8 is checked later, document by document.
-    """
+    """Return a column of text as bytes, after checking its offsets and indices, but not yet UTF-8."""
     column.validate()
     if pa.types.is_dictionary(column.type):
         values = _sound(column.dictionary)
@@ -280,28 +255,18 @@ def _sound(column: ArrowArray) -> ArrowArray:
 
 def _file_batch(column: ArrowArray, ids: ArrowArray | None, row: int) -> FileBatch:
     present = np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
-    bad = tuple(
-        BadDocument(row + index, "null_text", "", "the text is null")
-        for index in np.flatnonzero(~present).tolist()
-    )
-    data, offsets = _buffers(column)
+    missing = (np.flatnonzero(~present) + row).tolist()
+    texts = _as_large_binary(column).drop_null()
+    _, offset_buffer, data_buffer = texts.buffers()
+    stop = texts.offset + len(texts) + 1
+    offsets = np.frombuffer(offset_buffer or b"\0" * 8, dtype=np.int64)[texts.offset : stop]
     return FileBatch(
-        data=data,
-        offsets=offsets,
+        data=np.frombuffer(data_buffer or b"", dtype=np.uint8)[offsets[0] : offsets[-1]],
+        offsets=offsets - offsets[0],
         rows=np.flatnonzero(present) + row,
         ids=None if ids is None else ids.filter(pa.array(present)),
-        bad=bad,
+        bad=tuple(BadDocument(number, "null_text", "", "the text is null") for number in missing),
     )
-
-
-def _buffers(texts: ArrowArray) -> tuple[Bytes, Ints]:
-    """Return the non-null texts as data and offsets from 0."""
-    large = _as_large_binary(texts).drop_null()
-    _, offset_buffer, data_buffer = large.buffers()
-    stop = large.offset + len(large) + 1
-    offsets = np.frombuffer(offset_buffer or b"\0" * 8, dtype=np.int64)[large.offset : stop]
-    data = np.frombuffer(data_buffer or b"", dtype=np.uint8)[offsets[0] : offsets[-1]]
-    return data, offsets - offsets[0]
 
 
 def _as_large_binary(texts: ArrowArray) -> ArrowArray:

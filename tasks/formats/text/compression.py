@@ -15,7 +15,7 @@ import lzma
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Protocol
+from typing import Any, Protocol
 
 from tokmill.tasks.core.faults import is_of_machine
 from tokmill.tasks.formats.text.quarantine import BrokenFileError
@@ -37,6 +37,8 @@ _MAX_BLOCK_BYTES = 128 << 10
 _DICTIONARY_BYTES = (0, 1, 2, 4)
 _SIZE_BYTES = (0, 2, 4, 8)
 _RUN_LENGTH = 1
+# Of invalid input; lz4 and bz2 have none of their own.
+_ERRORS = (zlib.error, lzma.LZMAError, OSError, EOFError, RuntimeError, ValueError)
 
 
 class Readable(Protocol):
@@ -78,17 +80,17 @@ def decompressed(file: Readable, codec: str) -> Iterator[bytes]:
             comes at its end, so only whole frames are sound, and the error says how many bytes these are.
         MemoryError: the codec runs out of memory.
     """
-    frame: Frame | None = None
+    frame: Any = None  # has decompress(data, max_length), needs_input, eof and unused_data
     num_frames = num_bytes = sound_bytes = 0
     while taken := file.read(_COMPRESSED_BYTES):
         while taken or not (frame is None or frame.needs_input):
             if frame is None:
                 taken = taken.lstrip(b"\0") if num_frames else taken
-                frame, num_frames = (FRAMES[codec](), num_frames + 1) if taken else (None, num_frames)
+                frame, num_frames = (_FRAMES[codec](), num_frames + 1) if taken else (None, num_frames)
                 continue
             try:
                 part = frame.decompress(taken, BLOCK_BYTES)
-            except _errors_of(codec) as error:
+            except _ERRORS as error:
                 if is_of_machine(error):
                     raise MemoryError(str(error)) from error
                 raise BrokenFileError("broken_archive", str(error), sound_bytes=sound_bytes) from error
@@ -101,29 +103,6 @@ def decompressed(file: Readable, codec: str) -> Iterator[bytes]:
         raise BrokenFileError("truncated_archive", f"the {codec} file {problem}", sound_bytes=sound_bytes)
 
 
-class Frame(Protocol):
-    """One frame of a compressed file."""
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Take compressed bytes, and return at most `max_length` decompressed ones."""
-        ...
-
-    @property
-    def needs_input(self) -> bool:
-        """Whether further input is needed for more output."""
-        ...
-
-    @property
-    def eof(self) -> bool:
-        """Whether the frame has ended, and all of it was returned."""
-        ...
-
-    @property
-    def unused_data(self) -> bytes | None:
-        """The input after the end of the frame."""
-        ...
-
-
 class _GzipFrame:
     def __init__(self) -> None:
         self._inner = zlib.decompressobj(wbits=31)
@@ -133,15 +112,8 @@ class _GzipFrame:
         part = self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
         # Even without input, zlib may still hold output that exceeded `max_length`.
         self.needs_input = not self._inner.unconsumed_tail and len(part) < max_length
+        self.eof, self.unused_data = self._inner.eof, self._inner.unused_data
         return part
-
-    @property
-    def eof(self) -> bool:
-        return self._inner.eof
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._inner.unused_data
 
 
 class _ZstdFrame:
@@ -149,6 +121,7 @@ class _ZstdFrame:
         import zstandard
 
         self._inner = zstandard.ZstdDecompressor(max_window_size=_MAX_WINDOW_BYTES).decompressobj()
+        self._error = zstandard.ZstdError
         self._held = b""
         self._ahead: int | None = None  # bytes before the next block's header; None until the frame's is read
         self._is_last = False
@@ -159,16 +132,12 @@ class _ZstdFrame:
         length = self._length(max(1, max_length // _MAX_BLOCK_BYTES))
         taken, self._held = self._held[:length], self._held[length:]
         self.needs_input = not length or not self._held
-        part: bytes = self._inner.decompress(taken) if taken else b""
+        try:
+            part: bytes = self._inner.decompress(taken) if taken else b""
+        except self._error as error:
+            raise ValueError(str(error)) from error
+        self.eof, self.unused_data = bool(self._inner.eof), bytes(self._inner.unused_data) + self._held
         return part
-
-    @property
-    def eof(self) -> bool:
-        return bool(self._inner.eof)
-
-    @property
-    def unused_data(self) -> bytes:
-        return bytes(self._inner.unused_data) + self._held
 
     def _length(self, num_blocks: int) -> int:
         """Return how much held input the next `num_blocks` blocks take; 0 if more input is needed."""
@@ -208,26 +177,16 @@ def _header_bytes(held: bytes) -> int | None:
     return 5 + (not is_single) + _DICTIONARY_BYTES[flags & 3] + (_SIZE_BYTES[flags >> 6] or is_single)
 
 
-def _lz4() -> Frame:
+def _lz4() -> Any:
     import lz4.frame
 
-    frame: Frame = lz4.frame.LZ4FrameDecompressor()
-    return frame
+    return lz4.frame.LZ4FrameDecompressor()
 
 
-FRAMES: dict[str, Callable[[], Frame]] = {
+_FRAMES: dict[str, Callable[[], Any]] = {
     "gz": _GzipFrame,
     "bz2": bz2.BZ2Decompressor,
     "xz": lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=_MAX_WINDOW_BYTES),
     "zst": _ZstdFrame,
     "lz4": _lz4,
 }
-
-
-def _errors_of(codec: str) -> tuple[type[Exception], ...]:
-    """Return the exceptions of a codec for invalid input; lz4 and bz2 have none of their own."""
-    if codec == "zst":
-        import zstandard
-
-        return (zstandard.ZstdError,)
-    return (zlib.error, lzma.LZMAError, OSError, EOFError, RuntimeError, ValueError)

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.compression import BLOCK_BYTES
-from tokmill.tasks.formats.text.content import Span, content
+from tokmill.tasks.formats.text.content import WHOLE, RowBlock, Separator, Span, content, row_blocks
 from tokmill.tasks.formats.text.csv_dialect import (
     Dialect,
     Row,
@@ -33,7 +33,6 @@ from tokmill.tasks.formats.text.csv_dialect import (
 )
 from tokmill.tasks.formats.text.documents import FileBatch, file_batch
 from tokmill.tasks.formats.text.quarantine import BadDocument, excerpt, invalid_utf8
-from tokmill.tasks.formats.text.rows import RowBlock, Separator, row_blocks
 from tokmill.tasks.formats.text.sources import ReadOptions, check_column
 from tokmill.tasks.remote.location import Location
 
@@ -48,12 +47,6 @@ class _Row(NamedTuple):
     fields: Row
     reason: str = ""
     detail: str = ""
-
-
-class _Columns(NamedTuple):
-    text: int
-    id: int | None
-    number: int
 
 
 class _LongRowError(Exception):
@@ -75,27 +68,30 @@ class _Lines:
         self.position = self.row = span.start
         self.text = ""
         self.is_protected = self.keeps = False
-        limit = options.max_document_bytes + 2  # the line ending does not count
-        blocks = row_blocks(content(path, span, options.encoding), Separator(dialect.line_end), limit)
-        self.stream = self._read(path.name, blocks, dialect, limit)
+        self._name, self._dialect = path.name, dialect
+        self._limit = options.max_document_bytes + 2  # the line ending does not count
+        blocks = content(path, span, options.encoding)
+        self.stream = self._read(row_blocks(blocks, Separator(dialect.line_end), self._limit))
 
-    def _read(
-        self, name: str, blocks: Iterator[RowBlock], dialect: Dialect, limit: int
-    ) -> Generator[str, None, None]:
+    def _read(self, blocks: Iterator[RowBlock]) -> Generator[str, None, None]:
         for found in blocks:
-            self.is_protected |= _has_ends_inside(found, dialect.line_end)
+            self.is_protected |= _has_ends_inside(found, self._dialect.line_end)
             block, offset = memoryview(found.block), found.position
             for start, end in zip(found.starts.tolist(), found.ends.tolist(), strict=True):
                 self.position = offset + end
-                if self.position - self.row > limit:
+                if self.position - self.row > self._limit:
                     raise _LongRowError
                 line = str(block[start:end], "utf-8", "surrogateescape")
                 if offset + start == self.row:
                     self.text = line
                 elif self.keeps:
                     self.text += line
-                if not dialect.is_certain and is_ambiguous(line):
-                    raise _ambiguous(name, line)
+                if not self._dialect.is_certain and is_ambiguous(line):
+                    raise SourceError(
+                        f"{self._name}: '{excerpt(line)}' has quotes or backslashes, but the beginning of "
+                        "the file has none that show whether they belong to the text; set quoting = 'none' "
+                        "if they do, else quoting = 'double' or 'escapes'"
+                    )
                 yield protected(line) if self.is_protected else line
 
 
@@ -108,35 +104,26 @@ def _has_ends_inside(found: RowBlock, line_end: bytes) -> bool:
     return num_returns > int(np.count_nonzero(before == ord("\r")))
 
 
-def _ambiguous(name: str, line: str) -> SourceError:
-    return SourceError(
-        f"{name}: '{excerpt(line)}' has quotes or backslashes, but the beginning of the file has none that "
-        "show whether they belong to the text; set quoting = 'none' if they do, else quoting = 'double' or "
-        "'escapes'"
-    )
-
-
 def read_csv(path: Location, span: Span, options: ReadOptions) -> Iterator[FileBatch]:
     """Yield the documents of the span's rows."""
     start = start_of(path, span.whole_file, options.encoding)
-    dialect = dialect_of(path, options, start)
+    dialect = dialect_of(path.name, start, options)
     header, first = _header(path.name, start.lines, dialect)
     if not header:
         return
     if options.columns:
         header, first = [*options.columns], dialect.start
-    columns = _columns(path.name, header, options)
-    inside = span._replace(start=max(span.start, first))
+    _check_columns(path.name, header, options)
     held: list[_Row] = []
     number, num_bytes = span.first_row, 0
-    for row in _rows(path, inside, dialect, options, columns.number):
+    for row in _rows(path, span._replace(start=max(span.start, first)), dialect, options, len(header)):
         held.append(row)
         num_bytes += row.end - row.start
         if num_bytes >= BLOCK_BYTES:
-            yield _file_batch(held, number, columns)
+            yield _file_batch(held, number, header, options)
             number, num_bytes, held = number + len(held), 0, []
     if held:
-        yield _file_batch(held, number, columns)
+        yield _file_batch(held, number, header, options)
 
 
 class Sketch(NamedTuple):
@@ -149,14 +136,13 @@ class Sketch(NamedTuple):
 
 def sketch(path: Location, given: ReadOptions, num_rows: int) -> Sketch:
     """Read the first rows of a CSV file; if its first row does not look like names, columns get numbers."""
-    start = start_of(path, Span(), given.encoding)
+    start = start_of(path, WHOLE, given.encoding)
     dialect, has_header = drafted(path.name, start, given)
     names, first = _header(path.name, start.lines, dialect)
-    options: dict[str, Any] = {}
-    if dialect.delimiter != default_delimiter(path.name):
-        options["delimiter"] = dialect.delimiter
-    if dialect.quoting != "double":
-        options["quoting"] = dialect.quoting
+    usual = {"delimiter": default_delimiter(path.name), "quoting": "double"}
+    options: dict[str, Any] = {
+        name: getattr(dialect, name) for name, value in usual.items() if getattr(dialect, name) != value
+    }
     if not has_header:
         names = options["columns"] = [f"column_{number}" for number in range(1, len(names) + 1)]
         first = dialect.start
@@ -176,9 +162,8 @@ def _rows(path: Location, span: Span, dialect: Dialect, options: ReadOptions, nu
         except StopIteration:
             return
         except csv.Error:
-            yield from _resumed(
-                lines, dialect, number, _Row(start, lines.position, [lines.text], "broken_csv")
-            )
+            broken = _Row(start, lines.position, [lines.text], "broken_csv")
+            yield from _resumed(lines, dialect, number, broken)
             parser = rows_of(lines.stream, dialect)
             continue
         except _LongRowError:  # the start of the next row is unknown
@@ -234,46 +219,43 @@ def _header(name: str, lines: list[str], dialect: Dialect) -> tuple[list[str], i
     return [field or "" for field in restored(header)], dialect.start + num_bytes
 
 
-def _columns(name: str, header: list[str], options: ReadOptions) -> _Columns:
-    for option, column in (("text_column", options.text_column), ("id_column", options.id_column)):
-        try:
-            check_column(name, column, header, option)
-        except SourceError as error:
-            msg = f"{error}; or set delimiter or quoting as the file has them, or columns if it has no header"
-            raise SourceError(msg) from None
-    id_index = None if options.id_column is None else header.index(options.id_column)
-    return _Columns(header.index(options.text_column), id_index, len(header))
+def _check_columns(name: str, header: list[str], options: ReadOptions) -> None:
+    try:
+        check_column(name, options.text_column, header, "text_column")
+        check_column(name, options.id_column, header, "id_column")
+    except SourceError as error:
+        msg = f"{error}; or set delimiter or quoting as the file has them, or columns if it has no header"
+        raise SourceError(msg) from None
 
 
-def _file_batch(held: list[_Row], first: int, columns: _Columns) -> FileBatch:
+def _file_batch(held: list[_Row], first: int, header: list[str], options: ReadOptions) -> FileBatch:
     bad: list[BadDocument] = []
-    kept: list[int] = []
-    texts: list[bytes] = []
+    kept: dict[int, bytes] = {}
+    text_column = header.index(options.text_column)
     for index, row in enumerate(held):
-        text = _text(row, first + index, columns)
+        text = _text(row, first + index, text_column, len(header))
         if isinstance(text, BadDocument):
             bad.append(text)
         else:
-            kept.append(index)
-            texts.append(text)
+            kept[index] = text
     bounds = np.array([(held[index].start, held[index].end) for index in kept], dtype=np.int64).reshape(-1, 2)
     ids = None
-    if columns.id is not None:
-        ids = pa.array([_clean(held[index].fields[columns.id]) for index in kept], pa.large_string())
-    rows = np.array(kept, dtype=np.int64) + first
-    return file_batch(texts, rows, bounds=bounds, ids=ids, bad=tuple(bad))
+    if options.id_column is not None:
+        column = header.index(options.id_column)
+        ids = pa.array([_clean(held[index].fields[column]) for index in kept], pa.large_string())
+    rows = np.array([*kept], dtype=np.int64) + first
+    return file_batch([*kept.values()], rows, bounds=bounds, ids=ids, bad=tuple(bad))
 
 
-def _text(row: _Row, number: int, columns: _Columns) -> bytes | BadDocument:
+def _text(row: _Row, number: int, text_column: int, num_columns: int) -> bytes | BadDocument:
     if row.reason:
-        return BadDocument(
-            number, row.reason, excerpt(_clean((row.fields[0] or "")[:1000]) or ""), row.detail
-        )
-    if len(row.fields) != columns.number:
-        detail = f"{len(row.fields)} fields, but the header has {columns.number}"
-        shown = " | ".join("" if field is None else field for field in row.fields)
+        beginning = _clean((row.fields[0] or "")[:1000]) or ""
+        return BadDocument(number, row.reason, excerpt(beginning), row.detail)
+    if len(row.fields) != num_columns:
+        detail = f"{len(row.fields)} fields, but the header has {num_columns}"
+        shown = " | ".join(field or "" for field in row.fields)
         return BadDocument(number, "broken_csv", excerpt(_clean(shown) or ""), detail)
-    field = row.fields[columns.text]
+    field = row.fields[text_column]
     if field is None:
         return BadDocument(number, "null_text", "", "the text is null")
     try:

@@ -22,9 +22,7 @@ Row: TypeAlias = list[str | None]
 
 _DELIMITERS = (",", ";", "\t", "|")
 _OFTEN_WITHOUT_QUOTES = ("\t", "|")
-_IF_ESCAPED: tuple[Quoting, ...] = ("backslash",)
-_BY_BACKSLASHES: tuple[Quoting, ...] = ("escapes", "none", "double")
-_IF_PLAIN: tuple[Quoting, ...] = ("none",)
+_QUOTINGS: tuple[Quoting, ...] = ("double", "backslash", "none")
 _SEP = re.compile(rb'"?sep=([^\r\n"])"?(?:\r\n|\r|\n)', re.IGNORECASE)
 _BACKSLASH = re.compile(r'\\(["\\])|\\')
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
@@ -41,21 +39,13 @@ _LIKE_DATA = re.compile(r"\s*$|[-+]?\d|.*://|.*[.!?]$|(?:\S+\s+){4}\S|.{51}", re
 
 
 class Dialect(NamedTuple):
-    r"""How a CSV file is written.
+    """How a CSV file is written."""
 
-    Attributes:
-        delimiter: the character between fields.
-        quoting: as in the options, but never "auto".
-        line_end: `\n` or `\r`.
-        start: position in the file's content of the first row.
-        is_certain: whether the start of the file shows the quoting; else it has no quotes and no backslashes.
-    """
-
-    delimiter: str
-    quoting: Quoting
-    line_end: bytes = b"\n"
-    start: int = 0
-    is_certain: bool = True
+    delimiter: str  # the character between fields
+    quoting: Quoting  # as in the options, but never "auto"
+    line_end: bytes = b"\n"  # or b"\r"
+    start: int = 0  # position in the file's content of the first row
+    is_certain: bool = True  # whether the start of the file shows the quoting; else it has no quotes there
 
 
 class Start(NamedTuple):
@@ -72,18 +62,6 @@ def default_delimiter(name: str) -> str:
     return "\t" if inner_suffix(name) == ".tsv" else ","
 
 
-def dialect_of(path: Location, options: ReadOptions, start: Start) -> Dialect:
-    """Return how a file is written."""
-    delimiter = options.delimiter or start.delimiter
-    if not delimiter:
-        default = default_delimiter(path.name)
-        known = (one for one in (default, *_DELIMITERS) if _has_columns(start.lines, one, options))
-        delimiter = next(known, None) or next(iter(_regular(start.lines)), default)
-    quoting = options.quoting
-    certain = quoting if quoting != "auto" else _quoting(path.name, start.lines, delimiter)
-    return Dialect(delimiter, certain or "double", start.line_end, start.position, certain is not None)
-
-
 def start_of(path: Location, span: Span, encoding: str) -> Start:
     """Return the first lines of a file."""
     block, position = next(content(path, span, encoding), (b"", 0))
@@ -95,6 +73,35 @@ def start_of(path: Location, span: Span, encoding: str) -> Start:
     *whole, rest = block.decode("utf-8", "surrogateescape").split(line_end.decode())
     lines = [line + line_end.decode() for line in whole] or [rest]
     return Start(lines, line_end, position, sep[1].decode("latin-1") if sep else "")
+
+
+def dialect_of(name: str, start: Start, options: ReadOptions) -> Dialect:
+    """Return how a file with the columns of the options is written."""
+    delimiter, default = options.delimiter or start.delimiter, default_delimiter(name)
+    if not delimiter:
+        known = (one for one in (default, *_DELIMITERS) if _has_columns(start.lines, one, options))
+        delimiter = next(known, None) or next(iter(_regular(start.lines)), default)
+    return _with_quoting(name, start, options, delimiter)
+
+
+def drafted(name: str, start: Start, options: ReadOptions) -> tuple[Dialect, bool]:
+    """Return the dialect of a file whose columns are unknown, and whether its first row is a header."""
+    default, known = default_delimiter(name), options.delimiter or start.delimiter
+    in_header = [one for one in (default, *_DELIMITERS) if one in start.lines[0]]
+    found = [known] if known else _regular(start.lines) or in_header
+    if len(found) > 1 and default not in found:
+        raise SourceError(
+            f"{name}: its beginning does not show which of {' '.join(map(repr, found))} separates "
+            "fields; set delimiter"
+        )
+    dialect = _with_quoting(name, start, options, default if default in found or not found else found[0])
+    rows, _ = _sample(start.lines, dialect.delimiter, dialect.quoting)
+    return dialect, not rows or _is_header(rows)
+
+
+def _with_quoting(name: str, start: Start, options: ReadOptions, delimiter: str) -> Dialect:
+    quoting = options.quoting if options.quoting != "auto" else _quoting(name, start.lines, delimiter)
+    return Dialect(delimiter, quoting or "double", start.line_end, start.position, quoting is not None)
 
 
 def rows_of(lines: Iterable[str], dialect: Dialect) -> Iterator[Row]:
@@ -110,15 +117,16 @@ def _doubled(lines: Iterable[str], delimiter: str) -> Iterator[Row]:
 
 def _backslashed(lines: Iterable[str], delimiter: str) -> Iterator[Row]:
     r"""Only `\"` and `\\` are escapes, as Spark and DuckDB write them; a quote that is text has one."""
-    marked = (_BACKSLASH.sub(_marked, line) if "\\" in line else line for line in lines)
-    for row in csv.reader(marked, delimiter=delimiter, strict=True):
-        if any('"' in field for field in row):
+
+    def marked(found: re.Match[str]) -> str:
+        return _QUOTE if found[1] == '"' else "\\"
+
+    for row in _doubled(
+        (_BACKSLASH.sub(marked, line) if "\\" in line else line for line in lines), delimiter
+    ):
+        if any('"' in field for field in row if field):
             raise csv.Error
-        yield [field.replace(_QUOTE, '"') for field in row]
-
-
-def _marked(found: re.Match[str]) -> str:
-    return _QUOTE if found[1] == '"' else "\\"
+        yield [field and field.replace(_QUOTE, '"') for field in row]
 
 
 def _plain(lines: Iterable[str], delimiter: str) -> Iterator[Row]:
@@ -140,16 +148,11 @@ def _escaped(lines: Iterable[str], delimiter: str) -> Iterator[Row]:
         if _CONTINUED.search(held):
             continue
         inside, held = _without_end(held), ""
-        if inside in ("", "\\."):
-            yield []
-        elif "\\" not in inside:
-            yield [*inside.split(delimiter)]
-        else:
-            fields = _ESCAPE.sub(meaning, inside).split(delimiter)
-            yield [
-                None if field == _NULL else field.replace(_DELIMITER, delimiter).replace(_NULL, "N")
-                for field in fields
-            ]
+        fields = _ESCAPE.sub(meaning, inside).split(delimiter) if inside not in ("", "\\.") else []
+        yield [
+            None if field == _NULL else field.replace(_DELIMITER, delimiter).replace(_NULL, "N")
+            for field in fields
+        ]
     if held:
         yield [_without_end(held)]
 
@@ -180,10 +183,9 @@ def restored(row: Row) -> Row:
 def proper_row(dialect: Dialect, number: int) -> Callable[[str], object]:
     """Return a test of whether the lines of a row have `number` fields, and quotes only where they belong."""
     quoted = r'"(?:[^"\\]|\\.)*"' if dialect.quoting == "backslash" else '"(?:[^"]|"")*"'
-    field = f'(?:{quoted}|[^"{re.escape(dialect.delimiter)}]*)'
-    return re.compile(
-        f"{field}(?:{re.escape(dialect.delimiter)}{field}){{{number - 1}}}[\r\n]*", re.DOTALL
-    ).fullmatch
+    delimiter = re.escape(dialect.delimiter)
+    field = f'(?:{quoted}|[^"{delimiter}]*)'
+    return re.compile(f"{field}(?:{delimiter}{field}){{{number - 1}}}[\r\n]*", re.DOTALL).fullmatch
 
 
 def is_ambiguous(line: str) -> bool:
@@ -216,71 +218,64 @@ def _has_columns(lines: Sequence[str], delimiter: str, options: ReadOptions) -> 
 
 def _regular(lines: Sequence[str]) -> list[str]:
     """Return the delimiters that give all rows the same number of fields, at least two."""
-    quotings: tuple[Quoting, ...] = ("double", "backslash", "none")
-    found = {
-        delimiter: None
-        for delimiter in _DELIMITERS
-        for quoting in quotings
-        if (sample := _sample(lines, delimiter, quoting))[1] and len(sample[0][0]) > 1
-    }
-    return [*found]
+
+    def is_regular(delimiter: str, quoting: Quoting) -> bool:
+        rows, fits = _sample(lines, delimiter, quoting)
+        return fits and len(rows[0]) > 1
+
+    return [one for one in _DELIMITERS if any(is_regular(one, quoting) for quoting in _QUOTINGS)]
 
 
 def _quoting(name: str, lines: Sequence[str], delimiter: str) -> Quoting | None:
     """Return the quoting; None without quotes and backslashes, if the delimiter leaves it open."""
-    text = "".join(lines)
-    often_plain = delimiter in _OFTEN_WITHOUT_QUOTES
-    if often_plain and "\\" in text and (found := _by_backslashes(name, lines, delimiter)):
-        return found
+    text, often_plain = "".join(lines), delimiter in _OFTEN_WITHOUT_QUOTES
+    if often_plain and "\\" in text and _has_escapes(name, lines, delimiter):
+        return "escapes"
     if '"' not in text:
         return "double" if not often_plain else "none" if "\\" in text else None
-    possible: list[Quoting] = ["double", *_IF_ESCAPED * ("\\" in text and '\\"' in text)]
-    if often_plain:
-        possible += _IF_PLAIN
-    samples = {one: _sample(lines, delimiter, one) for one in possible} if len(possible) > 1 else {}
+    excluded = {"backslash"} if '\\"' not in text else set()
+    possible = [one for one in _QUOTINGS if one not in excluded and (often_plain or one != "none")]
+    if len(possible) == 1:
+        return "double"
+    samples = {one: _sample(lines, delimiter, one) for one in possible}
     fitting = {one: rows for one, (rows, fits) in samples.items() if fits}
-    double, *others = fitting.values() or [[]]
-    chosen: Quoting | None = None
-    if fitting and all(rows == double for rows in others):
-        chosen = next(iter(fitting))
-    elif not often_plain:
-        chosen = None if fitting else "double"
-    elif [*fitting] == ["double", "none"] and len(double) == len(fitting["none"]):
-        chosen = _by_fields(fitting["none"])
+    first, *others = fitting.values() or [[]]
+    if all(rows == first for rows in others) and fitting:
+        return next(iter(fitting))
+    if not (fitting or often_plain):
+        return "double"
+    are_lines = [*fitting] == ["double", "none"] and len(first) == len(fitting["none"])
+    chosen = _by_fields(fitting["none"]) if often_plain and are_lines else None
     return chosen or _refuse(name, '"', [*fitting] or possible)
 
 
-def _by_backslashes(name: str, lines: Sequence[str], delimiter: str) -> Quoting | None:
-    """Return "escapes" if backslashes are, None if they are text."""
+def _has_escapes(name: str, lines: Sequence[str], delimiter: str) -> bool:
+    """Whether backslashes are escapes, and not text."""
     others = [line for line in lines if _without_end(line) != "\\."]
     escaped = {found[1] for line in others for found in _ESCAPE.finditer(line)}
-    if not escaped <= {*_ESCAPES, "\\", "N", "\n", "\r", delimiter}:
-        return None
-    fits = {one: _sample(others, delimiter, one)[1] for one in _BY_BACKSLASHES}
+    is_known = escaped <= {*_ESCAPES, "\\", "N", "\n", "\r", delimiter}
+    if not is_known or not _sample(others, delimiter, "escapes")[1]:
+        return False
     has_null = any("\\N" in _without_end(line).split(delimiter) for line in others)
-    if fits["escapes"] and (has_null or not (fits["none"] or fits["double"])):
-        return "escapes"
-    return _refuse(name, "\\", ["escapes"]) if fits["escapes"] else None
+    if has_null or not (_sample(others, delimiter, "none")[1] or _sample(others, delimiter, "double")[1]):
+        return True
+    return _refuse(name, "\\", ["escapes"])
 
 
 def _by_fields(rows: Sequence[Row]) -> Quoting | None:
     """Return the quoting that quotes in fields show, if each line is a row in any case; else None."""
-    columns = list(zip(*rows[1:], strict=True))
+    columns = [[field for field in column if field] for column in zip(*rows[1:], strict=True)]
     fields = [field for row in rows for field in row if field and '"' in field]
+    needs_quotes = any(field.startswith('"') and '""' in field[1:-1] for field in fields)
     if any(not field.startswith('"') for field in fields):
-        return None if any(map(_needs_quotes, fields)) else "none"
-    is_quoted = any(
-        len(column) > 1 and any(column) and all(field.startswith('"') for field in column if field)
-        for column in columns
+        return None if needs_quotes else "none"
+    is_quoted = len(rows) > 2 and any(
+        column and all(field.startswith('"') for field in column) for column in columns
     )
-    return "double" if is_quoted or any(map(_needs_quotes, fields)) else None
+    return "double" if is_quoted or needs_quotes else None
 
 
-def _needs_quotes(field: str) -> bool:
-    return field.startswith('"') and '""' in field[1:-1]
-
-
-def _refuse(name: str, character: str, possible: Sequence[Quoting]) -> NoReturn:
+def _refuse(name: str, character: str, possible: Sequence[str]) -> NoReturn:
     known = " or ".join(repr(one) for one in possible if one != "none")
     raise SourceError(
         f"{name}: its beginning does not show whether {character} belongs to the text; set quoting = 'none' "
@@ -288,7 +283,7 @@ def _refuse(name: str, character: str, possible: Sequence[Quoting]) -> NoReturn:
     )
 
 
-def is_header(rows: Sequence[Row]) -> bool:
+def _is_header(rows: Sequence[Row]) -> bool:
     """Whether the first row looks like names.
 
     It does not if one of its fields recurs in its column often, as labels do, or is a number or an address
@@ -297,9 +292,9 @@ def is_header(rows: Sequence[Row]) -> bool:
     """
     columns = [[field or "" for field in column] for column in zip(*rows, strict=False)]
     filled = [(name, below) for name, *rest in columns if (below := [*filter(None, rest)]) or name]
-    if any(_is_value(name, below) for name, below in filled):
+    if any(_is_value(name, below) for name, below in filled if name and below):
         return False
-    if any(_stands_above(name, below) for name, below in filled):
+    if any(_stands_above(name, below) for name, below in filled if name and below):
         return True
     names = [name for name, _ in filled]
     if names[:1] == [""]:
@@ -309,30 +304,10 @@ def is_header(rows: Sequence[Row]) -> bool:
 
 def _is_value(name: str, below: Sequence[str]) -> bool:
     is_alike = _NUMBER.match(name) and 2 * sum(map(bool, map(_NUMBER.match, below))) > len(below)
-    return bool(name and below) and (bool(is_alike) or below.count(name) * _OFTEN >= len(below))
+    return bool(is_alike) or below.count(name) * _OFTEN >= len(below)
 
 
 def _stands_above(name: str, below: Sequence[str]) -> bool:
-    if not (name and below) or _NUMBER.match(name):
-        return False
     is_word = len(name.split()) == 1 and len(below) > 1
-    return all(map(_NUMBER.match, below)) or (is_word and all(len(field.split()) > 1 for field in below))
-
-
-def drafted(name: str, start: Start, options: ReadOptions) -> tuple[Dialect, bool]:
-    """Return the dialect of a file whose columns are unknown, and whether its first row is a header."""
-    default = default_delimiter(name)
-    known = options.delimiter or start.delimiter
-    in_header = [one for one in (default, *_DELIMITERS) if one in start.lines[0]]
-    found = [known] if known else _regular(start.lines) or in_header
-    if len(found) > 1 and default not in found:
-        raise SourceError(
-            f"{name}: its beginning does not show which of {' '.join(map(repr, found))} separates "
-            "fields; set delimiter"
-        )
-    delimiter = default if default in found or not found else found[0]
-    quoting = options.quoting
-    if quoting == "auto":
-        quoting = _quoting(name, start.lines, delimiter) or "double"
-    rows, _ = _sample(start.lines, delimiter, quoting)
-    return Dialect(delimiter, quoting, start.line_end, start.position), not rows or is_header(rows)
+    is_above = all(map(_NUMBER.match, below)) or (is_word and all(len(field.split()) > 1 for field in below))
+    return is_above and not _NUMBER.match(name)

@@ -9,8 +9,9 @@ name stands, except that JSON lines and other JSON stand for each other. What to
 import io
 import json
 import re
+from collections.abc import Callable
 from contextlib import suppress
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.compression import HEAD_BYTES, codec_in, decompressed
@@ -24,60 +25,65 @@ _BEGINNINGS = (HEAD_BYTES, 128 << 10, 5 << 20)
 _ENOUGH_BYTES = 128 << 10
 _FEW = 20  # lines
 
-_UNPACK = "unpack it, and name the files in it"
-_EXTRACT = "extract its text first, e.g. with"
-_CONVERT = "convert it to Parquet or JSON lines first"
-_EXPORT = "export its tables to Parquet or CSV first"
-_EXCLUDE = "exclude it"
 _LFS = rb"version https://git-lfs\.github\.com/spec/v\d\n(ext|oid) "
 _MEDIAWIKI = rb"(\xef\xbb\xbf)?\s*(<\?xml[^>]*>\s*)?<mediawiki\s"
 _PROGRAM = rb"\x7fELF|MZ[^\n]{2,60}\0\0|\xca\xfe\xba\xbe|[\xfe\xcf]\xed\xfa|\0asm"
 _SOUND = rb"ID3[\x02-\x04]\0|fLaC\0|OggS\0|\x1a\x45\xdf\xa3|\0\0\0.ftyp|RIFF.{4}(WAVE|AVI ).{7}\0"
 _COMPRESSED = rb"\x1f[\x9d\xa0]|\x02\x21\x4c\x18|\x5d\0\0.{2}\xff|\xff\x06\0\0sNaPpY|\x89LZO\0"
-_UNSUPPORTED: tuple[tuple[bytes, str, str], ...] = (
-    (rb"PK(\x03\x04|\x05\x06)", "a ZIP archive (also .docx, .xlsx, .epub, .npz, .jar)", _UNPACK),
-    (rb"(.{257}ustar[\0 ]|.{99}\0([0-7 ]{7}\0){3})", "a tar archive", _UNPACK),
-    (rb"7z\xbc\xaf\x27\x1c", "a 7z archive", _UNPACK),
-    (rb"Rar!\x1a\x07", "a RAR archive", _UNPACK),
-    (rb"!<arch>\n.{58}`\n", "an ar archive", _UNPACK),
-    (
-        rb"WARC/\d\.\d+\r?\n[A-Za-z-]+:|filedesc://\S+ \d",
-        "a WARC or ARC archive of web pages",
-        f"{_EXTRACT} trafilatura",
-    ),
-    (_MEDIAWIKI, "a dump of MediaWiki in XML", f"{_EXTRACT} wikiextractor"),
-    (_LFS, "a pointer of Git LFS instead of the file", "run 'git lfs pull'"),
-    (rb"/annex/objects/\S+\n?\Z", "a pointer of git-annex instead of the file", "run 'git annex get'"),
-    (rb"%PDF-\d\.\d\s*[\r\n]", "a PDF document", f"{_EXTRACT} pdftotext"),
-    (
-        rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1",
-        "a document of an old Microsoft Office",
-        f"{_EXTRACT} LibreOffice",
-    ),
-    (rb"\{\\rtf\d*\s*[\\{]", "an RTF document", f"{_EXTRACT} LibreOffice"),
-    (rb"%!PS-Adobe-\d", "a PostScript document", f"{_EXTRACT} ps2ascii"),
-    (rb"SQLite format 3\0", "an SQLite database", _EXPORT),
-    (rb".{8}DUCK.\0{7}", "a DuckDB database", _EXPORT),
-    (rb"\x89HDF\r\n\x1a\n", "an HDF5 file", _CONVERT),
-    (rb"\x93NUMPY", "a NumPy array", _CONVERT),
-    (rb"Obj\x01", "an Avro file", _CONVERT),
-    (rb"ORC.{0,8}[\0-\x08]", "an ORC file", _CONVERT),
-    (rb"PARE.{0,8}[\0-\x08]", "an encrypted Parquet file", "decrypt it first"),
-    (rb"FEA1\0{4}", "a Feather file of version 1", "write it again as version 2"),
-    (rb"\x80[\x02-\x05]", "a pickle of Python objects", _CONVERT),
-    (rb"GGUF[\0-\x0f]\0|.{5}\0\0\0\{\"", "a model's weights", _EXCLUDE),
-    (rb"\x89PNG\r\n\x1a\n", "a PNG image", _EXCLUDE),
-    (rb"\xff\xd8\xff", "a JPEG image", _EXCLUDE),
-    (rb"GIF8[79]a.{1,6}[\0-\x08]", "a GIF image", _EXCLUDE),
-    (rb"RIFF.{4}WEBP.{7}\0", "a WebP image", _EXCLUDE),
-    (rb"II\*\0|MM\0\*", "a TIFF image", _EXCLUDE),
-    (rb"BM.{4}\0\0\0\0", "a BMP image", _EXCLUDE),
-    (rb"\0\0\x01\0.\0", "an icon", _EXCLUDE),
-    (_SOUND, "sound or video", _EXCLUDE),
-    (_PROGRAM, "a program", _EXCLUDE),
-    (_COMPRESSED, "data of an unsupported compression", "decompress it"),
-)
-_ANY = re.compile(b"|".join(b"(?:%s)" % pattern for pattern, _, _ in _UNSUPPORTED), re.DOTALL)
+_OFFICE = rb"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+_ARCHIVE_OF_PAGES = rb"WARC/\d\.\d+\r?\n[A-Za-z-]+:|filedesc://\S+ \d"
+# What is not read, and what to do: the first bytes, and the name, of each.
+_UNSUPPORTED: dict[str, dict[bytes, str]] = {
+    "unpack it, and name the files in it": {
+        rb"PK(\x03\x04|\x05\x06)": "a ZIP archive (also .docx, .xlsx, .epub, .npz, .jar)",
+        rb"(.{257}ustar[\0 ]|.{99}\0([0-7 ]{7}\0){3})": "a tar archive",
+        rb"7z\xbc\xaf\x27\x1c": "a 7z archive",
+        rb"Rar!\x1a\x07": "a RAR archive",
+        rb"!<arch>\n.{58}`\n": "an ar archive",
+    },
+    "extract its text first, e.g. with trafilatura": {
+        _ARCHIVE_OF_PAGES: "a WARC or ARC archive of web pages"
+    },
+    "extract its text first, e.g. with wikiextractor": {_MEDIAWIKI: "a dump of MediaWiki in XML"},
+    "run 'git lfs pull'": {_LFS: "a pointer of Git LFS instead of the file"},
+    "run 'git annex get'": {rb"/annex/objects/\S+\n?\Z": "a pointer of git-annex instead of the file"},
+    "extract its text first, e.g. with pdftotext": {rb"%PDF-\d\.\d\s*[\r\n]": "a PDF document"},
+    "extract its text first, e.g. with LibreOffice": {
+        _OFFICE: "a document of an old Microsoft Office",
+        rb"\{\\rtf\d*\s*[\\{]": "an RTF document",
+    },
+    "extract its text first, e.g. with ps2ascii": {rb"%!PS-Adobe-\d": "a PostScript document"},
+    "export its tables to Parquet or CSV first": {
+        rb"SQLite format 3\0": "an SQLite database",
+        rb".{8}DUCK.\0{7}": "a DuckDB database",
+    },
+    "convert it to Parquet or JSON lines first": {
+        rb"\x89HDF\r\n\x1a\n": "an HDF5 file",
+        rb"\x93NUMPY": "a NumPy array",
+        rb"Obj\x01": "an Avro file",
+        rb"ORC.{0,8}[\0-\x08]": "an ORC file",
+        rb"\x80[\x02-\x05]": "a pickle of Python objects",
+    },
+    "decrypt it first": {rb"PARE.{0,8}[\0-\x08]": "an encrypted Parquet file"},
+    "write it again as version 2": {rb"FEA1\0{4}": "a Feather file of version 1"},
+    "exclude it": {
+        rb"GGUF[\0-\x0f]\0|.{5}\0\0\0\{\"": "a model's weights",
+        rb"\x89PNG\r\n\x1a\n": "a PNG image",
+        rb"\xff\xd8\xff": "a JPEG image",
+        rb"GIF8[79]a.{1,6}[\0-\x08]": "a GIF image",
+        rb"RIFF.{4}WEBP.{7}\0": "a WebP image",
+        rb"II\*\0|MM\0\*": "a TIFF image",
+        rb"BM.{4}\0\0\0\0": "a BMP image",
+        rb"\0\0\x01\0.\0": "an icon",
+        _SOUND: "sound or video",
+        _PROGRAM: "a program",
+    },
+    "decompress it": {_COMPRESSED: "data of an unsupported compression"},
+}
+_PATTERNS = {
+    pattern: f"{name}: {fix}" for fix, known in _UNSUPPORTED.items() for pattern, name in known.items()
+}
+_ANY = re.compile(b"|".join(b"(?:%s)" % pattern for pattern in _PATTERNS), re.DOTALL)
 _PARQUET = re.compile(rb"PAR1.{0,8}[\0-\x08\x0e-\x1f]", re.DOTALL)
 _ARROW = re.compile(rb"ARROW1\0\0|\xff{4}..[\0-\x0f]\0", re.DOTALL)  # a file, or a stream
 
@@ -114,7 +120,8 @@ def contents_of(path: Location, options: ReadOptions, *, any_column: bool = Fals
     data, codec, is_whole = _beginning(path)
     if problem := _unsupported(data, codec):
         raise UnsupportedFileError(path.name, problem)
-    if binary := _binary_format(data):
+    binary: Format | None = "parquet" if _PARQUET.match(data) else "arrow" if _ARROW.match(data) else None
+    if binary is not None:
         if options.format not in ("auto", binary):
             problem = f"{binary.title()} and not {options.format}: set format = 'auto'"
             raise UnsupportedFileError(path.name, problem)
@@ -165,11 +172,7 @@ def _unsupported(data: bytes, codec: str | None) -> str | None:
         return "data that was compressed twice: decompress it once"
     if not _ANY.match(data):
         return None
-    return next(f"{name}: {fix}" for pattern, name, fix in _UNSUPPORTED if re.match(pattern, data, re.DOTALL))
-
-
-def _binary_format(data: bytes) -> Format | None:
-    return "parquet" if _PARQUET.match(data) else "arrow" if _ARROW.match(data) else None
+    return next(said for pattern, said in _PATTERNS.items() if re.match(pattern, data, re.DOTALL))
 
 
 def _json_format(text: str, is_whole: bool, column: str, by_name: Format) -> Format | None:
@@ -177,61 +180,46 @@ def _json_format(text: str, is_whole: bool, column: str, by_name: Format) -> For
 
     Two lines that are objects are JSON lines; a single one, if its name says so or it has the text column.
     """
-    text = text.lstrip(" \t\r\n")
+    text, is_named = text.lstrip(" \t\r\n"), by_name in ("json", "jsonl")
     lines = [line for line in text.split("\n", _FEW) if line.strip()]
     if text.startswith("["):
         return _array_format(text, lines, column, by_name)
     if not re.match(r'\{\s*["}]', text):
         return None
-    first, second = _object(lines[0]), lines[1:2]
-    if first is None and by_name in ("json", "jsonl") and _OBJECT_FOLLOWS.match(text, _end_of_value(text)):
-        return "json"
-    is_long = len(lines) == 1 and not is_whole
-    if is_long or first is None:
+    first, is_long = _decoded(_JSON.decode, lines[0]), len(lines) == 1 and not is_whole
+    if first is None and is_named:
+        value = _decoded(_JSON.raw_decode, text)
+        if value and _OBJECT_FOLLOWS.match(text, value[1]):
+            return "json"
+    if first is None or is_long:
         return "jsonl" if is_long else None
-    if second:
-        is_line = _object(second[0]) is not None or (len(lines) == 2 and not is_whole and second[0][0] == "{")
-        return "jsonl" if is_line else None
-    return "jsonl" if column in first else None
+    if len(lines) == 1:
+        return "jsonl" if column in first else None
+    is_cut = len(lines) == 2 and not is_whole and lines[1][0] == "{"
+    return "jsonl" if is_cut or isinstance(_decoded(_JSON.decode, lines[1]), dict) else None
 
 
 def _array_format(text: str, lines: list[str], column: str, by_name: Format) -> Format | None:
     start = re.match(r"\[\s*(?=[{\]])", text)
-    if not start or (len(lines) > 1 and _value(lines[0])):  # a list on each line
+    if not start or (len(lines) > 1 and _decoded(_JSON.decode, lines[0])):  # a list on each line
         return None
+    element = _decoded(_JSON.raw_decode, text, start.end())
+    is_json = by_name in ("json", "jsonl") or (by_name == "text" and element and column in element[0])
+    return "json" if is_json else None
+
+
+def _decoded(decode: Callable[..., Any], *arguments: object) -> Any:
+    """Return what a decoder of JSON returns; None if the text is not JSON."""
     with suppress(ValueError, RecursionError):
-        first, _ = _JSON.raw_decode(text, start.end())
-        if by_name == "text" and column in first:
-            return "json"
-    return "json" if by_name in ("json", "jsonl") else None
-
-
-def _end_of_value(text: str) -> int:
-    """Return the end of the JSON value that begins a text; that of the text if there is none."""
-    with suppress(ValueError, RecursionError):
-        return _JSON.raw_decode(text)[1]
-    return len(text)
-
-
-def _value(line: str) -> object:
-    """Return the JSON value that a line is, or None."""
-    with suppress(ValueError, RecursionError):
-        return _JSON.decode(line)
+        return decode(*arguments)
     return None
-
-
-def _object(line: str) -> dict[str, object] | None:
-    value = _value(line)
-    return value if isinstance(value, dict) else None
 
 
 def _table_format(text: str, is_whole: bool, column: str | None) -> Format | None:
     """Return "csv" for lines with tabs between fields, of which the first names the text column."""
-    if "\t" not in text.partition("\n")[0]:
-        return None
     lines = text.split("\n", _FEW)[: _FEW if is_whole else -1]
     fields = [line.rstrip("\r").split("\t") for line in lines if line.strip()]
-    if len(fields) < 2:
+    if len(fields) < 2 or "\t" not in text.partition("\n")[0]:
         return None
     if column is None:
         return "csv" if len({len(row) for row in fields}) == 1 else None

@@ -9,16 +9,17 @@ Laws: `offsets[0] == 0`, `offsets[-1] == len(data)`, rows and ordinals strictly 
 `without_invalid_utf8` and `without_long` move the documents that break a rule to the bad ones.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from tokmill.tasks.formats.text.quarantine import BadDocument, invalid_utf8, too_long
+from tokmill.tasks.kernels.documents import gather
 
 # Small enough that a batch stays in the processor's caches.
 BATCH_BYTES = 1 << 20
@@ -30,83 +31,75 @@ ArrowArray: TypeAlias = Any
 
 
 @dataclass(frozen=True, eq=False)
-class DocumentBatch:
-    """Documents of one shard.
+class Texts:
+    """Consecutive texts, and what is known of each: the fields that a subclass names in `EACH`."""
 
-    Attributes:
-        data: uint8[num_bytes], valid UTF-8.
-        offsets: int64[n + 1], from 0 to num_bytes.
-        ordinals: int64[n], each document's number in its shard, increasing; quarantined ones leave gaps.
-        ids: string array of n, null where a document has none; None where the source names no id column.
-    """
+    EACH: ClassVar[tuple[str, ...]] = ()
 
-    data: Bytes
-    offsets: Ints
-    ordinals: Ints
-    ids: ArrowArray | None = None
+    data: Bytes  # uint8[num_bytes]
+    offsets: Ints  # int64[n + 1], from 0 to num_bytes
 
     def __len__(self) -> int:
-        return len(self.ordinals)
-
-    def documents(self) -> list[bytes]:
-        """Return each document as bytes (for tests and small samples, not for hot paths)."""
-        return documents_of(self.data, self.offsets)
-
-
-@dataclass(frozen=True, eq=False)
-class FileBatch:
-    """Consecutive documents of one file, as yielded by its reader.
-
-    Attributes:
-        data: uint8[num_bytes].
-        offsets: int64[n + 1], from 0 to num_bytes.
-        rows: int64[n], each document's number in its file, from 0.
-        bounds: int64[n, 2], the bytes of the (decompressed) file that hold the document and its separator;
-            None if the format cannot be read from a byte position.
-        ids: string array of n, or None.
-        bad: the bad documents after the previous batch's rows, up to this one's end, in row order.
-        sound_bytes: in the last batch of a damaged compressed file, how many bytes of its content are sound:
-            documents that end after them may be wrong, although they were yielded.
-    """
-
-    data: Bytes
-    offsets: Ints
-    rows: Ints
-    bounds: Ints | None = None
-    ids: ArrowArray | None = None
-    bad: tuple[BadDocument, ...] = ()
-    sound_bytes: int | None = None
-
-    def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.offsets) - 1
 
     @property
     def lengths(self) -> Ints:
         """Bytes per document, int64[n]."""
         return np.diff(self.offsets)
 
-    def cut(self, start: int, stop: int) -> "FileBatch":
-        """Return documents `start:stop` (without the bad ones), sharing the buffers."""
+    def documents(self) -> list[bytes]:
+        """Return each document as bytes (for tests and small samples, not for hot paths)."""
+        return documents_of(self.data, self.offsets)
+
+    def cut(self, start: int, stop: int) -> Self:
+        """Return documents `start:stop`, sharing the buffers."""
         first, last = self.offsets[start], self.offsets[stop]
-        return FileBatch(
-            data=self.data[first:last],
-            offsets=self.offsets[start : stop + 1] - first,
-            rows=self.rows[start:stop],
-            bounds=None if self.bounds is None else self.bounds[start:stop],
-            ids=None if self.ids is None else self.ids.slice(start, stop - start),
+        offsets = self.offsets[start : stop + 1] - first
+        return replace(
+            self, data=self.data[first:last], offsets=offsets, **self._each(lambda one: one[start:stop])
         )
 
-    def select(self, keep: NDArray[np.bool_]) -> "FileBatch":
+    def select(self, keep: NDArray[np.bool_]) -> Self:
         """Return the documents where `keep` is true, with their texts copied into a new buffer."""
-        lengths = self.lengths
-        return replace(
-            self,
-            data=self.data[np.repeat(keep, lengths)],
-            offsets=offsets_of(lengths[keep]),
-            rows=self.rows[keep],
-            bounds=None if self.bounds is None else self.bounds[keep],
-            ids=None if self.ids is None else self.ids.filter(pa.array(keep)),
+        lengths = self.lengths[keep]
+        offsets = offsets_of(lengths)
+        data = np.empty(offsets[-1], dtype=np.uint8)
+        gather(np.ascontiguousarray(self.data), self.offsets[:-1][keep], lengths, offsets[:-1], data)
+        chosen = self._each(
+            lambda one: one[keep] if isinstance(one, np.ndarray) else one.filter(pa.array(keep))
         )
+        return replace(self, data=data, offsets=offsets, **chosen)
+
+    def _each(self, change: Callable[[Any], Any]) -> dict[str, Any]:
+        values = {name: getattr(self, name) for name in self.EACH}
+        return {name: None if value is None else change(value) for name, value in values.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class DocumentBatch(Texts):
+    """Documents of one shard."""
+
+    EACH = ("ordinals", "ids")
+
+    ordinals: Ints  # int64[n], each document's number in its shard, increasing; quarantined ones leave gaps
+    ids: ArrowArray | None = None  # string array of n, with nulls; None where the source names no id column
+
+
+@dataclass(frozen=True, eq=False)
+class FileBatch(Texts):
+    """Consecutive documents of one file, as yielded by its reader."""
+
+    EACH = ("rows", "bounds", "ids")
+
+    rows: Ints  # int64[n], each document's number in its file, from 0
+    # int64[n, 2], the bytes of the (decompressed) file that hold the document and its separator; None if the
+    # format cannot be read from a byte position
+    bounds: Ints | None = None
+    ids: ArrowArray | None = None  # string array of n, or None
+    bad: tuple[BadDocument, ...] = ()  # those after the previous batch's rows, up to this one's end, in order
+    # In the last batch of a damaged compressed file, how many bytes of its content are sound: documents that
+    # end after them may be wrong, although they were yielded.
+    sound_bytes: int | None = None
 
 
 def offsets_of(lengths: Ints) -> Ints:
@@ -119,30 +112,18 @@ def offsets_of(lengths: Ints) -> Ints:
 def documents_of(data: Bytes, offsets: Ints) -> list[bytes]:
     """Return each document as bytes."""
     raw = data.tobytes()
-    bounds = offsets.tolist()
-    return [raw[start:stop] for start, stop in pairwise(bounds)]
+    return [raw[start:stop] for start, stop in pairwise(offsets.tolist())]
 
 
-def file_batch(
-    texts: Sequence[bytes],
-    rows: Ints,
-    *,
-    bounds: Ints | None = None,
-    ids: ArrowArray | None = None,
-    bad: tuple[BadDocument, ...] = (),
-) -> FileBatch:
-    """Return a batch of texts given as Python bytes."""
+def file_batch(texts: Sequence[bytes], rows: Ints, **more: Any) -> FileBatch:
+    """Return a batch of texts given as Python bytes, and what `more` it has."""
     lengths = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
-    data = np.frombuffer(b"".join(texts), dtype=np.uint8)
-    return FileBatch(data=data, offsets=offsets_of(lengths), rows=rows, bounds=bounds, ids=ids, bad=bad)
+    return FileBatch(np.frombuffer(b"".join(texts), dtype=np.uint8), offsets_of(lengths), rows, **more)
 
 
 def empty_file_batch(bad: Iterable[BadDocument] = ()) -> FileBatch:
     """Return a batch that holds bad documents only."""
-    none = np.empty(0, dtype=np.int64)
-    return FileBatch(
-        data=np.empty(0, dtype=np.uint8), offsets=np.zeros(1, dtype=np.int64), rows=none, bad=tuple(bad)
-    )
+    return file_batch([], np.empty(0, dtype=np.int64), bad=tuple(bad))
 
 
 def is_utf8(data: Bytes, offsets: Ints) -> bool:
@@ -157,42 +138,30 @@ def is_utf8(data: Bytes, offsets: Ints) -> bool:
 
 def without_invalid_utf8(batch: FileBatch) -> FileBatch:
     """Return the batch with the documents that are not UTF-8 moved to its bad ones."""
-    if is_utf8(batch.data, batch.offsets):
-        return batch
-    broken = _invalid(batch.data, batch.offsets, 0, len(batch))
-    keep = np.ones(len(batch), dtype=np.bool_)
-    keep[broken] = False
-    bad = sorted((*batch.bad, *(_describe(batch, index) for index in broken)), key=lambda one: one.row)
-    return replace(batch.select(keep), bad=tuple(bad))
+    invalid = _invalid(batch, 0, len(batch))
+    return _without(batch, invalid, lambda row, document: invalid_utf8(row, document.tobytes()))
 
 
 def without_long(batch: FileBatch, limit: int) -> FileBatch:
     """Return the batch with the documents of more than `limit` bytes moved to its bad ones."""
-    if len(batch.data) <= limit:
+    long = np.flatnonzero(batch.lengths > limit).tolist() if len(batch.data) > limit else []
+    return _without(batch, long, lambda row, document: too_long(row, document[:1000].tobytes(), limit))
+
+
+def _without(batch: FileBatch, places: list[int], describe: Callable[[int, Bytes], BadDocument]) -> FileBatch:
+    if not places:
         return batch
-    keep = batch.lengths <= limit
-    if keep.all():
-        return batch
-    found = [
-        too_long(
-            int(batch.rows[index]), batch.data[batch.offsets[index] :][: limit + 1][:1000].tobytes(), limit
-        )
-        for index in np.flatnonzero(~keep).tolist()
-    ]
+    documents = (batch.data[batch.offsets[place] : batch.offsets[place + 1]] for place in places)
+    found = map(describe, batch.rows[places].tolist(), documents)
     bad = sorted((*batch.bad, *found), key=lambda one: one.row)
+    keep = np.ones(len(batch), dtype=np.bool_)
+    keep[places] = False
     return replace(batch.select(keep), bad=tuple(bad))
 
 
-def _invalid(data: Bytes, offsets: Ints, start: int, stop: int) -> list[int]:
+def _invalid(batch: FileBatch, start: int, stop: int) -> list[int]:
     """Find the invalid documents of `start:stop` by bisection; cheap if they are few."""
-    if start == stop or is_utf8(data, offsets[start : stop + 1]):
+    if start == stop or is_utf8(batch.data, batch.offsets[start : stop + 1]):
         return []
-    if stop - start == 1:
-        return [start]
     middle = (start + stop) // 2
-    return _invalid(data, offsets, start, middle) + _invalid(data, offsets, middle, stop)
-
-
-def _describe(batch: FileBatch, index: int) -> BadDocument:
-    document = batch.data[batch.offsets[index] : batch.offsets[index + 1]].tobytes()
-    return invalid_utf8(int(batch.rows[index]), document)
+    return [start] if stop - start == 1 else _invalid(batch, start, middle) + _invalid(batch, middle, stop)

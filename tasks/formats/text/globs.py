@@ -1,28 +1,34 @@
-"""Patterns of files: paths and URLs with globs, and how components of a path match them.
+"""Patterns of files: paths and URLs with globs, and how the components of a path match them.
 
 A pattern is a path, or a URL below a bucket, with `*`, `?`, `[…]` and `**` (any number of folders); `[*]` is
 a literal `*`. A path may begin with `~`, with a placeholder (`{stdlib}`, `{samples}`), be absolute, or be
 relative to a base folder. A name with brackets that exists is that name. Unless `hidden` is set, `*` does not
-match a leading dot, as in a shell, nor what programs keep beside data (`Matcher.num_aside`). Web servers list
+match a leading dot, as in a shell, nor what programs keep beside data (`num_aside`). Web servers list
 nothing, so their URLs are taken as they are.
 """
 
 import os
 import re
 import sysconfig
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from fnmatch import translate
+from fnmatch import fnmatchcase
 from itertools import takewhile
 from pathlib import Path
+from typing import TypeAlias
 
 from tokmill import tasks
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.formats.text.sources import inner_suffix, is_of_table
-from tokmill.tasks.remote.location import check_url, is_remote, is_url, local_path
+from tokmill.tasks.remote.location import (
+    check_url,
+    is_remote,
+    is_url,
+    local_path,
+)
 
-WEB = ("http://", "https://")
+_WEB = ("http://", "https://")
 _BUCKET_PARTS = 3  # "s3:", "" and "bucket"
 # Folders inside the standard library's folder that are not part of it.
 _NOT_STDLIB = ("site-packages", "dist-packages", "__pycache__")
@@ -35,6 +41,8 @@ _UNFINISHED = (".bak", "~", ".part", ".partial", ".incomplete", ".crdownload", "
 # How `glob.escape` escapes a character.
 _ESCAPED = re.compile(r"\[([*?\[])\]")
 
+Names: TypeAlias = tuple[str, ...]  # the components of a path
+
 
 @dataclass(frozen=True)
 class Pattern:
@@ -42,8 +50,8 @@ class Pattern:
 
     text: str  # the pattern as written in the profile
     folder: str  # the part without wildcards, a path or a URL
-    parts: tuple[str, ...]  # the components below `folder`, with wildcards; empty where `folder` is a file
-    pruned: tuple[str, ...] = ()  # names of folders that are never entered; of the standard library alone
+    parts: Names  # the components below `folder`, with wildcards; empty where `folder` is a file
+    pruned: Names = ()  # names of folders that are never entered; of the standard library alone
 
     @property
     def parent(self) -> str:
@@ -53,45 +61,45 @@ class Pattern:
     @property
     def is_of_web(self) -> bool:
         """Whether it is a URL of a web server."""
-        return self.folder.lower().startswith(WEB)
+        return self.folder.lower().startswith(_WEB)
 
 
 def parse(text: str, base: Path) -> Pattern:
     """Make a pattern absolute; relative patterns start from the folder `base`."""
     if not text.strip():
-        msg = "an empty pattern names no file; write a path or a glob such as data/**/*.txt"
-        raise SourceError(msg)
+        raise SourceError("an empty pattern names no file; write a path or a glob such as data/**/*.txt")
     if is_remote(text):
         return _parse_url(text)
     text = str(local_path(text)) if is_url(text) else text
     placeholder = _PLACEHOLDER.match(text)
     path = Path(os.path.normpath(_filled(text, placeholder) if placeholder else _home(text, base)))
     folder, parts = _literal_part(path, Path(os.path.normpath(base.absolute())))
-    return Pattern(
-        text, str(folder), parts, _NOT_STDLIB if placeholder and placeholder[1] == "stdlib" else ()
-    )
+    is_stdlib = placeholder is not None and placeholder[1] == "stdlib"
+    return Pattern(text, str(folder), parts, _NOT_STDLIB if is_stdlib else ())
 
 
 def _parse_url(text: str) -> Pattern:
     check_url(text)
-    if text.lower().startswith(WEB):
+    if text.lower().startswith(_WEB):
         if "?" in text:
-            msg = f"{text.partition('?')[0]!r} is followed by a query, which may hold a secret; name a file"
-            raise SourceError(f"{msg} without")
+            named = text.partition("?")[0]
+            raise SourceError(
+                f"{named!r} is followed by a query, which may hold a secret; name a file without"
+            )
         return Pattern(text, text, ())
     scheme, _, rest = text.partition("://")
     bucket, *path = rest.split("/")
     if not bucket or not any(path):
         example = f"{scheme}://{bucket or 'bucket'}/web/**/*.jsonl"
         raise SourceError(f"{text!r} names no object; write e.g. {example}")
-    if not num_without_wildcards([bucket]):
+    if _is_wild(bucket):
         raise SourceError(f"{text!r} has a wildcard in the name of the bucket; name each bucket by itself")
-    num_plain = num_without_wildcards(path)
-    folder = "/".join([f"{scheme}://{bucket}", *map(_unescaped, path[:num_plain])])
-    return Pattern(text, folder, tuple(path[num_plain:]))
+    plain = [*takewhile(lambda part: not _is_wild(part), path)]
+    folder = "/".join([f"{scheme}://{bucket}", *map(_unescaped, plain)])
+    return Pattern(text, folder, tuple(path[len(plain) :]))
 
 
-def _literal_part(path: Path, base: Path) -> tuple[Path, tuple[str, ...]]:
+def _literal_part(path: Path, base: Path) -> tuple[Path, Names]:
     """Divide a pattern into the part without wildcards and the rest; what exists has none, nor the base."""
     if os.path.lexists(path):
         return path, ()
@@ -100,10 +108,10 @@ def _literal_part(path: Path, base: Path) -> tuple[Path, tuple[str, ...]]:
     for index, part in enumerate(parts):
         if _BRACKETS_ALONE.fullmatch(part) and os.path.lexists(folder / part):
             folder /= part
-        elif num_without_wildcards([part]):
-            folder /= _unescaped(part)
-        else:
+        elif _is_wild(part):
             return folder, parts[index:]
+        else:
+            folder /= _unescaped(part)
     return folder, ()
 
 
@@ -112,8 +120,8 @@ def _filled(text: str, placeholder: re.Match[str]) -> Path:
     known = {"stdlib": Path(sysconfig.get_path("stdlib")), "samples": shipped}
     if placeholder[1] not in known:
         close = get_close_matches(placeholder[1], known, n=1)
-        listed = ", ".join(f"{{{name}}}" for name in known)
-        hint = f"did you mean {{{close[0]}}}?" if close else f"known are {listed}"
+        listed_names = ", ".join(f"{{{name}}}" for name in known)
+        hint = f"did you mean {{{close[0]}}}?" if close else f"known are {listed_names}"
         raise SourceError(f"{text!r}: there is no placeholder {{{placeholder[1]}}}; {hint}")
     return known[placeholder[1]] / text[placeholder.end() :].lstrip("/")
 
@@ -125,10 +133,8 @@ def _home(text: str, base: Path) -> Path:
         raise SourceError(f"{text!r}: {error}; write the folder in full") from error
 
 
-def num_without_wildcards(parts: Sequence[str]) -> int:
-    """Return the number of components before the first with a wildcard."""
-    wild = (index for index, part in enumerate(parts) if _MAGIC.search(_ESCAPED.sub("", part)))
-    return next(wild, len(parts))
+def _is_wild(part: str) -> bool:
+    return _MAGIC.search(_ESCAPED.sub("", part)) is not None
 
 
 def _unescaped(part: str) -> str:
@@ -147,82 +153,37 @@ def shared_folder(patterns: Iterable[Pattern]) -> str:
     return "/".join(shared) or "/"
 
 
-class Matcher:
-    """Matches a path component by component; a state is the set of pattern components that may be next.
+def matches(parts: Names, names: Names, *, hidden: bool = False, further: bool = False) -> bool:
+    """Whether a path matches the components of a pattern; with `further`, whether one below it may."""
+    if not names:
+        return bool(parts) if further else all(part == "**" for part in parts)
+    if not parts:
+        return False
+    is_shown = hidden or not names[0].startswith(".") or parts[0].startswith(".")
+    if parts[0] != "**":
+        is_shown = is_shown and fnmatchcase(names[0], parts[0])
+        return is_shown and matches(parts[1:], names[1:], hidden=hidden, further=further)
+    return matches(parts[1:], names, hidden=hidden, further=further) or (
+        is_shown and matches(parts, names[1:], hidden=hidden, further=further)
+    )
 
-    Args:
-        parts: the components of a pattern.
-        hidden: whether wildcards match a leading dot.
+
+def num_aside(parts: Names, names: Names) -> int:
+    """Return how many components of a file's path lead to what programs keep beside data; 0 for data.
+
+    These are backups and unfinished files; what is in folders such as Spark's `_temporary`; and tables, plain
+    text and files without a suffix whose names, or those of folders above, begin with `_`. In other formats
+    `_` is an ordinary letter, as in `__init__.py` and `_posts/a.md`. What the pattern names is data.
     """
-
-    def __init__(self, parts: tuple[str, ...], *, hidden: bool = False) -> None:
-        self._recursive = [part == "**" for part in parts]
-        self._hidden = [hidden or part.startswith(".") for part in parts]
-        self._matches = [re.compile(translate(part)).match for part in parts]
-        self._end = len(parts)
-        self.takes_all = hidden
-        named = (part for part in parts if part.startswith("_") or part.endswith(_UNFINISHED))
-        self._named = [re.compile(translate(part)).match for part in named]
-
-    def num_aside(self, names: Sequence[str]) -> int:
-        """Return how many components lead to what programs keep beside data; 0 for data.
-
-        These are backups and unfinished files; what is in folders such as Spark's `_temporary`; and tables,
-        plain text and files without a suffix whose names, or those of folders above, begin with `_`. In other
-        formats `_` is an ordinary letter, as in `__init__.py` and `_posts/a.md`. What the pattern names
-        is data.
-
-        Args:
-            names: the components of a file's path below the pattern's folder.
-        """
-        if self.takes_all or any(match(name) for match in self._named for name in names):
-            return 0
-        low = [n for n, name in enumerate(names, start=1) if name.startswith("_") and "=" not in name]
-        if service := [number for number in low if names[number - 1] in _SERVICE_FOLDERS]:
-            return service[0]
-        if names[-1].lower().endswith(_UNFINISHED):
-            return len(names)
-        return low[0] if low and (is_of_table(names[-1]) or inner_suffix(names[-1]) in ("", ".txt")) else 0
-
-    def step(self, state: set[int], name: str) -> set[int]:
-        """Return the state after the next component of a path."""
-        return self._open({index for at in self._open(state) for index in self._after(at, name)})
-
-    def accepts(self, state: set[int]) -> bool:
-        """Whether the whole pattern has been matched."""
-        return self._end in state
-
-    def goes_on(self, state: set[int]) -> bool:
-        """Whether a further component could be matched."""
-        return any(index < self._end for index in state)
-
-    def is_deep(self, state: set[int]) -> bool:
-        """Whether any number of further components could be matched."""
-        return any(index < self._end and self._recursive[index] for index in state)
-
-    def lies_in(self, names: Sequence[str]) -> bool:
-        """Whether the pattern matches a path, or a folder above it."""
-        state = {0}
-        for name in names:
-            if self.accepts(state):
-                return True
-            state = self.step(state, name)
-        return self.accepts(state)
-
-    def _open(self, state: set[int]) -> set[int]:
-        opened = set(state)
-        for index in range(self._end):
-            if index in opened and self._recursive[index]:
-                opened.add(index + 1)
-        return opened
-
-    def _after(self, at: int, name: str) -> Iterator[int]:
-        if at == self._end or (name.startswith(".") and not self._hidden[at]):
-            return
-        if self._recursive[at]:
-            yield at
-        elif self._matches[at](name):
-            yield at + 1
+    named = [part for part in parts if part.startswith("_") or part.endswith(_UNFINISHED)]
+    if any(fnmatchcase(name, part) for part in named for name in names):
+        return 0
+    low = [n for n, name in enumerate(names, start=1) if name.startswith("_") and "=" not in name]
+    if service := [number for number in low if names[number - 1] in _SERVICE_FOLDERS]:
+        return service[0]
+    if names[-1].lower().endswith(_UNFINISHED):
+        return len(names)
+    return low[0] if low and (is_of_table(names[-1]) or inner_suffix(names[-1]) in ("", ".txt")) else 0
 
 
 def excluder(patterns: Sequence[str], base: Path, root: str) -> Callable[[str], bool]:
@@ -239,18 +200,19 @@ def excluder(patterns: Sequence[str], base: Path, root: str) -> Callable[[str], 
                 f"as {root}/drafts/*, or a name without a slash"
             )
     names = [text.rstrip("/") for text in patterns if text not in whole]
-    matches = [re.compile(translate(name)).match for name in names]
-    matchers = [
-        (pattern.folder, f"{pattern.folder.rstrip('/')}/", Matcher(pattern.parts))
-        for pattern in (parse(text, base) for text in whole)
-    ]
+    parsed = [parse(text, base) for text in whole]
+
+    def covers(pattern: Pattern, place: str) -> bool:
+        start = f"{pattern.folder.rstrip('/')}/"
+        if place != pattern.folder and not place.startswith(start):
+            return False
+        parts = tuple(place[len(start) :].split("/")) if place != pattern.folder else ()
+        ends = range(min(1, len(pattern.parts)), len(parts) + 1)
+        return any(matches(pattern.parts, parts[:end]) for end in ends)
 
     def excluded(place: str) -> bool:
         inside = place.removeprefix(root).lstrip("/").split("/")
-        return any(part in names or any(match(part) for match in matches) for part in inside) or any(
-            matcher.lies_in(place[len(start) :].split("/") if place != folder else ())
-            for folder, start, matcher in matchers
-            if place == folder or place.startswith(start)
-        )
+        is_named = any(part == name or fnmatchcase(part, name) for part in inside for name in names)
+        return is_named or any(covers(pattern, place) for pattern in parsed)
 
     return excluded

@@ -71,9 +71,6 @@ class BrokenFileError(Exception):
     """A file cannot be read further: a frame, an archive, or the text between values is broken.
 
     Attributes:
-        reason: a key of `REASONS`.
-        detail: the exact problem, or the library's message.
-        excerpt: what was found there, escaped.
         sound_bytes: of a compressed file, the decompressed bytes of the frames before the damage.
     """
 

@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from tokmill.tasks.formats.text.columnar import read_arrow, read_parquet
-from tokmill.tasks.formats.text.content import Span
+from tokmill.tasks.formats.text.content import WHOLE, Span
 from tokmill.tasks.formats.text.csv import read_csv
 from tokmill.tasks.formats.text.documents import (
     FileBatch,
@@ -23,10 +23,8 @@ from tokmill.tasks.formats.text.documents import (
     without_invalid_utf8,
     without_long,
 )
-from tokmill.tasks.formats.text.json_array import read_json
-from tokmill.tasks.formats.text.jsonl import read_jsonl
-from tokmill.tasks.formats.text.plain import read_delimited, read_lines, read_text
-from tokmill.tasks.formats.text.prose import read_prose
+from tokmill.tasks.formats.text.json import read_json, read_jsonl
+from tokmill.tasks.formats.text.plain import read_delimited, read_lines, read_prose, read_text
 from tokmill.tasks.formats.text.quarantine import BadDocument, BrokenFileError
 from tokmill.tasks.formats.text.sources import UTF_8, Format, ReadOptions
 from tokmill.tasks.remote.location import Location
@@ -45,7 +43,6 @@ _READERS: dict[Format, Callable[[Location, Span, ReadOptions], Iterator[FileBatc
 }
 # The readers of these formats check the encoding themselves.
 _VALID = ("jsonl", "json")
-WHOLE = Span()
 
 
 def read_file_batches(
@@ -84,4 +81,4 @@ def _inside(batch: FileBatch, span: Span) -> FileBatch:
     if span.num_rows is None:
         return batch
     first, last = np.searchsorted(batch.rows, (span.first_row, span.first_row + span.num_rows))
-    return batch if last - first == len(batch) else batch.cut(int(first), int(last))
+    return batch if last - first == len(batch) else replace(batch.cut(int(first), int(last)), bad=())

@@ -10,7 +10,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,7 +25,6 @@ from tokmill.tasks.formats.text.walk import File, Skipped, describe_folder, expa
 from tokmill.tasks.remote.location import Info, Location, RemoteFile, is_remote
 
 _SHOWN = 3
-_ABOUT = ("source", "name", "digest", "size")
 _DIGESTED = 8  # objects that are read for their digests at a time
 _LOG = logging.getLogger(__name__)
 
@@ -67,69 +66,65 @@ def _resolved(spec: SourceSpec, base: Path, digests: Digests, source: str) -> tu
         raise SourceError(
             f"{path!r} is a path of this machine and {url!r} a URL; make each a source of its own"
         )
-    patterns = {text: parse(text, base) for text in spec.files}
-    root = shared_folder(patterns.values())
+    patterns = [parse(text, base) for text in dict.fromkeys(spec.files)]
+    root = shared_folder(patterns)
     try:
-        found = _matched(patterns.values(), base, spec, excluder(spec.exclude, base, root), source)
+        places = _matched(patterns, base, spec, excluder(spec.exclude, base, root), source)
     except OSError as error:
         raise unreadable(RemoteFile(error.filename or root) if all(remote) else root, error) from error
-    names = {_place(file)[len(root.rstrip("/")) + 1 :]: file for file in found}
+    start = len(root.rstrip("/")) + 1
+    names = {place[start:]: file for place, file in sorted(places.items())}
     _refuse_twins({name: file for name, file in names.items() if isinstance(file, Path)})
     if not all(remote):
-        return [_external(source, name, names[name], digests) for name in sorted(names)], root
+        return [_external(source, name, file, digests) for name, file in names.items()], root
     with ThreadPoolExecutor(_DIGESTED, thread_name_prefix="digests") as pool:
-        return list(pool.map(lambda name: _external(source, name, names[name], digests), sorted(names))), root
+        return list(pool.map(lambda one: _external(source, one[0], one[1], digests), names.items())), root
 
 
 def _matched(
-    patterns: Iterable[Pattern],
-    base: Path,
-    spec: SourceSpec,
-    excluded: Callable[[str], bool],
-    source: str,
-) -> list[File]:
-    """Return the files that patterns match, and log the skipped ones."""
+    patterns: Sequence[Pattern], base: Path, spec: SourceSpec, excluded: Callable[[str], bool], source: str
+) -> dict[str, File]:
+    """Return the files that patterns match, by their places, and log the skipped ones."""
     found: dict[str, tuple[File, str]] = {}
     skipped = Skipped()
     for pattern in patterns:
-        everything = list(expand(pattern, hidden=spec.hidden == "include", skipped=skipped))
-        kept = [file for file in everything if not excluded(_place(file))]
+        everything = {
+            _place(file): file for file in expand(pattern, hidden=spec.hidden == "include", skipped=skipped)
+        }
+        kept = [place for place in everything if not excluded(place)]
         if not kept:
             raise _nothing_matched(pattern, base, len(everything), skipped)
-        for file in _counting(kept, pattern.text, skipped, source):
-            place = _place(file)
+        for place in _counting(kept, pattern.text, skipped, source):
             if place in found:
-                raise SourceError(
-                    f"{place} matches both {found[place][1]!r} and {pattern.text!r}; narrow one of them"
-                )
-            found[place] = file, pattern.text
+                both = f"{found[place][1]!r} and {pattern.text!r}"
+                raise SourceError(f"{place} matches both {both}; narrow one of them")
+            found[place] = everything[place], pattern.text
     _log_skipped(skipped, source, lambda place: excluded(place) or place in found)
-    return [file for file, _ in found.values()]
-
-
-def _counting(files: list[File], text: str, skipped: Skipped, source: str) -> list[File]:
-    """Return the files without those that the logs of their tables do not list; these are logged."""
-    for table in skipped.tables:
-        start = f"{table}/"
-        inside = {_place(file) for file in files if _place(file).startswith(start)}
-        if gone := inside - {start + name for name in (counting_files(table) if inside else ())}:
-            names = ", ".join(sorted(place[len(start) :] for place in gone)[:_SHOWN])
-            _LOG.warning(
-                "source '%s': skipped %s that the log of the Delta table %s does not list or removes (%s)",
-                source,
-                _number(sorted(gone), "file"),
-                table,
-                names,
-            )
-        files = [file for file in files if _place(file) not in gone]
-    skipped.tables.clear()
-    if not files:
-        raise SourceError(f"{text!r} matches only files that the logs of their tables remove; correct it")
-    return files
+    return {place: file for place, (file, _) in found.items()}
 
 
 def _place(file: Location | Info) -> str:
     return file.url if isinstance(file, Info) else str(file)
+
+
+def _counting(places: list[str], text: str, skipped: Skipped, source: str) -> list[str]:
+    """Return the files without those that the logs of their tables do not list; these are logged."""
+    for table in skipped.tables:
+        start = f"{table}/"
+        inside = {place for place in places if place.startswith(start)}
+        if gone := sorted(inside - {start + name for name in (counting_files(table) if inside else ())}):
+            _LOG.warning(
+                "source '%s': skipped %s that the log of the Delta table %s does not list or removes (%s)",
+                source,
+                _number(gone, "file"),
+                table,
+                ", ".join([place[len(start) :] for place in gone][:_SHOWN]),
+            )
+        places = [place for place in places if place not in gone]
+    skipped.tables.clear()
+    if not places:
+        raise SourceError(f"{text!r} matches only files that the logs of their tables remove; correct it")
+    return places
 
 
 def _log_skipped(skipped: Skipped, source: str, is_known: Callable[[str], bool]) -> None:
@@ -154,7 +149,7 @@ def _log_skipped(skipped: Skipped, source: str, is_known: Callable[[str], bool])
         )
 
 
-def _number(places: Sequence[Any], word: str, words: str = "") -> str:
+def _number(places: Sequence[str], word: str, words: str = "") -> str:
     return "" if not places else f"1 {word}" if len(places) == 1 else f"{len(places):,} {words or word + 's'}"
 
 
@@ -182,34 +177,32 @@ def _nothing_matched(pattern: Pattern, base: Path, num_excluded: int, skipped: S
 def _refuse_twins(names: Mapping[str, Path]) -> None:
     """Reject names that are not UTF-8, and two names of one file; hard links count as different files."""
     seen: dict[str, str] = {}
-    for name in sorted(names):
+    for name, file in names.items():
         try:
             name.encode("utf-8")
         except UnicodeEncodeError:
-            msg = f"the name of {os.fsencode(names[name])!r} is not UTF-8; rename the file"
-            raise SourceError(msg) from None
-        real = os.path.realpath(names[name])
+            raise SourceError(f"the name of {os.fsencode(file)!r} is not UTF-8; rename the file") from None
+        real = os.path.realpath(file)
         if real in seen:
-            msg = f"{seen[real]} and {name} are the same file ({real}); exclude one of them"
-            raise SourceError(msg)
+            raise SourceError(f"{seen[real]} and {name} are the same file ({real}); exclude one of them")
         seen[real] = name
 
 
 def _external(source: str, name: str, file: File, digests: Digests) -> External:
-    about: dict[str, Any] = {"source": source, "name": name}
     if isinstance(file, Info):
-        about |= {"digest": digests.digest(file), "size": file.num_bytes}
-        value = {**about, "path": file.url, "tag": file.tag}
+        digest, size = digests.digest(file), file.num_bytes
+        more: dict[str, Any] = {"path": file.url, "tag": file.tag}
     else:
         try:
             status = file.stat()
             refuse_irregular(file, status)
             with file.open("rb"):
-                about |= {"digest": digests.digest(file), "size": status.st_size}
+                digest, size = digests.digest(file), status.st_size
         except OSError as error:
             raise unreadable(file, error) from error
-        value = {**about, "path": str(file), "mtime_ns": status.st_mtime_ns}
-    return External(digest=origin_digest(source, name, about["digest"]), value=value, about=about)
+        more = {"path": str(file), "mtime_ns": status.st_mtime_ns}
+    about = {"source": source, "name": name, "digest": digest, "size": size}
+    return External(digest=origin_digest(source, name, digest), value={**about, **more}, about=about)
 
 
 def origin_digest(source: str, name: str, digest: str) -> str:

@@ -7,6 +7,7 @@ suggests a format and a compression (.gz .zst .bz2 .xz .lz4); what the file hold
 """
 
 import codecs
+from collections.abc import Iterator
 from difflib import get_close_matches
 from posixpath import splitext
 from typing import Annotated, Literal, Self
@@ -129,41 +130,34 @@ class ReadOptions(WithOptional):
 
     @model_validator(mode="after")
     def _check_combination(self) -> Self:
-        problem = self._problem()
-        if problem:
+        if problem := next(self._problems(), None):
             raise ValueError(problem)
         return self
 
-    def _problem(self) -> str | None:
-        if self.format == "delimited" and self.delimiter is None:
-            return "format='delimited' needs a delimiter, e.g. delimiter='<|endoftext|>'"
-        if self.delimiter is not None and self.format not in ("delimited", "csv", "auto"):
-            return f"delimiter={self.delimiter!r} is not used by format={self.format!r}; remove it"
-        single = self.delimiter is None or (len(self.delimiter) == 1 and self.delimiter not in '\r\n"')
-        if self.format in ("csv", "auto") and not (single and (self.delimiter or ",").isascii()):
-            return (
-                f"delimiter={self.delimiter!r} of a csv must be one ASCII character; "
+    def _problems(self) -> Iterator[str]:
+        of_csv, delimiter = self.format in ("csv", "auto"), self.delimiter
+        if self.format == "delimited" and delimiter is None:
+            yield "format='delimited' needs a delimiter, e.g. delimiter='<|endoftext|>'"
+        is_single = delimiter is None or (
+            len(delimiter) == 1 and delimiter.isascii() and delimiter not in '\r\n"'
+        )
+        if of_csv and not is_single:
+            yield (
+                f"delimiter={delimiter!r} of a csv must be one ASCII character; "
                 "for longer delimiters between documents use format='delimited'"
             )
-        return self._without_use() or self._problem_of_columns()
-
-    def _without_use(self) -> str | None:
-        """Name an option that has no meaning in the format."""
-        of_csv = self.format in ("csv", "auto")
         unused = {
+            "delimiter": delimiter is not None and not of_csv and self.format != "delimited",
             "encoding": self.encoding != UTF_8 and self.format in ("parquet", "arrow"),
             "id_column": self.id_column is not None and self.format not in (*WITH_COLUMNS, "auto"),
             "quoting": self.quoting != "auto" and not of_csv,
             "columns": self.columns and not of_csv,
         }
-        name = next((name for name, is_unused in unused.items() if is_unused), None)
-        return name and f"{name}={getattr(self, name)!r} is not used by format={self.format!r}; remove it"
-
-    def _problem_of_columns(self) -> str | None:
+        for name in (name for name, is_unused in unused.items() if is_unused):
+            yield f"{name}={getattr(self, name)!r} is not used by format={self.format!r}; remove it"
         missing = {self.text_column, self.id_column} - {None, *self.columns}
         if self.columns and missing:
-            return f"columns={[*self.columns]} must name {' and '.join(sorted(map(repr, missing)))}, too"
-        return None
+            yield f"columns={[*self.columns]} must name {' and '.join(sorted(map(repr, missing)))}, too"
 
 
 class SourceSpec(ReadOptions):

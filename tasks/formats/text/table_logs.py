@@ -7,13 +7,15 @@ Hudi have such logs, too, and are refused by name.
 import json
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from tokmill.tasks.core.errors import SourceError
+from tokmill.tasks.formats.text.columnar import read_columns
 from tokmill.tasks.formats.text.content import read_bytes
+from tokmill.tasks.formats.text.quarantine import BrokenFileError
 from tokmill.tasks.remote.location import Location, RemoteFile, below
 from tokmill.tasks.remote.objects import listed
 
@@ -41,8 +43,7 @@ def num_above_log(names: Sequence[str]) -> int | None:
 
 def tables_above(folder: Path) -> list[Path]:
     """Return the tables that a folder lies in, without the folder itself."""
-    logs = [above / name for above in folder.parents for name in (DELTA, HUDI, ICEBERG)]
-    return [log.parent for log in logs if is_log(log)]
+    return [above for above in folder.parents for name in (DELTA, HUDI, ICEBERG) if is_log(above / name)]
 
 
 def tables_of_partition(folder: str) -> list[RemoteFile]:
@@ -61,52 +62,35 @@ def counting_files(table: Location) -> frozenset[str]:
         )
     try:
         return _replayed(table, names)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, BrokenFileError) as error:
         raise SourceError(f"{table}: the log of this Delta table cannot be read ({error}); {_FIX}") from error
 
 
-def _replayed(table: Location, names: Iterable[str]) -> frozenset[str]:
-    """Add and remove files as the log says, from its last checkpoint on."""
-    version, parts = _last_checkpoint(names)
-    files = {path for part in parts for path in _checkpointed(below(str(table), f"{DELTA}/{part}"), table)}
+def _replayed(table: Location, names: Sequence[str]) -> frozenset[str]:
+    """Add and remove files as the log says, from its last checkpoint that is whole on."""
+    checkpoints: dict[tuple[int, int], list[str]] = {}
+    for name in names:
+        if match := _CHECKPOINT.fullmatch(name):
+            checkpoints.setdefault((int(match[1]), int(match[2] or 1)), []).append(name)
+    whole = [(version, parts) for (version, number), parts in checkpoints.items() if len(parts) == number]
+    version, parts = max(whole, default=(-1, []))
+    rows = [
+        row["add"] for part in parts for row in read_columns(below(str(table), f"{DELTA}/{part}"), _COLUMNS)
+    ]
+    files = {_path(added, table) for added in rows if added and added["path"]}
     commits = [found for name in names if (found := _COMMIT.fullmatch(name)) and int(found[1]) > version]
     if not (parts or commits):
         raise ValueError("it has no commit")
     for number, commit in enumerate(commits, start=version + 1):
         if int(commit[1]) != number:
             raise ValueError(f"{number:020}.json is missing")
-        for action in _actions(below(str(table), f"{DELTA}/{commit[0]}")):
+        lines = read_bytes(below(str(table), f"{DELTA}/{commit[0]}")).splitlines()
+        for action in (json.loads(line) for line in lines if line.strip()):
             if added := action.get("add"):
                 files.add(_path(added, table))
             if removed := action.get("remove"):
                 files.discard(_normal(removed["path"]))
     return frozenset(files)
-
-
-def _last_checkpoint(names: Iterable[str]) -> tuple[int, list[str]]:
-    """Return the version and the files of the last checkpoint that is whole; -1 if there is none."""
-    found: dict[tuple[int, int], list[str]] = {}
-    for name in names:
-        if match := _CHECKPOINT.fullmatch(name):
-            found.setdefault((int(match[1]), int(match[2] or 1)), []).append(name)
-    whole = [(version, parts) for (version, number), parts in found.items() if len(parts) == number]
-    return max(whole, default=(-1, []))
-
-
-def _checkpointed(part: Location, table: Location) -> Iterator[str]:
-    from tokmill.tasks.formats.text.columnar import read_columns  # pyarrow
-    from tokmill.tasks.formats.text.quarantine import BrokenFileError  # pyarrow
-
-    try:
-        rows = read_columns(part, _COLUMNS)
-    except BrokenFileError as error:
-        raise ValueError(f"{part.name}: {error}") from error
-    added = (row["add"] for row in rows if row["add"] and row["add"]["path"])
-    return (_path(one, table) for one in added)
-
-
-def _actions(commit: Location) -> Iterator[Mapping[str, Any]]:
-    return (json.loads(line) for line in read_bytes(commit).splitlines() if line.strip())
 
 
 def _path(added: Mapping[str, Any], table: Location) -> str:

@@ -1,10 +1,9 @@
 """The files that a pattern matches, in folders of this machine and in buckets, in a fixed order.
 
 Folders are walked in sorted order. Links to folders are followed, except into a folder that is being walked
-already. Wildcards match only regular files (no FIFO, socket or device). Buckets have no folders, only keys
-with slashes, which are listed page by page: level by level as far as the pattern goes, and all keys below a
-`**` at once. Keys that end with a slash, and objects of 0 bytes that only mark a folder, are not files. Keys
-with an empty part (`a//b`) match a `**` alone. What wildcards skip is noted.
+already. Wildcards match only regular files. Buckets have no folders, only keys with slashes, which are listed
+level by level as far as the pattern goes, and all keys below a `**` at once. Keys that end with a slash, and
+objects of 0 bytes that only mark a folder, are not files. What wildcards skip is noted.
 """
 
 import os
@@ -15,14 +14,20 @@ from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
 from pathlib import Path, PurePath
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from tokmill.tasks.core.errors import SourceError
 from tokmill.tasks.core.faults import unreadable
-from tokmill.tasks.formats.text.globs import Matcher, Pattern
+from tokmill.tasks.formats.text.globs import Names, Pattern, matches, num_aside
 from tokmill.tasks.formats.text.sources import compression_of, nearest
 from tokmill.tasks.formats.text.table_logs import is_log, num_above_log, tables_above, tables_of_partition
-from tokmill.tasks.remote.location import Info, Location, RemoteFile, is_remote, stands_alone
+from tokmill.tasks.remote.location import (
+    Info,
+    Location,
+    RemoteFile,
+    is_remote,
+    stands_alone,
+)
 from tokmill.tasks.remote.objects import listed, stat
 
 _SHOWN = 3
@@ -32,31 +37,17 @@ _LISTED = 100
 _MARKER = "_$folder$"
 
 File: TypeAlias = Path | Info
+_Entry: TypeAlias = tuple[Names, bool, "os.DirEntry[str] | Info"]  # components, whether a folder, itself
 
 
 @dataclass
 class Skipped:
-    """The files and folders that wildcards did not match because of their names or type; and tables.
+    """What wildcards did not match because of names or types; and tables whose log says what counts."""
 
-    Attributes:
-        hidden_files: files whose names begin with a dot, or that are kept beside data.
-        hidden_folders: folders whose names begin with a dot; their content is not examined.
-        others: names of FIFOs, sockets and devices.
-        tables: folders with a log that says which of their files count.
-    """
-
-    hidden_files: list[Location] = field(default_factory=list)
-    hidden_folders: list[Location] = field(default_factory=list)
-    others: list[Location] = field(default_factory=list)
+    hidden_files: list[Location] = field(default_factory=list)  # or kept beside data
+    hidden_folders: list[Location] = field(default_factory=list)  # their content is not examined
+    others: list[Location] = field(default_factory=list)  # FIFOs, sockets and devices
     tables: list[Location] = field(default_factory=list)
-
-
-class _Entry(NamedTuple):
-    """A file or a folder below a listed one, with the components of its path from there."""
-
-    names: tuple[str, ...]
-    is_folder: bool
-    itself: os.DirEntry[str] | Info
 
 
 class _Folders:
@@ -76,20 +67,19 @@ class _Folders:
         for entry in found:
             is_folder = entry.is_dir()
             if not self._pruned or not (entry.name in self._pruned if is_folder else _is_second_name(entry)):
-                yield _Entry((entry.name,), is_folder, entry)
+                yield (entry.name,), is_folder, entry
 
-    def place(self, names: tuple[str, ...]) -> Path:
+    def place(self, names: Names) -> Path:
         return self._root.joinpath(*names)
 
-    def num_above_log(self, names: tuple[str, ...], *, is_folder: bool) -> int | None:
+    def num_above_log(self, names: Names, *, is_folder: bool) -> int | None:
         return len(names) - 1 if is_folder and is_log(self.place(names)) else None
 
 
 def _is_second_name(entry: os.DirEntry[str]) -> bool:
     """Whether it is a link to a file beside it, as Debian has one in the standard library."""
-    return entry.is_symlink() and (
-        Path(os.path.realpath(entry.path)).parent == Path(os.path.realpath(Path(entry.path).parent))
-    )
+    real, folder = (Path(os.path.realpath(path)) for path in (entry.path, Path(entry.path).parent))
+    return entry.is_symlink() and real.parent == folder
 
 
 class _Keys:
@@ -99,7 +89,7 @@ class _Keys:
         self._root = pattern.folder
 
     def entries(self, folder: str, *, deep: bool) -> Iterator[_Entry]:
-        folders: set[tuple[str, ...]] = set()
+        folders: set[Names] = set()
         empty: list[_Entry] = []
         for info in listed(folder, recursive=deep):
             names = tuple(info.url[len(folder) + 1 :].split("/"))
@@ -107,79 +97,72 @@ class _Keys:
             while above and above not in folders:
                 folders.add(above)
                 above = above[:-1]
-            if names[-1]:
-                entry = _Entry(names, info.is_folder, info)
-                if info.is_folder or info.num_bytes:
-                    yield entry
-                else:
-                    empty.append(entry)
-        yield from (one for one in empty if one.names not in folders and not one.names[-1].endswith(_MARKER))
+            if names[-1] and (info.is_folder or info.num_bytes):
+                yield names, info.is_folder, info
+            elif names[-1]:
+                empty.append((names, False, info))
+        yield from (one for one in empty if one[0] not in folders and not one[0][-1].endswith(_MARKER))
 
-    def place(self, names: tuple[str, ...]) -> RemoteFile:
+    def place(self, names: Names) -> RemoteFile:
         return RemoteFile("/".join([self._root, *names]))
 
-    def num_above_log(self, names: tuple[str, ...], *, is_folder: bool) -> int | None:
+    def num_above_log(self, names: Names, *, is_folder: bool) -> int | None:
         return num_above_log(names)
 
 
 class _Walk:
     """A walk through the folders or keys below a pattern's folder."""
 
-    def __init__(self, pattern: Pattern, tree: _Folders | _Keys, skipped: Skipped, *, hidden: bool) -> None:
-        self._tree, self._skipped = tree, skipped
-        self._matcher = Matcher(pattern.parts, hidden=hidden)
-        self._any_name = Matcher(pattern.parts, hidden=True)  # wildcards also match a leading dot
+    def __init__(self, pattern: Pattern, skipped: Skipped, *, hidden: bool) -> None:
+        self._tree = _Keys(pattern) if is_remote(pattern.folder) else _Folders(pattern)
+        self._skipped, self._parts, self._hidden = skipped, pattern.parts, hidden
+        self._enters = cache(self._is_entered)  # notes a hidden folder once
 
-    def files(
-        self, folder: str, state: set[int], inside: tuple[str, ...] = (), above: tuple[str, ...] = ()
-    ) -> Iterator[File]:
+    def files(self, folder: str, inside: Names = (), above: Names = ()) -> Iterator[File]:
         real = folder if is_remote(folder) else os.path.realpath(folder)
         if real in above:
             return
-        entered = cache(lambda names: self._entered(state, inside, names))
-        for entry in self._tree.entries(folder, deep=self._matcher.is_deep(state)):
-            names = (*inside, *entry.names)
-            if self._is_of_log(names, is_folder=entry.is_folder):
+        deep = "**" in self._parts[: len(inside) + 1]
+        for own_names, is_folder, entry in self._tree.entries(folder, deep=deep):
+            names = (*inside, *own_names)
+            is_below_log = not self._hidden and self._is_of_log(names, is_folder=is_folder)
+            if is_below_log or not self._enters(names if is_folder else names[:-1]):
                 continue
-            inner = entered(entry.names if entry.is_folder else entry.names[:-1])
-            if entry.is_folder and inner:
-                place = entry.itself.url if isinstance(entry.itself, Info) else entry.itself.path
-                yield from self.files(place, inner, names, (*above, real))
-            elif inner and self._selects(inner, names):
-                yield from self._file(entry.itself)
+            if is_folder:
+                place = entry.url if isinstance(entry, Info) else entry.path
+                yield from self.files(place, names, (*above, real))
+            elif self._selects(names):
+                yield from self._file(entry)
 
-    def _entered(self, state: set[int], inside: tuple[str, ...], names: tuple[str, ...]) -> set[int]:
-        """Return the state in a folder below; empty if nothing there can match."""
-        for number, name in enumerate(names, start=1):
-            after = self._matcher.step(state, name)
-            if not self._matcher.goes_on(after):
-                if name.startswith(".") and self._any_name.goes_on(self._any_name.step(state, name)):
-                    _note(self._skipped.hidden_folders, self._tree.place((*inside, *names[:number])))
-                return set()
-            state = after
-        return state
-
-    def _is_of_log(self, names: tuple[str, ...], *, is_folder: bool) -> bool:
-        """Whether a folder or a key is the log of a table or in it; the table is noted."""
-        if self._matcher.takes_all:
-            return False
-        number = self._tree.num_above_log(names, is_folder=is_folder)
-        if number is not None:
-            _note(self._skipped.tables, self._tree.place(names[:number]))
-        return number is not None
-
-    def _selects(self, state: set[int], names: tuple[str, ...]) -> bool:
-        """Whether a file matches; one that is kept beside data, or hidden, is noted."""
-        name = names[-1]
-        if self._matcher.accepts(self._matcher.step(state, name)):
-            if number := self._matcher.num_aside(names):
-                is_file = number == len(names)
-                notes = self._skipped.hidden_files if is_file else self._skipped.hidden_folders
-                notes.append(self._tree.place(names[:number]))
-            return not number
-        if name.startswith(".") and self._any_name.accepts(self._any_name.step(state, name)):
-            self._skipped.hidden_files.append(self._tree.place(names))
+    def _is_entered(self, names: Names) -> bool:
+        if not names or not self._enters(names[:-1]):
+            return not names
+        if matches(self._parts, names, hidden=self._hidden, further=True):
+            return True
+        if names[-1].startswith(".") and matches(self._parts, names, hidden=True, further=True):
+            self._skipped.hidden_folders.append(self._tree.place(names))
         return False
+
+    def _is_of_log(self, names: Names, *, is_folder: bool) -> bool:
+        """Whether a folder or a key is the log of a table or in it; the table is noted."""
+        number = self._tree.num_above_log(names, is_folder=is_folder)
+        table = None if number is None else self._tree.place(names[:number])
+        if table is not None and table not in self._skipped.tables:
+            self._skipped.tables.append(table)
+        return table is not None
+
+    def _selects(self, names: Names) -> bool:
+        """Whether a file matches; one that is kept beside data, or hidden, is noted."""
+        if not matches(self._parts, names, hidden=self._hidden):
+            if names[-1].startswith(".") and matches(self._parts, names, hidden=True):
+                self._skipped.hidden_files.append(self._tree.place(names))
+            return False
+        number = 0 if self._hidden else num_aside(self._parts, names)
+        if number:
+            is_file = number == len(names)
+            notes = self._skipped.hidden_files if is_file else self._skipped.hidden_folders
+            notes.append(self._tree.place(names[:number]))
+        return not number
 
     def _file(self, entry: os.DirEntry[str] | Info) -> Iterator[File]:
         if isinstance(entry, Info):
@@ -188,11 +171,6 @@ class _Walk:
             yield Path(entry.path)
         else:
             self._skipped.others.append(Path(entry.path))
-
-
-def _note(notes: list[Location], place: Location) -> None:
-    if place not in notes:
-        notes.append(place)
 
 
 def expand(pattern: Pattern, *, hidden: bool = False, skipped: Skipped | None = None) -> Iterator[File]:
@@ -206,10 +184,9 @@ def expand(pattern: Pattern, *, hidden: bool = False, skipped: Skipped | None = 
     skipped, folder = Skipped() if skipped is None else skipped, pattern.folder
     in_bucket = is_remote(folder)
     if pattern.parts:
-        tree = _Keys(pattern) if in_bucket else _Folders(pattern)
         if not hidden:
             skipped.tables += tables_of_partition(folder) if in_bucket else tables_above(Path(folder))
-        yield from _Walk(pattern, tree, skipped, hidden=hidden).files(folder, {0})
+        yield from _Walk(pattern, skipped, hidden=hidden).files(folder)
     elif in_bucket:
         try:
             yield stat(folder)
