@@ -58,7 +58,7 @@ _MODULES = {
     "sweep": "sweep.stage",
     "sweep_cell": "sweep.cell",
     "takedown": "takedown.stage",
-    "tokenizer_card": "tokenizer_card.stage",
+    "tokenizer_card": "card.stage",
     "train": "train.stage",
     "trim": "vocabulary.stage",
     "usage": "usage.stage",
