@@ -15,8 +15,8 @@ import numpy as np
 
 from tokmill.flows.reproduce.inputs import Wanted
 from tokmill.flows.reproduce.known import inputs_of
-from tokmill.tasks.comparing.causes import package_changes, process_changes
-from tokmill.tasks.comparing.walking import own_causes
+from tokmill.tasks.comparing.causes import environment_changes
+from tokmill.tasks.comparing.walk import own_causes
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.encode.stage import ENCODE_SHARD
@@ -116,7 +116,7 @@ def reasons_of(record: Record, new: Record) -> Iterator[str]:
         reasons.append(f"Unicode tables {' → '.join(tables)}")
     reasons += [
         f"{each.text}{'; it has Unicode tables' if each.name in _WITH_UNICODE else ''}"
-        for each in (*package_changes(before.packages, after.packages), *process_changes(before, after))
+        for each in environment_changes(before, after)
         if each.a and each.b
     ]
     yield from reasons or [

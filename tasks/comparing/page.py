@@ -10,9 +10,9 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
+from tokmill.tasks.comparing.artifacts import Explanation, Line, SideBySide, change_text
 from tokmill.tasks.comparing.causes import Cause, value_text
-from tokmill.tasks.comparing.explaining import Explanation
-from tokmill.tasks.comparing.runs import Comparison, Line, SideBySide, change_text
+from tokmill.tasks.comparing.runs import Comparison
 from tokmill.tasks.pages.page import document, gap, note, section, static, table, write_document
 
 _FIRST_SHOWN: Final = (

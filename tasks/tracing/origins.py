@@ -83,6 +83,18 @@ def _paired(sources: NDArray[Any], shards: NDArray[Any]) -> NDArray[np.uint64]:
     return pairs
 
 
+def file_origins(ingested: Record, corpus: Corpus) -> dict[tuple[str, str], str]:
+    """The path or URL of each file when it was ingested, by source and name.
+
+    Args:
+        ingested: the record of the corpus that was ingested.
+        corpus: the same corpus, or a part of it.
+    """
+    origins = {entry.digest: entry.origin for entry in ingested.inputs if entry.role == "files"}
+    found = {key: origins.get(origin_digest(*key, digest)) for key, digest in corpus.file_digests().items()}
+    return {key: origin for key, origin in found.items() if origin}
+
+
 @dataclass(frozen=True)
 class Origins:
     """A packed artifact and its origins; each is opened when it is first used.
@@ -224,16 +236,9 @@ class Origins:
 
     @cached_property
     def _file_origins(self) -> dict[tuple[str, str], str]:
-        """The path of each file when it was ingested, by the digest of its source, name and content."""
+        """The path of each file when it was ingested."""
         ingested, divided = self._corpus_record, self.corpus.part is not None
-        entries = (self.input_record(ingested, "corpus") if divided else ingested).inputs
-        origins = {entry.digest: entry.origin for entry in entries if entry.role == "files" and entry.origin}
-        found = {}
-        for row in self.corpus.table("files").select(["source", "name", "digest"]).to_pylist():
-            origin = origins.get(origin_digest(row["source"], row["name"], row["digest"]))
-            if origin is not None:
-                found[row["source"], row["name"]] = origin
-        return found
+        return file_origins(self.input_record(ingested, "corpus") if divided else ingested, self.corpus)
 
     @cached_property
     def _encoded_paths(self) -> dict[tuple[str, int], Path]:
