@@ -84,7 +84,7 @@ def documents_of(store: Store, record: Record, source: str, files: Collection[st
     if sum(shard.num_bytes for shard in shards) > _MOST_BYTES:
         return None
     for shard in shards:
-        documents = _from_text(record, corpus, shard) or _from_tokens(store, shard)
+        documents = _from_text(record, corpus, shard) or decoded_text(store, shard)
         if documents is None:
             return None
         if documents:
@@ -109,14 +109,14 @@ def _from_text(record: Record, corpus: Corpus, shard: Shard) -> dict[int, bytes]
         for batch in read_shard(shard, {shard.source: origin[: -len(name)]}):
             ends = pairwise(batch.offsets.tolist())
             texts = (batch.data[start:end].tobytes() for start, end in ends)
-            found |= dict(zip(batch.ordinals.tolist(), map(_digest, texts), strict=True))
+            found |= dict(zip(batch.ordinals.tolist(), map(digest_of, texts), strict=True))
     except (TaskError, OSError):
         return None
     return found
 
 
-def _from_tokens(store: Store, shard: Shard) -> dict[int, bytes] | None:
-    """Decode a shard from an encoding in the store; None if there is none that lost nothing."""
+def decoded_text(store: Store, shard: Shard) -> dict[int, bytes] | None:
+    """Return a shard's digests by ordinal from its tokens; None if no encoding in the store lost nothing."""
     for row in store.catalog.query(_ENCODINGS, {"digest": shard.digest}):
         try:
             decoded = _decoded(store, store.record(ArtifactRef(**row)))
@@ -142,8 +142,9 @@ def _decoded(store: Store, record: Record) -> dict[int, bytes] | None:
     texts = [tok.decode_bytes(ids[first : len(ids) - last]) for ids in documents]
     if sum(map(len, texts)) != facts.num_bytes:  # what normalization or an unknown token has taken is lost
         return None
-    return dict(zip(shard.ordinals.tolist(), map(_digest, texts), strict=True))
+    return dict(zip(shard.ordinals.tolist(), map(digest_of, texts), strict=True))
 
 
-def _digest(text: bytes) -> bytes:
+def digest_of(text: bytes) -> bytes:
+    """Return what identifies the text of a document."""
     return blake2b(text, digest_size=16).digest()
