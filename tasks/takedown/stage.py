@@ -44,7 +44,7 @@ from tokmill.tasks.kernels.documents import gather
 from tokmill.tasks.packing.assemble import link
 from tokmill.tasks.store import NOT_IN_FINGERPRINT
 from tokmill.tasks.store.record import MOST_REASON_CHARS, read_record
-from tokmill.tasks.tracing.document import Wanted
+from tokmill.tasks.tracing.places import DocumentSet, places_of
 
 _BLOCK_TOKENS = 1 << 24
 
@@ -80,11 +80,11 @@ def count_by_source(pieces: Columns, num_sources: int) -> NDArray[np.int64]:
 
 
 def take_down_shard(
-    path: Path, manifest: PackedManifest, entry: PackedShardEntry, wanted: Wanted, out: Path
+    path: Path, manifest: PackedManifest, entry: PackedShardEntry, wanted: DocumentSet, out: Path
 ) -> TakenDownShard:
     """Write a shard of the artifact in `path` without the pieces of the `wanted` documents."""
     pieces = PieceRows.open(path, entry.index, manifest)
-    chosen = wanted.among(pieces)
+    chosen = wanted.among_pieces(pieces)
     taken, kept = (
         {name: values[rows] for name, values in pieces.columns.items()} for rows in (chosen, ~chosen)
     )
@@ -187,7 +187,7 @@ def run(
     """
     manifest = PackedManifest.open(packed)
     taken = in_order(documents)
-    wanted = Wanted(manifest.sources, taken)
+    wanted = DocumentSet(manifest.sources, places_of(taken))
     shards = [take_down_shard(packed, manifest, entry, wanted, out) for entry in manifest.shards]
     made = _manifest(manifest, shards)
     write_folder_files(out, made)
