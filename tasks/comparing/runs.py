@@ -73,12 +73,10 @@ class Comparison:
     Attributes:
         store: the store.
         runs: the runs, at least two.
-        with_causes: whether the causes are found, for which records are read.
     """
 
     store: Store
     runs: Sequence[Run]
-    with_causes: bool = True
 
     @cached_property
     def parameters(self) -> Sequence[Line]:
@@ -219,7 +217,7 @@ class Comparison:
         return f"{ref.kind}/{ref.name}" + (f"@{label}" if label else "")
 
     def _why(self, a: ArtifactRef | None, b: ArtifactRef | None, walk: Walk) -> Sequence[Cause]:
-        if not self.with_causes or a is None or b is None or a.content_digest == b.content_digest:
+        if a is None or b is None or a.content_digest == b.content_digest:
             return []
         before, after = record_of(self.store, a), record_of(self.store, b)
         if before is None or after is None:
