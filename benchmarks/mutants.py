@@ -76,7 +76,6 @@ AREAS: dict[str, dict[str, tuple[str, str]]] = {
         "tasks/packing": (TASKS, "packing* packed* replanning stages"),
         "tasks/score": (TASKS, "scoring stages"),
         "tasks/takedown": (TASKS, "takedown replanning stages"),
-        "tasks/tokenizer_card": (TASKS, "cards stages"),
         "tasks/train": (TASKS, "train train_memory stages"),
         "tasks/usage": (TASKS, "usage stages"),
     },

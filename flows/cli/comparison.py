@@ -7,9 +7,9 @@ from rich.text import Text
 
 from tokmill.flows.cli.output import Part, PlainTable, results, table
 from tokmill.flows.figures import counted
+from tokmill.tasks.comparing.artifacts import Explanation, SideBySide, change_text
 from tokmill.tasks.comparing.causes import Cause, value_text
-from tokmill.tasks.comparing.explaining import Explanation
-from tokmill.tasks.comparing.runs import Comparison, SideBySide, change_text
+from tokmill.tasks.comparing.runs import Comparison
 from tokmill.tasks.core.markdown import number
 
 _WIDE: Final = 100  # columns, from which on words are shown whole beside numbers,

@@ -102,7 +102,7 @@ def _runs(store: "Store", references: Sequence[str], html: Path | None, *, every
 
 def _artifacts(store: "Store", references: Sequence[str], html: Path | None, *, fields: bool) -> Answer | str:
     from tokmill.flows.cli.comparison import explanation_parts
-    from tokmill.tasks.comparing.explaining import explain
+    from tokmill.tasks.comparing.artifacts import explain
     from tokmill.tasks.comparing.page import write_page_of_two
 
     if len(references) != 2:

@@ -4,7 +4,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 import typer
 from typer import Argument, Option
@@ -17,8 +17,8 @@ from tokmill.flows.errors import UsageError
 from tokmill.flows.figures import counted, size
 
 if TYPE_CHECKING:
-    from tokmill.flows.reproduce.known import Subject
-    from tokmill.flows.reproduce.reproducing import Reproduction, Request
+    from tokmill.flows.reproduce.reproduction import Reproduction
+    from tokmill.flows.reproduce.subject import Subject
     from tokmill.tasks.store import Run, Store
     from tokmill.tasks.store.run_queries import Row
 
@@ -35,6 +35,7 @@ LookInOption = Annotated[
 ]
 _SHOWN = 30
 _NAMED = 8
+_FILES_SHOWN = 5
 
 
 @in_runs.callback()
@@ -184,47 +185,40 @@ def reproduce(
     """Make artifacts again from their records, and compare digests."""
     from tokmill.flows.cli.progress import display
     from tokmill.flows.reproduce.bundle import is_bundle, open_bundle
-    from tokmill.flows.reproduce.reproducing import Request
-    from tokmill.flows.reproduce.reproducing import reproduce as made_again
+    from tokmill.flows.reproduce.changes import explanation_in
+    from tokmill.flows.reproduce.reproduction import reproduce as made_again
     from tokmill.flows.run.machine import cores, memory_of
 
     with display(messages()) as shown, tempfile.TemporaryDirectory(prefix="tokmill-bundle-") as unpacked:
-        how = Request(
-            tuple(look_in or ()), workers=workers or cores(), memory_bytes=memory_of(memory), reporter=shown
-        )
+        how: dict[str, Any] = {"look_in": tuple(look_in or ()), "workers": workers or cores()}
+        how |= {"memory_bytes": memory_of(memory), "reporter": shown}
         if is_bundle(subject):
             kept = Path(unpacked) if into is None else into / ".cache" / "bundled"
             bundle = open_bundle(Path(subject), kept)
-            done = made_again(bundle.subject, into, how.with_files(bundle.inputs))
+            done = made_again(bundle.subject, into, given=bundle.inputs, **how)
         else:
-            done = made_again(*_in_store(subject, store, into, how))
-    return Answer(done.to_json, _reproduced(done), failed=not done.is_equal)
+            opened, known = _in_store(subject, store)
+            done = made_again(known, into, explain=explanation_in(opened), **how)
+    return Answer(done.to_json, _reproduced(done, into), failed=not done.is_equal)
 
 
-def _in_store(
-    reference: str, store: str | None, into: Path | None, how: "Request"
-) -> "tuple[Subject, Path | None, Request]":
-    """The subject in a store, which also knows in which row a changed file differs."""
-    from tokmill.flows.reproduce.comparing import find_change
-    from tokmill.flows.reproduce.known import subject_in
+def _in_store(reference: str, store: str | None) -> "tuple[Store, Subject]":
+    from tokmill.flows.reproduce.subject import subject_in
 
     try:
         opened = existing_store(store)
-        subject = subject_in(opened, reference, removed=True)
+        return opened, subject_in(opened, reference, removed=True)
     except UsageError as error:
         if not Path(reference).is_file():
             raise
         raise UsageError(
             f"{reference} is not a bundle, or its end is missing: copy it again, or use `tokmill runs bundle`"
         ) from error
-    return subject, into, how.explained(lambda *one: str(find_change(opened, *one)))
 
 
-def _reproduced(done: "Reproduction") -> Iterator[Part]:
-    from tokmill.flows.reproduce.comparing import shown_files
-
+def _reproduced(done: "Reproduction", into: Path | None) -> Iterator[Part]:
     number = Counter(each.verdict for each in done.compared)
-    every = f"{len(done.compared):,} artifacts{'' if done.is_temporary else f' in {done.store}'}"
+    every = f"{len(done.compared):,} artifacts{f' in {done.store}' if into else ''}"
     yield f"{done.subject.name}: of {every}, {number['equal']:,} came out equal"
     run = done.subject.run
     if run is not None and run.state != "completed":
@@ -234,8 +228,9 @@ def _reproduced(done: "Reproduction") -> Iterator[Part]:
     if number["differs"]:
         yield f"{number['differs']:,} differ, which begins with:"
     for each in done.compared:
-        if each.is_first:
-            yield f"\n{each.record.reference}: {shown_files(each.files)}"
+        if each.reasons:
+            more = f" and {len(each.files) - _FILES_SHOWN} more" if len(each.files) > _FILES_SHOWN else ""
+            yield f"\n{each.record.reference}: {', '.join(each.files[:_FILES_SHOWN])}{more}"
             yield from (f"  {reason}" for reason in each.reasons)
 
 
@@ -253,7 +248,7 @@ def bundle(
 ) -> Answer:
     """Write records, and inputs on request, into one file to reproduce."""
     from tokmill.flows.reproduce.bundle import write_bundle
-    from tokmill.flows.reproduce.known import subject_in
+    from tokmill.flows.reproduce.subject import subject_in
 
     require_new("bundle", output)
     known = subject_in(store, subject, removed=True)

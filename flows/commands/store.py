@@ -258,7 +258,7 @@ def pull(
 
 
 def _move(source: "Store", location: str, subjects: list[str], *, dry_run: bool) -> Answer:
-    from tokmill.flows.reproduce.known import cargo_of
+    from tokmill.flows.reproduce.subject import cargo_of
     from tokmill.flows.run.machine import open_store, writable_store
     from tokmill.tasks.store.push import move
 

@@ -16,7 +16,7 @@ from tokmill.flows.profile.fields import Change
 from tokmill.flows.profile.sections import Experiment, MLflow, OpenLineage, Schedule, StageName
 from tokmill.tasks.audit.params import AuditParams, check_language
 from tokmill.tasks.balance.stage import BalanceParams
-from tokmill.tasks.card.stage import CardParams
+from tokmill.tasks.card.stage import CardParams, TokenizerCardParams
 from tokmill.tasks.encode.stage import EncodeParams
 from tokmill.tasks.formats.text.sources import MAX_NAME_CHARS, SourceSpec
 from tokmill.tasks.holdout.stage import HoldoutParams
@@ -25,7 +25,6 @@ from tokmill.tasks.mixing.consume import ConsumeParams
 from tokmill.tasks.mixing.stage import MixParams
 from tokmill.tasks.packing.params import PackParams
 from tokmill.tasks.score.stage import TrigramParams
-from tokmill.tasks.tokenizer_card.stage import TokenizerCardParams
 from tokmill.tasks.train.adopt import AdoptParams
 from tokmill.tasks.train.stage import TrainParams
 

@@ -11,20 +11,24 @@ checked: names (`tasks.store.names`), records by their own digests, and inputs b
 compressed, what is unpacked takes no more room than the bundle.
 """
 
+import re
 import shutil
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from io import BytesIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tokmill.flows.errors import UsageError
 from tokmill.flows.profile.drafting import to_toml
 from tokmill.flows.reproduce.inputs import Finder, Wanted, wanted
-from tokmill.flows.reproduce.known import Subject, as_json, requirements
+from tokmill.flows.reproduce.subject import Subject, as_json
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.remote.location import Location
+from tokmill.tasks.remote.location import Location, RemoteFile
 from tokmill.tasks.remote.objects import download, stat
 from tokmill.tasks.store import FileDigests, digest_file
 from tokmill.tasks.store.disk import reported_as
@@ -37,13 +41,12 @@ FORMAT = 1
 _ABOUT, _RUN, _PROFILE, _PACKAGES = "bundle.json", "run.json", "profile.toml", "requirements.txt"
 _MOMENT = (1980, 1, 1, 0, 0, 0)  # the earliest that a zip file can say
 _BLOCK = 1 << 20
+_OWN, _NAME = "tokmill", re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _MOST_BYTES = 256 << 20  # of a part that is read into memory
 
 
-class BundledInput(BaseModel):
+class BundledInput(BaseModel, frozen=True):
     """An input from outside of the store."""
-
-    model_config = ConfigDict(frozen=True)
 
     digest: Digest
     name: InsidePath
@@ -52,22 +55,13 @@ class BundledInput(BaseModel):
     included: bool = False
 
 
-class About(BaseModel):
-    """The content of `bundle.json`.
+class About(BaseModel, frozen=True):
+    """The content of `bundle.json`."""
 
-    Attributes:
-        format: of the archive; greater ones are refused.
-        subject: what it is of, for people.
-        targets: kind and fingerprint of the artifacts that it is of.
-        inputs: sorted by digest.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    format: int = FORMAT
-    subject: str
-    targets: list[tuple[str, str]]
-    inputs: list[BundledInput]
+    format: int = FORMAT  # greater ones are refused
+    subject: str  # what it is of, for people
+    targets: list[tuple[str, str]]  # kind and fingerprint of the artifacts that it is of
+    inputs: list[BundledInput]  # sorted by digest
 
 
 def write_bundle(subject: Subject, file: Path, *, with_inputs: bool, look_in: Sequence[str] = ()) -> About:
@@ -85,22 +79,24 @@ def write_bundle(subject: Subject, file: Path, *, with_inputs: bool, look_in: Se
     """
     records = subject.lineage()
     inputs = {one.digest: one for record in records for one in wanted(record)}
-    found = _found(list(inputs.values()), look_in, file) if with_inputs else {}
-    listed = []
-    for digest in sorted(inputs):
-        one = inputs[digest]
-        check_path(one.name, f"bundle: the name of {one.said},")
-        origin = one.entry.origin or ""
-        listed.append(
-            BundledInput(digest=digest, name=one.name, source=one.source, origin=origin, included=with_inputs)
+    listed = [
+        BundledInput(
+            digest=digest,
+            name=check_path(one.name, f"bundle: the name of {one.said},"),
+            source=one.source,
+            origin=one.entry.origin or "",
+            included=with_inputs,
         )
+        for digest, one in sorted(inputs.items())
+    ]
+    found = _found(list(inputs.values()), look_in, file) if with_inputs else {}
     targets = [(target.kind, target.fingerprint) for target in subject.targets]
     about = About(subject=subject.name, targets=targets, inputs=listed)
     parts: dict[str, bytes | Location] = {
         f"records/{record.kind}/{record.fingerprint[:PREFIX_CHARS]}.json": encode_record(record)
         for record in records
     }
-    parts |= {_ABOUT: as_json(about.model_dump()), _PACKAGES: requirements(subject, records).encode()}
+    parts |= {_ABOUT: as_json(about.model_dump()), _PACKAGES: _requirements(subject, records).encode()}
     if subject.run is not None:
         parts[_RUN] = subject.run.model_dump_json(indent=1).encode() + b"\n"
         parts[_PROFILE] = to_toml(subject.run.parameters).encode()
@@ -111,8 +107,9 @@ def write_bundle(subject: Subject, file: Path, *, with_inputs: bool, look_in: Se
 
 
 def _found(inputs: Sequence[Wanted], look_in: Sequence[str], file: Path) -> dict[str, Location]:
-    finder = Finder(FileDigests(file.parent / f".{file.name}.digests"), look_in)
-    places = {one.digest: finder.find(one) for one in inputs}
+    with TemporaryDirectory(prefix="tokmill-digests-") as cache:
+        finder = Finder(FileDigests(Path(cache)), look_in)
+        places = {one.digest: finder.find(one) for one in inputs}
     lost = [one for one in inputs if places[one.digest] is None]
     if lost:
         lines = "\n".join(f"  {one.said}" for one in lost)
@@ -130,52 +127,37 @@ def _write(parts: Mapping[str, "bytes | Location"], file: Path) -> None:
     try:
         with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
             for name in sorted(parts):
-                for within, content in _contents(name, parts[name]):
-                    _add(archive, within, content)
+                content = parts[name]
+                if isinstance(content, Path) and content.is_dir():
+                    files = sorted(each for each in content.rglob("*") if each.is_file())
+                    for each in files:
+                        _add(archive, f"{name}/{each.relative_to(content).as_posix()}", each)
+                else:
+                    _add(archive, name, content)
         temporary.replace(file)
     finally:
         temporary.unlink(missing_ok=True)
-        shutil.rmtree(file.parent / f".{file.name}.digests", ignore_errors=True)
-
-
-def _contents(name: str, content: "bytes | Location") -> "Iterator[tuple[str, bytes | Location]]":
-    if isinstance(content, Path) and content.is_dir():
-        files = sorted(each for each in content.rglob("*") if each.is_file())
-        yield from ((f"{name}/{each.relative_to(content).as_posix()}", each) for each in files)
-    else:
-        yield name, content
 
 
 def _add(archive: zipfile.ZipFile, name: str, content: "bytes | Location") -> None:
+    if isinstance(content, RemoteFile):
+        with TemporaryDirectory(dir=Path(str(archive.filename)).parent, prefix=".download-") as folder:
+            local = Path(folder) / "file"
+            download(content.url, local, stat(content.url).num_bytes)
+            _add(archive, name, local)
+        return
     info = zipfile.ZipInfo(name, _MOMENT)
     info.external_attr = 0o644 << 16
-    with archive.open(info, "w", force_zip64=not isinstance(content, bytes)) as out:
-        if isinstance(content, bytes):
-            out.write(content)
-        elif isinstance(content, Path):
-            with content.open("rb") as given:
-                shutil.copyfileobj(given, out, _BLOCK)
-        else:
-            local = Path(f"{archive.filename}.download")
-            try:
-                download(content.url, local, stat(content.url).num_bytes)
-                with local.open("rb") as given:
-                    shutil.copyfileobj(given, out, _BLOCK)
-            finally:
-                local.unlink(missing_ok=True)
+    with (
+        BytesIO(content) if isinstance(content, bytes) else content.open("rb") as given,
+        archive.open(info, "w", force_zip64=not isinstance(content, bytes)) as out,
+    ):
+        shutil.copyfileobj(given, out, _BLOCK)
 
 
-@dataclass(frozen=True)
-class Bundle:
-    """An opened bundle.
+class Bundle(NamedTuple):
+    """An opened bundle: what it is of, and by digest the inputs that it has, unpacked."""
 
-    Attributes:
-        about: what it has.
-        subject: what it is of.
-        inputs: by digest, those that it has, unpacked.
-    """
-
-    about: About
     subject: Subject
     inputs: Mapping[str, Path]
 
@@ -199,12 +181,8 @@ def open_bundle(file: Path, folder: Path) -> Bundle:
             names = [name for name in archive.namelist() if name.startswith("records/")]
             records = [parse_record(Path(name), _read(archive, name)) for name in names]
             run = Run.model_validate_json(_read(archive, _RUN)) if _RUN in archive.namelist() else None
-            parts = _parts_by_input(archive)
-            inputs = {
-                one.digest: _unpacked(archive, one, parts.get(one.digest, []), folder)
-                for one in about.inputs
-                if one.included
-            }
+            included = [one for one in about.inputs if one.included]
+            inputs = {one.digest: _unpacked(archive, one, folder) for one in included}
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"]))
@@ -219,7 +197,7 @@ def open_bundle(file: Path, folder: Path) -> Bundle:
         return known[kind, fingerprint]
 
     targets = [recorded(kind, fingerprint) for kind, fingerprint in about.targets]
-    return Bundle(about, Subject(about.subject, recorded, targets, run), inputs)
+    return Bundle(Subject(about.subject, recorded, targets, run), inputs)
 
 
 def _check_size(archive: zipfile.ZipFile, file: Path) -> None:
@@ -254,30 +232,20 @@ def _about(archive: zipfile.ZipFile, file: Path) -> About:
     return about
 
 
-def _parts_by_input(archive: zipfile.ZipFile) -> Mapping[str, list[str]]:
-    """Return the names of the inputs' parts, by the inputs' digests."""
-    found: dict[str, list[str]] = {}
-    for name in archive.namelist():
-        top, _, rest = name.partition("/")
-        if top == "inputs":
-            found.setdefault(rest.partition("/")[0], []).append(name)
-    return found
-
-
-def _unpacked(archive: zipfile.ZipFile, one: BundledInput, members: Sequence[str], folder: Path) -> Path:
+def _unpacked(archive: zipfile.ZipFile, one: BundledInput, folder: Path) -> Path:
     """Unpack an input; what is there from an earlier attempt is unpacked again only if it is not whole."""
-    name = f"inputs/{one.digest}"
-    target = folder / one.digest / one.name.rpartition("/")[2]
-    if members == [name]:
+    part, target = f"inputs/{one.digest}", folder / one.digest / one.name.rpartition("/")[2]
+    if part in archive.NameToInfo:
         if not target.exists() or digest_file(target) != one.digest:
-            _copy(archive, name, target)
+            _copy(archive, part, target)
         if digest_file(target) != one.digest:
             raise StoreError(f"bundle: input {one.name} is not what was bundled; copy the bundle again")
         return target
+    members = [name for name in archive.namelist() if name.startswith(f"{part}/")]
     if not members:
         raise StoreError(f"bundle: input {one.name} is said to be there, and is not; copy the bundle again")
     for member in members:
-        _copy(archive, member, inside(target, member[len(name) + 1 :], f"bundle: a file of input {one.name}"))
+        _copy(archive, member, inside(target, member[len(part) + 1 :], f"bundle: a file of input {one.name}"))
     return target
 
 
@@ -285,3 +253,51 @@ def _copy(archive: zipfile.ZipFile, member: str, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     with archive.open(member) as given, target.open("wb") as out:
         shutil.copyfileobj(given, out, _BLOCK)
+
+
+def _requirements(subject: Subject, records: Sequence[Record]) -> str:
+    """Return the exact versions of packages with which artifacts were made, as `pip install -r` reads them.
+
+    What records say comes first: of the run all packages that were installed, of an artifact those that its
+    content may depend on. Packages that tokmill needs and no record names have the versions that are here.
+    """
+    recorded: dict[str, str] = {}
+    for record in records:
+        recorded |= record.provenance.packages
+    if subject.run is not None:
+        recorded |= subject.run.packages
+    versions = {_normal(name): version for name, version in recorded.items()}
+    needed = _needed(_OWN, set())
+    here = {name: metadata.version(name) for name in sorted(needed) if name not in versions}
+    chosen = {
+        name: version for name, version in {**here, **versions}.items() if name in needed or name == _OWN
+    }
+    made = records[-1].provenance
+    commit = f" at commit {made.git_commit}" if made.git_commit else ""
+    head = [
+        f"# {subject.name}, made with {made.python} on {made.platform}",
+        f"# {_OWN} {chosen.pop(_OWN, 'of an unknown version')}{commit}; install it from where you have it",
+        *(
+            [f"# not in the records, so of the environment that bundled: {', '.join(sorted(here))}"]
+            if here
+            else []
+        ),
+    ]
+    return "\n".join([*head, *(f"{name}=={chosen[name]}" for name in sorted(chosen))]) + "\n"
+
+
+def _needed(package: str, seen: set[str]) -> set[str]:
+    """Return the installed packages that a package needs, with those that these need."""
+    try:
+        wanted = metadata.requires(package) or []
+    except metadata.PackageNotFoundError:
+        wanted = []
+    for name in (found[0] for text in wanted if "extra ==" not in text and (found := _NAME.match(text))):
+        if _normal(name) not in seen and next(iter(metadata.distributions(name=name)), None):
+            seen.add(_normal(name))
+            _needed(_normal(name), seen)
+    return seen
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

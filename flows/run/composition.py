@@ -25,7 +25,7 @@ from tokmill.flows.run.sources import Sources
 from tokmill.tasks.audit.stage import AUDIT, check_gate
 from tokmill.tasks.audit.text import AUDIT_SHARD, AuditShardParams, sampled
 from tokmill.tasks.balance.stage import BALANCE
-from tokmill.tasks.card.stage import CARD
+from tokmill.tasks.card.stage import CARD, TOKENIZER_CARD
 from tokmill.tasks.core.stage import ArtifactRef, External, Params, Stage
 from tokmill.tasks.encode.stage import ENCODE, ENCODE_SHARD
 from tokmill.tasks.formats.corpus import Corpus
@@ -49,7 +49,6 @@ from tokmill.tasks.score.stage import (
     PerplexityParams,
 )
 from tokmill.tasks.store.record import read_record
-from tokmill.tasks.tokenizer_card.stage import TOKENIZER_CARD
 from tokmill.tasks.train.adopt import ADOPT, AdoptParams
 from tokmill.tasks.train.stage import TRAIN, TrainParams
 from tokmill.tasks.usage.stage import USAGE, UsageParams

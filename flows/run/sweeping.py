@@ -5,7 +5,7 @@
                       └─ counts of the text held out ──┘
 
 The text is counted once for all families that cut it alike. The largest cell of each curve comes first, and
-trains the others' tokenizers with its own (`tasks.sweep.training`).
+trains the others' tokenizers with its own (`tasks.sweep.cell`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence

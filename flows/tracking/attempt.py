@@ -29,19 +29,11 @@ _GIVE_UP_AFTER: Final = 3
 
 @dataclass(frozen=True)
 class Attempt:
-    """A run, from one start to the next end; a retry and what follows a pause are attempts of their own.
+    """A run, from one start to the next end; a retry and what follows a pause are attempts of their own."""
 
-    Attributes:
-        run_id: the run's key in the catalog.
-        number: 1 for the first.
-        begun: what is recorded of it: names, parameters, page.
-        store: where its artifacts are.
-        began: in UTC.
-    """
-
-    run_id: str
-    number: int
-    begun: Begun
+    run_id: str  # the run's key in the catalog
+    number: int  # 1 for the first
+    begun: Begun  # what is recorded of it: names, parameters, page
     store: Store
     began: datetime = field(default_factory=lambda: datetime.now(UTC))
 
@@ -51,31 +43,19 @@ class Attempt:
         run = UUID(self.run_id)
         return run if self.number == 1 else uuid5(run, f"attempt {self.number}")
 
-    def task_id(self, title: str) -> UUID:
-        """Return the id of a task of this attempt."""
-        return uuid5(self.id, title)
-
 
 @dataclass(frozen=True)
 class Asked:
-    """A task before its end.
+    """A task before its end."""
 
-    Attributes:
-        title: e.g. `encode[english/3]`.
-        stage: the name shown to users, e.g. `encode`.
-        kind, name: of the artifact.
-        params: of the stage, as JSON values.
-        inputs: what it is made from.
-        lists: artifacts that list its inputs: a shard of a corpus is no artifact, the corpus is.
-    """
-
-    title: str
-    stage: str
+    title: str  # e.g. `encode[english/3]`
+    stage: str  # the name shown to users, e.g. `encode`
     kind: str
     name: str
-    params: Mapping[str, Any]
+    params: Mapping[str, Any]  # of the stage, as JSON values
     inputs: Sequence[InputEntry]
     lists: Sequence[ArtifactRef] = ()
+    """Artifacts that list its inputs: a shard of a corpus is no artifact, the corpus is."""
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -99,17 +79,12 @@ class Outbox:
     """
 
     def __init__(self, name: str, warn: Callable[[str], None]) -> None:
-        self._name = name
-        self._warn = warn
+        self._name, self._warn = name, warn
         self._waiting: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._num_put = 0
-        self._num_taken = 0
-        self._in_a_row = 0
-        self._problem = ""
-        self._last_taken = -math.inf
-        self._thread = threading.Thread(
-            target=copy_context().run, args=(self._send_all,), name=name, daemon=True
-        )
+        self._num_put = self._num_taken = 0
+        self._problem, self._last_taken = "", -math.inf
+        run = copy_context().run
+        self._thread = threading.Thread(target=run, args=(self._send_all,), name=name, daemon=True)
         self._thread.start()
 
     def put(self, send: Callable[[], None]) -> None:
@@ -127,30 +102,26 @@ class Outbox:
         self._waiting.put(None)
         began = self._last_taken = time.monotonic()
         while self._thread.is_alive():
-            now = time.monotonic()
-            left = min(began + seconds, self._last_taken + silence) - now
+            left = min(began + seconds, self._last_taken + silence) - time.monotonic()
             if left <= 0:
                 break
             self._thread.join(left)
-        lost = self._num_put - self._num_taken
-        if lost:
-            waited = (
-                f"it took longer than {time.monotonic() - began:.0f} s" if self._thread.is_alive() else ""
-            )
-            why = self._problem or waited
+        if lost := self._num_put - self._num_taken:
+            waited = f"it took longer than {time.monotonic() - began:.0f} s"
+            why = self._problem or (waited if self._thread.is_alive() else "")
             many = f"{lost} of {self._num_put} messages were" if self._num_put > 1 else "the message was"
             self._warn(f"{self._name}: {many} not taken ({why}); the run is not affected")
 
     def _send_all(self) -> None:
+        refused = 0  # in a row
         while (send := self._waiting.get()) is not None:
-            if self._in_a_row >= _GIVE_UP_AFTER:
+            if refused >= _GIVE_UP_AFTER:
                 continue
             try:
                 send()
             except Exception as error:  # its text may have an address with a password in it
-                self._problem = f"{type(error).__name__}"
-                self._in_a_row += 1
+                self._problem = type(error).__name__
+                refused += 1
             else:
                 self._num_taken += 1
-                self._last_taken = time.monotonic()
-                self._in_a_row = 0
+                self._last_taken, refused = time.monotonic(), 0

@@ -111,25 +111,18 @@ class Datasets:
 
     def _facets(self, record: Record, lists: Sequence[ArtifactRef]) -> dict[str, Any]:
         tags = {"kind": record.kind, "label": record.label, "fingerprint": record.fingerprint}
-        tag, field = (
-            facets.tags_dataset.TagsDatasetFacetFields,
-            facets.schema_dataset.SchemaDatasetFacetFields,
-        )
-        columns = [
-            field(name=name, type=dtype, description=file) for name, dtype, file in self._columns(record)
-        ]
-        lineage = dict(self._lineage(record, lists))
-        return {
+        tag, of = facets.tags_dataset.TagsDatasetFacetFields, facets.schema_dataset
+        columns = [of.SchemaDatasetFacetFields(*each) for each in self._columns(record)]
+        found = {
             "version": _version(record.content_digest),
             "datasetType": facets.dataset_type_dataset.DatasetTypeDatasetFacet("FILE"),
             "tags": facets.tags_dataset.TagsDatasetFacet([tag(*pair, "TOKMILL") for pair in tags.items()]),
-            **({"schema": facets.schema_dataset.SchemaDatasetFacet(columns)} if columns else {}),
-            **(
-                {"columnLineage": facets.column_lineage_dataset.ColumnLineageDatasetFacet(lineage)}
-                if lineage
-                else {}
-            ),
         }
+        if columns:
+            found["schema"] = of.SchemaDatasetFacet(columns)
+        if lineage := dict(self._lineage(record, lists)):
+            found["columnLineage"] = facets.column_lineage_dataset.ColumnLineageDatasetFacet(lineage)
+        return found
 
     def _columns(self, record: Record) -> list[tuple[str, str, str]]:
         """Return name, type and file of each column; files that differ only by numbers count as one."""

@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from importlib import metadata
 from typing import Any, Final
+from uuid import uuid5
 
 from filelock import FileLock
 from openlineage.client import facet_v2 as facets
@@ -43,15 +44,14 @@ class LineageEvents:
         self._wanted, self._attempt = wanted, attempt
         self._datasets = Datasets(attempt.store)
         self._asked: dict[str, Asked] = {}
-        self._open: dict[str, datetime] = {}
+        self._open: set[str] = set()  # titles of tasks that have begun
         self._lock = threading.Lock()
         self._client: OpenLineageClient | None = None
         self._outbox = Outbox("openlineage", warn)
 
     def begin(self) -> None:
         """Tell that the attempt begins."""
-        given = {"executionParameters": _parameters(self._attempt.begun.parameters)}
-        self._put(lambda: self._of_run(RunState.START, self._attempt.began, given))
+        self._put(RunState.START, self._attempt.began)
 
     def asked(self, task: Asked) -> None:
         """Note what a task is to make, for its events."""
@@ -66,15 +66,13 @@ class LineageEvents:
         """Tell that a task has its artifact."""
         now = datetime.now(UTC)
         self._start(row.task, now - timedelta(seconds=row.seconds))
-        with self._lock:
-            self._open.pop(row.task, None)
-        self._put(lambda: self._complete(row, now))
+        self._finish(row.task, RunState.COMPLETE, now, row=row)
 
     def failed(self, title: str, message: str) -> None:
         """Tell that a task has failed."""
         now = datetime.now(UTC)
         self._start(title, now)
-        self._end_early(title, now, RunState.FAIL, message)
+        self._finish(title, RunState.FAIL, now, message)
 
     def end(self, end: End, message: str = "") -> None:
         """Tell how the attempt ended, and wait for the events to be sent."""
@@ -82,24 +80,37 @@ class LineageEvents:
         with self._lock:
             unfinished = list(self._open)
         for title in unfinished:
-            self._end_early(title, now, RunState.ABORT, message)
-        self._put(lambda: self._of_run(_ENDS[end], now, _error(message)))
+            self._finish(title, RunState.ABORT, now, message)
+        self._put(_ENDS[end], now, message=message)
         self._outbox.close(_HURRIED_SECONDS if end == "stopped" else _SECONDS, _SILENCE_SECONDS)
 
     def _start(self, title: str, when: datetime) -> None:
         with self._lock:
             if title in self._open:
                 return
-            self._open[title] = when
-        self._put(lambda: self._promise(title, RunState.START, when, {}))
+            self._open.add(title)
+        self._put(RunState.START, when, title)
 
-    def _end_early(self, title: str, when: datetime, state: RunState, message: str) -> None:
+    def _finish(
+        self, title: str, state: RunState, when: datetime, message: str = "", row: RunRow | None = None
+    ) -> None:
         with self._lock:
-            self._open.pop(title, None)
-        self._put(lambda: self._promise(title, state, when, _error(message)))
+            self._open.discard(title)
+        self._put(state, when, title, message, row)
 
-    def _put(self, make: Callable[[], RunEvent]) -> None:
-        self._outbox.put(lambda: self._emit(make()))
+    def _put(
+        self, state: RunState, when: datetime, title: str = "", message: str = "", row: RunRow | None = None
+    ) -> None:
+        """Have an event made and sent: of the attempt, or of a task with a title."""
+
+        def send() -> None:
+            facets_of, datasets = self._of_task(title, row) if title else (self._of_run(state), {})
+            if message:
+                error = facets.error_message_run.ErrorMessageRunFacet
+                facets_of["errorMessage"] = error(message, "PYTHON")
+            self._emit(self._event(state, when, title, facets_of, datasets))
+
+        self._outbox.put(send)
 
     def _emit(self, event: RunEvent) -> None:
         self._client = self._client or _client_for(self._wanted)
@@ -107,61 +118,48 @@ class LineageEvents:
         with FileLock(f"{to.removeprefix('file:')}.lock") if to.startswith("file:") else nullcontext():
             self._client.emit(event)
 
-    def _of_run(self, state: RunState, when: datetime, of_run: Mapping[str, Any]) -> RunEvent:
-        attempt = self._attempt
-        tags = {"run": attempt.run_id, "attempt": str(attempt.number), "name": attempt.begun.name}
-        tags |= {"page": attempt.begun.url or "", "experiment": attempt.begun.experiment}
-        run = Run(str(attempt.id), {"tags": _tags(tags), **of_run})
-        return self._event(state, when, run, (attempt.begun.profile, "DAG"))
+    def _of_run(self, state: RunState) -> dict[str, Any]:
+        begun, number = self._attempt.begun, str(self._attempt.number)
+        tags = {"run": self._attempt.run_id, "attempt": number, "name": begun.name}
+        found = {"tags": _tags({**tags, "page": begun.url or "", "experiment": begun.experiment})}
+        begins = state == RunState.START
+        return {**found, "executionParameters": _parameters(begun.parameters)} if begins else found
 
-    def _promise(self, title: str, state: RunState, when: datetime, of_run: Mapping[str, Any]) -> RunEvent:
-        """Return an event of a task without artifact: what it is to make, and of what."""
-        task = self._asked.get(title)
-        if task is None:
-            return self._of_task(title, state, when, of_run)
-        return self._of_task(
-            *(title, state, when, {"executionParameters": _parameters(task.params), **of_run}),
-            inputs=self._datasets.inputs(task.inputs, task.lists),
-            outputs=[self._datasets.promised(task.kind, task.name)],
-        )
-
-    def _complete(self, row: RunRow, when: datetime) -> RunEvent:
-        record, task = self._attempt.store.record(row.ref), self._asked.get(row.task)
-        lists = () if task is None else task.lists
-        tags = {"how": row.how, "seconds": f"{row.seconds:.3f}", "artifact": record.reference}
-        of_run = {"executionParameters": _parameters(record.params), "tags": _tags(tags)}
-        return self._of_task(
-            *(row.task, RunState.COMPLETE, when, of_run),
-            inputs=self._datasets.inputs(record.inputs, lists),
-            outputs=[self._datasets.output(record, lists)],
-        )
-
-    def _of_task(
-        self, title: str, state: RunState, when: datetime, of_run: Mapping[str, Any], **datasets: list[Any]
-    ) -> RunEvent:
-        attempt, of = self._attempt, facets.parent_run
+    def _of_task(self, title: str, row: RunRow | None) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return the facets and datasets of a task: of its artifact, or else of what it is to make."""
+        attempt, datasets, of = self._attempt, self._datasets, facets.parent_run
         job = of.Job(self._wanted.namespace, attempt.begun.profile)
-        parent = of.ParentRunFacet(of.Run(str(attempt.id)), job)
-        stage, shard, _ = title.partition("[")
-        name = f"{attempt.begun.profile}.{stage}{'.shards' if shard else ''}"
-        run = Run(str(attempt.task_id(title)), {"parent": parent, **of_run})
-        return self._event(state, when, run, (name, "TASK"), **datasets)
+        found: dict[str, Any] = {"parent": of.ParentRunFacet(of.Run(str(attempt.id)), job)}
+        task = self._asked.get(title)
+        lists = () if task is None else task.lists
+        if row is not None:
+            record = attempt.store.record(row.ref)
+            tags = {"how": row.how, "seconds": f"{row.seconds:.3f}", "artifact": record.reference}
+            found |= {"executionParameters": _parameters(record.params), "tags": _tags(tags)}
+            output = datasets.output(record, lists)
+            return found, {"inputs": datasets.inputs(record.inputs, lists), "outputs": [output]}
+        if task is None:
+            return found, {}
+        found["executionParameters"] = _parameters(task.params)
+        output = datasets.promised(task.kind, task.name)
+        return found, {"inputs": datasets.inputs(task.inputs, lists), "outputs": [output]}
 
     def _event(
-        self, state: RunState, when: datetime, run: Run, job: tuple[str, str], **datasets: list[Any]
+        self, state: RunState, when: datetime, title: str, of_run: dict[str, Any], datasets: dict[str, Any]
     ) -> RunEvent:
-        name, kind = job
+        attempt, (stage, shard, _) = self._attempt, title.partition("[")
         versions = metadata.version("tokmill"), "tokmill", metadata.version("openlineage-python")
-        run.facets = {
-            "processing_engine": facets.processing_engine_run.ProcessingEngineRunFacet(*versions),
-            **(run.facets or {}),
-        }
-        kinds: dict[str, Any] = {"jobType": facets.job_type_job.JobTypeJobFacet("BATCH", "TOKMILL", kind)}
+        engine = facets.processing_engine_run.ProcessingEngineRunFacet(*versions)
+        run_id = uuid5(attempt.id, title) if title else attempt.id
+        name = (
+            f"{attempt.begun.profile}.{stage}{'.shards' if shard else ''}" if title else attempt.begun.profile
+        )
+        kind = facets.job_type_job.JobTypeJobFacet("BATCH", "TOKMILL", "TASK" if title else "DAG")
         return RunEvent(
             eventType=state,
             eventTime=when.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            run=run,
-            job=Job(self._wanted.namespace, name, kinds),
+            run=Run(str(run_id), {"processing_engine": engine, **of_run}),
+            job=Job(self._wanted.namespace, name, {"jobType": kind}),
             producer=PRODUCER,
             **datasets,
         )
@@ -181,11 +179,6 @@ def _client_for(wanted: OpenLineage) -> OpenLineageClient:
 def _tags(tags: Mapping[str, str]) -> Any:
     of = facets.tags_run
     return of.TagsRunFacet([of.TagsRunFacetFields(*tag, "TOKMILL") for tag in tags.items() if tag[1]])
-
-
-def _error(message: str) -> dict[str, Any]:
-    error = facets.error_message_run.ErrorMessageRunFacet
-    return {"errorMessage": error(message, "PYTHON")} if message else {}
 
 
 def _parameters(values: Mapping[str, Any]) -> Any:

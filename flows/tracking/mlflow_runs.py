@@ -10,6 +10,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -73,12 +74,12 @@ class MLflowRun:
 
     def _named_kind(self, title: str, kind: str) -> str | None:
         """Return what the run's record calls a task's artifact; None if it has no figures of it there."""
+        stage, _, part = title.partition(".")
         if "[" in title:
             return None
-        stage, _, part = title.partition(".")
         if stage == "ingest" and self._attempt.begun.parameters.get("holdout"):
             return "ingested"
-        named: dict[tuple[str, str], str] = {
+        named: Mapping[tuple[str, str], str] = {
             ("pack", VALIDATION): "validation",
             ("holdout", TRAINING): kind,
         }
@@ -127,9 +128,9 @@ class MLflowRun:
         now = round(self._attempt.began.timestamp() * 1000)
         metrics = [Metric(name, value, now, 0) for name, value in _numbers(kind, record.metrics)]
         tags = [RunTag(f"tokmill.artifact.{kind}", record.reference)]
-        self._opened.log_batch(self._id, metrics=metrics[:_METRICS_AT_ONCE], tags=tags)
-        for first in range(_METRICS_AT_ONCE, len(metrics), _METRICS_AT_ONCE):
-            self._opened.log_batch(self._id, metrics=metrics[first : first + _METRICS_AT_ONCE])
+        for first in range(0, max(1, len(metrics)), _METRICS_AT_ONCE):
+            part = metrics[first : first + _METRICS_AT_ONCE]
+            self._opened.log_batch(self._id, metrics=part, tags=[] if first else tags)
 
     def _upload(self) -> None:
         with tempfile.TemporaryDirectory(prefix="tokmill-mlflow-") as folder:
@@ -160,16 +161,12 @@ class MLflowRun:
 
 def _experiment(client: MlflowClient, name: str) -> str:
     """Return the id of an experiment, which is created if need be."""
-    found = client.get_experiment_by_name(name)
-    if found is not None:
-        return str(found.experiment_id)
-    try:
-        return str(client.create_experiment(name))
-    except MlflowException:  # another run was quicker
-        found = client.get_experiment_by_name(name)
-        if found is None:
-            raise
-        return str(found.experiment_id)
+    for _ in range(2):
+        if (found := client.get_experiment_by_name(name)) is not None:
+            return str(found.experiment_id)
+        with suppress(MlflowException):  # another run was quicker
+            return str(client.create_experiment(name))
+    return str(client.create_experiment(name))
 
 
 def _named(name: str) -> str:

@@ -1,1 +1,1 @@
-"""Card: the data card of a packed artifact."""
+"""The cards of data and of a tokenizer: facts from the artifacts upstream, as JSON and as Markdown."""

@@ -1,37 +1,24 @@
-"""card: describe the data, how it was made and how to load it, as Markdown and as JSON.
+"""card and tokenizer_card: describe the data, or a tokenizer, as Markdown and as JSON.
 
-Every number comes from the records and tables of the artifacts upstream (`tasks.card.gathering`). They are
-written as `card.json` and laid out as `card.md` (`tasks.card.text`). The card is not made if the accounts of
-the stages do not lead from one to the next.
+Every number comes from the records and tables of the artifacts upstream (`data`, `tokenizer`). Nothing in a
+card depends on when, where or by whom it was made: the same artifacts give the same card.
 """
 
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.core.stage import Outcome, Params, Stage
-from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.sampling import check_sources
+from tokmill.tasks.train.stage import TrainParams
 
-_KINDS = (
-    "ingested",
-    "corpus",
-    "counts",
-    "balance",
-    "tokenizer",
-    "audit",
-    "encoded",
-    "usage",
-    "mixture",
-    "packed",
-    "validation_corpus",
-    "validation_encoded",
-    "validation_mixture",
-    "validation",
-)
+if TYPE_CHECKING:
+    from tokmill.tasks.card.words import Facts
 
 
 class HubParams(Params):
@@ -65,7 +52,34 @@ class CardParams(HubParams):
     )
 
 
-def run(
+class TokenizerCardParams(HubParams):
+    """What only people know of a tokenizer."""
+
+    title: str = Field(default="Tokenizer", pattern=r"^[^\n]+$", description="Title of the card; one line.")
+    description: str = Field(
+        default="", description="What the tokenizer is for, and what it is not; Markdown, a few sentences."
+    )
+    license: str = Field(default="", description="Under which terms the tokenizer may be used.")
+    reasons: dict[str, str] = Field(
+        default_factory=dict,
+        description="Why settings of [train] and [balance] are as they are, by setting; those of settings "
+        "that have no effect here are left out.",
+        examples=[{"split_pattern": "keeps vowel signs with their letters"}],
+    )
+
+    @field_validator("reasons")
+    @classmethod
+    def _check_reasons(cls, reasons: dict[str, str]) -> dict[str, str]:
+        known = [*TrainParams.model_fields, *BalanceParams.model_fields]
+        for name in reasons:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                hint = f"; did you mean {near[0]!r}?" if near else ""
+                raise ValueError(f"{name!r} is not a setting of [train] or [balance]{hint}")
+        return reasons
+
+
+def run_card(
     params: CardParams,
     *,
     out: Path,
@@ -73,29 +87,87 @@ def run(
     earlier_packings: Sequence[Path] = (),
     **artifacts: Path,
 ) -> Outcome:
-    """Write `card.md` and `card.json` into `out`."""
-    from tokmill.tasks.card.gathering import Upstream, gather_facts
-    from tokmill.tasks.card.text import to_markdown
+    """Write the data card.
 
-    upstream = Upstream(
-        {kind: artifacts[kind] for kind in _KINDS if kind in artifacts},
-        {"mixture": earlier_mixtures, "packed": earlier_packings},
-    )
+    Args:
+        params: what only people know.
+        out: the artifact's directory; it gets `card.md` and `card.json`.
+        earlier_mixtures: those that documents were taken down from, the oldest first.
+        earlier_packings: likewise.
+        artifacts: by kind; the documents that are held out as `validation`, `validation_encoded` and so on.
+
+    Raises:
+        AccountError: the accounts of the stages do not lead from one to the next.
+        StoreError: an artifact has no record or is broken.
+    """
+    from tokmill.tasks.card.data import Upstream, facts_of
+    from tokmill.tasks.card.data_text import to_markdown
+
+    upstream = Upstream(artifacts, {"mixture": earlier_mixtures, "packed": earlier_packings})
     check_sources("source_notes", params.source_notes, upstream.corpus.sources, TaskError, "card")
-    facts = gather_facts(upstream, params.model_dump(exclude={"source_notes"}), params.source_notes)
-    write_model(out / "card.json", facts)
-    (out / "card.md").write_text(to_markdown(facts), encoding="utf-8")
-    mixed, unknown = facts.mixture.bytes_per_token, facts.tokenizer.unknown_share
+    facts = facts_of(upstream, params.model_dump())
+    _write(out, facts, to_markdown(facts))
+    found = {
+        "mixture_bytes_per_token": facts["mixture"]["bytes_per_token"],
+        "unknown_share": facts["tokenizer"].get("unknown_share"),
+        "num_sources": len(facts["sources"]),
+        "num_tokens": facts["packed"]["num_tokens"],
+        "num_sequences": facts["packed"]["num_sequences"],
+        "num_artifacts": len(facts["artifacts"]),
+    }
+    return Outcome(metrics={name: value for name, value in found.items() if value is not None})
+
+
+def run_tokenizer_card(
+    params: TokenizerCardParams,
+    *,
+    out: Path,
+    tokenizer: Path,
+    audit: Path,
+    usage: Path,
+    balance: Path | None = None,
+) -> Outcome:
+    """Write the card of a tokenizer, of its audit, and of its use in what was encoded.
+
+    Args:
+        params: what only people know.
+        out: the artifact's directory; it gets `card.md` and `card.json`.
+        tokenizer: the tokenizer.
+        audit: its audit.
+        usage: how its vocabulary is used in what was encoded.
+        balance: how the text that it was trained on was weighted; None if it is an existing one.
+
+    Raises:
+        StoreError: an artifact has no record or is broken.
+    """
+    from tokmill.tasks.card.tokenizer import facts_of
+    from tokmill.tasks.card.tokenizer_text import to_markdown
+
+    facts = facts_of(params.model_dump(), tokenizer, audit, usage, balance)
+    _write(out, facts, to_markdown(facts))
     return Outcome(
         metrics={
-            **({} if mixed is None else {"mixture_bytes_per_token": mixed}),
-            **({} if unknown is None else {"unknown_share": unknown}),
-            "num_sources": len(facts.sources),
-            "num_tokens": facts.packed.num_tokens,
-            "num_sequences": facts.packed.num_sequences,
-            "num_artifacts": len(facts.artifacts),
+            "vocab_size": facts["vocab_size"],
+            "num_decisions": len(facts["decisions"]),
+            "num_suspects": facts["num_suspects"],
+            "num_unmet_probes": len(facts["probes"]),
         }
     )
 
 
-CARD = Stage(verb="card", task="card", kind="card", version=9, params=CardParams, run=run)
+def _write(out: Path, facts: "Facts", text: str) -> None:
+    from pydantic_core import to_json
+
+    (out / "card.json").write_bytes(to_json(facts, indent=2) + b"\n")
+    (out / "card.md").write_text(text, encoding="utf-8")
+
+
+CARD = Stage(verb="card", task="card", kind="card", version=9, params=CardParams, run=run_card)
+TOKENIZER_CARD = Stage(
+    verb="tokenizer_card",
+    task="tokenizer_card",
+    kind="tokenizer_card",
+    version=5,
+    params=TokenizerCardParams,
+    run=run_tokenizer_card,
+)

@@ -1,4 +1,4 @@
-"""Numbers, names, tables of accounts and front matter as cards write them.
+"""Numbers, names, tables and front matter as cards write them.
 
 Front matter is what model and dataset hubs read of a card: YAML between two lines of dashes at its beginning.
 It has what the card's own bytes may depend on. Name, version and date are the artifact's, and not part of it:
@@ -7,24 +7,17 @@ It has what the card's own bytes may depend on. Name, version and date are the a
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
-from tokmill.tasks.card.conservation import AccountTable, Column
-from tokmill.tasks.core.markdown import table
+from tokmill.tasks.core.markdown import percent, table
 
+Facts: TypeAlias = dict[str, Any]
+"""A part of `card.json`."""
+Column: TypeAlias = str | Callable[[Mapping[str, Any]], str]
 _BAR_WIDTH = 12
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
-# How the accounts' ends read in a table's head; the others read as they are called.
-_WORDS = {
-    "begin_of_document": "begin tokens",
-    "end_of_document": "end tokens",
-    "repetition": "read again",
-    "dropped:min_tokens": "too short",
-    "dropped:too_long": "too long",
-    "truncated": "cut off",
-}
-
-
+_RATIOS = ("bytes_per_token", "chars_per_token", "renyi_efficiency", "fertility")
 _LICENSE = re.compile(
     r"afl-3\.0|(a|l)?gpl(-[23]\.[01])?|apache-2\.0|artistic-2\.0|bsd(-[23]-clause)?|bsl-1\.0|cc0-1\.0"
     r"|cc-by(-nc)?(-sa|-nd)?-[234]\.[05]|cdla-(permissive|sharing)-[12]\.0|e[cp]l-[12]\.0|etalab-2\.0|isc|mit"
@@ -34,12 +27,26 @@ _LICENSE = re.compile(
 _NOT_IN_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ud800-\udfff\ufeff\ufffe\uffff]")
 
 
-def front_matter(fields: Mapping[str, str | Sequence[str]], text_license: str) -> list[str]:
+def document(front: Mapping[str, str | Sequence[str]], facts: Facts, sections: Iterable[list[str]]) -> str:
+    """Return a card as Markdown: front matter, and the sections that have lines."""
+    lines = front_matter({"pretty_name": facts["title"], "language": facts["languages"], **front}, facts)
+    lines += [line for section in sections if section for line in [*section, ""]]
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def opening(facts: Facts, glance: str, setting: str) -> list[str]:
+    """Return a card's title, its glance, the description, and the license, also where none is stated."""
+    described = ["", facts["description"]] if facts["description"] else []
+    stated = facts["license"] or f"**not stated**; `{setting}` in the profile is the place for it"
+    return [f"# {facts['title']}", "", glance, *described, "", f"License: {stated}"]
+
+
+def front_matter(fields: Mapping[str, str | Sequence[str]], facts: Facts) -> list[str]:
     """Return the lines of front matter: the license and the fields that have a value.
 
     Every text is a double-quoted scalar, so none is taken for a number or a truth value (`no`).
     """
-    slug = re.sub(r"[^a-z0-9.+]+", "-", text_license.lower()).strip("-")
+    slug = re.sub(r"[^a-z0-9.+]+", "-", facts["license"].lower()).strip("-")
     slug = {"cc0": "cc0-1.0", "": "unknown"}.get(slug, slug)
     known = {"license": slug} if _LICENSE.fullmatch(slug) else {"license": "other", "license_name": slug[:64]}
     lines = ["---"]
@@ -54,11 +61,6 @@ def front_matter(fields: Mapping[str, str | Sequence[str]], text_license: str) -
 def _quoted(text: str) -> str:
     quoted = json.dumps(text, ensure_ascii=False)
     return _NOT_IN_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", quoted)
-
-
-def license_line(text_license: str, setting: str) -> str:
-    """Return the card's line on the license, also where none is stated."""
-    return f"License: {text_license or f'**not stated**; `{setting}` in the profile is the place for it'}"
 
 
 def without_front_matter(card: str) -> str:
@@ -76,33 +78,44 @@ def published(card: str, name: str, version: str, date: str) -> str:
     return f"{front}{title}\n\n{name}, version {version}, made on {date}.\n{rest}"
 
 
-_SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
+def listed(
+    rows: Iterable[Mapping[str, Any]],
+    columns: Mapping[str, Column],
+    left: Sequence[int] = (0,),
+    total: Mapping[str, Any] | None = None,
+) -> list[str]:
+    """Return facts as a table.
+
+    Args:
+        rows: a mapping each.
+        columns: by heading the name of a fact, which says how it is written, or a function of the row.
+        left: columns of text, which are aligned left.
+        total: a last row, in bold.
+    """
+
+    def cells(row: Mapping[str, Any]) -> list[str]:
+        return [one(row) if callable(one) else _said(one, row[one]) for one in columns.values()]
+
+    last = [] if total is None else [[f"**{text}**" for text in cells(total)]]
+    return table(list(columns), [*map(cells, rows), *last], left)
 
 
-def size_category(number: int) -> str:
-    """Return the class of a number of rows as hubs name it: `10K<n<100K`."""
-    place = sum(number >= 1000 * 10**power for power in range(len(_SIZES)))
-    if place == 0:
-        return f"n<{_SIZES[0]}"
-    return f"n>{_SIZES[-1]}" if place == len(_SIZES) else f"{_SIZES[place - 1]}<n<{_SIZES[place]}"
+def _said(name: str, value: Any) -> str:
+    if value is None:
+        return "–"
+    if name.endswith("share"):
+        return percent(value)
+    if name in ("num_bytes", "size_bytes"):
+        return size(value)
+    if name in _RATIOS:
+        return ratio(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def account_lines(accounts: AccountTable) -> list[str]:
-    """A table of accounts: a row per source, and their sum."""
-    head = [accounts.unit, *(_column(column) for column in accounts.columns)]
-    rows = [[source, *_amounts(accounts.columns, row)] for source, row in accounts.rows.items()]
-    rows.append(["**all**", *(f"**{cell}**" for cell in _amounts(accounts.columns, accounts.total))])
-    return table(head, rows)
-
-
-def _column(column: Column) -> str:
-    name = _WORDS.get(column.name, column.name.split(":")[-1].replace("_", " "))
-    return {"in": "in", "+": f"+ {name}", "-": f"− {name}", "=": f"= {name}"}[column.sign]
-
-
-def _amounts(columns: Sequence[Column], amounts: Sequence[int]) -> Iterable[str]:
-    for column, amount in zip(columns, amounts, strict=True):
-        yield f"{amount:,}" if amount or column.sign in {"in", "="} else "·"
+def artifact_lines(artifacts: Iterable[Facts]) -> list[str]:
+    """Return a table of artifacts by their content."""
+    content = {"content digest": lambda one: f"`{one['content_digest']}`"}
+    return listed(artifacts, {"artifact": "kind", "files": "num_files", **content}, (0, 2))
 
 
 def code(text: str) -> str:
@@ -115,7 +128,30 @@ def code(text: str) -> str:
 
 def longest_run(text: str) -> int:
     """The most backticks in a row."""
-    return max((len(run) for run in "".join(c if c == "`" else " " for c in text).split()), default=0)
+    return max(map(len, re.findall("`+", text)), default=0)
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """The first names, and how many more there are; `none` if there are none."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return (", ".join(names[:most]) or "none") + more
+
+
+def rule(method: str, temperature: float | None) -> str:
+    """How something is weighted: `temperature 2`."""
+    return method if temperature is None else f"{method} {temperature:g}"
+
+
+def weighting(balance: Mapping[str, Any]) -> str:
+    """How a balance weights sources, in a few words."""
+    most = balance["max_repetition"]
+    limit = "" if most is None else f", at most {most:g} times"
+    return f"{rule(balance['method'], balance['temperature'])} over {balance['unit']}{limit}"
+
+
+def figures_text(figures: Mapping[str, int]) -> str:
+    """The counts that describe the family's models: `, 743 merges`."""
+    return "".join(f", {value:,} {name.removeprefix('num_')}" for name, value in figures.items())
 
 
 def bar(share: float, largest: float) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
-from tokmill.tasks.store import Absent, InputEntry, Provenance, Record, Store, disk, read_record
+from tokmill.tasks.store import Absent, Provenance, Record, Store, disk, read_record
 from tokmill.tasks.store.record import tombstone
 
 Sort: TypeAlias = Literal["source", "input", "parameter", "stage", "package", "platform", "code", "unknown"]
@@ -32,13 +32,14 @@ class Cause:
         sort: what differs.
         artifact: where it enters, as `kind/name`.
         field: e.g. `balance.temperature`, `web` (a source), `pyarrow` (a package).
-        a, b: both values; `Absent.ABSENT` where there is none.
+        a: the first value; `Absent.ABSENT` where there is none.
+        b: the second one.
         text: what differs, as a sentence without a full stop.
         details: more of it, a line each: the files of a source.
         data: the same for programs.
         through: the artifacts by which it reaches the compared ones, the nearest to the cause first.
-        follows: whether it is only what follows where another stage takes part, such as a card that is also
-            made from the documents held out; no cause beside that stage.
+        follows: whether it only follows where another stage takes part, such as a card that is also made from
+            the documents held out: it is no cause beside that stage.
     """
 
     sort: Sort
@@ -54,10 +55,7 @@ class Cause:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Equal for causes that are one: a parameter that several stages take, a source of several shards.
-
-        `balance.weights.web` and `mix.weights.web` are two, even if both change alike.
-        """
+        """Equal for causes that are one: a parameter that several stages take, a source of several shards."""
         if self.sort != "parameter":
             return (self.sort, self.field, repr(self.a), repr(self.b))
         stage, dot, name = self.field.partition(".")
@@ -93,10 +91,7 @@ _OF_PACK: Final = {"mix.sequence_length"}
 
 
 def once_each(causes: Iterable[Cause]) -> list[Cause]:
-    """Return the causes, each once; without what only follows from others of them.
-
-    That a shard's text differs is no cause beside one that entered at a corpus.
-    """
+    """Return the causes, each once and in order; without what only follows from others of them."""
     found: dict[tuple[str, ...], Cause] = {}
     for cause in causes:
         found.setdefault(cause.key, cause)
@@ -137,12 +132,6 @@ def record_of(store: Store, ref: ArtifactRef) -> Record | None:
     return None
 
 
-def input_record(store: Store, entry: InputEntry) -> Record | None:
-    """Return the record of an artifact that another one was made from; None if it is nowhere."""
-    ref = entry.ref
-    return None if ref is None else record_of(store, ref)
-
-
 def is_whole(store: Store, record: Record) -> bool:
     """Whether an artifact of this content is in the store, with its files."""
     try:
@@ -167,7 +156,7 @@ def _records(store: Store, ref: ArtifactRef) -> Iterator[Record]:
 
 
 class Changed(NamedTuple):
-    """One thing that differs: a package, Python, the system, or the code."""
+    """One thing that differs between two environments: a package, Python, the system, or the code."""
 
     sort: Sort
     name: str
@@ -183,21 +172,20 @@ class Changed(NamedTuple):
         return f"{self.name} {self.a} → {self.b}"
 
 
-def package_changes(a: Mapping[str, str], b: Mapping[str, str]) -> Iterator[Changed]:
-    """Yield the packages of which two environments have different versions."""
-    for name in sorted({*a, *b}):
-        if a.get(name) != b.get(name):
-            yield Changed("package", name, a.get(name), b.get(name))
-
-
-def process_changes(a: Provenance, b: Provenance) -> Iterator[Changed]:
-    """Yield what differs beside the packages: Python, the system, the code of a checkout."""
-    if a.python != b.python:
-        yield Changed("package", "python", a.python, b.python)
-    if a.platform != b.platform:
-        yield Changed("platform", "platform", a.platform, b.platform)
-    if code_of(a) != code_of(b):
-        yield Changed("code", "code", code_of(a), code_of(b))
+def environment_changes(
+    a: Provenance, b: Provenance, packages: tuple[Mapping[str, str], Mapping[str, str]] | None = None
+) -> Iterator[Changed]:
+    """Yield what differs between two environments; `packages` are all of both, if that is known."""
+    before, after = packages or (a.packages, b.packages)
+    pairs: list[tuple[Sort, str, str | None, str | None]] = [
+        ("package", name, before.get(name), after.get(name)) for name in sorted({*before, *after})
+    ]
+    pairs += [
+        ("package", "python", a.python, b.python),
+        ("platform", "platform", a.platform, b.platform),
+        ("code", "code", code_of(a), code_of(b)),
+    ]
+    yield from (Changed(*each) for each in pairs if each[2] != each[3])
 
 
 def code_of(made: Provenance) -> str | None:
@@ -210,10 +198,9 @@ def code_of(made: Provenance) -> str | None:
 
 def causes_of_environment(a: Record, b: Record) -> list[Cause]:
     """Return why two artifacts of one recipe have different content, as far as their provenance tells."""
-    old, new = a.provenance, b.provenance
     where, again = f"{b.kind}/{b.name}", "the recipe is the same, and it was made again"
     causes = []
-    for each in (*package_changes(old.packages, new.packages), *process_changes(old, new)):
+    for each in environment_changes(a.provenance, b.provenance):
         before, after = (Absent.ABSENT if value is None else value for value in (each.a, each.b))
         causes.append(Cause(each.sort, where, each.name, before, after, f"{each.text}; {again}"))
     if causes:

@@ -10,9 +10,9 @@ from html import escape
 from pathlib import Path
 from typing import Any, Final
 
+from tokmill.tasks.comparing.artifacts import Explanation, Line, SideBySide, change_text
 from tokmill.tasks.comparing.causes import Cause, value_text
-from tokmill.tasks.comparing.explaining import Explanation
-from tokmill.tasks.comparing.runs import Comparison, Line, SideBySide, change_text
+from tokmill.tasks.comparing.runs import Comparison
 from tokmill.tasks.pages.page import document, gap, note, section, static, table, write_document
 
 _FIRST_SHOWN: Final = (
@@ -38,6 +38,12 @@ _CONTENTS: Final = {
     "artifacts": "Artifacts",
     "metrics": "Metrics",
 }
+_OF_TWO: Final = {
+    "artifacts": "Artifacts",
+    "why": "Why they differ",
+    "recipes": "Recipes",
+    "metrics": "Metrics",
+}
 
 
 def write_page(comparison: Comparison, path: Path) -> None:
@@ -47,50 +53,34 @@ def write_page(comparison: Comparison, path: Path) -> None:
 
 def page_of(comparison: Comparison) -> str:
     """Return the page of a comparison; the same comparison gives the same bytes."""
-    heads = comparison.heads
-    title = f"{len(heads)} runs compared"
-    return document(
-        title,
-        _CONTENTS,
-        [
-            section("runs", "Runs", _runs(comparison, heads), _own("runs.html")),
-            section("why", "Why they differ", *_reasons(comparison, heads)),
-            section("scatter", "Scatter", _own("scatter.html")),
-            section("coordinates", "Parallel coordinates", _own("coordinates.html")),
-            *(
-                section(each.title, _CONTENTS[each.title], _side_by_side(each, heads))
-                for each in comparison.tables
-                if each.title in _CONTENTS
-            ),
-        ],
-        data=data_of(comparison),
-        scripts=[_own("compare.js")],
-    )
+    heads, title = comparison.heads, f"{len(comparison.runs)} runs compared"
+    parts = {
+        "runs": [_runs(comparison, heads), _own("runs.html")],
+        "why": _reasons(comparison, heads),
+        "scatter": [_own("scatter.html")],
+        "coordinates": [_own("coordinates.html")],
+        **{sheet.title: [_side_by_side(sheet, heads)] for sheet in comparison.tables},
+    }
+    sections = [section(name, text, *parts[name]) for name, text in _CONTENTS.items()]
+    return document(title, _CONTENTS, sections, data=data_of(comparison), scripts=[_own("compare.js")])
 
 
 def data_of(comparison: Comparison) -> dict[str, Any]:
     """Return what the page's JavaScript works with: the runs, and columns of numbers and texts."""
-    given = {line.name for line in comparison.parameters}
-    figures = [("parameter", line) for line in comparison.parameters]
-    figures += [("metric", line) for line in comparison.metrics if line.name not in given]
-    columns: list[dict[str, Any]] = [
-        {"name": line.name, "of": of, "values": list(line.values)} for of, line in figures
-    ]
-    names = [column["name"] for column in columns]
-    chosen = [
-        *_telling(comparison.parameters),
-        *(name for name in _FIRST_SHOWN if name in names),
-    ]
+    parameters = {line.name: line for line in comparison.parameters}
+    metrics = [line for line in comparison.metrics if line.name not in parameters]
+    every = [("parameter", line) for line in parameters.values()] + [("metric", line) for line in metrics]
+    first = [name for name in _FIRST_SHOWN if any(line.name == name for _, line in every)]
     return {
         "runs": [
             {"id": head, "name": run.name or run.profile, "state": run.state, "started": run.started[:16]}
             for head, run in zip(comparison.heads, comparison.runs, strict=True)
         ],
         "columns": [
-            {**column, "values": [_plain(value) for value in column["values"]], **_exact(column["values"])}
-            for column in columns
+            {"name": line.name, "of": of, "values": list(map(_plain, line.values)), **_exact(line.values)}
+            for of, line in every
         ],
-        "chosen": chosen,
+        "chosen": [*_telling(comparison.parameters), *first],
     }
 
 
@@ -206,7 +196,7 @@ def _own(name: str) -> str:
 
 def write_page_of_two(found: Explanation, path: Path) -> None:
     """Write the page of two artifacts; raises StoreError if the file cannot be written."""
-    records, heads = (found.a, found.b), (found.a.reference, found.b.reference)
+    heads = (found.a.reference, found.b.reference)
     rows = [
         {
             "artifact": record.reference,
@@ -215,24 +205,17 @@ def write_page_of_two(found: Explanation, path: Path) -> None:
             "made": record.timings.started[:16].replace("T", " "),
             "by": record.provenance.user,
         }
-        for record in records
+        for record in (found.a, found.b)
     ]
     caption = "The artifacts; the second is measured against the first"
+    why = [note("The first causes in the lineage of the two."), _causes(found.causes)]
     if found.same_content:
         idle = _causes(found.without_effect)
         why = [gap("The contents are equal."), note("Without effect on the content:") if idle else "", idle]
-    else:
-        why = [note("The first causes in the lineage of the two."), _causes(found.causes)]
-    title = f"{heads[0]} and {heads[1]} compared"
-    contents = {
-        "artifacts": "Artifacts",
-        "why": "Why they differ",
-        "recipes": "Recipes",
-        "metrics": "Metrics",
+    parts = {
+        "artifacts": [table(caption, rows, {name: name for name in rows[0]})],
+        "why": why,
+        **{sheet.title: [_side_by_side(sheet, heads)] for sheet in found.tables},
     }
-    shown = [
-        section("artifacts", "Artifacts", table(caption, rows, {name: name for name in rows[0]})),
-        section("why", "Why they differ", *why),
-        *(section(each.title, contents[each.title], _side_by_side(each, heads)) for each in found.tables),
-    ]
-    write_document(path, document(title, contents, shown))
+    sections = [section(name, text, *parts[name]) for name, text in _OF_TWO.items()]
+    write_document(path, document(f"{heads[0]} and {heads[1]} compared", _OF_TWO, sections))

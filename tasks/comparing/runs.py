@@ -2,27 +2,19 @@
 
 The first run is the one that the others are measured against. Artifacts are compared by the task that made
 or found them, so runs of two profiles can be compared, too; shards are left out, since what combines them is
-there. Each difference of artifacts is explained by its first causes (`walking`).
+there. Each difference of artifacts is explained by its first causes (`walk`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
-from tokmill.tasks.comparing.causes import (
-    Cause,
-    Changed,
-    code_of,
-    once_each,
-    package_changes,
-    process_changes,
-    record_of,
-)
-from tokmill.tasks.comparing.walking import Walk
-from tokmill.tasks.core.markdown import percent
+from tokmill.tasks.comparing.artifacts import Line, SideBySide, lines
+from tokmill.tasks.comparing.causes import Cause, Changed, code_of, environment_changes, once_each, record_of
+from tokmill.tasks.comparing.walk import Walk
 from tokmill.tasks.core.stage import ArtifactRef
-from tokmill.tasks.store import Run, RunArtifact, Store
+from tokmill.tasks.store import Run, Store
 from tokmill.tasks.store.rows import flat
 from tokmill.tasks.store.run_queries import short_ids
 from tokmill.tasks.store.runs import RunInput
@@ -32,40 +24,6 @@ _MACHINE: Final = "execution."
 _SHARD: Final = "_shard"
 _SHOWN: Final = 12
 _ENDED: Final = {"running": "is running", "cancelled": "was cancelled", "suspended": "is suspended"}
-
-
-@dataclass(frozen=True)
-class Line:
-    """A name, and its value in each run; None where a run has none."""
-
-    name: str
-    values: Sequence[Any]
-
-    @property
-    def differs(self) -> bool:
-        """Whether not all values are equal."""
-        return any(value != self.values[0] for value in self.values)
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether it is of more than one run: two have a value, or it says what one loses of its text."""
-        return self.name.endswith("unknown_share") or sum(value is not None for value in self.values) > 1
-
-
-class SideBySide(NamedTuple):
-    """A table of some runs, or of two artifacts: what differs, for any renderer.
-
-    Attributes:
-        title: of the table.
-        first: the heading of the names.
-        lines: the rows; values are numbers, texts, or plain values of a profile.
-        changes: whether the change of numbers against the first is shown beside each value.
-    """
-
-    title: str
-    first: str
-    lines: Sequence[Line]
-    changes: bool = False
 
 
 class Reasons(NamedTuple):
@@ -115,17 +73,15 @@ class Comparison:
     Attributes:
         store: the store.
         runs: the runs, at least two.
-        with_causes: whether the causes are found, for which records are read.
     """
 
     store: Store
     runs: Sequence[Run]
-    with_causes: bool = True
 
     @cached_property
     def parameters(self) -> Sequence[Line]:
         """The parameters that differ; those of the machine come last."""
-        found = [line for line in _lines([dict(flat(run.parameters)) for run in self.runs]) if line.differs]
+        found = [line for line in lines([dict(flat(run.parameters)) for run in self.runs]) if line.differs]
         kept = [line for line in found if not line.name.startswith(_UNCOMPARED)]
         return sorted(kept, key=lambda line: line.name.startswith(_MACHINE))
 
@@ -133,28 +89,43 @@ class Comparison:
     def inputs(self) -> Sequence[Line]:
         """The sources and other inputs whose content differs."""
         inputs = [dict(map(_input, run.inputs)) for run in self.runs]
-        return [line for line in _lines(inputs) if line.differs]
+        return [line for line in lines(inputs) if line.differs]
 
     @cached_property
     def metrics(self) -> Sequence[Line]:
         """All metrics."""
-        return list(_lines([run.metrics for run in self.runs]))
+        return list(lines([run.metrics for run in self.runs]))
 
     @cached_property
     def environments(self) -> Sequence[Sequence[Changed]]:
         """For each run, what differs from the first in packages, Python, system and code."""
-        return [list(_environment(self.runs[0], run)) for run in self.runs]
+        first = self.runs[0]
+        return [
+            list(
+                environment_changes(
+                    first.provenance,
+                    run.provenance,
+                    (first.packages, run.packages) if first.packages and run.packages else None,
+                )
+            )
+            for run in self.runs
+        ]
 
     @cached_property
     def artifacts(self) -> Sequence[ArtifactLine]:
         """The artifacts of the runs, in the order of the DAG."""
-        by_task = [_by_task(run.artifacts) for run in self.runs]
-        tasks: dict[str, None] = {}
-        for found in by_task:
-            tasks |= dict.fromkeys(found)
+        by_task = [
+            {each.task: each.ref for each in run.artifacts if not each.ref.kind.endswith(_SHARD)}
+            for run in self.runs
+        ]
         had = [{(each.ref.kind, each.ref.name): each.ref for each in run.artifacts} for run in self.runs]
         walks = [Walk(self.store, (had[0], own)) for own in had]
-        return [self._artifact(task, [found.get(task) for found in by_task], walks) for task in tasks]
+        found = []
+        for task, refs in lines(by_task):
+            labels = [None if ref is None else self._label(ref) for ref in refs]
+            causes = [self._why(refs[0], ref, walk) for ref, walk in zip(refs, walks, strict=True)]
+            found.append(ArtifactLine(task, refs, labels, causes))
+        return found
 
     @property
     def tables(self) -> list[SideBySide]:
@@ -241,17 +212,12 @@ class Comparison:
             "metrics": {line.name: list(line.values) for line in self.metrics},
         }
 
-    def _artifact(self, task: str, refs: Sequence[ArtifactRef | None], walks: Sequence[Walk]) -> ArtifactLine:
-        labels = [None if ref is None else self._label(ref) for ref in refs]
-        causes = [self._why(refs[0], ref, walk) for ref, walk in zip(refs, walks, strict=True)]
-        return ArtifactLine(task, refs, labels, causes)
-
     def _label(self, ref: ArtifactRef) -> str:
         label = self.store.names.find(ref.kind, ref.name, ref.fingerprint)
         return f"{ref.kind}/{ref.name}" + (f"@{label}" if label else "")
 
     def _why(self, a: ArtifactRef | None, b: ArtifactRef | None, walk: Walk) -> Sequence[Cause]:
-        if not self.with_causes or a is None or b is None or a.content_digest == b.content_digest:
+        if a is None or b is None or a.content_digest == b.content_digest:
             return []
         before, after = record_of(self.store, a), record_of(self.store, b)
         if before is None or after is None:
@@ -269,47 +235,7 @@ def _ending(run: Run, head: str, missing: Sequence[str]) -> str:
     return "; ".join(filter(None, [f"{ended}: {run.message}" if run.message else ended, without]))
 
 
-def change(a: Any, b: Any) -> tuple[float, float | None] | None:
-    """Return the difference of two numbers, and its share of the first; None if they are no numbers."""
-    if isinstance(a, bool) or isinstance(b, bool):
-        return None
-    if not isinstance(a, int | float) or not isinstance(b, int | float):
-        return None
-    return b - a, (b - a) / abs(a) if a else None
-
-
-def change_text(a: Any, b: Any) -> str:
-    """Return how a metric changed: `+1.2 %`, or the difference from 0; empty if there is none."""
-    found = change(a, b)
-    if found is None or found[0] == 0:
-        return ""
-    difference, share = found
-    if share is None:
-        return f"{difference:+.4g}"
-    return f"{'+' if share > 0 else ''}{percent(share, 1)}".replace("%", " %")
-
-
-def _lines(given: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
-    names: dict[str, None] = {}
-    for values in given:
-        names |= dict.fromkeys(values)
-    for name in names:
-        yield Line(name, [values.get(name) for values in given])
-
-
-def _by_task(artifacts: Sequence[RunArtifact]) -> dict[str, ArtifactRef]:
-    return {each.task: each.ref for each in artifacts if not each.ref.kind.endswith(_SHARD)}
-
-
 def _input(each: RunInput) -> tuple[str, str]:
     name = f"{each.role} {each.name}" if each.kind is None else f"{each.kind}/{each.name}"
     files = f", {each.num_files:,} files, {each.num_bytes:,} bytes" if each.num_bytes is not None else ""
     return name, f"{each.digest[:12]}{files}"
-
-
-def _environment(a: Run, b: Run) -> Iterator[Changed]:
-    if a.packages and b.packages:
-        yield from package_changes(a.packages, b.packages)
-    else:
-        yield from package_changes(a.provenance.packages, b.provenance.packages)
-    yield from process_changes(a.provenance, b.provenance)

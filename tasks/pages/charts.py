@@ -7,9 +7,9 @@ import importlib.util
 import math
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import NamedTuple
 
 from tokmill.tasks.core.markdown import number
 
@@ -46,8 +46,7 @@ STYLE = "\n".join(
 _LINE_STYLES = ("-", "--", ":", "-.")
 
 
-@dataclass(frozen=True)
-class Bar:
+class Bar(NamedTuple):
     """A labelled value, with the ends of its interval if it has one."""
 
     label: str
@@ -56,44 +55,25 @@ class Bar:
     high: float | None = None
 
 
-@dataclass(frozen=True)
-class Bars:
-    """Horizontal bars, the greatest first.
+class Bars(NamedTuple):
+    """Horizontal bars, the greatest first."""
 
-    Attributes:
-        name: of the chart's file.
-        title: a short text.
-        unit: what the values are.
-        bars: in the order in which they are drawn.
-        reference: a value that a line is drawn at.
-    """
-
-    name: str
+    name: str  # of the chart's file
     title: str
-    unit: str
-    bars: tuple[Bar, ...]
-    reference: float | None = None
+    unit: str  # what the values are
+    bars: tuple[Bar, ...]  # in the order in which they are drawn
+    reference: float | None = None  # a value that a line is drawn at
 
 
-@dataclass(frozen=True)
-class Curves:
-    """Lines through points, both axes logarithmic.
+class Curves(NamedTuple):
+    """Lines through points, both axes logarithmic."""
 
-    Attributes:
-        name: of the chart's file.
-        title: a short text.
-        across: what the horizontal axis is.
-        up: what the vertical axis is.
-        lines: points by name; all coordinates are above 0.
-        marks: points that stand out, each with what it is.
-    """
-
-    name: str
+    name: str  # of the chart's file
     title: str
-    across: str
-    up: str
-    lines: Mapping[str, Sequence[tuple[float, float]]]
-    marks: Sequence[tuple[float, float, str]] = ()
+    across: str  # what the horizontal axis is
+    up: str  # what the vertical axis is
+    lines: Mapping[str, Sequence[tuple[float, float]]]  # points by name; all coordinates are above 0
+    marks: Sequence[tuple[float, float, str]] = ()  # points that stand out, each with what it is
 
 
 Chart = Bars | Curves
@@ -109,12 +89,7 @@ def write_charts(charts: Sequence[Chart], folder: Path) -> None:
 
 
 def svg_of(chart: Chart, *, alone: bool = False) -> str:
-    """Return a chart as SVG.
-
-    Args:
-        chart: what is drawn.
-        alone: whether it is a file of its own, which brings its style.
-    """
+    """Return a chart as SVG; `alone` as a file of its own, which brings its style."""
     width, height, parts = _bars(chart) if isinstance(chart, Bars) else _curves(chart)
     width = max(width, _extent(chart.title) + 14)  # titles are bold, and larger
     namespace = ' xmlns="http://www.w3.org/2000/svg"' if alone else ""

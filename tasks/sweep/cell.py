@@ -2,31 +2,37 @@
 
 Text is measured by the counts of its pre-tokens, which were made once for all tokenizers that cut it alike:
 each distinct pre-token is encoded once, so twenty tokenizers are measured in the time in which one would
-encode the text. Parallel text is encoded line by line. The tokenizer lies in the artifact, in tokmill's own
-format alone: it is a candidate, and a run with its settings publishes it with all exports.
+encode the text. Parallel text is encoded line by line. The sizes of a curve are trained together: the first
+cell trains them all, the others take theirs; a tokenizer is the same either way. It lies in the artifact in
+tokmill's own format alone: it is a candidate, and a run with its settings publishes it with all exports.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from threading import Lock
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from tokmill.tasks.core.errors import AuditError
 from tokmill.tasks.core.stage import Outcome, Stage
 from tokmill.tasks.formats.counts import Balance, Counts
-from tokmill.tasks.formats.files.manifests import read_model, write_model
+from tokmill.tasks.formats.files.manifests import Entry, read_model, write_model
 from tokmill.tasks.remote.location import located
-from tokmill.tasks.sweep.training import train_together
+from tokmill.tasks.train.learning import learn
 from tokmill.tasks.train.stage import TrainParams
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
 
 CELL_FILE = "cell.json"
+_KEPT = 16  # curves whose tokenizers wait in memory; what is gone is trained again when it is wanted
+
+_Key: TypeAlias = tuple[str, Path, Path]
 
 
 class CellParams(TrainParams):
@@ -41,10 +47,8 @@ class CellParams(TrainParams):
         return TrainParams.model_validate(self.model_dump(exclude={"reference"}, exclude_unset=True))
 
 
-class CellSource(BaseModel):
+class CellSource(Entry):
     """How the text of one source is encoded; see `vocab_sources`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: str
     num_documents: int
@@ -54,50 +58,33 @@ class CellSource(BaseModel):
     unknown_share: float | None
 
 
-class CellLanguage(BaseModel):
+class CellLanguage(Entry):
     """What parallel text costs in one language; see `vocab_parity`."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     language: str
     num_tokens: int
     premium: float | None
 
 
-class Cell(BaseModel):
-    """The content of `cell.json`: one tokenizer of a sweep.
-
-    Attributes:
-        family: the tokenizer's family.
-        temperature: T of the balance that it was trained with; None if another rule was used.
-        vocab_size: the size that was asked for.
-        num_ids: the size of the vocabulary; less if training was allowed to give less.
-        sources: by source.
-        num_bytes, num_tokens, bytes_per_token, unknown_share: of all sources together.
-        num_used: tokens that occur in the text.
-        keeps_text: whether text comes back as it was, unknown tokens aside: nothing normalizes it, and its
-            tokens have all of it, spaces too.
-        languages: by language of parallel text; empty if there is none.
-        reference: the language of premiums.
-        gini: of the languages' tokens.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
+class Cell(Entry):
+    """The content of `cell.json`: one tokenizer of a sweep."""
 
     family: str
-    temperature: float | None
-    vocab_size: int
-    num_ids: int
+    temperature: float | None  # of the balance that it was trained with; None if another rule was used
+    vocab_size: int  # as asked for
+    num_ids: int  # less if training was allowed to give less
     sources: list[CellSource]
-    num_bytes: int
+    num_bytes: int  # this and the next three of all sources together
     num_tokens: int
     bytes_per_token: float | None
     unknown_share: float | None
-    num_used: int
+    num_used: int  # tokens that occur in the text
     keeps_text: bool
-    languages: list[CellLanguage]
-    reference: str | None
-    gini: float | None
+    """Whether text comes back as it was, unknown tokens aside: nothing normalizes it, and its tokens have all
+    of it, spaces too."""
+    languages: list[CellLanguage]  # of parallel text; empty if there is none
+    reference: str | None  # the language of premiums
+    gini: float | None  # of the languages' tokens
 
     @classmethod
     def open(cls, path: Path) -> "Cell":
@@ -107,7 +94,12 @@ class Cell(BaseModel):
     @property
     def label(self) -> str:
         """The cell's name within its sweep: family, temperature and size."""
-        return label_of(self.family, self.temperature, self.vocab_size)
+        return f"{self.curve}-{self.vocab_size}"
+
+    @property
+    def curve(self) -> str:
+        """What tokenizers that differ in size alone are called."""
+        return curve_of(self.family, self.temperature)
 
     @property
     def lossy(self) -> bool:
@@ -130,11 +122,6 @@ class Cell(BaseModel):
         return min(
             (one.bytes_per_token for one in self.sources if one.bytes_per_token is not None), default=None
         )
-
-
-def label_of(family: str, temperature: float | None, vocab_size: int) -> str:
-    """Return what a tokenizer of a sweep is called."""
-    return f"{curve_of(family, temperature)}-{vocab_size}"
 
 
 def curve_of(family: str, temperature: float | None) -> str:
@@ -175,8 +162,9 @@ def run(
         StoreError: an input is broken.
     """
     from tokmill.tasks.audit.parity import gini
+    from tokmill.tasks.audit.sources import ratio
 
-    tok = train_together(params.training(), counts, balance, sizes or [params.vocab_size])
+    tok = _train_together(params.training(), counts, balance, sizes or [params.vocab_size])
     tokens = _tokens_by_language(tok, list(parallel), params.reference)
     reference = (params.reference or next(iter(tokens))) if tokens else None
     cell = Cell(
@@ -186,7 +174,10 @@ def run(
         num_ids=tok.vocab_size,
         **_of_text(tok, Counts.open(text)),
         keeps_text=tok.definition.normalizer.name is None and tok.definition.decoder.name == "fuse",
-        languages=_languages(tokens, reference),
+        languages=[
+            CellLanguage(language=language, num_tokens=number, premium=ratio(number, tokens[str(reference)]))
+            for language, number in tokens.items()
+        ],
         reference=reference,
         gini=gini(np.array(list(tokens.values()), np.int64)) if tokens else None,
     )
@@ -196,14 +187,8 @@ def run(
 
 
 def _metrics(cell: Cell) -> dict[str, Any]:
-    found = {
-        "cell": cell.label,
-        "bytes_per_token": cell.bytes_per_token,
-        "unknown_share": cell.unknown_share,
-        "max_premium": cell.max_premium,
-        "num_tokens": cell.num_tokens,
-        "num_bytes": cell.num_bytes,
-    }
+    names = ("bytes_per_token", "unknown_share", "max_premium", "num_tokens", "num_bytes")
+    found = {"cell": cell.label, **{name: getattr(cell, name) for name in names}}
     return {name: value for name, value in found.items() if value is not None}
 
 
@@ -214,45 +199,27 @@ def _of_text(tok: "Tokenizer", counts: Counts) -> dict[str, Any]:
     from tokmill.tasks.audit.training_counts import occurrences_by_source
 
     unknown, occurring = unknown_ids(tok), occurrences_by_source(tok, counts)
-    every = np.zeros(tok.vocab_size, np.uint64)
-    sources = []
-    for entry in counts.manifest.sources:
-        found, statistics = occurring[entry.source], entry.statistics
-        every += found
-        sources.append(
-            CellSource(
-                source=entry.source,
-                num_documents=statistics.num_documents,
-                num_bytes=statistics.num_bytes,
-                num_tokens=int(found.sum()),
-                bytes_per_token=ratio(statistics.num_bytes, int(found.sum())),
-                unknown_share=_share_of(unknown, found),
-            )
+    every = sum(occurring.values(), np.zeros(tok.vocab_size, np.uint64))
+
+    def figures(num_bytes: int, found: "np.ndarray") -> dict[str, Any]:
+        num_tokens = int(found.sum())
+        return {
+            "num_bytes": num_bytes,
+            "num_tokens": num_tokens,
+            "bytes_per_token": ratio(num_bytes, num_tokens),
+            "unknown_share": ratio(int(found[unknown].sum()), num_tokens) if unknown else None,
+        }
+
+    sources = [
+        CellSource(
+            source=entry.source,
+            num_documents=entry.statistics.num_documents,
+            **figures(entry.statistics.num_bytes, occurring[entry.source]),
         )
-    num_bytes, num_tokens = sum(one.num_bytes for one in sources), int(every.sum())
-    return {
-        "sources": sources,
-        "num_bytes": num_bytes,
-        "num_tokens": num_tokens,
-        "bytes_per_token": ratio(num_bytes, num_tokens),
-        "unknown_share": _share_of(unknown, every),
-        "num_used": int((every > 0).sum()),
-    }
-
-
-def _share_of(unknown: Sequence[int], occurring: "np.ndarray") -> float | None:
-    from tokmill.tasks.audit.sources import ratio
-
-    return ratio(int(occurring[unknown].sum()), int(occurring.sum())) if unknown else None
-
-
-def _languages(tokens: Mapping[str, int], reference: str | None) -> list[CellLanguage]:
-    from tokmill.tasks.audit.sources import ratio
-
-    return [
-        CellLanguage(language=language, num_tokens=number, premium=ratio(number, tokens[str(reference)]))
-        for language, number in tokens.items()
+        for entry in counts.manifest.sources
     ]
+    total = figures(sum(one.num_bytes for one in sources), every)
+    return {"sources": sources, **total, "num_used": int((every > 0).sum())}
 
 
 def _tokens_by_language(
@@ -264,21 +231,41 @@ def _tokens_by_language(
     if reference is not None and not parallel:
         raise AuditError("audit.reference needs parallel text: name the files in audit.parallel")
     texts = read_parallel({one["language"]: located(one["path"]) for one in parallel})
-    found = {
-        language: len(tok.encode_buffers(*_buffer(lines), as_text=True).ids)
-        for language, lines in texts.items()
-    }
+    found = {language: len(tok.encode_batch(lines, as_text=True).ids) for language, lines in texts.items()}
     if found:
         num_lines = {language: len(lines) for language, lines in texts.items()}
         check_parallel(num_lines, reference or next(iter(found)))
     return found
 
 
-def _buffer(lines: Sequence[str]) -> "tuple[np.ndarray, np.ndarray]":
-    """Return lines as a buffer: uint8 and int64 offsets, without their line ends."""
-    data = [line.encode() for line in lines]
-    ends = np.cumsum([0, *map(len, data)], dtype=np.int64)
-    return np.frombuffer(b"".join(data), np.uint8), ends
+@dataclass
+class _Curve:
+    """Tokenizers by size that nobody has taken yet; the lock is held while they are trained."""
+
+    lock: Lock = field(default_factory=Lock)
+    waiting: "dict[int, Tokenizer]" = field(default_factory=dict)
+
+    def take(self, params: "TrainParams", counts: Path, balance: Path, sizes: Sequence[int]) -> "Tokenizer":
+        with self.lock:
+            if params.vocab_size not in self.waiting:
+                learned = learn(params, counts, balance, sizes)
+                self.waiting.update(zip(sizes, learned.tokenizers, strict=True))
+            return self.waiting.pop(params.vocab_size)
+
+
+_LOCK = Lock()
+_CURVES: OrderedDict[_Key, _Curve] = OrderedDict()
+
+
+def _train_together(params: "TrainParams", counts: Path, balance: Path, sizes: Sequence[int]) -> "Tokenizer":
+    """Return the tokenizer of `params`."""
+    key = (params.model_dump_json(exclude={"vocab_size"}), counts, balance)
+    with _LOCK:
+        curve = _CURVES.setdefault(key, _Curve())
+        _CURVES.move_to_end(key)
+        while len(_CURVES) > _KEPT:
+            _CURVES.popitem(last=False)
+    return curve.take(params, counts, balance, sizes)
 
 
 SWEEP_CELL = Stage(verb="sweep_cell", task="cell", kind="sweep_cell", version=4, params=CellParams, run=run)

@@ -9,37 +9,25 @@ premium or else by the best-compressed worst source; of equally fair ones the ch
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tokmill.tasks.core.markdown import number, percent
-from tokmill.tasks.sweep.cell import Cell, curve_of
+from tokmill.tasks.sweep.cell import Cell
 from tokmill.tasks.sweep.params import SweepParams
 
 _PARAMETERS_A_LAYER = 12  # times d²: four matrices of attention, and two of four times the width
 
 
-@dataclass(frozen=True)
-class Cost:
-    """What a tokenizer costs a model.
+class Cost(NamedTuple):
+    """What a tokenizer costs a model; the last two are None without text."""
 
-    Attributes:
-        embedding_parameters: of the embedding, and of the output layer if it has its own.
-        embedding_share: their part of all parameters.
-        operations_per_token: floating-point operations of a forward pass.
-        attention_share: the part of them that is attention over the context.
-        output_share: the part of them that is the output layer.
-        operations_per_byte: of text; None without text.
-        context_bytes: how much text the context holds; None without text.
-    """
-
-    embedding_parameters: int
-    embedding_share: float
-    operations_per_token: int
-    attention_share: float
-    output_share: float
-    operations_per_byte: float | None
-    context_bytes: float | None
+    embedding_parameters: int  # of the embedding, and of the output layer if it has its own
+    embedding_share: float  # their part of all parameters
+    operations_per_token: int  # floating-point operations of a forward pass
+    attention_share: float  # the part of them that is attention over the context
+    output_share: float  # the part of them that is the output layer
+    operations_per_byte: float | None  # of text
+    context_bytes: float | None  # how much text the context holds
 
 
 def cost_of(params: SweepParams, num_ids: int, bytes_per_token: float | None) -> Cost:
@@ -67,43 +55,30 @@ def operations_text(operations: float) -> str:
     return f"{operations / 1e9:.3f} G" if operations >= 1e8 else f"{operations / 1e6:.3f} M"
 
 
-@dataclass(frozen=True)
-class Recommendation:
-    """One cell, and why.
-
-    Attributes:
-        cell: its label; None if no cell can be recommended.
-        reason: a sentence.
-        changes: for other settings, the cell that would be recommended: sentences; those that change nothing
-            are left out.
-    """
+class Recommendation(NamedTuple):
+    """The label of one cell, or None if no cell can be recommended; why; and what other settings change."""
 
     cell: str | None
     reason: str
-    changes: tuple[str, ...] = ()
+    changes: Sequence[str] = ()
 
 
 def knees(params: SweepParams, cells: Sequence[Cell]) -> dict[str, str]:
     """Return by curve the label of the cell at its knee; curves of fewer than three sizes have none."""
     curves: dict[str, list[Cell]] = {}
-    for cell in cells:
+    for cell in sorted(cells, key=lambda cell: cell.vocab_size):
         if cell.bytes_per_token:
-            curves.setdefault(curve_of(cell.family, cell.temperature), []).append(cell)
-    found = {}
-    for name, curve in curves.items():
-        ordered = sorted(curve, key=lambda cell: cell.vocab_size)
-        if (knee := _knee(params, ordered)) is not None:
-            found[name] = knee.label
-    return found
+            curves.setdefault(cell.curve, []).append(cell)
+    found = {name: _knee(params, curve) for name, curve in curves.items()}
+    return {name: knee.label for name, knee in found.items() if knee is not None}
 
 
 def _knee(params: SweepParams, curve: Sequence[Cell]) -> Cell | None:
     across = _scaled([cost_of(params, cell.num_ids, None).embedding_parameters for cell in curve])
     up = _scaled([1 / cell.bytes_per_token for cell in curve if cell.bytes_per_token])
     below = [1 - x - y for x, y in zip(across, up, strict=True)]
-    place = max(range(len(curve)), key=lambda index: below[index], default=0)
-    inside = len(curve) > 2 and 0 < place < len(curve) - 1 and below[place] > 0
-    return curve[place] if inside else None
+    place = max(range(len(curve)), key=lambda index: below[index])
+    return curve[place] if 0 < place < len(curve) - 1 and below[place] > 0 else None
 
 
 def _scaled(values: Sequence[float]) -> list[float]:
@@ -118,10 +93,8 @@ def recommend(params: SweepParams, cells: Sequence[Cell]) -> Recommendation:
         most = f"{params.max_unknown_share:.2%}"
         return Recommendation(None, f"None: there is no text, or each has more than {most} unknown tokens.")
     others = {text: _choose(other, cells) for text, other in _variations(params).items()}
-    changes = [
-        f"{text}: {other.label}" for text, other in others.items() if other is not None and other != chosen
-    ]
-    return Recommendation(chosen.label, _reason(params, cells, chosen), tuple(changes))
+    changes = [f"{text}: {other.label}" for text, other in others.items() if other and other != chosen]
+    return Recommendation(chosen.label, _reason(params, cells, chosen), changes)
 
 
 def _choose(params: SweepParams, cells: Sequence[Cell]) -> Cell | None:
@@ -172,8 +145,7 @@ def _reason(params: SweepParams, cells: Sequence[Cell], chosen: Cell) -> str:
 
 def _edge(cells: Sequence[Cell], chosen: Cell) -> str:
     """Return a warning that sizes beyond those that were tried may be better."""
-    curve = curve_of(chosen.family, chosen.temperature)
-    sizes = [cell.vocab_size for cell in cells if curve_of(cell.family, cell.temperature) == curve]
+    sizes = [cell.vocab_size for cell in cells if cell.curve == chosen.curve]
     if len(sizes) < 2 or chosen.vocab_size not in (min(sizes), max(sizes)):
         return ""
     last, others = ("largest", "larger") if chosen.vocab_size == max(sizes) else ("smallest", "smaller")

@@ -11,8 +11,6 @@ from tokmill.tasks.pages.page import document, note, section, table
 from tokmill.tasks.sweep.cell import curve_of
 from tokmill.tasks.sweep.stage import SweepSummary, as_table
 
-_X = "embedding parameters"
-
 
 def write_sweep_report(folder: Path, out: Path) -> Path:
     """Write the report of a sweep.
@@ -37,39 +35,34 @@ def write_sweep_report(folder: Path, out: Path) -> Path:
 
 def sweep_charts(summary: SweepSummary) -> list[Chart]:
     """Return compression and cost over the size of the embedding, and premium against compression."""
-    rows = summary.cells
-    size, compression = ("embedding_parameters", _X), ("bytes_per_token", "bytes per token")
     charts = [
-        _curves(rows, "compression", "Compression", size, "bytes_per_token"),
-        _curves(rows, "cost", "Cost of text", size, "operations_per_byte"),
-        _curves(rows, "premium", "Premium against compression", compression, "max_premium"),
+        _curves(summary.cells, "compression", "Compression", "embedding_parameters", "bytes_per_token"),
+        _curves(summary.cells, "cost", "Cost of text", "embedding_parameters", "operations_per_byte"),
+        _curves(summary.cells, "premium", "Premium against compression", "bytes_per_token", "max_premium"),
     ]
     return [chart for chart in charts if chart.lines]
 
 
 _UNITS = {
+    "embedding_parameters": "embedding parameters",
     "bytes_per_token": "bytes per token",
     "operations_per_byte": "operations per byte",
     "max_premium": "greatest premium",
 }
 
 
-def _curves(
-    rows: Sequence[Mapping[str, Any]], name: str, title: str, across: tuple[str, str], up: str
-) -> Curves:
+def _curves(rows: Sequence[Mapping[str, Any]], name: str, title: str, across: str, up: str) -> Curves:
     """Return a line for each family and temperature; knees and the recommended cell are marked."""
-    column, unit = across
     lines: dict[str, list[tuple[float, float]]] = {}
     marks = []
-    for row in rows:
-        if row[column] and row[up]:
-            point = (float(row[column]), float(row[up]))
-            lossy = " (lossy)" if row["lossy"] else ""
-            lines.setdefault(curve_of(row["family"], row["temperature"]) + lossy, []).append(point)
-            if row["recommended"] or row["knee"]:
-                what = "recommended" if row["recommended"] else "knee"
-                marks.append((*point, f"{row['cell']}: {what}"))
-    return Curves(name, title, unit, _UNITS[up], {name: sorted(line) for name, line in lines.items()}, marks)
+    for row in (row for row in rows if row[across] and row[up]):
+        point = (float(row[across]), float(row[up]))
+        lossy = " (lossy)" if row["lossy"] else ""
+        lines.setdefault(curve_of(row["family"], row["temperature"]) + lossy, []).append(point)
+        if row["recommended"] or row["knee"]:
+            marks.append((*point, f"{row['cell']}: {'recommended' if row['recommended'] else 'knee'}"))
+    ordered = {name: sorted(line) for name, line in lines.items()}
+    return Curves(name, title, _UNITS[across], _UNITS[up], ordered, marks)
 
 
 def _page(summary: SweepSummary, charts: Iterable[Chart]) -> str:
@@ -78,6 +71,7 @@ def _page(summary: SweepSummary, charts: Iterable[Chart]) -> str:
     rows = [dict(zip(heads, row, strict=True)) for row in shown]
     changes = "".join(f"<li>{escape(change)}</li>" for change in summary.changes)
     pictures = "".join(svg_of(chart) for chart in charts)
+    text = "held-out text" if summary.text == "held_out" else "the text that they were trained on"
     return document(
         title,
         {"recommended": "Recommended", "curves": "Curves", "cells": "Tokenizers", "costs": "Costs"},
@@ -90,16 +84,11 @@ def _page(summary: SweepSummary, charts: Iterable[Chart]) -> str:
             ),
             section("curves", "Curves", note("Circles are knees and the recommended one."), pictures),
             section(
-                "cells", "Tokenizers", table(_measured_on(summary), rows, {head: head for head in heads})
+                "cells", "Tokenizers", table(f"Measured on {text}", rows, {head: head for head in heads})
             ),
             _more(summary),
         ],
     )
-
-
-def _measured_on(summary: SweepSummary) -> str:
-    text = "held-out text" if summary.text == "held_out" else "the text that they were trained on"
-    return f"Measured on {text}"
 
 
 def _more(summary: SweepSummary) -> str:

@@ -8,17 +8,15 @@ The artifact has `summary.json`, `summary.md` and below `catalog/` (which the st
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 from pyarrow import parquet
-from pydantic import BaseModel, ConfigDict
 
 from tokmill.tasks.core.markdown import percent, table
 from tokmill.tasks.core.stage import Outcome, Scalar, Stage
-from tokmill.tasks.formats.files.manifests import read_model, write_model
+from tokmill.tasks.formats.files.manifests import Entry, read_model, write_model
 from tokmill.tasks.sweep.cell import Cell
 from tokmill.tasks.sweep.params import SweepParams
 from tokmill.tasks.sweep.recommendation import cost_of, knees, operations_text, recommend
@@ -32,13 +30,8 @@ CELLS = pa.schema(
         *(("num_used", _I), ("min_bytes_per_token", _F), ("max_premium", _F), ("dearest", _S)),
         *(("gini", _F), ("embedding_parameters", _I), ("embedding_share", _F)),
         *(("operations_per_token", _I), ("attention_share", _F), ("output_share", _F)),
-        *(
-            ("operations_per_byte", _F),
-            ("context_bytes", _F),
-            ("lossy", _B),
-            ("knee", _B),
-            ("recommended", _B),
-        ),
+        *(("operations_per_byte", _F), ("context_bytes", _F)),
+        *(("lossy", _B), ("knee", _B), ("recommended", _B)),
     ]
 )
 SOURCES = pa.schema(
@@ -76,26 +69,16 @@ _IN_FULL = {
 }
 
 
-class SweepSummary(BaseModel):
-    """The content of `summary.json`.
+class SweepSummary(Entry):
+    """The content of `summary.json`."""
 
-    Attributes:
-        text: what was measured: "held_out", or "training" where no text is held out.
-        params: the model that the costs are for.
-        cells: the rows of `sweep_cells`, by family, temperature and size; those that lose text come last.
-        recommended: the recommended cell's label; None if there is none.
-        reason: why.
-        changes: what would change the recommendation.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    text: str
-    params: SweepParams
+    text: str  # what was measured: "held_out", or "training" where no text is held out
+    params: SweepParams  # the model that the costs are for
     cells: list[dict[str, Any]]
-    recommended: str | None
+    """The rows of `sweep_cells`, by family, temperature and size; those that lose text come last."""
+    recommended: str | None  # the recommended cell's label; None if there is none
     reason: str
-    changes: list[str]
+    changes: list[str]  # what would change the recommendation
 
     @classmethod
     def open(cls, path: Path) -> "SweepSummary":
@@ -200,10 +183,8 @@ def _row(params: SweepParams, cell: Cell, knees: set[str], recommended: str | No
     return {
         "cell": cell.label,
         **columns,
-        "min_bytes_per_token": cell.min_bytes_per_token,
-        "max_premium": cell.max_premium,
-        "dearest": cell.dearest,
-        **asdict(cost_of(params, cell.num_ids, cell.bytes_per_token)),
+        **{name: getattr(cell, name) for name in ("min_bytes_per_token", "max_premium", "dearest")},
+        **cost_of(params, cell.num_ids, cell.bytes_per_token)._asdict(),
         "lossy": cell.lossy,
         "knee": cell.label in knees,
         "recommended": cell.label == recommended,
@@ -224,15 +205,14 @@ def _write_tables(out: Path, summary: SweepSummary, cells: Sequence[Cell]) -> No
 
 
 def _metrics(summary: SweepSummary) -> dict[str, Scalar]:
-    best = next((row for row in summary.cells if row["recommended"]), {})
-    found = {
+    best: Mapping[str, Any] = next((row for row in summary.cells if row["recommended"]), {})
+    found = {name: best.get(name) for name in ("bytes_per_token", "max_premium")}
+    return {
         "num_cells": len(summary.cells),
         "text": summary.text,
         "recommended": summary.recommended or "none",
-        "bytes_per_token": best.get("bytes_per_token"),
-        "max_premium": best.get("max_premium"),
+        **{name: value for name, value in found.items() if value is not None},
     }
-    return {name: value for name, value in found.items() if value is not None}
 
 
 SWEEP = Stage(verb="sweep", task="sweep", kind="sweep", version=4, params=SweepStageParams, run=run)

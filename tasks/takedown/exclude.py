@@ -15,12 +15,12 @@ from pydantic import Field
 
 from tokmill.tasks.core.errors import MixingError
 from tokmill.tasks.core.stage import Account, Outcome, Params, Scalar, Stage, Unit
-from tokmill.tasks.formats.encoded import Encoded, EncodedShard
+from tokmill.tasks.formats.encoded import Encoded
 from tokmill.tasks.formats.mixture import MixedSource, Mixture, MixtureManifest, Plan, ShareTable, write_plan
 from tokmill.tasks.formats.packed.manifest import ExcludedDocuments, in_order
 from tokmill.tasks.store import NOT_IN_FINGERPRINT
 from tokmill.tasks.store.record import MOST_REASON_CHARS
-from tokmill.tasks.tracing.origins import Document, Members
+from tokmill.tasks.tracing.places import DocumentSet, places_in_encoded, places_of
 
 
 class ExcludeParams(Params):
@@ -59,11 +59,12 @@ def run(
     """
     before = Mixture.open(mixture)
     taken = ExcludedDocuments(documents=in_order(documents))
-    members = members_of(taken.documents, before.sources, Encoded.open(encoded), shards)
+    places = places_in_encoded(Encoded.open(encoded), shards, places_of(taken.documents))
+    left_out = DocumentSet(before.sources, places)
     exclusion = _Exclusion(before)
     with write_plan(out) as append:
         for plan in before.batches():
-            excluded = members.among(plan.source, plan.shard, plan.document)
+            excluded = left_out.among(plan.source, plan.shard, plan.document)
             exclusion.add(plan, excluded)
             append(_where(plan, ~excluded))
     made = exclusion.manifest()
@@ -80,24 +81,6 @@ def run(
     return Outcome(metrics=metrics, accounts=exclusion.accounts())
 
 
-def members_of(
-    documents: Sequence[Document], sources: Sequence[str], encoded: Encoded, shards: Sequence[Path]
-) -> Members:
-    """The documents by their positions in the encoded shards, as a plan refers to them."""
-    ordinals: dict[tuple[str, int], list[int]] = {}
-    for document in documents:
-        ordinals.setdefault((document.source, document.shard), []).append(document.ordinal)
-    rows = [np.empty((3, 0), dtype=np.int64)]
-    for source, entry, path in encoded.pair(shards):
-        its = ordinals.get((source, entry.index))
-        if its is not None:
-            at = np.flatnonzero(np.isin(EncodedShard.open(path).ordinals, its))
-            rows.append(
-                np.stack([np.full(len(at), sources.index(source)), np.full(len(at), entry.index), at])
-            )
-    return Members(*np.concatenate(rows, axis=1))
-
-
 def _where(plan: Plan, keep: NDArray[np.bool_]) -> Plan:
     return Plan(**{name: getattr(plan, name)[keep] for name in Plan.__dataclass_fields__})
 
@@ -109,12 +92,10 @@ class _Exclusion:
         self._mixture = mixture.manifest
         self._table = mixture.shares()
         size = len(mixture.sources)
-        self._excluded = np.zeros(
-            (4, size), dtype=np.int64
-        )  # documents, tokens; and the same for first draws only
-        self._before = np.zeros(
-            (len(self._table.positions) + 1, size)
-        )  # excluded tokens before each point of the table
+        # documents and tokens; and the same for first draws only
+        self._excluded = np.zeros((4, size), dtype=np.int64)
+        # excluded tokens before each point of the table
+        self._before = np.zeros((len(self._table.positions) + 1, size))
         self._position = mixture.manifest.first_position
         self._starts = np.array(mixture.manifest.first_document_starts, dtype=np.int64)
         self._starts_left: list[int] = []
@@ -171,15 +152,17 @@ class _Exclusion:
 
     def accounts(self) -> list[Account]:
         """The accounts of each source, in documents (once per draw) and tokens."""
-        accounts = []
-        units: tuple[Unit, Unit] = ("documents", "tokens")
-        for index, source in enumerate(self._mixture.sources):
-            for row, unit in enumerate(units):
-                drawn = source.drawn_documents if unit == "documents" else source.drawn_tokens
-                excluded = int(self._excluded[row, index])
-                became = {"kept": drawn - excluded, "taken_down": excluded}
-                accounts.append(Account(source=source.source, unit=unit, num_in=drawn, became=became))
-        return accounts
+        units: tuple[tuple[int, Unit], ...] = ((0, "documents"), (1, "tokens"))
+        return [
+            Account(
+                source=source.source,
+                unit=unit,
+                num_in=(drawn := getattr(source, f"drawn_{unit}")),
+                became={"kept": drawn - (gone := int(self._excluded[row, index])), "taken_down": gone},
+            )
+            for index, source in enumerate(self._mixture.sources)
+            for row, unit in units
+        ]
 
 
 EXCLUDE = Stage(verb="exclude", task="takedown", kind="mixture", version=2, params=ExcludeParams, run=run)

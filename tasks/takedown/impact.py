@@ -4,7 +4,7 @@ The file is named by path, glob, URL or content digest, and may be gone. From th
 records lead to all that contains its text or was made from it, through removed artifacts and equal bytes as
 in lineage. Of a row more is read: quarantine, side of a holdout, encoded shards, and the pieces of
 packings. What cannot be read, or was made from tokens that are lost, stays in the answer as unknown, with
-the reason.
+the reason. Queries find contents by their numbers (`tasks.store.tables`); kinds and digests decide.
 """
 
 import fnmatch
@@ -20,18 +20,95 @@ from tokmill.tasks.core.errors import StoreError, TaskError, TracingError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.encoded import EncodedShard
-from tokmill.tasks.formats.packed.manifest import PackedManifest
-from tokmill.tasks.formats.packed.pieces import PieceRows
 from tokmill.tasks.formats.text.source_files import origin_digest
 from tokmill.tasks.store.digest import digest_file
 from tokmill.tasks.store.rows import content_id
 from tokmill.tasks.store.snapshot import Ask
 from tokmill.tasks.store.store import Store
-from tokmill.tasks.takedown.impact_queries import BY_CONTENT, BY_PLACE, DOWN, LOST, OF_SHARDS, PARTS
-from tokmill.tasks.tracing.document_names import is_row
+from tokmill.tasks.store.tables import ALL_ARTIFACTS, ALL_INPUTS, OWNERS, near_by_number
+from tokmill.tasks.tracing.names import is_row
+from tokmill.tasks.tracing.origins import file_origins
+from tokmill.tasks.tracing.places import Place, encoded_places, pieces_at, places_in
 
 Holds: TypeAlias = Literal["contains", "made from", "unknown"]
 
+_BY_PLACE = """
+    SELECT a.fingerprint, a.name, a.content_digest, i.digest, i.origin
+    FROM inputs i JOIN artifacts a USING (fingerprint)
+    WHERE i.role = 'files' AND starts_with(i.origin, $start) AND a.stage = 'ingest'
+    ORDER BY a.name, a.fingerprint, i.digest
+"""
+_BY_CONTENT = """
+    SELECT a.fingerprint, a.name, a.content_digest FROM artifacts a
+    WHERE a.stage = 'ingest' AND fingerprint IN (
+        SELECT i.fingerprint FROM inputs i
+        WHERE i.role = 'files' AND i.file_digest = $digest
+    )
+    ORDER BY a.name, a.fingerprint
+"""
+_DOWN = f"""
+    WITH RECURSIVE {near_by_number("SELECT unnest($numbers::UBIGINT[])")},
+    down(kind, digest, has_text) AS (
+        SELECT unnest($kinds::VARCHAR[]), unnest($digests::VARCHAR[]), unnest($holds::BOOLEAN[])
+        UNION
+        SELECT e.kind, e.content_digest,
+               d.has_text AND e.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed', 'shard')
+        FROM down d JOIN edges e ON e.input_kind = d.kind AND e.digest = d.digest
+    ),
+    found AS (SELECT * FROM artifacts WHERE content_id IN (FROM near)),
+    made AS MATERIALIZED (
+        SELECT a.kind, a.name, a.label, a.fingerprint, a.content_digest, bool_or(d.has_text) AS has_text
+        FROM down d JOIN found a ON a.kind = d.kind AND a.content_digest = d.digest
+        GROUP BY ALL
+    ),
+    up(packed, kind, digest) AS (
+        SELECT content_digest, kind, content_digest FROM made WHERE kind = 'packed' AND has_text
+        UNION
+        SELECT u.packed, e.input_kind, e.digest
+        FROM up u JOIN edges e ON e.kind = u.kind AND e.content_digest = u.digest
+        WHERE e.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed')
+    ),
+    own AS (
+        SELECT u.packed, list(DISTINCT e.digest) AS texts
+        FROM up u JOIN edges e ON e.kind = u.kind AND e.content_digest = u.digest
+        WHERE e.role = 'shard' AND e.input_kind IS NULL AND e.digest IN (SELECT unnest($shards::VARCHAR[]))
+        GROUP BY u.packed
+    )
+    SELECT m.*, own.texts FROM made m LEFT JOIN own ON m.kind = 'packed' AND own.packed = m.content_digest
+    ORDER BY m.kind, m.name, m.label, m.fingerprint
+"""  # noqa: S608 - constants
+_OF_SHARDS = f"""
+    WITH every AS NOT MATERIALIZED ({ALL_INPUTS})
+    SELECT DISTINCT i.input_kind AS text_kind, i.digest AS text,
+           o.kind, o.name, o.fingerprint, o.content_digest
+    FROM every i JOIN ({OWNERS}) o USING (fingerprint, status)
+    WHERE i.input_content_id IN (SELECT unnest($numbers::UBIGINT[]))
+"""  # noqa: S608 - constants
+_PARTS = """
+    SELECT i.digest AS whole, a.name, a.fingerprint, a.content_digest
+    FROM artifacts a JOIN inputs i USING (fingerprint)
+    WHERE a.kind = 'corpus' AND i.role = 'corpus' ORDER BY a.name, a.fingerprint
+"""
+_LOST = f"""
+    WITH RECURSIVE lost AS MATERIALIZED (
+        SELECT DISTINCT i.input_content_id AS content, i.input_kind AS kind, i.digest,
+               i.input_kind || '/' || i.input_name AS name
+        FROM inputs i ANTI JOIN ({ALL_ARTIFACTS}) a ON a.kind = i.input_kind AND a.content_digest = i.digest
+        WHERE i.input_kind IN ('encoded_shard', 'encoded', 'mixture', 'pack_plan', 'packed_shard', 'packed')
+    ),
+    {near_by_number("SELECT content FROM lost")},
+    down(kind, digest, name) AS (
+        SELECT kind, digest, name FROM lost
+        UNION
+        SELECT e.kind, e.content_digest, d.name
+        FROM down d JOIN edges e ON e.input_kind = d.kind AND e.digest = d.digest
+        WHERE e.role IN ('shards', 'encoded', 'mixture', 'plan', 'packed', 'shard')
+    ),
+    found AS (SELECT * FROM artifacts WHERE content_id IN (FROM near))
+    SELECT a.fingerprint, min(d.name) AS name
+    FROM down d JOIN found a ON a.kind = d.kind AND a.content_digest = d.digest
+    GROUP BY a.fingerprint
+"""  # noqa: S608 - constants
 _TEXT_KINDS = ("encoded_shard", "encoded", "mixture", "pack_plan", "packed_shard", "packed")
 
 
@@ -71,22 +148,12 @@ class Impact(NamedTuple):
     artifacts: Sequence[Affected]
 
 
-class _Place(NamedTuple):
-    """A stretch of ordinals of a shard, whose text has a digest."""
-
-    source: str
-    shard: int
-    text: str
-    first: int
-    end: int
-
-
 class _Listing(NamedTuple):
     """A corpus that lists the files, or a part of one, with the reason why it lacks the row, if it does."""
 
     corpus: ArtifactRef
     files: Sequence[FoundFile]
-    places: Sequence[_Place]
+    places: Sequence[Place]
     absent: str = ""
 
 
@@ -121,18 +188,17 @@ def _impact_of(store: Store, ask: Ask, name: str) -> Impact:
     if not wholes:
         raise TracingError(f"{name!r}: the file has no row {row}; rows count from 0")
     by_content = {listing.corpus.content_digest: listing for listing in wholes}
-    numbers = [content_id("corpus", digest) for digest in by_content]
     listings = wholes + [
         _listing(store, _ref(part), by_content[part["whole"]].files, row, by_content[part["whole"]])
-        for part in ask(PARTS, {"numbers": numbers})
-        if part["whole_kind"] == "corpus" and part["whole"] in by_content
+        for part in ask(_PARTS)
+        if part["whole"] in by_content
     ]
     absent = {listing.corpus.fingerprint: listing.absent for listing in listings}
     places = [place for listing in listings if not listing.absent for place in listing.places]
     made = _downward(store, ask, [whole.corpus for whole in wholes], places, row is not None)
     lost = {}  # what was made from tokens that are neither there nor removed, with one name of these
     if not all(each["has_text"] for each in made if each["kind"] in _TEXT_KINDS[1:]):
-        lost = {each["fingerprint"]: each["name"] for each in ask(LOST)}
+        lost = {each["fingerprint"]: each["name"] for each in ask(_LOST)}
     files = sorted({file for _, its in found for file in its})
     return Impact(files, row, [_affected(store, each, places, lost, absent) for each in made])
 
@@ -146,36 +212,29 @@ def _listing(
 ) -> _Listing:
     """Return the places of files in a corpus, or in a part of one that a holdout made."""
     opened = Corpus.open(store.path(corpus))
-    places = list(_places(opened, files, row))
+    rows = {(file.source, file.name): None if row is None else [row] for file in files}
+    places = list(places_in(opened, rows))
     if row is None:
         return _Listing(corpus, files, places)
-    if whole is None:
-        return _Listing(corpus, files, places, _quarantined(store, corpus, opened, files, row))
-    held_out = {
-        (each["source"], each["shard"], each["ordinal"]) for each in opened.table("held_out").to_pylist()
-    }
-    sides = {(place.source, place.shard, place.first) in held_out for place in places}
-    if whole.absent or opened.part is None or not sides or (opened.part == "validation") in sides:
+    if whole is not None and whole.absent:
         return _Listing(corpus, files, places, whole.absent)
+    if whole is None:
+        quarantine = opened.table("quarantine").to_pylist()
+        reasons = {
+            (each["source"], each["file"]): each["reason"] for each in quarantine if each["row"] == row
+        }
+        absent = f"quarantined: {reasons[min(rows)]}" if rows.keys() <= reasons.keys() else ""
+        return _Listing(corpus, files, places, absent)
+    held_out = {tuple(each.values()) for each in opened.table("held_out").to_pylist()}
+    sides = {(place.source, place.shard, place.first) in held_out for place in places}
+    if opened.part is None or not sides or (opened.part == "validation") in sides:
+        return _Listing(corpus, files, places)
     other = "training" if opened.part == "validation" else "validation"
     return _Listing(corpus, files, places, f"it is in the {other} part")
 
 
-def _quarantined(
-    store: Store, corpus: ArtifactRef, opened: Corpus, files: Sequence[FoundFile], row: int
-) -> str:
-    """Return why a corpus quarantined a row of all of the files; empty if it did not."""
-    if not store.record(corpus).metrics.get("num_quarantined"):
-        return ""
-    rows = opened.table("quarantine").to_pylist()
-    reasons = {(each["source"], each["file"]): each["reason"] for each in rows if each["row"] == row}
-    if not all((file.source, file.name) in reasons for file in files):
-        return ""
-    return f"quarantined: {reasons[files[0].source, files[0].name]}"
-
-
 def _downward(
-    store: Store, ask: Ask, corpora: Sequence[ArtifactRef], places: Sequence[_Place], is_row: bool
+    store: Store, ask: Ask, corpora: Sequence[ArtifactRef], places: Sequence[Place], is_row: bool
 ) -> list[dict[str, Any]]:
     """The artifacts that were made of corpora and shards, each with whether it has the text of the places.
 
@@ -184,7 +243,7 @@ def _downward(
     begin = [(corpus.kind, corpus.content_digest, False) for corpus in corpora]
     shards = {place.text for place in places}
     texts = [content_id(None, text) for text in shards]
-    near = ask(OF_SHARDS, {"numbers": texts})
+    near = ask(_OF_SHARDS, {"numbers": texts})
     for made in (each for each in near if each["text_kind"] is None and each["text"] in shards):
         its = [place for place in places if place.text == made["text"]] if is_row else None
         holds = made["kind"] == "encoded_shard" and (its is None or _keeps(store, _ref(made), its))
@@ -192,16 +251,15 @@ def _downward(
     kinds, digests, holdings = map(list, zip(*begin, strict=True))
     numbers = texts + [content_id(kind, digest) for kind, digest, _ in begin]
     asked = {"kinds": kinds, "digests": digests, "holds": holdings, "numbers": numbers}
-    return ask(DOWN, {**asked, "shards": sorted(shards)})
+    return ask(_DOWN, {**asked, "shards": sorted(shards)})
 
 
-def _keeps(store: Store, shard: ArtifactRef, places: Sequence[_Place]) -> bool:
+def _keeps(store: Store, shard: ArtifactRef, places: Sequence[Place]) -> bool:
     """Whether an encoded shard has a document of some places; assumed of one that cannot be read."""
     try:
-        ordinals = EncodedShard.open(store.place(shard)).ordinals
+        return bool(encoded_places(EncodedShard.open(store.place(shard)), places))
     except (TaskError, OSError):
         return True
-    return any(((ordinals >= place.first) & (ordinals < place.end)).any() for place in places)
 
 
 def _found(store: Store, ask: Ask, wanted: str) -> list[tuple[ArtifactRef, list[FoundFile]]]:
@@ -213,7 +271,7 @@ def _found(store: Store, ask: Ask, wanted: str) -> list[tuple[ArtifactRef, list[
         if not os.path.isfile(wanted):  # noqa: PTH113 - a path would raise for a name that is too long
             return []
         wanted = digest_file(Path(wanted))  # it was moved or copied since
-    corpora = map(_ref, ask(BY_CONTENT, {"digest": wanted}))
+    corpora = map(_ref, ask(_BY_CONTENT, {"digest": wanted}))
     by_content = ((corpus, list(_files_of(store, corpus, None, wanted))) for corpus in corpora)
     return [(corpus, files) for corpus, files in by_content if files]
 
@@ -223,7 +281,7 @@ def _named(ask: Ask, wanted: str) -> dict[ArtifactRef, set[str]]:
     path = wanted if "://" in wanted else str(Path(wanted).expanduser().absolute())
     start = re.split(r"[*?\[]", path, maxsplit=1)[0]
     found: dict[ArtifactRef, set[str]] = {}
-    for row in ask(BY_PLACE, {"start": start}):
+    for row in ask(_BY_PLACE, {"start": start}):
         if row["origin"] == path or fnmatch.fnmatchcase(row["origin"], path):
             found.setdefault(_ref(row), set()).add(row["digest"])
     return found
@@ -242,33 +300,17 @@ def _files_of(
     store: Store, corpus: ArtifactRef, chosen: set[str] | None, digest: str | None
 ) -> Iterator[FoundFile]:
     """Yield the files of a corpus that are chosen, by their digest as inputs or that of their content."""
-    origins = {entry.digest: entry.origin for entry in store.record(corpus).inputs if entry.origin}
-    for (source, name), content in Corpus.open(store.path(corpus)).file_digests().items():
-        given = origin_digest(source, name, content)
-        if content == digest or (chosen is not None and given in chosen):
-            yield FoundFile(origins.get(given, ""), source, name, content)
-
-
-def _places(opened: Corpus, files: Sequence[FoundFile], row: int | None) -> Iterator[_Place]:
-    shards = opened.table("shards").to_pylist()
-    texts = {(each["source"], each["shard"]): each["digest"] for each in shards}
-    names = {(file.source, file.name) for file in files}
-    for part in opened.table("segments").to_pylist():
-        if (part["source"], part["file"]) not in names:
-            continue
-        first, end = part["first_ordinal"], part["first_ordinal"] + part["num_rows"]
-        if row is not None:
-            first += row - part["first_row"]
-            if not part["first_ordinal"] <= first < end:
-                continue
-            end = first + 1
-        yield _Place(part["source"], part["shard"], texts[part["source"], part["shard"]], first, end)
+    opened = Corpus.open(store.path(corpus))
+    origins = file_origins(store.record(corpus), opened)
+    for key, content in opened.file_digests().items():
+        if content == digest or (chosen is not None and origin_digest(*key, content) in chosen):
+            yield FoundFile(origins.get(key, ""), *key, content)
 
 
 def _affected(
     store: Store,
     row: Mapping[str, Any],
-    places: Sequence[_Place],
+    places: Sequence[Place],
     lost: Mapping[str, str],
     absent: Mapping[str, str],
 ) -> Affected:
@@ -283,27 +325,10 @@ def _affected(
         return Affected(*known, "made from")
     if row["kind"] != "packed":
         return Affected(*known, "contains")
-    its = [
-        place for place in places if place.text in (row["texts"] or ())
-    ]  # other versions have others there
+    own = row["texts"] or ()  # other versions have other shards in the same places
     try:
-        number = _num_sequences(store.path(_ref(row)), its)
+        found = pieces_at(store.path(_ref(row)), [place for place in places if place.text in own])
+        number = sum(len(np.unique(pieces["sequence"])) for pieces in found)
     except StoreError as error:
         return Affected(*known, "unknown", None, str(error))
     return Affected(*known, "contains" if number else "made from", number)
-
-
-def _num_sequences(path: Path, places: Sequence[_Place]) -> int:
-    """The number of sequences of a packing that have a piece of these documents."""
-    manifest = PackedManifest.open(path)
-    at = {source: index for index, source in enumerate(manifest.sources)}
-    number = 0
-    for shard in manifest.shards:
-        columns = PieceRows.open(path, shard.index, manifest).columns
-        found = np.zeros(len(columns["source"]), dtype=np.bool_)
-        for place in places:
-            if place.source in at:
-                its = (columns["source"] == at[place.source]) & (columns["shard"] == place.shard)
-                found |= its & (columns["ordinal"] >= place.first) & (columns["ordinal"] < place.end)
-        number += len(np.unique(columns["sequence"][found]))
-    return number

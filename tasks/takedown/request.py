@@ -5,7 +5,7 @@ again without them, with the same stages and parameters.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from tokmill.tasks.card.stage import CARD
@@ -23,9 +23,10 @@ from tokmill.tasks.store.verify import file_damages
 from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
 from tokmill.tasks.takedown.holders import Holder, holders_of
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
-from tokmill.tasks.tracing.document import pieces_of, why_absent
-from tokmill.tasks.tracing.document_names import FoundDocument, find_documents
+from tokmill.tasks.tracing.document import why_absent
+from tokmill.tasks.tracing.names import FoundDocument, find_documents
 from tokmill.tasks.tracing.origins import Origins
+from tokmill.tasks.tracing.places import Place, pieces_at
 from tokmill.tokenizer.core.text import split_lines
 
 _EARLIER_MIXTURES, _EARLIER_PACKINGS = "earlier_mixtures", "earlier_packings"
@@ -96,23 +97,36 @@ def take_down(
         StoreError: the artifact, or one that it was made from, is missing or damaged.
         SourceError: ids must be looked up, and a file is missing or has changed since it was ingested.
     """
-    documents = _once(find_documents(origins, names))
-    sources = origins.reader.manifest.sources
-    held = {(sources[row["source"]], row["shard"], row["ordinal"]) for row in pieces_of(origins, documents)}
-    present = [one for one in documents if (one.source, one.shard, one.ordinal) in held]
-    absent = [(one, why_absent(origins, one)) for one in documents if one not in present]
+    found = find_documents(origins, names)  # each under its first name
+    documents = list({one.place: one for one in reversed(found)}.values())[::-1]
+    held = _with_pieces(origins, documents)
+    present = [one for one in documents if one.place in held]
+    absent = [(one, why_absent(origins, one)) for one in documents if one.place not in held]
     if not present:
         return TakenDown(None, [], False, [], absent, holders_of(origins, documents))
     _check_sound(origins)
+    taken = [TakenDocument(**one._asdict()) for one in present]
     if repacked:
-        realized = repack(origins, _taken(present), reason)
+        realized = _repack(origins, taken, reason)
     else:
-        realized = origins.store.realize(_request(origins, present, reason))
+        inputs: Inputs = {"packed": origins.packed.ref, "documents": listed(taken)}
+        request = Request(TAKEDOWN, origins.packed.name, TakedownParams(reason=reason), inputs)
+        realized = origins.store.realize(request)
     record = origins.store.record(realized.ref)
     made_by = Origins.of(origins.store, realized.ref).ancestor("mixture") if repacked else record
     card = _card_of(origins, realized.ref, made_by.ref if repacked else None)
     holders = holders_of(origins, documents)
     return TakenDown(record, made_by.accounts, not realized.cached, present, absent, holders, card)
+
+
+def _with_pieces(origins: Origins, documents: Sequence[FoundDocument]) -> set[Place]:
+    """The places of the documents that have a piece."""
+    sources, held = origins.reader.manifest.sources, set[Place]()
+    for pieces in pieces_at(origins.path, [one.place for one in documents]):
+        columns = (pieces[name].tolist() for name in ("source", "shard", "ordinal"))
+        for source, shard, ordinal in set(zip(*columns, strict=True)):
+            held.add(Place(sources[source], shard, ordinal, ordinal + 1))
+    return held
 
 
 def _card_of(origins: Origins, packed: ArtifactRef, mixture: ArtifactRef | None) -> Record | None:
@@ -139,11 +153,6 @@ def _card_of(origins: Origins, packed: ArtifactRef, mixture: ArtifactRef | None)
     return origins.store.record(card.ref)
 
 
-def _once(documents: list[FoundDocument]) -> list[FoundDocument]:
-    """Return the documents without duplicates, each under its first name."""
-    return list({(one.source, one.shard, one.ordinal): one for one in reversed(documents)}.values())[::-1]
-
-
 def _check_sound(origins: Origins) -> None:
     """Reject a packed artifact whose files differ from what was published.
 
@@ -157,43 +166,27 @@ def _check_sound(origins: Origins) -> None:
         )
 
 
-def _request(origins: Origins, documents: list[FoundDocument], reason: str) -> Request:
-    inputs: Inputs = {"packed": origins.packed.ref, "documents": listed(_taken(documents))}
-    return Request(TAKEDOWN, origins.packed.name, TakedownParams(reason=reason), inputs)
-
-
-def _taken(documents: list[FoundDocument]) -> list[TakenDocument]:
-    return [TakenDocument(**asdict(document)) for document in documents]
-
-
-def repack(origins: Origins, documents: Sequence[TakenDocument], reason: str = "") -> Realized:
-    """Publish a packing of the mixture without the documents, and without those taken down earlier.
-
-    Raises:
-        TracingError: the store lacks the plan of the packed artifact.
-        StoreError: an artifact that it was made from is missing or damaged.
-        MixingError, PackingError: no document is left to pack.
-    """
-    packed = _packing_of(origins)
-    plan = origins.input_record(packed, "plan")
-    name = origins.packed.name
-    (encoded,), shards = plan.refs("encoded"), plan.refs("shards")
-    tokens: Inputs = {"encoded": encoded, "shards": shards}
-    everything = _with_earlier(origins, documents)
-    without: Inputs = {**tokens, "mixture": origins.input_record(plan, "mixture").ref}
-    realize = origins.store.realize
-    excluding = ExcludeParams(reason=reason)
-    mixture = realize(Request(EXCLUDE, name, excluding, {**without, "documents": listed(everything)})).ref
-    planned = realize(
-        Request(PACK_PLAN, name, PACK_PLAN.params(**plan.params), {**tokens, "mixture": mixture})
-    ).ref
-    written = PACK.params(**packed.params)
+def _repack(origins: Origins, documents: Sequence[TakenDocument], reason: str) -> Realized:
+    """Publish a packing of the mixture without the documents, and without those taken down earlier."""
+    original = next((one for one in origins.versions() if one.refs("plan")), None)
+    if original is None:
+        raise TracingError(
+            f"{origins.packed.reference} was not made from a packing plan, so it cannot be packed again"
+        )
+    plan, name, realize = origins.input_record(original, "plan"), origins.packed.name, origins.store.realize
+    tokens: Inputs = {"encoded": plan.refs("encoded")[0], "shards": plan.refs("shards")}
+    mixture = origins.input_record(plan, "mixture").ref
+    without = listed(_with_earlier(origins, documents))
+    left = realize(
+        Request(
+            EXCLUDE, name, ExcludeParams(reason=reason), {**tokens, "mixture": mixture, "documents": without}
+        )
+    )
+    options = PACK_PLAN.params(**plan.params)
+    planned = realize(Request(PACK_PLAN, name, options, {**tokens, "mixture": left.ref})).ref
+    written, of_shard = PACK.params(**original.params), {**tokens, "plan": planned}
     parts = [
-        realize(
-            Request(
-                PACK_SHARD, f"{name}.shard/{index}", written.shard_params(index), {**tokens, "plan": planned}
-            )
-        ).ref
+        realize(Request(PACK_SHARD, f"{name}.shard/{index}", written.shard_params(index), of_shard)).ref
         for index in range(PackingPlan.open(origins.store.place(planned)).num_shards)
     ]
     return realize(Request(PACK, name, written, {"plan": planned, "shards": parts}))
@@ -203,16 +196,6 @@ def listed(documents: Sequence[TakenDocument]) -> External:
     """Return documents as the input of a stage; the digest depends on their order."""
     value = [document.model_dump() for document in documents]
     return External(digest=digest_bytes(canonical_json(value)), value=value, about=value)
-
-
-def _packing_of(origins: Origins) -> Record:
-    """Return the original packing, from which takedowns and exports made the other versions."""
-    for version in origins.versions():
-        if any(entry.role == "plan" for entry in version.inputs):
-            return version
-    raise TracingError(
-        f"{origins.packed.reference} was not made from a packing plan, so it cannot be packed again"
-    )
 
 
 def _with_earlier(origins: Origins, documents: Sequence[TakenDocument]) -> list[TakenDocument]:

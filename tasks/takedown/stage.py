@@ -6,9 +6,8 @@ position. Law: per source, tokens before = tokens here + taken down; padding gro
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -44,28 +43,20 @@ from tokmill.tasks.kernels.documents import gather
 from tokmill.tasks.packing.assemble import link
 from tokmill.tasks.store import NOT_IN_FINGERPRINT
 from tokmill.tasks.store.record import MOST_REASON_CHARS, read_record
-from tokmill.tasks.tracing.document import Wanted
+from tokmill.tasks.tracing.places import DocumentSet, places_of
 
 _BLOCK_TOKENS = 1 << 24
 
 Columns = dict[str, NDArray[Any]]
 
 
-@dataclass(frozen=True)
-class TakenDownShard:
-    """A shard without the documents' pieces.
+class TakenDownShard(NamedTuple):
+    """A shard without the documents' pieces."""
 
-    Attributes:
-        entry: the shard's new entry in the manifest.
-        pieces: the pieces that were taken down, as they were: the columns of `pieces-*.parquet`.
-        taken: documents and tokens of these pieces, int64 [sources, 2]; see `count_by_source`.
-        kept: the same for the remaining pieces.
-    """
-
-    entry: PackedShardEntry
-    pieces: Columns
-    taken: NDArray[np.int64]
-    kept: NDArray[np.int64]
+    entry: PackedShardEntry  # in the new manifest
+    pieces: Columns  # those that were taken down, as they were: the columns of `pieces-*.parquet`
+    taken: NDArray[np.int64]  # documents and tokens of these, int64 [sources, 2]; see `count_by_source`
+    kept: NDArray[np.int64]  # the same for the remaining pieces
 
 
 def count_by_source(pieces: Columns, num_sources: int) -> NDArray[np.int64]:
@@ -80,11 +71,11 @@ def count_by_source(pieces: Columns, num_sources: int) -> NDArray[np.int64]:
 
 
 def take_down_shard(
-    path: Path, manifest: PackedManifest, entry: PackedShardEntry, wanted: Wanted, out: Path
+    path: Path, manifest: PackedManifest, entry: PackedShardEntry, wanted: DocumentSet, out: Path
 ) -> TakenDownShard:
     """Write a shard of the artifact in `path` without the pieces of the `wanted` documents."""
     pieces = PieceRows.open(path, entry.index, manifest)
-    chosen = wanted.among(pieces)
+    chosen = wanted.among_pieces(pieces)
     taken, kept = (
         {name: values[rows] for name, values in pieces.columns.items()} for rows in (chosen, ~chosen)
     )
@@ -93,14 +84,9 @@ def take_down_shard(
     else:
         for file in shard_files(path, entry.index, manifest):
             link(file, out / file.relative_to(path))
-    num_tokens = int(kept["length"].sum())
-    num_sources = len(manifest.sources)
-    return TakenDownShard(
-        entry.model_copy(update={"num_tokens": num_tokens}),
-        taken,
-        count_by_source(taken, num_sources),
-        count_by_source(kept, num_sources),
-    )
+    made = entry.model_copy(update={"num_tokens": int(kept["length"].sum())})
+    counts = (count_by_source(each, len(manifest.sources)) for each in (taken, kept))
+    return TakenDownShard(made, taken, *counts)
 
 
 class _Pieces:
@@ -120,11 +106,6 @@ class _Pieces:
         begins = np.repeat(ends[self.firsts[:-1]], np.diff(self.firsts))
         self.columns = columns | {"start": (ends[:-1] - begins).astype(np.uint32)}
 
-    def part(self, rows: range) -> tuple[slice, NDArray[np.int64]]:
-        """The range of the pieces of the sequences `rows`, and where in it each sequence's pieces begin."""
-        firsts = self.firsts[rows.start : rows.stop + 1]
-        return slice(int(firsts[0]), int(firsts[-1])), firsts - firsts[0]
-
 
 def _write(path: Path, manifest: PackedManifest, entry: PackedShardEntry, pieces: _Pieces, out: Path) -> None:
     shape = ShardShape(entry.num_sequences, manifest.sequence_length, manifest.token_dtype, manifest.labels)
@@ -135,8 +116,9 @@ def _write(path: Path, manifest: PackedManifest, entry: PackedShardEntry, pieces
     ):
         for rows in block_ranges(entry.num_sequences, manifest.sequence_length, _BLOCK_TOKENS):
             before = np.stack([reader.tokens(row) for row in rows])
-            its, firsts = pieces.part(rows)
-            append(_moved(before, pieces, its, firsts, manifest))
+            firsts = pieces.firsts[rows.start : rows.stop + 1]
+            its = slice(int(firsts[0]), int(firsts[-1]))
+            append(_moved(before, pieces, its, firsts - firsts[0], manifest))
             columns = {name: pieces.columns[name][its] for name in PROVENANCE_SCHEMA.names}
             append_pieces(pa.table(columns, schema=PROVENANCE_SCHEMA))
 
@@ -187,7 +169,7 @@ def run(
     """
     manifest = PackedManifest.open(packed)
     taken = in_order(documents)
-    wanted = Wanted(manifest.sources, taken)
+    wanted = DocumentSet(manifest.sources, places_of(taken))
     shards = [take_down_shard(packed, manifest, entry, wanted, out) for entry in manifest.shards]
     made = _manifest(manifest, shards)
     write_folder_files(out, made)

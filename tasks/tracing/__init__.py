@@ -2,11 +2,11 @@
 
 The path is piece (source, shard, ordinal) → encoded shard → corpus (file, row) → the file itself. The records
 and tables of the store hold all of it, so no separate index is needed.
-`tasks.tracing.document_names` defines the names of documents.
+`tasks.tracing.names` defines the names of documents.
 """
 
 from tokmill.tasks.tracing.document import TracedDocument, trace_document
-from tokmill.tasks.tracing.document_names import FoundDocument, find_documents
+from tokmill.tasks.tracing.names import FoundDocument, find_documents
 from tokmill.tasks.tracing.origins import Origins
 from tokmill.tasks.tracing.sequence import TracedPiece, TracedSequence, trace_sequence
 

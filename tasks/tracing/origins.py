@@ -9,10 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Self
 
 from tokmill.tasks.core.errors import StoreError, TracingError
 from tokmill.tasks.core.stage import ArtifactRef
@@ -26,61 +23,22 @@ from tokmill.tasks.remote.location import Location, below, located
 from tokmill.tasks.store.record import InputEntry, Record
 from tokmill.tasks.store.remote import pulled_when_opened
 from tokmill.tasks.store.store import Store
+from tokmill.tasks.tracing.places import Place, encoded_places
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer
 
 
-class Document(Protocol):
-    """The values that identify a document."""
-
-    @property
-    def source(self) -> str:
-        """The source's name."""
-        ...
-
-    @property
-    def shard(self) -> int:
-        """The index of its shard in the source."""
-        ...
-
-    @property
-    def ordinal(self) -> int:
-        """Its number in the shard."""
-        ...
-
-
-class Members:
-    """A set of documents, each identified by source, shard, and position in the shard (or ordinal).
+def file_origins(ingested: Record, corpus: Corpus) -> dict[tuple[str, str], str]:
+    """The path or URL of each file when it was ingested, by source and name.
 
     Args:
-        sources: [d], below 2^16.
-        shards: [d], below 2^32.
-        numbers: [d], at least 0; multiplied by the number of distinct shards, below 2^64.
+        ingested: the record of the corpus that was ingested.
+        corpus: the same corpus, or a part of it.
     """
-
-    def __init__(self, sources: NDArray[Any], shards: NDArray[Any], numbers: NDArray[Any]) -> None:
-        pairs = _paired(sources, shards)
-        self._pairs = np.unique(pairs)
-        self._keys = np.unique(self._keyed(pairs, numbers))
-
-    def among(self, sources: NDArray[Any], shards: NDArray[Any], numbers: NDArray[Any]) -> NDArray[np.bool_]:
-        """Whether each row belongs to one of the documents: bool [n]."""
-        pairs = _paired(sources, shards)
-        found: NDArray[np.bool_] = np.isin(pairs, self._pairs)
-        if found.any():
-            found[found] = np.isin(self._keyed(pairs[found], numbers[found]), self._keys)
-        return found
-
-    def _keyed(self, pairs: NDArray[np.uint64], numbers: NDArray[Any]) -> NDArray[np.uint64]:
-        """A unique key for each (source, shard) pair and number."""
-        at = np.searchsorted(self._pairs, pairs).astype(np.uint64)
-        return numbers.astype(np.uint64) * np.uint64(max(1, len(self._pairs))) + at
-
-
-def _paired(sources: NDArray[Any], shards: NDArray[Any]) -> NDArray[np.uint64]:
-    pairs: NDArray[np.uint64] = sources.astype(np.uint64) << np.uint64(32) | shards.astype(np.uint64)
-    return pairs
+    origins = {entry.digest: entry.origin for entry in ingested.inputs if entry.role == "files"}
+    found = {key: origins.get(origin_digest(*key, digest)) for key, digest in corpus.file_digests().items()}
+    return {key: origin for key, origin in found.items() if origin}
 
 
 @dataclass(frozen=True)
@@ -128,13 +86,6 @@ class Origins:
         """The corpus."""
         return Corpus.open(self._path(self._corpus_record))
 
-    def is_held_out(self, document: Document) -> bool:
-        """Whether a document is held out of training."""
-        if self.corpus.part is None:
-            return False
-        key = (document.source, document.shard, document.ordinal)
-        return key in {tuple(row.values()) for row in self.corpus.table("held_out").to_pylist()}
-
     @cached_property
     def encoded(self) -> Encoded:
         """The encoded artifact's manifest."""
@@ -159,11 +110,10 @@ class Origins:
         """
         return EncodedShard.open(pulled_when_opened(self._encoded_paths[source, index]))
 
-    def encoded_position(self, document: Document) -> int | None:
+    def encoded_position(self, place: Place) -> int | None:
         """A document's position in its encoded shard; None if it was not encoded."""
-        ordinals = self.encoded_shard(document.source, document.shard).ordinals
-        at = int(np.searchsorted(ordinals, document.ordinal))
-        return at if at < len(ordinals) and ordinals[at] == document.ordinal else None
+        encoded = encoded_places(self.encoded_shard(place.source, place.shard), [place])
+        return encoded[0].first if encoded else None
 
     def files_of(self, shard: Shard) -> dict[str, Location]:
         """The paths of a shard's files, by their names in the corpus.
@@ -224,16 +174,9 @@ class Origins:
 
     @cached_property
     def _file_origins(self) -> dict[tuple[str, str], str]:
-        """The path of each file when it was ingested, by the digest of its source, name and content."""
+        """The path of each file when it was ingested."""
         ingested, divided = self._corpus_record, self.corpus.part is not None
-        entries = (self.input_record(ingested, "corpus") if divided else ingested).inputs
-        origins = {entry.digest: entry.origin for entry in entries if entry.role == "files" and entry.origin}
-        found = {}
-        for row in self.corpus.table("files").select(["source", "name", "digest"]).to_pylist():
-            origin = origins.get(origin_digest(row["source"], row["name"], row["digest"]))
-            if origin is not None:
-                found[row["source"], row["name"]] = origin
-        return found
+        return file_origins(self.input_record(ingested, "corpus") if divided else ingested, self.corpus)
 
     @cached_property
     def _encoded_paths(self) -> dict[tuple[str, int], Path]:

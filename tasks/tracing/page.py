@@ -37,23 +37,19 @@ _RUNS: Final = (
 
 
 def write_page(store: Store, graph: Graph, path: Path, *, figures: Figures, labelled: Labelled) -> None:
-    """Write the page of a lineage.
-
-    Args:
-        store: which the lineage is of.
-        graph: the lineage.
-        path: the file.
-        figures: returns the most important metrics of an artifact of a kind, on one line.
-        labelled: returns a metric as it is shown, its label and its value.
-
-    Raises:
-        StoreError: the file cannot be written, or a record cannot be read.
-    """
+    """Write the page of a lineage; raises StoreError if the file cannot be written, or a record be read."""
     write_document(path, page_of(store, graph, figures=figures, labelled=labelled))
 
 
 def page_of(store: Store, graph: Graph, *, figures: Figures, labelled: Labelled) -> str:
-    """Return the page of a lineage; the same store gives the same bytes."""
+    """Return the page of a lineage; the same store gives the same bytes.
+
+    Args:
+        store: which the lineage is of.
+        graph: the lineage.
+        figures: returns the most important metrics of an artifact of a kind, on one line.
+        labelled: returns a metric as it is shown, its label and its value.
+    """
     records = {
         node.key: store.past(node.kind, node.key)
         for node in graph.nodes.values()

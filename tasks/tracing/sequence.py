@@ -5,60 +5,41 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel
 
 from tokmill.tasks.core.errors import SourceError, TracingError
 from tokmill.tasks.formats.packed.reader import Piece
 from tokmill.tasks.formats.text.quarantine import place_of
-from tokmill.tasks.tracing.document_names import ids_of
+from tokmill.tasks.tracing.names import ids_of
 from tokmill.tasks.tracing.origins import Origins
 
 
-class TracedPiece(BaseModel):
-    """A piece of one document, and its origin.
+class TracedPiece(BaseModel, frozen=True):
+    """A piece of one document, and its origin; lengths and places in tokens, rows from 0."""
 
-    Attributes:
-        start, length: its place in the sequence, in tokens.
-        name: the document's name: `source:id`, or `source:file:row`.
-        source, file, row: the document's place; `file` is the name in the corpus, rows count from 0.
-        path: the file's path when the text was ingested.
-        place: file and row, for display; with the line number if rows are lines.
-        id: the document's id; None if it has none, or if the file cannot be read.
-        shard, ordinal: the document's place in the corpus and the encoding.
-        document_start: token of the document at which the piece starts.
-        num_document_tokens: tokens of the document in the piece.
-        document_length: tokens of the whole document, including its end token.
-        bytes: range of the piece in the (normalized) text; None if its tokens are rearranged, or do not
-            decode to exactly their text.
-        epoch: number of the pass through the source, from 0.
-        text: the decoded tokens, without the document's boundary tokens; a cut character shows as U+FFFD.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    start: int
+    start: int  # its place in the sequence
     length: int
-    name: str
+    name: str  # the document's name: `source:id`, or `source:file:row`
     source: str
-    file: str
+    file: str  # the name in the corpus
     row: int
-    path: str
-    place: str
-    id: str | None
-    shard: int
+    path: str  # the file's path when the text was ingested
+    place: str  # file and row, for display; with the line number if rows are lines
+    id: str | None  # the document's; None if it has none, or if the file cannot be read
+    shard: int  # the document's place in the corpus and the encoding
     ordinal: int
-    document_start: int
+    document_start: int  # token of the document at which the piece starts
     num_document_tokens: int
-    document_length: int
+    document_length: int  # of the whole document, including its end token
     bytes: tuple[int, int] | None
-    epoch: int
-    text: str
+    """Range of the piece in the (normalized) text; None if its tokens are rearranged, or do not decode to
+    exactly their text."""
+    epoch: int  # number of the pass through the source, from 0
+    text: str  # without the document's boundary tokens; a cut character shows as U+FFFD
 
 
-class TracedSequence(BaseModel):
+class TracedSequence(BaseModel, frozen=True):
     """A sequence and its pieces, in order."""
-
-    model_config = ConfigDict(frozen=True)
 
     sequence: int
     sequence_length: int

@@ -20,7 +20,7 @@ from tests.hostile_names import HOSTILE
 from tests.small_disk import on_small_disk
 from tests.test_flows.commands import InThisProcess, Tokmill, clean_environment
 from tests.test_tasks.golden import all_stages
-from tokmill.flows.reproduce.remaking import stage_of, verbs
+from tokmill.flows.reproduce.jobs import stage_of, verbs
 from tokmill.tasks.balance import stage as balance
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.digest import content_digest

@@ -31,7 +31,7 @@ from tests.test_tasks.whole_line import Line, LineParams
 from tokmill import tasks
 from tokmill.tasks.audit.stage import AuditParams
 from tokmill.tasks.balance.stage import BalanceParams
-from tokmill.tasks.card.stage import CardParams
+from tokmill.tasks.card.stage import CardParams, TokenizerCardParams
 from tokmill.tasks.core.stage import ArtifactRef, External, Stage
 from tokmill.tasks.count.stage import MERGE_COUNTS, MergeParams
 from tokmill.tasks.encode.stage import ENCODE_SHARD, EncodeParams
@@ -50,7 +50,6 @@ from tokmill.tasks.sweep.cell import SWEEP_CELL, CellParams
 from tokmill.tasks.sweep.stage import SWEEP, SweepStageParams
 from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
 from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
-from tokmill.tasks.tokenizer_card.stage import TokenizerCardParams
 from tokmill.tasks.train.adopt import ADOPT, AdoptParams
 from tokmill.tasks.train.stage import TrainParams
 from tokmill.tasks.vocabulary.stage import EXTEND, TRIM, ExtendParams, TrimParams

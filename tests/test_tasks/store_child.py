@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tests.effort import EVERYTHING
 from tests.test_tasks.store_stages import WriteParams, ask, left_over, stage_of
-from tokmill.flows.reproduce.known import cargo_of
+from tokmill.flows.reproduce.subject import cargo_of
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import Store

@@ -7,7 +7,7 @@ import pytest
 from tests.test_tasks.store_stages import ask, ask_joined, give_one_number, open_in
 from tests.test_tasks.traced_line import ESSAY, NOTES, line_params, traced_line
 from tests.test_tasks.whole_line import Line
-from tokmill.flows.reproduce.known import cargo_of
+from tokmill.flows.reproduce.subject import cargo_of
 from tokmill.tasks.core.errors import StoreError, TracingError
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.store import Store, digest_bytes, lineage

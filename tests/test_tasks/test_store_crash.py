@@ -11,7 +11,7 @@ import pytest
 from tests.small_disk import on_small_disk
 from tests.test_tasks.store_child import EVERYTHING, slow_request
 from tests.test_tasks.store_stages import ask, ask_joined, catalog_rows, left_over
-from tokmill.flows.reproduce.known import cargo_of
+from tokmill.flows.reproduce.subject import cargo_of
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.push import move
 from tokmill.tasks.store.retention import Policy

@@ -6,7 +6,7 @@ import pytest
 
 from tests.test_tasks.store_stages import ask, ask_joined
 from tokmill.flows.errors import UsageError
-from tokmill.flows.reproduce.known import cargo_of
+from tokmill.flows.reproduce.subject import cargo_of
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.push import Moved, move

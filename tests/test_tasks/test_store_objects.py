@@ -16,7 +16,7 @@ from tests.hostile_names import HOSTILE
 from tests.object_server import Bucket
 from tests.small_disk import on_small_disk
 from tests.test_tasks.store_stages import WriteParams, ask, ask_joined, catalog_rows, stage_of
-from tokmill.flows.reproduce.known import cargo_of
+from tokmill.flows.reproduce.subject import cargo_of
 from tokmill.tasks.core.errors import MachineError, StoreError
 from tokmill.tasks.core.stage import Outcome, Request
 from tokmill.tasks.store import Store

@@ -44,28 +44,26 @@ def every_piece(origins):
             yield index, piece
 
 
-class TestSequence:
-    def test_every_piece_leads_to_the_text_that_it_is(self, origins):
-        seen = set()
-        for _, piece in every_piece(origins):
-            text = text_of(piece.source, piece.row).encode()
-            first, stop = piece.bytes
-            assert text[first:stop].decode("utf-8", "replace") == piece.text
-            if piece.document_start + piece.num_document_tokens == piece.document_length:
-                assert stop == len(text)
-            assert Path(piece.path).name == piece.file
-            seen.add((piece.source, piece.row))
-        assert {source for source, _ in seen} == {"essays", "notes", "web"}
-
-    def test_a_piece_is_named_as_it_can_be_asked_for(self, origins):
-        names = {piece.name: piece for _, piece in every_piece(origins)}
-        assert {"web:first", "web:pages.jsonl:2", "notes:notes.txt:1", "essays:essay.txt:0"} <= set(names)
-        assert names["web:first"].place == "pages.jsonl, row 0 (line 1)"
-        assert names["web:pages.jsonl:2"].id is None
-        assert names["essays:essay.txt:0"].place == "essay.txt"
-        for name, piece in names.items():
-            places = [(found.source, found.shard, found.ordinal) for found in find_documents(origins, [name])]
-            assert (piece.source, piece.shard, piece.ordinal) in places
+def test_every_piece_leads_to_the_text_that_it_is_and_is_named_as_it_can_be_asked_for(origins):
+    seen, names = set(), {}
+    for _, piece in every_piece(origins):
+        text = text_of(piece.source, piece.row).encode()
+        first, stop = piece.bytes
+        assert text[first:stop].decode("utf-8", "replace") == piece.text
+        if piece.document_start + piece.num_document_tokens == piece.document_length:
+            assert stop == len(text)
+        assert Path(piece.path).name == piece.file
+        seen.add(piece.source)
+        names[piece.name] = piece
+    assert seen == {"essays", "notes", "web"}
+    assert {"web:first", "web:pages.jsonl:2", "notes:notes.txt:1", "essays:essay.txt:0"} <= set(names)
+    assert names["web:first"].place == "pages.jsonl, row 0 (line 1)"
+    assert names["web:pages.jsonl:2"].id is None
+    assert names["essays:essay.txt:0"].place == "essay.txt"
+    for name, piece in names.items():
+        assert (piece.source, piece.shard, piece.ordinal) in [
+            found[:3] for found in find_documents(origins, [name])
+        ]
 
 
 def test_with_boundary_tokens_and_rearranged_texts(tmp_path):
@@ -105,10 +103,12 @@ class TestDocument:
             assert traced.absent is None
 
     def test_an_id_means_everyone_who_has_it(self, origins):
-        assert [(found.file, found.row) for found in trace_document(origins, "web:twin")] == [
-            ("pages.jsonl", 3),
-            ("pages.jsonl", 4),
-        ]
+        rows = {
+            "web:twin": [3, 4],
+            "web:notes.txt:1": [7],  # an own id wins over a place
+            "notes:notes.txt:1": [1],
+        }
+        assert {name: [found.row for found in trace_document(origins, name)] for name in rows} == rows
 
     @pytest.mark.parametrize(
         ("name", "why"),
@@ -142,12 +142,6 @@ class TestDocument:
         with pytest.raises(TracingError, match=message):
             trace_document(origins, name)
 
-    def test_an_own_id_wins_over_a_place(self, origins):
-        (own,) = trace_document(origins, "web:notes.txt:1")
-        assert own.row == 7
-        (place,) = trace_document(origins, "notes:notes.txt:1")
-        assert (place.source, place.row) == ("notes", 1)
-
 
 class TestOrigins:
     def test_files_that_are_gone(self, line, tmp_path):
@@ -164,16 +158,12 @@ class TestOrigins:
                 trace_document(without, "web:first")
             there = Origins.of(line.store, line.packed, {"web": moved})
             assert trace_document(there, "web:first")[0].row == 0
+            pages = (moved / "pages.jsonl").read_text("utf-8")
+            (moved / "pages.jsonl").write_text(pages.replace("rivers", "RIVERS"), "utf-8")
+            with pytest.raises(SourceError, match="changed"):
+                trace_document(there, "web:first")
         finally:
             line.texts.with_name("gone").rename(line.texts)
-
-    def test_files_that_changed(self, line, tmp_path):
-        changed = tmp_path / "web"
-        shutil.copytree(line.texts / "web", changed)
-        pages = (changed / "pages.jsonl").read_text("utf-8")
-        (changed / "pages.jsonl").write_text(pages.replace("rivers", "RIVERS"), "utf-8")
-        with pytest.raises(SourceError, match="changed"):
-            trace_document(Origins.of(line.store, line.packed, {"web": changed}), "web:first")
 
     def test_an_artifact_that_is_gone_is_named(self, line, tmp_path):
         shutil.copytree(line.store.root, tmp_path / "store")

@@ -8,7 +8,7 @@ from tokmill.tasks.audit.params import AuditParams
 from tokmill.tasks.audit.stage import AUDIT
 from tokmill.tasks.audit.text import AUDIT_SHARD, AuditShardParams, sampled
 from tokmill.tasks.balance.stage import BALANCE, BalanceParams
-from tokmill.tasks.card.stage import CARD, CardParams
+from tokmill.tasks.card.stage import CARD, TOKENIZER_CARD, CardParams, TokenizerCardParams
 from tokmill.tasks.core.stage import ArtifactRef, External, Request
 from tokmill.tasks.count.stage import COUNT, COUNT_SHARD
 from tokmill.tasks.encode.stage import ENCODE, ENCODE_SHARD, EncodeParams
@@ -28,7 +28,6 @@ from tokmill.tasks.score.stage import (
     TrigramParams,
 )
 from tokmill.tasks.store import FileDigests, Store
-from tokmill.tasks.tokenizer_card.stage import TOKENIZER_CARD, TokenizerCardParams
 from tokmill.tasks.train.stage import TRAIN, TrainParams
 from tokmill.tasks.usage.stage import USAGE, UsageParams
 

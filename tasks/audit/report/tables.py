@@ -9,8 +9,8 @@ from tokmill.tasks.audit import entropy, gates, parity, probes, sources, suspect
 from tokmill.tasks.audit.learned import Learned
 from tokmill.tasks.audit.sources import ALL
 from tokmill.tasks.core.errors import AuditError
+from tokmill.tasks.formats.files.arrays import read_parquet
 from tokmill.tasks.formats.files.manifests import readable
-from tokmill.tasks.formats.files.parquet import read_parquet
 
 Row = dict[str, Any]
 SCHEMAS = {

@@ -4,12 +4,10 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
 from tokmill.flows.errors import UsageError
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store, disk
 from tokmill.tasks.store.layout import PREFIX_CHARS
 from tokmill.tasks.store.push import Cargo, Named
@@ -20,8 +18,6 @@ from tokmill.tasks.store.runs import Run
 CORPUS = "corpus"
 TEXT_ROLES = frozenset({"shard", "text"})
 _HEX = re.compile(r"[0-9a-f]{6,64}")
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
-_OWN = "tokmill"
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class Subject:
         texts = [entry for record in found.values() for entry in record.inputs if is_text(entry)]
         if texts and not any(record.kind == CORPUS for record in found.values()):
             first: dict[str, Record] = {}
-            for fingerprint in dict.fromkeys(_corpus_of(entry) for entry in texts):
+            for fingerprint in dict.fromkeys(map(_corpus_of, texts)):
                 self._add(self.record(CORPUS, fingerprint), first)
             found = first | found
         return list(found.values())
@@ -99,8 +95,8 @@ def is_text(entry: InputEntry) -> bool:
 def _corpus_of(entry: InputEntry) -> str:
     if not isinstance(entry.about, dict) or "corpus" not in entry.about:
         raise StoreError(
-            f"the record of text {entry.digest[:16]} was written before records named its corpus; name an "
-            "artifact that was made from the corpus, or the run"
+            f"no record names the corpus of text {entry.digest[:16]}; name an artifact that was made from it "
+            "or the run"
         )
     return str(entry.about["corpus"])
 
@@ -116,24 +112,20 @@ def subject_in(store: Store, reference: str, *, removed: bool = False) -> Subjec
     Raises:
         UsageError: there is neither, or what is left of a removed artifact is damaged.
     """
+
+    def artifact() -> Subject:
+        target = store.past_record(store.resolve(reference, removed=removed))
+        return Subject(target.reference, store.past, [target])
+
     try:
-        if "/" in reference:
-            return subject_of(store, [store.resolve(reference, removed=removed)])
-        return subject_of_run(store, find_run(store, reference))
+        return artifact() if "/" in reference else subject_of_run(store, find_run(store, reference))
     except StoreError as error:
         if not _HEX.fullmatch(reference):
             raise UsageError(str(error)) from error
     try:
-        return subject_of(store, [store.resolve(reference, removed=removed)])
+        return artifact()
     except StoreError as error:
         raise UsageError(f"{error}; nor is it the beginning of a run's id") from error
-
-
-def subject_of(store: Store, refs: Sequence[ArtifactRef]) -> Subject:
-    """Return artifacts as a subject; raises StoreError if a record is not there."""
-    targets = [store.past_record(ref) for ref in refs]
-    name = targets[0].reference if len(targets) == 1 else f"{len(targets)} artifacts"
-    return Subject(name, store.past, targets)
 
 
 def subject_of_run(store: Store, run: Run) -> Subject:
@@ -188,51 +180,3 @@ def cargo_of(store: Store, references: Sequence[str]) -> Cargo:
             if owner in records and records[owner].name != name:
                 labels.append(Named(kind, name, label, owner))
     return Cargo(list(records.values()), run_ids, aliases, labels)
-
-
-def requirements(subject: Subject, records: Sequence[Record]) -> str:
-    """Return the exact versions of packages with which artifacts were made, as `pip install -r` reads them.
-
-    What records say comes first: of the run all packages that were installed, of an artifact those that its
-    content may depend on. Packages that tokmill needs and no record names have the versions that are here.
-    """
-    recorded: dict[str, str] = {}
-    for record in records:
-        recorded |= record.provenance.packages
-    if subject.run is not None:
-        recorded |= subject.run.packages
-    versions = {_normal(name): version for name, version in recorded.items()}
-    needed = _needed(_OWN, set())
-    here = {name: metadata.version(name) for name in sorted(needed) if name not in versions}
-    chosen = {
-        name: version for name, version in {**here, **versions}.items() if name in needed or name == _OWN
-    }
-    made = records[-1].provenance
-    commit = f" at commit {made.git_commit}" if made.git_commit else ""
-    head = [
-        f"# {subject.name}, made with {made.python} on {made.platform}",
-        f"# {_OWN} {chosen.pop(_OWN, 'of an unknown version')}{commit}; install it from where you have it",
-        *(
-            [f"# not in the records, so of the environment that bundled: {', '.join(sorted(here))}"]
-            if here
-            else []
-        ),
-    ]
-    return "\n".join([*head, *(f"{name}=={chosen[name]}" for name in sorted(chosen))]) + "\n"
-
-
-def _needed(package: str, seen: set[str]) -> set[str]:
-    """Return the installed packages that a package needs, with those that these need."""
-    try:
-        wanted = metadata.requires(package) or []
-    except metadata.PackageNotFoundError:
-        wanted = []
-    for name in (found[0] for text in wanted if "extra ==" not in text and (found := _NAME.match(text))):
-        if _normal(name) not in seen and next(iter(metadata.distributions(name=name)), None):
-            seen.add(_normal(name))
-            _needed(_normal(name), seen)
-    return seen
-
-
-def _normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()

@@ -10,13 +10,14 @@ reads the source once, whatever the number of names, and checks that the text ha
 ingested. A name that matches no document is an error.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from tokmill.tasks.core.errors import TracingError
 from tokmill.tasks.formats.corpus import Corpus
@@ -24,14 +25,14 @@ from tokmill.tasks.formats.text.shards import FileSegment, Shard, read_shard
 from tokmill.tasks.formats.text.sources import nearest
 from tokmill.tasks.store.names import shortened
 from tokmill.tasks.tracing.origins import Origins
+from tokmill.tasks.tracing.places import Place
 
 _READERS = 4
 _SHOWN = 5
 _MOST_ROW_DIGITS = 18
 
 
-@dataclass(frozen=True, order=True)
-class FoundDocument:
+class FoundDocument(NamedTuple):
     """A document that was found by name, and its place.
 
     Attributes:
@@ -49,6 +50,11 @@ class FoundDocument:
     name: str
     file: str
     row: int
+
+    @property
+    def place(self) -> Place:
+        """Its place in the corpus."""
+        return Place(self.source, self.shard, self.ordinal, self.ordinal + 1)
 
 
 def find_documents(origins: Origins, names: Iterable[str]) -> list[FoundDocument]:
@@ -68,13 +74,17 @@ def find_documents(origins: Origins, names: Iterable[str]) -> list[FoundDocument
     found: list[FoundDocument] = []
     unknown: list[str] = []
     for source, rests in wanted.items():
-        by_id = _by_id(origins, source, rests)
-        known = {document.name for document in by_id}
-        others = [(rest, name) for rest, name in rests.items() if name not in known]
-        places = _Places(corpus, source)
-        by_place = [(name, places.find(rest, name)) for rest, name in others]
-        found += [*by_id, *(document for _, document in by_place if document is not None)]
-        unknown += [name for name, document in by_place if document is None]
+        found += _by_id(origins, source, rests)
+        known = {document.name for document in found}
+        segments: dict[str, list[tuple[Shard, FileSegment]]] = {}
+        for shard in corpus.shards(source):
+            for segment in shard.segments:
+                segments.setdefault(segment.file, []).append((shard, segment))
+        for rest, name in rests.items():
+            if name not in known:
+                document = _by_place(corpus, segments, rest, name)
+                found += [] if document is None else [document]
+                unknown += [name] if document is None else []
     if unknown:
         raise TracingError(_unknown(corpus, sorted(unknown)))
     return sorted(found)
@@ -86,22 +96,24 @@ def _by_id(origins: Origins, source: str, rests: dict[str, str]) -> list[FoundDo
     if not shards or shards[0].options.id_column is None:
         return []
     ids = pa.array(list(rests), type=pa.large_string())
+
+    def found_in(shard: Shard) -> list[FoundDocument]:
+        found = list[FoundDocument]()
+        for ordinals, its in _ids_in(origins, shard):
+            at = np.flatnonzero(pc.is_in(its, value_set=ids).to_numpy(zero_copy_only=False))
+            for ordinal, own in zip(ordinals[at].tolist(), its.take(pa.array(at)).to_pylist(), strict=True):
+                found.append(_document(origins.corpus, shard, ordinal, rests[own]))
+        return found
+
     with ThreadPoolExecutor(_READERS, thread_name_prefix="trace") as pool:
-        parts = pool.map(lambda shard: list(_ids_in(origins, shard, ids)), shards)
-        return [
-            _document(origins.corpus, shard, ordinal, rests[identifier])
-            for shard, part in zip(shards, parts, strict=True)
-            for identifier, ordinal in part
-        ]
+        return [document for part in pool.map(found_in, shards) for document in part]
 
 
-def _ids_in(origins: Origins, shard: Shard, ids: pa.Array) -> Iterator[tuple[str, int]]:
-    """Yield the ids of a shard's documents that are among `ids`, each with the document's ordinal."""
+def _ids_in(origins: Origins, shard: Shard) -> Iterator[tuple[NDArray[Any], pa.Array]]:
+    """Yield ordinals and ids of a shard's documents, a batch at a time."""
     for batch in read_shard(shard.whole, {shard.source: origins.root_of(shard)}):
         if batch.ids is not None:
-            its = batch.ids.cast(pa.large_string())
-            at = np.flatnonzero(pc.is_in(its, value_set=ids).to_numpy(zero_copy_only=False))
-            yield from zip(its.take(pa.array(at)).to_pylist(), batch.ordinals[at].tolist(), strict=True)
+            yield batch.ordinals, batch.ids.cast(pa.large_string())
 
 
 def ids_of(origins: Origins, shard: Shard, ordinals: Sequence[int]) -> dict[int, str]:
@@ -113,46 +125,30 @@ def ids_of(origins: Origins, shard: Shard, ordinals: Sequence[int]) -> dict[int,
     if shard.options.id_column is None:
         return {}
     found: dict[int, str] = {}
-    for batch in read_shard(shard.whole, {shard.source: origins.root_of(shard)}):
-        if batch.ids is not None:
-            at = np.flatnonzero(np.isin(batch.ordinals, ordinals))
-            ids = batch.ids.take(pa.array(at)).to_pylist()
-            pairs = zip(batch.ordinals[at].tolist(), ids, strict=True)
-            found |= {ordinal: str(own) for ordinal, own in pairs if own is not None}
+    for every, ids in _ids_in(origins, shard):
+        at = np.flatnonzero(np.isin(every, ordinals))
+        pairs = zip(every[at].tolist(), ids.take(pa.array(at)).to_pylist(), strict=True)
+        found |= {ordinal: own for ordinal, own in pairs if own is not None}
     return found
 
 
-class _Places:
-    """The stretches of a source's files, by file."""
-
-    def __init__(self, corpus: Corpus, source: str) -> None:
-        self._corpus = corpus
-        self._segments: dict[str, list[tuple[Shard, FileSegment]]] = {}
-        for shard in corpus.shards(source):
-            for segment in shard.segments:
-                self._segments.setdefault(segment.file, []).append((shard, segment))
-
-    def find(self, rest: str, name: str) -> FoundDocument | None:
-        """The document named by `FILE:ROW`, or by `FILE` alone."""
-        file, _, row = rest.rpartition(":")
-        places = [(file, int(row))] if is_row(row) else []
-        for wanted_file, wanted_row in [*places, (rest, 0)]:
-            for shard, segment in self._segments.get(wanted_file, []):
-                if _has(segment, wanted_row, whole=wanted_file == rest):
-                    ordinal = segment.first_ordinal + wanted_row - segment.first_row
-                    return _document(self._corpus, shard, ordinal, name)
-        return None
+def _by_place(
+    corpus: Corpus, segments: Mapping[str, Sequence[tuple[Shard, FileSegment]]], rest: str, name: str
+) -> FoundDocument | None:
+    """The document named by `FILE:ROW`, or by `FILE` alone where that is a single document."""
+    file, _, row = rest.rpartition(":")
+    places = [(file, int(row))] if is_row(row) else []
+    for wanted, wanted_row in [*places, (rest, 0)]:
+        for shard, segment in segments.get(wanted, ()):
+            at = wanted_row - segment.first_row
+            if 0 <= at < segment.num_rows and (wanted != rest or segment.format == "text"):
+                return _document(corpus, shard, segment.first_ordinal + at, name)
+    return None
 
 
 def is_row(text: str) -> bool:
     """Whether what follows the last colon of a name can be a row; Python reads at most 4,300 digits."""
     return text.isascii() and text.isdigit() and len(text) <= _MOST_ROW_DIGITS
-
-
-def _has(segment: FileSegment, row: int, *, whole: bool) -> bool:
-    """Whether a segment holds a row; with `whole`, whether its file is a single document."""
-    inside = segment.first_row <= row < segment.first_row + segment.num_rows
-    return inside and (not whole or segment.format == "text")
 
 
 def _document(corpus: Corpus, shard: Shard, ordinal: int, name: str) -> FoundDocument:
@@ -173,8 +169,11 @@ def _unknown(corpus: Corpus, names: list[str]) -> str:
     more = ", ".join(map(shortened, names[1 : _SHOWN + 1]))
     more += ", …" if len(names) > _SHOWN + 1 else ""
     others = f" (and {len(names) - 1} more: {more})" if more else ""
-    if reason := _quarantined(corpus, source, rest):
-        return f"{shortened(names[0])} was quarantined when the text was ingested: {reason}{others}"
+    for row in corpus.table("quarantine").to_pylist():
+        # the corpus's shards do not number a bad document at their end
+        if row["source"] == source and f"{row['file']}:{row['row']}" == rest:
+            reason = f"was quarantined when the text was ingested: {row['reason']}"
+            return f"{shortened(names[0])} {reason}{others}"
     column = corpus.shards(source)[0].options.id_column if corpus.shards(source) else None
     ids = f"no document has this {column}, and" if column else "the source names no id column, and"
     file = rest.rpartition(":")[0] or rest
@@ -188,13 +187,3 @@ def _unknown(corpus: Corpus, names: list[str]) -> str:
         like = ", ".join(nearest(file, sorted(rows))[:_SHOWN])
         place = f"there is no file {shortened(file)}; nearest are {like}"
     return f"{shortened(names[0])} is not a document of the corpus: {ids} {place}{others}"
-
-
-def _quarantined(corpus: Corpus, source: str, rest: str) -> str | None:
-    """The reason for which `FILE:ROW` is in quarantine; None if it is not.
-
-    Shards number the bad documents between their kept ones only: one at the end of a shard is found here.
-    """
-    rows = corpus.table("quarantine").to_pylist()
-    places = {f"{row['file']}:{row['row']}": str(row["reason"]) for row in rows if row["source"] == source}
-    return places.get(rest)

@@ -1,9 +1,7 @@
 """Walks the lineage of two artifacts side by side, from them to their inputs, as far as contents differ.
 
-Two artifacts with equal content do not differ, whatever they were made from. Otherwise what differs in their
-recipes is a cause of its own (a parameter, the stage, its version), and each pair of inputs that differ is
-walked in turn. If nothing differs in the recipes, the processes that made them do
-(`causes.causes_of_environment`).
+What differs in two recipes is a cause of its own (a parameter, the stage, its version), and each pair of
+inputs that differ is walked in turn. If the recipes are equal, the processes that made the artifacts differ.
 """
 
 from collections import defaultdict
@@ -15,7 +13,6 @@ from tokmill.tasks.comparing.causes import (
     WEAK,
     Cause,
     causes_of_environment,
-    input_record,
     once_each,
     record_of,
     value_text,
@@ -25,6 +22,11 @@ from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Difference, InputEntry, Record, Store, payload_differences
 from tokmill.tasks.store.run_queries import run_of
 
+_CORPUS: Final = """
+    SELECT kind, name, fingerprint, content_digest FROM run_artifacts
+    WHERE run_id = $run_id AND kind = 'corpus' AND content_digest IS NOT NULL
+    ORDER BY attempt DESC, position LIMIT 1
+"""
 Had: TypeAlias = Mapping[tuple[str, str], ArtifactRef]
 _SHARD: Final = "_shard"
 _MOST_PARTS: Final = 4  # of one source: the shards of a source differ for the same reasons
@@ -80,13 +82,13 @@ class Walk:
         A holdout takes a part of what was ingested, a takedown leaves documents out of what was packed.
         """
         before, after = _reworked(a), _reworked(b)
-        if (after is not None) == (before is not None):
-            return []
-        if after is not None:
+        if before is None and after is not None:
             origin = self._input(after, 1)
             return [] if origin is None else self._causes(a, origin)
-        origin = None if before is None else self._input(before, 0)
-        return [] if origin is None else self._causes(origin, b)
+        if before is not None and after is None:
+            origin = self._input(before, 0)
+            return [] if origin is None else self._causes(origin, b)
+        return []
 
     def _of_role(self, role: str, a: Record, b: Record) -> Iterator[Cause]:
         left, right = _entries(a, role), _entries(b, role)
@@ -118,8 +120,9 @@ class Walk:
 
     def _input(self, entry: InputEntry, side: int) -> Record | None:
         """Return what an artifact of one side was made from, as that side's run had it if it is known."""
-        ref = self.had[side].get((entry.kind or "", entry.name or ""))
-        return (ref and record_of(self.store, ref)) or input_record(self.store, entry)
+        had = self.had[side].get((entry.kind or "", entry.name or ""))
+        found = (record_of(self.store, ref) for ref in (had, entry.ref) if ref is not None)
+        return next(filter(None, found), None)
 
     def _of_corpora(self, a: Record, b: Record) -> list[Cause]:
         """Return why the corpora differ of the runs that made two artifacts; nothing if it is not known."""
@@ -128,22 +131,11 @@ class Walk:
 
     def _corpus(self, record: Record, side: int) -> Record | None:
         ref = self.had[side].get(("corpus", record.name.partition(".")[0]))
-        if ref is not None:
-            return record_of(self.store, ref)
         run_id = record.provenance.run_id or run_of(self.store, record.ref)
-        if run_id is None:
-            return None
-        rows = self.store.catalog.query(_CORPUS, {"run_id": run_id})
-        if not rows:
-            return None
-        return record_of(self.store, ArtifactRef(**rows[0]))
-
-
-_CORPUS: Final = """
-    SELECT kind, name, fingerprint, content_digest FROM run_artifacts
-    WHERE run_id = $run_id AND kind = 'corpus' AND content_digest IS NOT NULL
-    ORDER BY attempt DESC, position LIMIT 1
-"""
+        if ref is None and run_id is not None:
+            rows = self.store.catalog.query(_CORPUS, {"run_id": run_id})
+            ref = next((ArtifactRef(**row) for row in rows), None)
+        return None if ref is None else record_of(self.store, ref)
 
 
 def own_causes(a: Record, b: Record) -> list[Cause]:

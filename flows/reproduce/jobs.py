@@ -1,0 +1,209 @@
+"""Makes artifacts from their records: each record becomes a job, whose inputs are the jobs of its inputs.
+
+A record says the stage, the parameters, and which inputs had which role. What it does not hold
+comes from what is made first: the text of a shard, from the corpus that lists it. Nothing is taken from the
+store of the originals, so that the new artifacts are made of nothing but records and the inputs from outside.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from tokmill.flows.reproduce.inputs import Wanted, value_of
+from tokmill.flows.reproduce.subject import CORPUS, inputs_of, is_text
+from tokmill.flows.run.composer import shards_of, text_of
+from tokmill.flows.run.dag import Done, Job, Node, Step
+from tokmill.tasks.core.errors import StoreError
+from tokmill.tasks.core.stage import ArtifactRef, External, Stage
+from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.text.shards import Shard
+from tokmill.tasks.remote.location import Location
+from tokmill.tasks.store import Store
+from tokmill.tasks.store.record import InputEntry, Record, contradictions
+
+INGEST = "ingest"
+Placed: TypeAlias = Mapping[tuple[str, str, int | None], tuple[Wanted, Location]]
+"""Where files from outside are, by the record that lists one, its role and position there."""
+_Listed: TypeAlias = dict[Any, tuple[Shard, Mapping[tuple[str, str], str] | None]]
+_VERBS = {
+    "audit.stage": "audit",
+    "audit.text": "audit_shard",
+    "balance.stage": "balance",
+    "card.stage": "card tokenizer_card",
+    "count.stage": "count count_shard merge_counts",
+    "encode.stage": "encode encode_shard",
+    "export.stage": "export export_shard",
+    "holdout.stage": "hash_documents holdout",
+    "ingest.stage": "ingest",
+    "mixing.consume": "consume",
+    "mixing.stage": "mix",
+    "packing.stage": "pack pack_plan pack_shard",
+    "score.stage": "fit_trigrams score_column score_noise score_perplexity",
+    "sweep.cell": "sweep_cell",
+    "sweep.stage": "sweep",
+    "takedown.exclude": "exclude",
+    "takedown.stage": "takedown",
+    "train.adopt": "adopt",
+    "train.stage": "train",
+    "usage.stage": "usage",
+    "vocabulary.stage": "extend trim",
+}
+_MODULES = {verb: module for module, verbs in _VERBS.items() for verb in verbs.split()}
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RecordedJob(Job):
+    """A job that makes the artifact of a record."""
+
+    record: Record
+    remaking: "Remaking"
+
+    def steps(self, done: Done) -> list[Step]:
+        """Return the one step; an empty list of inputs has a role in the payload alone."""
+        inputs = {}
+        for role, several in self.record.payload["inputs"].items():
+            its = [entry for entry in self.record.inputs if entry.role == role]
+            found = [self.remaking.given(self.record, entry, done) for entry in its]
+            inputs[role] = found if isinstance(several, list) else found[0]
+        return [Step(self.stage, self.title, self.name, self.params, inputs)]
+
+    def accept(self, nodes: Sequence[Node]) -> None:
+        """Note the artifact."""
+        made = self.remaking.made
+        made.update((self.record.fingerprint, node) for node in nodes if isinstance(node, ArtifactRef))
+
+
+@dataclass
+class Remaking:
+    """Makes the jobs of records, and knows what they give.
+
+    Attributes:
+        store: the new store.
+        records: what is to be made, inputs first.
+        found: where the files from outside are.
+        roots: each source's root, by the fingerprint of the corpus that was made of it.
+        made: what has been made, by the fingerprints in the records.
+    """
+
+    store: Store
+    records: Sequence[Record]
+    found: Placed
+    roots: Mapping[str, Mapping[str, str]]
+    made: dict[str, ArtifactRef] = field(default_factory=dict)
+    _jobs: dict[str, Job] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._listed = lru_cache(maxsize=None)(_listed)
+
+    def jobs(self) -> list[Job]:
+        """Return one job per record; inputs come first.
+
+        Raises:
+            StoreError: a record contradicts itself, or this tokmill has no such stage, or not with such
+                parameters.
+        """
+        titles: set[str] = set()
+        kinds = Counter(record.kind for record in self.records)
+        for record in self.records:
+            if problem := next(contradictions(record), None):
+                raise StoreError(f"{record.reference}: {problem}; the record is damaged")
+            title = record.kind if kinds[record.kind] == 1 else f"{record.kind}[{record.name}]"
+            title = f"{record.kind} {record.label}[{record.name}]" if title in titles else title
+            titles.add(title)
+            needs = [self._jobs[each] for each in dict.fromkeys(inputs_of(record))]
+            if any(map(is_text, record.inputs)):
+                needs += [job for job in self._jobs.values() if job.stage.kind == CORPUS]
+            self._jobs[record.fingerprint] = RecordedJob(
+                *(stage_of(record.payload["stage"]), title, record.name, _params(record), {}, needs),
+                record=record,
+                remaking=self,
+            )
+        return list(self._jobs.values())
+
+    def given(self, record: Record, entry: InputEntry, done: Done) -> Node | External:
+        """Return an input of an artifact: what was made of its record, a file that was found, or a text."""
+        if entry.fingerprint is not None:
+            return done[self._jobs[entry.fingerprint]][0]
+        placed = self.found.get((record.fingerprint, entry.role, entry.position))
+        if placed is None:
+            return self._text(entry) if is_text(entry) else _external(entry, entry.about)
+        one, place = placed
+        if one.source:
+            return _external(entry, value_of(one, self.roots[record.fingerprint][one.source]))
+        path = str(place.absolute()) if isinstance(place, Path) else str(place)
+        if isinstance(entry.about, dict) and "language" in entry.about:
+            return _external(entry, {"language": entry.about["language"], "path": str(place)})
+        return _external(entry, path)
+
+    def _text(self, entry: InputEntry) -> External:
+        """Return the text of a shard: by its content, or else by its place, as it is now."""
+        about = entry.about if isinstance(entry.about, dict) else {}
+        corpora = [record.fingerprint for record in self.records if record.kind == CORPUS]
+        refs = [self.made[fingerprint] for fingerprint in corpora if fingerprint in self.made]
+        for key in (entry.digest, (about.get("source"), about.get("index"))):
+            for ref in refs:
+                if found := self._listed(self.store.path(ref)).get(key):
+                    shard, files = found
+                    return text_of(ref, shard, self._root(ref, shard), files)
+        raise StoreError(f"no corpus that was made lists text of the content {entry.digest[:16]}")
+
+    def _root(self, ref: ArtifactRef, shard: Shard) -> str:
+        """The root of a shard's source: of the corpus that was ingested, of which others are parts."""
+        record = self.store.record(ref)
+        while record.payload["stage"] != INGEST:
+            record = self.store.record(record.refs(CORPUS)[0])
+        old = next(old for old, new in self.made.items() if new.fingerprint == record.fingerprint)
+        return self.roots[old][shard.source]
+
+
+def _external(entry: InputEntry, value: Any) -> External:
+    return External(digest=entry.digest, value=value, about=entry.about)
+
+
+def _listed(path: Path) -> _Listed:
+    """A corpus's shards by what identifies their text, and by their places."""
+    corpus, listed = Corpus.open(path), _Listed()
+    files = corpus.file_digests()
+    for shard in shards_of(corpus):
+        listed |= {shard.digest_with(files): (shard, files), shard.digest: (shard, None)}
+        listed[shard.source, shard.index] = (shard, None)
+    return listed
+
+
+def _params(record: Record) -> Any:
+    """Return a record's parameters as those of the stage that there is now.
+
+    Raises:
+        StoreError: the stage has other parameters by now.
+    """
+    stage = stage_of(record.payload["stage"])
+    try:
+        return stage.params.model_validate(record.params)
+    except ValueError as error:
+        raise StoreError(
+            f"{record.reference}: its parameters are no longer those of the stage {stage.verb} ({error}); "
+            "use the version that it was made with (`packages` in its record)"
+        ) from error
+
+
+def verbs() -> list[str]:
+    """Return the verbs of all stages, sorted."""
+    return sorted(_MODULES)
+
+
+def stage_of(verb: str) -> Stage[Any]:
+    """Return a stage.
+
+    Raises:
+        StoreError: this tokmill has none of that verb.
+    """
+    if verb not in _MODULES:
+        raise StoreError(
+            f"this tokmill has no stage {verb!r}; use the version that the artifact was made with"
+        )
+    module = import_module(f"tokmill.tasks.{_MODULES[verb]}")
+    return next(value for value in vars(module).values() if isinstance(value, Stage) and value.verb == verb)
