@@ -11,9 +11,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from tokmill.tasks.core.context import time_limit
 from tokmill.tasks.core.errors import AccountError, StoreError
@@ -42,9 +41,6 @@ from tokmill.tasks.store.tables import Report
 from tokmill.tasks.store.verify import Problem, Verify, examine
 from tokmill.tokenizer.core.stopping import raise_if_stopped, stop_after
 
-if TYPE_CHECKING:
-    from tokmill.tasks.store.catalog import Catalog
-
 
 @dataclass(frozen=True)
 class Realized:
@@ -64,11 +60,12 @@ class Builder(NamedTuple):
 
     Attributes:
         folder_of: returns the directory of an input, whose files may be pulled when they are opened.
+        update: brings the catalog up to date, where a published artifact is gone.
     """
 
-    layout: Layout  # the store
-    catalog: "Catalog"  # its catalog
+    layout: Layout
     folder_of: Callable[[ArtifactRef], Path]
+    update: Callable[[Report], None]
 
     def find(
         self, request: Request, owner: str, verify: Verify, say: Report, *, owned: bool = False
@@ -77,24 +74,32 @@ class Builder(NamedTuple):
         kind = request.stage.kind
         place = self.layout.artifact(kind, owner)
         found = _looked_up(place, verify, sure=owned)
-        if found is None:
-            return None
         if isinstance(found, Record):
             return found.ref.model_copy(update={"name": request.name})
-        if owned:
+        if found is not None and owned:
             self.set_aside(place, found, say)
-            return None
+        elif found is not None:
+            with self._free(kind, owner, found, say) as is_free:  # else its owner will find the damage
+                return self.find(request, owner, verify, say, owned=True) if is_free else None
+        return None
+
+    @contextmanager
+    def _free(self, kind: str, owner: str, found: Problem, say: Report) -> Iterator[bool]:
+        """Hold the lock of a damaged artifact, if it is free; in a read-only store, say what is wrong."""
         lock = self.layout.lock_of(kind, owner)
+        is_free, said = False, None
         try:
-            if not lock.try_acquire():  # its owner will find the damage as well
-                return None
-        except StoreError as error:  # a read-only store
-            say(f"{found}, and it cannot be set aside ({error})")
-            return None
+            is_free = lock.try_acquire()
+        except StoreError as error:
+            said = error
         try:
-            return self.find(request, owner, verify, say, owned=True)
+            yield is_free
+        except StoreError as error:
+            said = error
         finally:
             lock.release()
+        if said:
+            say(f"{found}, and it cannot be set aside ({said})")
 
     def build(
         self,
@@ -113,19 +118,30 @@ class Builder(NamedTuple):
             waited_for.append(who)
             say(f"{request.stage.kind}/{request.name} is being made by {who}; waiting for it")
 
+        place = self.layout.artifact(request.stage.kind, owner)
         with holding(self.layout.lock_of(request.stage.kind, owner), wait):
             known = self.find(request, owner, verify, say, owned=True)
             if known is not None and not refresh:
                 return Realized(known, "waited" if waited_for else "cached")
             if stone := tombstone(self.layout, request.stage.kind, owner):
                 say(f"{stone.record.reference} was removed on {stone.removed[:10]}, and is made again")
-            replaced = None if known is None else partial(self._set_aside_replaced, known, say)
-            with self._handed_over(request.inputs) as inputs:
-                record, is_first = make(
-                    self.layout, request, inputs, provenance or Provenance.collect(), replaced
-                )
+            sweep(self.layout)
+            with (
+                self._handed_over(request.inputs) as inputs,
+                _fault_of(self.layout, request),
+                workspace(self.layout) as out,
+            ):
+                record = _made(self.layout, request, inputs, provenance or Provenance.collect(), out)
+                if known is not None and known.content_digest == record.content_digest:
+                    return Realized(record.ref, "made")
+                if known is not None:
+                    contents = f"{known.content_digest[:16]} before, {record.content_digest[:16]} now"
+                    what = f"{known.kind}/{known.name}: it was made again with other content"
+                    self.set_aside(place, f"{what} {contents}", say)
+                is_first = commit(self.layout, out, record)
             if is_first:
                 return Realized(record.ref, "made")
+            record = read_record(place)
             say(f"{record.reference} was published by another machine first; that one is used")
             return Realized(record.ref.model_copy(update={"name": request.name}), "waited")
 
@@ -153,28 +169,13 @@ class Builder(NamedTuple):
         """Set an artifact aside whose damage only came to light when it was pulled; say so."""
         said = list[str]()
         place = self.layout.artifact(record.kind, record.fingerprint)
-        lock = self.layout.lock_of(record.kind, record.fingerprint)
         found = Problem(record.reference, str(damage.filename), str(damage.strerror))
         if not any(remote_damages(place, full=True)):
             return f"{found}, but the remote has it as it was published; run again"
-        try:
-            if lock.try_acquire():
-                try:
-                    self.set_aside(place, found, said.append)
-                finally:
-                    lock.release()
-        except StoreError as error:  # a store that may only be read
-            said.append(f"{found}, and it cannot be set aside ({error})")
+        with self._free(record.kind, record.fingerprint, found, said.append) as is_free:
+            if is_free:
+                self.set_aside(place, found, said.append)
         return f"{'; '.join(said) or found}; run again"
-
-    def _set_aside_replaced(self, known: ArtifactRef, say: Report, record: Record) -> bool:
-        """Set an artifact aside that was made again with other content; whether that was so."""
-        if record.content_digest == known.content_digest:
-            return False
-        place = self.layout.artifact(known.kind, known.fingerprint)
-        changed = f"content {known.content_digest[:16]} before, {record.content_digest[:16]} now"
-        self.set_aside(place, f"{known.kind}/{known.name}: it was made again with other {changed}", say)
-        return True
 
     def set_aside(self, place: Path, found: Problem | str, say: Report) -> None:
         """Move what lies at the place of an artifact to the damaged ones; the caller holds its lock."""
@@ -189,68 +190,51 @@ class Builder(NamedTuple):
             place.rename(aside)
             disk.touch(aside)  # the time since when it lies there
             sync_path(place.parent)
-        self.catalog.register(place / RECORD_FILE, report=say)
+        self.update(say)
         again = "" if isinstance(found, str) else ", and it will be made again"
         say(f"{found}; set aside as {aside}{again}")
 
 
 def _looked_up(place: Path, verify: Verify, *, sure: bool) -> Record | Problem | None:
     """Return what lies at a place, or what is wrong with it; a wrong copy is pulled again."""
-    remote = shared.remote_of(place)
+    record, remote = place / RECORD_FILE, shared.remote_of(place)
     if remote is None:
         return examine(place, verify) if disk.is_taken(place) else None
-    record = place / RECORD_FILE
     if not remote.bring(record, sure=sure):
         return None
     found = examine(place, verify)
-    if isinstance(found, Record):
-        return found
-    remote.discard(record)
-    return examine(place, verify) if remote.bring(record, sure=True) else None
+    if isinstance(found, Problem):
+        remote.discard(record)
+        return examine(place, verify) if remote.bring(record, sure=True) else None
+    return found
 
 
-def make(
-    layout: Layout,
-    request: Request,
-    inputs: Mapping[str, object],
-    provenance: Provenance,
-    replaced: Callable[[Record], bool] | None = None,
-) -> tuple[Record, bool]:
-    """Run the stage of `request` and publish its files, if `replaced` agrees.
-
-    Returns:
-        What is published now, and whether by this process; another machine may have been first.
-
-    After any error, nothing is published and the temporary directory has been removed.
-    """
-    where = f"{request.stage.kind}/{request.name}"
-    sweep(layout)
+@contextmanager
+def _fault_of(layout: Layout, request: Request) -> Iterator[None]:
+    """Say of a fault of the machine that nothing was published, and what the machine lacks."""
+    where = f"{request.stage.kind}/{request.name} was not published"
     try:
-        with workspace(layout) as out:
-            started, clock = utc_now(), time.perf_counter()
-            with stop_after(time_limit()), peak_memory() as peak:
-                outcome = request.stage.run(request.params, out=out, **inputs)
-            seconds = round(time.perf_counter() - clock, 6)
-            timings = Timings(started=started, ended=utc_now(), seconds=seconds, peak_bytes=peak.num_bytes)
-            record, is_first = _record_of(layout, request, provenance, out, outcome, timings), True
-            if replaced is None or replaced(record):
-                is_first = commit(layout, out, record)
+        yield
     except MemoryError as error:
-        raise out_of_memory(f"{where} was not published", error) from error
+        raise out_of_memory(where, error) from error
     except Exception as error:
         lack = lack_of(error)
         if lack is None and not isinstance(error, OSError):
             raise
         room = f"{layout.root} has {shutil.disk_usage(layout.root).free} bytes free"
         said = f"{lack.what} ({error}); {room}; {lack.advice}" if lack else str(error)
-        raise StoreError(f"{where} was not published: {said}") from error
-    place = layout.artifact(record.kind, record.fingerprint)
-    return record if is_first else read_record(place), is_first
+        raise StoreError(f"{where}: {said}") from error
 
 
-def _record_of(
-    layout: Layout, request: Request, provenance: Provenance, out: Path, outcome: Outcome, timings: Timings
+def _made(
+    layout: Layout, request: Request, inputs: Mapping[str, object], provenance: Provenance, out: Path
 ) -> Record:
+    """Run the stage of `request`, and return the record of what it wrote."""
+    started, clock = utc_now(), time.perf_counter()
+    with stop_after(time_limit()), peak_memory() as peak:
+        outcome = request.stage.run(request.params, out=out, **inputs)
+    seconds = round(time.perf_counter() - clock, 6)
+    timings = Timings(started=started, ended=utc_now(), seconds=seconds, peak_bytes=peak.num_bytes)
     _check_outcome(f"{request.stage.kind}/{request.name}", outcome)
     check_extra_tables(out)
     files = digest_files(out)
@@ -283,23 +267,21 @@ def _check_outcome(where: str, outcome: object) -> None:
             found = type(value).__qualname__
             raise StoreError(f"{where}: metric {name}={value!r} is a {found}; use text, int, float or bool")
     plain(outcome.metrics, f"{where}: metrics")
-    check_accounts(where, outcome.accounts)
+    for account in outcome.accounts:
+        _check_account(f"{where}: source {account.source!r}", account)
 
 
-def check_accounts(where: str, accounts: Sequence[Account]) -> None:
-    """Raise AccountError for the first account that does not add up; `where` names the artifact."""
-    for account in accounts:
-        amounts = {"in": account.num_in, **account.added, **account.became}
-        negative = [f"{name}={amount}" for name, amount in amounts.items() if amount < 0]
-        if negative:
-            raise AccountError(f"{where}: source {account.source!r}: {account.unit} {negative} are below 0")
-        if not account.balanced:
-            added, became = sum(account.added.values()), sum(account.became.values())
-            difference = account.num_in + added - became
-            raise AccountError(
-                f"{where}: source {account.source!r}: {account.num_in} {account.unit} came in and {added} "
-                f"were added, but {dict(account.became)} make {became}; the difference is {difference}"
-            )
+def _check_account(where: str, account: Account) -> None:
+    amounts = {"in": account.num_in, **account.added, **account.became}
+    negative = [f"{name}={amount}" for name, amount in amounts.items() if amount < 0]
+    if negative:
+        raise AccountError(f"{where}: {account.unit} {negative} are below 0")
+    if not account.balanced:
+        added, became = sum(account.added.values()), sum(account.became.values())
+        raise AccountError(
+            f"{where}: {account.num_in} {account.unit} came in and {added} were added, but "
+            f"{dict(account.became)} make {became}; the difference is {account.num_in + added - became}"
+        )
 
 
 def digest_files(out: Path) -> list[FileEntry]:

@@ -2,26 +2,24 @@
 
 The files are the truth: the catalog may lag behind them but is never ahead. Before a query is answered, what
 is new or changed is found (`tasks.store.indexing`), and the file is replaced; or, if it is busy or may only
-be read, a copy is updated and answers. A publication does not fail on a busy catalog: the next query adds its
-rows. A rebuild is equal, row for row, to many small updates (but for a label whose artifact was gone before
-anybody asked). What is missing, corrupt, or of another version is made again, with a message.
+be read, a copy is updated and answers. Publications do not write it; the end of a run does. A rebuild is
+equal, row for row, to many small updates (but for a label whose artifact was gone before anybody asked). What
+is corrupt, or of another version, is made again, with a message.
 """
 
 import logging
-import math
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 from tokmill.tasks.core.database import NoDuckDBError
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import shared
-from tokmill.tasks.store.disk import reported_as
+from tokmill.tasks.store.disk import ProcessLock, reported_as
 from tokmill.tasks.store.extra_tables import stale_tables, sync_extra_tables
-from tokmill.tasks.store.indexing import find_difference, num_indexed, read_files, sync_files, update_files
+from tokmill.tasks.store.indexing import apply_changes, find_changes
 from tokmill.tasks.store.layout import Layout, sweep
 from tokmill.tasks.store.leases import Dead, Lease, lease_path, leased, read_leases
 from tokmill.tasks.store.provenance import Provenance
@@ -37,7 +35,6 @@ from tokmill.tasks.store.runs import (
     begin_run,
     crash_run,
     end_run,
-    run_path,
     write_run,
 )
 from tokmill.tasks.store.snapshot import (
@@ -50,7 +47,6 @@ from tokmill.tasks.store.snapshot import (
     answering,
     check_question,
     copied,
-    locked,
     private,
     reading,
     replacing,
@@ -63,12 +59,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_FEW_FILES = 1000
-_MOMENT_SECONDS = 1.0
-_MOMENTS_PER_WRITE = 20  # publications may take a twentieth of the time for the catalog, however large it is
-_WRITE_SECONDS: dict[Path, float] = {}  # duration of this process's last write of each catalog
-_REPORTED: set[Path] = set()  # catalogs of which this process has said that it cannot use them
+_POLL_SECONDS = 0.02
 _LOG = logging.getLogger(__name__)
+_UNREADABLE = "SELECT path, problem FROM catalog_files WHERE problem IS NOT NULL ORDER BY path"
 _VERSIONS = """
     SELECT l.kind, l.name, l.label, l.number, l.fingerprint, a.content_digest, a.stage, a.stage_version,
            a.num_files, a.num_bytes, strftime(a.ended, '%Y-%m-%dT%H:%M:%SZ') AS ended, a.seconds,
@@ -93,13 +86,13 @@ _MADE_BY = """
 class Catalog:
     """The catalog of one store.
 
-    Queries raise StoreError if DuckDB rejects the query or runs out of space; updates, if another process
+    Queries raise StoreError if DuckDB rejects the query or runs out of space; a rebuild, if another process
     holds the catalog for too long.
 
     Args:
         layout: the store.
-        wait_seconds: how long `sync` and `rebuild` wait for other processes before that is an error.
-        publish_wait_seconds: how long a publication waits before it leaves its rows to the next sync.
+        wait_seconds: how long `rebuild` waits for other processes before that is an error.
+        publish_wait_seconds: how long `update` waits before it leaves the rows to the next query.
         question_wait_seconds: how long a query waits before it updates a copy of its own instead.
         report: receives one-line messages for people: a rebuild, a lag, a file that cannot be read.
     """
@@ -118,11 +111,10 @@ class Catalog:
         self._question_wait = question_wait_seconds
         self._say = report
         self.path = layout.catalog
-        self.lock_path = layout.catalog_lock
 
     def query(self, sql: str, parameters: Parameters = ()) -> list[Row]:
         """Return the rows of an SQL query over everything in the store, one dict per row."""
-        return self._answered(lambda connection: answer_rows(connection, sql, parameters))
+        return self.asked(lambda ask: ask(sql, parameters))
 
     def asked(self, work: Callable[[Ask], T]) -> T:
         """Do work that has several queries of the store as it is now, for which the catalog is opened once.
@@ -177,53 +169,21 @@ class Catalog:
             self.query(_SORTED, wanted) if most is None else self.query(_MADE_LAST, wanted | {"most": most})
         )
 
-    def sync(self) -> None:
-        """Add the rows of new and changed files, and drop those of files that no longer exist."""
-        if self._layout.root.is_dir():  # a query must not create a store
-            self._look()
-            self._replace(self._wait, lambda connection: self._take_in_all(connection, thorough=True))
-
     def rebuild(self) -> None:
         """Make the catalog again from the store's files."""
         shared.refresh(self._layout.root)
-        with locked(self.lock_path, self._wait), replacing(self._layout, anew=True) as connection:
-            self._take_in(connection)
+        with self._locked(self._wait):
+            self._replace(anew=True)
 
-    def register(self, *paths: Path, report: Report | None = None) -> None:
-        """Update the rows of files just written or removed; a busy catalog leaves that to later."""
-
-        def update(connection: "DuckDBPyConnection") -> None:
-            if num_indexed(connection) == 0:
-                sync_files(connection, self._layout, self._say)
-            update_files(connection, self._layout, paths, self._say)
-            sync_extra_tables(connection, self._layout, self._say)
-
-        self._quietly(update, report)
-
-    def register_publication(self, *paths: Path, report: Report | None = None) -> None:
-        """As `register`, but left to the next sync if the catalog was written a moment ago.
-
-        Writing the catalog takes longer than publishing a small artifact, and ever longer as it grows,
-        while shards are published by the hundred. A query adds the rows that are still missing.
-        """
+    def update(self, report: Report | None = None) -> None:
+        """Take in what is new, or report why the catalog lags; the next query adds the rows."""
         try:
-            age = time.time() - self.path.stat().st_mtime
-        except FileNotFoundError:
-            age = math.inf
-        last = _WRITE_SECONDS.get(self.path, 0.0)
-        if not 0 <= age < max(_MOMENT_SECONDS, _MOMENTS_PER_WRITE * last):
-            self.register(*paths, report=report)
-
-    def _quietly(self, work: Callable[["DuckDBPyConnection"], None], report: Report | None = None) -> None:
-        """Do `work`, or report why the catalog lags; the next sync adds the rows."""
-        try:
-            self._replace(self._publish_wait, work)
+            self._brought_up(self._publish_wait)
+        except NoDuckDBError as error:
+            _LOG.info("%s", error)
         except StoreError as error:
-            lasting = isinstance(error, NoDuckDBError)
-            if not (lasting and self.path in _REPORTED):
-                _REPORTED.update([self.path] if lasting else [])
-                say = report or self._say
-                say(f"{error} (published artifacts are safe; the next query adds them to the catalog)")
+            say = report or self._say
+            say(f"{error} (published artifacts are safe; the next query adds them to the catalog)")
 
     def _look(self) -> None:
         """See what others have written; settle runs, and sweep: without permission, a later process does."""
@@ -246,68 +206,67 @@ class Catalog:
         except StoreError:  # busy, or not writable
             return self._answered_by_copy(ask, anew=True)
         with reading(self.path) as connection:
-            return ask(connection)
+            return self._told(connection, ask)
 
     def _answered_in_step(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
-        if self.path.exists():
-            with reading(self.path) as connection:
-                if self._is_in_step(connection):
-                    return ask(connection)
-        else:
-            with private(self._layout.root) as connection:
-                if not find_difference(connection, self._layout, adopt=False).paths:
-                    return ask(connection)  # a query must not create a store
+        is_there = self.path.exists()
+        with reading(self.path) if is_there else private(self._layout.root) as connection:
+            if not find_changes(connection, self._layout, adopt=is_there).any and not any(
+                stale_tables(connection, self._layout)
+            ):  # a query does not make a catalog where there is no store
+                return self._told(connection, ask)
         try:
-            self._replace(self._question_wait, self._take_in_all)
+            self._brought_up(self._question_wait)
         except BrokenCatalogError:
             raise
         except StoreError:  # busy, or not writable
-            return self._answered_by_copy(ask, anew=not self.path.exists())
+            return self._answered_by_copy(ask, anew=not is_there)
         with reading(self.path) as connection:
-            return ask(connection)
-
-    def _is_in_step(self, connection: "DuckDBPyConnection") -> bool:
-        """Whether an update would change nothing; files that cannot be read are reported."""
-        difference = find_difference(connection, self._layout)
-        if difference.stale or len(difference.paths) > _FEW_FILES:
-            return False
-        unread = list[str]()
-        if read_files(self._layout, difference.changed, unread.append)["catalog_files"]:
-            return False
-        for line in unread:
-            self._say(line)
-        return not stale_tables(connection, self._layout)
+            return self._told(connection, ask)
 
     def _answered_by_copy(self, ask: Callable[["DuckDBPyConnection"], T], *, anew: bool) -> T:
         with copied(self._layout, anew=anew) as connection:
             self._take_in(connection)
-            return ask(connection)
+            return self._told(connection, ask)
 
-    def _replace(self, wait: float, work: Callable[["DuckDBPyConnection"], T]) -> T:
-        """Do `work` on a copy that then replaces the file; a broken catalog is made again first."""
-        with locked(self.lock_path, wait):
-            began = time.monotonic()
+    def _told(self, connection: "DuckDBPyConnection", ask: Callable[["DuckDBPyConnection"], T]) -> T:
+        for path, problem in connection.execute(_UNREADABLE).fetchall():
+            self._say(f"the catalog leaves out {path}: {problem}")
+        return ask(connection)
+
+    def _brought_up(self, wait: float) -> None:
+        """Replace the file by one that has all that is new; a broken one is made again."""
+        with self._locked(wait):
             try:
-                with replacing(self._layout, anew=not self.path.exists()) as connection:
-                    done = work(connection)
-                _WRITE_SECONDS[self.path] = time.monotonic() - began
-                return done  # noqa: TRY300 - what fails is made good below
+                self._replace(anew=not self.path.exists())
             except BrokenCatalogError as error:
                 self._say_broken(error)
-            with replacing(self._layout, anew=True) as connection:
-                self._take_in(connection)
-                return work(connection)
+                self._replace(anew=True)
 
-    def _take_in(self, connection: "DuckDBPyConnection", *, thorough: bool = False) -> None:
+    def _replace(self, *, anew: bool) -> None:
+        with replacing(self._layout, anew=anew) as connection:
+            self._take_in(connection)
+
+    def _take_in(self, connection: "DuckDBPyConnection") -> None:
         """Update the rows of a copy of the file from all that is new in the store."""
-        sync_files(connection, self._layout, self._say, thorough=thorough)
+        apply_changes(connection, self._layout, find_changes(connection, self._layout))
         sync_extra_tables(connection, self._layout, self._say)
 
-    def _take_in_all(self, connection: "DuckDBPyConnection", *, thorough: bool = False) -> None:
-        was_empty = num_indexed(connection) == 0
-        self._take_in(connection, thorough=thorough)
-        if was_empty and (num_files := num_indexed(connection)):
-            self._say(f"catalog {self.path} was empty; it is made again from {num_files} files of the store")
+    @contextmanager
+    def _locked(self, wait: float) -> Iterator[None]:
+        """Hold the lock for replacing the file."""
+        lock, until = ProcessLock(self._layout.catalog_lock), time.monotonic() + wait
+        while not lock.try_acquire():
+            if time.monotonic() > until:
+                raise StoreError(
+                    f"the catalog is busy: {lock.owner()} has held {lock.path} for {wait:g} s; wait for it, "
+                    "or end it if it hangs"
+                )
+            time.sleep(_POLL_SECONDS)
+        try:
+            yield
+        finally:
+            lock.release()
 
     def _say_broken(self, error: BrokenCatalogError) -> None:
         self._say(f"catalog {self.path} cannot be used ({error}); it is made again from the records")
@@ -317,13 +276,8 @@ class Catalog:
 
         An earlier attempt of the same run is kept with it.
         """
-        run = begin_run(
-            self._layout,
-            run_id,
-            begun or Begun(profile=profile, provenance=Provenance.collect(run_id=run_id)),
-        )
-        self.register(run_path(self._layout.runs, run_id))
-        return run
+        known = begun or Begun(profile=profile, provenance=Provenance.collect(run_id=run_id))
+        return begin_run(self._layout, run_id, known)
 
     def finish_run(
         self,
@@ -336,15 +290,15 @@ class Catalog:
     ) -> Run:
         """Record how a run ended, and what it has: the artifacts that it asked for, in order."""
         run = self.note_end(run_id, state=state, message=message, found=found or Found(artifacts))
-        self._quietly(self._take_in)
+        self.update()
         return run
 
     def note_end(self, run_id: str, *, state: State, message: str, found: Found = NOTHING) -> Run:
         """Record how a run ended, but only in its file, for lack of time; the next query adds the rows."""
         return end_run(self._layout, run_id, state, message, found)
 
-    def settle(self) -> list[Run]:
-        """Record the end of runs whose process has died; return those that had no end yet.
+    def settle(self) -> None:
+        """Record the end of runs whose process has died.
 
         The lease of such a run shows when it was last alive; the records of its artifacts, what it had made.
 
@@ -359,29 +313,23 @@ class Catalog:
                 with reported_as(f"run {lease.key} cannot be recorded"):
                     shared.remove(lease_path(self._layout, lease.key))
         try:
-            return [self._with_what_it_made(run) for run in settled]
-        except NoDuckDBError:
-            return settled
+            for run in settled:
+                self._note_what_it_made(run)
+        except NoDuckDBError as error:
+            _LOG.info("%s", error)
 
-    def _with_what_it_made(self, run: Run) -> Run:
-        made = [
-            RunArtifact(
-                task=row.pop("stage"),
-                how="made",
-                seconds=row.pop("seconds"),
-                peak_bytes=row.pop("peak_bytes"),
-                ref=ArtifactRef(**row),
-            )
-            for row in self.query(_MADE_BY, {"run_id": run.run_id, "began": run.started})
-        ]
+    def _note_what_it_made(self, run: Run) -> None:
+        rows = self.query(_MADE_BY, {"run_id": run.run_id, "began": run.started})
+        made = []
+        for row in rows:
+            about = {name: row.pop(name) for name in ("seconds", "peak_bytes")}
+            made.append(RunArtifact(task=row.pop("stage"), how="made", ref=ArtifactRef(**row), **about))
         if made and not run.artifacts:
-            run = run.model_copy(update={"artifacts": made})
-            write_run(self._layout, run)
-        return run
+            write_run(self._layout, run.model_copy(update={"artifacts": made}))
 
     def annotate(self, run_id: str, action: Action, text: str) -> None:
         """Add a tag or a note to a run, or take a tag away; StoreError if it cannot be one."""
-        self.register(annotate(self._layout, run_id, action, text))
+        annotate(self._layout, run_id, action, text)
 
     def alive(self, run_id: str, profile: str = "") -> AbstractContextManager[Lease]:
         """Mark this process as executing a run, for the length of the block, and hold what the run needs."""

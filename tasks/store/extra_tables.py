@@ -5,6 +5,7 @@ on the present artifacts and not on the order in which they came.
 """
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,11 +20,21 @@ if TYPE_CHECKING:
 
 FOLDER = "catalog"
 _TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")
-_FILE = re.compile(r"catalog/([^/]+)\.parquet")
 _OWN = ALL_TABLES.keys() | VIEWS.keys()
+_DIFFERING = """
+    SELECT table_name, list((kind, fingerprint, digest) ORDER BY kind, fingerprint) FILTER (now)
+    FROM (SELECT path[9:-9] AS table_name, kind, fingerprint, digest, true AS now
+          FROM files JOIN artifacts USING (fingerprint)
+          WHERE starts_with(path, 'catalog/') AND ends_with(path, '.parquet')
+          UNION ALL SELECT table_name, NULL, fingerprint, digest, false FROM catalog_extra)
+    GROUP BY table_name
+    HAVING list_sort(list((fingerprint, digest)) FILTER (now))
+        IS DISTINCT FROM list_sort(list((fingerprint, digest)) FILTER (NOT now))
+    ORDER BY table_name
+"""
 
 
-class Part(NamedTuple):
+class _Part(NamedTuple):
     """One artifact's file of one table."""
 
     kind: str
@@ -36,14 +47,6 @@ class Part(NamedTuple):
         """Its rows as SQL; the fingerprint is hexadecimal and the path is quoted."""
         quoted = str(self.path).replace("'", "''")
         return f"SELECT '{self.fingerprint}' AS fingerprint, * FROM read_parquet('{quoted}')"  # noqa: S608
-
-
-class Stale(NamedTuple):
-    """A table that needs an update: the parts it should have, and (fingerprint, digest) of those it has."""
-
-    table: str
-    parts: list[Part]
-    held: set[tuple[str, str]]
 
 
 def check_extra_tables(out: Path) -> None:
@@ -75,43 +78,34 @@ def _column_names(path: Path) -> list[str]:
         raise StoreError(f"{FOLDER}/{path.name} cannot be read as Parquet: {error}") from error
 
 
+def stale_tables(connection: "DuckDBPyConnection", layout: Layout) -> Iterator[tuple[str, list[_Part]]]:
+    """Yield the tables that need an update, each with the parts that it should have."""
+    for table, files in connection.execute(_DIFFERING).fetchall():
+        if _is_extra(table):
+            folder = f"{FOLDER}/{table}.parquet"
+            yield (
+                table,
+                [
+                    _Part(kind, owner, digest, layout.artifact(kind, owner) / folder)
+                    for kind, owner, digest in files or ()
+                ],
+            )
+
+
 def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Report) -> None:
     """Update every extra table to the artifacts in the catalog."""
     import duckdb
 
-    for table, parts, held in stale_tables(connection, layout):
+    for table, parts in list(stale_tables(connection, layout)):
         readable = [part for part in parts if _is_readable(connection, part, say)]
         try:
-            _update(connection, table, readable, held)
+            _update(connection, table, readable)
         except duckdb.Error as error:  # a page that is damaged, which must not stop every query
             connection.execute("ROLLBACK")
             say(f"the catalog leaves the table {table} as it was: {error}; run `verify`")
 
 
-def stale_tables(connection: "DuckDBPyConnection", layout: Layout) -> list[Stale]:
-    """Return the tables that need an update."""
-    files = connection.execute(
-        "SELECT kind, fingerprint, digest, path FROM files JOIN artifacts USING (fingerprint) "
-        "WHERE starts_with(path, 'catalog/')"
-    ).fetchall()
-    tables: dict[str, Stale] = {}
-    for kind, fingerprint, digest, path in sorted(files):
-        named = _FILE.fullmatch(path)
-        if named is not None and _is_extra(named[1]):
-            part = Part(kind, fingerprint, digest, layout.artifact(kind, fingerprint) / path)
-            tables.setdefault(named[1], Stale(named[1], [], set())).parts.append(part)
-    for table, *held in connection.execute(
-        "SELECT table_name, fingerprint, digest FROM catalog_extra"
-    ).fetchall():
-        tables.setdefault(table, Stale(table, [], set())).held.add((held[0], held[1]))
-    return [
-        tables[table]
-        for table in sorted(tables)
-        if {part[1:3] for part in tables[table].parts} != tables[table].held
-    ]
-
-
-def _is_readable(connection: "DuckDBPyConnection", part: Part, say: Report) -> bool:
+def _is_readable(connection: "DuckDBPyConnection", part: _Part, say: Report) -> bool:
     import duckdb
 
     try:
@@ -128,10 +122,13 @@ def _schema(connection: "DuckDBPyConnection", query: str) -> list[tuple[str, str
     return [(row[0], row[1]) for row in connection.execute(f"DESCRIBE {query}").fetchall()]
 
 
-def _update(
-    connection: "DuckDBPyConnection", table: str, parts: list[Part], held: set[tuple[str, str]]
-) -> None:
+def _update(connection: "DuckDBPyConnection", table: str, parts: list[_Part]) -> None:
     """Append the new parts if none was removed and the columns are equal; else make the table again."""
+    held = set(
+        connection.execute(
+            "SELECT fingerprint, digest FROM catalog_extra WHERE table_name = ?", [table]
+        ).fetchall()
+    )
     new = [part for part in parts if part[1:3] not in held]
     stays = len(parts) - len(new) == len(held) > 0
     connection.execute("BEGIN")

@@ -5,10 +5,10 @@ each kind. The files of a part are listed only if its folder has another time th
 thousand artifacts to which nothing was added cost a few dozen looks. A time of the last moments before a look
 is not trusted, since the folder may change again within the same tick of the clock. Labels lie in a folder
 for each name: whoever gives one out gives the folder of its kind a new time first, unless an artifact is
-published next; if the process is killed before, the sweep of its temporary folder does it. `verify` and a
-rebuild read all.
+published next; if the process is killed before, the sweep of its temporary folder does it.
 """
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -18,11 +18,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 from tokmill.tasks.core.errors import MachineError, StoreError
 from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.labels import Names
-from tokmill.tasks.store.layout import ALIASES, LABELS, RECORD_FILE, Layout, is_prefix, printable
+from tokmill.tasks.store.layout import (
+    ALIASES,
+    LABELS,
+    RECORD_FILE,
+    REMOVED,
+    Layout,
+    is_prefix,
+    part_of,
+    printable,
+)
 from tokmill.tasks.store.names import is_kind
 from tokmill.tasks.store.record import read_record
 from tokmill.tasks.store.rows import Rows, rows_of
-from tokmill.tasks.store.tables import ALL_TABLES, KEYS, TABLES, TREES, Report
+from tokmill.tasks.store.tables import ALL_TABLES, KEYS, TABLES, TREES
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -30,62 +39,69 @@ if TYPE_CHECKING:
 Stamps: TypeAlias = dict[str, tuple[int, int]]
 """Modification time in nanoseconds and size in bytes of each file, by posix path below the store."""
 
-UNSURE: Final = -1
-"""The time of a part that has to be looked over every time."""
-
-_PART: Final = (
-    "CASE WHEN split_part(path, '/', 1) IN ('labels', 'removed') "
-    "THEN split_part(path, '/', 1) || '/' || split_part(path, '/', 2) ELSE split_part(path, '/', 1) END"
-)
-_TICK_NS = 2_000_000_000  # the coarsest clock of a file system that is in use
+_UNSURE: Final = -1  # the time of a part that has to be looked over every time
+_TICK_NS: Final = 2_000_000_000  # the coarsest clock of a file system that is in use
 _BATCH: Final = 4096
-_FEW_PARTS: Final = 8
 _FEW_ROWS: Final = 128
+_PARTS: Final = f"""
+    SELECT part, CASE WHEN part IN (SELECT part FROM catalog_files WHERE problem IS NOT NULL)
+                      THEN {_UNSURE} ELSE time END
+    FROM catalog_parts
+"""  # noqa: S608 - a constant
 
 
-class Difference(NamedTuple):
+class Changes(NamedTuple):
     """What differs between a catalog and the store's files."""
 
-    changed: Stamps  # the stamps of files that are new or have changed
+    files: Stamps  # of files that are new or have changed
     stale: Sequence[str]  # paths of files whose rows in the catalog no longer count
-    times: Mapping[str, int] = {}  # of the store's parts
+    times: Mapping[str, int]  # of the store's parts
+    looked: float  # when that was so, by the monotonic clock
 
     @property
-    def paths(self) -> set[str]:
-        """The files that differ."""
-        return self.changed.keys() | {*self.stale}
+    def any(self) -> bool:
+        """Whether there is a difference."""
+        return bool(self.files or self.stale)
 
 
-class Look(NamedTuple):
-    """What a look over some parts of a store found."""
+def find_changes(connection: "DuckDBPyConnection", layout: Layout, *, adopt: bool = True) -> Changes:
+    """Return what differs between the catalog and the store's files; nothing but new records is read.
 
-    stamps: Stamps  # of all files in these parts
-    parts: frozenset[str]  # whatever of them is not among the stamps is gone
-    times: Mapping[str, int]  # of all parts of the store
+    With `adopt`, an artifact without a label here gets the one in its record.
+    """
+    looked, times = time.monotonic(), _part_times(layout)
+    before = dict(connection.execute(_PARTS).fetchall())
+    parts = {part for part, moment in times.items() if moment == _UNSURE or before.get(part) != moment}
+    parts |= before.keys() - times.keys()
+    seen: Stamps = {}
+    for part in sorted(parts):
+        paths = list(paths_in(layout, part))
+        stamps = _stamps(layout, paths)
+        if is_kind(part) and len(stamps) < len(paths):  # a folder that is being copied gets its record later
+            times[part] = _UNSURE
+        seen |= stamps
+    known = _known(connection, "part", sorted(parts))
+    # an artifact that was lost and made again has its record at the same path, and maybe a new label
+    new = [path for path, stamp in seen.items() if known.get(path) != stamp]
+    seen |= _labels_of(layout, [path for path in new if path.endswith(f"/{RECORD_FILE}")], adopt=adopt)
+    known |= _known(connection, "path", [path for path in seen if path not in known])
+    changed = {path: stamp for path, stamp in seen.items() if known.get(path) != stamp}
+    return Changes(changed, [path for path in known if path not in seen or path in changed], times, looked)
 
 
-def look_over(layout: Layout, trusted: Mapping[str, int]) -> Look:
-    """Look over the parts of a store whose times differ from those in `trusted`."""
+def _part_times(layout: Layout) -> dict[str, int]:
     folders = [*layout.kinds(), layout.runs.name, layout.annotations.name]
-    for tree in (LABELS, layout.removed.name):
+    for tree in (LABELS, REMOVED):
         folders += [f"{tree}/{entry.name}" for entry in disk.entries(layout.root / tree) if entry.is_dir()]
-    times = {ALIASES: UNSURE}
+    times = {ALIASES: _UNSURE}
     for part in folders:
         with suppress(OSError):
             state = disk.state(layout.root / part)
             times |= {part: state.mtime_ns} if state.kind == "folder" else {}
-    parts = {part for part, time in times.items() if time == UNSURE or trusted.get(part) != time}
-    stamps: Stamps = {}
-    for part in sorted(parts):
-        paths = list(_paths_in(layout, part))
-        found = _stamps(layout, paths)
-        if is_kind(part) and len(found) < len(paths):  # a folder that is being copied gets its record later
-            times[part] = UNSURE
-        stamps |= found
-    return Look(stamps, frozenset(parts | (trusted.keys() - times.keys())), times)
+    return times
 
 
-def _paths_in(layout: Layout, part: str) -> Iterator[str]:
+def paths_in(layout: Layout, part: str) -> Iterator[str]:
     """Yield the paths of the files of a part, as far as the store writes such names."""
     tree = part.partition("/")[0]
     if tree in (LABELS, ALIASES):
@@ -117,45 +133,12 @@ def _stamps(layout: Layout, paths: Iterable[str]) -> Stamps:
     return stamps
 
 
-def sure_times(layout: Layout, times: Mapping[str, int]) -> dict[str, int]:
-    """Return the times, without those that may come twice, because they are of this moment."""
-    latest = shared.local_now_ns(layout.root) - _TICK_NS  # by the file system's clock
-    return {part: time if time < latest else UNSURE for part, time in times.items()}
-
-
-def find_difference(
-    connection: "DuckDBPyConnection", layout: Layout, *, adopt: bool = True, thorough: bool = False
-) -> Difference:
-    """Return what differs between the catalog and the store's files; nothing but new records is read.
-
-    Args:
-        connection: to the catalog.
-        layout: the store.
-        adopt: give an artifact without a label here the one in its record.
-        thorough: look over all parts.
-    """
-    times = {} if thorough else dict(connection.execute("SELECT part, time FROM catalog_parts").fetchall())
-    look = look_over(layout, times)
-    known, seen = _known_in(connection, sorted(look.parts)), look.stamps
-    # an artifact that was lost and made again has its record at the same path, and maybe a new label
-    new = [path for path, stamp in seen.items() if known.get(path) != stamp]
-    seen |= _labels_of(layout, [path for path in new if path.endswith(f"/{RECORD_FILE}")], adopt=adopt)
-    if others := [path for path in seen if path not in known]:
-        known |= _known(connection, "path IN (SELECT unnest(?::VARCHAR[]))", [others])
-    changed = {path: stamp for path, stamp in seen.items() if known.get(path) != stamp}
-    return Difference(changed, [path for path in known if path not in seen or path in changed], look.times)
-
-
-def _known_in(connection: "DuckDBPyConnection", parts: list[str]) -> Stamps:
-    """Return the stamps that the catalog has of the files in some parts of the store."""
-    if 0 < len(parts) <= _FEW_PARTS:  # prefixes are compared much faster than parts are cut out
-        return _known(connection, " OR ".join(["starts_with(path, ? || '/')"] * len(parts)), parts)
-    return _known(connection, f"list_contains(?, {_PART})", [parts])
-
-
-def _known(connection: "DuckDBPyConnection", where: str, values: Sequence[object]) -> Stamps:
-    rows = connection.execute(f"SELECT path, mtime_ns, size FROM catalog_files WHERE {where}", values)  # noqa: S608
-    return {path: (time, size) for path, time, size in rows.fetchall()}
+def _known(connection: "DuckDBPyConnection", column: str, values: Sequence[str]) -> Stamps:
+    """Return the stamps that the catalog has of the files with these values of a column."""
+    if not values:
+        return {}
+    wanted = f"SELECT path, mtime_ns, size FROM catalog_files WHERE {column} IN (SELECT unnest(?::VARCHAR[]))"  # noqa: S608
+    return {path: (moment, size) for path, moment, size in connection.execute(wanted, [values]).fetchall()}
 
 
 def _labels_of(layout: Layout, records: Sequence[str], *, adopt: bool) -> Stamps:
@@ -175,99 +158,60 @@ def _labels_of(layout: Layout, records: Sequence[str], *, adopt: bool) -> Stamps
     return _stamps(layout, (f"{folder}/{name}" for folder, name in files if name.startswith("@")))
 
 
-def sync_files(
-    connection: "DuckDBPyConnection",
-    layout: Layout,
-    say: Report,
-    *,
-    adopt: bool = True,
-    thorough: bool = False,
-) -> None:
-    """Update the rows of all files of the store; see `find_difference`."""
-    difference = find_difference(connection, layout, adopt=adopt, thorough=thorough)
-    unreadable = apply_difference(connection, layout, difference, say)
-    if adopt and (difference.paths or thorough):
-        times = dict(difference.times)
-        for path in unreadable:
-            first, second, *_ = path.split("/")
-            times[f"{first}/{second}" if first in (LABELS, "removed") else first] = UNSURE
-        connection.execute("BEGIN")
-        connection.execute("DELETE FROM catalog_parts")
-        rows = [{"part": part, "time": time} for part, time in sorted(sure_times(layout, times).items())]
-        insert(connection, "catalog_parts", rows)
-        connection.execute("COMMIT")
+def apply_changes(connection: "DuckDBPyConnection", layout: Layout, changes: Changes) -> None:
+    """Replace the rows of what differs, in one transaction."""
+    if not changes.any:
+        return
+    connection.execute("BEGIN")
+    _delete(connection, changes.stale)
+    remaining = iter(sorted(changes.files))
+    while batch := list(islice(remaining, _BATCH)):  # so that memory does not grow with the store
+        for name, rows in _read_files(layout, {path: changes.files[path] for path in batch}).items():
+            insert(connection, name, rows)
+    since_ns = int((time.monotonic() - changes.looked) * 1e9) + _TICK_NS
+    sure_ns = shared.local_now_ns(layout.root) - since_ns  # by the file system's clock
+    times = {part: moment if moment < sure_ns else _UNSURE for part, moment in changes.times.items()}
+    connection.execute("DELETE FROM catalog_parts")
+    insert(connection, "catalog_parts", [{"part": part, "time": times[part]} for part in sorted(times)])
+    connection.execute("COMMIT")
 
 
-def num_indexed(connection: "DuckDBPyConnection") -> int:
-    """Return how many files have rows in the catalog."""
-    ((number,),) = connection.execute("SELECT count(*) FROM catalog_files").fetchall()
-    return int(number)
-
-
-def update_files(
-    connection: "DuckDBPyConnection", layout: Layout, paths: Sequence[Path], say: Report
-) -> None:
-    """Update the rows of these files, whether or not they seem to have changed."""
-    names = [path.relative_to(layout.root).as_posix() for path in paths]
-    apply_difference(connection, layout, Difference(_stamps(layout, names), names), say)
-
-
-def read_files(layout: Layout, stamps: Stamps, say: Report) -> Rows:
-    """Return the rows of files of the store, by table; one that cannot be read has none, and is reported."""
+def _read_files(layout: Layout, stamps: Stamps) -> Rows:
+    """Return the rows of files, by table; of one that cannot be read, the reason."""
     rows: Rows = {name: [] for name in (*TABLES, "catalog_files")}
-    for path, (mtime, size) in stamps.items():
+    for path, (moment, size) in stamps.items():
+        row = {"path": path, "part": part_of(path), "mtime_ns": moment, "size": size}
         try:
-            key, of_file = rows_of(layout, layout.root / path)
+            row["key"], of_file = rows_of(layout, layout.root / path)
         except (StoreError, MachineError) as error:
-            say(f"the catalog leaves out {printable(path)}: {error}")
-            continue
-        rows["catalog_files"].append({"path": path, "mtime_ns": mtime, "size": size, "key": key})
+            row["problem"], of_file = printable(str(error)), {}
+            if isinstance(error, MachineError):  # which says nothing about the file: it is read again
+                row["size"] = -1
+        rows["catalog_files"].append(row)
         for name, more in of_file.items():
             rows[name].extend(more)
     return rows
 
 
-def apply_difference(
-    connection: "DuckDBPyConnection", layout: Layout, difference: Difference, say: Report
-) -> set[str]:
-    """Replace the rows of what differs, in one transaction; return the paths of files that cannot be read."""
-    if not difference.paths:
-        return set()
-    unreadable = set(difference.changed)
-    connection.execute("BEGIN")
-    _delete(connection, difference.stale)
-    remaining = iter(sorted(difference.changed))
-    while batch := list(islice(remaining, _BATCH)):  # so that memory does not grow with the store
-        rows = read_files(layout, {path: difference.changed[path] for path in batch}, say)
-        unreadable -= {row["path"] for row in rows["catalog_files"]}
-        for name, more in rows.items():
-            insert(connection, name, more)
-    connection.execute("COMMIT")
-    return unreadable
-
-
 def _delete(connection: "DuckDBPyConnection", paths: Sequence[str]) -> None:
     """Delete the rows of these files; keys of different tables never coincide."""
     # The names in these statements are constants of the package; what varies is a parameter.
-    known, named = (
-        "FROM catalog_files WHERE path IN (SELECT unnest($paths::VARCHAR[]))",
-        {"paths": list(paths)},
-    )
+    known, named = "FROM catalog_files WHERE path IN (SELECT unnest($paths::VARCHAR[]))", {"paths": paths}
     files = connection.execute(f"SELECT key, split_part(path, '/', 1) {known}", named).fetchall()
-    if not files:  # nothing but new files, as after a publication
-        return
     keys: dict[str, list[str]] = {tree: [] for tree in TREES.values()}
     for key, tree in files:
-        keys[tree if tree in keys else ""].append(key)
+        if key:
+            keys[tree if tree in keys else ""].append(key)
     for name, column in KEYS.items():
         if stale := keys[TREES[name]]:
             rows = f"DELETE FROM {name} WHERE {column} IN (SELECT unnest($keys::VARCHAR[]))"  # noqa: S608
             connection.execute(rows, {"keys": stale})
-    connection.execute(f"DELETE {known}", named)
+    if files:
+        connection.execute(f"DELETE {known}", named)
 
 
 def insert(connection: "DuckDBPyConnection", table: str, rows: Sequence[Mapping[str, object]]) -> None:
-    """Insert rows, given as column → value, into a table."""
+    """Insert rows, given as column → value, into a table; what has no column is left out."""
     columns = ALL_TABLES[table]
     if 0 < len(rows) <= _FEW_ROWS:
         lists = ", ".join(f"unnest(?::{sql_type}[])" for sql_type in columns.values())

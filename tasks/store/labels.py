@@ -101,11 +101,11 @@ class Names:
         named = _read_names(self._layout.names(ALIASES, kind, name))
         return {alias: named[alias] for alias in sorted(filter(is_alias, named))}
 
-    def tag(self, kind: str, name: str, alias: str, fingerprint: str, *, move: bool = True) -> Path | None:
-        """Point `alias` at `fingerprint`; return the alias's file.
+    def tag(self, kind: str, name: str, alias: str, fingerprint: str, *, move: bool = True) -> bool:
+        """Point `alias` at `fingerprint`; return whether it does now.
 
-        Unless it may `move` from another artifact, None if it points somewhere: of two that do so at once, on
-        machines of which neither has listed the other's, one succeeds.
+        Unless it may `move` from another artifact, it stays if it points somewhere: of two that give it at
+        once, on machines of which neither has listed the other's, one succeeds.
         """
         check_alias(alias)
         path = self._layout.names(ALIASES, kind, name) / f"{_MARK}{alias}"
@@ -113,8 +113,8 @@ class Names:
             try:
                 (shared.replace if move else shared.create)(path, _encode(fingerprint))
             except FileExistsError:
-                return None
-        return path
+                return False
+        return True
 
     def references(self) -> list[str]:
         """Return every `kind/name` that has a label, sorted."""

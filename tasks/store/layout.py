@@ -33,8 +33,9 @@ RECORD_FILE = "record.json"
 DEFAULT_STORE = "tokmill-store"
 LABELS = "labels"
 ALIASES = "aliases"
+REMOVED = "removed"
 LOCK_SUFFIX: Final = ".lock"
-_LINKED: Final = (LABELS, ALIASES, "removed", "damaged", ".up", ".cache", ".locks")
+_LINKED: Final = (LABELS, ALIASES, REMOVED, "damaged", ".up", ".cache", ".locks")
 _OWN: Final = RESERVED_KINDS | {*_LINKED, ".tmp", ".texts", ".prefect", "catalog.duckdb"}
 _PREFIX = re.compile(rf"[0-9a-f]{{{PREFIX_CHARS}}}")
 _WORKSPACE = re.compile("[0-9]+-[0-9a-f]+")  # process and uuid
@@ -65,7 +66,7 @@ class Layout:
         self.texts = root / ".texts"
         self.results = root / ".prefect"
         self.damaged = root / "damaged"
-        self.removed = root / "removed"
+        self.removed = root / REMOVED
         self.runs = root / "runs"
         self.annotations = root / "annotations"
         self.leases = root / "leases"
@@ -129,6 +130,12 @@ class Layout:
 def is_prefix(text: str) -> bool:
     """Whether `text` can be the name of an artifact's directory: the first digits of a fingerprint."""
     return _PREFIX.fullmatch(text) is not None
+
+
+def part_of(path: str) -> str:
+    """Return the part of a store that a file belongs to, by its path below the store."""
+    first, second, *_ = path.split("/")
+    return f"{first}/{second}" if first in (LABELS, REMOVED) else first
 
 
 def printable(path: Path | str) -> str:
@@ -238,11 +245,7 @@ def tidy(layout: Layout) -> list[Path]:
     swept = sweep(layout)
     for entry in disk.entries(layout.locks):  # those that nobody holds are harmless, but they accumulate
         path = layout.locks / entry.name
-        if (
-            path != layout.catalog_lock
-            and path.suffix == LOCK_SUFFIX
-            and (lock := ProcessLock(path)).try_acquire()
-        ):
+        if path.suffix == LOCK_SUFFIX and (lock := ProcessLock(path)).try_acquire():
             lock.release()
     for folder in (layout.runs, layout.leases, layout.cache):
         sweep_unfinished(folder)

@@ -174,8 +174,6 @@ def _send(source: "Store", target: "Store", record: Record, moved: Moved) -> Non
                 _copy_file(folder / entry.path, out / entry.path, entry, record)
             sync_folders(out)
             commit(target.layout, out, copy)
-    label_path = target.names.label_path(record.kind, record.name, label)
-    target.catalog.register_publication(place / RECORD_FILE, label_path)
 
 
 def _pulled(source: "Store", record: Record) -> Path:
@@ -225,10 +223,9 @@ def _names(target: "Store", cargo: Cargo, moved: Moved, *, dry_run: bool) -> Non
             continue
         if owner is not None and not one.is_asked_for:
             moved.kept.append(said)
-        elif dry_run:
-            moved.aliases.append(said)
-        elif path := target.names.tag(one.kind, one.name, one.alias, one.fingerprint, move=one.is_asked_for):
-            target.catalog.register(path)
+        elif dry_run or target.names.tag(
+            one.kind, one.name, one.alias, one.fingerprint, move=one.is_asked_for
+        ):
             moved.aliases.append(said)
         elif target.names.aliases(one.kind, one.name).get(one.alias) != one.fingerprint:
             moved.kept.append(said)  # somebody else has given it meanwhile
@@ -241,19 +238,14 @@ def _runs(source: "Store", target: "Store", runs: Iterable[str], moved: Moved) -
         run = read_run(path)
         if run.state == "running":
             continue
-        written = []
         for file in remark_paths(source.layout, run_id):
             remark = target.layout.annotations / file.name
             if not remark.is_file():
                 read_remark(file)
                 with reported_as(f"{file.name} cannot be copied"):
                     shared.replace(remark, disk.read(file, _MOST_BYTES))
-                written.append(remark)
         attempts, copied = run.as_earlier(), read_run(copy).as_earlier() if copy.is_file() else []
         if len(attempts) > len(copied) and attempts[: len(copied)] == copied:
             moved.runs.append(run_id)
             with reported_as(f"run {run_id} cannot be copied"):
                 shared.replace(copy, disk.read(path, _MOST_BYTES))
-            written.append(copy)
-        if written:
-            target.catalog.register(*written)

@@ -25,16 +25,14 @@ from contextlib import suppress
 from pathlib import Path, PosixPath
 from typing import Final, NamedTuple
 
-import orjson
-from pydantic import TypeAdapter, ValidationError
-
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.remote import objects
 from tokmill.tasks.remote.faults import ChangedError
 from tokmill.tasks.store import disk
 from tokmill.tasks.store.digest import FileEntry, digest_file, digest_object, stored_digest
-from tokmill.tasks.store.disk import DamagedError, ProcessLock
+from tokmill.tasks.store.disk import DamagedError, ProcessLock, holding
 from tokmill.tasks.store.layout import RECORD_FILE
+from tokmill.tasks.store.record import Record, read_record
 from tokmill.tasks.store.shared import remote_of
 
 CACHE_BYTES: Final = "TOKMILL_CACHE_BYTES"
@@ -42,7 +40,6 @@ _LARGE_BYTES = 4 << 20  # from this size on, to ask whether a file is there cost
 _AT_ONCE = 8
 _LOOK_SECONDS = 30.0
 _CONTENT_CHARS = 16
-_ENTRIES = TypeAdapter(list[FileEntry])
 _UNITS = {"": 1, **{f"{unit}B": 1000**power for power, unit in enumerate("KMGT", 1)}}
 _UNITS |= {f"{unit}iB": 1024**power for power, unit in enumerate("KMGT", 1)}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]i?B)?")
@@ -58,24 +55,19 @@ class Contents(NamedTuple):
     files: Mapping[str, FileEntry]
 
     @classmethod
-    def of(cls, record: bytes) -> "Contents":
-        """Read the bytes of a record; raises DamagedError if they are none."""
-        try:
-            files = _ENTRIES.validate_python(orjson.loads(record)["files"])
-        except (ValueError, KeyError, TypeError, ValidationError) as error:
-            raise DamagedError(errno.EINVAL, "the record is damaged") from error
-        return cls(stored_digest(files)[:_CONTENT_CHARS], {entry.path: entry for entry in files})
+    def of(cls, record: Record) -> "Contents":
+        """Return what a record says."""
+        return cls(stored_digest(record.files)[:_CONTENT_CHARS], {each.path: each for each in record.files})
 
 
 @functools.lru_cache(maxsize=1024)
-def _contents(record: str, _mtime_ns: int) -> Contents:
-    return Contents.of(Path(record).read_bytes())
+def _contents(place: str, _mtime_ns: int) -> Contents:
+    return Contents.of(read_record(Path(place)))
 
 
 def contents_of(place: Path) -> Contents:
-    """Return what the local record of an artifact says of its files."""
-    record = f"{place}/{RECORD_FILE}"
-    return _contents(record, os.lstat(record).st_mtime_ns)
+    """Return what the local record of an artifact says of its files; FileNotFoundError if there is none."""
+    return _contents(str(place), os.lstat(f"{place}/{RECORD_FILE}").st_mtime_ns)
 
 
 def files_url(place: Path, path: str = "", contents: Contents | None = None) -> str:
@@ -92,13 +84,12 @@ def push(folder: Path, place: Path) -> bool:
     remote = remote_of(place)
     if remote is None:
         return True
-    record = (folder / RECORD_FILE).read_bytes()
-    contents = Contents.of(record)
+    contents = Contents.of(read_record(folder))
     url = files_url(place, contents=contents)
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         list(threads.map(lambda path: _send(folder / path, f"{url}/{path}"), contents.files))
     try:
-        remote.create(place / RECORD_FILE, record)
+        remote.create(place / RECORD_FILE, (folder / RECORD_FILE).read_bytes())
     except FileExistsError:
         if contents_of(place).stored == contents.stored:
             shutil.copyfile(place / RECORD_FILE, folder / RECORD_FILE)
@@ -132,16 +123,12 @@ def pull(place: Path, paths: Sequence[str] | None = None) -> None:
         disk.touch(folder)
     if not any(_is_missing(folder, entry) for entry in entries):
         return
-    lock = _pulling_lock(folder)
-    lock.acquire()
-    try:
+    with holding(_pulling_lock(folder), lambda who: None):
         missing = [entry for entry in entries if _is_missing(folder, entry)]
         make_room(remote.root, sum(entry.size_bytes for entry in missing), folder)
         url = files_url(folder, contents=contents)
         with ThreadPoolExecutor(_AT_ONCE) as threads:
             list(threads.map(lambda entry: _pull_one(folder, entry, url), missing))
-    finally:
-        lock.release()
 
 
 def _is_missing(folder: Path, entry: FileEntry) -> bool:
@@ -156,17 +143,15 @@ def _pull_one(folder: Path, entry: FileEntry, url: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{uuid.uuid4().hex}.part")
     try:
-        try:
-            objects.download(f"{url}/{entry.path}", temporary, entry.size_bytes)
-        except FileNotFoundError as error:
-            raise DamagedError(errno.EINVAL, "is missing in the remote", entry.path) from error
-        except ChangedError as error:
-            what = "was replaced in the remote, or is too short"
-            raise DamagedError(errno.EINVAL, what, entry.path) from error
+        objects.download(f"{url}/{entry.path}", temporary, entry.size_bytes)
         if (digest := digest_file(temporary)) != entry.digest:
             what = f"has digest {digest} and was published with {entry.digest}"
             raise DamagedError(errno.EINVAL, what, entry.path)
         temporary.replace(path)
+    except FileNotFoundError as error:
+        raise DamagedError(errno.EINVAL, "is missing in the remote", entry.path) from error
+    except ChangedError as error:
+        raise DamagedError(errno.EINVAL, "was replaced in the remote, or is too short", entry.path) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -174,8 +159,9 @@ def _pull_one(folder: Path, entry: FileEntry, url: str) -> None:
 def remove_pushed(place: Path) -> None:
     """Delete an artifact from the remote: its record first, then all its files."""
     if remote := remote_of(place):
-        remote.remove(place / RECORD_FILE)
         files = f"{remote.url}/files/{remote.name_of(place)}"
+        objects.remove([remote.url_of(place / RECORD_FILE)])
+        remote.forget(place / RECORD_FILE)
         objects.remove([info.url for info in objects.listed(files)])
 
 
@@ -229,7 +215,7 @@ class PulledPath(PosixPath):
         if remote is None or len(parts) < 2:
             return None, Path(text), ""
         place = remote.root.joinpath(*parts[:2])
-        with suppress(FileNotFoundError):
+        with suppress(FileNotFoundError, StoreError):  # which whoever reads the record is told
             return contents_of(place), place, "/".join(parts[2:])
         return None, place, ""
 
@@ -275,12 +261,8 @@ def make_room(root: Path, num_bytes: int, keep: Path) -> None:
     with _ROOM_LOCK:
         looked, room = _ROOM.get(home, (float("-inf"), 0))
         if room < num_bytes or time.monotonic() - looked > _LOOK_SECONDS:
-            lock = ProcessLock(home / ".room.lock")
-            lock.acquire()
-            try:
+            with holding(ProcessLock(home / ".room.lock"), lambda who: None):
                 looked, room = time.monotonic(), _cleared(home, num_bytes, keep)
-            finally:
-                lock.release()
         _ROOM[home] = looked, room - num_bytes
 
 

@@ -9,6 +9,7 @@ results of artifacts that are gone, and columns of text that no artifact points 
 import re
 import shutil
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,13 +17,13 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.disk import ProcessLock, reported_as
-from tokmill.tasks.store.inventory import MADE_FROM, reasons, take_inventory
-from tokmill.tasks.store.labels import named_files
-from tokmill.tasks.store.layout import ALIASES, PREFIX_CHARS, RECORD_FILE, Layout, tidy, workspace
+from tokmill.tasks.store.layout import PREFIX_CHARS, Layout, tidy, workspace
 from tokmill.tasks.store.leases import Needs, live_leases
 from tokmill.tasks.store.record import Record, check_reason, read_record, write_tombstone
 from tokmill.tasks.store.remote import remove_pushed
 from tokmill.tasks.store.retention import (
+    DAY_NS,
+    MADE_FROM,
     Inventory,
     Item,
     Plan,
@@ -32,20 +33,27 @@ from tokmill.tasks.store.retention import (
     days,
     make_plan,
     needed_by,
+    reasons,
+    take_inventory,
     users_first,
 )
 
 if TYPE_CHECKING:
     from tokmill.tasks.store.catalog import Catalog
 
-_AT_A_TIME = 50
 _GARBAGE = "gc: nothing kept it"  # the reason in its tombstone
 _RESULT = re.compile(r"[a-z_]+-(?P<fingerprint>[0-9a-f]{64})")
-_DAY_NS = 86_400_000_000_000
 _USERS = f"""
-    SELECT i.input_fingerprint, a.kind, a.fingerprint FROM inputs i JOIN artifacts a USING (fingerprint)
-    WHERE i.input_fingerprint IS NOT NULL AND {MADE_FROM}
-    ORDER BY ALL
+    WITH RECURSIVE edges AS (
+        SELECT i.input_fingerprint, a.fingerprint, a.kind FROM inputs i JOIN artifacts a USING (fingerprint)
+        WHERE i.input_fingerprint IS NOT NULL AND {MADE_FROM}
+    ),
+    used(fingerprint) AS (
+        SELECT $root
+        UNION
+        SELECT e.fingerprint FROM used u JOIN edges e ON e.input_fingerprint = u.fingerprint
+    )
+    SELECT e.* FROM edges e JOIN used u ON u.fingerprint = e.input_fingerprint ORDER BY ALL
 """  # noqa: S608 - a constant
 
 
@@ -54,7 +62,7 @@ def remove(
 ) -> list[Record]:
     """Remove an artifact, maybe with all that was made from it; return what was removed, in order."""
     check_reason(reason)
-    order = _with_users(layout, catalog, ref)
+    order = find_removal(layout, catalog, ref)
     record = order[-1]
     if len(order) > 1 and not with_dependents:
         made = ", ".join(each.reference for each in order[:-1][:3])
@@ -64,19 +72,24 @@ def remove(
             f"{record.reference} is not removed: {made}{more} {were} made from it; remove them first, or all "
             "of them with --with-dependents"
         )
-    why = {} if reason else reasons(catalog)
-    _check_unheld(layout, order)
+    why = {} if reason else catalog.asked(reasons)
     for each in order:
         if not remove_one(layout, each, _holder, reason or why.get(each.fingerprint, "")):
             _check_unheld(layout, [each])
     tidy(layout)
-    catalog.register(*(layout.artifact(each.kind, each.fingerprint) / RECORD_FILE for each in order))
     return order
 
 
 def find_removal(layout: Layout, catalog: "Catalog", ref: ArtifactRef) -> list[Record]:
-    """Return what `remove` with dependents would remove, in its order; nothing is changed."""
-    order = _with_users(layout, catalog, ref)
+    """Return an artifact and all that was made from it, none of which is needed: dependents first."""
+    record = read_record(layout.artifact(ref.kind, ref.fingerprint))
+    inputs: dict[str, list[str]] = {}
+    kinds: dict[str, str] = {}
+    for used, user, kind in (row.values() for row in catalog.query(_USERS, {"root": ref.fingerprint})):
+        inputs.setdefault(user, []).append(used)
+        kinds[user] = kind
+    users = [each for each in users_first(inputs, kinds) if each != ref.fingerprint]
+    order = [*(read_record(layout.artifact(kinds[each], each)) for each in users), record]
     _check_unheld(layout, order)
     return order
 
@@ -92,26 +105,6 @@ def _holder(leases: Mapping[str, Needs], fingerprint: str) -> str | None:
     """Return a lease that holds an artifact by its fingerprint, if any."""
     start = fingerprint[:PREFIX_CHARS]
     return next((key for key, needs in leases.items() if needs.holds is None or start in needs.holds), None)
-
-
-def _with_users(layout: Layout, catalog: "Catalog", ref: ArtifactRef) -> list[Record]:
-    """Return the records of an artifact and of all that was made from it: dependents first, itself last."""
-    record = read_record(layout.artifact(ref.kind, ref.fingerprint))
-    users: dict[str, list[str]] = {}
-    inputs: dict[str, list[str]] = {}
-    kinds = {ref.fingerprint: ref.kind}
-    for row in catalog.query(_USERS):
-        users.setdefault(row["input_fingerprint"], []).append(row["fingerprint"])
-        inputs.setdefault(row["fingerprint"], []).append(row["input_fingerprint"])
-        kinds[row["fingerprint"]] = row["kind"]
-    reached = {ref.fingerprint: None}
-    waiting = [ref.fingerprint]
-    while waiting:
-        new = [user for user in users.get(waiting.pop(), ()) if user not in reached]
-        reached |= dict.fromkeys(new)
-        waiting += new
-    order = [each for each in users_first(inputs, reached) if each != ref.fingerprint]
-    return [*(read_record(layout.artifact(kinds[each], each)) for each in order), record]
 
 
 def remove_one(
@@ -167,27 +160,9 @@ class Garbage(NamedTuple):
 
 
 def _planned(layout: Layout, catalog: "Catalog", policy: Policy) -> tuple[Inventory, Plan]:
-    """Decide on what is in a store; refuse one that lacks what cannot be read: a need may be among it."""
-    inventory = take_inventory(layout, catalog)
-    known = {layout.artifact(item.kind, item.fingerprint) for item in inventory.items.values()}
-    one = "SELECT 1 FROM artifacts WHERE starts_with(fingerprint, '{}')"  # of this moment
-    for place in layout.artifacts():
-        if place not in known and not catalog.ask(one.format(place.name)).rows:
-            _check_complete(1, 0 if disk.is_taken(place / RECORD_FILE) else 1, f"{place / RECORD_FILE}")
-    _check_complete(sum(1 for _ in named_files(layout.root / ALIASES)), len(inventory.aliases), "aliases")
-    names = [entry.name for entry in disk.entries(layout.runs) if entry.name.endswith(".json")]
-    ((num_runs,),) = catalog.ask("SELECT count(DISTINCT run_id) FROM runs").rows
-    _check_complete(sum(not name.startswith(".") for name in names), num_runs, "runs")
-    return inventory, make_plan(inventory, live_leases(layout), policy, shared.now_ns(layout.root))
-
-
-def _check_complete(there: int, readable: int, what: str) -> None:
-    if there > readable:
-        some = what if there == 1 and "/" in what else f"{there - readable} of {there} {what}"
-        raise StoreError(
-            f"gc: {some} cannot be read, so it is not known what is needed; `tokmill store verify` has the "
-            "reason"
-        )
+    now_ns = shared.now_ns(layout.root)
+    inventory = catalog.asked(lambda ask: take_inventory(layout, ask, policy, now_ns))
+    return inventory, make_plan(inventory, live_leases(layout), policy)
 
 
 def find_garbage(layout: Layout, catalog: "Catalog", policy: Policy) -> Garbage:
@@ -207,10 +182,9 @@ def collect(
         raise StoreError(f"{lock.owner()} removes artifacts of {layout.root}; wait until that has ended")
     try:
         inventory, plan = _planned(layout, catalog, policy)
-        removal = _Removal(layout, catalog, inventory, plan)
+        removal = _Removal(layout, inventory, plan, catalog.asked(reasons))
         for item in plan.garbage:
             say(removal.take(item))
-        removal.register()
         remains = leftovers(layout, (), policy.older_than_days)
         for each in remains:
             if each.path.is_dir():
@@ -226,15 +200,13 @@ def collect(
 class _Removal:
     """Removes one artifact after the other, unless something has come to need it."""
 
-    def __init__(self, layout: Layout, catalog: "Catalog", inventory: Inventory, plan: Plan) -> None:
+    def __init__(self, layout: Layout, inventory: Inventory, plan: Plan, why: Mapping[str, str]) -> None:
         self.kept: dict[str, Reason] = dict(plan.kept)
         self.removed: list[Item] = []
         self.spared: list[tuple[Item, str]] = []
         self._layout = layout
-        self._catalog = catalog
         self._inventory = inventory
-        self._num_registered = 0
-        self._why = reasons(catalog)
+        self._why = why
         self._seen: Mapping[str, Needs] = {}
 
     def take(self, item: Item) -> str:
@@ -244,8 +216,6 @@ class _Removal:
             record = read_record(self._layout.artifact(item.kind, item.fingerprint))
             if remove_one(self._layout, record, self._is_kept, reason):
                 self.removed.append(item)
-                if len(self.removed) - self._num_registered >= _AT_A_TIME:
-                    self.register()
                 return f"{item.reference} removed"
             why = self.kept[item.fingerprint].text
         except StoreError as error:  # it is being made again, or was removed or damaged meanwhile
@@ -266,35 +236,27 @@ class _Removal:
         self.kept |= new
         add_inputs(self._inventory, self.kept, new)
 
-    def register(self) -> None:
-        """Drop the rows of what was removed from the catalog."""
-        gone = self.removed[self._num_registered :]
-        places = (self._layout.artifact(item.kind, item.fingerprint) for item in gone)
-        self._catalog.register(*(place / RECORD_FILE for place in places if not disk.is_taken(place)))
-        self._num_registered = len(self.removed)
-
 
 def leftovers(layout: Layout, garbage: Container[str], older_than_days: float) -> list[Leftover]:
     """Return what is of no use any more, beside the artifacts of these fingerprints."""
     now_ns = shared.local_now_ns(layout.root)
-    before_ns = now_ns - round(older_than_days * _DAY_NS)
+    before_ns = now_ns - round(older_than_days * DAY_NS)
     return [
         *_damaged(layout, before_ns, older_than_days),
         *_results(layout, garbage),
-        *_texts(layout, garbage, min(before_ns, now_ns - _DAY_NS)),  # who wrote them may be about to use them
+        *_texts(layout, garbage, min(before_ns, now_ns - DAY_NS)),  # who wrote them may be about to use them
     ]
 
 
 def tree_bytes(folder: Path) -> int:
     """Return the bytes of a file, or of all below a folder; what vanishes meanwhile does not count."""
-    num_bytes = 0
+    return sum(state.num_bytes for state in _states(folder) if state.kind == "file")
+
+
+def _states(folder: Path) -> Iterator[disk.FileState]:
     for path in (folder, *folder.rglob("*")):
-        try:
-            state = disk.state(path)
-        except OSError:
-            continue
-        num_bytes += state.num_bytes if state.kind == "file" else 0
-    return num_bytes
+        with suppress(OSError):
+            yield disk.state(path)
 
 
 def _damaged(layout: Layout, before_ns: int, older_than_days: float) -> Iterator[Leftover]:
@@ -302,7 +264,7 @@ def _damaged(layout: Layout, before_ns: int, older_than_days: float) -> Iterator
     for kind in disk.entries(layout.damaged):
         for entry in disk.entries(kind.path):
             path = layout.damaged / kind.name / entry.name
-            if max(disk.state(each).mtime_ns for each in (path, *path.rglob("*"))) <= before_ns:
+            if max((state.mtime_ns for state in _states(path)), default=0) <= before_ns:
                 yield Leftover("damaged artifact", path, tree_bytes(path), why)
 
 
@@ -320,18 +282,14 @@ def _results(layout: Layout, garbage: Container[str]) -> Iterator[Leftover]:
 def _texts(layout: Layout, garbage: Container[str], before_ns: int) -> Iterator[Leftover]:
     """Yield old columns that no artifact is made from; in a bucket they stay."""
     files = [] if "://" in layout.location else disk.entries(layout.texts)
-    old = [
-        layout.texts / file.name
-        for file in files
-        if file.stat(follow_symlinks=False).st_mtime_ns <= before_ns
-    ]
+    old = [file.name for file in files if file.stat(follow_symlinks=False).st_mtime_ns <= before_ns]
     used = set[str]()
     for place in layout.artifacts() if old else ():
-        if (
-            place.parent.name in ("corpus", "tokenizer")
-            and (record := read_record(place)).fingerprint not in garbage
-        ):
-            used |= {entry.origin.rpartition("/")[2] for entry in record.inputs if entry.origin}
-    for path in old:
-        if path.name not in used:
+        if place.parent.name in ("corpus", "tokenizer"):
+            record = read_record(place)
+            if record.fingerprint not in garbage:
+                used |= {entry.origin.rpartition("/")[2] for entry in record.inputs if entry.origin}
+    for name in old:
+        if name not in used:
+            path = layout.texts / name
             yield Leftover("text given in memory", path, tree_bytes(path), "nothing is made from it")

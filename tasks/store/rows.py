@@ -5,10 +5,11 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, get_args
 
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.stage import Account, Scalar
+from tokmill.tasks.core.stage import Account, How, Scalar
+from tokmill.tasks.store import disk
 from tokmill.tasks.store.labels import read_name, version_number
 from tokmill.tasks.store.layout import ALIASES, LABELS, Layout
 from tokmill.tasks.store.names import check_alias, check_kind, check_label, check_name
@@ -54,34 +55,29 @@ def _name_rows(relative: Path, path: Path) -> tuple[str, Rows]:
     label, fingerprint = read_name(path)
     (check_label if tree == LABELS else check_alias)(label)
     key = f"{kind}/{name}@{label}"
-    if not fingerprint:  # its writer died while writing; the label is never given out again
-        return key, {}
+    if not fingerprint:
+        if disk.state(path)[:2] != ("file", 0):
+            raise StoreError("it holds no fingerprint, so it names nothing")
+        return key, {}  # its writer died while writing; the label is never given out again
     row: Row = {"key": key, "kind": kind, "name": name, "fingerprint": fingerprint}
     row |= {"label": label, "number": version_number(label)} if tree == LABELS else {"alias": label}
     return key, {tree: [row]}
 
 
 def artifact_rows(record: Record) -> Rows:
-    """Return the rows of one record."""
+    """Return the rows of one record; a row may have more than the table's columns."""
     own, made = {"fingerprint": record.fingerprint}, record.provenance
     artifact = {
+        **made.model_dump(),
+        **record.timings.model_dump(),
         **_head(record),
         "record_digest": record.record_digest,
         "stage_version": record.payload.get("version"),
-        "started": record.timings.started,
-        "ended": record.timings.ended,
-        "seconds": record.timings.seconds,
         "payload": as_json(record.payload),
         "params": as_json(record.params),
-        "git_commit": made.git_commit,
-        "git_dirty": made.git_dirty,
         "user_name": made.user,
-        "command": made.command,
         "run_id": made.run_id or made.flow_run_id,
-        "flow_run_id": made.flow_run_id,
-        "deployment_id": made.deployment_id,
         "format_version": record.format_version,
-        "peak_bytes": record.timings.peak_bytes,
     }
     return {
         "artifacts": [artifact],
@@ -97,11 +93,8 @@ def artifact_rows(record: Record) -> Rows:
 
 def _head(record: Record) -> Row:
     return {
-        "fingerprint": record.fingerprint,
-        "kind": record.kind,
-        "name": record.name,
+        **record.ref.model_dump(),
         "label": record.label,
-        "content_digest": record.content_digest,
         "num_files": len(record.files),
         "num_bytes": record.num_bytes,
         "stage": record.payload.get("stage"),
@@ -122,14 +115,11 @@ def _input_rows(record: Record) -> list[Row]:
         file_digest = entry.about.get("digest") if isinstance(entry.about, dict) else None
         is_file = isinstance(file_digest, str) and entry.origin is not None
         rows.append({
+            **{name: getattr(entry, name) for name in ("role", "position", "digest", "origin")},
             "fingerprint": record.fingerprint,
-            "role": entry.role,
-            "position": entry.position,
-            "digest": entry.digest,
             "input_kind": entry.kind,
             "input_name": entry.name,
             "input_fingerprint": entry.fingerprint,
-            "origin": entry.origin,
             "file_digest": file_digest if is_file else None,
             "input_content_id": content_id(entry.kind, entry.digest),
             "content_id": number,
@@ -162,7 +152,7 @@ def run_rows(run: Run) -> Rows:
     }
     for number, attempt in enumerate((*run.earlier, run), 1):
         own = {"run_id": run.run_id, "attempt": number}
-        rows["runs"].append(own | _attempt_row(run, attempt) | {"is_latest": attempt is run})
+        rows["runs"].append(_attempt_row(run, attempt) | own | {"is_latest": attempt is run})
         rows["run_artifacts"] += [
             {**own, "position": place, **item.ref.model_dump(), **item.model_dump(exclude={"ref"})}
             for place, item in enumerate(attempt.artifacts)
@@ -179,31 +169,18 @@ def run_rows(run: Run) -> Rows:
 def _attempt_row(run: Run, attempt: Attempt) -> Row:
     made, by = attempt.provenance, attempt.started_by
     return {
+        **made.model_dump(),
+        **attempt.model_dump(include={"state", "message", "started", "ended"}),
+        **run.model_dump(include={"profile", "experiment", "notes", "url"}),
         "name": run.name or run.profile,
-        "profile": run.profile,
-        "experiment": run.experiment,
-        "state": attempt.state,
-        "message": attempt.message,
-        "started": attempt.started,
-        "ended": attempt.ended,
         "parameters": as_json(dict(run.parameters)),
-        "notes": run.notes,
         "overrides": as_json({each.field: each.after for each in run.overrides}),
         "started_by": by.how,
         "user_name": by.user or made.user,
-        "command": made.command,
-        "url": run.url,
-        "deployment_id": made.deployment_id,
         "tokmill": made.packages.get("tokmill"),
-        "git_commit": made.git_commit,
-        "git_dirty": made.git_dirty,
-        "dirty_digest": made.dirty_digest,
-        "python": made.python,
         "packages": as_json(dict(attempt.packages or made.packages)),
         "host": attempt.machine.host,
-        "num_made": attempt.num("made"),
-        "num_cached": attempt.num("cached"),
-        "num_waited": attempt.num("waited"),
+        **{f"num_{how}": attempt.num(how) for how in get_args(How)},
         "peak_bytes": attempt.peak_bytes,
     }
 

@@ -26,13 +26,15 @@ from tokmill.tasks.remote.faults import UnreachableError
 from tokmill.tasks.remote.location import Info
 from tokmill.tasks.store import disk
 from tokmill.tasks.store.disk import reported_as
-from tokmill.tasks.store.layout import RECORD_FILE, root_in, url_of
+from tokmill.tasks.store.layout import RECORD_FILE, part_of, root_in, url_of
 from tokmill.tasks.store.names import broken_rule, is_kind, shortened
 
 INDEX: Final = "index"
 LEASES: Final = "leases"
+MOST_BYTES: Final = 256 << 20
+"""The most bytes of a record, a run, or another small file."""
 _TREES: Final = frozenset({"labels", "aliases", "runs", "annotations", "removed"})
-_MOST_BYTES = 256 << 20
+_NAMES: Final = (f"*/*/{RECORD_FILE}", "*s/*.json", "removed/*/*.json", "labels/**/@*", "aliases/**/@*")
 _FRESH_SECONDS = 10.0
 _LISTINGS_PER_AGE = 20
 _AT_ONCE = 16
@@ -53,7 +55,7 @@ def replace(path: Path, data: bytes) -> None:
     """Write a file durably; a reader, or a crash, finds either the old bytes or the new ones."""
     if remote := remote_of(path):
         objects.write(remote.url_of(path), data)
-        remote.note(path, data)
+        remote.forget(path)
         disk.leave(path, data)
     else:
         disk.replace(path, data)
@@ -69,7 +71,8 @@ def touch(path: Path) -> None:
 def remove(path: Path) -> None:
     """Remove a file if it exists."""
     if remote := remote_of(path):
-        remote.remove(path)
+        objects.remove([remote.url_of(path)])
+        remote.forget(path)
     path.unlink(missing_ok=True)
 
 
@@ -149,7 +152,6 @@ class Remote:
         self._lock = threading.RLock()
         self._listed: dict[str, Info] = {}
         self._began, self._seconds = float("-inf"), 0.0
-        self._brought = float("-inf")
 
     def name_of(self, path: Path) -> str:
         """Return a path below the local folder, with slashes."""
@@ -162,94 +164,71 @@ class Remote:
 
     def create(self, path: Path, data: bytes) -> None:
         """Write an object; raises FileExistsError if there is one with other bytes."""
+        self.forget(path)
         try:
             objects.create(self.url_of(path), data)
         except FileExistsError:
             self.bring(path, sure=True)
             raise
-        self.note(path, data)
 
-    def note(self, path: Path, data: bytes) -> None:
-        """Take note of an object that was just written."""
-        name = self.name_of(path)
-        if name.partition("/")[0] != LEASES:
-            etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
-            with self._lock:
-                self._listed[name] = Info(self.url_of(path), len(data), etag, time.time_ns())
-
-    def remove(self, path: Path) -> None:
-        """Delete an object, which need not exist."""
-        objects.remove([self.url_of(path)])
+    def forget(self, path: Path) -> None:
+        """Take no listing's word for an object that was just written or removed."""
         with self._lock:
             self._listed.pop(self.name_of(path), None)
 
     def refresh(self) -> None:
         """Bring the local copies of the index in step; a large index only if the last time was long ago."""
-        with self._lock:
-            age = time.monotonic() - self._began
-            if self._seconds < 1 or age > self._seconds * _LISTINGS_PER_AGE:
-                self._list()
-            elif self._brought == self._began:
-                return
-            listed, began = dict(self._listed), self._began
-        stale = [name for name, info in listed.items() if not self._is_current(self.root / name, info)]
+        listed = self._listing(0.0)
+        stale = {name for name, info in listed.items() if not self._is_current(self.root / name, info)}
+        here = {self.name_of(path) for pattern in _NAMES for path in self.root.glob(pattern)}
+        gone = {name for name in here - listed.keys() if _is_of_index(name)}  # if it is: each is asked for
         with ThreadPoolExecutor(_AT_ONCE) as threads:
-            list(threads.map(self._try_bring, stale))
-        for name in self._local_names() - listed.keys():
-            self._try_bring(name)  # it asks whether the object is there
-        self._brought = began
+            list(threads.map(self._try_bring, sorted(stale | gone)))
+
+    def _try_bring(self, name: str) -> None:
+        with suppress(OSError):  # reported when it is read
+            self.bring(self.root / name, sure=True)
 
     def bring_folder(self, folder: Path) -> None:
         """Bring the local copies of a folder's objects in step."""
         url = self.url_of(folder)
         listed = {folder / info.url[len(url) + 1 :]: info for info in self.below(url)}
         for path, info in listed.items():
-            if not self._is_current(path, info):
-                with suppress(FileNotFoundError):
-                    self._fetch(path, info)
+            with suppress(FileNotFoundError):
+                self._make_current(path, info)
         for entry in disk.entries(folder):
             if folder / entry.name not in listed and not entry.is_dir():
                 Path(entry.path).unlink(missing_ok=True)
 
     def bring(self, path: Path, *, sure: bool = False) -> bool:
         """Bring the local copy of an object of the index in step; return whether it exists."""
-        with self._lock:
-            if time.monotonic() - self._began > max(_FRESH_SECONDS, _LISTINGS_PER_AGE * self._seconds):
-                self._list()
-            info = self._listed.get(self.name_of(path))
+        name = self.name_of(path)
+        info = self._listing(_FRESH_SECONDS).get(name)
         try:
             if info is None and (sure or path.exists()):
-                info = self._ask(path)
-            if info is not None and not self._is_current(path, info):
-                self._fetch(path, info)
+                with _answering(self.url):
+                    info = objects.stat(self.url_of(path))
+                with self._lock:
+                    self._listed[name] = info
+            if info is not None:
+                self._make_current(path, info)
+                return True
         except FileNotFoundError:  # maybe removed a moment ago
-            info = None
-        if info is None:
-            self.discard(path)
-        return info is not None
+            self.forget(path)
+        self.discard(path)
+        return False
 
-    def _try_bring(self, name: str) -> None:
-        with suppress(OSError):  # reported when it is read
-            self.bring(self.root / name, sure=True)
-
-    def _ask(self, path: Path) -> Info:
-        name = self.name_of(path)
-        try:
-            with _answering(self.url):
-                info = objects.stat(self.url_of(path))
-        except FileNotFoundError:
-            with self._lock:
-                self._listed.pop(name, None)
-            raise
+    def _listing(self, most_seconds: float) -> dict[str, Info]:
+        """Return a listing that is not older, or if listing takes long, not much older."""
+        url = f"{self.url}/{INDEX}"
         with self._lock:
-            self._listed[name] = info
-        return info
-
-    def _list(self) -> None:
-        began, url = time.monotonic(), f"{self.url}/{INDEX}"
-        below = ((info.url[len(url) + 1 :], info) for info in self.below(url))
-        self._listed = {name: info for name, info in below if _is_of_index(name)}
-        self._began, self._seconds = began, time.monotonic() - began
+            enough = _LISTINGS_PER_AGE * self._seconds if self._seconds > 1 else 0
+            began = time.monotonic()
+            if began - self._began > max(most_seconds, enough):
+                below = ((info.url[len(url) + 1 :], info) for info in self.below(url))
+                self._listed = {name: info for name, info in below if _is_of_index(name)}
+                self._began, self._seconds = began, time.monotonic() - began
+            return dict(self._listed) if most_seconds == 0 else self._listed
 
     def below(self, url: str) -> Iterator[Info]:
         """Yield the objects below a URL whose names can be those of local files."""
@@ -260,37 +239,26 @@ class Remote:
                     yield info
                 elif url not in _SAID:
                     _SAID.add(url)
-                    _LOG.warning(
-                        "%s: objects like %s are ignored: %s; no tokmill wrote it", url, shortened(name), rule
-                    )
-
-    def _local_names(self) -> set[str]:
-        names = set[str]()
-        for entry in disk.entries(self.root):
-            if entry.name in _TREES:
-                names |= {self.name_of(path) for path in Path(entry.path).rglob("*") if path.is_file()}
-            elif is_kind(entry.name) and entry.is_dir():
-                places = [place for place in disk.entries(entry.path) if place.is_dir()]
-                names |= {f"{entry.name}/{place.name}/{RECORD_FILE}" for place in places}
-        return {name for name in names if not name.rpartition("/")[2].startswith(".")}
+                    ignored = "%s: objects like %s are ignored: %s; no tokmill wrote it"
+                    _LOG.warning(ignored, url, shortened(name), rule)
 
     def _is_current(self, path: Path, info: Info) -> bool:
         with suppress(OSError):
-            state = path.lstat()
-            if state.st_size == info.num_bytes:
-                stamp = _stamp_of(info)
-                if state.st_mtime_ns == stamp:
-                    return True
-                if hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest() == info.etag:
-                    os.utime(path, ns=(stamp, stamp))
-                    return True
+            state, stamp = path.lstat(), _stamp_of(info)
+            if (state.st_size, state.st_mtime_ns) == (info.num_bytes, stamp):
+                return True
+            if state.st_size == info.num_bytes and _md5(path) == info.etag:  # this machine wrote it
+                os.utime(path, ns=(stamp, stamp))
+                return True
         return False
 
-    def _fetch(self, path: Path, info: Info) -> None:
-        if info.num_bytes > _MOST_BYTES:
-            raise OSError(errno.EINVAL, f"has more than {_MOST_BYTES} bytes", str(path))
+    def _make_current(self, path: Path, info: Info) -> None:
+        if self._is_current(path, info):
+            return
+        if info.num_bytes > MOST_BYTES:
+            raise OSError(errno.EINVAL, f"has more than {MOST_BYTES} bytes", str(path))
         with _answering(self.url):
-            data = objects.read(self.url_of(path), _MOST_BYTES)
+            data = objects.read(self.url_of(path), MOST_BYTES)
         if path.name == RECORD_FILE and path.exists() and path.read_bytes() != data:
             self.discard(path)  # it was made again, with other files maybe
         disk.leave(path, data, _stamp_of(info))
@@ -312,9 +280,12 @@ class Remote:
 
     def _show_change(self, path: Path) -> None:
         """Give the folder a new time by which the catalog looks for changes (`tasks.store.indexing`)."""
-        parts = self.name_of(path).split("/")
         with suppress(OSError):
-            disk.touch(self.root.joinpath(*parts[: 2 if parts[0] in ("labels", "removed") else 1]))
+            disk.touch(self.root / part_of(self.name_of(path)))
+
+
+def _md5(path: Path) -> str:
+    return hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest()
 
 
 def _is_of_index(name: str) -> bool:

@@ -16,8 +16,6 @@ from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeAlias
 
-from filelock import FileLock, Timeout
-
 from tokmill.tasks.core.database import is_database, require_duckdb, scratch_database
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import disk
@@ -35,7 +33,6 @@ _NESTING: Final = re.compile(r"""'[^']*'|"[^"]*"|--.*|/\*.*?\*/|[(\[{]|[)\]}]"""
 Row: TypeAlias = dict[str, Any]
 Parameters: TypeAlias = Sequence[Any] | Mapping[str, Any]
 
-_POLL_SECONDS = 0.02
 _TAKEN: Final = ("Could not set lock", "already attached")
 _LACKS: Final = tuple(os.strerror(number) for number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO))
 _BROKEN: Final = (
@@ -61,25 +58,6 @@ class Ask(Protocol):
 
 
 @contextmanager
-def locked(lock_path: Path, wait_seconds: float) -> Iterator[None]:
-    """Hold the lock for replacing the file."""
-    lock = FileLock(lock_path, timeout=wait_seconds)
-    with reported_as(f"catalog lock {lock_path} cannot be taken"):
-        lock_path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            lock.acquire(poll_interval=_POLL_SECONDS)
-        except Timeout as error:
-            raise StoreError(
-                f"the catalog is busy: another process has held {lock_path} for {wait_seconds:g} s; "
-                "wait for it, or end it if it hangs"
-            ) from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-@contextmanager
 def reading(path: Path) -> Iterator["DuckDBPyConnection"]:
     """Yield a read-only connection to the file."""
     with _in_memory(path.parent) as connection, attached(connection, path):
@@ -93,9 +71,7 @@ def replacing(layout: Layout, *, anew: bool) -> Iterator["DuckDBPyConnection"]:
     path = layout.catalog
     with reported_as(f"catalog {path} cannot be written"), workspace(layout) as folder:
         copy = folder / path.name
-        if not anew:
-            _copy(path, copy)
-        with _opened(copy, layout.root) as connection:
+        with _written(copy, None if anew else path, layout.root) as connection:
             yield connection
             connection.execute("CHECKPOINT")  # detaching would do this too, but not report a full disk
         path.with_name(path.name + ".wal").unlink(missing_ok=True)  # of a program that wrote in place
@@ -107,9 +83,7 @@ def copied(layout: Layout, *, anew: bool) -> Iterator["DuckDBPyConnection"]:
     """Yield a connection to a copy of the file, or to an empty catalog, that is gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="tokmill-catalog-") as folder:  # the store may be read-only
         copy = Path(folder) / layout.catalog.name
-        if not anew:
-            _copy(layout.catalog, copy)
-        with _opened(copy, layout.root, copy.parent) as connection:
+        with _written(copy, None if anew else layout.catalog, layout.root, copy.parent) as connection:
             yield connection
 
 
@@ -133,13 +107,10 @@ def answering(connection: "DuckDBPyConnection") -> Iterator[None]:
 
     # by these exceptions, DuckDB blames the query, and not the catalog
     blamed = (
-        duckdb.ProgrammingError,
-        duckdb.DataError,
-        duckdb.NotSupportedError,
-        duckdb.TransactionException,
-        duckdb.PermissionException,
+        *(duckdb.ProgrammingError, duckdb.DataError, duckdb.NotSupportedError),
+        *(duckdb.TransactionException, duckdb.PermissionException),
     )
-    connection.execute("BEGIN TRANSACTION READ ONLY")  # a sync would not repair what is changed here
+    connection.execute("BEGIN TRANSACTION READ ONLY")  # an update would not repair what is changed here
     try:
         yield
     except blamed as error:
@@ -158,7 +129,7 @@ def answer(connection: "DuckDBPyConnection", sql: str, parameters: Parameters = 
         return Answer([column[0] for column in result.description or ()], result.fetchall())
 
 
-def answer_rows(connection: "DuckDBPyConnection", sql: str, parameters: Parameters) -> list[Row]:
+def answer_rows(connection: "DuckDBPyConnection", sql: str, parameters: Parameters = ()) -> list[Row]:
     """Return the rows of a query, one dict per row."""
     columns, rows = answer(connection, sql, parameters)
     return [dict(zip(columns, row, strict=True)) for row in rows]
@@ -175,16 +146,15 @@ def check_question(sql: str) -> None:
     import duckdb
 
     try:
-        statements = duckdb.extract_statements(sql)
+        kinds = [statement.type.name for statement in duckdb.extract_statements(sql)]
     except duckdb.Error as error:
         raise StoreError(f"sql: {error}") from error
-    if len(statements) != 1:
-        raise StoreError(f"sql: {len(statements)} statements were given; give one SELECT")
-    kind = statements[0].type.name
-    if kind != "SELECT":
+    if len(kinds) != 1:
+        raise StoreError(f"sql: {len(kinds)} statements were given; give one SELECT")
+    if kinds != ["SELECT"]:
         raise StoreError(
-            f"sql: {kind} is refused, since the catalog is made from the records and only read; use SELECT, "
-            "FROM, DESCRIBE, SUMMARIZE or SHOW TABLES"
+            f"sql: {kinds[0]} is refused, since the catalog is made from the records and only read; use "
+            "SELECT, FROM, DESCRIBE, SUMMARIZE or SHOW TABLES"
         )
 
 
@@ -211,8 +181,10 @@ def attached(connection: "DuckDBPyConnection", path: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(copy: Path, *within: Path) -> Iterator["DuckDBPyConnection"]:
-    """Yield a connection to a file that is written, and made if it is not there."""
+def _written(copy: Path, original: Path | None, *within: Path) -> Iterator["DuckDBPyConnection"]:
+    """Yield a connection to a copy of the file that is written, or to a new one."""
+    if original:
+        _copy(original, copy)
     with _in_memory(*within) as connection:
         _attach(connection, copy, "(TYPE DUCKDB)")
         with _in_use(connection, "snapshot.main"):
@@ -236,24 +208,19 @@ def _attach(connection: "DuckDBPyConnection", path: Path, options: str) -> None:
 
 def _copy(path: Path, copy: Path) -> None:
     _check_kind(path)
-    with (
-        reported_as(f"catalog {path} cannot be copied"),
-        disk.opened(path) as source,
-        copy.open("xb") as target,
-    ):
-        shutil.copyfileobj(source, target, 1 << 20)
+    with reported_as(f"catalog {path} cannot be copied"), disk.opened(path) as source, copy.open("xb") as out:
+        shutil.copyfileobj(source, out, 1 << 20)
 
 
 def _check_kind(path: Path) -> None:
     """Reject files that DuckDB would open as another program's database, or would block on."""
     try:
         with disk.opened(path) as file:
-            head = file.read(16)
+            is_ours = is_database(file.read(16))
     except OSError as error:
         raise BrokenCatalogError(error.strerror or str(error)) from error
-    if not is_database(head):
-        what = "an SQLite database" if head.startswith(b"SQLite") else "not a DuckDB database"
-        raise BrokenCatalogError(f"it is {what}")
+    if not is_ours:
+        raise BrokenCatalogError("it is not a DuckDB database")
 
 
 @contextmanager

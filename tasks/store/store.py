@@ -20,7 +20,6 @@ from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.consistency import store_problems
 from tokmill.tasks.store.disk import DamagedError, reported_as
 from tokmill.tasks.store.fingerprint import Json, fingerprint, fingerprint_payload
-from tokmill.tasks.store.inventory import superseded
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout, local_root, tidy
 from tokmill.tasks.store.leases import Lease, at_work, hold
@@ -30,7 +29,7 @@ from tokmill.tasks.store.record import Record, Tombstone, input_entries, read_re
 from tokmill.tasks.store.references import resolve
 from tokmill.tasks.store.remote import files_url, pull, pulled_when_opened
 from tokmill.tasks.store.removal import Garbage
-from tokmill.tasks.store.retention import Policy
+from tokmill.tasks.store.retention import Policy, superseded
 from tokmill.tasks.store.snapshot import Row
 from tokmill.tasks.store.tables import Report
 from tokmill.tasks.store.verify import Problem, Verify, check_regular, problems
@@ -72,7 +71,7 @@ class Store:
 
     @property
     def _builder(self) -> Builder:
-        return Builder(self.layout, self.catalog, self.place)
+        return Builder(self.layout, self.place, self.catalog.update)
 
     @classmethod
     def open(cls, location: str | Path) -> "Store":
@@ -161,11 +160,7 @@ class Store:
             realized = self._builder.build(request, owner, provenance, say, verify, refresh=refresh)
         else:
             realized = Realized(found, "cached")
-        label = self.label(realized.ref, request.name)
-        if not realized.cached:
-            record = self.layout.artifact(request.stage.kind, owner) / RECORD_FILE
-            path = self.names.label_path(request.stage.kind, request.name, label)
-            self.catalog.register_publication(record, path, report=say)
+        self.label(realized.ref, request.name)
         return realized
 
     def path(self, ref: ArtifactRef, names: Sequence[str] | None = None) -> Path:
@@ -290,9 +285,7 @@ class Store:
             return record.label
         if (known := self.names.find(ref.kind, name, ref.fingerprint)) is not None:
             return known
-        label = self.names.reserve(ref.kind, name, ref.fingerprint)
-        self.catalog.register(self.names.label_path(ref.kind, name, label))
-        return label
+        return self.names.reserve(ref.kind, name, ref.fingerprint)
 
     def tag(self, ref: ArtifactRef, alias: str) -> None:
         """Point `alias` of (kind, name) at an artifact, whether or not it pointed elsewhere before.
@@ -303,8 +296,7 @@ class Store:
         with self.at_work("tag") as lease:
             lease.hold([ref.fingerprint])
             self.record(ref)
-            if path := self.names.tag(ref.kind, ref.name, alias, ref.fingerprint):
-                self.catalog.register(path)
+            self.names.tag(ref.kind, ref.name, alias, ref.fingerprint)
 
     def list(self, kind: str | None = None, name: str | None = None) -> Rows:
         """Return one catalog row per version, sorted by kind, name and version; see `Catalog.versions`."""
@@ -312,7 +304,7 @@ class Store:
 
     def superseded(self) -> Superseded:
         """Return the superseded artifacts by fingerprint, and what superseded them."""
-        return superseded(self.catalog)
+        return self.catalog.asked(superseded)
 
     def verify(self, refs: Sequence[ArtifactRef] | None = None, *, full: bool = True) -> Problems:
         """Return the problems of `refs` (of the whole store if None); nothing is set aside."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Report: TypeAlias = Callable[[str], None]
 """Receives a one-line message for people."""
 
-VERSION: Final = 10
+VERSION: Final = 11
 MOST_STEPS: Final = 256
 
 
@@ -86,7 +86,7 @@ TREES: Final = {name: tree for tree, _, tables in _SOURCES for name in tables}
 KEYS: Final = {name: key for _, key, tables in _SOURCES for name in tables}
 ALL_TABLES: Final = TABLES | {
     "catalog_version": _columns("version:INTEGER"),
-    "catalog_files": _columns("path mtime_ns:BIGINT size:BIGINT key"),
+    "catalog_files": _columns("path part mtime_ns:BIGINT size:BIGINT key problem"),
     "catalog_parts": _columns("part time:BIGINT"),
     "catalog_extra": _columns("table_name fingerprint digest"),
 }
@@ -226,13 +226,12 @@ def check_version(connection: "DuckDBPyConnection", *, empty: bool = False) -> b
     try:
         versions = connection.execute("SELECT version FROM catalog_version").fetchall()
     except duckdb.CatalogException:  # in this order, since listing the tables takes ten times as long
-        found = connection.execute("SELECT table_name FROM duckdb_tables() ORDER BY ALL").fetchall()
-        if empty and not found:
+        names = connection.execute("SELECT table_name FROM duckdb_tables() ORDER BY ALL").fetchall()
+        if empty and not names:
             return False
-        raise BrokenCatalogError(f"it holds other tables: {found}") from None
+        raise BrokenCatalogError(f"it holds other tables: {names}") from None
     if versions != [(VERSION,)]:
-        said = ", ".join(str(version) for (version,) in versions)
-        raise BrokenCatalogError(f"its version is {said} and not {VERSION}")
+        raise BrokenCatalogError(f"its version is {versions} and not {VERSION}")
     return True
 
 
@@ -250,18 +249,17 @@ def make_tables(connection: "DuckDBPyConnection") -> None:
 def check_tables(connection: "DuckDBPyConnection") -> None:
     """Raise BrokenCatalogError unless every table of the catalog has its columns, and each view is ours."""
     connection.execute("ROLLBACK")
-    found = connection.execute(
+    columns = connection.execute(
         "SELECT table_name, column_name, data_type FROM duckdb_columns() "
         "WHERE NOT internal AND schema_name = 'main'"
     ).fetchall()
-    wanted = {(table, *column) for table, columns in ALL_TABLES.items() for column in columns.items()}
-    if lacking := sorted(wanted.difference(found)):
-        raise BrokenCatalogError(f"it lacks {lacking[0]}")
+    wanted = {(table, *column) for table, types in ALL_TABLES.items() for column in types.items()}
     views = connection.execute(
         "SELECT view_name FROM duckdb_views() WHERE NOT internal AND database_name = 'snapshot'"
     ).fetchall()
-    if foreign := sorted({name for (name,) in views} - VIEWS.keys()):
-        raise BrokenCatalogError(f"it has the view {foreign[0]}")
+    wrong = sorted(wanted.difference(columns)) or sorted({name for (name,) in views} - VIEWS.keys())
+    if wrong:
+        raise BrokenCatalogError(f"it lacks a column, or has a view of somebody else: {wrong[0]}")
 
 
 def make_views(connection: "DuckDBPyConnection") -> None:

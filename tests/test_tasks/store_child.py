@@ -29,9 +29,9 @@ from tokmill.tasks.store import Store
 from tokmill.tasks.store.push import move
 from tokmill.tasks.store.retention import Policy
 
-# Removals are killed at every eleventh step, a push at every fifteenth, with TOKMILL_EVERYTHING at all and at
+# Removals are killed at every ninth step, a push at every fifteenth, with TOKMILL_EVERYTHING at all and at
 # every third: each step costs a second of work. The test checks that some die between two removals.
-REMOVAL_STRIDE, PUSH_STRIDE = (1, 3) if EVERYTHING else (11, 15)
+REMOVAL_STRIDE, PUSH_STRIDE = (1, 3) if EVERYTHING else (9, 15)
 _STEPS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate"}
 
 
@@ -63,7 +63,12 @@ def at_every_step(folder: str) -> None:
 
     Prints, for each store that was killed, the step that it did not come to.
     """
-    _at_every_step(folder, lambda store: store.realize(ask(text="abc", times=3)))
+    _at_every_step(folder, _publish_and_list)
+
+
+def _publish_and_list(store: Store) -> None:
+    store.realize(ask(text="abc", times=3))
+    store.list()
 
 
 def collecting_at_every_step(base: str, folder: str) -> None:
@@ -121,7 +126,7 @@ def _at_every_step(
 def at_a_step(root: str, pattern: str) -> None:
     """Realize a request, killed before the first step that the pattern fits."""
     watch(Path(root), lambda what: die() if re.search(pattern, what) else None)
-    Store.open(root).realize(ask(text="abc", times=3))
+    _publish_and_list(Store.open(root))
 
 
 def slow_request() -> Request:

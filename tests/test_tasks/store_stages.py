@@ -76,7 +76,7 @@ def give_one_number(store: Store, one: tuple[str | None, str], other: tuple[str 
     Returns:
         The store, opened again.
     """
-    store.catalog.sync()
+    store.catalog.rebuild()
     numbers = {"kept": content_id(*one), "changed": content_id(*other)}
     num_changed = 0
     with duckdb.connect(str(store.catalog.path)) as catalog:

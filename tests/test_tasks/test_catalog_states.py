@@ -5,17 +5,18 @@ import shutil
 import sqlite3
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
 import pytest
-from filelock import FileLock
 
 from tests.small_disk import permitted_mounts
 from tests.test_tasks.store_stages import ask, ask_joined, catalog_rows
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.catalog import Catalog
+from tokmill.tasks.store.disk import ProcessLock
 from tokmill.tasks.store.tables import VERSION
 
 CHECKOUT = Path(__file__).parents[2]
@@ -117,10 +118,9 @@ def test_an_unusable_catalog_is_made_again_and_that_is_told(filled, told, harm):
     before = catalog_rows(filled)
     harm(filled.catalog.path)
     assert catalog_rows(filled) == before
-    assert len(told) == 1
-    assert "made again from" in told[0]
+    assert ["made again from" in line for line in told] == [True] * (harm is not lost)
     assert catalog_rows(filled) == before
-    assert len(told) == 1
+    assert len(told) == (harm is not lost)
 
 
 @pytest.mark.parametrize("step", [-1, 1])
@@ -163,8 +163,8 @@ def test_what_a_catalog_defines_reads_no_file_and_hides_no_function(filled, tmp_
 def test_an_earlier_catalog_that_may_not_be_replaced_still_answers(filled):
     filled.list()
     sql(f"UPDATE catalog_version SET version = {VERSION - 1}; {OTHER_RUNS}")(filled.catalog.path)
-    filled.catalog.lock_path.unlink(missing_ok=True)
-    filled.catalog.lock_path.mkdir(parents=True)  # no lock can be taken
+    filled.layout.catalog_lock.unlink(missing_ok=True)
+    filled.layout.catalog_lock.mkdir(parents=True)  # no lock can be taken
     filled.catalog = Catalog(filled.layout, wait_seconds=0.1)
     assert len(filled.list()) == 3
     with duckdb.connect(str(filled.catalog.path), read_only=True) as catalog:
@@ -174,34 +174,43 @@ def test_an_earlier_catalog_that_may_not_be_replaced_still_answers(filled):
 # -- others who hold it -----------------------------------------------------------------------------------
 
 
+@contextmanager
+def held(path):
+    lock = ProcessLock(path)
+    assert lock.try_acquire()
+    yield
+    lock.release()
+
+
 def test_a_busy_catalog_is_an_error_for_who_replaces_it_and_nobody_else(filled):
     impatient = Catalog(filled.layout, wait_seconds=0.05, question_wait_seconds=0.05)
-    with FileLock(impatient.lock_path):
+    with held(filled.layout.catalog_lock):
         with pytest.raises(StoreError, match=r"has held .*catalog\.lock for 0\.05 s"):
             impatient.rebuild()
         shutil.rmtree(filled.path(filled.resolve("text/web/1")))
         assert [row["name"] for row in impatient.versions()] == ["all", "web/0"]
-    impatient.sync()
+    impatient.rebuild()
 
 
 def test_publishing_beside_a_busy_catalog_succeeds_and_the_rows_come_later(filled, told):
     filled.catalog = Catalog(filled.layout, publish_wait_seconds=0.05, report=told.append)
-    with FileLock(filled.catalog.lock_path):
+    filled.catalog.add_run("run-2")
+    with held(filled.layout.catalog_lock):
         ref = filled.realize(ask("web/2", text="d")).ref
         filled.tag(ref, "prod")
-        filled.catalog.add_run("run-2")
+        filled.catalog.finish_run("run-2", state="completed")
     assert filled.lookup(ask("web/2", text="d")) == ref
     assert "the next query adds them" in told[-1]
     assert [row["aliases"] for row in filled.list(name="web/2")] == [["prod"]]
-    assert filled.catalog.query("SELECT state FROM runs WHERE run_id = 'run-2'") == [{"state": "running"}]
+    assert filled.catalog.query("SELECT state FROM runs WHERE run_id = 'run-2'") == [{"state": "completed"}]
 
 
 def test_a_lock_that_cannot_be_taken_is_an_error_that_names_it_and_stops_no_question(filled):
-    shutil.rmtree(filled.catalog.lock_path.parent)
-    filled.catalog.lock_path.parent.write_text("")
+    shutil.rmtree(filled.layout.catalog_lock.parent)
+    filled.layout.catalog_lock.parent.write_text("")
     shutil.rmtree(filled.path(filled.resolve("text/web/1")))
-    with pytest.raises(StoreError, match=r"catalog lock .*catalog\.lock cannot be taken"):
-        filled.catalog.sync()
+    with pytest.raises(StoreError, match=r"lock .*catalog\.lock cannot be taken"):
+        filled.catalog.rebuild()
     assert [row["name"] for row in filled.list()] == ["all", "web/0"]
 
 

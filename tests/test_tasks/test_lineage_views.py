@@ -234,7 +234,7 @@ def test_a_circle_of_equal_bytes_ends():
 def test_a_notebook_has_them_in_the_catalogs_file(tmp_path):
     store = Store.open(tmp_path)
     chain(store)
-    store.catalog.sync()
+    store.catalog.rebuild()
     with duckdb.connect(str(store.catalog.path), read_only=True) as opened:
         (number,) = opened.execute(
             "SELECT count(*) FROM lineage_up WHERE artifact = 'joined/book@v1'"

@@ -18,9 +18,8 @@ from tokmill.flows.upkeep.checking import usage_of
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, Outcome, Request
 from tokmill.tasks.store import RunArtifact, Store
-from tokmill.tasks.store.inventory import take_inventory
 from tokmill.tasks.store.leases import leased
-from tokmill.tasks.store.retention import Policy, Reason, make_plan
+from tokmill.tasks.store.retention import DAY_NS, Inventory, Plan, Policy, Reason, make_plan, take_inventory
 from tokmill.tasks.store.shared import now_ns
 
 NOTHING = Policy(older_than_days=0, keep=0)
@@ -77,21 +76,25 @@ def test_a_part_is_kept_by_what_was_made_from_it_and_not_as_the_latest_of_its_na
     ]
 
 
-DAY_NS = 86_400 * 10**9
+def inventory_of(store: Store, policy: Policy, moment: int | None = None) -> Inventory:
+    moment = moment or now_ns(store.root)
+    return store.catalog.asked(lambda ask: take_inventory(store.layout, ask, policy, moment))
+
+
+def planned(store: Store, policy: Policy, moment: int | None = None) -> Plan:
+    return make_plan(inventory_of(store, policy, moment), {}, policy)
 
 
 def test_what_is_young_stays_and_so_does_what_a_recent_run_used(store):
     """By the clock of the store: whatever a record says of when it was made."""
     old, used = text(store, "p", "a"), text(store, "p", "b")
-    inventory = take_inventory(store.layout, store.catalog)
     now = now_ns(store.root)
-    assert {
-        item.fingerprint for item in make_plan(inventory, {}, Policy(14, 0), now + 15 * DAY_NS).garbage
-    } == {
+    later = now + 15 * DAY_NS
+    assert {item.fingerprint for item in planned(store, Policy(14, 0), later).garbage} == {
         old.fingerprint,
         used.fingerprint,
     }
-    assert make_plan(inventory, {}, Policy(16, 0), now + 15 * DAY_NS).garbage == []
+    assert planned(store, Policy(16, 0), later).garbage == []
 
     for ref in (old, used):
         os.utime(store.path(ref) / "record.json", ns=(now - 15 * DAY_NS, now - 15 * DAY_NS))
@@ -107,32 +110,30 @@ def test_what_is_young_stays_and_so_does_what_a_recent_run_used(store):
 
 def test_a_superseded_artifact_goes_even_if_it_is_young_unless_it_has_an_alias(store):
     first, second = text(store, "p", "a"), text(store, "p", "b")
-    inventory = take_inventory(store.layout, store.catalog)
-    marked = inventory._replace(superseded={first.fingerprint: ["text/new@v1"]})
-    now = now_ns(store.root)
+    marked = inventory_of(store, Policy(1.5))._replace(superseded={first.fingerprint: ["text/new@v1"]})
 
-    plan = make_plan(marked, {}, Policy(1.5), now)
+    plan = make_plan(marked, {}, Policy(1.5))
     assert [item.fingerprint for item in plan.garbage] == [first.fingerprint]
     assert plan.gone == {first.fingerprint: Reason("superseded", "superseded by text/new@v1")}
     assert plan.kept[second.fingerprint].text == "made 0 min ago, in the last 1.5 days"
-    named = marked._replace(aliases=[("text/p@prod", first.fingerprint)])
-    assert make_plan(named, {}, Policy(), now).garbage == []
-    assert second.fingerprint in make_plan(marked, {}, Policy(), now).kept
+    store.tag(first, "prod")
+    named = inventory_of(store, Policy())._replace(superseded=marked.superseded)
+    assert make_plan(named, {}, Policy()).garbage == []
 
 
 def test_a_chain_of_two_thousand_artifacts_is_collected_and_removed_without_recursion(store):
     """Each made from the one before, as takedowns and extensions are."""
     text(store, "link")
-    inventory = take_inventory(store.layout, store.catalog)
+    inventory = inventory_of(store, NOTHING)
     (item,) = inventory.items.values()
     names = [f"{number:064x}" for number in range(2000)]
     items = {name: item._replace(fingerprint=name) for name in names}
     inputs = {name: [before] for before, name in pairwise(names)}
-    long = inventory._replace(items=items, inputs=inputs, labels=[], aliases=[])
+    long = inventory._replace(items=items, inputs=inputs, labels=[], roots=[])
 
-    plan = make_plan(long, {}, NOTHING, now_ns(store.root))
+    plan = make_plan(long, {}, NOTHING)
     assert [each.fingerprint for each in plan.garbage] == names[::-1]
-    kept = make_plan(long._replace(aliases=[("a", names[-1])]), {}, NOTHING, now_ns(store.root)).kept
+    kept = make_plan(long._replace(roots=[(names[-1], Reason("alias", "a"))]), {}, NOTHING).kept
     assert len(kept) == len(names)
 
 
@@ -240,7 +241,7 @@ def test_a_file_with_two_names_takes_its_space_once(store):
     request = Request(stage_of(link, "linked"), "two", WriteParams(), {"first": one})
     two = store.realize(request).ref
     text(store, "copy", "a long text" * 2)
-    items = take_inventory(store.layout, store.catalog).items
+    items = inventory_of(store, NOTHING).items
     assert items[one.fingerprint].num_bytes == len("a long text" + "a")
     assert items[two.fingerprint].num_bytes == len("own")
     assert usage_of(store).total.num_bytes == sum(item.num_bytes for item in items.values())

@@ -131,7 +131,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def rebuild(self):
-        self.store.catalog.sync()  # finds labels, too, whose artifact was gone before anybody asked
+        self.store.catalog.rebuild()  # finds labels, too, whose artifact was gone before anybody asked
         before = catalog_rows(self.store)
         self.store.catalog.rebuild()
         assert catalog_rows(self.store) == before
