@@ -15,13 +15,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import takewhile
 from pathlib import Path, PosixPath
 from queue import SimpleQueue
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 from uuid import UUID
 
 from prefect import Task, get_run_logger, task
@@ -41,27 +40,23 @@ from prefect.transactions import get_transaction
 from tokmill.flows.credentials import supply_credentials
 from tokmill.flows.errors import FlowError, RunError
 from tokmill.flows.run.tasks import STATE, Ended, TaskSpec, perform
-from tokmill.tasks.core.context import context_value
 from tokmill.tasks.core.errors import TaskError
-from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.core.stage import ArtifactRef, How
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.fingerprint import digest_bytes
 from tokmill.tasks.store.layout import Layout
 from tokmill.tokenizer.core.errors import LawError, TokenizerError
 from tokmill.tokenizer.core.stopping import StopRequested, request_stop
 
-_FEW = 16
-_GROUPS_PER_WORKER = 4
-_ASK_SECONDS = 10.0
-_OF_FLOWS, _OF_TASKS = "prefect.flow_runs", "prefect.task_runs"
+_FEW: Final = 16
+_GROUPS_PER_WORKER: Final = 4
+_ASK_SECONDS: Final = 10.0
 _MISTAKES = (FlowError, TaskError, TokenizerError)
-_PAUSED = "the run was paused before this was begun"
-_STOPPED = "the run was stopped before this was done; whatever was published before is kept"
+_PAUSED: Final = "the run was paused before this was begun"
+_STOPPED: Final = "the run was stopped before this was done; whatever was published before is kept"
 
 T = TypeVar("T")
 Future: TypeAlias = PrefectFuture[list[ArtifactRef]]
-_ENDS: ContextVar[dict[str, Ended] | None] = ContextVar("ends", default=None)
-"""What became of each task, by title; None in another process, whose run is only known by the server."""
 held = threading.Event()
 """Set while a paused run begins nothing more in this process."""
 
@@ -85,11 +80,13 @@ def results_folder(location: str) -> ResultsFolder:
 class Sealed:
     """Holds a task's argument so that Prefect does not look for futures in it, field by field.
 
-    Prefect's own mark for that (`quote`) does not survive the way to Dask and Ray.
+    Prefect's own mark for that (`quote`) does not survive the way to Dask and Ray. `here` is whether the task
+    is in the process of its run.
     """
 
-    def __init__(self, specs: Sequence[TaskSpec]) -> None:
+    def __init__(self, specs: Sequence[TaskSpec], *, here: bool = True) -> None:
         self.specs = specs
+        self.here = here
 
     @property
     def title(self) -> str:
@@ -153,21 +150,22 @@ def realize(sealed: Sealed) -> Any:
         GroupError: one of several failed.
         Exception: otherwise as `flows.run.tasks.perform`.
     """
-    logger, run = get_run_logger(), _RunOfTask(sealed.specs[0])
-    refs: list[ArtifactRef] = []
+    logger, refs, asked = get_run_logger(), list[ArtifactRef](), time.monotonic()
     for spec in sealed.specs:
-        if is_held() or run.is_over():
-            return _cancelled(_PAUSED if is_held() else _STOPPED)
+        if is_held():
+            return _cancelled(_PAUSED)
+        if not sealed.here and time.monotonic() - asked > _ASK_SECONDS:
+            if _is_over(spec):
+                return _cancelled(_STOPPED)
+            asked = time.monotonic()
         try:
-            ended = perform(spec, logger.info)
+            refs.append(cast(ArtifactRef, perform(spec, logger.info).outcome))
         except StopRequested:
             return _cancelled(_STOPPED)
         except Exception as error:
             if len(sealed.specs) == 1:
                 raise
             raise GroupError(spec.title, refs, error) from error
-        refs.append(cast(ArtifactRef, ended.outcome))
-        run.note(spec.title, ended)
     return refs
 
 
@@ -176,31 +174,15 @@ def is_held() -> bool:
     return held.is_set()
 
 
-class _RunOfTask:
-    """The run of a task; if another process or machine executes it, the server knows whether it is over."""
-
-    def __init__(self, spec: TaskSpec) -> None:
-        provenance, self._ends = spec.settings.provenance, _ENDS.get()
-        here = self._ends is not None
-        self._run_id = None if here or provenance is None else provenance.flow_run_id
-        self._asked = time.monotonic()
-
-    def note(self, title: str, ended: Ended) -> None:
-        """Note what became of a task, if the run is in this process."""
-        if self._ends is not None:
-            self._ends[title] = ended
-
-    def is_over(self) -> bool:
-        """Whether the run is being cancelled, or has ended; asks now and then."""
-        if self._run_id is None or time.monotonic() - self._asked < _ASK_SECONDS:
-            return False
-        self._asked = time.monotonic()
-        try:
-            with get_client(sync_client=True) as client:
-                state = client.read_flow_run(UUID(self._run_id)).state
-        except Exception:  # a server that does not answer has asked for nothing
-            return False
-        return state is not None and (state.is_final() or state.is_cancelling())
+def _is_over(spec: TaskSpec) -> bool:
+    """Whether the run of a task of another process or machine has ended, or is to end."""
+    provenance = spec.settings.provenance
+    try:
+        with get_client(sync_client=True) as client:
+            state = client.read_flow_run(UUID(provenance.flow_run_id if provenance else None)).state
+    except Exception:  # a server that does not answer has asked for nothing
+        return False
+    return state is not None and (state.is_final() or state.is_cancelling())
 
 
 def _cancelled(message: str) -> State[Any]:
@@ -238,7 +220,6 @@ class PrefectTasks:
     here: bool
     task_runs: dict[str, UUID] = field(default_factory=dict)
     _made: dict[ArtifactRef, UUID] = field(default_factory=dict)
-    _ends: dict[str, Ended] = field(default_factory=dict)
     _futures: SimpleQueue[tuple[Future, Sequence[TaskSpec]]] = field(default_factory=SimpleQueue)
     _ended: deque[tuple[str, Ended]] = field(default_factory=deque)
 
@@ -252,10 +233,8 @@ class PrefectTasks:
         before = {self._made[ref] for spec in specs for ref in spec.needs if ref in self._made}
         edges: set[RunInput] = {TaskRunResult(id=task_run_id) for task_run_id in before}
         task = as_task(specs[0].request.stage.task, results_folder(specs[0].store))
-        with context_value(_ENDS, self._ends if self.here else None):
-            future: Future = self.runner.submit(
-                task, {"sealed": Sealed(specs)}, dependencies={"sealed": edges}
-            )
+        sealed = {"sealed": Sealed(specs, here=self.here)}
+        future: Future = self.runner.submit(task, sealed, dependencies={"sealed": edges})
         self.task_runs.update({spec.title: future.task_run_id for spec in specs})
         state = STATE.get()
         if state is not None and not self.here:
@@ -266,31 +245,11 @@ class PrefectTasks:
         """Wait until a submitted task has ended; return its title, and what became of it."""
         if not self._ended:
             future, specs = self._futures.get()
-            outcomes = self._outcomes(future, len(specs))
-            for spec, ended in zip(specs, outcomes, strict=True):
+            for spec, ended in zip(specs, _outcomes(future, len(specs)), strict=True):
                 if isinstance(ended.outcome, ArtifactRef):
                     self._made[ended.outcome] = future.task_run_id
-                self._ended.append((spec.title, self._ends.pop(spec.title, ended)))
+                self._ended.append((spec.title, ended))
         return self._ended.popleft()
-
-    def _outcomes(self, future: Future, number: int) -> list[Ended]:
-        """Return what became of the tasks of a group."""
-        try:
-            future.wait()  # it has ended, but may not have its final state until it is waited for
-        except Pause:  # Prefect held back a task of this process
-            return [Ended(None)] * number
-        state, outcome = future.state, future.result(raise_on_failure=False)
-        if state.is_completed():
-            cached = state.name == "Cached"
-            return [Ended(ref, "cached", time.monotonic()) if cached else Ended(ref) for ref in outcome]
-        if state.is_cancelled():  # held back by `paused`; else its process was told to stop, for another run
-            return [Ended(None if state.message == _PAUSED else RunError(_STOPPED))] * number
-        if isinstance(outcome, GroupError):
-            done = [Ended(ref) for ref in outcome.refs]
-            return [*done, Ended(outcome.error), *[Ended(None)] * (number - len(done) - 1)]
-        return [
-            Ended(outcome if isinstance(outcome, BaseException) else RunError(str(state.message)))
-        ] * number
 
     def stop(self) -> None:
         """Have the tasks of this process stop soon; others ask the server, or end with their processes."""
@@ -305,6 +264,25 @@ class PrefectTasks:
             return None
         held.set()
         return Pause(state=asked)
+
+
+def _outcomes(future: Future, number: int) -> list[Ended]:
+    """Return what became of the tasks of a group; of what was made only their records tell how."""
+    try:
+        future.wait()  # it has ended, but may not have its final state until it is waited for
+    except Pause:  # Prefect held back a task of this process
+        return [Ended(None)] * number
+    state, outcome = future.state, future.result(raise_on_failure=False)
+    if state.is_completed():
+        how: How | None = "cached" if state.name == "Cached" else None
+        return [Ended(ref, how, time.monotonic()) for ref in outcome]
+    if state.is_cancelled():  # held back by `paused`; else its process was told to stop, for another run
+        return [Ended(None if state.message == _PAUSED else RunError(_STOPPED))] * number
+    if isinstance(outcome, GroupError):
+        done = [Ended(ref) for ref in outcome.refs]
+        return [*done, Ended(outcome.error), *[Ended(None)] * (number - len(done) - 1)]
+    error = outcome if isinstance(outcome, BaseException) else RunError(str(state.message))
+    return [Ended(error)] * number
 
 
 class GroupError(Exception):
@@ -352,15 +330,9 @@ def group_title(titles: Sequence[str]) -> str:
 
 
 def keep_logs_plain() -> None:
-    """Filter the messages of this process's runs; may be called again."""
-    logging.getLogger(_OF_FLOWS).addFilter(_without_mistakes_tracebacks)
-    logging.getLogger(_OF_TASKS).addFilter(_without_mistakes_tracebacks)
-    logging.getLogger(_OF_TASKS).addFilter(_says_more)
-
-
-def _says_more(record: logging.LogRecord) -> bool:
-    """Whether a message says more than that a task has ended well."""
-    return record.levelno > logging.INFO or not record.getMessage().startswith("Finished in state ")
+    """Have the logs of this process's runs show a mistake by its message alone; may be called again."""
+    for runs in ("prefect.flow_runs", "prefect.task_runs"):
+        logging.getLogger(runs).addFilter(_without_mistakes_tracebacks)
 
 
 def _without_mistakes_tracebacks(record: logging.LogRecord) -> bool:

@@ -14,10 +14,17 @@ from prefect.utilities.schema_tools.validation import validate
 
 from tests.test_flows.corpora import write_project
 from tokmill.flows.errors import ProfileError, ServeError
-from tokmill.flows.prefect.deployments import DEPLOYED, Deployed, Deployment, deployments_of
+from tokmill.flows.prefect.deployments import (
+    DEPLOYED,
+    Deployed,
+    Deployment,
+    deployments_of,
+    schedule_changes,
+    schedules_of,
+    times_of,
+)
 from tokmill.flows.prefect.flow_run import SHOWN, overrides_of
 from tokmill.flows.prefect.form import SECTIONS, form_of, keeping, kept_in, shown_in, version_of
-from tokmill.flows.prefect.schedules import changes, first, registered, times_of
 from tokmill.flows.profile import Profile, load_profile, shipped_names
 from tokmill.flows.profile.sections import Schedule
 from tokmill.flows.profile.served import ServedFolder, served_profiles
@@ -164,17 +171,18 @@ def test_the_served_profiles_are_those_of_the_folder_and_the_quickstart(project:
 def as_written(deployed: Deployed) -> dict[str, Any]:
     """The entry of `prefect.yaml` for a deployment of the quickstart, without its work pool."""
     quickstart = None if deployed.of_store else "quickstart"
-    made = Deployment(deployed.flow.name, deployed, None, quickstart, deployed.form(None, []))
-    limit, options = made.concurrency.values()
+    made = Deployment(deployed.flow.name, deployed, deployed.form(None, []), given=quickstart)
+    limit, options = made.concurrency().values()
     schedules = [
-        {"slug": one["slug"], "active": one["active"], **one["schedule"]} for one in first(made.schedule)
+        {"slug": one["slug"], "active": one["active"], **one["schedule"]}
+        for one in schedules_of(made.schedule)
     ]
     return {
         "name": made.name,
         "description": deployed.flow.description,
         "entrypoint": deployed.entrypoint,
         "tags": made.tags,
-        "parameters": made.parameters,
+        "parameters": made.parameters(),
         "concurrency_limit": {"limit": limit, **options},
         "schedules": [{key: one[key] for key in one if key != "day_or"} for one in schedules],
     }
@@ -239,31 +247,26 @@ def test_the_times_are_those_of_prefects_schedules() -> None:
     assert (interval.every, times_of(interval)["interval"]) == (timedelta(minutes=90), 5400.0)
     assert str(times_of(interval)["anchor_date"]).startswith("2020-01-01T00:00:00")
     assert times_of(Schedule(rrule=rule)) == {"rrule": rule, "timezone": "UTC"}
-    assert first(None) == first(Schedule(if_running="cancel")) == []
-    assert first(NIGHTLY)[0]["active"] is False
+    assert schedules_of(None) == schedules_of(Schedule(if_running="cancel")) == []
+    assert schedules_of(NIGHTLY)[0]["active"] is False
     with pytest.raises(ServeError, match="99 3"):
         times_of(Schedule(cron="99 3 * * *"))
 
 
 LATER = Schedule(cron="0 5 * * *", timezone="Europe/Berlin")
+ACTIVE = NIGHTLY.model_copy(update={"active": True})
 BY_PEOPLE: list[dict[str, Any]] = [{"id": "2", "slug": "weekly"}, {"id": "1", "slug": "profile"}]
 
 
 @pytest.mark.parametrize(
     ("now", "before", "there", "changed"),
     [
-        (NIGHTLY, NIGHTLY, BY_PEOPLE, []),  # what the profile has not changed is left to people
-        (NIGHTLY, NIGHTLY, [], []),
         (LATER, NIGHTLY, BY_PEOPLE, [("PATCH", "/1", {"schedule": times_of(LATER)})]),
+        (ACTIVE, NIGHTLY, BY_PEOPLE, [("PATCH", "/1", {"schedule": times_of(ACTIVE), "active": True})]),
         (None, NIGHTLY, BY_PEOPLE, [("DELETE", "/1", None)]),
-        (NIGHTLY, None, BY_PEOPLE[:1], [("POST", "", first(NIGHTLY))]),
+        (None, NIGHTLY, BY_PEOPLE[:1], []),
+        (NIGHTLY, None, BY_PEOPLE[:1], [("POST", "", schedules_of(NIGHTLY))]),
     ],
 )
 def test_a_registration_changes_the_profiles_own_schedule_alone(now, before, there, changed) -> None:
-    assert changes(now, registered(before) if before else None, there) == changed
-
-
-def test_a_schedule_is_activated_when_the_profile_says_so_now() -> None:
-    active = Schedule(cron="0 3 * * *", timezone="Europe/Berlin", active=True)
-    (changed,) = changes(active, registered(NIGHTLY), BY_PEOPLE)
-    assert changed[2]["active"] is True
+    assert schedule_changes(now, before.model_dump() if before else {}, there) == changed

@@ -52,7 +52,7 @@ from tokmill.flows.run.machine import Machine
 from tokmill.flows.run.tasks import TaskSettings, TaskSpec
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.core.stage import ArtifactRef, Outcome, Params
-from tokmill.tasks.store import Store
+from tokmill.tasks.store import Provenance, Store
 from tokmill.tokenizer.core.errors import LawError, TrainingError
 
 REF = ArtifactRef(kind="one", name="test", fingerprint="0" * 64, content_digest="1" * 64)
@@ -78,9 +78,10 @@ def run_on_prefect(store: Path, jobs: list[Job]) -> tuple[Any, dict[str, str]]:
     @flow(name="test-groups")
     def running() -> None:
         ids.append(get_run_context().flow_run.id)  # type: ignore[union-attr]
+        settings = TaskSettings(provenance=Provenance.collect(flow_run_id=str(ids[0])))
         with RUNNERS["threads"](machine) as tasks:
             submitted.append(tasks.task_runs)
-            executor = Executor(Store.open(store), tasks, RunState())
+            executor = Executor(Store.open(store), tasks, RunState(), settings)
             executor.run(jobs)
             rows.extend(executor.state.rows)
 
