@@ -27,7 +27,6 @@ from tokmill.flows.prefect.flow_run import (
     TABLES,
     Section,
     overrides_of,
-    shown_values,
     started_at_the_server,
     tag_run,
     typed_name,
@@ -118,7 +117,7 @@ def build(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
 ) -> dict[str, Any]:
     """Build the artifacts of a profile and return kind → reference of the artifacts.
 
-    Values replace the profile's own for this run, unless they are as the deployment's form showed them.
+    Values that differ from the profile's own replace them for this run.
 
     Args:
         profile: A profile that ships with tokmill (quickstart, smoke), or the path of a TOML file.
@@ -204,9 +203,9 @@ def _served(profile: str, given: Mapping[str, Any]) -> Profile:
 
 def _loaded(profile: str, given: Mapping[str, Any]) -> Profile:
     require_served(profile)
-    sections = {name: given.get(name) for name in TABLES}
-    overrides = overrides_of(sections, given.get("more") or (), shown_values(str(flow_run.id)))
-    return load_profile(profile, overrides, fixed=ONLY_IN_FILES)
+    sections = {name: given.get(name) or {} for name in TABLES}
+    own = load_profile(profile) if any(sections.values()) else None
+    return load_profile(profile, overrides_of(sections, given.get("more") or (), own), fixed=ONLY_IN_FILES)
 
 
 def _recorded(profile: Profile, target: Target, machine: Machine, state: RunState) -> RunResult:

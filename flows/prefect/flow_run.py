@@ -3,12 +3,10 @@
 import logging
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from prefect.client.orchestration import get_client
-from prefect.exceptions import ObjectNotFound
 from prefect.runtime import deployment, flow_run
 
 from tokmill.flows.prefect.settings import HOW, USER
@@ -26,10 +24,6 @@ TABLES: Final = ("train", "balance", "tokenizer", "mix", "pack", "holdout", "aud
 ONLY_IN_FILES: Final = frozenset({"openlineage", "mlflow", "execution.credentials", "execution.address"})
 """What the form cannot change: who writes to the API must not name others' secrets, or where results go; a
 cluster at another address would be sent programs, and believed what it sends back."""
-KEPT: Final = "tokmill"
-"""The key of the schema's `definitions` with what the registration keeps there."""
-SHOWN: Final = "shown"
-"""The key below it: version → section → key → the value that the form shows."""
 
 
 def typed_name() -> str | None:
@@ -68,40 +62,31 @@ def started_at_the_server() -> StartedBy:
 
 
 def overrides_of(
-    sections: Mapping[str, Section], more: Sequence[str], shown: Mapping[str, Any]
+    sections: Mapping[str, Section], more: Sequence[str], profile: Profile | None
 ) -> dict[str, Any]:
-    """Return the values that replace the profile's own, as tables: those that the form did not show so.
+    """Return the values that replace the profile's own, as tables: those that differ from them.
 
     Raises:
         ProfileError: one of `more` is not of that form.
     """
-    return _changed(sections, shown) | dict(map(parse_override, more))
+    own = {} if profile is None else {name: values_of(profile, name) for name in sections}
+    return changed(sections, own) | dict(map(parse_override, more))
 
 
-def _changed(values: Mapping[str, Any], shown: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that were not shown so; tables key by key, and an empty field is the profile's."""
-    changed: dict[str, Any] = {}
+def values_of(profile: Profile, table: str) -> dict[str, Any]:
+    """Return the values of one of a profile's tables, as a form shows them."""
+    section = profile.training() if table == "train" else getattr(profile, table)
+    return {} if section is None else dict(section.model_dump(mode="json", exclude_none=True))
+
+
+def changed(values: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that differ; tables key by key, and an empty field is the profile's own."""
+    new: dict[str, Any] = {}
     for key, value in values.items():
-        before = shown.get(key)
+        before = own.get(key)
         if isinstance(value, Mapping):
-            if below := _changed(value, before if isinstance(before, Mapping) else {}):
-                changed[key] = below
-        elif value is not None and (value != before or key not in shown):
-            changed[key] = value
-    return changed
-
-
-@cache
-def shown_values(run_id: str) -> Mapping[str, Any]:
-    """Return the values that the form of a run showed, by section; empty if they are not known."""
-    with get_client(sync_client=True) as client:
-        run = client.read_flow_run(UUID(run_id))
-        if run.deployment_id is None:
-            return {}
-        try:
-            schema = client.read_deployment(run.deployment_id).parameter_openapi_schema or {}
-        except ObjectNotFound:  # somebody has deleted it since
-            return {}
-    versions = schema.get("definitions", {}).get(KEPT, {}).get(SHOWN, {})
-    shown: Mapping[str, Any] = versions.get(run.deployment_version, {})
-    return shown
+            if below := changed(value, before if isinstance(before, Mapping) else {}):
+                new[key] = below
+        elif value is not None and (value != before or key not in own):
+            new[key] = value
+    return new

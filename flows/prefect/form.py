@@ -6,24 +6,20 @@ switch and a list of choices as one field each; anything else (a value that may 
 free keys) becomes a toggle or a JSON editor. So a value that may be unset is a field without a default (left
 empty, it stays unset), and a value by source is one number field per source of the profile.
 
-A default is what the field shows, not what the run uses: see `flows.prefect.flow_run`.
+A default is what the field shows, not what the run uses: see `overrides_of` in `flows.prefect.flow_run`.
 """
 
-import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
-from importlib import metadata
 from typing import Any, Final, TypeAlias, get_args
 
-from tokmill.flows.prefect.flow_run import KEPT, SHOWN
+from tokmill.flows.prefect.flow_run import values_of
 from tokmill.flows.profile import Profile
 from tokmill.flows.profile.model import SIZE
 from tokmill.flows.profile.sections import Kind, StageName
 
 Schema: TypeAlias = dict[str, Any]
 
-_KEPT_VERSIONS: Final = 20
 _MOST_SOURCES: Final = 40  # a longer list of number fields is no form; `more` takes them
 _RULES: Final = (
     *("type", "enum", "pattern", "minLength", "maxLength", "minItems", "maxItems"),
@@ -122,44 +118,6 @@ def in_order(fields: Mapping[str, Schema]) -> dict[str, Schema]:
     return {name: {**field, "position": index} for index, (name, field) in enumerate(fields.items())}
 
 
-def version_of(schema: Schema) -> str:
-    """Return the version of a deployment: that of tokmill, and digits that change with the form."""
-    text = json.dumps(schema["properties"], sort_keys=True)
-    return f"{metadata.version('tokmill')}+{hashlib.blake2b(text.encode()).hexdigest()[:8]}"
-
-
-def shown_in(schema: Schema) -> dict[str, Any]:
-    """Return section → key → the value that a form shows."""
-    shown = {}
-    for key, field in schema["properties"].items():
-        if "properties" in field and (values := _defaults(field)):
-            shown[key] = values
-    return shown
-
-
-def _defaults(field: Schema) -> dict[str, Any]:
-    """Return key → the shown value of the fields of an object."""
-    values = {
-        key: _defaults(inner) if "properties" in inner else inner.get("default")
-        for key, inner in field["properties"].items()
-    }
-    return {key: value for key, value in values.items() if value is not None and value != {}}
-
-
-def keeping(schema: Schema, earlier: Schema | None, **kept: Any) -> Schema:
-    """Return a schema with what earlier forms showed, and what else is `kept` for the next registration."""
-    own = version_of(schema)
-    versions = {key: value for key, value in kept_in(earlier).get(SHOWN, {}).items() if key != own}
-    latest = dict([*versions.items()][1 - _KEPT_VERSIONS :]) | {own: shown_in(schema)}
-    return schema | {"definitions": {KEPT: {SHOWN: latest, **kept}}}
-
-
-def kept_in(schema: Schema | None) -> dict[str, Any]:
-    """Return what a registered schema keeps; empty for one that is not ours."""
-    kept: dict[str, Any] = ((schema or {}).get("definitions") or {}).get(KEPT, {})
-    return kept
-
-
 def _machine_field(profile: Profile | None, name: str) -> Schema:
     described = _described("execution").get(name)
     if described is None:
@@ -187,8 +145,7 @@ def _section(profile: Profile | None, name: str) -> Schema:
         trains = profile.training() is not None
         if not {"train": trains, "balance": trains, "tokenizer": not trains}.get(name, True):
             return object_of(title, {})
-        section = profile.training() if name == "train" else getattr(profile, name)
-        values = {} if section is None else section.model_dump(mode="json", exclude_none=True)
+        values = values_of(profile, name)
     if name == "holdout" and not values:
         keys = ("share",)
     for key in keys:

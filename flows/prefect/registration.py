@@ -9,6 +9,7 @@ Schedule and limit change if the profile's `[schedule]` did. A deployment whose 
 import shlex
 import sys
 from collections.abc import Callable, Iterator
+from importlib import metadata
 from typing import Any
 from uuid import UUID
 
@@ -20,11 +21,12 @@ from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
 from tokmill.flows.errors import ServeError
 from tokmill.flows.prefect.deployments import Deployment, deployments_of, schedule_changes, schedules_of
-from tokmill.flows.prefect.flow_run import KEPT
-from tokmill.flows.prefect.form import keeping, kept_in, version_of
+from tokmill.flows.prefect.form import Schema
 from tokmill.flows.profile.served import ServedFolder
 
 _MOST = 200
+_KEPT = "tokmill"
+"""The key of the schema's `definitions` with what is kept there for the next registration."""
 
 
 def register(
@@ -119,13 +121,20 @@ def _registered(client: SyncPrefectClient, served: ServedFolder) -> Iterator[Dep
         offset += len(page)
 
 
-def _by_code(served: ServedFolder, made: Deployment, earlier: Any) -> dict[str, Any]:
+def _kept_in(schema: Schema | None) -> dict[str, Any]:
+    """Return what the last registration kept in a schema; empty for one that is not ours."""
+    kept: dict[str, Any] = ((schema or {}).get("definitions") or {}).get(_KEPT, {})
+    return kept
+
+
+def _by_code(served: ServedFolder, made: Deployment) -> dict[str, Any]:
     """Return what the code and the profile define, which every registration replaces."""
+    kept = {_KEPT: {"schedule": _schedule(made)}}
     return {
-        "version": version_of(made.schema),
+        "version": metadata.version("tokmill"),
         "description": made.description(served),
         "entrypoint": made.deployed.entrypoint,
-        "parameter_openapi_schema": keeping(made.schema, earlier, schedule=_schedule(made)),
+        "parameter_openapi_schema": made.schema | {"definitions": kept},
         "enforce_parameter_schema": True,
         "pull_steps": [],
         "job_variables": {},
@@ -149,7 +158,7 @@ def _create(
         "schedules": schedules_of(made.schedule),
         "work_pool_name": served.work_pool,
     }
-    body = {**_by_code(served, made, None), **made.concurrency(), **at_first}
+    body = {**_by_code(served, made), **made.concurrency(), **at_first}
     client.request("POST", "/deployments/", json=body)
 
 
@@ -157,10 +166,10 @@ def _renew(
     client: SyncPrefectClient, served: ServedFolder, made: Deployment, known: DeploymentResponse
 ) -> None:
     """Change what the code and the profile define."""
-    kept = kept_in(known.parameter_openapi_schema)
+    kept = _kept_in(known.parameter_openapi_schema)
     before = kept.get("schedule", {})
     is_changed = before != _schedule(made)
-    body = _by_code(served, made, known.parameter_openapi_schema)
+    body = _by_code(served, made)
     body |= made.concurrency() if is_changed else {}
     if known.work_pool_name is None:  # somebody deleted the pool
         body["work_pool_name"] = served.work_pool
@@ -175,6 +184,6 @@ def _renew(
 
 def _pause(client: SyncPrefectClient, known: DeploymentResponse) -> None:
     schema = known.parameter_openapi_schema or {}
-    definitions = {KEPT: {**kept_in(schema), "gone": True}}
+    definitions = {_KEPT: {**_kept_in(schema), "gone": True}}
     body = {"paused": True, "parameter_openapi_schema": {**schema, "definitions": definitions}}
     client.request("PATCH", "/deployments/{id}", path_params={"id": known.id}, json=body)

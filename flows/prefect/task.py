@@ -1,50 +1,35 @@
-"""Turns any stage's request into a cached, recorded Prefect task; the only link between stages and Prefect.
+"""Executes the tasks of a run as Prefect's: the only link between stages and Prefect's engine.
 
-The store decides which tasks are cached, and Prefect shows it. The cache key is the request's fingerprint.
-Before the key is returned, the store is asked for an intact artifact. If it has none, Prefect's result file
-for that key is deleted; if it has one and Prefect has no file of it, the file is written. So a task run is
-`Cached` in the UI exactly when the store has its artifact, no matter which run made it.
-
-Prefect's result files (artifact references of a few hundred bytes) are in `<store>/.prefect`, so that they
-move with the store.
+The store decides which tasks are cached, and Prefect shows it: a task whose artifacts are all in the store
+ends in a state named `Cached`, no matter which run made them. Prefect itself caches nothing, and keeps no
+results.
 """
 
 import logging
-import os
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import takewhile
-from pathlib import Path, PosixPath
 from queue import SimpleQueue
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 from prefect import Task, get_run_logger, task
-from prefect.cache_policies import CachePolicy
+from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.objects import RunInput, State, TaskRunResult
-from prefect.context import FlowRunContext, TaskRunContext
+from prefect.client.schemas.objects import RunInput, TaskRunResult
+from prefect.context import FlowRunContext
 from prefect.exceptions import Pause
-from prefect.filesystems import LocalFileSystem
 from prefect.futures import PrefectFuture
-from prefect.results import ResultStore
-from prefect.serializers import JSONSerializer
-from prefect.states import Cancelled
+from prefect.states import Cancelled, Completed
 from prefect.task_runners import TaskRunner
-from prefect.transactions import get_transaction
 
-from tokmill.flows.credentials import supply_credentials
 from tokmill.flows.errors import FlowError, RunError
 from tokmill.flows.run.tasks import STATE, Ended, TaskSpec, perform
 from tokmill.tasks.core.errors import TaskError
-from tokmill.tasks.core.stage import ArtifactRef, How
-from tokmill.tasks.store import Store
-from tokmill.tasks.store.fingerprint import digest_bytes
-from tokmill.tasks.store.layout import Layout
+from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tokenizer.core.errors import LawError, TokenizerError
 from tokmill.tokenizer.core.stopping import StopRequested, request_stop
 
@@ -56,25 +41,9 @@ _PAUSED: Final = "the run was paused before this was begun"
 _STOPPED: Final = "the run was stopped before this was done; whatever was published before is kept"
 
 T = TypeVar("T")
-Future: TypeAlias = PrefectFuture[list[ArtifactRef]]
+Future: TypeAlias = PrefectFuture[list[Ended]]
 held = threading.Event()
 """Set while a paused run begins nothing more in this process."""
-
-
-class ResultsFolder(PosixPath):
-    """The folder of a store's result files, which is another one wherever a task is sent.
-
-    A store in a bucket has a local folder on each machine. Prefect looks for results where its task says; the
-    cache policy keeps them in that of the machine on which the task is.
-    """
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return results_folder, (Layout(Path(self.parent)).location,)
-
-
-def results_folder(location: str) -> ResultsFolder:
-    """Return the folder of Prefect's result files for the store at a path or URL, on this machine."""
-    return ResultsFolder(Store.open(location).layout.results)
 
 
 class Sealed:
@@ -94,55 +63,7 @@ class Sealed:
         return group_title([spec.title for spec in self.specs])
 
 
-@dataclass
-class FingerprintPolicy(CachePolicy):
-    """Cache policy whose key is our fingerprint; keeps Prefect's result files consistent with the store."""
-
-    def compute_key(
-        self,
-        task_ctx: TaskRunContext,
-        inputs: dict[str, Any],
-        flow_parameters: dict[str, Any],
-        **kwargs: Any,
-    ) -> str | None:
-        """Return `<verb>-<fingerprint>`, after making Prefect's result file agree with the store.
-
-        A group's fingerprint is the digest of those of its steps.
-        """
-        specs = inputs["sealed"].specs
-        supply_credentials(specs[0].settings.credentials)
-        store, verb = Store.open(specs[0].store), specs[0].request.stage.verb
-        owners = [store.fingerprint(spec.request) for spec in specs]
-        key = f"{verb}-{owners[0] if len(owners) == 1 else digest_bytes(' '.join(owners).encode())}"
-        refs = list(takewhile(lambda ref: ref is not None, (spec.lookup(store) for spec in specs)))
-        if len(refs) < len(specs):
-            (store.layout.results / key).unlink(missing_ok=True)
-        else:
-            _remember(store, key, refs)
-        return key
-
-
-def _remember(store: Store, key: str, refs: list[ArtifactRef]) -> None:
-    """Write `refs` as Prefect's result for `key`, unless its file has exactly these bytes.
-
-    Any other file, which may have names of another profile, is replaced unread: it may have come with the
-    store from elsewhere, and Prefect would unpickle it if it says so.
-    """
-    folder = store.layout.results
-    path = folder / key
-    if path.is_symlink():
-        path.unlink()
-    local = LocalFileSystem(basepath=str(folder))
-    results = ResultStore(result_storage=local, serializer=JSONSerializer())
-    data = results.create_result_record(obj=refs, key=key).serialize()
-    if not path.is_file() or path.read_bytes() != data:
-        folder.mkdir(parents=True, exist_ok=True)
-        new = path.with_name(f"{key}.{os.getpid()}-{threading.get_ident()}")
-        new.write_bytes(data)
-        new.replace(path)
-
-
-@task(cache_policy=FingerprintPolicy(), persist_result=True, result_serializer="json")
+@task(cache_policy=NO_CACHE, persist_result=False)
 def realize(sealed: Sealed) -> Any:
     """Publish the requested artifacts, unless the store has them; what a stop ends is Cancelled.
 
@@ -150,23 +71,23 @@ def realize(sealed: Sealed) -> Any:
         GroupError: one of several failed.
         Exception: otherwise as `flows.run.tasks.perform`.
     """
-    logger, refs, asked = get_run_logger(), list[ArtifactRef](), time.monotonic()
+    logger, ends, asked = get_run_logger(), list[Ended](), time.monotonic()
     for spec in sealed.specs:
         if is_held():
-            return _cancelled(_PAUSED)
+            return Cancelled(message=_PAUSED)
         if not sealed.here and time.monotonic() - asked > _ASK_SECONDS:
             if _is_over(spec):
-                return _cancelled(_STOPPED)
+                return Cancelled(message=_STOPPED)
             asked = time.monotonic()
         try:
-            refs.append(cast(ArtifactRef, perform(spec, logger.info).outcome))
+            ends.append(perform(spec, logger.info))
         except StopRequested:
-            return _cancelled(_STOPPED)
+            return Cancelled(message=_STOPPED)
         except Exception as error:
             if len(sealed.specs) == 1:
                 raise
-            raise GroupError(spec.title, refs, error) from error
-    return refs
+            raise GroupError(spec.title, ends, error) from error
+    return Completed(name="Cached" if all(each.how == "cached" for each in ends) else None, data=ends)
 
 
 def is_held() -> bool:
@@ -185,23 +106,15 @@ def _is_over(spec: TaskSpec) -> bool:
     return state is not None and (state.is_final() or state.is_cancelling())
 
 
-def _cancelled(message: str) -> State[Any]:
-    """Return the state of a task that was not done, and have Prefect keep no result of it as one to reuse."""
-    transaction = get_transaction()
-    if transaction is not None:
-        transaction.write_on_commit = False
-    return Cancelled(message=message)
-
-
 def _title(parameters: dict[str, Any]) -> str:
     return str(parameters["sealed"].title)
 
 
 @lru_cache(maxsize=64)  # to make one costs Prefect more than a millisecond
-def as_task(name: str, results: ResultsFolder) -> Task[..., list[ArtifactRef]]:
+def as_task(name: str) -> Task[..., list[Ended]]:
     """Return the Prefect task of a stage."""
     named: Any = _title  # Prefect's type of it has a method that no function has
-    return realize.with_options(name=name, task_run_name=named, result_storage=results)
+    return realize.with_options(name=name, task_run_name=named)
 
 
 @dataclass(frozen=True)
@@ -232,7 +145,7 @@ class PrefectTasks:
         # all of them have ended, so the page is told of them, and nobody has to wait, or to be sent them
         before = {self._made[ref] for spec in specs for ref in spec.needs if ref in self._made}
         edges: set[RunInput] = {TaskRunResult(id=task_run_id) for task_run_id in before}
-        task = as_task(specs[0].request.stage.task, results_folder(specs[0].store))
+        task = as_task(specs[0].request.stage.task)
         sealed = {"sealed": Sealed(specs, here=self.here)}
         future: Future = self.runner.submit(task, sealed, dependencies={"sealed": edges})
         self.task_runs.update({spec.title: future.task_run_id for spec in specs})
@@ -248,7 +161,8 @@ class PrefectTasks:
             for spec, ended in zip(specs, _outcomes(future, len(specs)), strict=True):
                 if isinstance(ended.outcome, ArtifactRef):
                     self._made[ended.outcome] = future.task_run_id
-                self._ended.append((spec.title, ended))
+                began = ended.began if self.here else time.monotonic() - ended.seconds  # another clock
+                self._ended.append((spec.title, ended._replace(began=began)))
         return self._ended.popleft()
 
     def stop(self) -> None:
@@ -267,20 +181,18 @@ class PrefectTasks:
 
 
 def _outcomes(future: Future, number: int) -> list[Ended]:
-    """Return what became of the tasks of a group; of what was made only their records tell how."""
+    """Return what became of the tasks of a group."""
     try:
         future.wait()  # it has ended, but may not have its final state until it is waited for
     except Pause:  # Prefect held back a task of this process
         return [Ended(None)] * number
     state, outcome = future.state, future.result(raise_on_failure=False)
     if state.is_completed():
-        how: How | None = "cached" if state.name == "Cached" else None
-        return [Ended(ref, how, time.monotonic()) for ref in outcome]
+        return outcome
     if state.is_cancelled():  # held back by `paused`; else its process was told to stop, for another run
         return [Ended(None if state.message == _PAUSED else RunError(_STOPPED))] * number
     if isinstance(outcome, GroupError):
-        done = [Ended(ref) for ref in outcome.refs]
-        return [*done, Ended(outcome.error), *[Ended(None)] * (number - len(done) - 1)]
+        return [*outcome.ends, Ended(outcome.error), *[Ended(None)] * (number - len(outcome.ends) - 1)]
     error = outcome if isinstance(outcome, BaseException) else RunError(str(state.message))
     return [Ended(error)] * number
 
@@ -290,14 +202,14 @@ class GroupError(Exception):
 
     Attributes:
         title: of the step.
-        refs: the artifacts of the steps before it.
+        ends: what became of the steps before it.
         error: why it failed.
     """
 
-    def __init__(self, title: str, refs: Sequence[ArtifactRef], error: Exception) -> None:
-        super().__init__(title, refs, error)  # so that it can be pickled
+    def __init__(self, title: str, ends: Sequence[Ended], error: Exception) -> None:
+        super().__init__(title, ends, error)  # so that it can be pickled
         self.title = title
-        self.refs = refs
+        self.ends = ends
         self.error = error
 
     def __str__(self) -> str:

@@ -11,7 +11,6 @@ and what depends on it. A run that is paused ends in the same way, so that no wo
 """
 
 import re
-import time
 from collections.abc import Sequence
 
 from tokmill.flows.errors import RunError
@@ -124,7 +123,11 @@ class Executor:
         begun, outcome = self.state.begun[job], ended.outcome
         step = begun.steps[index]
         if isinstance(outcome, ArtifactRef):
-            begun.rows[index] = row = self._row(step, outcome, ended)
+            record = self.store.record(outcome)
+            begun.rows[index] = row = RunRow(
+                *(title, outcome, ended.how or "made", ended.seconds),
+                *(record.metrics, ended.began, record.timings.peak_bytes),
+            )
             self.state.finish(row)
             self._close(job)
         elif outcome is not None:
@@ -149,18 +152,6 @@ class Executor:
                 self.state.refuse(job.title, str(error))
             else:
                 self._done[job] = refs
-
-    def _row(self, step: Step, ref: ArtifactRef, ended: Ended) -> RunRow:
-        """Return the row of a task; of one that was executed elsewhere the record has the time."""
-        record = self.store.record(ref)
-        how, began, seconds = ended.how, ended.began, ended.seconds
-        if how is None:
-            own, its = self.settings.provenance, record.provenance
-            refreshed = step.stage.task in self.settings.refresh  # the record of an equal artifact is kept
-            made = refreshed or own is None or own.run_id == its.run_id
-            how, seconds = ("made", record.timings.seconds) if made else ("cached", 0.0)
-            began = time.monotonic() - seconds
-        return RunRow(step.title, ref, how, seconds, record.metrics, began, record.timings.peak_bytes)
 
     def _raise_first(self) -> None:
         """Raise the first failure in the order of the DAG; clear the frames of the others."""

@@ -23,8 +23,8 @@ from tokmill.flows.prefect.deployments import (
     schedules_of,
     times_of,
 )
-from tokmill.flows.prefect.flow_run import SHOWN, overrides_of
-from tokmill.flows.prefect.form import SECTIONS, form_of, keeping, kept_in, shown_in, version_of
+from tokmill.flows.prefect.flow_run import changed, overrides_of
+from tokmill.flows.prefect.form import SECTIONS, form_of
 from tokmill.flows.profile import Profile, load_profile, shipped_names
 from tokmill.flows.profile.sections import Schedule
 from tokmill.flows.profile.served import ServedFolder, served_profiles
@@ -59,7 +59,8 @@ def sent(schema: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", shipped_names())
 def test_a_form_has_fields_that_the_page_shows_and_untouched_it_overrides_nothing(name: str) -> None:
-    schema = form(load_profile(name))
+    profile = load_profile(name)
+    schema = form(profile)
     for leaf in leaves(schema):
         assert leaf["title"]
         assert leaf["type"] in PLAIN | {"array"}
@@ -67,8 +68,8 @@ def test_a_form_has_fields_that_the_page_shows_and_untouched_it_overrides_nothin
         assert leaf["type"] != "array" or leaf["items"]["type"] in PLAIN | {"object"}
     filled = json.loads(json.dumps({"profile": "tiny.toml", **sent(schema)}))
     validate(filled, schema, raise_on_error=True)
-    sections = {section: filled.get(section) for section in SECTIONS}
-    assert overrides_of(sections, filled["more"], shown_in(schema)) == {}
+    sections = {section: filled.get(section) or {} for section in SECTIONS}
+    assert overrides_of(sections, filled["more"], profile) == {}
 
 
 @pytest.mark.parametrize("deployed", DEPLOYED, ids=lambda deployed: deployed.flow.name)
@@ -82,7 +83,7 @@ def test_the_flow_takes_what_an_untouched_form_sends(deployed: Deployed, choices
 
 
 def test_a_form_shows_the_values_of_the_profile_and_no_training_where_there_is_none(project: Path) -> None:
-    shown = shown_in(form(load_profile(project / "tiny.toml")))
+    shown = sent(form(load_profile(project / "tiny.toml")))
     assert shown["train"]["vocab_size"] == 600
     assert shown["balance"] == {"method": "temperature", "temperature": 2.0, "max_repetition": 10.0}
     assert shown["mix"]["weights"] == {"many": 4.0, "few": 1.0}
@@ -90,7 +91,7 @@ def test_a_form_shows_the_values_of_the_profile_and_no_training_where_there_is_n
     (project / "used.toml").write_text('extends = "tiny.toml"\n[tokenizer]\nuse = "tokenizer/tiny@v1"\n')
     schema = form(load_profile(project / "used.toml"))
     assert {"train", "balance"}.isdisjoint(schema["properties"])
-    assert shown_in(schema)["tokenizer"] == {"use": "tokenizer/tiny@v1"}
+    assert sent(schema)["tokenizer"] == {"use": "tokenizer/tiny@v1"}
 
 
 @pytest.mark.parametrize(
@@ -111,14 +112,13 @@ def test_the_server_refuses_a_wrong_value(project: Path, section: str, values: A
     assert [says in error.message for error in found] == [True]
 
 
-def test_a_value_that_is_sent_as_it_was_shown_is_the_profiles_own() -> None:
-    shown: dict[str, Any] = {"train": {"vocab_size": 600}, "mix": {"weights": {"many": 4.0, "few": 1.0}}}
+def test_a_value_that_is_the_profiles_own_replaces_nothing(project: Path) -> None:
     mix = {"weights": {"many": 4, "few": 2}, "seed": 3}
-    given_: dict[str, Any] = {"train": {"vocab_size": 600}, "mix": mix, "pack": None}
-    changed = {"mix": {"weights": {"few": 2}, "seed": 3}, "encode.min_tokens": 4}
-    assert overrides_of(given_, ["encode.min_tokens=4"], shown) == changed
+    values: dict[str, Any] = {"train": {"vocab_size": 600}, "mix": mix, "pack": {}}
+    new = {"mix": {"weights": {"few": 2}, "seed": 3}, "encode.min_tokens": 4}
+    assert overrides_of(values, ["encode.min_tokens=4"], load_profile(project / "tiny.toml")) == new
     with pytest.raises(ProfileError, match="not of the form key=value"):
-        overrides_of({}, ["vocab_size"], {})
+        overrides_of({}, ["vocab_size"], None)
 
 
 VALUES = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
@@ -127,28 +127,18 @@ TABLES = st.dictionaries(st.sampled_from("abc"), VALUES | INNER)
 
 
 @given(TABLES, TABLES)
-def test_the_overrides_over_what_was_shown_are_what_was_given(
-    given_: dict[str, Any], shown: dict[str, Any]
+def test_what_differs_laid_over_a_profiles_values_gives_what_was_sent(
+    values: dict[str, Any], own: dict[str, Any]
 ) -> None:
-    """Law: merged into what was shown, they give what was sent; nothing that was shown is among them."""
-    changed = overrides_of({"s": given_}, [], {"s": shown}).get("s", {})
-    for key, value in given_.items():
+    new = changed(values, own)
+    for key, value in values.items():
         if isinstance(value, dict):
-            before = shown.get(key)
+            before = own.get(key)
             base = before if isinstance(before, dict) else {}
-            assert base | changed.get(key, {}) == base | value
+            assert base | new.get(key, {}) == base | value
         elif value is not None:
-            assert changed.get(key, shown.get(key)) == value
-    assert all(key not in shown or shown[key] != value for key, value in changed.items())
-
-
-def test_a_new_version_of_a_form_keeps_what_earlier_ones_showed(project: Path) -> None:
-    old = keeping(form(load_profile(project / "tiny.toml")), None)
-    changed = form(load_profile(project / "tiny.toml", ["train.vocab_size=700"]))
-    again = keeping(changed, keeping(changed, old))
-    versions = kept_in(again)[SHOWN]
-    assert [versions[version_of(each)]["train"]["vocab_size"] for each in (old, changed)] == [600, 700]
-    assert list(versions) == [version_of(old), version_of(changed)]
+            assert new.get(key, own.get(key)) == value
+    assert all(key not in own or own[key] != value for key, value in new.items())
 
 
 def test_the_served_profiles_are_those_of_the_folder_and_the_quickstart(project: Path) -> None:
