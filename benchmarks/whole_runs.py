@@ -193,8 +193,7 @@ def _digests(store: Path) -> dict[str, str]:
 @contextmanager
 def server(home: Path) -> Iterator[dict[str, str]]:
     """A Prefect server like that of `tokmill up`; yields the environment for its clients."""
-    from tokmill.flows.prefect.app import protection
-    from tokmill.flows.prefect.settings import SERVER
+    from tokmill.flows.prefect.settings import SERVER, protection
 
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("PREFECT", "TOKMILL"))}
     port = 4000 + os.getpid() % 999

@@ -30,7 +30,7 @@ from tokmill.flows.errors import ServeError
 
 SECONDS = 4.0
 STOP_SECONDS = 30
-_LAST_LINES = 15
+_LAST_LINES = 20
 _REAP_TIMES, _REAP_SECONDS = 50, 0.02
 
 _ending = threading.Lock()
@@ -123,10 +123,11 @@ class Child:
     log: Path
 
     def require_running(self) -> None:
-        """Raise ServeError, with the end of its log, if the child has ended."""
+        """Raise ServeError, with the end of its log but for tracebacks' indented lines, if it has ended."""
         if self.process.poll() is None:
             return
-        last = "\n".join(self.log.read_text("utf-8", "replace").splitlines()[-_LAST_LINES:])
+        lines = self.log.read_text("utf-8", "replace").splitlines()
+        last = "\n".join([line for line in lines if line.strip() and line[0] != " "][-_LAST_LINES:])
         code = self.process.returncode
         raise ServeError(
             f"the Prefect {self.name} ended with exit code {code}; {self.log} ends with:\n{last}"

@@ -35,7 +35,7 @@ def up(
 
     Ctrl-C stops them.
     """
-    from tokmill.flows.prefect.up import Address
+    from tokmill.flows.prefect.settings import Address
     from tokmill.flows.prefect.up import up as serve
     from tokmill.flows.run.machine import store_url, writable_store
 
@@ -64,15 +64,13 @@ def deploy(
     from tokmill.flows.figures import counted
 
     prepare_terminal_run()
+    from tokmill.flows.prefect.connection import require_configured
     from tokmill.flows.prefect.registration import register
-    from tokmill.flows.prefect.server import require_configured
 
     served = _served(store, pool)
     api = require_configured("deploy")
     problems: list[str] = []
-    names: list[str] = []
-    for kind, line in register(served, with_store=True):
-        (names if kind == "registered" else problems).append(line)
+    names = register(served, problems.append, store=str(served.store))
     parts = [*problems, *(f"  {name}" for name in names)]
     parts.append(f"{api}: {counted(len(names), 'deployment')}, run by workers of the pool {served.work_pool}")
     if pool is None:
@@ -98,7 +96,7 @@ def work(
     Ctrl-C stops it and what it runs.
     """
     prepare(PRIVATE)
-    from tokmill.flows.prefect.server import require_configured, require_pool
+    from tokmill.flows.prefect.connection import require_configured, require_pool
     from tokmill.flows.profile.served import SERVED
 
     served = _served(store, pool)

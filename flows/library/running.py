@@ -15,7 +15,7 @@ from tokmill.flows.library.notebook import in_notebook, shown
 from tokmill.flows.library.options import RunOptions
 from tokmill.flows.library.store import Store, opened
 from tokmill.flows.library.table import Table
-from tokmill.flows.prefect.settings import may_have_a_server
+from tokmill.flows.prefect.settings import has_a_server
 from tokmill.flows.profile import Profile, load_profile, profile_of
 from tokmill.flows.profile.load import parse_override
 from tokmill.flows.results import RunResult, wall_seconds
@@ -154,7 +154,7 @@ def run(
     where = None if store is None else opened(store).location
     kinds = [until] if isinstance(until, str) else until
     with shown(progress) if reporter is None else nullcontext(reporter) as told:
-        on_prefect = (may_have_a_server() or not in_notebook()) if prefect is None else prefect
+        on_prefect = (has_a_server() or not in_notebook()) if prefect is None else prefect
         result = api.run(loaded, until=kinds, store=where, prefect=on_prefect, reporter=told, **settings)
     location = store_url(where, loaded.execution)
     return FinishedRun(result.run_id, result.rows, result.refs, Store(location), loaded)

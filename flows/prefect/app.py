@@ -1,8 +1,8 @@
 """Prefect's application with access control, for `tokmill up` and the embedded server.
 
-Started by `uvicorn --factory tokmill.flows.prefect.app:create_app`; configured by the environment variable
-`HOSTS`. Around Prefect's application are the guard (`flows.prefect.guard`), reports of audits and sweeps
-(`/tokmill/report/FINGERPRINT`, linked from Prefect's pages), and labels that say who asked for a run.
+Started by `uvicorn --factory tokmill.flows.prefect.app:create_app`. A browser sends requests to 127.0.0.1 for
+any page that it shows; `Guard` refuses those of other pages before Prefect sees them. Behind it are reports
+of audits and sweeps (`/tokmill/report/FINGERPRINT`), and labels that say who asked for a run.
 """
 
 import asyncio
@@ -15,50 +15,38 @@ import re
 import sys
 import tempfile
 import threading
-from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tokmill.flows.prefect.guard import Application, Guard, Message, Receive, Scope, Send, answer, origins
+from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-HOSTS = "TOKMILL_SERVER_HOSTS"  # names of the server with ports, separated by commas
-PAGES = "TOKMILL_PAGES"
-"""Environment variable of `tokmill up` and its worker: the URL below which reports are."""
-PREFIX: Final = "/tokmill/report"
-HOW: Final = "tokmill.started_by"
-USER: Final = "tokmill.user"
-_REPORT = re.compile(rf"{PREFIX}/([0-9a-f]{{64}})")
-_KEPT: Final = 4
+from tokmill.flows.prefect.settings import HOSTS, HOW, REPORTS, USER, origins
+
+_MISDIRECTED, _FORBIDDEN = 421, 403
 _NEW_RUN = re.compile(r"(/api)?/(deployments/[0-9a-fA-F-]{36}/create_flow_run|flow_runs/?)")
 _SIGNED_IN: Final = ("x-forwarded-user", "x-remote-user", "x-auth-request-user", "remote-user")
 _MOST_CHARS: Final = 100
 _PAUSE_SECONDS: Final = 0.5
 
 
-def protection(names: Sequence[str]) -> dict[str, str]:
-    """Return the environment variables of a server with these names, and of its clients.
-
-    With Prefect's defaults, any web page can read the server's answers and make changes without a token.
-    """
-    return {
-        HOSTS: ",".join(names),
-        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": ",".join(origins(names)),
-        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
-        "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "true",
-    }
-
-
-def create_app() -> Application:
-    """Return the application, which answers only requests to the names in `HOSTS`."""
+def create_app() -> ASGIApp:
+    """Return the application, which answers only requests to the names in the variable `HOSTS`."""
     gc.disable()  # an eighth of the start; `collect_elsewhere` takes over
     from prefect.server.api.server import create_app as prefect_app  # noqa: PLC0415 - takes seconds
 
-    application: Application = prefect_app(final=True)
+    application = prefect_app(final=True)
     collect_elsewhere()
+    reports = Reports(os.environ.get("TOKMILL_STORE"))
     # Requests of the server to itself (automations) go to Prefect's application and bypass the guard.
-    reports = Reports(Labels(application), os.environ.get("TOKMILL_STORE"))
-    return Guard(reports, os.environ.get(HOSTS, "").split(","))
+    routes = [Route(f"{REPORTS}/{{fingerprint}}", reports.answer), Mount("/", labelled(application))]
+    whole = Starlette(routes=routes, lifespan=lambda _: application.router.lifespan_context(application))
+    return Guard(whole, os.environ.get(HOSTS, "").split(","))
 
 
 def collect_elsewhere() -> None:
@@ -80,120 +68,163 @@ def _collect_for_ever() -> None:
             gc.collect(max(due))
 
 
-class Labels:
-    """An ASGI application that adds labels to requests for a flow run, and passes all requests on."""
+class Guard:
+    """Refuses requests of foreign pages, and passes all others on.
 
-    def __init__(self, application: Application) -> None:
-        """Wrap Prefect's application."""
+    - `Host` must be one of the server's names. If the DNS name of a page is changed to 127.0.0.1 (DNS
+      rebinding), the browser treats page and server as one origin, but `Host` still has the page's name.
+    - `Origin`, which browsers send with POST requests and WebSockets, must be one of the server's own.
+    - A request that the browser marks as from another site (`Sec-Fetch-Site`) must be a link that a person
+      followed. Programs send neither of these headers.
+
+    Headers of the answers forbid other pages to show the server's page in a frame (clickjacking), and the
+    page to load scripts from, or send data to, other servers.
+    """
+
+    def __init__(self, application: ASGIApp, hosts: Iterable[str]) -> None:
+        """Guard an application; `hosts` as in `Host`, with the port unless it is the scheme's default."""
         self._application = application
+        self._hosts = frozenset(host.lower() for host in hosts)
+        self._origins = frozenset(origins(self._hosts))
+        self._headers = dict(_protecting_headers(self._hosts))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on; one for a flow run with its labels."""
-        asks = scope["type"] == "http" and scope["method"] == "POST" and _NEW_RUN.fullmatch(scope["path"])
-        if not asks:
-            await self._application(scope, receive, send)
-            return
-        from starlette.requests import Request  # noqa: PLC0415 - comes with Prefect, which takes seconds
+        """Refuse a request, or pass it on."""
+        refused = None if scope["type"] == "lifespan" else self._refusal(scope, Headers(scope=scope))
+        if refused is None:
+            await self._application(scope, receive, self._protecting(send))
+        elif scope["type"] == "websocket":  # before it opens, which the client sees as 403
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            await _said(*refused)(scope, receive, send)
 
-        request = Request(scope, receive)
-        body = with_labels(await request.body(), request.headers)
-        others = [pair for pair in scope["headers"] if pair[0].lower() != b"content-length"]
-        sized = {**scope, "headers": [*others, (b"content-length", str(len(body)).encode())]}
-        waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+    def _refusal(self, scope: Scope, headers: Headers) -> tuple[int, str] | None:
+        """Return the status and the reason if a request is refused."""
+        hosts, pages, sites = map(headers.getlist, ("host", "origin", "sec-fetch-site"))
+        if len(hosts) != 1 or hosts[0].lower() not in self._hosts:
+            names, asked = ", ".join(sorted(self._hosts)), ", ".join(hosts) or "no name"
+            return (
+                _MISDIRECTED,
+                f"this server answers to {names}, not to {asked}; see `tokmill up --allow-host`",
+            )
+        if any(page.lower() not in self._origins for page in pages):
+            return _FORBIDDEN, "this server refuses requests from other pages"
+        foreign = not pages and not set(sites) <= {"same-origin", "none"}
+        if foreign and not _is_followed_link(scope, headers):
+            return _FORBIDDEN, "this server refuses to be shown in other pages"
+        return None
 
-        async def receiving() -> Message:
-            return waiting.pop() if waiting else await receive()
+    def _protecting(self, send: Send) -> Send:
+        """Return a `send` that adds our headers to every answer."""
 
-        await self._application(sized, receiving, send)
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(self._headers)
+            await send(message)
+
+        return sending
+
+
+def _is_followed_link(scope: Scope, headers: Headers) -> bool:
+    """Whether a request loads a whole page, as a link in an e-mail does, and not a part of another page."""
+    navigates = [headers.get("sec-fetch-mode"), headers.get("sec-fetch-dest")] == ["navigate", "document"]
+    return scope["type"] == "http" and scope["method"] == "GET" and navigates
+
+
+def _protecting_headers(hosts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    own = sorted(host for host in hosts if not host.startswith("["))  # a policy has no notation for IPv6
+    reached = " ".join(f"{scheme}://{host}" for host in own for scheme in ("http", "https", "ws", "wss"))
+    yield (
+        "content-security-policy",
+        f"default-src 'self'; connect-src 'self' {reached}; "
+        "script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; worker-src 'self' blob:; "
+        "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; font-src 'self' data:; "
+        "object-src 'none'; base-uri 'self'; form-action 'self'; frame-ancestors 'none'",
+    )
+    yield "x-frame-options", "DENY"
+    yield "x-content-type-options", "nosniff"
+    yield "referrer-policy", "same-origin"
+    yield "cross-origin-opener-policy", "same-origin"
+    yield "cross-origin-resource-policy", "same-origin"
+
+
+def _said(status: int, text: str) -> Response:
+    return PlainTextResponse(f"{text}\n".encode("utf-8", "replace"), status)
+
+
+def labelled(application: ASGIApp) -> ASGIApp:
+    """Return an application that adds labels to requests for a flow run, and passes all requests on."""
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "POST" and _NEW_RUN.fullmatch(scope["path"]):
+            request, rest = Request(scope, receive), receive
+            body = with_labels(await request.body(), request.headers)
+            MutableHeaders(scope=scope)["content-length"] = str(len(body))
+            bodies = [body]
+
+            async def received() -> Message:
+                return {"type": "http.request", "body": bodies.pop()} if bodies else await rest()
+
+            receive = received
+        await application(scope, receive, send)
+
+    return answer
 
 
 def with_labels(body: bytes, headers: Mapping[str, str]) -> bytes:
-    """Return a request's body with the labels; unchanged if it is no JSON object. Headers are lower-case."""
+    """Return a request's body with the labels; unchanged if it is not a JSON object."""
     try:
-        wanted = json.loads(body)
+        wanted: Any = json.loads(body)
     except (ValueError, RecursionError):  # the server itself refuses it
         return body
     if not isinstance(wanted, dict):
         return body
-    given = wanted.get("labels")
-    wanted["labels"] = {**(given if isinstance(given, dict) else {}), **_labels(headers)}
-    return json.dumps(wanted).encode()
-
-
-def _labels(headers: Mapping[str, str]) -> dict[str, Any]:
-    how = "page" if "sec-fetch-site" in headers else "program"
+    known = wanted.get("labels")
     user = next((headers[name] for name in _SIGNED_IN if headers.get(name)), None) or _basic_user(headers)
-    return {HOW: how} | ({USER: user[:_MOST_CHARS]} if user else {})
+    who = {HOW: "page" if "sec-fetch-site" in headers else "program"}
+    who |= {USER: user[:_MOST_CHARS]} if user else {}
+    return json.dumps({**wanted, "labels": {**(known if isinstance(known, dict) else {}), **who}}).encode()
 
 
 def _basic_user(headers: Mapping[str, str]) -> str:
     scheme, _, value = headers.get("authorization", "").partition(" ")
-    if scheme.lower() != "basic":
-        return ""
     try:
-        return base64.b64decode(value, validate=True).decode().partition(":")[0]
-    except (binascii.Error, UnicodeDecodeError):
+        name = base64.b64decode(value, validate=True).decode().partition(":")[0]
+    except (binascii.Error, ValueError):
         return ""
+    return name if scheme.lower() == "basic" else ""
 
 
 class Reports:
-    """An ASGI application that answers requests for reports, and passes all others on.
+    """The reports of a store, or of the working directory's.
 
-    A report is no part of its artifact, so it is written when somebody opens it, by `tokmill report` in a
+    A report is no part of its artifact. It is written when somebody opens it first, by `tokmill report` in a
     process of its own: a vocabulary of 200,000 tokens takes seconds, in which the server answers others.
-    Reports are kept in memory until others push them out.
     """
 
-    def __init__(self, application: Application, store: str | None) -> None:
-        """Serve reports of a store beside an application; without a store, of the working directory's."""
-        self._application = application
-        self._store = store
-        self._kept: OrderedDict[str, bytes] = OrderedDict()
-        self._writing = asyncio.Lock()
+    def __init__(self, store: str | None) -> None:
+        self._where = [] if store is None else ["--store", store]
+        self._folder = tempfile.TemporaryDirectory(prefix="tokmill-reports-")
+        self._writing = (
+            asyncio.Lock()
+        )  # one process at a time; a second reader finds what the first asked for
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer with a report, or pass the request on."""
-        if scope["type"] != "http" or not scope["path"].startswith(f"{PREFIX}/"):
-            await self._application(scope, receive, send)
-            return
-        named = _REPORT.fullmatch(scope["path"])
-        if scope["method"] not in {"GET", "HEAD"}:
-            await answer(scope, send, 405, "reports are only read")
-        elif named is None:
-            await answer(scope, send, 404, f"{PREFIX}/ is followed by the fingerprint of an audit or a sweep")
-        else:
-            try:
-                page = await self._page(named[1])
-            except LookupError as error:
-                await answer(scope, send, 404, str(error))
-            else:
-                await answer(scope, send, 200, page, "text/html")
-
-    async def _page(self, fingerprint: str) -> bytes:
-        """Return a report.
-
-        Raises:
-            LookupError: `tokmill report` refuses, and says why.
-        """
-        async with self._writing:  # one process at a time; a second reader finds what the first has asked for
-            if fingerprint not in self._kept:
-                self._kept[fingerprint] = await _written(fingerprint, self._store)
-            self._kept.move_to_end(fingerprint)
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-            return self._kept[fingerprint]
-
-
-async def _written(fingerprint: str, store: str | None) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="tokmill-report-") as folder:
-        out = Path(folder) / "report"
-        where = [] if store is None else ["--store", store]
-        command = ["-P", "-m", "tokmill", "report", fingerprint, "--out", str(out), *where]
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, *command, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
-        )
-        _, said = await process.communicate()
-        if process.returncode != 0:
-            raise LookupError(said.decode("utf-8", "replace").strip() or "no reason given")
-        (page,) = out.glob("*.html")
-        return page.read_bytes()
+    async def answer(self, request: Request) -> Response:
+        """Answer with a report, or say why there is none."""
+        fingerprint = str(request.path_params["fingerprint"])
+        if not re.fullmatch("[0-9a-f]{64}", fingerprint):
+            return _said(404, f"{REPORTS}/ is followed by the fingerprint of an audit or a sweep")
+        out = Path(self._folder.name) / fingerprint
+        async with self._writing:
+            if not any(out.glob("*.html")):
+                command = ["-P", "-m", "tokmill", "report", fingerprint, "--out", str(out), *self._where]
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable,
+                    *command,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=asyncio.subprocess.PIPE,
+                )
+                _, said = await process.communicate()
+                if process.returncode:
+                    return _said(404, said.decode("utf-8", "replace").strip() or "no reason given")
+        return FileResponse(next(out.glob("*.html")), media_type="text/html; charset=utf-8")

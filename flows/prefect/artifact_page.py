@@ -1,16 +1,18 @@
-"""One artifact as Markdown, for the page of the task that made or found it.
+"""What Prefect's pages show of an artifact: what it is, its figures, accounts, and what it was made from.
 
-First what it is (version, digests, size, place, who made it), then its key figures, accounts, and the
-artifacts that it was made from, with links to the runs that made them. Every figure comes from a record.
+Paths of links begin at the server's root, so that they work under every name of it, from both of Prefect's
+user interfaces; they open the newer one. Every figure comes from a record.
 """
 
 import json
+import re
+import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
 from tokmill.flows.figures import counted, key_figures, labelled, outcome_words, size, span
-from tokmill.flows.prefect.links import Links, key_of, section, to_key
 from tokmill.flows.results import RunRow
 from tokmill.tasks.audit.sources import ALL
 from tokmill.tasks.audit.summary import read_summary
@@ -19,134 +21,79 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.markdown import number, table
 from tokmill.tasks.core.stage import ArtifactRef, How
 from tokmill.tasks.store import InputEntry, Record, Store
+from tokmill.tasks.store.runs import read_run, run_path
 from tokmill.tasks.sweep.stage import SweepSummary, to_markdown
 
-_READ = 100  # a stage may have a thousand shards; the runs of the first hundred are named
-_RUNS_NAMED, _ORIGINS_NAMED = 3, 3
-_HOW: dict[How, str] = {"made": "Made by this task", "cached": "Reused", "waited": "Made by another run"}
+_READ: Final = 100  # a stage may have a thousand shards; the runs of the first hundred are named
+_NAMED: Final = 3
+_MADE_BY: Final[dict[How, str]] = {
+    "made": "Made by this task",
+    "cached": "Reused",
+    "waited": "Made by another run",
+}
+_RESULTS: Final[dict[How, str]] = {"made": "made", "cached": "cached", "waited": "waited for"}
+_BESIDE: Final = {
+    "audit": "Audit",
+    "tokenizer_card": "Tokenizer card",
+    "card": "Data card",
+    "run": "Run summary",
+}
+"""Kind → what a person reads beside an artifact."""
 
 
-def producers(store: Store, record: Record) -> set[str]:
-    """Return the ids of the flow runs that made an artifact and its inputs, as far as known."""
-    records = [record, *_records(store, [entry for entry in record.inputs if entry.kind is not None])]
-    return {made.provenance.flow_run_id for made in records if made.provenance.flow_run_id}
+def key_of(what: str, name: str) -> str:
+    """Return a key that Prefect accepts (lower-case letters, digits, dashes): `audit-my-profile`."""
+    return re.sub("[^a-z0-9]+", "-", f"{what}-{name}".lower()).strip("-")
 
 
-def sheet(store: Store, shown: RunRow, links: Links, more: str = "") -> str:
-    """Return the text about an artifact."""
-    record, label = store.record(shown.ref), store.label(shown.ref, shown.ref.name)
-    reference = f"{shown.ref.kind}/{shown.ref.name}@{label}"
-    parts = [
-        f"## {reference}",
-        _origin(record, shown, links),
-        _facts(record, label, store.address(shown.ref), links.command(reference)),
-        " · ".join(part for part in (links.report(shown.ref), *_beside(shown.ref)) if part),
-        more,
-        *section("### Key figures", ("figure", "value"), _figures(record)),
-        *section("### Accounts", ("source", "unit", "in", "added", "became"), _accounts(record), right=(2,)),
-        *section("### Made from", ("input", "artifact", "made by"), _inputs(store, record, links)),
-    ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+def section(
+    title: str, head: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[int] = ()
+) -> Sequence[str]:
+    """Return a heading and a table, whose columns in `right` have numbers; nothing without rows."""
+    filled = list(rows)
+    left = [column for column in range(len(head)) if column not in right]
+    return (title, "\n".join(table(head, filled, left))) if filled else ()
 
 
-def in_brief(record: Record) -> str:
-    """Return the size of an artifact: `1.2 MiB in 7 files`."""
-    num_bytes = sum(entry.size_bytes for entry in record.files)
-    return f"{size(num_bytes)} in {counted(len(record.files), 'file')}"
+def to_key(text: str, key: str) -> str:
+    """Return a link to the newest artifact of a key."""
+    return f"[{text}](/v2/artifacts/key/{key})"
 
 
-def _origin(record: Record, shown: RunRow, links: Links) -> str:
-    """Say who made the artifact, when, and in what time."""
-    run = links.run(record.provenance.flow_run_id)
-    when = record.timings.ended[:16].replace("T", " ")
-    if shown.how == "made":
-        return f"**{_HOW['made']}** in {span(record.timings.seconds)}."
-    by = f" by {run}" if run else ""
-    waited = f", after {span(shown.seconds)} of waiting" if shown.how == "waited" else ""
-    return f"**{_HOW[shown.how]}**{waited}: made on {when} UTC{by} in {span(record.timings.seconds)}."
+@dataclass(frozen=True)
+class Links:
+    """What can be linked.
 
+    Attributes:
+        store: the store.
+        page: URL of the run's own page; a run is linked if its record has a page at the same server.
+        reports: URL below which reports are served; None if this server has none.
+    """
 
-def _facts(record: Record, label: str, place: str, command: str) -> str:
-    rows = [
-        ("version", f"`{label}`"),
-        ("content digest", f"`{record.content_digest[:32]}`"),
-        ("fingerprint", f"`{record.fingerprint[:32]}`"),
-        ("size", in_brief(record)),
-        ("place", f"`{place}`"),
-        ("in a terminal", f"`{command}`"),
-    ]
-    return "\n".join(table(("artifact", ""), rows, left=(0, 1)))
+    store: Store
+    page: str = ""
+    reports: str | None = None
+    _runs: dict[str, str] = field(default_factory=dict)
 
+    def run(self, run_id: str | None) -> str:
+        """Return a link to a flow run, by its name; nothing if this server does not know it."""
+        if run_id is not None and run_id not in self._runs:
+            self._runs[run_id] = self._link(run_id)
+        return self._runs[run_id] if run_id is not None else ""
 
-def _beside(ref: ArtifactRef) -> Iterable[str]:
-    """Yield links to what a person reads beside an artifact."""
-    parts = {"audit": "audit", "tokenizer_card": "tokenizer card", "card": "data card", "run": "run summary"}
-    for kind, words in parts.items():
-        if kind != ref.kind and (ref.kind in parts or ref.kind in {"tokenizer", "packed", "usage"}):
-            yield to_key(words.capitalize(), key_of(kind, ref.name))
-
-
-def _figures(record: Record) -> Iterable[Sequence[str]]:
-    return [labelled(name, value) for name, value in record.metrics.items() if value != ""]
-
-
-def _accounts(record: Record) -> Iterable[Sequence[str]]:
-    for account in record.accounts:
-        amounts = (_amounts(account.added), _amounts(account.became))
-        yield account.source, account.unit, f"{account.num_in:,}", *amounts
-
-
-def _amounts(amounts: Mapping[str, int]) -> str:
-    """The amounts that are not 0."""
-    return ", ".join(f"{name.replace('_', ' ')} {amount:,}" for name, amount in amounts.items() if amount)
-
-
-def _inputs(store: Store, record: Record, links: Links) -> Iterable[Sequence[str]]:
-    """Yield one row per role: its artifact, or the number of shards or files, and the runs."""
-    roles: dict[str, list[InputEntry]] = {}
-    for entry in record.inputs:
-        roles.setdefault(entry.role, []).append(entry)
-    for role, entries in roles.items():
-        if entries[0].kind is None:
-            yield role.replace("_", " "), _outside(entries), ""
-        else:
-            found = _records(store, entries)
-            yield role.replace("_", " "), _inside(entries, found), _made_by(found, links)
-
-
-def _outside(entries: Sequence[InputEntry]) -> str:
-    names = [f"`{entry.origin}`" for entry in entries if entry.origin][:_ORIGINS_NAMED]
-    if len(entries) == 1:
-        return names[0] if names else f"`{entries[0].digest[:16]}`"
-    more = ", …" if len(entries) > len(names) > 0 else ""
-    return f"{counted(len(entries), 'file')}{': ' if names else ''}{', '.join(names)}{more}"
-
-
-def _inside(entries: Sequence[InputEntry], found: Sequence[Record]) -> str:
-    if len(entries) > 1:
-        return f"{len(entries):,} × {entries[0].kind}"
-    return f"`{found[0].reference}`" if found else f"`{entries[0].kind}/{entries[0].name}` (removed)"
-
-
-def _made_by(found: Sequence[Record], links: Links) -> str:
-    runs = [links.run(record.provenance.flow_run_id) for record in found]
-    named = list(dict.fromkeys(run for run in runs if run))
-    more = f" and {len(named) - _RUNS_NAMED} more" if len(named) > _RUNS_NAMED else ""
-    return f"{', '.join(named[:_RUNS_NAMED])}{more}"
-
-
-def _records(store: Store, entries: Sequence[InputEntry]) -> Sequence[Record]:
-    """Return the records of the first inputs, as far as they are in the store."""
-    found = []
-    for entry in entries[:_READ]:
+    def _link(self, run_id: str) -> str:
         try:
-            found.append(store.read(entry.kind or "", entry.fingerprint or ""))
-        except StoreError:  # removed since
-            continue
-    return found
+            run = read_run(run_path(self.store.layout.runs, run_id))
+        except StoreError:  # of another store
+            return ""
+        is_here = run.url is not None and run.url.rpartition("/")[0] == self.page.rpartition("/")[0]
+        name = run.name.replace("[", "(").replace("]", ")").replace("|", "/")  # ends no link and no cell
+        return f"[{name}](/v2/runs/flow-run/{run_id})" if is_here else ""
 
-
-_WORDS = {"made": "made", "cached": "cached", "waited": "waited for"}
+    def report(self, ref: ArtifactRef) -> str:
+        """Return a link to the report of an artifact; nothing if it has none, or no server makes it."""
+        has_one = self.reports is not None and ref.kind in {"audit", "sweep"}
+        return f"[Report]({self.reports}/{ref.fingerprint})" if has_one else ""
 
 
 class Piece(NamedTuple):
@@ -165,61 +112,130 @@ class Piece(NamedTuple):
     description: str
 
 
-class _Own(NamedTuple):
-    """What an artifact has to say itself: a text, and tables as (what, rows, description)."""
+def pieces(row: RunRow, links: Links) -> list[Piece]:
+    """Return what the page of a task shows of its artifact: a text, and tables for some kinds."""
+    ref, store = row.ref, links.store
+    text, tables = _OWN[ref.kind](store, ref) if ref.kind in _OWN else ("", ())
+    record = store.record(ref)
+    words = (store.label(ref, ref.name), _RESULTS[row.how], key_figures(ref.kind, record.metrics))
+    shown = Piece(
+        "markdown", key_of(ref.kind, ref.name), sheet(row, links, text), " · ".join(filter(None, words))
+    )
+    return [shown, *(_table(key_of(what, ref.name), rows, said) for what, rows, said in tables)]
 
-    text: str = ""
-    tables: Sequence[tuple[str, Sequence[Mapping[str, Any]], str]] = ()
 
-
-def pieces(store: Store, shown: RunRow, links: Links) -> list[Piece]:
-    """Return what the page of a task shows of its artifact."""
-    ref = shown.ref
-    own = _OWN[ref.kind](store, ref) if ref.kind in _OWN else _Own()
-    return [
-        Piece(
-            "markdown",
-            key_of(ref.kind, ref.name),
-            sheet(store, shown, links, own.text),
-            _in_a_line(store, shown),
-        ),
-        *(table_piece(key_of(what, ref.name), rows, said) for what, rows, said in own.tables),
+def sheet(row: RunRow, links: Links, more: str = "") -> str:
+    """Return the text about an artifact; `more` is what it has to say itself."""
+    ref, store = row.ref, links.store
+    record, label = store.record(ref), store.label(ref, ref.name)
+    reference = f"{ref.kind}/{ref.name}@{label}"
+    facts = [
+        ("version", f"`{label}`"),
+        ("content digest", f"`{record.content_digest[:32]}`"),
+        ("fingerprint", f"`{record.fingerprint[:32]}`"),
+        ("size", f"{size(record.num_bytes)} in {counted(len(record.files), 'file')}"),
+        ("place", f"`{store.address(ref)}`"),
+        ("in a terminal", f"`tokmill show {reference} --store {shlex.quote(store.location)}`"),
     ]
+    figures = [labelled(name, value) for name, value in record.metrics.items() if value != ""]
+    parts = [
+        f"## {reference}",
+        _origin(record, row, links),
+        "\n".join(table(("artifact", ""), facts, left=(0, 1))),
+        " · ".join(filter(None, (links.report(ref), *_beside(ref)))),
+        more,
+        *section("### Key figures", ("figure", "value"), figures),
+        *section("### Accounts", ("source", "unit", "in", "added", "became"), _accounts(record), right=(2,)),
+        *section("### Made from", ("input", "artifact", "made by"), _inputs(record, links)),
+    ]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _origin(record: Record, row: RunRow, links: Links) -> str:
+    """Say who made the artifact, when, and in what time."""
+    run, took = links.run(record.provenance.flow_run_id), span(record.timings.seconds)
+    if row.how == "made":
+        return f"**{_MADE_BY['made']}** in {took}."
+    when, by = record.timings.ended[:16].replace("T", " "), f" by {run}" if run else ""
+    waited = f", after {span(row.seconds)} of waiting" if row.how == "waited" else ""
+    return f"**{_MADE_BY[row.how]}**{waited}: made on {when} UTC{by} in {took}."
+
+
+def _beside(ref: ArtifactRef) -> Iterator[str]:
+    """Yield links to what a person reads beside an artifact."""
+    for kind, words in _BESIDE.items():
+        if kind != ref.kind and (ref.kind in _BESIDE or ref.kind in {"tokenizer", "packed", "usage"}):
+            yield to_key(words, key_of(kind, ref.name))
+
+
+def _accounts(record: Record) -> Iterator[Sequence[str]]:
+    for account in record.accounts:
+        amounts = [
+            ", ".join(f"{name.replace('_', ' ')} {amount:,}" for name, amount in each.items() if amount)
+            for each in (account.added, account.became)
+        ]
+        yield account.source, account.unit, f"{account.num_in:,}", *amounts
+
+
+def _inputs(record: Record, links: Links) -> Iterator[Sequence[str]]:
+    """Yield one row per role: its artifact, or the number of shards or files, and the runs."""
+    roles: dict[str, list[InputEntry]] = {}
+    for entry in record.inputs:
+        roles.setdefault(entry.role, []).append(entry)
+    for role, entries in roles.items():
+        first, records = entries[0], list(_records(links.store, entries))
+        if first.kind is None:
+            names = [f"`{entry.origin}`" for entry in entries if entry.origin] or [f"`{first.digest[:16]}`"]
+            what = (
+                names[0] if len(entries) == 1 else f"{counted(len(entries), 'file')}: {_some(names, ', …')}"
+            )
+        elif len(entries) > 1:
+            what = f"{len(entries):,} × {first.kind}"
+        else:
+            what = f"`{records[0].reference}`" if records else f"`{first.kind}/{first.name}` (removed)"
+        runs = filter(None, (links.run(each.provenance.flow_run_id) for each in records))
+        yield role.replace("_", " "), what, _some([*dict.fromkeys(runs)], " and {} more")
+
+
+def _some(names: Sequence[str], more: str) -> str:
+    left = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (more.format(left) if left > 0 else "")
+
+
+def _records(store: Store, entries: Sequence[InputEntry]) -> Iterator[Record]:
+    """Yield the records of the first inputs, as far as they are in the store."""
+    for entry in entries[:_READ]:
+        try:
+            yield store.read(entry.kind or "", entry.fingerprint or "")
+        except StoreError:  # removed since, or no artifact
+            continue
 
 
 def shards_table(group: str, rows: Sequence[RunRow]) -> Piece:
     """Return one table of all shards of a stage, which is a group of tasks, e.g. `encode[*]`."""
     step, profile = group.removesuffix("[*]"), rows[0].name.rpartition("/")[0].rpartition(".")[0]
-    ways = Counter(_WORDS[row.how] for row in rows)
     lines = [
         {
             "shard": row.task.removeprefix(f"{step}[").removesuffix("]"),
-            "result": _WORDS[row.how],
+            "result": _RESULTS[row.how],
             "time": span(row.seconds) if row.how != "cached" else "",
             **dict(labelled(name, value) for name, value in row.metrics.items() if value not in {0, ""}),
         }
         for row in sorted(rows, key=lambda row: row.task)
     ]
-    said = f"{counted(len(rows), 'shard')}: {outcome_words(ways)}"
-    return table_piece(key_of(f"{step}-shards", profile), lines, said)
+    said = f"{counted(len(rows), 'shard')}: {outcome_words(Counter(_RESULTS[row.how] for row in rows))}"
+    return _table(key_of(f"{step}-shards", profile), lines, said)
 
 
-def table_piece(key: str, rows: Sequence[Mapping[str, Any]], description: str) -> Piece:
+def _table(key: str, rows: Sequence[Mapping[str, Any]], description: str) -> Piece:
     """Return a table; every row has the columns of all, in the order of their first appearance."""
     columns = dict.fromkeys(name for row in rows for name in row)
-    full = [{name: _cell(row.get(name, "")) for name in columns} for row in rows]
+    full = [{name: number(row.get(name, "")) for name in columns} for row in rows]
     return Piece("table", key, json.dumps(full), description)
 
 
-def _cell(value: Any) -> Any:
-    return number(value) if isinstance(value, bool | int | float) else value
-
-
-def _in_a_line(store: Store, shown: RunRow) -> str:
-    record, ref = store.record(shown.ref), shown.ref
-    figures = key_figures(ref.kind, record.metrics)
-    parts = [store.label(ref, ref.name), _WORDS[shown.how], figures]
-    return " · ".join(part for part in parts if part)
+_Own = tuple[str, Sequence[tuple[str, Sequence[Mapping[str, Any]], str]]]
+"""What an artifact has to say itself: a text, and tables as (what, rows, description)."""
 
 
 def _audit(store: Store, ref: ArtifactRef) -> _Own:
@@ -227,20 +243,22 @@ def _audit(store: Store, ref: ArtifactRef) -> _Own:
     summary = read_summary(path)
     rows = [{**row, "source": "all" if row["source"] == ALL else row["source"]} for row in summary.sources]
     limits = [("audit-limits", summary.limits, f"gate {summary.gate}: its limits")] if summary.limits else []
-    text = (path / "summary.md").read_text("utf-8")
-    return _Own(text, [("audit-sources", rows, "the tokenizer, by source"), *limits])
+    return (path / "summary.md").read_text("utf-8"), [
+        ("audit-sources", rows, "the tokenizer, by source"),
+        *limits,
+    ]
 
 
 def _sweep(store: Store, ref: ArtifactRef) -> _Own:
     summary = SweepSummary.open(store.path(ref))
-    return _Own(to_markdown(summary), [("sweep-cells", summary.cells, "all tokenizers of the sweep")])
+    return to_markdown(summary), [("sweep-cells", summary.cells, "all tokenizers of the sweep")]
 
 
 def _card(store: Store, ref: ArtifactRef) -> _Own:
-    return _Own(without_front_matter((store.path(ref) / "card.md").read_text("utf-8")))
+    return without_front_matter((store.path(ref) / "card.md").read_text("utf-8")), ()
 
 
-_OWN: Mapping[str, Callable[[Store, ArtifactRef], _Own]] = {
+_OWN: Final[Mapping[str, Callable[[Store, ArtifactRef], _Own]]] = {
     "audit": _audit,
     "sweep": _sweep,
     "card": _card,

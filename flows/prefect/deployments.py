@@ -1,38 +1,41 @@
-"""The deployments of a folder: which flows people start from the UI, with which form and what limits.
+"""The deployments of a folder: which flows people start from the UI, with which form, limits and schedule.
 
 `build-corpus` has a deployment per profile, whose form shows the profile's values. The other flows have one
 per folder, whose form has a choice of profiles, and empty fields for values to replace.
 """
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from prefect import Flow
+from prefect.server.schemas.schedules import CronSchedule, IntervalSchedule, RRuleSchedule
+from pydantic import ValidationError
 
 from tokmill.flows.errors import ProfileError, ServeError
-from tokmill.flows.prefect import schedules
-from tokmill.flows.prefect.flow import audit_tokenizer, build_corpus, repack, sweep, train_tokenizer
-from tokmill.flows.prefect.form import (
-    MACHINE,
-    Schema,
-    field_of,
-    form_of,
-    in_order,
-    keeping,
-    kept_in,
-    label_of,
-    version_of,
+from tokmill.flows.prefect.flow import (
+    audit_tokenizer,
+    build_corpus,
+    collect_garbage,
+    repack,
+    sweep,
+    train_tokenizer,
+    verify_store,
 )
-from tokmill.flows.prefect.upkeep import collect_garbage, verify_store
+from tokmill.flows.prefect.form import MACHINE, Schema, field_of, form_of, in_order, label_of, object_of
 from tokmill.flows.profile import Profile, load_profile
+from tokmill.flows.profile.problems import first_problem
 from tokmill.flows.profile.sections import Schedule
 from tokmill.flows.profile.served import ServedFolder, ServedProfile, served_profiles
 from tokmill.flows.run.sweeping import Grid
 from tokmill.tasks.sweep.params import SweepParams
 
-TAG = "tokmill"
-_COLLISION = {"wait": "ENQUEUE", "cancel": "CANCEL_NEW"}
+TAG: Final = "tokmill"
+SLUG: Final = "profile"
+"""Marks the schedule that comes from the profile among those of a deployment."""
+_COLLISION: Final = {"wait": "ENQUEUE", "cancel": "CANCEL_NEW"}
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,8 @@ class Deployed:
 
     def form(self, profile: Profile | None, choices: Sequence[str]) -> Schema:
         """Return its form, with the flow's own fields after the profile."""
-        taken = [] if self.of_store else [name for name in MACHINE if name not in self.without]
-        schema = form_of(profile, self.sections, choices, ["store"] if self.of_store else taken)
+        taken = ["store"] if self.of_store else [name for name in MACHINE if name not in self.without]
+        schema = form_of(profile, self.sections, choices, taken)
         chosen, *others = schema["properties"].items()
         if self.of_store:
             return schema | {"properties": in_order(dict([*self.fields.items(), *others])), "required": []}
@@ -77,12 +80,8 @@ class Deployed:
 
 def _table(title: str, model: type[Any]) -> Schema:
     """Return a section with the fields of a model, which has plain values only."""
-    schema: Schema = model.model_json_schema()
-    fields = {
-        name: {**inner, "title": label_of(name), "position": index}
-        for index, (name, inner) in enumerate(schema["properties"].items())
-    }
-    return {"title": title, "type": "object", "properties": fields, "additionalProperties": False}
+    properties = model.model_json_schema()["properties"]
+    return object_of(title, {name: {**inner, "title": label_of(name)} for name, inner in properties.items()})
 
 
 def _parameters(flow: Flow[..., Any], *names: str) -> dict[str, Schema]:
@@ -91,7 +90,7 @@ def _parameters(flow: Flow[..., Any], *names: str) -> dict[str, Schema]:
     return {name: field_of(name, known[name], known[name].get("default")) for name in names}
 
 
-DEPLOYED = (
+DEPLOYED: Final = (
     Deployed(
         build_corpus,
         ("train", "balance", "tokenizer", "mix", "pack", "holdout", "audit", "experiment"),
@@ -124,18 +123,16 @@ class Deployment:
     Attributes:
         name: its name.
         deployed: its flow.
+        schema: its form.
         profile: the profile that it is for; None if its form has a choice.
         given: how runs name that profile.
-        schema: its form.
-        store: the store that its runs are given; None if the worker's environment names it.
     """
 
     name: str
     deployed: Deployed
-    profile: Profile | None
-    given: str | None
     schema: Schema
-    store: str | None = None
+    profile: Profile | None = None
+    given: str | None = None
 
     @property
     def schedule(self) -> Schedule | None:
@@ -143,95 +140,107 @@ class Deployment:
         return self.deployed.schedule if self.profile is None else self.profile.schedule
 
     @property
-    def parameters(self) -> dict[str, Any]:
-        """The parameters of runs that are given no others."""
-        given = {"profile": self.given, "store": self.store}
-        return {name: value for name, value in given.items() if value is not None}
-
-    @property
     def tags(self) -> list[str]:
         """Its tags."""
         return [TAG] if self.profile is None else [TAG, self.profile.name]
 
-    @property
+    def parameters(self, store: str | None = None) -> dict[str, Any]:
+        """Return the parameters of runs that are given no others."""
+        parameters = {"profile": self.given, "store": store}
+        return {name: value for name, value in parameters.items() if value is not None}
+
     def concurrency(self) -> dict[str, Any]:
-        """How many runs go on at once, one unless the profile says more, and what a further one does."""
-        said = self.schedule or Schedule()
-        options = {"collision_strategy": _COLLISION[said.if_running]}
-        return {"concurrency_limit": said.runs_at_once, "concurrency_options": options}
+        """Return how many runs go on at once, and what a further one does."""
+        schedule = self.schedule or Schedule()
+        options = {"collision_strategy": _COLLISION[schedule.if_running]}
+        return {"concurrency_limit": schedule.runs_at_once, "concurrency_options": options}
 
     def description(self, served: ServedFolder) -> str:
-        """What the UI says of it."""
-        own = (
-            "" if self.profile is None or not self.profile.description else f"{self.profile.description}\n\n"
-        )
+        """Return what the UI says of it."""
+        own = [self.profile.description] if self.profile is not None and self.profile.description else []
         where = f"Runs work in `{served.folder}` and keep their artifacts in `{served.store}`."
-        return f"{own}{self.deployed.flow.description}\n\n{where}"
-
-    def by_code(self, served: ServedFolder, earlier: Schema | None) -> dict[str, Any]:
-        """Return what the code and the profile define, which every registration replaces."""
-        kept = schedules.registered(self.schedule)
-        limits = self.concurrency
-        schema = keeping(self.schema, earlier, schedule=kept, limits=limits)
-        new = {} if kept_in(earlier).get("limits") == limits else limits
-        return {
-            **new,
-            "version": version_of(self.schema),
-            "description": self.description(served),
-            "entrypoint": self.deployed.entrypoint,
-            "parameter_openapi_schema": schema,
-            "enforce_parameter_schema": True,
-            "pull_steps": [],
-            "job_variables": {},
-        }
-
-    def at_first(self, served: ServedFolder) -> dict[str, Any]:
-        """Return the rest of a new deployment, which is people's from then on."""
-        return {
-            "name": self.name,
-            "tags": self.tags,
-            "parameters": self.parameters,
-            "schedules": schedules.first(self.schedule),
-            "work_pool_name": served.work_pool,
-        }
+        return "\n\n".join([*own, str(self.deployed.flow.description), where])
 
 
 def deployments_of(served: ServedFolder, *, any_profile: bool = False) -> tuple[list[Deployment], list[str]]:
     """Return the deployments of a served folder, and why some profiles have none."""
-    profiles: dict[ServedProfile, Profile] = {}
-    problems = []
+    profiles, problems = dict[ServedProfile, Profile](), list[str]()
     for one in served_profiles(served.folder):
         try:
-            profiles[one] = load_profile(one.path)
-            if profiles[one].schedule is not None:
-                schedules.first(profiles[one].schedule)
+            profile = load_profile(one.path)
+            schedules_of(profile.schedule)
+            profiles[one] = profile
         except ProfileError as error:
             problems.append(f"not served: {error}")
         except ServeError as error:
-            del profiles[one]
             problems.append(f"not served: profile {one.given!r}: {error}; correct its [schedule]")
-    made = [each for deployed in DEPLOYED for each in _made(served, deployed, profiles, any_profile)]
+    made = [each for deployed in DEPLOYED for each in _made(served.name, deployed, profiles, any_profile)]
     return made, problems
 
 
 def _made(
-    served: ServedFolder, deployed: Deployed, profiles: Mapping[ServedProfile, Profile], any_profile: bool
-) -> list[Deployment]:
-    if not deployed.per_profile:
+    name: str, deployed: Deployed, profiles: Mapping[ServedProfile, Profile], any_profile: bool
+) -> Iterator[Deployment]:
+    if deployed.per_profile:
+        for one, profile in profiles.items():
+            form = deployed.form(profile, [one.given])
+            yield Deployment(f"{name}.{one.slug}", deployed, form, profile, one.given)
+    if any_profile or not deployed.per_profile:
         choices = [] if any_profile else [one.given for one in profiles]
-        schema = deployed.form(None, choices)
-        return [Deployment(served.name, deployed, None, None, schema)]
-    found = [
-        Deployment(
-            f"{served.name}.{one.slug}",
-            deployed,
-            profile,
-            one.given,
-            deployed.form(profile, [one.given]),
-        )
-        for one, profile in profiles.items()
-    ]
-    if any_profile:
-        schema = deployed.form(None, [])
-        found.append(Deployment(served.name, deployed, None, None, schema))
+        yield Deployment(name, deployed, deployed.form(None, choices))
+
+
+def times_of(schedule: Schedule) -> dict[str, Any]:
+    """Return a schedule's times as the server has them.
+
+    Raises:
+        ServeError: Prefect refuses them, or its scheduler cannot find the next one, with which it would stop
+            for every deployment.
+    """
+    said = schedule.cron or schedule.rrule or schedule.interval
+    step = re.search(r"INTERVAL=([^;\s]*)", schedule.rrule or "", re.IGNORECASE)
+    if step and not re.fullmatch(
+        r"0*[1-9][0-9]{0,5}", step[1]
+    ):  # 0 would keep the scheduler looking for ever
+        raise ServeError(f"schedule: rrule={said!r}: INTERVAL must be from 1 to 999999; leave it out for 1")
+    kind: type[CronSchedule | IntervalSchedule | RRuleSchedule]
+    if schedule.every is not None:
+        kind, when = IntervalSchedule, {"interval": schedule.every, "anchor_date": schedule.anchor}
+    elif schedule.cron is not None:
+        kind, when = CronSchedule, {"cron": schedule.cron}
+    else:
+        kind, when = RRuleSchedule, {"rrule": schedule.rrule}
+    try:
+        times = kind.model_validate({**when, "timezone": schedule.timezone})
+        asyncio.run(times.get_dates(1))
+    except ValidationError as error:
+        raise ServeError(f"schedule: {first_problem(error)}") from error
+    except Exception as error:
+        raise ServeError(f"schedule: {said!r} gives no time: {error}") from error
+    found: dict[str, Any] = times.model_dump(mode="json", exclude_none=True)
     return found
+
+
+def schedules_of(schedule: Schedule | None) -> list[dict[str, Any]]:
+    """Return the schedules of a new deployment; raises as `times_of`."""
+    if schedule is None or not schedule.starts_runs:
+        return []
+    return [{"schedule": times_of(schedule), "active": schedule.active, "slug": SLUG, "parameters": {}}]
+
+
+def schedule_changes(
+    schedule: Schedule | None, before: Mapping[str, Any], there: Sequence[Mapping[str, Any]]
+) -> list[tuple[str, str, Any]]:
+    """Return what is to be changed of the schedules `there`, as requests: method, path and body.
+
+    A deployment's schedules are people's, once they are there. Only a change of the profile's own schedule
+    since `before` is carried over: of its times, and of `active` if that was changed as well.
+    """
+    ours = next((f"/{one['id']}" for one in there if one.get("slug") == SLUG), None)
+    new = schedules_of(schedule)
+    if not new or schedule is None:
+        return [] if ours is None else [("DELETE", ours, None)]
+    if ours is None:
+        return [("POST", "", new)]
+    active = {} if schedule.active == before.get("active", schedule.active) else {"active": schedule.active}
+    return [("PATCH", ours, {"schedule": new[0]["schedule"], **active})]

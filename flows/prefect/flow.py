@@ -1,60 +1,54 @@
-"""The flow: builds what is asked of one profile, from raw text to packed shards and a data card.
+"""The flows: the one that builds what is asked of a profile, and those of a store's upkeep.
 
 One function is five flows of Prefect, which differ in their names and in what they make if nothing is said:
 `build-corpus` everything, `train-tokenizer` and `audit-tokenizer` a part of it, `repack` the sequences of a
 published mixture, `sweep` the tokenizers of a grid. Its parameters are the fields of the forms in the Prefect
 UI, and can be set by a schedule or a deployment. Machine settings (store, workers, how thoroughly artifacts
 are checked) are among them but never change a fingerprint.
-
-A run is in the store's catalog from its start. Every run publishes a summary and what its tasks have made or
-found as artifacts in the UI, even if everything was cached (`flows.prefect.page`).
 """
 
 import gc
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
 from typing import Annotated, Any, Final
 
-from prefect import Flow, get_run_logger
+from prefect import Flow, flow, get_run_logger
+from prefect.artifacts import create_markdown_artifact
 from prefect.runtime import deployment, flow_run
 from pydantic import Field
 
 from tokmill.flows.errors import ProfileError, RunError
-from tokmill.flows.prefect.app import PAGES
+from tokmill.flows.prefect.artifact_page import Links, key_of
 from tokmill.flows.prefect.ending import Ending
-from tokmill.flows.prefect.failure_page import failure_shown, show_refused
 from tokmill.flows.prefect.flow_run import (
     ONLY_IN_FILES,
     TABLES,
     Section,
     overrides_of,
-    shown_values,
     started_at_the_server,
     tag_run,
     typed_name,
 )
-from tokmill.flows.prefect.links import Links
-from tokmill.flows.prefect.page import Page, shown_to
+from tokmill.flows.prefect.page import Page, show_refused
+from tokmill.flows.prefect.run_page import summed_up
 from tokmill.flows.prefect.runners import RUNNERS
-from tokmill.flows.prefect.summary_page import summed_up
+from tokmill.flows.prefect.settings import PAGES
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.served import require_served
 from tokmill.flows.results import RunResult
 from tokmill.flows.run.events import RunState, noting_warnings
-from tokmill.flows.run.executor import Executor, result_of
+from tokmill.flows.run.executor import execute
 from tokmill.flows.run.followers import followed
-from tokmill.flows.run.machine import Machine
+from tokmill.flows.run.machine import Machine, open_store, store_url
 from tokmill.flows.run.record import begun, recorded, started_here
-from tokmill.flows.run.sources import resolve_sources
 from tokmill.flows.run.sweeping import Grid
 from tokmill.flows.run.target import Target
-from tokmill.flows.run.tasks import TaskSettings
 from tokmill.flows.tracking.attempt import Attempt
+from tokmill.flows.upkeep import checking, collecting
 from tokmill.tasks.core.context import context_value
-from tokmill.tasks.store import Provenance, Store, Verify
+from tokmill.tasks.store import Provenance, Verify
 from tokmill.tasks.sweep.params import SweepParams
 
 _TARGETS: Final[Mapping[str, Target]] = {
@@ -123,7 +117,7 @@ def build(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
 ) -> dict[str, Any]:
     """Build the artifacts of a profile and return kind → reference of the artifacts.
 
-    Values replace the profile's own for this run, unless they are as the deployment's form showed them.
+    Values that differ from the profile's own replace them for this run.
 
     Args:
         profile: A profile that ships with tokmill (quickstart, smoke), or the path of a TOML file.
@@ -165,22 +159,16 @@ def build(  # noqa: PLR0913, PLR0917 - fields of the form in the UI
         rehash=rehash,
         refresh=refresh or (),
     )
-    target = _target(until, mixture, grid, model)
-    watcher.result = _recorded(loaded, target, machine, watcher.state)
-    return {kind: ref.model_dump() for kind, ref in watcher.result.refs.items()}
-
-
-def _target(
-    until: Sequence[str] | None, mixture: str | None, grid: Grid | None, model: SweepParams | None
-) -> Target:
     usual = _TARGETS[flow_run.flow_name]
-    return Target(
+    target = Target(
         until or usual.until,
         usual.mixture if mixture is None else mixture,
         grid or usual.grid,
         model or usual.model,
         usual.word,
     )
+    watcher.result = _recorded(loaded, target, machine, watcher.state)
+    return {kind: ref.model_dump() for kind, ref in watcher.result.refs.items()}
 
 
 def run_name() -> str:
@@ -188,13 +176,13 @@ def run_name() -> str:
     typed, given, watcher = typed_name(), flow_run.parameters or {}, _WATCHER.get()
     if typed is not None:
         return typed
-    profile: str | Profile = str(given["profile"])
+    usual, profile = _TARGETS[flow_run.flow_name], str(given["profile"])
     try:
-        grid = Grid.model_validate(given["grid"]) if given.get("grid") else None
-        profile = (watcher and watcher.profile) or _loaded(str(profile), given)
+        grid = Grid.model_validate(given["grid"]) if given.get("grid") else usual.grid
+        loaded = (watcher and watcher.profile) or _loaded(profile, given)
     except (ProfileError, ValueError):  # which the run reports
-        grid = None
-    return _target(None, None, grid, None).named(profile)
+        return usual.named(profile)
+    return Target(grid=grid, word=usual.word).named(loaded)
 
 
 def _served(profile: str, given: Mapping[str, Any]) -> Profile:
@@ -215,9 +203,9 @@ def _served(profile: str, given: Mapping[str, Any]) -> Profile:
 
 def _loaded(profile: str, given: Mapping[str, Any]) -> Profile:
     require_served(profile)
-    sections = {name: given.get(name) for name in TABLES}
-    overrides = overrides_of(sections, given.get("more") or (), shown_values(str(flow_run.id)))
-    return load_profile(profile, overrides, fixed=ONLY_IN_FILES)
+    sections = {name: given.get(name) or {} for name in TABLES}
+    own = load_profile(profile) if any(sections.values()) else None
+    return load_profile(profile, overrides_of(sections, given.get("more") or (), own), fixed=ONLY_IN_FILES)
 
 
 def _recorded(profile: Profile, target: Target, machine: Machine, state: RunState) -> RunResult:
@@ -242,47 +230,20 @@ def _recorded(profile: Profile, target: Target, machine: Machine, state: RunStat
         followed(profile, attempt, state, get_run_logger().warning),
     ):
         tag_run(profile)
-        result = _execute(profile, target, machine, state, provenance, ending)
+        with RUNNERS[machine.runner](machine) as tasks, noting_warnings(state.note):
+            links = Links(store, flow_run.ui_url or "", os.environ.get(PAGES))
+            page = Page(run_id, profile.name, links, state, tasks.task_runs)
+            state.listeners.append(page)
+            with page.shown(), ending.at_once(tasks.stop):
+                result = execute(profile, target, store, machine, provenance, tasks, state)
+                page.publish(lambda: [summed_up(profile, machine.words, result, state, links)])
         completed(result)
     return result
 
 
-def _execute(
-    profile: Profile,
-    target: Target,
-    machine: Machine,
-    state: RunState,
-    provenance: Provenance,
-    ending: Ending,
-) -> RunResult:
-    store, run_id = machine.open_store(), str(provenance.flow_run_id)
-    with RUNNERS[machine.runner](machine) as tasks, noting_warnings(state.note):
-        ending.task_runs = tasks.task_runs
-        page = Page(store, run_id, profile.name, _links(store, run_id), tasks.task_runs)
-        state.listeners.append(page)
-        failing = failure_shown(page.publish, profile.name, page.links, tasks.task_runs, state)
-        with shown_to(page), ending.at_once(tasks.stop), failing:
-            state.sources = resolve_sources(profile, store, rehash=machine.rehash)
-            dag = target.compose(profile, store, state.sources)
-            done = Executor(store, tasks, state, TaskSettings.of(machine, provenance)).run(dag.jobs)
-            result = result_of(run_id, dag, done, state.rows)
-            page.publish(partial(summed_up, profile, store, machine.words, result, state, page.links))
-    return result
-
-
-def _links(store: Store, run_id: str) -> Links:
-    """Return what can be linked from the pages of the current run."""
-    return Links(store.location, os.environ.get(PAGES), {run_id: flow_run.name or run_id}, {run_id})
-
-
 def _named(name: str, description: str) -> Flow[..., dict[str, Any]]:
     """Return a flow of Prefect's whose runs are named as ours are."""
-    return Flow(
-        build,
-        name=name,
-        flow_run_name=run_name,
-        description=description,
-    )
+    return Flow(build, name=name, flow_run_name=run_name, description=description)
 
 
 build_corpus = _named(
@@ -298,3 +259,53 @@ sweep = _named(
     "sweep",
     "Tokenizers of several families, temperatures and sizes, measured side by side, and which to take.",
 )
+
+
+@flow(name="verify-store", description="Every artifact's files compared with the digests in its record.")
+def verify_store(deep: bool = True, store: str | None = None) -> dict[str, Any]:
+    """Check every artifact of a store, and fail if there is a problem.
+
+    Args:
+        deep: Compare digests; if not, only sizes.
+        store: Folder or URL of the store; empty for TOKMILL_STORE.
+
+    Raises:
+        RunError: an artifact is missing, incomplete or damaged. The next run that needs it makes it again.
+    """
+    opened = open_store(store_url(store or None))
+    checked = checking.check_store(opened, deep=deep)
+    _report("verify", opened.root.name, checked)
+    if not checked.ok:
+        raise RunError(checked.summary)
+    return checked.to_json()
+
+
+@flow(name="collect-garbage", description="What no name, run or dependent keeps is removed from the store.")
+def collect_garbage(
+    older_than_days: Annotated[float, Field(ge=0)] = 14.0,
+    keep: Annotated[int, Field(ge=0)] = 1,
+    apply: bool = True,
+    store: str | None = None,
+) -> dict[str, Any]:
+    """Remove the artifacts that nothing keeps, as `tokmill store gc` does.
+
+    Args:
+        older_than_days: Younger artifacts and runs are kept.
+        keep: Latest versions of each name, and last completed runs of each profile, that are kept.
+        apply: Remove them; if not, only list them.
+        store: Folder or URL of the store; empty for TOKMILL_STORE.
+
+    Raises:
+        StoreError: another collector runs, or the store cannot be read; nothing is removed then.
+    """
+    opened, report = open_store(store_url(store or None)), get_run_logger().info
+    collected = collecting.collect_garbage(
+        opened, older_than_days=older_than_days, keep=keep, apply=apply, report=report
+    )
+    _report("garbage", opened.root.name, collected)
+    return collected.to_json()
+
+
+def _report(what: str, store: str, report: checking.Checked | collecting.Collected) -> None:
+    create_markdown_artifact(report.to_markdown(), key_of(what, store), description=report.summary)
+    get_run_logger().info(report.summary)

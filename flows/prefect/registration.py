@@ -1,77 +1,78 @@
 """Registers a folder's work pool and deployments at the Prefect server that the environment names.
 
-`tokmill up` runs `python -m tokmill.flows.prefect.registration FOLDER STORE`; `tokmill server deploy` calls
-`register`.
-
 Registering again keeps the settings that people made in the UI: schedules with their parameters, the
 deployment's parameters and tags, pauses and limits of deployment and pool. It replaces what is defined by the
-code and the profile: the form, the version, the entry point, the description and the work pool's template. A
-schedule or limit is changed if the profile's own was changed since. A deployment whose profile is gone is
-paused.
+code and the profile: the form, the version, the entry point, the description and the work pool's template.
+Schedule and limit change if the profile's `[schedule]` did. A deployment whose profile is gone is paused.
 """
 
-import argparse
-import gc
 import shlex
 import sys
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from typing import Any
+from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate, WorkPoolUpdate
-from prefect.client.schemas.filters import (
-    DeploymentFilter,
-)
+from prefect.client.schemas.filters import DeploymentFilter
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.exceptions import ObjectNotFound, PrefectHTTPStatusError
 
 from tokmill.flows.errors import ServeError
-from tokmill.flows.prefect import schedules
-from tokmill.flows.prefect.deployments import Deployment, deployments_of
-from tokmill.flows.prefect.form import kept_in
+from tokmill.flows.prefect.deployments import Deployment, deployments_of, schedule_changes, schedules_of
+from tokmill.flows.prefect.form import Schema
 from tokmill.flows.profile.served import ServedFolder
 
-Line = tuple[Literal["note", "registered"], str]
-
 _MOST = 200
+_KEPT = "tokmill"
+"""The key of the schema's `definitions` with what is kept there for the next registration."""
 
 
 def register(
-    served: ServedFolder, *, any_profile: bool = False, with_store: bool = False, here: bool = False
-) -> Iterator[Line]:
-    """Create or update the work pool and the deployments of a served folder.
+    served: ServedFolder,
+    note: Callable[[str], None],
+    *,
+    any_profile: bool = False,
+    store: str | None = None,
+    here: bool = False,
+) -> list[str]:
+    """Create or update the work pool and the deployments of a served folder; return the deployments' names.
 
-    Runs are given the store if their workers may not know it; `here`, workers use this environment of Python.
-
-    Yields:
-        `note` and a line about each profile that is not served, or each deployment that was paused;
-        `registered` and the name of each deployment.
+    Args:
+        served: the folder.
+        note: called with a line about each profile that is not served, or each deployment that is paused.
+        any_profile: whether a run may name a profile outside of the folder.
+        store: what runs are given as their store, if their workers may not know it.
+        here: workers use this environment of Python.
 
     Raises:
         ServeError: the work pool that others look after does not exist.
     """
     deployments, problems = deployments_of(served, any_profile=any_profile)
-    yield from (("note", problem) for problem in problems)
+    for problem in problems:
+        note(problem)
+    names = []
     with get_client(sync_client=True) as client:
         _register_pool(client, served, here)
         there = {(one.flow_id, one.name): one for one in _registered(client, served)}
         for each in deployments:
-            deployment = replace(each, store=str(served.store) if with_store else None)
-            flow_id = client.create_flow(deployment.deployed.flow)
-            known = there.pop((flow_id, deployment.name), None)
+            flow_id = client.create_flow(each.deployed.flow)
+            known = there.pop((flow_id, each.name), None)
             try:
                 if known is None:
-                    _create(client, served, deployment, flow_id)
+                    _create(client, served, each, flow_id, store)
                 else:
-                    _renew(client, served, deployment, known)
+                    _renew(client, served, each, known)
             except PrefectHTTPStatusError as error:
-                yield "note", f"not served: {deployment.name}: the server refuses it: {error.response.text}"
+                note(f"not served: {each.name}: the server refuses it: {error.response.text}")
                 continue
-            yield "registered", f"{deployment.deployed.flow.name}/{deployment.name}"
-        if not problems:  # a profile with a mistake is not gone
-            yield from (("note", line) for line in _paused(client, served, list(there.values())))
+            names.append(f"{each.deployed.flow.name}/{each.name}")
+        for gone in [] if problems else there.values():  # a profile with a mistake is not gone
+            if gone.work_pool_name == served.work_pool and not gone.paused:
+                _pause(client, gone)
+                note(f"the deployment {gone.name} is paused: its profile is gone; delete it in the UI")
+    return names
 
 
 def job_template(served: ServedFolder, *, here: bool = False) -> dict[str, Any]:
@@ -93,8 +94,10 @@ def job_template(served: ServedFolder, *, here: bool = False) -> dict[str, Any]:
 
 
 def _register_pool(client: SyncPrefectClient, served: ServedFolder, here: bool) -> None:
-    template = job_template(served, here=here)
-    description = f"Runs work in {served.folder}"
+    ours = {
+        "base_job_template": job_template(served, here=here),
+        "description": f"Runs work in {served.folder}",
+    }
     try:
         client.read_work_pool(served.work_pool)
     except ObjectNotFound:
@@ -103,16 +106,10 @@ def _register_pool(client: SyncPrefectClient, served: ServedFolder, here: bool) 
                 f"deploy: the server has no work pool {served.pool!r}; create it with `prefect work-pool "
                 f"create {served.pool} --type …`, or leave --pool out for a pool of processes"
             ) from None
-        client.create_work_pool(
-            WorkPoolCreate(
-                name=served.work_pool, type="process", base_job_template=template, description=description
-            )
-        )
+        client.create_work_pool(WorkPoolCreate(name=served.work_pool, type="process", **ours))
     else:
-        if served.pool is not None:  # its template is others'
-            return
-        renewed = WorkPoolUpdate(base_job_template=template, description=description)
-        client.update_work_pool(served.work_pool, renewed)
+        if served.pool is None:  # the template of another one is others'
+            client.update_work_pool(served.work_pool, WorkPoolUpdate(**ours))
 
 
 def _registered(client: SyncPrefectClient, served: ServedFolder) -> Iterator[DeploymentResponse]:
@@ -124,8 +121,44 @@ def _registered(client: SyncPrefectClient, served: ServedFolder) -> Iterator[Dep
         offset += len(page)
 
 
-def _create(client: SyncPrefectClient, served: ServedFolder, made: Deployment, flow_id: Any) -> None:
-    body = {"flow_id": str(flow_id), **made.by_code(served, None), **made.at_first(served)}
+def _kept_in(schema: Schema | None) -> dict[str, Any]:
+    """Return what the last registration kept in a schema; empty for one that is not ours."""
+    kept: dict[str, Any] = ((schema or {}).get("definitions") or {}).get(_KEPT, {})
+    return kept
+
+
+def _by_code(served: ServedFolder, made: Deployment) -> dict[str, Any]:
+    """Return what the code and the profile define, which every registration replaces."""
+    kept = {_KEPT: {"schedule": _schedule(made)}}
+    return {
+        "version": metadata.version("tokmill"),
+        "description": made.description(served),
+        "entrypoint": made.deployed.entrypoint,
+        "parameter_openapi_schema": made.schema | {"definitions": kept},
+        "enforce_parameter_schema": True,
+        "pull_steps": [],
+        "job_variables": {},
+    }
+
+
+def _schedule(made: Deployment) -> dict[str, Any]:
+    """Return what is kept of a schedule for the next registration."""
+    return {} if made.schedule is None else made.schedule.model_dump(mode="json", exclude_none=True)
+
+
+def _create(
+    client: SyncPrefectClient, served: ServedFolder, made: Deployment, flow_id: UUID, store: str | None
+) -> None:
+    """Register a deployment with what is people's from then on."""
+    at_first = {
+        "flow_id": str(flow_id),
+        "name": made.name,
+        "tags": made.tags,
+        "parameters": made.parameters(store),
+        "schedules": schedules_of(made.schedule),
+        "work_pool_name": served.work_pool,
+    }
+    body = {**_by_code(served, made), **made.concurrency(), **at_first}
     client.request("POST", "/deployments/", json=body)
 
 
@@ -133,43 +166,24 @@ def _renew(
     client: SyncPrefectClient, served: ServedFolder, made: Deployment, known: DeploymentResponse
 ) -> None:
     """Change what the code and the profile define."""
-    earlier = known.parameter_openapi_schema
-    body = made.by_code(served, earlier)
+    kept = _kept_in(known.parameter_openapi_schema)
+    before = kept.get("schedule", {})
+    is_changed = before != _schedule(made)
+    body = _by_code(served, made)
+    body |= made.concurrency() if is_changed else {}
     if known.work_pool_name is None:  # somebody deleted the pool
         body["work_pool_name"] = served.work_pool
-    if kept_in(earlier).get("gone"):
+    if kept.get("gone"):
         body["paused"] = False
-    there = [one.model_dump(mode="json") for one in known.schedules]
     client.request("PATCH", "/deployments/{id}", path_params={"id": known.id}, json=body)
-    for method, path, change in schedules.changes(made.schedule, kept_in(earlier).get("schedule"), there):
+    there = [one.model_dump(mode="json") for one in known.schedules]
+    for method, path, change in schedule_changes(made.schedule, before, there) if is_changed else ():
         url = f"/deployments/{known.id}/schedules{path}"
         client.request(method, url, **({} if change is None else {"json": change}))  # type: ignore[arg-type]
 
 
-def _paused(client: SyncPrefectClient, served: ServedFolder, left: list[DeploymentResponse]) -> Iterator[str]:
-    """Pause the deployments of profiles that are gone."""
-    for known in left:
-        if known.work_pool_name == served.work_pool and not known.paused:
-            schema = known.parameter_openapi_schema or {}
-            kept = {**kept_in(schema), "gone": True}
-            body = {"paused": True, "parameter_openapi_schema": {**schema, "definitions": {"tokmill": kept}}}
-            client.request("PATCH", "/deployments/{id}", path_params={"id": known.id}, json=body)
-            yield f"the deployment {known.name} is paused: its profile is gone; delete it in the UI"
-
-
-def main() -> None:
-    """Register the folder that the arguments name, for the worker of a `tokmill up`."""
-    gc.freeze()  # else Python looks for cycles in all of Prefect before it ends, 0.2 s
-    parser = argparse.ArgumentParser()
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("store", help="a folder or a URL")
-    parser.add_argument("--any-profile", action="store_true")
-    given = parser.parse_args()
-    store = given.store if "://" in given.store else Path(given.store)
-    for kind, line in register(ServedFolder(given.folder, store), any_profile=given.any_profile, here=True):
-        if kind == "note":
-            print(line)  # noqa: T201 - for `tokmill up`
-
-
-if __name__ == "__main__":
-    main()
+def _pause(client: SyncPrefectClient, known: DeploymentResponse) -> None:
+    schema = known.parameter_openapi_schema or {}
+    definitions = {_KEPT: {**_kept_in(schema), "gone": True}}
+    body = {"paused": True, "parameter_openapi_schema": {**schema, "definitions": definitions}}
+    client.request("PATCH", "/deployments/{id}", path_params={"id": known.id}, json=body)

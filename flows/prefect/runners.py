@@ -1,8 +1,9 @@
-"""Task runners, by name.
+"""Prefect's task runners, by name.
 
-A runner changes neither an artifact nor a fingerprint. The executor uses only Prefect's interface (`submit`,
-and futures with callbacks), so another runner is one function that opens it and one line in `RUNNERS`. Tasks
-in other processes need only their arguments: a request, which can be pickled, and the store's location.
+A runner changes neither an artifact nor a fingerprint. `flows.prefect.task` uses only Prefect's interface
+(`submit`, and futures with callbacks), so another runner is one function that makes it and one line in
+`RUNNERS`. Tasks in other processes need only their arguments: a request, which can be pickled, and the
+store's location.
 """
 
 import os
@@ -11,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, redirect_stdout
+from functools import partial
 from importlib import import_module
 from typing import Any, Final, TypeAlias
 
@@ -31,11 +33,10 @@ ends soon, with all that it started (`flows.process`)."""
 
 @contextmanager
 def _threads(machine: Machine) -> Iterator[PrefectTasks]:
-    runner: ThreadPoolTaskRunner[Any] = ThreadPoolTaskRunner(max_workers=machine.workers)
     allow_work()
     held.clear()
     with ExitStack() as until_done:
-        until_done.enter_context(runner)
+        runner = until_done.enter_context(ThreadPoolTaskRunner[Any](max_workers=machine.workers))
         try:
             yield PrefectTasks(runner, machine.workers, here=True)
         except BaseException as error:
@@ -45,35 +46,21 @@ def _threads(machine: Machine) -> Iterator[PrefectTasks]:
             raise
 
 
-def _elsewhere(made: Callable[[Machine], TaskRunner[Any]]) -> Open:
-    """Return how to open a runner whose tasks are in other processes."""
-
-    @contextmanager
-    def opened(machine: Machine) -> Iterator[PrefectTasks]:
-        runner = made(machine)
-        # what a cluster prints of itself (Ray: a lost node) is no part of a run's result
-        with redirect_stdout(sys.stderr), ExitStack() as until_done:
-            with _own_signals():
-                until_done.enter_context(runner)
-            try:
-                yield PrefectTasks(runner, machine.workers, here=False)
-            except TerminationSignal:
-                end_descendants()
-                until_done.pop_all()
-                raise
-
-    return opened
-
-
 @contextmanager
-def _own_signals() -> Iterator[None]:
-    """Keep this process's handler of SIGTERM, which Ray replaces when it starts."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
+def _elsewhere(made: Callable[[Machine], TaskRunner[Any]], machine: Machine) -> Iterator[PrefectTasks]:
+    """Open a runner whose tasks are in other processes."""
+    # what a cluster prints of itself (Ray: a lost node) is no part of a run's result
+    with redirect_stdout(sys.stderr), ExitStack() as until_done:
+        terminating = signal.getsignal(signal.SIGTERM)
+        runner = until_done.enter_context(made(machine))
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGTERM, before)
+            signal.signal(signal.SIGTERM, terminating)  # Ray replaces the handler
+        try:
+            yield PrefectTasks(runner, machine.workers, here=False)
+        except TerminationSignal:
+            end_descendants()
+            until_done.pop_all()
+            raise
 
 
 def _processes(machine: Machine) -> TaskRunner[Any]:
@@ -81,22 +68,18 @@ def _processes(machine: Machine) -> TaskRunner[Any]:
 
 
 def _dask(machine: Machine) -> TaskRunner[Any]:
-    runner = _imported("dask", "prefect_dask").DaskTaskRunner
-    if machine.address is not None:
-        return runner(address=machine.address)  # type: ignore[no-any-return]
     local = {"n_workers": machine.workers, "threads_per_worker": 1, "dashboard_address": None}
-    return runner(cluster_kwargs=local)  # type: ignore[no-any-return]
+    where = {"cluster_kwargs": local} if machine.address is None else {"address": machine.address}
+    return _imported("dask", "prefect_dask").DaskTaskRunner(**where)  # type: ignore[no-any-return]
 
 
 def _ray(machine: Machine) -> TaskRunner[Any]:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # it would report to its makers
-    runner = _imported("ray", "prefect_ray").RayTaskRunner
     quiet = {"log_to_driver": False}  # to standard output, where a script reads JSON
-    if machine.address is not None:
-        return runner(address=machine.address, init_kwargs=quiet)  # type: ignore[no-any-return]
-    local = {"num_cpus": machine.workers, "include_dashboard": False, **quiet}
+    local = {} if machine.address else {"num_cpus": machine.workers, "include_dashboard": False}
     # "local" starts one for the run, also where another cluster is at work on this machine
-    return runner(address="local", init_kwargs=local)  # type: ignore[no-any-return]
+    runner = _imported("ray", "prefect_ray").RayTaskRunner
+    return runner(address=machine.address or "local", init_kwargs=quiet | local)  # type: ignore[no-any-return]
 
 
 def _imported(extra: RunnerName, module: str) -> Any:
@@ -112,7 +95,7 @@ def _imported(extra: RunnerName, module: str) -> Any:
 
 RUNNERS: Final[Mapping[RunnerName, Open]] = {
     "threads": _threads,
-    "processes": _elsewhere(_processes),
-    "dask": _elsewhere(_dask),
-    "ray": _elsewhere(_ray),
+    "processes": partial(_elsewhere, _processes),
+    "dask": partial(_elsewhere, _dask),
+    "ray": partial(_elsewhere, _ray),
 }

@@ -1,4 +1,4 @@
-"""Prefect's settings for tokmill, which must be applied before Prefect is imported.
+"""What must be settled before Prefect is imported: its settings for tokmill, its home, and a server's names.
 
 Variables that are already set in the environment are kept.
 """
@@ -6,32 +6,59 @@ Variables that are already set in the environment are kept.
 import ipaddress
 import os
 import socket
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from tokmill.flows.errors import ServeError, UsageError
 
+HOSTS: Final = "TOKMILL_SERVER_HOSTS"
+"""Environment variable of a server: its names with ports, separated by commas."""
+PAGES: Final = "TOKMILL_PAGES"
+"""Environment variable of `tokmill up` and its worker: the URL below which reports are."""
+REPORTS: Final = "/tokmill/report"
+HOW, USER = "tokmill.started_by", "tokmill.user"
+"""Labels of a flow run."""
+
 # For every process: no telemetry.
-PRIVATE = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
+PRIVATE: Final = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
 
 # For a server that we start. By default every state of a task run is written in a transaction of its own,
 # which is a third of what a run costs the server; now those of one second are written together.
-SERVER = {
+SERVER: Final = {
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_BATCH_SIZE": "100",
     "PREFECT_SERVER_SERVICES_TASK_RUN_RECORDER_FLUSH_INTERVAL": "1",
 }
 
 # For a run in a terminal. On a busy machine the embedded server needs more than its default of 20 s to start.
 # Prefect's logs go to its server, for the UI; the terminal has our own display.
-TERMINAL = {
+_TERMINAL: Final = {
     "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
 }
 
+# Files that Prefect takes settings from, and what in them may name a server.
+_CONFIGURING: Final = {".env": "prefect", "prefect.toml": "", "pyproject.toml": "[tool.prefect"}
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "[::1]")
 
-# Files of the current folder that Prefect takes settings from, and what in them may be one.
-_CONFIGURING = {".env": "prefect", "prefect.toml": "", "pyproject.toml": "[tool.prefect"}
+
+def protection(names: Sequence[str]) -> dict[str, str]:
+    """Return the environment variables of a server with these names, and of its clients.
+
+    With Prefect's defaults, any web page can read the server's answers and make changes without a token.
+    """
+    return {
+        HOSTS: ",".join(names),
+        "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": ",".join(origins(names)),
+        "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
+        "PREFECT_CLIENT_CSRF_SUPPORT_ENABLED": "true",
+    }
+
+
+def origins(hosts: Iterable[str]) -> list[str]:
+    """Return the origins of pages from these hosts, in order; https too, for a proxy with TLS."""
+    return [f"{scheme}://{host}" for host in sorted(hosts) for scheme in ("http", "https")]
 
 
 def prepare(settings: Mapping[str, str]) -> None:
@@ -46,21 +73,18 @@ def prepare(settings: Mapping[str, str]) -> None:
 
 
 def prepare_terminal_run() -> None:
-    """Set the environment for a run from the command line; must be called before `import prefect`.
-
-    Raises:
-        ServeError: Prefect's home cannot be created or written to.
-    """
-    prepare({**PRIVATE, **TERMINAL})
+    """Set the environment for a run from the command line; see `prepare`."""
+    prepare({**PRIVATE, **_TERMINAL})
 
 
 def may_have_a_server() -> bool:
     """Return whether Prefect may be configured for a server, without importing it."""
-    if os.environ.get("PREFECT_API_URL"):
-        return True
     home = Path(os.environ.get("PREFECT_HOME") or "~/.prefect").expanduser()
-    return _profile_has_url(Path(os.environ.get("PREFECT_PROFILES_PATH") or home / "profiles.toml")) or any(
-        Path(name).is_file() and word in _text(Path(name)).lower() for name, word in _CONFIGURING.items()
+    profiles = Path(os.environ.get("PREFECT_PROFILES_PATH") or home / "profiles.toml")
+    words = {profiles: "prefect_api_url", **{Path(name): word for name, word in _CONFIGURING.items()}}
+    return bool(os.environ.get("PREFECT_API_URL") or os.environ.get("PREFECT_PROFILE")) or any(
+        path.is_file() and os.access(path, os.R_OK) and word in path.read_text("utf-8", "replace").lower()
+        for path, word in words.items()
     )
 
 
@@ -69,28 +93,9 @@ def has_a_server() -> bool:
     if not may_have_a_server():
         return False
     prepare_terminal_run()
-    from prefect.client.base import ServerType, determine_server_type  # noqa: PLC0415 - see above
+    from prefect.client.base import ServerType, determine_server_type  # noqa: PLC0415 - takes a second
 
     return determine_server_type() not in {ServerType.EPHEMERAL, ServerType.UNCONFIGURED}
-
-
-def _profile_has_url(file: Path) -> bool:
-    """Return whether the active one of Prefect's profiles names a server."""
-    named = os.environ.get("PREFECT_PROFILE")
-    try:
-        known = tomllib.loads(_text(file))
-        active = known.get("profiles", {}).get(named or known.get("active"))
-        found = named not in {None, "ephemeral"} if active is None else "PREFECT_API_URL" in active
-    except (AttributeError, TypeError, ValueError):  # Prefect will say what is wrong with it
-        return True
-    return found
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text("utf-8", "replace")
-    except OSError:
-        return ""
 
 
 def require_prefect_home() -> None:
@@ -112,69 +117,67 @@ def require_prefect_home() -> None:
         )
 
 
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+@dataclass(frozen=True)
+class Address:
+    """The address and the names of a server.
 
-
-def own_names(host: str, port: int, more: Sequence[str] = ()) -> list[str]:
-    """Return the names of the server that listens on `host` and `port`, and `more`, such as a proxy's.
-
-    Of more names, one without a port is accepted with and without `port`.
-
-    Raises:
-        UsageError: a further name is not a host name.
+    Attributes:
+        host: IP address or host name; 0.0.0.0 and :: are all addresses of the machine.
+        port: TCP port; must be free.
+        more: further names of the server, such as a proxy's.
     """
-    names = [host_in_url(host)]
-    if _is_any(host):
-        names += _of_this_machine()
-    if _is_any(host) or _is_loopback(host):
-        names += LOOPBACK
-    with_port = [f"{name}:{port}" for name in names]
-    return list(dict.fromkeys([*with_port, *_given(more, port)]))
+
+    host: str = "127.0.0.1"
+    port: int = 4200
+    more: Sequence[str] = ()
+
+    @property
+    def names(self) -> list[str]:
+        """The accepted values of the header `Host`; one of `more` without a port with and without it.
+
+        Raises:
+            UsageError: a further name is not a host name.
+        """
+        names = [_in_url(self.host)]
+        if self._is("is_unspecified"):
+            names += _names_of_this_machine()
+        if self.host == "localhost" or self._is("is_unspecified") or self._is("is_loopback"):
+            names += _LOOPBACK
+        with_port = [f"{name}:{self.port}" for name in names]
+        for name in self.more:
+            if not name or any(letter in name for letter in "/,@ *"):
+                raise UsageError(
+                    f"up: --allow-host {name!r} is not a host name; use e.g. gpu7.example.org, or gpu7:8443"
+                )
+            with_port += [name] if ":" in name.rpartition("]")[2] else [name, f"{name}:{self.port}"]
+        return list(dict.fromkeys(with_port))
+
+    @property
+    def url(self) -> str:
+        """The URL for requests from this machine."""
+        loopback = "[::1]" if ":" in self.host else "127.0.0.1"
+        return f"http://{loopback if self._is('is_unspecified') else _in_url(self.host)}:{self.port}"
+
+    @property
+    def seen_url(self) -> str:
+        """The URL for browsers."""
+        return f"http://{self.more[0]}" if self.more else self.url
+
+    def _is(self, what: str) -> bool:
+        try:
+            return bool(getattr(ipaddress.ip_address(self.host.strip("[]")), what))
+        except ValueError:  # a name
+            return False
 
 
-def host_in_url(host: str) -> str:
-    """Return a host as in a URL: an IPv6 address in brackets."""
+def _in_url(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
-def reachable(host: str) -> str:
-    """Return a host for requests from this machine to a server that listens on `host`."""
-    if not _is_any(host):
-        return host_in_url(host)
-    return "[::1]" if ":" in host else "127.0.0.1"
-
-
-def _of_this_machine() -> Iterable[str]:
-    """The machine's name and its addresses."""
+def _names_of_this_machine() -> list[str]:
     name = socket.gethostname()
     try:
-        found = socket.getaddrinfo(name, None)
+        addresses = socket.getaddrinfo(name, None)
     except OSError:  # the name has no address, as in many containers
-        found = []
-    return [name, socket.getfqdn(), *(host_in_url(str(address[4][0])) for address in found)]
-
-
-def _given(names: Iterable[str], port: int) -> Iterable[str]:
-    for name in names:
-        if not name or any(letter in name for letter in "/,@ ") or "*" in name:
-            raise UsageError(
-                f"up: --allow-host {name!r} is not a host name; use e.g. gpu7.example.org, or gpu7:8443"
-            )
-        yield name
-        if ":" not in name.rpartition("]")[2]:
-            yield f"{name}:{port}"
-
-
-def _is_any(host: str) -> bool:
-    return _address_is(host, "is_unspecified")
-
-
-def _is_loopback(host: str) -> bool:
-    return host == "localhost" or _address_is(host, "is_loopback")
-
-
-def _address_is(host: str, what: str) -> bool:
-    try:
-        return bool(getattr(ipaddress.ip_address(host.strip("[]")), what))
-    except ValueError:
-        return False
+        addresses = []
+    return [name, socket.getfqdn(), *(_in_url(str(address[4][0])) for address in addresses)]

@@ -1,95 +1,61 @@
-"""Turns any stage's request into a cached, recorded Prefect task; the only link between stages and Prefect.
+"""Executes the tasks of a run as Prefect's: the only link between stages and Prefect's engine.
 
-The store decides which tasks are cached, and Prefect shows it. The cache key is the request's fingerprint.
-Before the key is returned, the store is asked for an intact artifact. If it has none, Prefect's result file
-for that key is deleted; if it has one and Prefect has no file of it, the file is written. So a task run is
-`Cached` in the UI exactly when the store has its artifact, no matter which run made it.
-
-Prefect's result files (artifact references of a few hundred bytes) are in `<store>/.prefect`, so that they
-move with the store.
+The store decides which tasks are cached, and Prefect shows it: a task whose artifacts are all in the store
+ends in a state named `Cached`, no matter which run made them. Prefect itself caches nothing, and keeps no
+results.
 """
 
 import logging
-import os
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import lru_cache
-from itertools import takewhile
-from pathlib import Path, PosixPath
 from queue import SimpleQueue
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar
 from uuid import UUID
 
 from prefect import Task, get_run_logger, task
-from prefect.cache_policies import CachePolicy
+from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.objects import RunInput, State, TaskRunResult
-from prefect.context import FlowRunContext, TaskRunContext
+from prefect.client.schemas.objects import RunInput, TaskRunResult
+from prefect.context import FlowRunContext
 from prefect.exceptions import Pause
-from prefect.filesystems import LocalFileSystem
 from prefect.futures import PrefectFuture
-from prefect.results import ResultStore
-from prefect.serializers import JSONSerializer
-from prefect.states import Cancelled
+from prefect.states import Cancelled, Completed
 from prefect.task_runners import TaskRunner
-from prefect.transactions import get_transaction
 
-from tokmill.flows.credentials import supply_credentials
 from tokmill.flows.errors import FlowError, RunError
 from tokmill.flows.run.tasks import STATE, Ended, TaskSpec, perform
-from tokmill.tasks.core.context import context_value
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.core.stage import ArtifactRef
-from tokmill.tasks.store import Store
-from tokmill.tasks.store.fingerprint import digest_bytes
-from tokmill.tasks.store.layout import Layout
 from tokmill.tokenizer.core.errors import LawError, TokenizerError
 from tokmill.tokenizer.core.stopping import StopRequested, request_stop
 
-_FEW = 16
-_GROUPS_PER_WORKER = 4
-_ASK_SECONDS = 10.0
-_OF_FLOWS, _OF_TASKS = "prefect.flow_runs", "prefect.task_runs"
+_FEW: Final = 16
+_GROUPS_PER_WORKER: Final = 4
+_ASK_SECONDS: Final = 10.0
 _MISTAKES = (FlowError, TaskError, TokenizerError)
-_PAUSED = "the run was paused before this was begun"
-_STOPPED = "the run was stopped before this was done; whatever was published before is kept"
+_PAUSED: Final = "the run was paused before this was begun"
+_STOPPED: Final = "the run was stopped before this was done; whatever was published before is kept"
 
 T = TypeVar("T")
-Future: TypeAlias = PrefectFuture[list[ArtifactRef]]
-_ENDS: ContextVar[dict[str, Ended] | None] = ContextVar("ends", default=None)
-"""What became of each task, by title; None in another process, whose run is only known by the server."""
+Future: TypeAlias = PrefectFuture[list[Ended]]
 held = threading.Event()
 """Set while a paused run begins nothing more in this process."""
-
-
-class ResultsFolder(PosixPath):
-    """The folder of a store's result files, which is another one wherever a task is sent.
-
-    A store in a bucket has a local folder on each machine. Prefect looks for results where its task says; the
-    cache policy keeps them in that of the machine on which the task is.
-    """
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return results_folder, (Layout(Path(self.parent)).location,)
-
-
-def results_folder(location: str) -> ResultsFolder:
-    """Return the folder of Prefect's result files for the store at a path or URL, on this machine."""
-    return ResultsFolder(Store.open(location).layout.results)
 
 
 class Sealed:
     """Holds a task's argument so that Prefect does not look for futures in it, field by field.
 
-    Prefect's own mark for that (`quote`) does not survive the way to Dask and Ray.
+    Prefect's own mark for that (`quote`) does not survive the way to Dask and Ray. `here` is whether the task
+    is in the process of its run.
     """
 
-    def __init__(self, specs: Sequence[TaskSpec]) -> None:
+    def __init__(self, specs: Sequence[TaskSpec], *, here: bool = True) -> None:
         self.specs = specs
+        self.here = here
 
     @property
     def title(self) -> str:
@@ -97,55 +63,7 @@ class Sealed:
         return group_title([spec.title for spec in self.specs])
 
 
-@dataclass
-class FingerprintPolicy(CachePolicy):
-    """Cache policy whose key is our fingerprint; keeps Prefect's result files consistent with the store."""
-
-    def compute_key(
-        self,
-        task_ctx: TaskRunContext,
-        inputs: dict[str, Any],
-        flow_parameters: dict[str, Any],
-        **kwargs: Any,
-    ) -> str | None:
-        """Return `<verb>-<fingerprint>`, after making Prefect's result file agree with the store.
-
-        A group's fingerprint is the digest of those of its steps.
-        """
-        specs = inputs["sealed"].specs
-        supply_credentials(specs[0].settings.credentials)
-        store, verb = Store.open(specs[0].store), specs[0].request.stage.verb
-        owners = [store.fingerprint(spec.request) for spec in specs]
-        key = f"{verb}-{owners[0] if len(owners) == 1 else digest_bytes(' '.join(owners).encode())}"
-        refs = list(takewhile(lambda ref: ref is not None, (spec.lookup(store) for spec in specs)))
-        if len(refs) < len(specs):
-            (store.layout.results / key).unlink(missing_ok=True)
-        else:
-            _remember(store, key, refs)
-        return key
-
-
-def _remember(store: Store, key: str, refs: list[ArtifactRef]) -> None:
-    """Write `refs` as Prefect's result for `key`, unless its file has exactly these bytes.
-
-    Any other file, which may have names of another profile, is replaced unread: it may have come with the
-    store from elsewhere, and Prefect would unpickle it if it says so.
-    """
-    folder = store.layout.results
-    path = folder / key
-    if path.is_symlink():
-        path.unlink()
-    local = LocalFileSystem(basepath=str(folder))
-    results = ResultStore(result_storage=local, serializer=JSONSerializer())
-    data = results.create_result_record(obj=refs, key=key).serialize()
-    if not path.is_file() or path.read_bytes() != data:
-        folder.mkdir(parents=True, exist_ok=True)
-        new = path.with_name(f"{key}.{os.getpid()}-{threading.get_ident()}")
-        new.write_bytes(data)
-        new.replace(path)
-
-
-@task(cache_policy=FingerprintPolicy(), persist_result=True, result_serializer="json")
+@task(cache_policy=NO_CACHE, persist_result=False)
 def realize(sealed: Sealed) -> Any:
     """Publish the requested artifacts, unless the store has them; what a stop ends is Cancelled.
 
@@ -153,22 +71,23 @@ def realize(sealed: Sealed) -> Any:
         GroupError: one of several failed.
         Exception: otherwise as `flows.run.tasks.perform`.
     """
-    logger, run = get_run_logger(), _RunOfTask(sealed.specs[0])
-    refs: list[ArtifactRef] = []
+    logger, ends, asked = get_run_logger(), list[Ended](), time.monotonic()
     for spec in sealed.specs:
-        if is_held() or run.is_over():
-            return _cancelled(_PAUSED if is_held() else _STOPPED)
+        if is_held():
+            return Cancelled(message=_PAUSED)
+        if not sealed.here and time.monotonic() - asked > _ASK_SECONDS:
+            if _is_over(spec):
+                return Cancelled(message=_STOPPED)
+            asked = time.monotonic()
         try:
-            ended = perform(spec, logger.info)
+            ends.append(perform(spec, logger.info))
         except StopRequested:
-            return _cancelled(_STOPPED)
+            return Cancelled(message=_STOPPED)
         except Exception as error:
             if len(sealed.specs) == 1:
                 raise
-            raise GroupError(spec.title, refs, error) from error
-        refs.append(cast(ArtifactRef, ended.outcome))
-        run.note(spec.title, ended)
-    return refs
+            raise GroupError(spec.title, ends, error) from error
+    return Completed(name="Cached" if all(each.how == "cached" for each in ends) else None, data=ends)
 
 
 def is_held() -> bool:
@@ -176,39 +95,15 @@ def is_held() -> bool:
     return held.is_set()
 
 
-class _RunOfTask:
-    """The run of a task; if another process or machine executes it, the server knows whether it is over."""
-
-    def __init__(self, spec: TaskSpec) -> None:
-        provenance, self._ends = spec.settings.provenance, _ENDS.get()
-        here = self._ends is not None
-        self._run_id = None if here or provenance is None else provenance.flow_run_id
-        self._asked = time.monotonic()
-
-    def note(self, title: str, ended: Ended) -> None:
-        """Note what became of a task, if the run is in this process."""
-        if self._ends is not None:
-            self._ends[title] = ended
-
-    def is_over(self) -> bool:
-        """Whether the run is being cancelled, or has ended; asks now and then."""
-        if self._run_id is None or time.monotonic() - self._asked < _ASK_SECONDS:
-            return False
-        self._asked = time.monotonic()
-        try:
-            with get_client(sync_client=True) as client:
-                state = client.read_flow_run(UUID(self._run_id)).state
-        except Exception:  # a server that does not answer has asked for nothing
-            return False
-        return state is not None and (state.is_final() or state.is_cancelling())
-
-
-def _cancelled(message: str) -> State[Any]:
-    """Return the state of a task that was not done, and have Prefect keep no result of it as one to reuse."""
-    transaction = get_transaction()
-    if transaction is not None:
-        transaction.write_on_commit = False
-    return Cancelled(message=message)
+def _is_over(spec: TaskSpec) -> bool:
+    """Whether the run of a task of another process or machine has ended, or is to end."""
+    provenance = spec.settings.provenance
+    try:
+        with get_client(sync_client=True) as client:
+            state = client.read_flow_run(UUID(provenance.flow_run_id if provenance else None)).state
+    except Exception:  # a server that does not answer has asked for nothing
+        return False
+    return state is not None and (state.is_final() or state.is_cancelling())
 
 
 def _title(parameters: dict[str, Any]) -> str:
@@ -216,10 +111,10 @@ def _title(parameters: dict[str, Any]) -> str:
 
 
 @lru_cache(maxsize=64)  # to make one costs Prefect more than a millisecond
-def as_task(name: str, results: ResultsFolder) -> Task[..., list[ArtifactRef]]:
+def as_task(name: str) -> Task[..., list[Ended]]:
     """Return the Prefect task of a stage."""
     named: Any = _title  # Prefect's type of it has a method that no function has
-    return realize.with_options(name=name, task_run_name=named, result_storage=results)
+    return realize.with_options(name=name, task_run_name=named)
 
 
 @dataclass(frozen=True)
@@ -238,7 +133,6 @@ class PrefectTasks:
     here: bool
     task_runs: dict[str, UUID] = field(default_factory=dict)
     _made: dict[ArtifactRef, UUID] = field(default_factory=dict)
-    _ends: dict[str, Ended] = field(default_factory=dict)
     _futures: SimpleQueue[tuple[Future, Sequence[TaskSpec]]] = field(default_factory=SimpleQueue)
     _ended: deque[tuple[str, Ended]] = field(default_factory=deque)
 
@@ -251,11 +145,9 @@ class PrefectTasks:
         # all of them have ended, so the page is told of them, and nobody has to wait, or to be sent them
         before = {self._made[ref] for spec in specs for ref in spec.needs if ref in self._made}
         edges: set[RunInput] = {TaskRunResult(id=task_run_id) for task_run_id in before}
-        task = as_task(specs[0].request.stage.task, results_folder(specs[0].store))
-        with context_value(_ENDS, self._ends if self.here else None):
-            future: Future = self.runner.submit(
-                task, {"sealed": Sealed(specs)}, dependencies={"sealed": edges}
-            )
+        task = as_task(specs[0].request.stage.task)
+        sealed = {"sealed": Sealed(specs, here=self.here)}
+        future: Future = self.runner.submit(task, sealed, dependencies={"sealed": edges})
         self.task_runs.update({spec.title: future.task_run_id for spec in specs})
         state = STATE.get()
         if state is not None and not self.here:
@@ -266,31 +158,12 @@ class PrefectTasks:
         """Wait until a submitted task has ended; return its title, and what became of it."""
         if not self._ended:
             future, specs = self._futures.get()
-            outcomes = self._outcomes(future, len(specs))
-            for spec, ended in zip(specs, outcomes, strict=True):
+            for spec, ended in zip(specs, _outcomes(future, len(specs)), strict=True):
                 if isinstance(ended.outcome, ArtifactRef):
                     self._made[ended.outcome] = future.task_run_id
-                self._ended.append((spec.title, self._ends.pop(spec.title, ended)))
+                began = ended.began if self.here else time.monotonic() - ended.seconds  # another clock
+                self._ended.append((spec.title, ended._replace(began=began)))
         return self._ended.popleft()
-
-    def _outcomes(self, future: Future, number: int) -> list[Ended]:
-        """Return what became of the tasks of a group."""
-        try:
-            future.wait()  # it has ended, but may not have its final state until it is waited for
-        except Pause:  # Prefect held back a task of this process
-            return [Ended(None)] * number
-        state, outcome = future.state, future.result(raise_on_failure=False)
-        if state.is_completed():
-            cached = state.name == "Cached"
-            return [Ended(ref, "cached", time.monotonic()) if cached else Ended(ref) for ref in outcome]
-        if state.is_cancelled():  # held back by `paused`; else its process was told to stop, for another run
-            return [Ended(None if state.message == _PAUSED else RunError(_STOPPED))] * number
-        if isinstance(outcome, GroupError):
-            done = [Ended(ref) for ref in outcome.refs]
-            return [*done, Ended(outcome.error), *[Ended(None)] * (number - len(done) - 1)]
-        return [
-            Ended(outcome if isinstance(outcome, BaseException) else RunError(str(state.message)))
-        ] * number
 
     def stop(self) -> None:
         """Have the tasks of this process stop soon; others ask the server, or end with their processes."""
@@ -307,19 +180,36 @@ class PrefectTasks:
         return Pause(state=asked)
 
 
+def _outcomes(future: Future, number: int) -> list[Ended]:
+    """Return what became of the tasks of a group."""
+    try:
+        future.wait()  # it has ended, but may not have its final state until it is waited for
+    except Pause:  # Prefect held back a task of this process
+        return [Ended(None)] * number
+    state, outcome = future.state, future.result(raise_on_failure=False)
+    if state.is_completed():
+        return outcome
+    if state.is_cancelled():  # held back by `paused`; else its process was told to stop, for another run
+        return [Ended(None if state.message == _PAUSED else RunError(_STOPPED))] * number
+    if isinstance(outcome, GroupError):
+        return [*outcome.ends, Ended(outcome.error), *[Ended(None)] * (number - len(outcome.ends) - 1)]
+    error = outcome if isinstance(outcome, BaseException) else RunError(str(state.message))
+    return [Ended(error)] * number
+
+
 class GroupError(Exception):
     """A step of a group failed; those before it are done, and those after it were not begun.
 
     Attributes:
         title: of the step.
-        refs: the artifacts of the steps before it.
+        ends: what became of the steps before it.
         error: why it failed.
     """
 
-    def __init__(self, title: str, refs: Sequence[ArtifactRef], error: Exception) -> None:
-        super().__init__(title, refs, error)  # so that it can be pickled
+    def __init__(self, title: str, ends: Sequence[Ended], error: Exception) -> None:
+        super().__init__(title, ends, error)  # so that it can be pickled
         self.title = title
-        self.refs = refs
+        self.ends = ends
         self.error = error
 
     def __str__(self) -> str:
@@ -352,15 +242,9 @@ def group_title(titles: Sequence[str]) -> str:
 
 
 def keep_logs_plain() -> None:
-    """Filter the messages of this process's runs; may be called again."""
-    logging.getLogger(_OF_FLOWS).addFilter(_without_mistakes_tracebacks)
-    logging.getLogger(_OF_TASKS).addFilter(_without_mistakes_tracebacks)
-    logging.getLogger(_OF_TASKS).addFilter(_says_more)
-
-
-def _says_more(record: logging.LogRecord) -> bool:
-    """Whether a message says more than that a task has ended well."""
-    return record.levelno > logging.INFO or not record.getMessage().startswith("Finished in state ")
+    """Have the logs of this process's runs show a mistake by its message alone; may be called again."""
+    for runs in ("prefect.flow_runs", "prefect.task_runs"):
+        logging.getLogger(runs).addFilter(_without_mistakes_tracebacks)
 
 
 def _without_mistakes_tracebacks(record: logging.LogRecord) -> bool:

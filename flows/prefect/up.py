@@ -1,80 +1,45 @@
 """`tokmill up`: runs a Prefect server and a worker, and registers the deployments of this folder.
 
 When interrupted, it stops the worker and its runs, then the server. The server's history is in Prefect's home
-(`PREFECT_HOME`), artifacts are in the store, and logs of server and worker in `<store>/.up`. The server
-listens on one address, by default 127.0.0.1, and answers no web page but its own (`flows.prefect.guard`). Its
-failures are printed.
+(`PREFECT_HOME`), artifacts are in the store, and logs of server and worker in `<store>/.up`.
 """
 
 import json
 import os
 import socket
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Final
 
 from filelock import FileLock, Timeout
 
-from tokmill.flows.doctor.report import Finding, Part, look_at_packages
+from tokmill.flows.doctor.report import Part, look_at_packages
 from tokmill.flows.errors import ServeError, UsageError
-from tokmill.flows.prefect.app import PAGES, PREFIX, protection
+from tokmill.flows.prefect.server import server_module, wait_until_healthy
 from tokmill.flows.prefect.settings import (
+    PAGES,
     PRIVATE,
+    REPORTS,
     SERVER,
-    host_in_url,
+    Address,
     may_have_a_server,
-    own_names,
     prepare_terminal_run,
-    reachable,
+    protection,
 )
-from tokmill.flows.process import Child, child, interruptible
+from tokmill.flows.process import child, interruptible
 from tokmill.flows.profile.served import SERVED, ServedFolder, served_profiles
 from tokmill.flows.run.machine import open_store
 from tokmill.tasks.store.layout import url_of
 
-SERVER_START_SECONDS = 120
-LOOK_SECONDS = 0.5
-PROFILES_SECONDS = 2.0
-DOCTOR_SECONDS = 60
-_SCHEDULER = "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS"
+SERVER_START_SECONDS: Final = 120
+LOOK_SECONDS: Final = 2.0
+DOCTOR_SECONDS: Final = 60
 _FILE, _LOCK = "up.json", "lock"
 
 Announce = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Address:
-    """The address and the names of the server.
-
-    Attributes:
-        host: IP address or host name; 0.0.0.0 and :: are all addresses of the machine.
-        port: TCP port; must be free.
-        more: further names of the server.
-    """
-
-    host: str = "127.0.0.1"
-    port: int = 4200
-    more: Sequence[str] = ()
-
-    @property
-    def names(self) -> list[str]:
-        """The accepted values of the header `Host`."""
-        return own_names(self.host, self.port, self.more)
-
-    @property
-    def url(self) -> str:
-        """The URL for requests from this machine."""
-        return f"http://{reachable(self.host)}:{self.port}"
-
-    @property
-    def seen_url(self) -> str:
-        """The URL for browsers."""
-        return f"http://{self.more[0]}" if self.more else self.url
 
 
 def up(store: Path, address: Address, *, any_profile: bool = False, announce: Announce = print) -> None:
@@ -92,21 +57,22 @@ def up(store: Path, address: Address, *, any_profile: bool = False, announce: An
         UsageError: a name of the server is not a host name.
     """
     served, logs = ServedFolder.of(Path.cwd(), url_of(store) or store), store.absolute() / ".up"
-    if password := os.environ.get("PREFECT_SERVER_API_AUTH_STRING"):
-        os.environ["PREFECT_API_AUTH_STRING"] = password  # of our own server
     environment = _environment(address, served, any_profile)
-    application = ["--factory", "tokmill.flows.prefect.app:create_app", "--lifespan", "on"]
-    where = ["--host", address.host, "--port", str(address.port), "--no-server-header"]
     work = ["tokmill.flows.prefect.worker", str(served.store), "worker", "start", "--type", "process"]
     with lock_store(served, address.url, logs), interruptible() as stopped, ExitStack() as children:
         _require_free(address)
         announce("starting the Prefect server …")
-        server = children.enter_context(child("server", ["uvicorn", *application, *where], environment, logs))
-        _wait_until_healthy(server, f"{address.url}/api/health", stopped)
+        module = server_module(address.host, address.port, "--no-server-header")
+        server = children.enter_context(child("server", module, environment, logs))
+        os.environ.update(environment)
+        prepare_terminal_run()
+        seen = _files(served)
+        from tokmill.flows.prefect.registration import register  # noqa: PLC0415 - imports Prefect: see above
+
+        wait_until_healthy(server, address.url, SERVER_START_SECONDS, stopped)
         if stopped.is_set():
             return
-        seen = _files(served)
-        _register(served, environment, any_profile, announce)
+        register(served, announce, any_profile=any_profile, here=True)
         worker = children.enter_context(
             child("worker", [*work, "--pool", served.work_pool], environment, logs)
         )
@@ -117,33 +83,34 @@ def up(store: Path, address: Address, *, any_profile: bool = False, announce: An
         # In a thread, because requests to a busy server are retried, and Ctrl-C must not wait for that.
         watching = (f"{address.url}/api", announce, stopped)
         threading.Thread(target=_watch, args=watching, name="doctor", daemon=True).start()
-        due = time.monotonic() + PROFILES_SECONDS
         while not stopped.wait(LOOK_SECONDS):
             server.require_running()
             worker.require_running()
-            if time.monotonic() >= due:
-                before, seen, due = seen, _files(served), time.monotonic() + PROFILES_SECONDS
-                _register_changed(served, environment, any_profile, announce, before, seen)
+            before, seen = seen, _files(served)
+            if before != seen:
+                _register_again(served, before, seen, any_profile, announce)
         announce("stopping …")
 
 
 def _environment(address: Address, served: ServedFolder, any_profile: bool) -> dict[str, str]:
     """Return the environment of server and worker."""
+    password = os.environ.get("PREFECT_SERVER_API_AUTH_STRING")
     return {
         **SERVER,
+        # By default the worker looks for runs every ten seconds, and the scheduler works once per minute:
+        # too slow for a person who starts a run in the UI.
+        "PREFECT_WORKER_QUERY_SECONDS": "2",
+        "PREFECT_SERVER_SERVICES_SCHEDULER_LOOP_SECONDS": "10",
         **os.environ,
+        **({"PREFECT_API_AUTH_STRING": password} if password else {}),  # of our own server
         **PRIVATE,
         **protection(address.names),
         "PREFECT_API_URL": f"{address.url}/api",
         "PREFECT_SERVER_UI_API_URL": f"{address.seen_url}/api",
         "PREFECT_SERVER_UI_SHOW_PROMOTIONAL_CONTENT": "false",
-        # By default the worker looks for runs every ten seconds, and the scheduler works once per minute:
-        # too slow for a person who starts a run in the UI.
-        "PREFECT_WORKER_QUERY_SECONDS": os.environ.get("PREFECT_WORKER_QUERY_SECONDS", "2"),
-        _SCHEDULER: os.environ.get(_SCHEDULER, "10"),
         "TOKMILL_STORE": str(served.store),
         SERVED: "" if any_profile else str(served.folder),
-        PAGES: f"{address.seen_url}{PREFIX}",
+        PAGES: f"{address.seen_url}{REPORTS}",
     }
 
 
@@ -154,98 +121,54 @@ def _require_free(address: Address) -> None:
         try:
             probe.bind((address.host.strip("[]"), address.port))
         except OSError as error:
-            reason = error.strerror or error
             raise ServeError(
-                f"up: cannot listen on {host_in_url(address.host)}:{address.port} ({reason}); stop the "
+                f"up: cannot listen on {address.host}:{address.port} ({error.strerror or error}); stop the "
                 "program that uses it, or choose another --port"
             ) from error
-
-
-def _wait_until_healthy(server: Child, health: str, stopped: threading.Event) -> None:
-    import httpx  # noqa: PLC0415 - comes with Prefect, and no other command needs it
-
-    with httpx.Client(timeout=1) as client:
-        for _ in range(SERVER_START_SECONDS * 4):
-            if stopped.wait(0.25):
-                return
-            server.require_running()
-            try:
-                if client.get(health).is_success:
-                    return
-            except httpx.HTTPError:
-                continue
-    raise ServeError(f"the Prefect server did not answer within {SERVER_START_SECONDS} s; see {server.log}")
-
-
-def _register(
-    served: ServedFolder, environment: Mapping[str, str], any_profile: bool, announce: Announce
-) -> None:
-    """Register the deployments, in a process of its own, which imports Prefect.
-
-    Raises:
-        ServeError: the server or Prefect refuses them.
-    """
-    module = ["tokmill.flows.prefect.registration", str(served.folder), str(served.store)]
-    # -P prevents imports from the working directory
-    command = [sys.executable, "-P", "-m", *module, *(["--any-profile"] if any_profile else [])]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode:
-        output = (done.stderr or done.stdout).strip()
-        raise ServeError(f"the deployments of {served.name!r} could not be registered: {output}")
-    for line in done.stdout.splitlines():
-        announce(line)
 
 
 _Files = dict[str, tuple[int, int]]
 
 
-def _register_changed(
-    served: ServedFolder,
-    environment: Mapping[str, str],
-    any_profile: bool,
-    announce: Announce,
-    before: _Files,
-    now: _Files,
-) -> None:
-    """Register the deployments again if a profile has changed."""
-    changed = sorted(name for name in now.keys() | before if now.get(name) != before.get(name))
-    if changed:
-        try:
-            _register(served, environment, any_profile, announce)
-        except ServeError as error:
-            announce(str(error))
-        else:
-            announce(f"registered again: {', '.join(changed)}")
-
-
 def _files(served: ServedFolder) -> _Files:
     """Return the time and the size of each profile's file."""
-    found: _Files = {}
+    files: _Files = {}
     for profile in served_profiles(served.folder):
         try:
             status = profile.path.stat()
         except OSError:  # removed a moment ago
             continue
-        found[profile.given] = (status.st_mtime_ns, status.st_size)
-    return found
+        files[profile.given] = (status.st_mtime_ns, status.st_size)
+    return files
+
+
+def _register_again(
+    served: ServedFolder, before: _Files, now: _Files, any_profile: bool, announce: Announce
+) -> None:
+    from tokmill.flows.prefect.registration import register  # noqa: PLC0415 - see `up`
+
+    changed = sorted(name for name in now.keys() | before if now.get(name) != before.get(name))
+    try:
+        register(served, announce, any_profile=any_profile, here=True)
+    except Exception as error:  # a busy server: the next change registers all
+        announce(f"the deployments could not be registered again: {error}")
+    else:
+        announce(f"registered again: {', '.join(changed)}")
 
 
 def _watch(api: str, announce: Announce, stopped: threading.Event) -> None:
     """Print each problem of the packages, and of the server once per minute, but none twice."""
-    known: set[str] = set()
+    from tokmill.flows.prefect.doctor import look_at_runs  # noqa: PLC0415 - see `up`
 
-    def report(findings: Sequence[Finding]) -> None:
+    known, findings = set[str](), look_at_packages()
+    while True:
         for finding in findings:
             if finding.key not in known:
                 known.add(finding.key)
                 announce(finding.text)
-
-    report(look_at_packages())
-    while not stopped.wait(DOCTOR_SECONDS):
-        prepare_terminal_run()
-        from tokmill.flows.prefect.doctor import look_at_runs  # noqa: PLC0415 - imports Prefect, which takes seconds
-
-        report(look_at_runs(api))
+        if stopped.wait(DOCTOR_SECONDS):
+            return
+        findings = look_at_runs(api)
 
 
 @dataclass(frozen=True)
@@ -295,7 +218,10 @@ def last_served(logs: Path) -> Serving | None:
 
 def look_at_server(location: str, *, free: bool = False) -> Part:
     """Return what is wrong with a store's server; `free` ends dead runs there, and removes dead workers."""
-    part = Part("server")
+    part = Part(
+        "server", facts={"api": "none is configured; each run brings its own, and `tokmill up` starts one"}
+    )
+    part.figures["api"] = None
     try:
         store = open_store(location)
     except UsageError:  # the store's own part says that
@@ -303,21 +229,17 @@ def look_at_server(location: str, *, free: bool = False) -> Part:
     store = None if store is None or not store.root.is_dir() else store
     serves = None if store is None else last_served(store.root / ".up")
     if serves is None and not may_have_a_server():
-        part.facts["api"] = "none is configured; each run brings its own, and `tokmill up` starts one"
-        part.figures["api"] = None
         return part
     prepare_terminal_run()
     from prefect.settings import PREFECT_API_URL  # noqa: PLC0415 - takes a second
 
     from tokmill.flows.prefect.doctor import look_at_dead, look_at_doors, look_at_runs  # noqa: PLC0415 - likewise
 
-    api = (PREFECT_API_URL.value() or (f"{serves.url}/api" if serves else "")).rstrip("/") or None
-    part.figures["api"] = api
-    part.facts["api"] = api or "none is configured"
-    if api is None:
+    api = (PREFECT_API_URL.value() or (f"{serves.url}/api" if serves else "")).rstrip("/")
+    if not api:
         return part
     dead, freed = look_at_dead(api, store, free=free)
-    part.figures["freed"] = freed
-    part.facts |= {"freed": ", ".join(freed)} if freed else {}
+    part.figures |= {"api": api, "freed": freed}
+    part.facts |= {"api": api} | ({"freed": ", ".join(freed)} if freed else {})
     part.findings = [*dead, *look_at_runs(api), *look_at_doors(api)]
     return part

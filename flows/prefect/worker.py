@@ -10,8 +10,8 @@ import gc
 import runpy
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 
 from prefect.client.orchestration import get_client
 
@@ -23,40 +23,35 @@ from tokmill.tasks.store.leases import Process
 
 
 def main() -> None:
-    """Run Prefect's command line with this process's arguments."""
+    """Run Prefect's command line with this process's arguments, and end dead runs meanwhile."""
     store, name = Store.open(sys.argv.pop(1)), worker_name(Process.own())
     pool = sys.argv[sys.argv.index("--pool") + 1]
     sys.argv += ["--name", name]
     gc.freeze()  # what is imported is never garbage, and need not be looked through, at the end either
-    with _reconciling(store, pool, name):
-        runpy.run_module("prefect", run_name="__main__", alter_sys=True)
-
-
-@contextmanager
-def _reconciling(store: Store, pool: str, worker: str) -> Iterator[None]:
-    """End dead runs every `LOOK_SECONDS` while a worker works; its own when it stops, and then its entry."""
     stopped = threading.Event()
 
-    def look(gone: Sequence[str] = ()) -> None:
-        # A server or bucket that does not answer, or a full disk: the next look, or the next worker, does it.
-        with suppress(*UNANSWERED, TaskError), get_client(sync_client=True) as client:
-            for name in reconcile(store, client, gone):
-                line = f"the run {name} is marked as crashed: its process no longer exists"
-                print(line, flush=True)  # noqa: T201 - the worker's log
-            for name in gone:
-                forget_worker(client, pool, name)
-
     def keep_looking() -> None:
-        look()
+        _look(store, pool)
         while not stopped.wait(LOOK_SECONDS):
-            look()
+            _look(store, pool)
 
     threading.Thread(target=keep_looking, name="dead runs", daemon=True).start()
     try:
-        yield
+        runpy.run_module("prefect", run_name="__main__", alter_sys=True)
     finally:
         stopped.set()
-        look(gone=[worker])
+        _look(store, pool, gone=[name])
+
+
+def _look(store: Store, pool: str, gone: Sequence[str] = ()) -> None:
+    """End dead runs, and those of workers that are `gone`, which are removed from the pool's list."""
+    # A server or bucket that does not answer, or a full disk: the next look, or the next worker, does it.
+    with suppress(*UNANSWERED, TaskError), get_client(sync_client=True) as client:
+        for run in reconcile(store, client, gone):
+            line = f"the run {run} is marked as crashed: its process no longer exists"
+            print(line, flush=True)  # noqa: T201 - the worker's log
+        for worker in gone:
+            forget_worker(client, pool, worker)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """What the DAGs of a profile and of a sweep are composed of: jobs over the corpus, or over its shards."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -19,56 +19,22 @@ Locate: TypeAlias = Callable[[ArtifactRef], Path]
 """Returns the folder of a published artifact."""
 
 
-NumShards: TypeAlias = Callable[[ArtifactRef], Mapping[str, int]]
-"""Returns how many shards each source of a corpus has, in order."""
-
-
-@dataclass(frozen=True, eq=False)
-class Level:
-    """One level of the trees of all sources.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MergingJob(MappedJob):
+    """The merges of one level of the trees of all sources.
 
     Attributes:
         below: makes the parts of the level below, or the counted shards.
-        level: 0 merges shards.
-        num_shards: see `NumShards`.
+        groups: returns the artifacts of each group of them; one alone is not merged.
     """
 
     below: Job
-    level: int
-    num_shards: NumShards
-
-    def merges(self, corpus: ArtifactRef, done: Done) -> list[Part]:
-        """Return one part per merge."""
-        return [
-            Part(f"{source}/{span.start}-{span.stop - 1}", MergeParams(), {"shards": nodes})
-            for source, span, nodes in self._groups(corpus, done)
-            if len(nodes) > 1
-        ]
-
-    def results(self, corpus: ArtifactRef, done: Done, merged: Sequence[Node]) -> list[Node]:
-        """Return all parts in order, given those that were merged."""
-        left = iter(merged)
-        groups = self._groups(corpus, done)
-        return [next(left) if len(nodes) > 1 else nodes[0] for _, _, nodes in groups]
-
-    def _groups(self, corpus: ArtifactRef, done: Done) -> Iterator[tuple[str, range, list[Node]]]:
-        """Yield source and shards of each group, and the artifacts that it is made of."""
-        left = iter(_nodes(self.below.given(done)))
-        for source, number in self.num_shards(corpus).items():
-            for group in level_of(number, self.level):
-                yield source, joined(group), [next(left) for _ in group]
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class MergingJob(MappedJob):
-    """The merges of one level; its `parts` are those of `tree`."""
-
-    tree: Level
+    groups: Callable[[ArtifactRef, Done], Iterable[tuple[str, Sequence[Node]]]]
 
     @property
     def dependencies(self) -> Sequence[Job]:
         """The jobs that must be done before this one."""
-        return [*super().dependencies, self.tree.below]
+        return [*super().dependencies, self.below]
 
     def steps(self, done: Done) -> list[Step]:
         """Return one step per merge; none while the corpus is unknown."""
@@ -78,14 +44,9 @@ class MergingJob(MappedJob):
         """Return all parts of this level, merged or not."""
         (corpus,) = done[self.of]
         if isinstance(corpus, Pending):
-            return self.tree.below.given(done)
-        return self.tree.results(corpus, done, done[self])
-
-
-def _nodes(given: StepInput) -> list[Node]:
-    """Return the artifacts that a job gives."""
-    several = given if isinstance(given, Sequence) else [given]
-    return [node for node in several if not isinstance(node, External)]
+            return self.below.given(done)
+        merged = iter(done[self])
+        return [next(merged) if len(nodes) > 1 else nodes[0] for _, nodes in self.groups(corpus, done)]
 
 
 class Composer:
@@ -120,21 +81,33 @@ class Composer:
         """Count the pre-tokens of a corpus."""
         shards = self.mapped(COUNT_SHARD, corpus, self.text(lambda source: params), part=part)
         for level in range(MOST_LEVELS):
-            shards = self._merged(Level(shards, level, self._num_shards), corpus, part)
+            shards = self._merged(shards, level, corpus, part)
         return self.one(COUNT, params, {"corpus": corpus, "shards": shards}, part=part)
 
-    def _merged(self, level: Level, corpus: Job, part: str) -> Job:
-        """Merge counted shards in groups."""
+    def _merged(self, below: Job, level: int, corpus: Job, part: str) -> Job:
+        """Merge counted shards in groups; level 0 merges shards."""
+
+        def groups(ref: ArtifactRef, done: Done) -> Iterator[tuple[str, list[Node]]]:
+            opened, nodes = Corpus.open(self.locate(ref)), iter(_nodes(below.given(done)))
+            for source in opened.sources:
+                for group in level_of(len(opened.shards(source)), level):
+                    span = joined(group)
+                    yield f"{source}/{span.start}-{span.stop - 1}", [next(nodes) for _ in group]
+
+        def merges(ref: ArtifactRef, done: Done) -> list[Part]:
+            several = ((label, nodes) for label, nodes in groups(ref, done) if len(nodes) > 1)
+            return [Part(label, MergeParams(), {"shards": nodes}) for label, nodes in several]
+
         title, name = in_part(MERGE_COUNTS.task, part), in_part(self.profile.name, part)
         job = MergingJob(
-            MERGE_COUNTS, title, name, MergeParams(), {}, of=corpus, parts=level.merges, tree=level
+            *(MERGE_COUNTS, title, name, MergeParams(), {}),
+            of=corpus,
+            parts=merges,
+            below=below,
+            groups=groups,
         )
         self.jobs.append(job)
         return job
-
-    def _num_shards(self, ref: ArtifactRef) -> dict[str, int]:
-        corpus = Corpus.open(self.locate(ref))
-        return {source: len(corpus.shards(source)) for source in corpus.sources}
 
     def text(self, params: Callable[[str], Params]) -> Callable[[ArtifactRef, Done], list[Part]]:
         """One part per shard of the corpus, in order of source and index; `params` takes the source."""
@@ -209,3 +182,9 @@ def in_part(name: str, part: str) -> str:
 def shards_of(corpus: Corpus) -> list[Shard]:
     """Return the shards of all sources, by source, then index."""
     return [shard for source in corpus.sources for shard in corpus.shards(source)]
+
+
+def _nodes(given: StepInput) -> list[Node]:
+    """Return the artifacts that a job gives."""
+    several = given if isinstance(given, Sequence) else [given]
+    return [node for node in several if not isinstance(node, External)]

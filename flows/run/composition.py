@@ -14,13 +14,13 @@ reads nothing. Once the corpus and the packing plan are published, their lists o
 stage has one task per shard. No algorithm is implemented here.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from tokmill.flows.errors import RunError
 from tokmill.flows.profile import Profile
 from tokmill.flows.run.composer import Composer, Locate, shards_of
-from tokmill.flows.run.dag import Dag, Done, Job, JobInput, Node, Part
+from tokmill.flows.run.dag import Dag, Done, Job, JobInput, Part
 from tokmill.flows.run.sources import Sources
 from tokmill.tasks.audit.stage import AUDIT, check_gate
 from tokmill.tasks.audit.text import AUDIT_SHARD, AuditShardParams, sampled
@@ -31,7 +31,6 @@ from tokmill.tasks.encode.stage import ENCODE, ENCODE_SHARD
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.encoded import COLUMN
 from tokmill.tasks.formats.packed.pieces import PackingPlan
-from tokmill.tasks.formats.text.shards import Shard
 from tokmill.tasks.holdout.stage import VALIDATION
 from tokmill.tasks.ingest.stage import INGEST
 from tokmill.tasks.mixing.consume import CONSUME
@@ -91,7 +90,9 @@ class _Composition(Composer):
         shards = self.mapped(ENCODE_SHARD, corpus, text, {"tokenizer": kinds["tokenizer"]}, needs=verdict)
         encoded = self.one(ENCODE, profile.encode, {**both, "shards": shards})
         tokens: dict[str, JobInput] = {"encoded": encoded, "shards": shards}
-        usage = self.one(USAGE, UsageParams(), self._of_usage(kinds, audit, tokens))
+        counts = {"counts": kinds["counts"]} if "counts" in kinds else {}
+        used: dict[str, JobInput] = {"tokenizer": kinds["tokenizer"], "audit": audit, **counts, **tokens}
+        usage = self.one(USAGE, UsageParams(), used)
         described = self._described(kinds, audit, usage)
         consumed = self._consumed()
         scores = self._scores(corpus, kinds["tokenizer"], shards, tokens)
@@ -146,26 +147,14 @@ class _Composition(Composer):
             "texts": self._sampled(corpus, kinds["tokenizer"]),
             "parallel": self.sources.parallel,
         }
-        other = self.sources.compare_with
-        if other is not None:
-            compared = (
-                other
-                if isinstance(other, ArtifactRef)
-                else self.one(ADOPT, self._compared_params(), {"file": other}, part=COMPARED)
-            )
+        compared: Job | ArtifactRef | External | None = self.sources.compare_with
+        if compared is not None:
+            named = self.profile.audit.compare_with
+            params = AdoptParams() if named is None else named.params()
+            if isinstance(compared, External):
+                compared = self.one(ADOPT, params, {"file": compared}, part=COMPARED)
             given |= {"compare_with": compared, "compared_texts": self._sampled(corpus, compared, COMPARED)}
         return self.one(AUDIT, self.profile.audit.params(), given, check=self._gate)
-
-    def _compared_params(self) -> AdoptParams:
-        named = self.profile.audit.compare_with
-        return AdoptParams() if named is None else named.params()
-
-    def _of_usage(
-        self, kinds: Mapping[str, Job | ArtifactRef], audit: Job, tokens: Mapping[str, JobInput]
-    ) -> dict[str, JobInput]:
-        """The inputs of `usage`."""
-        counts = {"counts": kinds["counts"]} if "counts" in kinds else {}
-        return {"tokenizer": kinds["tokenizer"], "audit": audit, **counts, **tokens}
 
     def _described(self, kinds: Mapping[str, Job | ArtifactRef], audit: Job, usage: Job) -> Job:
         """Write the tokenizer's card."""
@@ -216,57 +205,39 @@ class _Composition(Composer):
     ) -> dict[str, JobInput]:
         """Score the documents of the sources with a curriculum: for each measure, one artifact per shard."""
         curriculum = self.profile.mix.curriculum
-        measures = curriculum.measures if curriculum is not None else ()
         scores: dict[str, JobInput] = {}
-        for measure in measures:
+        for measure in () if curriculum is None else curriculum.measures:
+            label, shared = measure.removeprefix(COLUMN), dict[str, JobInput]()
+            stage: Stage[Any] = SCORE_COLUMN
+            params: Params = ColumnParams(column=label)
             if measure == "noise":
-                noise = NoiseParams(end_of_document=self.profile.encode.end_of_document)
-                shared: dict[str, JobInput] = {"tokenizer": tokenizer}
-                scores[measure] = self._scored(SCORE_NOISE, corpus, shards, measure, noise, shared)
+                stage, params = SCORE_NOISE, NoiseParams(end_of_document=self.profile.encode.end_of_document)
+                shared = {"tokenizer": tokenizer}
             elif measure == "perplexity":
-                model = self.one(FIT_TRIGRAMS, self.profile.score, tokens)
-                params, shared = PerplexityParams(), {"model": model}
-                scores[measure] = self._scored(SCORE_PERPLEXITY, corpus, shards, measure, params, shared)
-            else:
-                column = ColumnParams(column=measure.removeprefix(COLUMN))
-                scores[measure] = self._scored(SCORE_COLUMN, corpus, shards, column.column, column, {})
+                stage, params = SCORE_PERPLEXITY, PerplexityParams()
+                shared = {"model": self.one(FIT_TRIGRAMS, self.profile.score, tokens)}
+            parts = self._scored(label, shards, params)
+            scores[measure] = self.mapped(stage, corpus, parts, shared, needs=[shards])
         return scores
 
-    def _scored(
-        self,
-        stage: Stage[Any],
-        corpus: Job,
-        encoded: Job,
-        label: str,
-        params: Params,
-        shared: Mapping[str, JobInput],
-    ) -> Job:
-        """Score the shards of the sources with a curriculum by one measure."""
+    def _scored(self, label: str, encoded: Job, params: Params) -> Callable[[ArtifactRef, Done], list[Part]]:
+        """The shards of the sources with a curriculum; a column is that of the shard's whole files."""
         curriculum = self.profile.mix.curriculum
         chosen = curriculum.sources if curriculum is not None else ()
 
         def parts(ref: ArtifactRef, done: Done) -> list[Part]:
             opened = Corpus.open(self.locate(ref))
             digests = opened.file_digests() if isinstance(params, ColumnParams) else None
-            pairs = zip(shards_of(opened), done[encoded], strict=True)
-            return [
-                Part(
-                    f"{label}/{shard.source}/{shard.index}",
-                    params,
-                    self._scored_shard(ref, shard, node, digests),
-                )
-                for shard, node in pairs
-                if shard.source in chosen or not chosen
-            ]
+            made = []
+            for shard, node in zip(shards_of(opened), done[encoded], strict=True):
+                text = {} if digests is None else {"text": self.external(ref, shard, digests)}
+                if shard.source in chosen or not chosen:
+                    made.append(
+                        Part(f"{label}/{shard.source}/{shard.index}", params, {"shard": node, **text})
+                    )
+            return made
 
-        return self.mapped(stage, corpus, parts, shared, needs=[encoded])
-
-    def _scored_shard(
-        self, corpus: ArtifactRef, shard: Shard, node: Node, digests: Mapping[tuple[str, str], str] | None
-    ) -> dict[str, Node | External]:
-        """An encoded shard; with `digests` also its text, identified by the whole content of its files."""
-        text = {} if digests is None else {"text": self.external(corpus, shard, digests)}
-        return {"shard": node, **text}
+        return parts
 
     def _packed(
         self, mixture: Job | ArtifactRef, tokens: Mapping[str, JobInput], pack: PackParams, part: str = ""

@@ -141,41 +141,40 @@ class RunState:
 
     def start(self, task: str) -> None:
         """A task begins to work in this process, or is sent to another one."""
-        group = self._group(task)
-        with self.lock:
+        with self._folding("started", task) as group:
             group.start(task)
-        self._tell(Event("started", task, group))
 
     def progress(self, task: str, progress: StageProgress) -> None:
         """A long task of this process reports how much of its work is done, at any rate it likes."""
-        group = self._group(task)
-        with self.lock:
+        with self._folding("progressed", task) as group:
             group.report(task, progress)
-        self._tell(Event("progressed", task, group))
 
     def finish(self, row: RunRow) -> None:
         """A task succeeded."""
-        group = self._group(row.task)
-        with self.lock:
+        with self._folding("finished", row.task, row=row) as group:
             group.finish(row)
-        self._tell(Event("finished", row.task, group, row=row))
 
     def fail(self, task: str, message: str) -> None:
         """A task failed."""
-        group = self._group(task)
-        with self.lock:
+        with self._folding("failed", task, text=message) as group:
             group.fail(task)
-        self._tell(Event("failed", task, group, text=message))
 
     def refuse(self, task: str, message: str) -> None:
         """A task's artifact did not pass its gate."""
-        group = self._group(task)
-        group.refused = True
-        self._tell(Event("refused", task, group, text=message))
+        with self._folding("refused", task, text=message) as group:
+            group.refused = True
 
     def note(self, text: str) -> None:
         """Something is to be said to the user."""
         self._tell(Event("noted", text=text))
+
+    @contextmanager
+    def _folding(self, what: What, task: str, row: RunRow | None = None, text: str = "") -> Iterator[Group]:
+        """Change a task's group in this block, then tell of it."""
+        group = self._group(task)
+        with self.lock:
+            yield group
+        self._tell(Event(what, task, group, row=row, text=text))
 
     def _group(self, task: str) -> Group:
         name = group_of(task)
@@ -190,22 +189,11 @@ class RunState:
 Listener: TypeAlias = Callable[[Event, RunState], None]
 
 
-class _Notes(logging.Handler):
-    """Makes notes of warnings."""
-
-    def __init__(self, note: Callable[[str], None]) -> None:
-        super().__init__(logging.WARNING)
-        self._note = note
-
-    def emit(self, record: logging.LogRecord) -> None:
-        """Make a note of one message."""
-        self._note(record.getMessage())
-
-
 @contextmanager
 def noting_warnings(note: Callable[[str], None]) -> Iterator[None]:
     """Make notes of warnings of `tasks` and `tokenizer` (a kernel is compiled, an artifact is damaged)."""
-    notes = _Notes(note)
+    notes = logging.Handler(logging.WARNING)
+    notes.emit = lambda record: note(record.getMessage())  # type: ignore[method-assign]
     loggers = [logging.getLogger(package) for package in ("tokmill.tasks", "tokmill.tokenizer")]
     for logger in loggers:
         logger.addHandler(notes)

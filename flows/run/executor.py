@@ -11,21 +11,40 @@ and what depends on it. A run that is paused ends in the same way, so that no wo
 """
 
 import re
-import time
 from collections.abc import Sequence
 
 from tokmill.flows.errors import RunError
 from tokmill.flows.process import clear_frames
+from tokmill.flows.profile import Profile
 from tokmill.flows.results import RunResult, RunRow
 from tokmill.flows.run.dag import Dag, Done, Job, Node, Step, references
 from tokmill.flows.run.events import RunState
+from tokmill.flows.run.machine import Machine
+from tokmill.flows.run.sources import resolve_sources
+from tokmill.flows.run.target import Target
 from tokmill.flows.run.tasks import STATE, Ended, Tasks, TaskSettings, TaskSpec
 from tokmill.tasks.core.context import context_value
 from tokmill.tasks.core.stage import ArtifactRef
-from tokmill.tasks.store import Store
+from tokmill.tasks.store import Provenance, Store
 from tokmill.tasks.store.leases import hold
 
 _SOURCE = re.compile(r"\[(.+)/\d+\]$")  # a task over shards: `encode[english/3]`
+
+
+def execute(
+    profile: Profile,
+    target: Target,
+    store: Store,
+    machine: Machine,
+    provenance: Provenance,
+    tasks: Tasks,
+    state: RunState,
+) -> RunResult:
+    """Make what is asked of a profile on some tasks; raises as `Executor.run`, and for its sources."""
+    state.sources = resolve_sources(profile, store, rehash=machine.rehash)
+    dag = target.compose(profile, store, state.sources)
+    done = Executor(store, tasks, state, TaskSettings.of(machine, provenance)).run(dag.jobs)
+    return result_of(str(provenance.run_id), dag, done, state.rows)
 
 
 class Executor:
@@ -104,7 +123,11 @@ class Executor:
         begun, outcome = self.state.begun[job], ended.outcome
         step = begun.steps[index]
         if isinstance(outcome, ArtifactRef):
-            begun.rows[index] = row = self._row(title, outcome, ended)
+            record = self.store.record(outcome)
+            begun.rows[index] = row = RunRow(
+                *(title, outcome, ended.how or "made", ended.seconds),
+                *(record.metrics, ended.began, record.timings.peak_bytes),
+            )
             self.state.finish(row)
             self._close(job)
         elif outcome is not None:
@@ -129,17 +152,6 @@ class Executor:
                 self.state.refuse(job.title, str(error))
             else:
                 self._done[job] = refs
-
-    def _row(self, title: str, ref: ArtifactRef, ended: Ended) -> RunRow:
-        """Return the row of a task; of one that was executed elsewhere the record has the time."""
-        record = self.store.record(ref)
-        how, began, seconds = ended.how, ended.began, ended.seconds
-        if how is None:
-            own, its = self.settings.provenance, record.provenance
-            made = own is None or own.run_id == its.run_id
-            how, seconds = ("made", record.timings.seconds) if made else ("cached", 0.0)
-            began = time.monotonic() - seconds
-        return RunRow(title, ref, how, seconds, record.metrics, began, record.timings.peak_bytes)
 
     def _raise_first(self) -> None:
         """Raise the first failure in the order of the DAG; clear the frames of the others."""

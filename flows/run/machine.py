@@ -107,11 +107,10 @@ class Machine:
         Raises:
             UsageError: `memory` or TOKMILL_MEMORY is not a size, or there is no stage of a name in `refresh`.
         """
-        size = memory or os.environ.get("TOKMILL_MEMORY") or profile.memory
         return cls(
             store_url(store, profile),
             workers or profile.workers or cores(),
-            num_bytes(size) if size else quarter_of_the_ram(),
+            memory_of(memory, profile.memory),
             verify or profile.verify,
             rehash or profile.rehash,
             profile.runner,
@@ -136,13 +135,13 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def memory_of(option: str | None) -> int:
-    """Return the limit of all tasks together: the option, `TOKMILL_MEMORY`, or a quarter of the RAM.
+def memory_of(option: str | None, profile: str | None = None) -> int:
+    """Return the memory of all tasks together: the option, `TOKMILL_MEMORY`, the profile's, or a quarter.
 
     Raises:
         UsageError: it is not a size.
     """
-    size = option or os.environ.get("TOKMILL_MEMORY")
+    size = option or os.environ.get("TOKMILL_MEMORY") or profile
     return num_bytes(size) if size else quarter_of_the_ram()
 
 

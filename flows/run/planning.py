@@ -9,7 +9,7 @@ its request and that of the newest artifact of the same kind and name.
 
 import logging
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,7 +25,6 @@ from tokmill.tasks.core.errors import StoreError, TaskError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.count.stage import CountParams
 from tokmill.tasks.formats.text.detection import format_of
-from tokmill.tasks.formats.text.documents import Bytes, FileBatch, Ints
 from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tasks.remote.location import Location, located
@@ -34,6 +33,8 @@ from tokmill.tokenizer.splitting import compile_pattern
 from tokmill.tokenizer.splitting.marks import describe, firsts_of_counts
 
 _LOG = logging.getLogger(__name__)
+_LOOK_BYTES = 256 << 10
+_MARK = regex.compile(r"\p{M}")
 
 
 @dataclass(frozen=True)
@@ -64,30 +65,21 @@ class _Planner:
 
     def look_up(self, step: Step) -> Node:
         """Return the artifact of a step if the store has it, else a pending one."""
-        if waiting := pending(step):
-            return self._would_run(step, f"waits for {waiting[0].task}", self._needs(step))
-        ref = self.store.lookup(step.request())
-        if ref is None:
-            reason, details = self._why(step)
-            return self._would_run(step, reason, [*details, *self._needs(step)])
-        self.rows.append(PlanRow(step.title, step.name, "cached"))
-        return ref
-
-    def _would_run(self, step: Step, reason: str, details: Sequence[str] = ()) -> Pending:
-        self.rows.append(PlanRow(step.title, step.name, "run", reason, tuple(details)))
+        waiting = pending(step)
+        ref = None if waiting else self.store.lookup(step.request())
+        if ref is not None:
+            self.rows.append(PlanRow(step.title, step.name, "cached"))
+            return ref
+        reason, details = (f"waits for {waiting[0].task}", []) if waiting else self._why(step)
+        self.rows.append(PlanRow(step.title, step.name, "run", reason, (*details, *self._needs(step))))
         return Pending(step.title)
 
     def _needs(self, step: Step) -> list[str]:
         """Say what memory a step needs, if its stage can tell that from the inputs that exist."""
-        if step.stage.memory is None:
-            return []
-        known = {
-            role: self.store.place(given)
-            for role, given in step.inputs.items()
-            if isinstance(given, ArtifactRef)
-        }
+        refs = {role: given for role, given in step.inputs.items() if isinstance(given, ArtifactRef)}
         try:
-            needed = step.stage.memory(step.params, known)
+            known = {role: self.store.place(ref) for role, ref in refs.items()}
+            needed = step.stage.memory and step.stage.memory(step.params, known)
         except TaskError:
             return []  # an input is broken: the run says so
         return [] if needed is None else [f"needs at most about {size(needed)} of memory"]
@@ -100,11 +92,9 @@ class _Planner:
             return "the newest artifact of that name cannot be read", []
         if newest is None:
             return "no artifact of that name yet", []
-        payload = self.store.fingerprint_payload(step.request())
-        differences = payload_differences(newest.payload, payload)
-        if not differences:
-            return "its artifact is gone or damaged", []
-        return "differs from the newest artifact", [f"{d.field}: {d.a} → {d.b}" for d in differences]
+        differences = payload_differences(newest.payload, self.store.fingerprint_payload(step.request()))
+        details = [f"{d.field}: {d.a} → {d.b}" for d in differences]
+        return ("differs from the newest artifact" if details else "its artifact is gone or damaged"), details
 
 
 def plan_target(profile: Profile, target: Target, store: Store, *, rehash: bool = False) -> list[PlanRow]:
@@ -130,64 +120,35 @@ def plan_dag(dag: Dag, store: Store) -> list[PlanRow]:
     return planner.rows
 
 
-_LOOK_BYTES = 256 << 10
-_MARK = regex.compile(r"\p{M}")
-
-
 def remarks_on(profile: Profile, sources: Sources) -> list[str]:
     """Return a sentence for each source of which the split pattern cuts marks from their letters."""
     training = profile.training()
     if training is None or training.mode == "sentencepiece":
         return []
     first = {file.value["source"]: file.value for file in reversed(sources.files)}
-    found = []
+    remarks = []
     for source, file in sorted(first.items()):
         options = profile.sources[source].read_options()
         firsts = _firsts(located(file["path"]), options, training)
         if remark := describe(training.split_pattern, firsts):
-            found.append(f"source {source}: {remark}")
-    return found
+            remarks.append(f"source {source}: {remark}")
+    return remarks
 
 
 def _firsts(path: Location, options: ReadOptions, cut: CountParams) -> Counter[str]:
     """Count the characters that the pre-tokens at the beginning of a file begin with; none without marks."""
     try:
-        texts = [_looked_at(batch) for batch in _beginning(path, options)]
+        batch = next(iter(read_file_batches(path, format_of(path, options), options)), None)
     except (TaskError, OSError):
+        batch = None
+    if batch is None:
         return Counter()
-    if not any(_MARK.search(data.tobytes().decode()) for data, _ in texts):
-        return Counter()  # which is quick: compiled patterns need numba
-    splitter, firsts = compile_pattern(cut.split_pattern, cut.digits), Counter[str]()
-    for data, offsets in texts:
-        pretokens = splitter.split(data, offsets)
-        bounds = np.append(pretokens.starts, pretokens.ends[-1:])  # they follow each other
-        firsts += firsts_of_counts(data, bounds, np.ones(len(bounds) - 1, dtype=np.uint64))
-    return firsts
-
-
-def _looked_at(batch: FileBatch) -> tuple[Bytes, Ints]:
-    """Return the text that is looked at: all of it, or the beginning of a single long document."""
-    if len(batch.data) <= _LOOK_BYTES:
-        return batch.data, batch.offsets
-    data = _first_characters(batch.data, _LOOK_BYTES)
-    return data, np.array([0, len(data)])
-
-
-def _beginning(path: Location, options: ReadOptions) -> Iterator[FileBatch]:
-    """Yield the first documents of a file, and no more of a batch than is looked at."""
-    left = _LOOK_BYTES
-    for batch in read_file_batches(path, format_of(path, options), options):
-        stop = int(np.searchsorted(batch.offsets, left, side="right")) - 1
-        part = batch.cut(0, min(max(stop, 1), len(batch)))
-        if len(part):
-            yield part
-        left -= len(part.data)
-        if left <= 0 or len(part) < len(batch):
-            return
-
-
-def _first_characters(data: Bytes, size: int) -> Bytes:
-    """Return at most `size` bytes of UTF-8, and no part of a character."""
-    while data[size] & 0xC0 == 0x80:
+    size = min(len(batch.data), _LOOK_BYTES)
+    while size < len(batch.data) and batch.data[size] & 0xC0 == 0x80:  # within a character
         size -= 1
-    return data[:size]
+    data, offsets = batch.data[:size], np.append(batch.offsets[batch.offsets < size], size)
+    if not _MARK.search(data.tobytes().decode()):
+        return Counter()  # which is quick: compiled patterns need numba
+    pretokens = compile_pattern(cut.split_pattern, cut.digits).split(data, offsets)
+    bounds = np.append(pretokens.starts, pretokens.ends[-1:])  # they follow each other
+    return firsts_of_counts(data, bounds, np.ones(len(bounds) - 1, dtype=np.uint64))

@@ -9,11 +9,10 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import Final
 
-from tokmill.flows.figures import counted, key_figures, outcome_words, size, span
+from tokmill.flows.figures import key_figures, outcome_words, size, span
 from tokmill.flows.results import RunRow
 from tokmill.tasks.core.context import StageProgress
 
-_MEASURED: Final = {"documents": "num_documents", "tokens": "num_tokens", "bytes": "num_bytes"}
 _ALMOST: Final = 0.99
 _MEGA: Final = 1_000_000
 _RECENT_SECONDS: Final = 5.0
@@ -104,7 +103,6 @@ class Group:
     ended: float | None = None
     _seconds_of_work: float = 0.0
     _how: Counter[str] = field(default_factory=Counter)
-    _amounts: Counter[str] = field(default_factory=Counter)
 
     def expect(self, num_tasks: int) -> None:
         """More tasks are about to be submitted."""
@@ -125,13 +123,10 @@ class Group:
         self.pace.note(progress)
 
     def finish(self, row: RunRow) -> None:
-        """A task has its artifact. What it did is in its metrics; what was reused does not count."""
+        """A task has its artifact."""
         self.rows.append(row)
         self._how[row.how] += 1
         self._seconds_of_work += row.seconds
-        if row.how == "made":
-            amounts = {unit: row.metrics.get(name) for unit, name in _MEASURED.items()}
-            self._amounts.update({unit: n for unit, n in amounts.items() if isinstance(n, int)})
         self._end(row.task)
 
     def fail(self, title: str) -> None:
@@ -213,36 +208,10 @@ class Group:
         return sum(min(report.done / report.total, 1.0) for report in reports)
 
     def words(self, now: float) -> str:
-        """Return the progress in words, at a time of the same clock, as a progress artifact has it.
-
-        `42 % · 2 min 10 s left · 17 of 40 shards · 1,204,112 documents · 310,220,018 tokens · 45.3 MB/s`
-        """
-        seconds = max(self.age(now), 1e-9)
-        left = self._seconds_left(seconds)
-        pace = f"{span(left)} left" if left else f"{span(seconds)} so far"
-        shards = f"{self.num_ended:,} of {counted(self.num_tasks, 'shard')}" if self.num_tasks > 1 else ""
-        parts = [
-            f"{100 * self.share:.0f} %" if self.share else "",
-            f"{span(seconds)} in all" if self.complete else pace,
-            shards,
-            *self._measured(seconds),
-            f"{self.num_failed:,} failed" if self.num_failed else "",
-        ]
-        return " · ".join(part for part in parts if part)
-
-    def _seconds_left(self, seconds: float) -> float:
-        """The time that the rest takes at the pace of the work of this run; 0 if there is no pace yet."""
-        worked = self._how["made"] + self.num_failed + self._part_at_work
-        return seconds * max(self.num_tasks * (1 - self.share), 0) / worked if worked > 0 else 0.0
-
-    def _measured(self, seconds: float) -> list[str]:
-        """Documents, tokens and pace; a task that is at work may have another unit, such as merges."""
-        amounts = Counter(self._amounts)
-        for report in self.at_work.values():
-            amounts.update({} if report is None else {**report.also, report.unit: report.done})
-        text = amounts.pop("bytes", 0)
-        words = [f"{amount:,} {unit}" for unit, amount in amounts.items() if amount]
-        if text:
-            return [*words, f"{text / _MEGA / seconds:,.1f} MB/s"]
-        unit, amount = next(reversed(amounts.items()), ("", 0))
-        return [*words, f"{amount / seconds:,.0f} {unit}/s"] if amount and unit != "documents" else words
+        """Return the progress as a progress artifact has it: `17/40 · 2 min 10 s left`."""
+        age, worked = self.age(now), self.num_ended - self._how["cached"] + self._part_at_work
+        left = age * self.num_tasks * (1 - self.share) / worked if worked > 0 else 0.0
+        pace = f"{span(left)} left" if left else f"{span(age)} so far"
+        if self.num_tasks == 1:
+            return self.figures or pace
+        return " · ".join(filter(None, (self.count, f"{span(age)} in all" if self.complete else pace)))

@@ -132,31 +132,25 @@ def note_refusals(error: BaseException) -> Iterator[None]:
 
 
 def _artifact(row: RunRow) -> RunArtifact:
-    worked = row.how != "cached"
-    return RunArtifact(
-        task=row.task,
-        ref=row.ref,
-        how=row.how,
-        seconds=round(row.seconds, 3) if worked else None,
-        peak_bytes=row.peak_bytes if row.how == "made" else None,
-    )
+    seconds = None if row.how == "cached" else round(row.seconds, 3)
+    peak_bytes = row.peak_bytes if row.how == "made" else None
+    return RunArtifact(task=row.task, ref=row.ref, how=row.how, seconds=seconds, peak_bytes=peak_bytes)
 
 
-def _used(steps: Sequence[Step]) -> Iterator[RunInput]:
-    """Yield the artifacts that the steps take, each once, and without shards."""
-    seen = set()
+def _used(steps: Sequence[Step]) -> list[RunInput]:
+    """Return the artifacts that the steps take, each once, in its first role, and without shards."""
+    used: dict[ArtifactRef, str] = {}
     for step in steps:
         for role, given in step.inputs.items():
             for one in given if isinstance(given, Sequence) else [given]:
-                if isinstance(one, ArtifactRef) and one not in seen and not one.kind.endswith(_SHARD):
-                    seen.add(one)
-                    yield RunInput(
-                        role=role,
-                        name=one.name,
-                        digest=one.content_digest,
-                        kind=one.kind,
-                        fingerprint=one.fingerprint,
-                    )
+                if isinstance(one, ArtifactRef) and not one.kind.endswith(_SHARD):
+                    used.setdefault(one, role)
+    return [
+        RunInput(
+            role=role, name=ref.name, digest=ref.content_digest, kind=ref.kind, fingerprint=ref.fingerprint
+        )
+        for ref, role in used.items()
+    ]
 
 
 def _files(sources: Sources | None) -> Iterator[RunInput]:
@@ -166,13 +160,8 @@ def _files(sources: Sources | None) -> Iterator[RunInput]:
     for name, files in groupby(sources.files, key=lambda file: str(file.value["source"])):
         yield _source(name, list(files), sources.roots.get(name))
     for text in sources.parallel:
-        yield RunInput(
-            role="parallel",
-            name=str(text.value["language"]),
-            digest=text.digest,
-            num_files=1,
-            origin=str(text.value["path"]),
-        )
+        language, origin = str(text.value["language"]), str(text.value["path"])
+        yield RunInput(role="parallel", name=language, digest=text.digest, num_files=1, origin=origin)
     for role, given in (("tokenizer", sources.tokenizer), ("compare_with", sources.compare_with)):
         if isinstance(given, External):
             yield RunInput(role=role, name=role, digest=given.digest, origin=str(given.value))

@@ -12,7 +12,7 @@ from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.remote.location import is_remote, located
 from tokmill.tasks.remote.objects import files_at
 from tokmill.tasks.score.column import missing_values
-from tokmill.tasks.store import FileDigests, Store, digest_folder
+from tokmill.tasks.store import FileDigests, Record, Store, digest_folder
 from tokmill.tasks.store.digest import FileEntry, content_digest
 from tokmill.tasks.store.fingerprint import digest_bytes
 from tokmill.tokenizer.formats import file_in
@@ -55,10 +55,12 @@ def resolve_sources(profile: Profile, store: Store, *, rehash: bool = False) -> 
         found, roots[name] = resolve_files(profile.sources[name], Path.cwd(), digests, source=name)
         files += found
     _check_curriculum(profile, files)
-    used, other = profile.tokenizer, profile.audit.compare_with
-    tokenizer = None if used is None else _tokenizer(profile, "tokenizer.use", used.use, store, digests)
-    compared = (
-        None if other is None else _tokenizer(profile, "audit.compare_with.use", other.use, store, digests)
+    tokenizer, compared = (
+        None if named is None else _tokenizer(profile, f"{table}.use", named.use, store, digests)
+        for table, named in (
+            ("tokenizer", profile.tokenizer),
+            ("audit.compare_with", profile.audit.compare_with),
+        )
     )
     consumed = {} if profile.replan is None else _consumed(profile, profile.replan.packed, store)
     return Sources(files, roots, tokenizer, _parallel(profile, digests), compared, consumed)
@@ -71,18 +73,17 @@ def _check_curriculum(profile: Profile, files: Sequence[External]) -> None:
         ProfileError: the files of a source lack the column, or no document has a value in it.
     """
     curriculum = profile.mix.curriculum
-    for measure in () if curriculum is None else curriculum.difficulty:
-        if curriculum is None or not measure.startswith(COLUMN):
-            continue
-        for source in sorted(profile.sources):
-            if curriculum.has(source):
-                of_source = [file.value for file in files if file.value["source"] == source]
-                problem = missing_values(measure.removeprefix(COLUMN), of_source, profile.sources[source])
-                if problem:
-                    raise ProfileError(
-                        f"profile {profile.name!r}: mix.curriculum: source '{source}': {problem}; name "
-                        "another column, or the sources that have it in mix.curriculum.sources"
-                    )
+    if curriculum is None:
+        return
+    columns = [each.removeprefix(COLUMN) for each in curriculum.difficulty if each.startswith(COLUMN)]
+    for source in filter(curriculum.has, sorted(profile.sources) if columns else ()):
+        of_source = [file.value for file in files if file.value["source"] == source]
+        for column in columns:
+            if problem := missing_values(column, of_source, profile.sources[source]):
+                raise ProfileError(
+                    f"profile {profile.name!r}: mix.curriculum: source '{source}': {problem}; name "
+                    "another column, or the sources that have it in mix.curriculum.sources"
+                )
 
 
 def _parallel(profile: Profile, digests: FileDigests) -> list[External]:
@@ -98,13 +99,9 @@ def _parallel(profile: Profile, digests: FileDigests) -> list[External]:
         digest = digests.digest(path)
         value = {"language": language, "path": str(path.absolute() if isinstance(path, Path) else path)}
         about = {"language": language, "digest": digest}
-        found.append(External(digest=parallel_digest(language, digest), value=value, about=about))
+        both = digest_bytes(f"{language} {digest}".encode())
+        found.append(External(digest=both, value=value, about=about))
     return found
-
-
-def parallel_digest(language: str, digest: str) -> str:
-    """Return the digest that identifies a parallel text: of its language and the digest of its file."""
-    return digest_bytes(f"{language} {digest}".encode())
 
 
 def _tokenizer(
@@ -168,19 +165,22 @@ def _consumed(
         raise ProfileError(
             f"profile {profile.name!r}: replan.packed={reference!r} is a {packed.kind}; name packed sequences"
         )
-    record = store.record(packed)
-    while earlier := record.refs("packed"):  # it was exported from that one, or some documents taken down
-        record = store.record(earlier[0])
+    record = _first(store, packed, "packed")  # it was exported from that one, or some documents taken down
     plan = store.record(record.refs("plan")[0])
     (mixture,), (encoded,), shards = plan.refs("mixture"), plan.refs("encoded"), plan.refs("shards")
-    found: dict[str, ArtifactRef | Sequence[ArtifactRef]] = {
+    ledgers = _first(store, mixture, "mixture").refs("ledger")  # it was made from that one, without some
+    consumed: dict[str, ArtifactRef | Sequence[ArtifactRef]] = {
         "mixture": mixture,
         "packed": packed,
         "encoded": encoded,
         "shards": shards,
     }
-    record = store.record(mixture)
-    while earlier := record.refs("mixture"):  # it was made from that one, without some documents
+    return consumed | ({"ledger": ledgers[0]} if ledgers else {})
+
+
+def _first(store: Store, ref: ArtifactRef, role: str) -> Record:
+    """Return the record at the beginning of a chain of artifacts that were each made from the one before."""
+    record = store.record(ref)
+    while earlier := record.refs(role):
         record = store.record(earlier[0])
-    ledgers = record.refs("ledger")
-    return found | ({"ledger": ledgers[0]} if ledgers else {})
+    return record

@@ -8,9 +8,10 @@ The text is counted once for all families that cut it alike. The largest cell of
 trains the others' tokenizers with its own (`tasks.sweep.cell`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -32,6 +33,7 @@ from tokmill.tasks.sweep.stage import SWEEP, SweepStageParams
 from tokmill.tasks.train.stage import TrainParams
 from tokmill.tokenizer.pipeline.families import FamilyName
 
+P = TypeVar("P", bound=BaseModel)
 _MOST_TRIED = 1000
 _WORDS = {"families": "family", "vocab_sizes": "vocab size", "temperatures": "temperature"}
 
@@ -77,11 +79,12 @@ def grid_of(vocab_sizes: Iterable[int], temperatures: Iterable[float], families:
     Raises:
         ProfileError: a setting is out of its bounds, unknown, or named twice.
     """
-    given = {"vocab_sizes": vocab_sizes, "temperatures": temperatures, "families": families}
-    try:
-        return Grid.model_validate({name: list(values) for name, values in given.items()})
-    except ValidationError as error:
-        raise ProfileError(f"sweep: {first_problem(error)}") from error
+    with _contradictions("sweep"):
+        return Grid(
+            vocab_sizes=list(vocab_sizes),
+            temperatures=list(temperatures),
+            families=list(families),
+        )
 
 
 def model_of(**given: Any) -> SweepParams:
@@ -90,10 +93,8 @@ def model_of(**given: Any) -> SweepParams:
     Raises:
         ProfileError: a setting is out of its bounds.
     """
-    try:
+    with _contradictions("sweep"):
         return SweepParams(**given)
-    except ValidationError as error:
-        raise ProfileError(f"sweep: {first_problem(error)}") from error
 
 
 @dataclass(frozen=True)
@@ -129,26 +130,30 @@ def curves_of(profile: Profile, grid: Grid) -> list[Curve]:
             "(tokenizer.use); take [tokenizer] out"
         )
     temperatures: list[float] | list[None] = grid.temperatures or [None]
-    try:
+    with _contradictions(f"profile {profile.name!r}: sweep"):
         return [
-            Curve(_of_family(train, family), _of_temperature(profile.balance, temperature), temperature)
+            Curve(_with(train, family=family), _at(profile.balance, temperature), temperature)
             for family in grid.families or [train.family]
             for temperature in temperatures
         ]
+
+
+@contextmanager
+def _contradictions(place: str) -> Iterator[None]:
+    """Report what is wrong with settings."""
+    try:
+        yield
     except ValidationError as error:
-        raise ProfileError(f"profile {profile.name!r}: sweep: {first_problem(error)}") from error
+        raise ProfileError(f"{place}: {first_problem(error)}") from error
 
 
-def _of_family(train: TrainParams, family: str) -> TrainParams:
-    given = train.model_dump(exclude_unset=True)
-    return TrainParams.model_validate({**given, "family": family})
+def _with(params: P, **values: Any) -> P:
+    """Return parameters with other values, checked together."""
+    return type(params).model_validate({**params.model_dump(exclude_unset=True), **values})
 
 
-def _of_temperature(balance: BalanceParams, temperature: float | None) -> BalanceParams:
-    if temperature is None:
-        return balance
-    given = balance.model_dump(exclude_unset=True)
-    return BalanceParams.model_validate({**given, "method": "temperature", "temperature": temperature})
+def _at(balance: BalanceParams, temperature: float | None) -> BalanceParams:
+    return balance if temperature is None else _with(balance, method="temperature", temperature=temperature)
 
 
 def compose_sweep(profile: Profile, grid: Grid, model: SweepParams, sources: Sources, locate: Locate) -> Dag:
@@ -168,7 +173,9 @@ class _Sweep(Composer):
         cells: list[Job] = []
         for curve in curves:
             sizes = sorted(grid.vocab_sizes or [curve.train.vocab_size], reverse=True)
-            cells += self._cells(curve, sizes, self._inputs(corpus, held_out, curve))
+            inputs = self._inputs(corpus, held_out, curve)
+            first = self._cell(curve, sizes[0], sizes, inputs)
+            cells += [first, *(self._cell(curve, size, sizes[1:], inputs, [first]) for size in sizes[1:])]
         params = SweepStageParams(**model.model_dump(), held_out=held_out is not None)
         sweep = self.one(SWEEP, params, {"cells": cells})
         return Dag(self.jobs, {"corpus": corpus, "sweep": sweep})
@@ -196,28 +203,19 @@ class _Sweep(Composer):
         label = "" if curve.temperature is None else f"T{temperature_text(curve.temperature)}"
         return next(made, None) or self.one(BALANCE, curve.balance, {"corpus": corpus}, part=label)
 
-    def _cells(self, curve: Curve, sizes: list[int], inputs: Mapping[str, JobInput]) -> list[Job]:
-        """Train the largest size first, and the others with it."""
-        largest, *others = sizes
-        first = self._cell(curve, largest, sizes, inputs, [])
-        return [first, *(self._cell(curve, size, others, inputs, [first]) for size in others)]
-
     def _cell(
         self,
         curve: Curve,
         size: int,
-        sizes: list[int],
+        among: list[int],
         inputs: Mapping[str, JobInput],
-        needs: Sequence[Job],
+        needs: Sequence[Job] = (),
     ) -> Job:
-        train = curve.train.model_dump(exclude_unset=True)
-        given = {**train, "vocab_size": size, "reference": self.profile.audit.reference}
-        try:
-            params = CellParams.model_validate(given)
-        except ValidationError as error:
-            message = f"profile {self.profile.name!r}: sweep: {curve.name}: {first_problem(error)}"
-            raise ProfileError(message) from error
+        """Train a tokenizer, and those of the other sizes with it."""
+        values = {**curve.train.model_dump(exclude_unset=True), "vocab_size": size}
+        with _contradictions(f"profile {self.profile.name!r}: sweep: {curve.name}"):
+            params = CellParams.model_validate({**values, "reference": self.profile.audit.reference})
         name = f"{self.profile.name}.{curve.name}-{size}"
-        job = Job(cell_among(sizes), f"cell[{curve.name}/{size}]", name, params, dict(inputs), needs)
+        job = Job(cell_among(among), f"cell[{curve.name}/{size}]", name, params, dict(inputs), needs)
         self.jobs.append(job)
         return job

@@ -103,7 +103,7 @@ class Ended(NamedTuple):
 
     Attributes:
         outcome: its artifact, or why there is none; None if it was not begun, since one before it failed.
-        how: it got its artifact; None if it was executed elsewhere, so that only the record may tell.
+        how: it got its artifact; None if it has none.
         began: when, in seconds of a monotonic clock.
         seconds: that it took.
     """

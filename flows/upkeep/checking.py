@@ -158,7 +158,6 @@ def _others(layout: Layout) -> dict[str, int]:
         "records of removed artifacts": layout.removed,
         "work in progress": layout.temporary,
         "caches": layout.cache,
-        "Prefect's results": layout.results,
         "runs": layout.runs,
     }
     sizes = {what: tree_bytes(folder) for what, folder in folders.items()}

@@ -1,10 +1,10 @@
 """Collects garbage in a store, or says what would be collected, for people, pages and scripts."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tokmill.flows.figures import counted, size
 from tokmill.tasks.core.markdown import table
@@ -15,26 +15,12 @@ from tokmill.tasks.store.retention import GROUPS, Item, Policy, days, shown_age,
 COLUMNS = ("number", "size", "age", "why")
 """Of the tables of what goes and what stays, after the first."""
 
-Amount = tuple[int, int]
-"""A number of artifacts, and their bytes."""
-
 
 def unused_means(policy: Policy) -> str:
     """Return in one line what `unused` stands for."""
     latest = f"not {_among(policy.keep)}, and " if policy.keep else ""
     used = f"not made or used by a run in {days(policy.older_than_days)}, " if policy.older_than_days else ""
     return f"unused: no alias, no running work, {used}{latest}nothing that stays was made from it"
-
-
-def _meaning(group: str, policy: Policy) -> str:
-    """Return why the artifacts of a group are kept."""
-    return {
-        "alias": "has an alias",
-        "running": "needed by running work",
-        "recent": f"made, or used by a run, in the last {days(policy.older_than_days)}",
-        "latest": _among(policy.keep),
-        "input": "what stays was made from it",
-    }[group]
 
 
 def _among(keep: int) -> str:
@@ -88,12 +74,10 @@ class Collected:
     @property
     def goes(self) -> Sequence[Share]:
         """What was removed, or would be: by kind and reason, artifacts before leftovers."""
-        artifacts = defaultdict[tuple[str, str], list[Item]](list)
+        artifacts, others = defaultdict[tuple[str, str], list[Item]](list), defaultdict[Any, list[int]](list)
         for item in self.garbage.items:
             group = self.garbage.plan.gone[item.fingerprint].group
-            why = unused_for(self.policy) if group == "unused" else group
-            artifacts[item.kind, why].append(item)
-        others = defaultdict[tuple[str, str], list[int]](list)
+            artifacts[item.kind, unused_for(self.policy) if group == "unused" else group].append(item)
         for each in self.garbage.leftovers:
             others[each.what, each.why].append(each.num_bytes)
         return [
@@ -103,22 +87,18 @@ class Collected:
 
     @property
     def stays(self) -> Sequence[Share]:
-        """What is kept, by the first reason for it."""
-        groups = self._by_group()
-        return [self._share(group, _meaning(group, self.policy), groups[group]) for group in groups]
-
-    @property
-    def kept(self) -> Mapping[str, Amount]:
         """What is kept, by the first reason for it; see `tasks.store.retention.GROUPS`."""
-        return {
-            group: (len(its), sum(each.num_bytes for each in its)) for group, its in self._by_group().items()
-        }
-
-    def _by_group(self) -> dict[str, list[Item]]:
         groups = defaultdict[str, list[Item]](list)
         for fingerprint, reason in self.garbage.plan.kept.items():
             groups[reason.group].append(self.garbage.inventory.items[fingerprint])
-        return {group: groups[group] for group in GROUPS if group in groups}
+        meanings = {
+            "alias": "has an alias",
+            "running": "needed by running work",
+            "recent": f"made, or used by a run, in the last {days(self.policy.older_than_days)}",
+            "latest": _among(self.policy.keep),
+            "input": "what stays was made from it",
+        }
+        return [self._share(group, meanings[group], groups[group]) for group in GROUPS if group in groups]
 
     def _share(self, what: str, why: str, items: Sequence[Item]) -> Share:
         ages = sorted(map(self.garbage.plan.age, items))
@@ -127,26 +107,22 @@ class Collected:
 
     def each(self) -> Iterator[tuple[Item, str, str]]:
         """Yield every artifact, what becomes of it (`removed`, or why it is kept: `GROUPS`), and why."""
-        for item in self.removed:
-            yield item, "removed", self.garbage.plan.gone[item.fingerprint].text
-        for item, why in self.garbage.spared:
-            yield item, "running", why
-        items = self.garbage.inventory.items
-        kept = [(items[fingerprint], reason) for fingerprint, reason in self.garbage.plan.kept.items()]
+        plan, items = self.garbage.plan, self.garbage.inventory.items
+        yield from ((item, "removed", plan.gone[item.fingerprint].text) for item in self.removed)
+        yield from ((item, "running", why) for item, why in self.garbage.spared)
+        kept = [(items[fingerprint], reason) for fingerprint, reason in plan.kept.items()]
         for item, reason in sorted(kept, key=lambda one: (GROUPS.index(one[1].group), one[0].reference)):
             yield item, reason.group, reason.text
 
     @property
     def summary(self) -> str:
         """The result in one line."""
-        what = counted(len(self.removed), "artifact")
-        if self.garbage.leftovers:
-            what += f" and {counted(len(self.garbage.leftovers), 'leftover')}"
+        leftovers = [counted(len(self.leftovers), "leftover")] if self.leftovers else []
+        what = " and ".join([counted(len(self.removed), "artifact"), *leftovers])
         return summary_of(self.location, what, self.num_bytes, applied=self.applied)
 
     def to_json(self, *, each: bool = False) -> dict[str, object]:
         """Return the result as plain data; with every artifact that is kept, if wanted (`each`)."""
-        kept = {"kept_artifacts": self._listed(kept=True)} if each else {}
         return {
             "store": self.location,
             "applied": self.applied,
@@ -154,13 +130,13 @@ class Collected:
             "keep": self.policy.keep,
             "num_bytes": self.num_bytes,
             "removed": self._listed(kept=False),
-            "leftovers": [each._asdict() | {"path": str(each.path)} for each in self.garbage.leftovers],
+            "leftovers": [each._asdict() | {"path": str(each.path)} for each in self.leftovers],
             "spared": [{"artifact": item.reference, "reason": why} for item, why in self.garbage.spared],
             "kept": {
-                each.what: {key: value for key, value in each._asdict().items() if key != "what"}
-                for each in self.stays
+                share.what: {key: value for key, value in share._asdict().items() if key != "what"}
+                for share in self.stays
             },
-            **kept,
+            **({"kept_artifacts": self._listed(kept=True)} if each else {}),
         }
 
     def _listed(self, *, kept: bool) -> list[dict[str, object]]:
@@ -179,20 +155,19 @@ class Collected:
 
     def to_markdown(self) -> str:
         """Return the result for a page: the summary, and tables of what goes, by kind, and what stays."""
-        shown = ((self.head, self.goes), ("kept", self.stays))
-        parts = ["# Collection of garbage", self.summary]
-        for first, shares in shown:
-            if shares:
-                rows = [share.cells for share in shares]
-                parts.append("\n".join(table((first, *COLUMNS), rows, left=[0, 3, 4])))
-        return "\n\n".join([*parts, *(f"{item.reference} stays: {why}" for item, why in self.garbage.spared)])
+        tables = [
+            "\n".join(table((first, *COLUMNS), [share.cells for share in shares], left=[0, 3, 4]))
+            for first, shares in ((self.head, self.goes), ("kept", self.stays))
+            if shares
+        ]
+        spared = (f"{item.reference} stays: {why}" for item, why in self.garbage.spared)
+        return "\n\n".join(["# Collection of garbage", self.summary, *tables, *spared])
 
 
 def summary_of(location: str, what: str, num_bytes: int, *, applied: bool) -> str:
     """Return in one line what was removed from a store, or would be, and what that frees."""
-    if applied:
-        return f"{location}: {what} removed, {size(num_bytes)} freed"
-    return f"{location}: {what} would be removed, and {size(num_bytes)} freed"
+    would = "" if applied else "would be "
+    return f"{location}: {what} {would}removed, {size(num_bytes)} {would}freed"
 
 
 def collect_garbage(

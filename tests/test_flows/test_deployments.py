@@ -14,10 +14,17 @@ from prefect.utilities.schema_tools.validation import validate
 
 from tests.test_flows.corpora import write_project
 from tokmill.flows.errors import ProfileError, ServeError
-from tokmill.flows.prefect.deployments import DEPLOYED, Deployed, Deployment, deployments_of
-from tokmill.flows.prefect.flow_run import SHOWN, overrides_of
-from tokmill.flows.prefect.form import SECTIONS, form_of, keeping, kept_in, shown_in, version_of
-from tokmill.flows.prefect.schedules import changes, first, registered, times_of
+from tokmill.flows.prefect.deployments import (
+    DEPLOYED,
+    Deployed,
+    Deployment,
+    deployments_of,
+    schedule_changes,
+    schedules_of,
+    times_of,
+)
+from tokmill.flows.prefect.flow_run import changed, overrides_of
+from tokmill.flows.prefect.form import SECTIONS, form_of
 from tokmill.flows.profile import Profile, load_profile, shipped_names
 from tokmill.flows.profile.sections import Schedule
 from tokmill.flows.profile.served import ServedFolder, served_profiles
@@ -52,7 +59,8 @@ def sent(schema: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", shipped_names())
 def test_a_form_has_fields_that_the_page_shows_and_untouched_it_overrides_nothing(name: str) -> None:
-    schema = form(load_profile(name))
+    profile = load_profile(name)
+    schema = form(profile)
     for leaf in leaves(schema):
         assert leaf["title"]
         assert leaf["type"] in PLAIN | {"array"}
@@ -60,8 +68,8 @@ def test_a_form_has_fields_that_the_page_shows_and_untouched_it_overrides_nothin
         assert leaf["type"] != "array" or leaf["items"]["type"] in PLAIN | {"object"}
     filled = json.loads(json.dumps({"profile": "tiny.toml", **sent(schema)}))
     validate(filled, schema, raise_on_error=True)
-    sections = {section: filled.get(section) for section in SECTIONS}
-    assert overrides_of(sections, filled["more"], shown_in(schema)) == {}
+    sections = {section: filled.get(section) or {} for section in SECTIONS}
+    assert overrides_of(sections, filled["more"], profile) == {}
 
 
 @pytest.mark.parametrize("deployed", DEPLOYED, ids=lambda deployed: deployed.flow.name)
@@ -75,7 +83,7 @@ def test_the_flow_takes_what_an_untouched_form_sends(deployed: Deployed, choices
 
 
 def test_a_form_shows_the_values_of_the_profile_and_no_training_where_there_is_none(project: Path) -> None:
-    shown = shown_in(form(load_profile(project / "tiny.toml")))
+    shown = sent(form(load_profile(project / "tiny.toml")))
     assert shown["train"]["vocab_size"] == 600
     assert shown["balance"] == {"method": "temperature", "temperature": 2.0, "max_repetition": 10.0}
     assert shown["mix"]["weights"] == {"many": 4.0, "few": 1.0}
@@ -83,7 +91,7 @@ def test_a_form_shows_the_values_of_the_profile_and_no_training_where_there_is_n
     (project / "used.toml").write_text('extends = "tiny.toml"\n[tokenizer]\nuse = "tokenizer/tiny@v1"\n')
     schema = form(load_profile(project / "used.toml"))
     assert {"train", "balance"}.isdisjoint(schema["properties"])
-    assert shown_in(schema)["tokenizer"] == {"use": "tokenizer/tiny@v1"}
+    assert sent(schema)["tokenizer"] == {"use": "tokenizer/tiny@v1"}
 
 
 @pytest.mark.parametrize(
@@ -104,14 +112,13 @@ def test_the_server_refuses_a_wrong_value(project: Path, section: str, values: A
     assert [says in error.message for error in found] == [True]
 
 
-def test_a_value_that_is_sent_as_it_was_shown_is_the_profiles_own() -> None:
-    shown: dict[str, Any] = {"train": {"vocab_size": 600}, "mix": {"weights": {"many": 4.0, "few": 1.0}}}
+def test_a_value_that_is_the_profiles_own_replaces_nothing(project: Path) -> None:
     mix = {"weights": {"many": 4, "few": 2}, "seed": 3}
-    given_: dict[str, Any] = {"train": {"vocab_size": 600}, "mix": mix, "pack": None}
-    changed = {"mix": {"weights": {"few": 2}, "seed": 3}, "encode.min_tokens": 4}
-    assert overrides_of(given_, ["encode.min_tokens=4"], shown) == changed
+    values: dict[str, Any] = {"train": {"vocab_size": 600}, "mix": mix, "pack": {}}
+    new = {"mix": {"weights": {"few": 2}, "seed": 3}, "encode.min_tokens": 4}
+    assert overrides_of(values, ["encode.min_tokens=4"], load_profile(project / "tiny.toml")) == new
     with pytest.raises(ProfileError, match="not of the form key=value"):
-        overrides_of({}, ["vocab_size"], {})
+        overrides_of({}, ["vocab_size"], None)
 
 
 VALUES = st.none() | st.integers() | st.text(max_size=3) | st.lists(st.integers(), max_size=2)
@@ -120,28 +127,18 @@ TABLES = st.dictionaries(st.sampled_from("abc"), VALUES | INNER)
 
 
 @given(TABLES, TABLES)
-def test_the_overrides_over_what_was_shown_are_what_was_given(
-    given_: dict[str, Any], shown: dict[str, Any]
+def test_what_differs_laid_over_a_profiles_values_gives_what_was_sent(
+    values: dict[str, Any], own: dict[str, Any]
 ) -> None:
-    """Law: merged into what was shown, they give what was sent; nothing that was shown is among them."""
-    changed = overrides_of({"s": given_}, [], {"s": shown}).get("s", {})
-    for key, value in given_.items():
+    new = changed(values, own)
+    for key, value in values.items():
         if isinstance(value, dict):
-            before = shown.get(key)
+            before = own.get(key)
             base = before if isinstance(before, dict) else {}
-            assert base | changed.get(key, {}) == base | value
+            assert base | new.get(key, {}) == base | value
         elif value is not None:
-            assert changed.get(key, shown.get(key)) == value
-    assert all(key not in shown or shown[key] != value for key, value in changed.items())
-
-
-def test_a_new_version_of_a_form_keeps_what_earlier_ones_showed(project: Path) -> None:
-    old = keeping(form(load_profile(project / "tiny.toml")), None)
-    changed = form(load_profile(project / "tiny.toml", ["train.vocab_size=700"]))
-    again = keeping(changed, keeping(changed, old))
-    versions = kept_in(again)[SHOWN]
-    assert [versions[version_of(each)]["train"]["vocab_size"] for each in (old, changed)] == [600, 700]
-    assert list(versions) == [version_of(old), version_of(changed)]
+            assert new.get(key, own.get(key)) == value
+    assert all(key not in own or own[key] != value for key, value in new.items())
 
 
 def test_the_served_profiles_are_those_of_the_folder_and_the_quickstart(project: Path) -> None:
@@ -164,17 +161,18 @@ def test_the_served_profiles_are_those_of_the_folder_and_the_quickstart(project:
 def as_written(deployed: Deployed) -> dict[str, Any]:
     """The entry of `prefect.yaml` for a deployment of the quickstart, without its work pool."""
     quickstart = None if deployed.of_store else "quickstart"
-    made = Deployment(deployed.flow.name, deployed, None, quickstart, deployed.form(None, []))
-    limit, options = made.concurrency.values()
+    made = Deployment(deployed.flow.name, deployed, deployed.form(None, []), given=quickstart)
+    limit, options = made.concurrency().values()
     schedules = [
-        {"slug": one["slug"], "active": one["active"], **one["schedule"]} for one in first(made.schedule)
+        {"slug": one["slug"], "active": one["active"], **one["schedule"]}
+        for one in schedules_of(made.schedule)
     ]
     return {
         "name": made.name,
         "description": deployed.flow.description,
         "entrypoint": deployed.entrypoint,
         "tags": made.tags,
-        "parameters": made.parameters,
+        "parameters": made.parameters(),
         "concurrency_limit": {"limit": limit, **options},
         "schedules": [{key: one[key] for key in one if key != "day_or"} for one in schedules],
     }
@@ -239,31 +237,26 @@ def test_the_times_are_those_of_prefects_schedules() -> None:
     assert (interval.every, times_of(interval)["interval"]) == (timedelta(minutes=90), 5400.0)
     assert str(times_of(interval)["anchor_date"]).startswith("2020-01-01T00:00:00")
     assert times_of(Schedule(rrule=rule)) == {"rrule": rule, "timezone": "UTC"}
-    assert first(None) == first(Schedule(if_running="cancel")) == []
-    assert first(NIGHTLY)[0]["active"] is False
+    assert schedules_of(None) == schedules_of(Schedule(if_running="cancel")) == []
+    assert schedules_of(NIGHTLY)[0]["active"] is False
     with pytest.raises(ServeError, match="99 3"):
         times_of(Schedule(cron="99 3 * * *"))
 
 
 LATER = Schedule(cron="0 5 * * *", timezone="Europe/Berlin")
+ACTIVE = NIGHTLY.model_copy(update={"active": True})
 BY_PEOPLE: list[dict[str, Any]] = [{"id": "2", "slug": "weekly"}, {"id": "1", "slug": "profile"}]
 
 
 @pytest.mark.parametrize(
     ("now", "before", "there", "changed"),
     [
-        (NIGHTLY, NIGHTLY, BY_PEOPLE, []),  # what the profile has not changed is left to people
-        (NIGHTLY, NIGHTLY, [], []),
         (LATER, NIGHTLY, BY_PEOPLE, [("PATCH", "/1", {"schedule": times_of(LATER)})]),
+        (ACTIVE, NIGHTLY, BY_PEOPLE, [("PATCH", "/1", {"schedule": times_of(ACTIVE), "active": True})]),
         (None, NIGHTLY, BY_PEOPLE, [("DELETE", "/1", None)]),
-        (NIGHTLY, None, BY_PEOPLE[:1], [("POST", "", first(NIGHTLY))]),
+        (None, NIGHTLY, BY_PEOPLE[:1], []),
+        (NIGHTLY, None, BY_PEOPLE[:1], [("POST", "", schedules_of(NIGHTLY))]),
     ],
 )
 def test_a_registration_changes_the_profiles_own_schedule_alone(now, before, there, changed) -> None:
-    assert changes(now, registered(before) if before else None, there) == changed
-
-
-def test_a_schedule_is_activated_when_the_profile_says_so_now() -> None:
-    active = Schedule(cron="0 3 * * *", timezone="Europe/Berlin", active=True)
-    (changed,) = changes(active, registered(NIGHTLY), BY_PEOPLE)
-    assert changed[2]["active"] is True
+    assert schedule_changes(now, before.model_dump() if before else {}, there) == changed

@@ -23,8 +23,8 @@ from tests.test_flows.served import POLL
 from tokmill.flows.doctor.report import Part, look_at_installation, look_at_packages, out_of_bounds, required
 from tokmill.flows.doctor.speed import LOGGED, Measured, documents, look_at_speed, measure
 from tokmill.flows.doctor.stores import look_at_machine, look_at_store
+from tokmill.flows.prefect.connection import no_answer
 from tokmill.flows.prefect.orphans import dead_runs, worker_name
-from tokmill.flows.prefect.server import no_answer
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.disk import ProcessLock
 from tokmill.tasks.store.leases import Process

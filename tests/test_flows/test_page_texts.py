@@ -1,5 +1,6 @@
 """What a person reads in Prefect's pages: names of runs, progress, links, and why something was made."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from uuid import UUID
 
@@ -8,9 +9,8 @@ import pytest
 from tests.test_flows.jobs import job
 from tests.test_tasks.store_stages import ask, ask_joined
 from tokmill.flows.errors import ProfileError, RunError
-from tokmill.flows.prefect.artifact_page import producers, sheet
-from tokmill.flows.prefect.failure_page import failure_summary, refusal_summary
-from tokmill.flows.prefect.links import Links, known_before, why_made
+from tokmill.flows.prefect.artifact_page import Links, sheet
+from tokmill.flows.prefect.run_page import failure_summary, known_before, refusal_summary, why_made
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.fields import in_words
 from tokmill.flows.results import RunRow
@@ -20,6 +20,7 @@ from tokmill.flows.run.target import name_of as named
 from tokmill.tasks.core.errors import DocumentError, GateError, MachineError, SourceError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Provenance, RunArtifact, Store
+from tokmill.tasks.store.runs import Begun
 
 WEIGHTS = [f"mix.weights.{name}=9.0" for name in ("latin", "cyrillic", "cjk")]
 
@@ -59,31 +60,30 @@ def test_a_profile_that_is_whole_only_with_overrides_has_them_all_as_changes(tmp
     assert {change.field for change in profile.changed} == {"sources.own.files", "train.vocab_size"}
 
 
-def test_only_runs_that_the_server_knows_are_linked():
-    links = Links("/store", None)
-    assert links.unknown(["one", "two", None]) == {"one", "two"}
-    links.learn({"one", "two"}, {"one": "tiny [a|b]"})
-
-    assert links.run("one") == "[tiny (a/b)](/v2/runs/flow-run/one)"
-    assert links.run("two") == links.run(None) == ""
-    assert links.unknown(["one", "two"]) == set()
+PAGE = "http://127.0.0.1:4200/runs/flow-run"
 
 
-def test_a_sheet_has_what_a_person_asks_of_an_artifact(tmp_path: Path):
+def links_of(store: Store, runs: Mapping[str, str]) -> Links:
+    """What can be linked where a store has these runs, each with its page's folder."""
+    for name, folder in runs.items():
+        store.catalog.add_run(name, begun=Begun(name=f"{name} [a|b]", url=f"{folder}/{name}"))
+    return Links(store, f"{PAGE}/this")
+
+
+def test_a_sheet_has_what_a_person_asks_of_an_artifact_with_links_to_runs_of_this_server(tmp_path: Path):
     store = Store(tmp_path / "store")
     made = Provenance.collect(flow_run_id="run-1")
     texts = [
         store.realize(ask(f"shard/{index}", text="abc", times=index + 1), made).ref for index in range(3)
     ]
     ref = store.realize(ask_joined("all", *texts), Provenance.collect(flow_run_id="run-2")).ref
-    links = Links(str(store.root), None)
-    links.learn({"run-1", "run-2"}, {"run-1": "first", "run-2": "second"})
+    links = links_of(store, {"run-1": PAGE, "run-2": PAGE, "run-3": "http://elsewhere/runs"})
+    assert links.run("run-3") == links.run("unknown") == links.run(None) == ""
 
-    assert producers(store, store.record(ref)) == {"run-1", "run-2"}
-    text = sheet(store, RunRow("all", ref, "cached", 0.0, {}), links)
+    text = sheet(RunRow("all", ref, "cached", 0.0, {}), links)
 
     assert text.startswith("## joined/all@v1\n\n**Reused**: made on ")
-    assert " by [second](/v2/runs/flow-run/run-2) in " in text
+    assert " by [run-2 (a/b)](/v2/runs/flow-run/run-2) in " in text
     for line in (
         "| version | `v1` |",
         f"| content digest | `{ref.content_digest[:32]}` |",
@@ -91,25 +91,23 @@ def test_a_sheet_has_what_a_person_asks_of_an_artifact(tmp_path: Path):
         f"| place | `{store.path(ref)}` |",
         f"| in a terminal | `tokmill show joined/all@v1 --store {store.root}` |",
         "| parts | 3 |",
-        "| first | `text/shard/0@v1` | [first](/v2/runs/flow-run/run-1) |",
-        "| rest | 2 × text | [first](/v2/runs/flow-run/run-1) |",
+        "| first | `text/shard/0@v1` | [run-1 (a/b)](/v2/runs/flow-run/run-1) |",
+        "| rest | 2 × text | [run-1 (a/b)](/v2/runs/flow-run/run-1) |",
     ):
         assert line in text.splitlines()
-    assert "| web | documents | 1 |  | kept 1 |" in sheet(
-        store, RunRow("one", texts[0], "made", 1.0, {}), links
-    )
+    assert "| web | documents | 1 |  | kept 1 |" in sheet(RunRow("one", texts[0], "made", 1.0, {}), links)
 
 
 def test_why_something_was_made_is_what_differs_from_the_version_before(tmp_path: Path):
     store = Store(tmp_path / "store")
     first = store.realize(ask("one", text="abc")).ref
-    assert why_made(store, first, known=False).text == "no artifact of that name before"
+    assert why_made(store, first, known=False)[0] == "no artifact of that name before"
     second = store.realize(ask("one", text="abd")).ref
     assert why_made(store, second, known=False) == ("differs from v1", ["`text: abc → abd`"])
     joined = store.realize(ask_joined("all", first, first)).ref
     other = store.realize(ask_joined("all", second, second)).ref
-    assert why_made(store, joined, known=True).text == "its artifact was gone or damaged"
-    assert why_made(store, other, known=False).details == ["other first", "other rest"]
+    assert why_made(store, joined, known=True)[0] == "its artifact was gone or damaged"
+    assert why_made(store, other, known=False)[1] == ["other first", "other rest"]
 
 
 def test_what_an_earlier_run_had_is_known(tmp_path: Path):
@@ -124,7 +122,7 @@ def test_what_an_earlier_run_had_is_known(tmp_path: Path):
 
 
 TASK_RUN = UUID(int=7)
-STORE = Links("/store")
+STORE = Links(Store(Path("/store")))
 
 
 def state_of(rows: list[RunRow], num_tasks: dict[str, int], *not_begun: str) -> RunState:
@@ -154,17 +152,15 @@ def test_a_failed_task_is_named_with_its_problem_fix_and_what_is_kept(tmp_path: 
     error = failed(DocumentError("a/*.jsonl, line 7: no text; set on_error"), "encode[a/1]")
     state = state_of(rows, {"ingest": 1, "encode[*]": 3}, "mix", "pack")
 
-    text = failure_summary("own", STORE, error, state, {"encode[a/1]": TASK_RUN})
+    text = failure_summary("own", STORE, error, state, {"encode[a/1]": TASK_RUN}).data
 
-    assert text.startswith(
-        "# own: failed\n\n**`encode[a/1]` failed** in 2.0 s. 2 artifacts of this run are in"
-    )
+    assert text.startswith("# own: failed\n\n**`encode[a/1]` failed** in 2.0 s. What was made is kept in")
     assert f"| task | `encode[a/1]` · [its logs](/v2/runs/task-run/{TASK_RUN}) |" in text
     assert "| problem | encode\\[a/1\\]: a/\\*.jsonl, line 7: no text |" in text
     assert "| fix | set on\\_error |" in text
     assert "`DocumentError`: A document that breaks its source's rules" in text
-    assert "| encode[*] | 1 of 3 | cached |  |" in text
-    assert "`mix`, `pack`" in text
+    assert "| encode[*] | 1 of 3 | cached |" in text
+    assert "| `mix` |\n| `pack` |" in text
     assert "finds the 2 artifacts above, and goes on with `encode[a/1]`" in text
     assert "Also failed" not in text
 
@@ -179,7 +175,7 @@ def test_a_failed_task_is_named_with_its_problem_fix_and_what_is_kept(tmp_path: 
     ],
 )
 def test_what_a_retry_does_depends_on_the_kind_of_fault(error: RunError, says: str) -> None:
-    assert says in failure_summary("own", STORE, error, RunState(), {})
+    assert says in failure_summary("own", STORE, error, RunState(), {}).data
 
 
 def test_a_failed_gate_has_its_limits_and_its_report() -> None:
@@ -189,25 +185,26 @@ def test_a_failed_gate_has_its_limits_and_its_report() -> None:
     ref = ArtifactRef(kind="audit", name="own", fingerprint="f" * 64, content_digest="c" * 64)
     rows = [RunRow("audit", ref, "made", 2.0, {}, 0.0)]
     state = state_of(rows, {"audit": 1}, "encode", "encode", "mix")
+    state.refuse("audit", "")
 
-    text = failure_summary("own", Links("/store", reports="/reports"), error, state, {})
+    text = failure_summary("own", Links(Store(Path("/store")), reports="/reports"), error, state, {}).data
 
     assert "| max_fertility | hi | 2.512 | 2 | no |" in text
     assert text.count("`audit` failed") == 1
     assert "fertility=3 is above 2 |\n| fix | look at it; raise the limit |" in text
     assert f"[audit/own](/v2/artifacts/key/audit-own) · [Report](/reports/{'f' * 64})" in text
     assert "| audit | 1 | gate failed | 2.0 s |" in text
-    assert "`encode`, `mix`" in text
+    assert "| `encode` |\n| `mix` |" in text
 
 
 def test_a_sentence_with_semicolons_is_not_taken_apart() -> None:
     error = failed(MachineError("mix: 'a' gives 1; 'b' gives 2; or on_miss='warn'"), "mix")
-    text = failure_summary("own", STORE, error, RunState(), {})
+    text = failure_summary("own", STORE, error, RunState(), {}).data
     assert "| problem | mix: mix: 'a' gives 1; 'b' gives 2; or on\\_miss='warn' |" in text
 
 
 def test_a_refused_profile_says_each_problem() -> None:
-    text = refusal_summary("own.toml", ProfileError("profile 'own':\nunknown key a; did you mean b?"))
+    text = refusal_summary("own.toml", ProfileError("profile 'own':\nunknown key a; did you mean b?")).data
 
     assert text.startswith("# own.toml: refused")
     assert "- unknown key a; did you mean b?" in text

@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import pickle
-import shutil
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -25,7 +24,12 @@ from prefect.client.schemas.filters import (
     FlowRunFilterId,
 )
 from prefect.context import get_run_context
-from prefect.settings import PREFECT_API_URL, PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
+from prefect.settings import (
+    PREFECT_API_URL,
+    PREFECT_LOCAL_STORAGE_PATH,
+    PREFECT_LOGGING_TO_API_ENABLED,
+    temporary_settings,
+)
 
 from tests.test_flows.commands import Tokmill
 from tests.test_flows.corpora import write_project
@@ -35,13 +39,12 @@ from tests.test_tasks.store_stages import ask
 from tokmill.flows.errors import ProfileError, RunError, UsageError
 from tokmill.flows.prefect.runners import RUNNERS
 from tokmill.flows.prefect.task import (
-    FingerprintPolicy,
     GroupError,
     Sealed,
+    as_task,
     divided,
     group_title,
     keep_logs_plain,
-    results_folder,
 )
 from tokmill.flows.profile import load_profile
 from tokmill.flows.results import RunRow, wall_seconds
@@ -49,10 +52,10 @@ from tokmill.flows.run.dag import Job
 from tokmill.flows.run.events import RunState
 from tokmill.flows.run.executor import Executor
 from tokmill.flows.run.machine import Machine
-from tokmill.flows.run.tasks import TaskSettings, TaskSpec
+from tokmill.flows.run.tasks import Ended, TaskSettings, TaskSpec
 from tokmill.tasks.core.errors import TaskError
 from tokmill.tasks.core.stage import ArtifactRef, Outcome, Params
-from tokmill.tasks.store import Store
+from tokmill.tasks.store import Provenance, Store
 from tokmill.tokenizer.core.errors import LawError, TrainingError
 
 REF = ArtifactRef(kind="one", name="test", fingerprint="0" * 64, content_digest="1" * 64)
@@ -78,9 +81,10 @@ def run_on_prefect(store: Path, jobs: list[Job]) -> tuple[Any, dict[str, str]]:
     @flow(name="test-groups")
     def running() -> None:
         ids.append(get_run_context().flow_run.id)  # type: ignore[union-attr]
+        settings = TaskSettings(provenance=Provenance.collect(flow_run_id=str(ids[0])))
         with RUNNERS["threads"](machine) as tasks:
             submitted.append(tasks.task_runs)
-            executor = Executor(Store.open(store), tasks, RunState())
+            executor = Executor(Store.open(store), tasks, RunState(), settings)
             executor.run(jobs)
             rows.extend(executor.state.rows)
 
@@ -161,8 +165,8 @@ def test_titles_of_groups(titles: list[str], expected: str) -> None:
 
 
 def test_an_error_of_a_group_reaches_other_processes_and_names_the_step() -> None:
-    error = pickle.loads(pickle.dumps(GroupError("one[a/1]", [REF], ValueError("wrong"))))
-    assert (str(error), error.refs, str(error.error)) == ("one[a/1]: wrong", [REF], "wrong")
+    error = pickle.loads(pickle.dumps(GroupError("one[a/1]", [Ended(REF)], ValueError("wrong"))))
+    assert (str(error), error.ends, str(error.error)) == ("one[a/1]: wrong", [Ended(REF)], "wrong")
 
 
 def test_shards_side_by_side_take_the_time_from_the_first_to_the_last() -> None:
@@ -177,7 +181,6 @@ def test_a_run_on_prefect_makes_the_same_and_one_without_work_is_shown_like_any_
 ) -> None:
     profile = write_project(on_prefect.folder)
     made = on_prefect.run(profile)
-    shutil.rmtree(on_prefect.store / ".prefect")  # as from another home
     found = on_prefect.run(profile)
     assert digests(on_prefect.store) == digests(finished_project.store)
     assert found["num_cached"] == found["num_tasks"] == made["num_tasks"]
@@ -265,19 +268,6 @@ def test_a_mistake_is_a_sentence_in_the_page_s_log_and_a_bug_has_its_traceback(
     assert is_bug or record.getMessage() == str(error)
 
 
-def test_a_task_that_is_sent_looks_for_results_in_the_cache_of_the_machine_it_arrives_at(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("s3fs", reason="s3fs is not installed: pip install -e '.[test]'")
-    monkeypatch.setenv("TOKMILL_CACHE", str(tmp_path / "here"))
-    sent = pickle.dumps([results_folder("s3://team/store"), results_folder(str(tmp_path / "store"))])
-    monkeypatch.setenv("TOKMILL_CACHE", str(tmp_path / "there"))
-    in_the_cache, in_the_folder = pickle.loads(sent)
-    assert in_the_cache == results_folder("s3://team/store")
-    assert in_the_cache.is_relative_to(tmp_path / "there")
-    assert in_the_folder == results_folder(str(tmp_path / "store"))
-
-
 class Harm:
     """What makes a folder once it is unpickled."""
 
@@ -288,25 +278,24 @@ class Harm:
         return os.mkdir, (str(self.folder),)
 
 
-def test_a_result_that_came_with_the_store_is_replaced_unread(tmp_path: Path) -> None:
-    store, victim = Store.open(tmp_path / "store"), tmp_path / "victim"
-    store.realize(ask())
-    inputs = {"sealed": Sealed([TaskSpec("write", ask(), str(store.root), TaskSettings())])}
+@pytest.mark.server
+def test_a_result_that_came_with_the_store_is_replaced_unread(prefect: None, tmp_path: Path) -> None:
+    """Prefect looks for no result in a store, whatever the names of its files."""
+    store, results = Store.open(tmp_path / "store"), tmp_path / "store" / ".prefect"
+    result = base64.encodebytes(pickle.dumps(Harm(tmp_path / "harm"))).decode()
+    metadata = {"serializer": {"type": "pickle", "picklelib": "pickle"}, "prefect_version": "3.8.8"}
+    results.mkdir(parents=True)
+    ends: list[Ended] = []
+    for verb in ("write", ask().stage.verb):
+        harmful = json.dumps({"metadata": metadata, "result": result})
+        (results / f"{verb}-{store.fingerprint(ask())}").write_text(harmful)
 
-    def written() -> Path:
-        key = FingerprintPolicy().compute_key(None, inputs, {})  # type: ignore[arg-type]
-        return store.layout.results / str(key)
+    @flow(name="test-results")
+    def running() -> None:
+        ends.extend(as_task("write")(Sealed([TaskSpec("write", ask(), store.location, TaskSettings())])))
 
-    file = written()
-    good = file.read_bytes()
-    harmful = json.loads(good)
-    harmful["metadata"]["serializer"] = {"type": "pickle", "picklelib": "pickle"}
-    harmful["result"] = base64.encodebytes(pickle.dumps(Harm(tmp_path / "harm"))).decode()
-    file.write_text(json.dumps(harmful))
-    assert written().read_bytes() == good
+    with temporary_settings({PREFECT_LOCAL_STORAGE_PATH: results}):
+        running()
+    (ended,) = ends
+    assert (ended.how, store.lookup(ask())) == ("made", ended.outcome)
     assert not (tmp_path / "harm").exists()
-    victim.write_text("precious")
-    file.unlink()
-    file.symlink_to(victim)
-    assert written().read_bytes() == good
-    assert victim.read_text() == "precious"

@@ -26,7 +26,7 @@ from tests.object_server import Bucket
 from tests.test_flows.commands import Tokmill, clean_environment, finished, free_port
 from tests.test_flows.corpora import write_project
 from tests.test_flows.jobs import digests
-from tokmill.flows.prefect.links import key_of
+from tokmill.flows.prefect.artifact_page import key_of
 from tokmill.tasks.store import Run, Store
 from tokmill.tasks.store.runs import read_run, run_path
 

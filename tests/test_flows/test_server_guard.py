@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from tokmill.flows.errors import ProfileError, ServeError, UsageError
-from tokmill.flows.prefect.app import HOW, USER, with_labels
-from tokmill.flows.prefect.guard import Guard
-from tokmill.flows.prefect.settings import may_have_a_server, own_names, reachable
+from tokmill.flows.prefect.app import Guard, with_labels
+from tokmill.flows.prefect.settings import HOW, USER, Address, may_have_a_server
 from tokmill.flows.prefect.up import last_served, lock_store
 from tokmill.flows.profile.served import SERVED, ServedFolder, require_served
 
@@ -40,7 +39,7 @@ def answer(*headers: tuple[str, str], kind: str = "http", method: str = "GET") -
 
     encoded = [(name.lower().encode(), value.encode()) for name, value in headers]
     scope = {"type": kind, "method": method, "path": "/api/health", "headers": encoded}
-    asyncio.run(Guard(_prefect, own_names("127.0.0.1", 4200))(scope, receive, send))
+    asyncio.run(Guard(_prefect, Address().names)(scope, receive, send))
     return sent
 
 
@@ -99,15 +98,17 @@ def test_answers_may_not_be_framed_and_load_nothing_from_elsewhere() -> None:
 
 
 def test_a_server_for_a_network_answers_its_machines_names_and_those_it_is_given() -> None:
-    names = set(own_names("0.0.0.0", 4300, ["gpu7.example.org", "proxy:8443"]))
-    given = {"gpu7.example.org", "gpu7.example.org:4300", "proxy:8443"}
-    assert names >= {"127.0.0.1:4300", "localhost:4300", *given}
+    names = set(Address("0.0.0.0", 4300, ["gpu7.example.org", "proxy:8443"]).names)
+    more = {"gpu7.example.org", "gpu7.example.org:4300", "proxy:8443"}
+    assert names >= {"127.0.0.1:4300", "localhost:4300", *more}
     assert "page.example:4300" not in names
-    hosts = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "10.0.0.7": "10.0.0.7"}
-    assert {host: reachable(host) for host in hosts} == hosts
+    hosts = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "10.0.0.7": "10.0.0.7", "fe80::1": "[fe80::1]"}
+    assert {host: Address(host, 80).url for host in hosts} == {
+        host: f"http://{reached}:80" for host, reached in hosts.items()
+    }
     for name in ("*", "*.example.org", "http://gpu7", "a,b", ""):
         with pytest.raises(UsageError, match="--allow-host"):
-            own_names("127.0.0.1", 4200, [name])
+            _ = Address(more=[name]).names
 
 
 def test_requests_for_runs_are_labelled_with_who_asks() -> None:
@@ -154,8 +155,7 @@ def test_only_profiles_of_the_served_folder_and_shipped_ones_are_taken(tmp_path:
     require_served(elsewhere[0])
 
 
-CONFIGURED = '[profiles.team]\nPREFECT_API_URL = "http://127.0.0.1:1/api"\n[profiles.ephemeral]\n'
-EPHEMERAL = {"home/profiles.toml": f'active = "ephemeral"\n{CONFIGURED}'}
+CONFIGURED = 'active = "team"\n[profiles.team]\nPREFECT_API_URL = "http://127.0.0.1:1/api"\n'
 
 
 @pytest.mark.parametrize(
@@ -163,11 +163,9 @@ EPHEMERAL = {"home/profiles.toml": f'active = "ephemeral"\n{CONFIGURED}'}
     [
         ({}, {}, False),
         ({"PREFECT_API_URL": "http://127.0.0.1:1/api"}, {}, True),
-        ({}, {"home/profiles.toml": f'active = "team"\n{CONFIGURED}'}, True),
-        ({}, EPHEMERAL, False),
-        ({"PREFECT_PROFILE": "team"}, EPHEMERAL, True),
+        ({}, {"home/profiles.toml": CONFIGURED}, True),
+        ({}, {"home/profiles.toml": "[profiles.ephemeral]"}, False),
         ({"PREFECT_PROFILE": "local"}, {}, True),
-        ({}, {"home/profiles.toml": "not TOML at all"}, True),
         ({}, {".env": "PREFECT_API_URL=http://127.0.0.1:1/api"}, True),
         ({}, {".env": "OTHER=1", "pyproject.toml": "[tool.other]"}, False),
         ({}, {"prefect.toml": ""}, True),

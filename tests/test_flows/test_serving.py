@@ -224,10 +224,18 @@ def test_a_port_in_use_and_a_second_up_are_told(service: Service, tmp_path: Path
     assert (refused.code, where in refused.err) == (1, True)
 
 
+REGISTER = """
+import sys
+from pathlib import Path
+from tokmill.flows.prefect.registration import register
+from tokmill.flows.profile.served import ServedFolder
+register(ServedFolder(*map(Path, sys.argv[1:])), print, here=True)
+"""
+
+
 def register(service: Service, served: ServedFolder) -> None:
     """Register a folder's deployments as `up` does."""
-    module = "tokmill.flows.prefect.registration"
-    command = [sys.executable, "-m", module, str(served.folder), str(served.store)]
+    command = [sys.executable, "-c", REGISTER, str(served.folder), str(served.store)]
     environment = {**service.tokmill.environment, "PREFECT_API_URL": f"{service.url}/api"}
     subprocess.run(command, env=environment, capture_output=True, check=True)
 
