@@ -36,7 +36,7 @@ from tokmill.tasks.kernels.noise import BROKEN, PLAIN, SYMBOL, Documents, measur
 from tokmill.tasks.kernels.surprisal import TrigramModel, surprisals
 from tokmill.tasks.mixing.permutation import permutation_key, scrambled
 from tokmill.tokenizer.core.stopping import raise_if_stopped
-from tokmill.tokenizer.kernels.lookup import gather_tokens
+from tokmill.tokenizer.kernels.encoding import gather_tokens
 
 if TYPE_CHECKING:
     from tokmill.tokenizer import Tokenizer

@@ -18,16 +18,17 @@ import tiktoken
 from tests.effort import fuzz_seconds
 from tokmill import tokenizer
 from tokmill.tokenizer import PretokenCounts, Tokenizer, encoding
-from tokmill.tokenizer.byte_bpe import encoder
-from tokmill.tokenizer.byte_bpe.kernels.encoding import BLOCK
+from tokmill.tokenizer.byte_bpe import encoder as byte_encoder
 from tokmill.tokenizer.byte_bpe.model import define
 from tokmill.tokenizer.byte_bpe.tiktoken import definition_of
 from tokmill.tokenizer.components import specials
 from tokmill.tokenizer.core import buffers
+from tokmill.tokenizer.kernels.cache import BLOCK
 from tokmill.tokenizer.merging import trainer
 from tokmill.tokenizer.merging.kernels.state import MAX_NARROW
 from tokmill.tokenizer.merging.rules import MergeRules
 from tokmill.tokenizer.merging.trainer import BpeTrainer
+from tokmill.tokenizer.pipeline import encoder
 from tokmill.tokenizer.reference import byte_bpe as reference
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS, compile_pattern, fallback
 from tokmill.tokenizer.splitting.splitter import PreTokenizer
@@ -132,7 +133,7 @@ def rounds() -> Iterator[int]:
 def test_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in rounds():
         dice = random.Random(seed)
-        monkeypatch.setattr(encoder, "_CACHE_BITS", dice.choice([(2, 1, 5), (12, 8, 9)]))
+        monkeypatch.setattr(byte_encoder, "_CACHE_BITS", dice.choice([(2, 1, 5), (12, 8, 9)]))
         monkeypatch.setattr(specials, "CHUNK_BYTES", dice.choice([1, 64, 1 << 18]))
         tok, slowly = dice.choice([trained, shuffled, ranked])(dice, dice.choice(PATTERNS))
         documents = [random_bytes(dice) for _ in range(dice.randrange(1, 8))]

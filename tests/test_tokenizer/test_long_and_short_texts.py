@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tests.test_tokenizer.conftest import SPECIALS, TRAINING_TEXTS, any_text, ntrex
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer, TokenizerError, encoding
-from tokmill.tokenizer.byte_bpe import encoder
-from tokmill.tokenizer.byte_bpe.kernels.encoding import BLOCK
 from tokmill.tokenizer.byte_bpe.model import define
 from tokmill.tokenizer.components import specials
+from tokmill.tokenizer.kernels.cache import BLOCK
+from tokmill.tokenizer.pipeline import encoder
 from tokmill.tokenizer.splitting import SPLIT_CHAINS, SPLIT_PATTERNS
 
 USUAL = encoder.USUAL_BYTES
@@ -111,7 +111,7 @@ def test_where_a_slice_ends_changes_nothing(both, slice_bytes, monkeypatch):
 
 
 def test_more_than_positions_can_tell_is_refused(tok, monkeypatch):
-    monkeypatch.setattr(encoder, "MAX_BYTES", 9000)
+    monkeypatch.setattr(encoder, "MOST_BYTES", 9000)
     fresh = Tokenizer(tok.definition)
     assert fresh.decode(fresh.encode(words(9000))) == words(9000)
     with pytest.raises(TokenizerError, match="a pre-token has 9001 bytes, but at most 9000"):

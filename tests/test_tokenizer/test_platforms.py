@@ -100,7 +100,7 @@ import tokmill
 from tokmill import tokenizer
 from tokmill.tokenizer.unigram import family
 from tokmill.tokenizer.unigram.kernels import encoding, expectation, selection
-from tokmill.tokenizer.unigram.model import sample_batch
+from tokmill.tokenizer.sampling import sample_batch
 
 
 def elsewhere(steps):

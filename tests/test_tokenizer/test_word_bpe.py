@@ -65,7 +65,7 @@ def expected(tok: Tokenizer, text: str) -> list[bytes]:
         known = set(tok.vocab)
         pieces = reference.encode_longest_first(letters, known)
         if not model.by_length:
-            pieces = reference.encode(letters, ranks)
+            pieces = reference.merge(letters, ranks)
         spelled = [piece if piece in known else b"<unk>" for piece in pieces]
         fused = model.fuse_unknown
         found += [p for i, p in enumerate(spelled) if not (fused and i and p == b"<unk>" == spelled[i - 1])]

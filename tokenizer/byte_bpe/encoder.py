@@ -1,19 +1,11 @@
-"""The encoder of a byte-level BPE model: a workspace per thread, and the law that its encodings keep.
+"""The encoder of byte-level BPE, its tables, which are only read, and merges that follow from ranks."""
 
-The kernels' tables are made once and only read afterwards. A thread borrows a workspace, which holds
-everything that is written; so threads share only tables, and the kernels run without the GIL.
-"""
-
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.byte_bpe.kernels.encoding import (
-    encode_pretokens,
-    first_gap,
-    first_gap_of_long_tokens,
-)
 from tokmill.tokenizer.byte_bpe.kernels.greedy import (
     LEFT,
     PREFIX,
@@ -26,39 +18,26 @@ from tokmill.tokenizer.byte_bpe.kernels.greedy import (
     make_greedy_scratch,
     note_joined,
 )
-from tokmill.tokenizer.byte_bpe.kernels.model import Memory, Model, WholeTokens, index_whole_tokens
+from tokmill.tokenizer.byte_bpe.kernels.model import (
+    Model,
+    WholeTokens,
+    Work,
+    encode_pretokens,
+    index_whole_tokens,
+)
 from tokmill.tokenizer.core.errors import VocabularyError
-from tokmill.tokenizer.core.stopping import SLICE_BYTES, raise_if_stopped
 from tokmill.tokenizer.core.token_tables import lay_out_trie
 from tokmill.tokenizer.kernels.cache import (
-    DONE,
-    NUM_IDS,
-    PAUSED,
-    PRETOKEN,
     EncodingCache,
     copy_cache,
-    empty_block,
     empty_cache,
     remember_tokens,
 )
-from tokmill.tokenizer.kernels.lookup import locate_tokens
-from tokmill.tokenizer.kernels.merges import (
-    PairTables,
-    derive_merges,
-    empty_tables,
-    find_last_merges,
-    insert_merges,
-    make_scratch,
-)
-from tokmill.tokenizer.pipeline.base_model import (
-    BEHIND,
-    KEPT_BYTES,
-    USUAL_BYTES,
-    LendsWorkspaces,
-    refuse_longer,
-)
-from tokmill.tokenizer.pipeline.model import Breach, Encoding, Law, SegmentedText
-from tokmill.tokenizer.splitting import Pretokens
+from tokmill.tokenizer.kernels.encoding import Memory, make_memory
+from tokmill.tokenizer.kernels.merges import derive_merges, find_last_merges, make_scratch
+from tokmill.tokenizer.kernels.pair_tables import PairTables, empty_tables, tables_of
+from tokmill.tokenizer.kernels.words import MAX_SHORT
+from tokmill.tokenizer.pipeline.encoder import TilingEncoder
 
 if TYPE_CHECKING:
     from tokmill.tokenizer.byte_bpe.model import BytePairModel
@@ -68,9 +47,8 @@ _CACHE_BITS = 18, 15, 20
 
 def lay_out(bpe: "BytePairModel") -> Model:
     """Make the kernels' tables of a vocabulary."""
-    left, right, result = (np.ascontiguousarray(bpe.merges[:, column]) for column in range(3))
-    pairs = empty_tables(bpe.byte_ids, left.shape[0])
-    clash = insert_merges(pairs, left, right, result)
+    left, right, _ = bpe.merges.T
+    pairs, clash = tables_of(bpe.byte_ids, bpe.merges)
     if clash >= 0:
         raise VocabularyError(
             f"vocabulary: merge {clash} joins a pair that an earlier merge joins; remove it"
@@ -175,100 +153,19 @@ def merges_from_ranks(
     return merges, longer[parents[longer] < 0]
 
 
-MAX_BYTES = (1 << 31) - 1
-_USUAL_IDS = 1 << 19
-_SHORT_TOKEN = 255  # bytes; their lengths fit in single bytes
+def make_encoder(bpe: "BytePairModel") -> TilingEncoder:
+    """Make an encoder, whose threads begin with a copy of one cache."""
+    model = bpe.tables
 
+    def work(length: int) -> Work:
+        few = make_scratch(MAX_SHORT if model.ordered else length)
+        return Work(make_greedy_scratch(length), few)
 
-class BytePairEncoder(LendsWorkspaces["Workspace"]):
-    """Turns pre-tokens into ids."""
+    @cache
+    def first() -> EncodingCache:
+        return first_cache(bpe, model)
 
-    def __init__(self, bpe: "BytePairModel") -> None:
-        self.law: Law = Tiling(bpe.vocabulary.offsets)
-        cache = first_cache(bpe, bpe.tables)
-        super().__init__(lambda: Workspace(bpe.tables, copy_cache(cache)))
-        self._offsets = bpe.vocabulary.offsets
+    def memory() -> Memory:
+        return make_memory(copy_cache(first()))
 
-    def locate(
-        self, ids: NDArray[np.int64], text: SegmentedText
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where each token begins and ends, by their lengths alone."""
-        starts, ends = np.empty_like(ids), np.empty_like(ids)
-        locate_tokens(ids, self._offsets, text.bounds, text.kinds, starts, ends)
-        return starts, ends
-
-
-class Workspace:
-    """An encoder's model, and working memory to encode with it; for one thread at a time."""
-
-    def __init__(self, model: Model, cache: EncodingCache) -> None:
-        self._model = model
-        self._usual = make_greedy_scratch(USUAL_BYTES), make_scratch(USUAL_BYTES)
-        self.memory = Memory(cache, *self._usual, empty_block())
-        self._ids = np.empty(_USUAL_IDS, np.uint32)
-
-    def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
-        """Encode the pre-tokens of segments."""
-        offsets = np.zeros(kinds.shape[0] + 1, np.int64)
-        if not pretokens.starts.shape[0]:
-            return Encoding(self._ids[:0], offsets)
-        most = int(pretokens.ends[-1] - pretokens.starts[0]) + kinds.shape[0] + BEHIND
-        ids = self._ids if most <= _USUAL_IDS else np.empty(most, np.uint32)
-        arguments = data, pretokens.starts, pretokens.ends, pretokens.offsets, kinds, self._model
-        progress, lacking = np.zeros(3, np.int64), PAUSED
-        while lacking != DONE:
-            raise_if_stopped()
-            until = int(pretokens.starts[progress[PRETOKEN]]) + SLICE_BYTES
-            lacking = encode_pretokens(*arguments, self.memory, ids, offsets, progress, until)
-            if lacking > 0:
-                self._make_room(lacking)
-        if self.memory.greedy.given_up.shape[0] > KEPT_BYTES:
-            self.memory = self.memory._replace(greedy=self._usual[0], merging=self._usual[1])
-        return Encoding(ids[: progress[NUM_IDS]], offsets)
-
-    def _make_room(self, longest: int) -> None:
-        """Enlarge the scratch for pre-tokens of some length, at least to twice its size."""
-        refuse_longer(longest, MAX_BYTES)
-        length = max(longest, 2 * self.memory.greedy.given_up.shape[0])
-        greedy = self.memory.greedy._replace(given_up=np.zeros(length + 1, np.int64))
-        merging = self.memory.merging if self._model.ordered else make_scratch(length)
-        self.memory = self.memory._replace(greedy=greedy, merging=merging)
-
-
-class Tiling:
-    """The law of byte-level vocabularies: the tokens of a text together have as many bytes as the text.
-
-    Ids are below `vocab_size`, and the numbers of ids are not negative. A special token is as long as its
-    name, as it occurs in the text.
-    """
-
-    def __init__(self, token_offsets: NDArray[np.int64]) -> None:
-        """Take the bounds of the tokens' bytes: int64, shape (vocab_size + 1,)."""
-        lengths = np.diff(token_offsets)
-        self._long = bool((lengths > _SHORT_TOKEN).any())
-        self._lengths = lengths.astype(np.int32 if self._long else np.uint8)
-
-    def breach(
-        self,
-        ids: NDArray[np.uint32],
-        ends: NDArray[np.int64],
-        bounds: NDArray[np.int64],
-        unknown_bytes: NDArray[np.int64] | None = None,
-    ) -> Breach | None:
-        """Find where an encoding breaks the law; no text is unknown here, so `unknown_bytes` is ignored."""
-        find = first_gap_of_long_tokens if self._long else first_gap
-        segment, vocab_size = find(ids, ends, bounds, self._lengths), self._lengths.shape[0]
-        if segment == ends.shape[0] - 1:
-            return None if ends[-1] == ids.shape[0] else Breach(segment - 1, "it has ids that belong nowhere")
-        first, after = int(ends[segment]), int(ends[segment + 1])
-        if not 0 <= first <= after <= ids.shape[0]:
-            return Breach(segment, f"its ids go from {first} to {after} of {ids.shape[0]}")
-        found = ids[first:after]
-        wrong = found[found >= vocab_size]
-        if wrong.shape[0]:
-            return Breach(segment, f"it has the id {wrong[0]}, but ids are below {vocab_size}")
-        size, total = (
-            int(bounds[segment + 1] - bounds[segment]),
-            int(self._lengths[found].sum(dtype=np.int64)),
-        )
-        return Breach(segment, f"its {found.shape[0]} tokens have {total} bytes, but its text has {size}")
+    return TilingEncoder(encode_pretokens, model, bpe.vocabulary.offsets, make_scratch=work, memory=memory)

@@ -11,26 +11,19 @@ left.
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from tokmill.tokenizer.byte_bpe.encoder import MAX_BYTES, Tiling
-from tokmill.tokenizer.byte_bpe.kernels.encoding import sample_merges
-from tokmill.tokenizer.byte_bpe.model import NAME, BytePairModel, model_of
-from tokmill.tokenizer.core import buffers
-from tokmill.tokenizer.core.buffers import EncodedBatch, Texts
-from tokmill.tokenizer.core.errors import LawError, TokenizerError, TrainingError
+from tokmill.tokenizer.byte_bpe.kernels.model import sample_pretokens
+from tokmill.tokenizer.byte_bpe.model import NAME, BytePairModel
+from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.text import BYTE_ORDER
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.merges import make_scratch
 from tokmill.tokenizer.merging.rules import MergeRules
 from tokmill.tokenizer.merging.trainer import BpeTrainer
-from tokmill.tokenizer.pipeline.base_model import refuse_longer
-from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.pipeline.encoder import sampler
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
 from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller
-from tokmill.tokenizer.pipeline.segmentations import check_seed, check_strength, cut_texts
 
 
 class BytePairTraining:
@@ -85,42 +78,6 @@ def _least_vocab_size(special_tokens: Sequence[str], num_reserved: int) -> int:
     return 256 + max(1, len(special_tokens) + num_reserved)
 
 
-def sample_batch(definition: Definition, texts: Texts, *, dropout: float, seed: int = 0) -> EncodedBatch:
-    """Encode texts with BPE-dropout.
-
-    At each step of merging a pre-token every place that a merge could join is left out with the probability
-    `dropout`, and of the others the one of the lowest rank is joined, the leftmost first. A pre-token is done
-    when all places are left out. The draw depends on the seed, the pre-token and its number in its text:
-    neither on the other texts nor on how they are batched, and equal texts are cut alike. So take another
-    seed for every epoch. With `ignore_merges`, a pre-token that is a token is taken whole with the dropout 0
-    alone. A step tries 1 / (1 - dropout) places on average, so that a dropout near 1 takes long for
-    pre-tokens of very many bytes.
-    """
-    check_strength("dropout", dropout, 1)
-    check_seed(seed)
-    if definition.family != NAME:
-        raise TokenizerError(f"sample: dropout is for the merges of {NAME}, and this is {definition.family}")
-    model = model_of(definition)
-    data, bounds, pretokens = cut_texts(definition, texts)
-    longest = int((pretokens.ends - pretokens.starts).max(initial=0))
-    refuse_longer(longest, MAX_BYTES, "sample")
-    ids, offsets = np.empty(data.shape[0], np.uint32), np.zeros(bounds.shape[0], np.int64)
-    arguments = (
-        data,
-        pretokens.starts,
-        pretokens.ends,
-        pretokens.offsets,
-        model.tables.pairs,
-        model.tables.whole,
-    )
-    scratch = make_scratch(longest), np.empty(longest, np.uint64)
-    size = sample_merges(*arguments, *scratch, float(dropout), np.array([seed], np.uint64), ids, offsets)
-    breach = Tiling(model.vocabulary.offsets).breach(ids[:size], offsets, bounds)
-    if breach is not None:
-        raise LawError(breach.says, breach.segment)
-    return EncodedBatch(ids[:size].astype(buffers.id_type(definition.vocab_size)), offsets)
-
-
 FAMILY = Family(
     NAME,
     "Byte-level BPE",
@@ -132,5 +89,5 @@ FAMILY = Family(
         name: f"tokmill.tokenizer.byte_bpe.{'huggingface' if name == 'gguf' else name}"
         for name in ("huggingface", "gpt2", "tiktoken", "tekken", "gguf")
     },
-    sample=sample_batch,
+    sample=sampler(sample_pretokens, scratch=lambda _, length: make_scratch(length)),
 )

@@ -25,7 +25,7 @@ from tokmill.tokenizer.formats.split_steps import (
     steps_of,
     write_chain,
 )
-from tokmill.tokenizer.kernels.merges import MAX_MERGES
+from tokmill.tokenizer.kernels.pair_tables import MAX_MERGES
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.splitting import SPLIT_PATTERNS, PatternLike
 from tokmill.tokenizer.splitting.splitter import PreTokenizer

@@ -15,14 +15,15 @@ from typing import Any, Self, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.byte_bpe.encoder import BytePairEncoder, lay_out
+from tokmill.tokenizer.byte_bpe.encoder import lay_out, make_encoder
 from tokmill.tokenizer.byte_bpe.kernels.model import Model
 from tokmill.tokenizer.components.specials import check_names
 from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.kernels.merges import MAX_IDS, MAX_MERGES
+from tokmill.tokenizer.kernels.pair_tables import MAX_IDS, MAX_MERGES
 from tokmill.tokenizer.pipeline.base_model import BaseModel, check_bytes
 from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.pipeline.encoder import TilingEncoder
 
 NAME = "byte_bpe"
 
@@ -103,9 +104,9 @@ class BytePairModel(BaseModel):
         """The tables for the kernels that encode; made once, and only read."""
         return lay_out(self)
 
-    def encoder(self) -> BytePairEncoder:
+    def encoder(self) -> TilingEncoder:
         """Make an encoder."""
-        return BytePairEncoder(self)
+        return make_encoder(self)
 
     def kind(self, token: bytes) -> str:
         """Return the kind of an ordinary token."""

@@ -11,23 +11,24 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tokmill.tokenizer.char_bpe.kernels import sample_characters
+from tokmill.tokenizer.char_bpe.kernels import sample_pretokens
 from tokmill.tokenizer.char_bpe.model import NAME, CharacterPairModel
-from tokmill.tokenizer.core import buffers
-from tokmill.tokenizer.core.buffers import EncodedBatch, Texts
-from tokmill.tokenizer.core.errors import LawError, TokenizerError, TrainingError
+from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.text import utf8_alone
-from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.kernels.merges import make_scratch
 from tokmill.tokenizer.merging.rules import MergeRules
-from tokmill.tokenizer.merging.trainer import check_learned, learn_merges
-from tokmill.tokenizer.pipeline.base_model import UNKNOWN, least_vocab_size
-from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.merging.trainer import learn_merges
+from tokmill.tokenizer.pipeline.base_model import (
+    SPECIAL_WITH_UNKNOWN,
+    PrefixTraining,
+    least_vocab_size,
+    names_of,
+    piece_vocabulary,
+)
+from tokmill.tokenizer.pipeline.encoder import sampler
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress, Trainer
 from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller, refuse_tie_break
-from tokmill.tokenizer.pipeline.segmentations import check_seed, check_strength, cut_texts
 from tokmill.tokenizer.sentences.options import UNKNOWN as SENTENCE_UNKNOWN
 from tokmill.tokenizer.sentences.options import Symbols, piece_rules, too_small
 from tokmill.tokenizer.sentences.words import cut_words
@@ -77,40 +78,26 @@ class SentencePairTraining:
         return CharacterPairModel(found.vocabulary, found.scores, SENTENCE_UNKNOWN, found.frozen)
 
 
-class CharacterPairTraining:
-    """Trains one or more vocabulary sizes in the time of the largest; see `pipeline.model.Trainer`."""
+class CharacterPairTraining(PrefixTraining):
+    """Learns pieces of pre-tokens that are UTF-8."""
 
     def __init__(self, counts: PretokenCounts, options: ModelOptions, vocab_sizes: Sequence[int]) -> None:
-        """Take the counts of text that is UTF-8."""
-        self._options, self._counts = options, utf8_alone(counts)
-        self._names = list(dict.fromkeys([UNKNOWN, *options.names]))
-        self._num_bytes = 256 if options.byte_fallback else 0
-        least = least_vocab_size(options.special_tokens, options.num_reserved) + self._num_bytes
-        for size in vocab_sizes:
-            if size < least:
-                with_bytes = f", {self._num_bytes} bytes" if self._num_bytes else ""
-                raise TrainingError(
-                    f"train: vocab_size={size} is too small for {len(self._names)} special and reserved "
-                    f"tokens, {UNKNOWN} among them{with_bytes}, and one piece; use at least {least}"
-                )
-        self._numbers = [size - least + 1 for size in vocab_sizes]
+        self._names = names_of(options)
+        fixed = {SPECIAL_WITH_UNKNOWN: len(self._names), "bytes": 256 if options.byte_fallback else 0}
+        super().__init__(options, vocab_sizes, fixed)
+        self._counts = utf8_alone(counts)
 
-    def models(self, progress: Progress | None = None) -> list[Model]:
-        """Learn the pieces of the largest vocabulary, and make each model of a prefix of them."""
-        wanted, fixed = max(self._numbers), len(self._names) + self._num_bytes
-        rules = MergeRules.of(self._options, self._names, tie_break=None)
-        pieces = learn_merges(self._counts, wanted, rules, progress=progress).pieces
-        check_learned(len(pieces), wanted, fixed, self._options)
-        return [self._model(pieces[:number]) for number in self._numbers]
+    def learn(self, number: int, progress: Progress | None) -> int:
+        """Learn pieces; return how many there are."""
+        rules = MergeRules.of(self.options, self._names, tie_break=None)
+        self._pieces = learn_merges(self._counts, number, rules, progress=progress).pieces
+        return len(self._pieces)
 
-    def _model(self, pieces: Sequence[bytes]) -> CharacterPairModel:
-        unknown, *others = self._names
-        first = 1 + self._num_bytes
-        specials = {unknown: 0} | {name: first + len(pieces) + i for i, name in enumerate(others)}
-        tokens = {1 + byte: bytes([byte]) for byte in range(self._num_bytes)}
-        tokens |= dict(enumerate(pieces, start=first))
-        vocabulary = Vocabulary.build(tokens, specials, self._options.num_reserved, range(1, first))
-        scores = np.zeros(vocabulary.size)
+    def model(self, number: int) -> CharacterPairModel:
+        """Make the model of the first pieces."""
+        pieces = self._pieces[:number]
+        vocabulary = piece_vocabulary(pieces, self.options, byte_fallback=self.options.byte_fallback)
+        scores, first = np.zeros(vocabulary.size), 1 + len(vocabulary.byte_ids)
         scores[first : first + len(pieces)] = -np.arange(len(pieces), dtype=np.float64)
         return CharacterPairModel(vocabulary, scores)
 
@@ -131,31 +118,6 @@ def check_options(options: ModelOptions) -> None:
     )
 
 
-def sample_batch(definition: Definition, texts: Texts, *, dropout: float, seed: int = 0) -> EncodedBatch:
-    """Encode texts with BPE-dropout.
-
-    At each step every place where two pieces can be joined is left out with the probability `dropout`, and of
-    the others the one whose joined piece has the greatest score is joined, the leftmost first. A pre-token is
-    done when all places are left out. The draw depends on the seed, the pre-token and its number in its text.
-    """
-    check_strength("dropout", dropout, 1)
-    check_seed(seed)
-    model = definition.model
-    if not isinstance(model, CharacterPairModel):
-        raise TokenizerError(f"sample: these merges are those of {NAME}, and this is {definition.family}")
-    data, bounds, pretokens = cut_texts(definition, texts)
-    number, longest = bounds.shape[0] - 1, int((pretokens.ends - pretokens.starts).max(initial=0))
-    scratch, encoder = make_scratch(longest), model.encoder()
-    ids, ends = np.empty(data.shape[0], np.uint32), np.zeros(number + 1, np.int64)
-    lost, left_out = np.empty(number, np.int64), np.empty(scratch.ids.shape[0], np.uint64)
-    arguments = data, pretokens.starts, pretokens.ends, pretokens.offsets, encoder.pieces, scratch, left_out
-    size = sample_characters(*arguments, float(dropout), np.array([seed], np.uint64), ids, ends, lost)
-    breach = encoder.law.breach(ids[:size], ends, bounds, lost)
-    if breach is not None:
-        raise LawError(breach.says, breach.segment)
-    return EncodedBatch(ids[:size].astype(buffers.id_type(definition.vocab_size)), ends)
-
-
 FAMILY = Family(
     NAME,
     "BPE over characters",
@@ -166,5 +128,5 @@ FAMILY = Family(
     dict.fromkeys(("sentencepiece", "huggingface", "gguf"), "tokmill.tokenizer.char_bpe.formats"),
     check_options=check_options,
     revision=3,
-    sample=sample_batch,
+    sample=sampler(sample_pretokens),
 )

@@ -7,7 +7,6 @@ piece, as in SentencePiece's models; a model with merges joins those alone, the 
 tokenizers do. Source: Sennrich et al. 2016; Kudo and Richardson 2018.
 """
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,62 +15,31 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.char_bpe.kernels import (
-    Memory,
-    Pieces,
-    encode_pretokens,
-    locate_pieces,
-)
+from tokmill.tokenizer.char_bpe.kernels import Pieces, encode_pretokens
 from tokmill.tokenizer.components.specials import make_trie
 from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.kernels.cache import empty_block, empty_cache
-from tokmill.tokenizer.kernels.merges import (
+from tokmill.tokenizer.kernels.merges import Unknown, make_scratch
+from tokmill.tokenizer.kernels.pair_tables import (
     MAX_IDS,
     MAX_MERGES,
     PairTables,
     empty_tables,
-    insert,
     insert_merges,
-    make_scratch,
+    tables_of,
 )
 from tokmill.tokenizer.pipeline.base_model import (
     UNKNOWN,
-    USUAL_BYTES,
-    Accounting,
     BaseModel,
-    LendsWorkspaces,
-    ResumableWorkspace,
     check_pieces,
     check_size,
     check_unknown,
 )
-from tokmill.tokenizer.pipeline.model import Law, SegmentedText
-from tokmill.tokenizer.reference.char_bpe import encode, encode_by_merges
+from tokmill.tokenizer.pipeline.encoder import KernelEncoder
+from tokmill.tokenizer.reference.byte_bpe import merge
+from tokmill.tokenizer.reference.char_bpe import encode
 
 NAME = "char_bpe"
-
-
-class CharacterPairEncoder(LendsWorkspaces["Workspace"]):
-    """Turns pre-tokens into ids; safe to share between threads."""
-
-    def __init__(self, model: "CharacterPairModel") -> None:
-        self.law: Law = Accounting(model.vocabulary.offsets, model.unknown_id)
-        self.pieces = lay_out(model)
-        super().__init__(lambda: Workspace(self.pieces))
-
-    def locate(
-        self, ids: NDArray[np.int64], text: SegmentedText
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where each token begins and ends, by encoding again."""
-        pretokens = text.split()
-        if not ids.shape[0]:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        ends = np.empty(ids.shape[0], np.int64)
-        scratch = make_scratch(int((pretokens.ends - pretokens.starts).max(initial=1)))
-        arguments = text.data, pretokens.starts, pretokens.ends, pretokens.offsets, text.bounds, text.kinds
-        locate_pieces(*arguments, self.pieces, scratch, ends)
-        return np.concatenate([text.bounds[:1], ends[:-1]]), ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,13 +121,14 @@ class CharacterPairModel(BaseModel):
         scores[: self.vocabulary.size] = self.scores
         return replace(self, vocabulary=vocabulary, scores=scores)
 
-    def encoder(self) -> CharacterPairEncoder:
+    def encoder(self) -> KernelEncoder:
         """Return the encoder, which is made once."""
         return self._encoder
 
     @cached_property
-    def _encoder(self) -> CharacterPairEncoder:
-        return CharacterPairEncoder(self)
+    def _encoder(self) -> KernelEncoder:
+        offsets, unknown = self.vocabulary.offsets, self.unknown_id
+        return KernelEncoder(encode_pretokens, lay_out(self), offsets, unknown, make_scratch)
 
     def kind(self, token: bytes) -> str:
         """Return the kind of an ordinary token."""
@@ -172,31 +141,19 @@ class CharacterPairModel(BaseModel):
         """
         if self.vocabulary.byte_ids:
             return list(pretokens)
-        if self.pairs is not None:
-            return self._recovers_by_merges(pretokens, self.pairs)
-        frozen = [self.vocabulary.tokens[i].decode() for i in self.frozen]
-        ordinary = {token.decode(): float(self.scores[i]) for i, token in self.vocabulary.ordinary()}
-        scores = {piece: score for piece, score in ordinary.items() if piece not in frozen}
+        tokens = self.vocabulary.tokens
+        frozen, known = [tokens[i].decode() for i in self.frozen], {t for _, t in self.vocabulary.ordinary()}
+        scores = {t.decode(): float(self.scores[i]) for i, t in self.vocabulary.ordinary()}
+        scores = {piece: score for piece, score in scores.items() if piece not in frozen}
+        pairs = [(left.decode(), right.decode()) for left, right in self.pairs or ()]
+        ranks = {pair: rank for rank, pair in enumerate(pairs)}
         found = list[bytes]()
-        for pretoken in pretokens:
+        for text in map(bytes.decode, pretokens):
+            pieces = encode(text, scores, frozen) if self.pairs is None else merge(text, ranks)
             unknown = False
-            for piece in encode(pretoken.decode(), scores, frozen):
-                if piece in ordinary or not unknown:
-                    found.append(piece.encode() if piece in ordinary else self.unknown_token.encode())
-                unknown = piece not in ordinary
-        return found
-
-    def _recovers_by_merges(
-        self, pretokens: Sequence[bytes], pairs: Sequence[tuple[bytes, bytes]]
-    ) -> list[bytes]:
-        known = {token.decode() for _, token in self.vocabulary.ordinary()}
-        ranks = {(left.decode(), right.decode()): rank for rank, (left, right) in enumerate(pairs)}
-        found = list[bytes]()
-        for pretoken in pretokens:
-            unknown = False
-            for piece in encode_by_merges(pretoken.decode(), ranks):
+            for piece in map(str.encode, pieces):
                 if piece in known or not (unknown and self.fuse_unknown):
-                    found.append(piece.encode() if piece in known else self.unknown_token.encode())
+                    found.append(piece if piece in known else self.unknown_token.encode())
                 unknown = piece not in known
         return found
 
@@ -239,23 +196,15 @@ def _check_merges(merges: NDArray[np.int32], results: NDArray[np.int32]) -> None
         )
 
 
-_CACHE_BITS = 16, 14, 18
-_POINTS = 0x110000
+_POINTS, _NO_BYTES = 0x110000, np.zeros(256, np.int32)
 
 
 def lay_out(model: "CharacterPairModel") -> Pieces:
     """Make the kernels' tables of a model."""
-    pieces = _lay_out_merges(model) if model.merges is not None else _lay_out_scores(model)
-    return pieces._replace(fuse=model.fuse_unknown)
-
-
-def _lay_out_merges(model: "CharacterPairModel") -> Pieces:
-    merges = np.zeros((0, 2), np.int32) if model.merges is None else model.merges
-    symbols = {token.decode(): i for i, token in _ordinary(model)}
-    pairs = empty_tables(np.full(256, -1, np.int32), max(len(merges), 1))
-    left, right = np.ascontiguousarray(merges[:, 0]), np.ascontiguousarray(merges[:, 1])
-    insert_merges(pairs, left, right, model.results)
-    return _pieces(model, symbols, pairs, np.arange(max(len(merges), 1), dtype=np.int32))
+    if model.merges is None:
+        return _lay_out_scores(model)
+    pairs, _ = tables_of(_NO_BYTES, np.column_stack([model.merges, model.results]))
+    return _pieces(model, {token.decode(): i for i, token in _ordinary(model)}, pairs)
 
 
 def _ordinary(model: "CharacterPairModel") -> list[tuple[int, bytes]]:
@@ -272,62 +221,29 @@ def _lay_out_scores(model: "CharacterPairModel") -> Pieces:
             symbols.setdefault(character, model.vocabulary.size + len(symbols))
     longer = sorted((i for i, text in texts.items() if len(text) > 1), key=lambda i: (-model.scores[i], i))
     merges = [
-        (symbols[texts[i][:cut]], symbols[texts[i][cut:]], rank)
+        (symbols[texts[i][:cut]], symbols[texts[i][cut:]], rank, i)
         for rank, i in enumerate(longer)
         for cut in range(1, len(texts[i]))
         if texts[i][:cut] in symbols and texts[i][cut:] in symbols
     ]
     # a piece may have no merge, so there can be more ranks than merges
-    pairs = empty_tables(np.full(256, -1, np.int32), max(len(merges), len(longer), 1))
-    for left, right, rank in merges:
-        insert(pairs, left, right, rank, longer[rank])
-    equal = itertools.pairwise(float(model.scores[i]) for i in longer)
-    steps = np.array([0, *(first != second for first, second in equal)], np.int32)
-    return _pieces(model, symbols, pairs, np.cumsum(steps, dtype=np.int32))
+    pairs = empty_tables(_NO_BYTES, max(len(merges), len(longer), 1))
+    insert_merges(pairs, *np.array(merges, np.int32).reshape(-1, 4).T.copy())
+    scores = model.scores[longer]
+    pairs.groups[1 : len(longer)] = np.cumsum(scores[1:] != scores[:-1])
+    return _pieces(model, symbols, pairs)
 
 
-def _pieces(
-    model: "CharacterPairModel", symbols: Mapping[str, int], pairs: PairTables, groups: NDArray[np.int32]
-) -> Pieces:
+def _pieces(model: "CharacterPairModel", symbols: Mapping[str, int], pairs: PairTables) -> Pieces:
     """Put the tables together, with what does not depend on how pairs are chosen."""
-    vocabulary, points = model.vocabulary, np.full(_POINTS, -1, np.int32)
+    vocabulary, nothing = model.vocabulary, max([model.vocabulary.size, *symbols.values()]) + 1
+    points = np.full(_POINTS, nothing, np.int32)
     for text, symbol in symbols.items():
         if len(text) == 1:
             points[ord(text)] = symbol
     by_byte = {vocabulary.tokens[i]: i for i in vocabulary.byte_ids}
     every = [bytes([byte]) for byte in range(256)] if by_byte else []
-    standing_in = [by_byte.get(byte, vocabulary.ids.get(byte, -1)) for byte in every]
-    return Pieces(
-        points,
-        make_trie(tuple((vocabulary.tokens[i].decode(), i) for i in model.frozen)),
-        pairs,
-        groups,
-        np.array(standing_in, np.int32),
-        model.unknown_id,
-        vocabulary.size,
-        fuse=True,
-    )
-
-
-class Workspace(ResumableWorkspace):
-    """An encoder's pieces, and working memory to encode with them."""
-
-    kernel = encode_pretokens
-    most_bytes = (1 << 31) - 2
-
-    def __init__(self, pieces: Pieces) -> None:
-        self.model, self._usual = pieces, make_scratch(USUAL_BYTES)
-        self.memory = Memory(empty_cache(*_CACHE_BITS), self._usual, empty_block())
-
-    @property
-    def scratch_bytes(self) -> int:
-        """How many bytes of a pre-token the scratch is for."""
-        return int(self.memory.scratch.ids.shape[0])
-
-    def enlarge(self, length: int) -> None:
-        """Make the scratch longer."""
-        self.memory = self.memory._replace(scratch=make_scratch(length))
-
-    def shrink(self) -> None:
-        """Put the usual scratch in place of a long one."""
-        self.memory = self.memory._replace(scratch=self._usual)
+    standing_in = np.array([by_byte.get(byte, vocabulary.ids.get(byte, -1)) for byte in every], np.int32)
+    frozen = make_trie(tuple((vocabulary.tokens[i].decode(), i) for i in model.frozen))
+    unknown = Unknown(vocabulary.size, model.unknown_id, standing_in, model.fuse_unknown)
+    return Pieces(points, nothing, frozen, pairs, unknown)

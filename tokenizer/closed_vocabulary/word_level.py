@@ -3,25 +3,17 @@
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tokmill.tokenizer.closed_vocabulary import huggingface
 from tokmill.tokenizer.closed_vocabulary.family import closed_family
 from tokmill.tokenizer.formats.split_steps import steps_of
+from tokmill.tokenizer.pipeline.encoder import whole_pretokens
 from tokmill.tokenizer.pipeline.model import Model
-from tokmill.tokenizer.splitting import Pretokens
 from tokmill.tokenizer.splitting.splitter import PreTokenizer
 
 write = huggingface.write
 
 
-def cut(_data: NDArray[np.uint8], pretokens: Pretokens) -> Pretokens:
-    """Return the pre-tokens, since each is looked up whole."""
-    return pretokens
-
-
-FAMILY = closed_family("word_level", "Word-level", "word", cut, {"huggingface": __name__})
+FAMILY = closed_family("word_level", "Word-level", "word", whole_pretokens, {"huggingface": __name__})
 
 
 def reads(content: Mapping[str, Any]) -> bool:

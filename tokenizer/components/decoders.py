@@ -33,7 +33,7 @@ from numpy.typing import ArrayLike, NDArray
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.core.errors import TokenizerError, VocabularyError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.kernels.lookup import gather_tokens
+from tokmill.tokenizer.kernels.encoding import gather_tokens
 
 CONTINUES = b"##"
 """How a token begins that continues a word."""

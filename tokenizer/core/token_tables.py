@@ -1,19 +1,13 @@
-"""The tokens of a vocabulary as tables for kernels: tries, and hash tables."""
+"""The tokens of a vocabulary as tries, for kernels."""
 
 from collections.abc import Mapping
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.buffers import pack_bytes
-from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.kernels.counting import CountTables, count_strings, empty_tables
 from tokmill.tokenizer.kernels.sorting import merge_neighbours, read_prefixes
 from tokmill.tokenizer.kernels.tries import TokenTrie, TrieRoom, build_trie
-from tokmill.tokenizer.kernels.words import MAX_SHORT
-
-_LEAST: Final = 1 << 4
 
 
 def lay_out_trie(
@@ -61,13 +55,3 @@ def _by_bytes(
         left = merge_neighbours(data, offsets, prefixes, runs, order, spare)
         order, spare = spare, order
     return order
-
-
-def lay_out_tokens(vocabulary: Vocabulary, ids: NDArray[np.int64]) -> CountTables:
-    """Make the table of some tokens, with id + 1 in the place of a count."""
-    starts, ends = vocabulary.offsets[ids], vocabulary.offsets[ids + 1]
-    long = int(np.count_nonzero(ends - starts > MAX_SHORT))
-    short_room, long_room = (max(_LEAST, 1 << (2 * number).bit_length()) for number in (ids.shape[0], long))
-    tables = empty_tables(short_room, long_room, max(_LEAST, vocabulary.data.shape[0]))
-    count_strings(vocabulary.data, starts, ends, (ids + 1).astype(np.uint64), 0, tables)
-    return tables

@@ -77,15 +77,6 @@ class Kernel(Generic[P, R]):
         """Module and name."""
         return f"{self.py_func.__module__}.{self.py_func.__name__}"
 
-    def retyped(self, types: Mapping[Any, Any]) -> "Kernel[..., R]":
-        """Return a kernel of the same code for other types of arguments, with its own machine signature."""
-        hints = typing.get_type_hints(self.py_func, include_extras=True)
-        function = _copied(self.py_func, self.py_func.__globals__)
-        function.__annotations__ = {name: types.get(hint, hint) for name, hint in hints.items()}
-        made: Kernel[..., R] = Kernel(function, False, None)
-        _registry.append(made)
-        return made
-
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the machine code, made first if need be."""
         call = self._call or self.ready()
@@ -140,6 +131,25 @@ def kernel(
         return made
 
     return mark if function is None else mark(function)
+
+
+def specialized(
+    function: Callable[..., R], types: Mapping[str, Any], *, inline: bool = False, **callees: Kernel[..., Any]
+) -> Kernel[..., R]:
+    """Make a kernel of a function's code for other types of some arguments, and with other callees.
+
+    Args:
+        function: a plain function, or a kernel's `py_func`.
+        types: by argument.
+        inline: see `kernel`.
+        **callees: kernels by the names that the function's module has for them. The kernel belongs to the
+            module of the first one, and has its own machine signature and code.
+    """
+    copy = _copied(function, {**function.__globals__, **callees})
+    copy.__annotations__ = {**typing.get_type_hints(function, include_extras=True), **types}
+    for callee in [*callees.values()][:1]:
+        copy.__module__ = callee.py_func.__module__
+    return kernel(inline=inline)(copy)
 
 
 def make_ready(modules: Collection[str], report: Report | None = None) -> float:

@@ -38,12 +38,6 @@ BLOCK = 256
 LONG, MIDDLE = np.int64(-1), np.int64(-2)
 """For a place: there is none; and from here downwards, one in the cache of middle pre-tokens."""
 
-SEGMENT, PRETOKEN, NUM_IDS = 0, 1, 2
-"""Indices in the `progress` of kernels that encode: the next segment and pre-token, and the number of ids."""
-
-DONE, PAUSED = 0, -1
-"""Why such a kernel returned, unless it lacked scratch."""
-
 
 class EncodingCache(NamedTuple):
     """Encodings that were seen before, of one thread. A place is the index of an entry, or of a set of them.

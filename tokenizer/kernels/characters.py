@@ -96,3 +96,21 @@ def read_character(data: BytesIn, at: int, end: int) -> tuple[int, int]:
     for i in range(at + 1, after):
         point = point << 6 | (np.int64(data[i]) & 0x3F)
     return (point if _LEAST_POINT[size] <= point < 0x110000 else UNKNOWN_CHARACTER), after
+
+
+@kernel(inline=True)
+def next_character(data: BytesIn, at: int, end: int) -> int:
+    """Return where a character ends, at most at `end`: a byte, and the continuation bytes after it."""
+    at += 1
+    while at < end and data[np.uint64(at)] & _TOP_TWO == _CONTINUES:
+        at += 1
+    return at
+
+
+@kernel(inline=True)
+def count_characters(data: BytesIn, start: int, end: int) -> int:
+    """Count the characters of a text: the bytes that continue none."""
+    number = 0
+    for at in range(start, end):
+        number += 1 if data[np.uint64(at)] & _TOP_TWO != _CONTINUES else 0
+    return number

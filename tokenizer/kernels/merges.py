@@ -1,9 +1,7 @@
-"""Encode by merges, as in the definition: the merge of lowest rank first, at its leftmost place.
+"""Encode by merges, as in the definition: the merge of the lowest group first, at its leftmost place.
 
-The symbols of a pre-token are a linked list over its byte positions, and a heap has ranks and positions of
-their pairs; an outdated entry is dropped when it comes up. A merge has a *rank*, two parents and a result.
-The pair table is open-addressed; an entry is one word, `left << 43 | right << 22 | rank`. Most pairs have no
-merge, as a small filter of single bits tells.
+The symbols of a pre-token are a linked list over the bytes at which they begin, and a heap has groups and
+positions of their pairs; an outdated entry is dropped when it comes up. A mark may stand after the last byte.
 """
 
 from typing import NamedTuple
@@ -11,15 +9,20 @@ from typing import NamedTuple
 import numpy as np
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import BytesIn, Int32, Int32In, Int64, Int64In, UInt32, UInt64
-from tokmill.tokenizer.jit.intrinsics import prefetch
+from tokmill.tokenizer.jit.arrays import BytesIn, Int32, Int32In, Int64, Int64In, Int64Table, UInt32, UInt64
+from tokmill.tokenizer.kernels.encoding import put_span
+from tokmill.tokenizer.kernels.pair_tables import NO_MERGE, PairTables, find_rank, insert
+from tokmill.tokenizer.kernels.words import STEP, unit_of
 
 LEAST_ROOM = 32
 """At least the working memory of `short_merges`."""
 
 POSITION_BITS = np.uint64(32)
 POSITION_MASK = np.uint64(0xFFFFFFFF)
-"""The position in an entry of the heap, whose other bits are the rank."""
+"""The position in an entry of the heap, whose other bits are the group."""
+
+_NONE = np.uint64(0xFFFFFFFFFFFFFFFF)
+"""No entry of the heap."""
 
 
 class Scratch(NamedTuple):
@@ -30,7 +33,8 @@ class Scratch(NamedTuple):
         ranks: the rank of its merge with the next symbol.
         following: where the next symbol begins.
         preceding: where the one before begins, or -1.
-        heap: pairs that have a merge, as `rank << 32 | position`.
+        heap: pairs that have a merge, as `group << 32 | position`.
+        left_out: entries that a step of dropout leaves out.
     """
 
     ids: Int32
@@ -38,81 +42,80 @@ class Scratch(NamedTuple):
     following: Int32
     preceding: Int32
     heap: UInt64
+    left_out: UInt64
 
 
 def make_scratch(length: int) -> Scratch:
     """Make working memory for pre-tokens of up to `length` bytes, and for LEAST_ROOM at least."""
     length = max(length, LEAST_ROOM)
-    return Scratch(
-        np.empty(length, np.int32),
-        np.empty(length, np.uint32),
-        np.empty(length, np.int32),
-        np.empty(length, np.int32),
-        np.empty(2 * length, np.uint64),
-    )
-
-
-class PairTables(NamedTuple):
-    """The tables of encoding by merges.
-
-    Attributes:
-        byte_ids: shape (256,), the token id of each byte.
-        entries: shape (a power of two,), the pair table.
-        shift: 64 less the logarithm of the table's size.
-        filter: shape (a sixteenth of the table's,), four bits for each of its entries: whether a pair that
-            belongs there has a merge.
-        byte_pairs: shape (65536,), by first byte * 256 + second: the rank of their merge, or NO_MERGE.
-        results: shape (num_merges,), the id that each merge makes.
-    """
-
-    byte_ids: Int32
-    entries: UInt64
-    shift: int
-    filter: UInt64
-    byte_pairs: UInt32
-    results: Int32
+    ids, following, preceding = np.empty((3, length), np.int32)
+    heap, left_out = np.empty(2 * length, np.uint64), np.empty(length, np.uint64)
+    return Scratch(ids, np.empty(length, np.uint32), following, preceding, heap, left_out)
 
 
 @kernel(inline=True)
-def start_symbols(data: BytesIn, start: int, length: int, tables: PairTables, scratch: Scratch) -> None:
-    """Set up one symbol per byte, and the ranks of their pairs."""
-    for at in range(length):
-        scratch.ids[at] = tables.byte_ids[data[start + at]]
-        scratch.preceding[at], scratch.following[at] = at - 1, at + 1
-        scratch.ranks[at] = NO_MERGE
-        if at > 0:
-            scratch.ranks[at - 1] = find_rank(tables, scratch.ids[at - 1], scratch.ids[at])
+def put_symbol(symbol: int, at: int, after: int, before: int, scratch: Scratch) -> int:
+    """Put a symbol at a place; `before` and `after` are those of its neighbours. Returns the place."""
+    scratch.ids[at], scratch.preceding[at], scratch.following[at] = symbol, before, after
+    return at
 
 
 @kernel(inline=True)
-def write_symbols(length: int, scratch: Scratch, out: UInt32, first: int) -> int:
-    """Write the symbols into `out` from `first` on; return their number."""
-    count = 0
-    at = np.int64(0)
+def queue_pair(at: int, length: int, size: int, tables: PairTables, scratch: Scratch) -> int:
+    """Put the pair of a symbol and the next one into the heap, if it has a merge; return the heap's size."""
+    after = np.int64(scratch.following[at])
+    scratch.ranks[at] = NO_MERGE
+    if after >= length:
+        return size
+    rank = find_rank(tables, scratch.ids[at], scratch.ids[after])
+    scratch.ranks[at] = rank
+    if rank == NO_MERGE:
+        return size
+    sift_up(scratch.heap, size, np.uint64(tables.groups[rank]) << POSITION_BITS | np.uint64(at))
+    return size + 1
+
+
+@kernel(inline=True)
+def queue_pairs(length: int, tables: PairTables, scratch: Scratch) -> int:
+    """Make the heap of all pairs of symbols that were put; return its size."""
+    size, at = np.int64(0), np.int64(0)
     while at < length:
-        out[first + count] = scratch.ids[at]
-        count += 1
+        size = queue_pair(at, length, size, tables, scratch)
         at = np.int64(scratch.following[at])
-    return count
+    return size
 
 
 @kernel(inline=True)
-def join(at: int, rank: int, length: int, tables: PairTables, scratch: Scratch) -> tuple[int, int]:
-    """Join a symbol with the next; return the positions of the new pairs before and at it, -1 for none."""
-    gone = scratch.following[at]
+def pop_pair(size: int, last: np.uint64, tables: PairTables, scratch: Scratch) -> tuple[np.uint64, int]:
+    """Take the first pair that is still there off the heap; return its entry, or _NONE, and the new size.
+
+    A place may have two equal entries, if its pair became another one of the same group: what equals the
+    entry `last` is dropped, so that dropout draws each place once per step.
+    """
+    while size > 0:
+        top = scratch.heap[0]
+        size -= 1
+        sift_down(scratch.heap, size, np.int64(0), scratch.heap[size])
+        rank = scratch.ranks[np.int64(top & POSITION_MASK)]
+        if top != last and rank != NO_MERGE and np.uint64(tables.groups[rank]) == top >> POSITION_BITS:
+            return top, size
+    return _NONE, size
+
+
+@kernel(inline=True)
+def join(entry: np.uint64, length: int, size: int, tables: PairTables, scratch: Scratch) -> int:
+    """Join the symbols of an entry that was popped, and queue their new pairs; return the heap's size."""
+    at = np.int64(entry & POSITION_MASK)
+    gone = np.int64(scratch.following[at])
     after = np.int64(scratch.following[gone])
-    scratch.ids[at] = tables.results[rank]
-    scratch.following[at] = after
+    scratch.ids[at], scratch.following[at] = tables.results[scratch.ranks[at]], after
+    scratch.ranks[gone] = NO_MERGE
     if after < length:
         scratch.preceding[after] = at
-        return np.int64(scratch.preceding[at]), at
-    return np.int64(scratch.preceding[at]), -1
-
-
-@kernel(inline=True)
-def rank_at(at: int, tables: PairTables, scratch: Scratch) -> np.uint32:
-    """Return the rank of the merge of the symbol at a position with the next one, or NO_MERGE."""
-    return find_rank(tables, scratch.ids[at], scratch.ids[scratch.following[at]])
+    before = np.int64(scratch.preceding[at])
+    if before >= 0:
+        size = queue_pair(before, length, size, tables, scratch)
+    return queue_pair(at, length, size, tables, scratch)
 
 
 @kernel(inline=True)
@@ -140,46 +143,115 @@ def sift_up(heap: UInt64, hole: int, item: np.uint64) -> None:
 
 
 @kernel(inline=True)
-def push_merges(length: int, scratch: Scratch) -> int:
-    """Make the heap of the merges of symbols that were set up; return its size."""
-    size = np.int64(0)
-    for i in range(length):
-        if scratch.ranks[i] != NO_MERGE:
-            sift_up(scratch.heap, size, np.uint64(scratch.ranks[i]) << POSITION_BITS | np.uint64(i))
-            size += 1
-    return size
-
-
-@kernel(inline=True)
-def join_and_push(entry: np.uint64, length: int, size: int, tables: PairTables, scratch: Scratch) -> int:
-    """Join the symbols of an entry that was taken off the heap, push new merges, and return its new size."""
-    at = np.int64(entry & POSITION_MASK)
-    scratch.ranks[scratch.following[at]] = NO_MERGE
-    before, this = join(at, np.int64(entry >> POSITION_BITS), length, tables, scratch)
-    scratch.ranks[at] = NO_MERGE
-    for changed in (before, this):
-        if changed >= 0:
-            rank = rank_at(changed, tables, scratch)
-            scratch.ranks[changed] = rank
-            if rank != NO_MERGE:
-                sift_up(scratch.heap, size, np.uint64(rank) << POSITION_BITS | np.uint64(changed))
-                size += 1
-    return size
-
-
-@kernel(inline=True)
 def merge_symbols(length: int, tables: PairTables, scratch: Scratch) -> int:
-    """Merge symbols that were set up; return the rank of the last merge, -1 if there was none."""
-    last, size = np.int64(-1), push_merges(length, scratch)
-    while size > 0:
-        top = scratch.heap[0]
-        size -= 1
-        sift_down(scratch.heap, size, np.int64(0), scratch.heap[size])
-        if scratch.ranks[np.int64(top & POSITION_MASK)] != np.uint32(top >> POSITION_BITS):
-            continue
-        last = np.int64(top >> POSITION_BITS)
-        size = join_and_push(top, length, size, tables, scratch)
+    """Merge symbols that were put; return the rank of the last merge, -1 if there was none."""
+    last, size = np.int64(-1), queue_pairs(length, tables, scratch)
+    entry, size = pop_pair(size, _NONE, tables, scratch)
+    while entry != _NONE:
+        last = np.int64(scratch.ranks[np.int64(entry & POSITION_MASK)])
+        size = join(entry, length, size, tables, scratch)
+        entry, size = pop_pair(size, _NONE, tables, scratch)
     return last
+
+
+@kernel(inline=True)
+def merge_with_dropout(
+    length: int, tables: PairTables, scratch: Scratch, dropout: float, state: np.uint64
+) -> None:
+    """Merge symbols that were put, with BPE-dropout (Provilkov, Emelianenko and Voita 2020).
+
+    At each step every place that a merge could join is left out with a probability, and of the others the
+    one of the lowest group, the leftmost first, is joined.
+    """
+    size = queue_pairs(length, tables, scratch)
+    while True:
+        number = 0
+        chosen, size = pop_pair(size, _NONE, tables, scratch)
+        while chosen != _NONE:
+            state += STEP
+            if unit_of(state) >= dropout:
+                break
+            scratch.left_out[number] = chosen
+            number += 1
+            chosen, size = pop_pair(size, chosen, tables, scratch)
+        if chosen == _NONE:
+            break
+        for k in range(number):
+            sift_up(scratch.heap, size, scratch.left_out[k])
+            size += 1
+        size = join(chosen, length, size, tables, scratch)
+
+
+class Unknown(NamedTuple):
+    """What becomes of symbols that have no id.
+
+    Attributes:
+        first: the symbols from this one on have none.
+        token: the id of the unknown token, or -1.
+        byte_ids: shape (256,), the ids of the bytes that stand in for an unknown symbol; else empty.
+        fuse: whether neighbouring unknown symbols become one token.
+    """
+
+    first: int
+    token: int
+    byte_ids: Int32
+    fuse: bool
+
+
+@kernel(inline=True)
+def write_known(
+    data: BytesIn,
+    start: int,
+    end: int,
+    places: int,
+    unknown: Unknown,
+    scratch: Scratch,
+    spans: Int64Table,
+    out: UInt32,
+    first: int,
+) -> tuple[int, int]:
+    """Write the ids of symbols from `first` on, and their spans if wanted; return ids and unknown bytes.
+
+    There may be one place more than bytes, for a mark that stands after them.
+    """
+    count, lost, at, was_unknown = 0, np.int64(0), np.int64(0), False
+    while at < places:
+        symbol, after = np.int64(scratch.ids[at]), np.int64(scratch.following[at])
+        begin, stop, is_unknown = min(start + at, end), min(start + after, end), symbol >= unknown.first
+        if is_unknown and unknown.byte_ids.shape[0] > 0:
+            for i in range(begin, stop):
+                out[first + count] = np.uint32(unknown.byte_ids[data[i]])
+                put_span(spans, first + count, i, i + 1)
+                count += 1
+        elif is_unknown and was_unknown and unknown.fuse:
+            lost += stop - begin
+            if spans.shape[0] > 0:
+                spans[first + count - 1, 1] = stop
+        else:
+            out[first + count] = np.uint32(unknown.token if is_unknown else symbol)
+            put_span(spans, first + count, begin, stop)
+            count += 1
+            lost += stop - begin if is_unknown else 0
+        at, was_unknown = after, is_unknown
+    return count, lost
+
+
+@kernel(inline=True)
+def start_bytes(data: BytesIn, start: int, length: int, tables: PairTables, scratch: Scratch) -> None:
+    """Put one symbol per byte."""
+    for at in range(length):
+        put_symbol(tables.byte_ids[data[start + at]], at, at + 1, at - 1, scratch)
+
+
+@kernel(inline=True)
+def write_symbols(length: int, scratch: Scratch, out: UInt32, first: int) -> int:
+    """Write the symbols into `out` from `first` on; return their number."""
+    count, at = np.int64(0), np.int64(0)
+    while at < length:
+        out[first + count] = scratch.ids[at]
+        count += 1
+        at = np.int64(scratch.following[at])
+    return count
 
 
 @kernel(inline=True)
@@ -187,10 +259,9 @@ def merge_bytes(
     data: BytesIn, start: int, end: int, tables: PairTables, scratch: Scratch, out: UInt32, first: int
 ) -> tuple[int, int]:
     """Encode bytes into `out` from `first` on; return the number of ids, and the rank of the last merge."""
-    length = end - start
-    start_symbols(data, start, length, tables, scratch)
-    last = merge_symbols(length, tables, scratch)
-    return write_symbols(length, scratch, out, first), last
+    start_bytes(data, start, end - start, tables, scratch)
+    last = merge_symbols(end - start, tables, scratch)
+    return write_symbols(end - start, scratch, out, first), last
 
 
 @kernel
@@ -240,109 +311,3 @@ def derive_merges(
         if count == 2:
             parents[token] = np.int64(out[0]) << 32 | np.int64(out[1])
             insert(tables, out[0], out[1], rank_of[token], token)
-
-
-MAX_IDS = (1 << 21) - 1
-MAX_MERGES = (1 << 22) - 1
-NO_MERGE = np.uint32(MAX_MERGES)
-
-_EMPTY = np.uint64(0xFFFFFFFFFFFFFFFF)
-_RANK_BITS = np.uint64(22)
-_ID_BITS = np.uint64(21)
-_RANK_MASK = np.uint64(MAX_MERGES)
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-_ONE = np.uint64(1)
-_FILTER_BITS = np.uint64(2)
-_WORD_BITS = np.uint64(6)
-_BIT_MASK = np.uint64(63)
-
-
-def empty_tables(byte_ids: Int32, num_merges: int) -> PairTables:
-    """Make tables that hold no merge yet and have room for `num_merges`, at most half full."""
-    bits = max((2 * num_merges).bit_length(), 4)
-    return PairTables(
-        np.ascontiguousarray(byte_ids, np.int32),
-        np.full(1 << bits, _EMPTY, np.uint64),
-        64 - bits,
-        np.zeros(1 << (bits - 4), np.uint64),
-        np.full(1 << 16, NO_MERGE, np.uint32),
-        np.zeros(num_merges, np.int32),
-    )
-
-
-@kernel(inline=True)
-def pair_key(left: int, right: int) -> np.uint64:
-    """Return the key of a pair in the table."""
-    return np.uint64(left) << _ID_BITS | np.uint64(right)
-
-
-@kernel(inline=True)
-def home_of(tables: PairTables, key: np.uint64) -> np.uint64:
-    """Return the entry at which the search for a pair begins."""
-    return (key * _MULTIPLIER) >> np.uint64(tables.shift)
-
-
-@kernel(inline=True)
-def filter_place(tables: PairTables, key: np.uint64) -> np.uint64:
-    """Return the number of a pair's bit in the filter."""
-    return (key * _MULTIPLIER) >> (np.uint64(tables.shift) - _FILTER_BITS)
-
-
-@kernel(inline=True)
-def may_merge(tables: PairTables, key: np.uint64) -> bool:
-    """Whether a pair may have a merge; if False, it has none."""
-    place = filter_place(tables, key)
-    return tables.filter[place >> _WORD_BITS] >> (place & _BIT_MASK) & _ONE == _ONE
-
-
-@kernel(inline=True)
-def fetch_pair(tables: PairTables, key: np.uint64, wanted: bool) -> None:
-    """Prefetch the place of a pair in the table, if `wanted`."""
-    prefetch(tables.entries, np.int64(home_of(tables, key)) if wanted else np.int64(0))
-
-
-@kernel(inline=True)
-def look_up_rank(tables: PairTables, key: np.uint64) -> np.uint32:
-    """Return the rank of the merge of a pair, or NO_MERGE, without the filter."""
-    slot, mask = home_of(tables, key), np.uint64(tables.entries.shape[0] - 1)
-    while True:
-        entry = tables.entries[slot]
-        if entry >> _RANK_BITS == key:
-            return np.uint32(entry & _RANK_MASK)
-        if entry == _EMPTY:
-            return NO_MERGE
-        slot = (slot + _ONE) & mask
-
-
-@kernel(inline=True)
-def find_rank(tables: PairTables, left: int, right: int) -> np.uint32:
-    """Return the rank of the merge that joins two tokens, or NO_MERGE."""
-    key = pair_key(left, right)
-    return look_up_rank(tables, key) if may_merge(tables, key) else NO_MERGE
-
-
-@kernel(inline=True)
-def insert(tables: PairTables, left: int, right: int, rank: int, result: int) -> bool:
-    """Add a merge; False if the pair has one already."""
-    key = pair_key(left, right)
-    slot, mask = home_of(tables, key), np.uint64(tables.entries.shape[0] - 1)
-    while tables.entries[slot] != _EMPTY:
-        if tables.entries[slot] >> _RANK_BITS == key:
-            return False
-        slot = (slot + _ONE) & mask
-    place = filter_place(tables, key)
-    tables.filter[place >> _WORD_BITS] |= _ONE << (place & _BIT_MASK)
-    tables.entries[slot] = (key << _RANK_BITS) | np.uint64(rank)
-    tables.results[rank] = result
-    return True
-
-
-@kernel
-def insert_merges(tables: PairTables, left: Int32In, right: Int32In, result: Int32In) -> int:
-    """Add merges in order of rank; return the first whose pair is in the table already, or -1."""
-    for rank in range(left.shape[0]):
-        if not insert(tables, left[rank], right[rank], rank, result[rank]):
-            return rank
-    for pair in range(tables.byte_pairs.shape[0]):
-        tables.byte_pairs[pair] = find_rank(tables, tables.byte_ids[pair >> 8], tables.byte_ids[pair & 0xFF])
-    return -1

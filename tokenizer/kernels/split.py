@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int32In, Int64, Int64In, UInt16In, UInt32In
 from tokmill.tokenizer.jit.intrinsics import load_u64
+from tokmill.tokenizer.kernels.characters import count_characters
 
 _SLOW = 4
 _NOT_ASCII = np.uint64(0x8080808080808080)
@@ -309,15 +310,6 @@ def find_uncertain(data: BytesIn, starts: Int64In, ends: Int64In, tables: SplitT
             reach[0] = end
             return k
     return count
-
-
-@kernel(inline=True)
-def count_characters(data: BytesIn, start: int, end: int) -> int:
-    """Count the characters of well-formed text: the bytes that continue none."""
-    number = 0
-    for position in range(start, end):
-        number += (entry(data, position) & 0xC0) != 0x80
-    return number
 
 
 @kernel

@@ -12,6 +12,7 @@ import numpy as np
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int32, Int32Table, Int64, Int64In, UInt32, UInt64
 from tokmill.tokenizer.jit.intrinsics import count_trailing_zeros, load_u64
+from tokmill.tokenizer.kernels.encoding import Memory, encoding_kernel, put_span
 
 _EACH_BYTE = np.uint64(0x0101010101010101)
 _HIGH_BITS = np.uint64(0x8080808080808080)
@@ -209,30 +210,42 @@ def find_specials(data: BytesIn, offsets: Int64In, trie: Trie, starts: Int64, en
     return found
 
 
-@kernel
-def encode_longest(
-    data: BytesIn,
-    starts: Int64In,
-    ends: Int64In,
-    offsets: Int64In,
-    kinds: Int64In,
-    trie: TokenTrie,
-    ids: UInt32,
-    id_ends: Int64,
-) -> int:
-    """Encode the pre-tokens of segments; return the number of ids."""
-    number = 0
-    id_ends[0] = 0
-    for segment in range(kinds.shape[0]):
-        if kinds[segment] >= 0:
-            ids[number] = kinds[segment]
-            number += 1
-        else:
-            for k in range(offsets[segment], offsets[segment + 1]):
-                at = starts[k]
-                while at < ends[k]:
-                    token, at = longest_token(data, at, ends[k], trie)
-                    ids[number] = token
-                    number += 1
-        id_ends[segment + 1] = number
-    return number
+@kernel(inline=True)
+def cut_longest(
+    data: BytesIn, start: int, end: int, trie: TokenTrie, scratch: int, memory: Memory, out: UInt32, at: int
+) -> tuple[int, int]:
+    """Take the longest token at each place; see `kernels.encoding`. Every byte is a token."""
+    number = np.int64(0)
+    while start < end:
+        token, start = longest_token(data, start, end, trie)
+        out[at + number] = token
+        number += 1
+    return number, np.int64(0)
+
+
+class Whole(NamedTuple):
+    """A closed vocabulary.
+
+    Attributes:
+        trie: the tokens.
+        unknown: the id of all other strings.
+    """
+
+    trie: TokenTrie
+    unknown: int
+
+
+@kernel(inline=True)
+def find_whole(
+    data: BytesIn, start: int, end: int, model: Whole, scratch: int, memory: Memory, out: UInt32, at: int
+) -> tuple[int, int]:
+    """Write the id of a string, or the unknown token's."""
+    token, after = longest_token(data, start, end, model.trie)
+    known = token >= 0 and after == end
+    out[at] = np.uint32(token if known else model.unknown)
+    put_span(memory.spans, at, start, end)
+    return np.int64(1), np.int64(0) if known else end - start
+
+
+encode_longest = encoding_kernel(cut_longest, TokenTrie, int)
+encode_whole = encoding_kernel(find_whole, Whole, int)

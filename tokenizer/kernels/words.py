@@ -1,4 +1,8 @@
-"""Short byte strings as two machine words, which compare in two steps; hashes of strings of any length."""
+"""Short byte strings as two machine words, which compare in two steps; hashes, and random numbers.
+
+A stream of random numbers (splitmix64) belongs to a seed, a string and its number in its document, so no
+batching changes it. Source: Steele, Lea and Flood 2014, "Fast Splittable Pseudorandom Number Generators".
+"""
 
 import numpy as np
 
@@ -90,3 +94,31 @@ def equal_bytes(first: BytesIn, first_start: int, second: BytesIn, second_start:
         if first[first_start + i] != second[second_start + i]:
             return False
     return True
+
+
+STEP = np.uint64(0x9E3779B97F4A7C15)
+"""Added to a state before each number; the sum wraps."""
+
+_MIX, _MIX_AGAIN = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_THIRTY, _TWENTY_SEVEN, _THIRTY_ONE, _ELEVEN = (np.uint64(bits) for bits in (30, 27, 31, 11))
+_UNIT = 1.0 / (1 << 53)
+
+
+@kernel(inline=True)
+def mixed(word: np.uint64) -> np.uint64:
+    """Mix a word's bits (splitmix64); the product wraps."""
+    word = (word ^ word >> _THIRTY) * _MIX
+    word = (word ^ word >> _TWENTY_SEVEN) * _MIX_AGAIN
+    return word ^ word >> _THIRTY_ONE
+
+
+@kernel(inline=True)
+def first_state(seed: np.uint64, data: BytesIn, start: int, end: int, number: int) -> np.uint64:
+    """Return the state before the first number of a string that has a number in its document."""
+    return mixed(seed ^ mixed(hash_long(data, start, end) + np.uint64(number)))
+
+
+@kernel(inline=True)
+def unit_of(state: np.uint64) -> float:
+    """Return a state's number: a multiple of 2**-53, at least 0 and below 1."""
+    return np.float64(mixed(state) >> _ELEVEN) * _UNIT

@@ -4,8 +4,7 @@ Laws: pieces and ids are those of byte-level BPE from the same counts, since onl
 place the longest token is taken. No piece has a special token's bytes.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Self
@@ -15,42 +14,16 @@ from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
-from tokmill.tokenizer.core.stopping import raise_if_stopped
 from tokmill.tokenizer.core.token_tables import lay_out_trie
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.kernels.lookup import locate_tokens
-from tokmill.tokenizer.kernels.tries import TokenTrie, encode_longest
+from tokmill.tokenizer.kernels.tries import encode_longest
 from tokmill.tokenizer.merging.rules import MergeRules
-from tokmill.tokenizer.merging.trainer import BpeTrainer, check_learned
-from tokmill.tokenizer.pipeline.base_model import Accounting, BaseModel, check_bytes, check_size
+from tokmill.tokenizer.merging.trainer import BpeTrainer
+from tokmill.tokenizer.pipeline.base_model import SPECIAL, BaseModel, PrefixTraining, check_bytes, check_size
+from tokmill.tokenizer.pipeline.encoder import TilingEncoder
 from tokmill.tokenizer.pipeline.families import Family
-from tokmill.tokenizer.pipeline.model import Encoding, Law, Model, Progress, SegmentedText
+from tokmill.tokenizer.pipeline.model import Progress
 from tokmill.tokenizer.pipeline.options import ModelOptions
-from tokmill.tokenizer.splitting import Pretokens
-
-
-class LongestMatchEncoder:
-    """Turns pre-tokens into ids; safe to share between threads, which write nothing of it."""
-
-    def __init__(self, vocabulary: Vocabulary, byte_ids: NDArray[np.int32]) -> None:
-        self.law: Law = Accounting(vocabulary.offsets, _NO_UNKNOWN)
-        self._offsets = vocabulary.offsets
-        longer = np.array([i for i, token in vocabulary.ordinary() if len(token) > 1], np.int64)
-        self._trie, _ = lay_out_trie(vocabulary.data, vocabulary.offsets, longer, byte_ids)
-
-    @contextmanager
-    def workspace(self) -> Iterator["Workspace"]:
-        """Lend a workspace to one thread for the length of the block."""
-        yield Workspace(self._trie)
-
-    def locate(
-        self, ids: NDArray[np.int64], text: SegmentedText
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where each token begins and ends, by their lengths alone."""
-        starts, ends = np.empty_like(ids), np.empty_like(ids)
-        locate_tokens(ids, self._offsets, text.bounds, text.kinds, starts, ends)
-        return starts, ends
-
 
 NAME = "longest_match"
 
@@ -90,40 +63,36 @@ class LongestMatchModel(BaseModel):
         """Return nothing: everything is in the vocabulary."""
         return {}
 
-    def encoder(self) -> LongestMatchEncoder:
+    def encoder(self) -> TilingEncoder:
         """Make an encoder."""
-        return LongestMatchEncoder(self.vocabulary, self.byte_ids)
+        data, offsets = self.vocabulary.data, self.vocabulary.offsets
+        longer = np.array([i for i, token in self.vocabulary.ordinary() if len(token) > 1], np.int64)
+        trie, _ = lay_out_trie(data, offsets, longer, self.byte_ids)
+        return TilingEncoder(encode_longest, trie, offsets)
 
 
-class LongestMatchTraining:
-    """Trains one or more vocabulary sizes in the time of the largest; see `pipeline.model.Trainer`."""
+class LongestMatchTraining(PrefixTraining):
+    """Learns pieces as byte-level BPE does."""
 
     def __init__(self, counts: PretokenCounts, options: ModelOptions, vocab_sizes: Sequence[int]) -> None:
-        """Take the counts."""
         check_options(options)
-        self._counts, self._options = counts, options
-        least = least_vocab_size(options.special_tokens, options.num_reserved)
-        for size in vocab_sizes:
-            if size < least:
-                raise TrainingError(
-                    f"train: vocab_size={size} is too small for 256 bytes, {len(options.names)} special and "
-                    f"reserved tokens, and one piece; use at least {least}"
-                )
-        self._numbers = [size - len(options.names) for size in vocab_sizes]
+        super().__init__(options, vocab_sizes, {SPECIAL: len(options.names)}, always=256)
+        self._counts = counts
 
-    def models(self, progress: Progress | None = None) -> list[Model]:
-        """Learn the pieces of the largest vocabulary, and make each model of a prefix of them."""
-        wanted, fixed = max(self._numbers), len(self._options.names)
-        trainer = BpeTrainer(self._counts, MergeRules.of(self._options, self._options.names), wanted - 256)
-        trainer.learn(wanted, progress)
-        pieces = trainer.pieces
-        check_learned(len(pieces) if len(self._counts) else 0, wanted, fixed, self._options)
-        return [self._model(pieces[:number]) for number in self._numbers]
+    def learn(self, number: int, progress: Progress | None) -> int:
+        """Learn pieces; return how many there are."""
+        trainer = BpeTrainer(self._counts, MergeRules.of(self.options, self.options.names), number - 256)
+        trainer.learn(number, progress)
+        self._pieces = trainer.pieces
+        return len(self._pieces) if len(self._counts) else 0
 
-    def _model(self, pieces: Sequence[bytes]) -> LongestMatchModel:
-        specials = {name: len(pieces) + i for i, name in enumerate(self._options.names)}
-        tokens = dict(enumerate(pieces))
-        return LongestMatchModel(Vocabulary.build(tokens, specials, self._options.num_reserved))
+    def model(self, number: int) -> LongestMatchModel:
+        """Make the model of the first pieces."""
+        pieces, names = self._pieces[:number], self.options.names
+        specials = {name: len(pieces) + i for i, name in enumerate(names)}
+        return LongestMatchModel(
+            Vocabulary.build(dict(enumerate(pieces)), specials, self.options.num_reserved)
+        )
 
 
 def check_options(options: ModelOptions) -> None:
@@ -149,22 +118,3 @@ FAMILY = Family(
     dict.fromkeys(("rwkv", "gguf"), "tokmill.tokenizer.longest_match.rwkv"),
     check_options=check_options,
 )
-
-
-_NO_UNKNOWN = -1
-
-
-class Workspace:
-    """A vocabulary's trie; it needs no scratch."""
-
-    def __init__(self, trie: TokenTrie) -> None:
-        self._trie = trie
-
-    def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
-        """Encode the pre-tokens of segments."""
-        raise_if_stopped()
-        number = kinds.shape[0]
-        room = int((pretokens.ends - pretokens.starts).sum()) + number
-        ids, ends = np.empty(room, np.uint32), np.empty(number + 1, np.int64)
-        arguments = data, pretokens.starts, pretokens.ends, pretokens.offsets, kinds, self._trie
-        return Encoding(ids[: encode_longest(*arguments, ids, ends)], ends)

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.stopping import raise_if_stopped, slices
 from tokmill.tokenizer.jit.arrays import zero_pages
@@ -54,7 +53,6 @@ from tokmill.tokenizer.merging.layout import (
 )
 from tokmill.tokenizer.merging.rules import MergeRules
 from tokmill.tokenizer.pipeline.model import Progress
-from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller
 
 _MERGES_A_STEP = 100
 _LEAST_ROOM = 1 << 16
@@ -309,15 +307,3 @@ def learn_merges(
     trainer = PairTrainer(text, rules, number)
     trainer.learn(number, progress)
     return trainer
-
-
-def check_learned(num_pieces: int, wanted: int, num_fixed: int, options: ModelOptions) -> None:
-    """Warn of fewer pieces than wanted, beside `num_fixed` other tokens, if that is allowed."""
-    if not num_pieces:
-        raise TrainingError("train: the text is empty, so there is nothing to learn; add text")
-    if num_pieces < wanted:
-        error = TrainingError(
-            f"train: the corpus has {num_pieces} pieces, but vocab_size={num_fixed + wanted} needs {wanted}; "
-            f"lower vocab_size to {num_fixed + num_pieces}, or add text"
-        )
-        accept_smaller(options, error)

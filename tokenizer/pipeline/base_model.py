@@ -1,24 +1,19 @@
-"""What the models of all families have in common: how they show tokens, and what they refuse."""
+"""What families have in common: how models show tokens, what they refuse, and training by prefixes."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.core.errors import TokenizerError, VocabularyError
-from tokmill.tokenizer.core.stopping import SLICE_BYTES, raise_if_stopped
+from tokmill.tokenizer.core.errors import TrainingError, VocabularyError
 from tokmill.tokenizer.core.text import readable
 from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
-from tokmill.tokenizer.jit import Kernel
-from tokmill.tokenizer.kernels.cache import DONE, NUM_IDS, PAUSED, PRETOKEN
-from tokmill.tokenizer.kernels.lookup import add_up
-from tokmill.tokenizer.pipeline.model import Breach, Encoding
-from tokmill.tokenizer.splitting import Pretokens
+from tokmill.tokenizer.pipeline.model import Model, Progress
+from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller
 
 UNKNOWN = "[UNK]"
 
@@ -82,6 +77,79 @@ def least_vocab_size(special_tokens: Sequence[str], num_reserved: int) -> int:
     return len({UNKNOWN, *special_tokens}) + num_reserved + 1
 
 
+def names_of(options: ModelOptions) -> list[str]:
+    """Return `[UNK]`, the special and the reserved tokens."""
+    return list(dict.fromkeys([UNKNOWN, *options.names]))
+
+
+def piece_vocabulary(
+    pieces: Sequence[bytes], options: ModelOptions, *, byte_fallback: bool = False
+) -> Vocabulary:
+    """Give ids: `[UNK]` is 0, then with `byte_fallback` the bytes, pieces, and the names but `[UNK]`."""
+    bytes_ = [bytes([byte]) for byte in range(256)] if byte_fallback else []
+    first = 1 + len(bytes_)
+    _, *others = names_of(options)
+    specials = {UNKNOWN: 0} | {name: first + len(pieces) + i for i, name in enumerate(others)}
+    tokens = dict(enumerate([*bytes_, *pieces], start=1))
+    return Vocabulary.build(tokens, specials, options.num_reserved, range(1, first))
+
+
+def numbers_of(vocab_sizes: Sequence[int], fixed: Mapping[str, int], always: int = 0) -> list[int]:
+    """Return how many pieces vocabularies have room for, beside what is `fixed`, numbers by name.
+
+    Raises:
+        TrainingError: one has no room for `always` pieces that are there in any case, and one more.
+    """
+    least = sum(fixed.values()) + always + 1
+    for size in vocab_sizes:
+        if size < least:
+            parts = [f"{number} {what}" for what, number in fixed.items() if number]
+            parts += [f"{always} pieces that are always there"] * bool(always)
+            raise TrainingError(
+                f"train: vocab_size={size} is too small for {', '.join(parts)}, and one piece; use at least "
+                f"{least}"
+            )
+    return [size - sum(fixed.values()) for size in vocab_sizes]
+
+
+class PrefixTraining(ABC):
+    """Trains vocabularies that are prefixes of the largest; see `pipeline.model.Trainer`."""
+
+    def __init__(
+        self, options: ModelOptions, vocab_sizes: Sequence[int], fixed: Mapping[str, int], always: int = 0
+    ) -> None:
+        """Refuse sizes without room for a piece; see `numbers_of`."""
+        self.options, self._fixed = options, sum(fixed.values())
+        self._numbers = numbers_of(vocab_sizes, fixed, always)
+
+    def models(self, progress: Progress | None = None) -> list[Model]:
+        """Learn the pieces of the largest vocabulary, and make each model of a prefix of them."""
+        wanted = max(self._numbers)
+        made = self.learn(wanted, progress)
+        if not made:
+            raise TrainingError("train: the text is empty, so there is nothing to learn; add text")
+        if made < wanted:
+            size, enough = self._fixed + wanted, self._fixed + made
+            error = TrainingError(
+                f"train: the corpus has {made} pieces, but vocab_size={size} needs {wanted}; lower "
+                f"vocab_size to {enough}, or add text"
+            )
+            accept_smaller(self.options, error)
+        return [self.model(number) for number in self._numbers]
+
+    @abstractmethod
+    def learn(self, number: int, progress: Progress | None) -> int:
+        """Learn pieces; return how many there are."""
+
+    @abstractmethod
+    def model(self, number: int) -> Model:
+        """Make the model of the first pieces."""
+
+
+SPECIAL = "special and reserved tokens"
+SPECIAL_WITH_UNKNOWN = f"{SPECIAL}, {UNKNOWN} among them"
+
+
 def check_unknown(vocabulary: Vocabulary, unknown_token: str | None) -> None:
     """Refuse an unknown token that is not a special token."""
     if unknown_token not in vocabulary.special_tokens:
@@ -115,132 +183,3 @@ def check_pieces(pieces: Iterable[tuple[int, bytes]]) -> None:
             raise VocabularyError(
                 f"vocabulary: the piece {token!r:.200} of id {i} is not UTF-8, so no text has it"
             ) from None
-
-
-class Accounting:
-    """The known tokens and the unknown strings together have as many bytes as the text.
-
-    Ids are below `vocab_size`, and every id belongs to a segment. A special token is as long
-    as its name, as it occurs in the text.
-    """
-
-    def __init__(self, token_offsets: NDArray[np.int64], unknown_id: int) -> None:
-        """Take the bounds of the tokens' bytes, int64 [vocab_size + 1], and the unknown token's id, or -1."""
-        self._lengths = np.diff(token_offsets)
-        if unknown_id >= 0:
-            self._lengths[unknown_id] = 0  # its text is counted separately
-
-    def breach(
-        self,
-        ids: NDArray[np.uint32],
-        ends: NDArray[np.int64],
-        bounds: NDArray[np.int64],
-        unknown_bytes: NDArray[np.int64] | None = None,
-    ) -> Breach | None:
-        """Find where an encoding breaks the law."""
-        size = self._lengths.shape[0]
-        if ends[0] != 0 or ends[-1] != ids.shape[0] or (np.diff(ends) < 0).any():
-            return Breach(0, f"its ids go from {ends[0]} to {ends[-1]} of {ids.shape[0]}")
-        if ids.shape[0] and int(ids.max()) >= size:
-            place = int(np.argmax(ids >= size))
-            segment = int(np.searchsorted(ends, place, side="right")) - 1
-            return Breach(segment, f"it has the id {ids[place]}, but ids are below {size}")
-        lost = np.zeros(ends.shape[0] - 1, np.int64) if unknown_bytes is None else unknown_bytes
-        known = np.empty(ends.shape[0] - 1, np.int64)
-        add_up(ids, ends, self._lengths, known)
-        wrong = np.flatnonzero((known + lost != np.diff(bounds)) | (lost < 0))
-        if not wrong.shape[0]:
-            return None
-        at = int(wrong[0])
-        return Breach(
-            at,
-            f"its known tokens have {known[at]} bytes and its unknown text {lost[at]}, but its text has "
-            f"{bounds[at + 1] - bounds[at]}",
-        )
-
-
-USUAL_BYTES = 1 << 12
-"""Bytes of the longest pre-token that a workspace has scratch for at first."""
-
-BEHIND = 8
-"""Ids that kernels write at a time, even if there are fewer."""
-
-KEPT_BYTES = 1 << 21
-"""Scratch for longer pre-tokens is freed after use."""
-
-Lent = TypeVar("Lent")
-
-
-class LendsWorkspaces(Generic[Lent]):
-    """Lends a workspace to each thread, whose cache is kept for the next one."""
-
-    def __init__(self, make: Callable[[], Lent]) -> None:
-        self._make, self._free = make, list[Lent]()
-
-    @contextmanager
-    def workspace(self) -> Iterator[Lent]:
-        """Lend a workspace to one thread for the length of the block."""
-        try:
-            lent = self._free.pop()
-        except IndexError:
-            lent = self._make()
-        try:
-            yield lent
-        finally:
-            self._free.append(lent)
-
-
-def refuse_longer(length: int, most: int, what: str = "encode") -> None:
-    """Refuse a pre-token that is longer than positions can number."""
-    if length > most:
-        raise TokenizerError(
-            f"{what}: a pre-token has {length} bytes, but at most {most} can be encoded; cut the document, "
-            "or use a split pattern that does"
-        )
-
-
-class ResumableWorkspace(ABC):
-    """Encodes pre-tokens by a kernel that goes on where it stopped; for one thread at a time."""
-
-    kernel: ClassVar[Kernel[..., int]]
-    """Takes text, `model`, `memory`, what it writes, and a place; see `unigram.kernels.encoding`."""
-
-    most_bytes: ClassVar[int]
-    """Bytes of the longest pre-token that can be encoded."""
-
-    model: Any
-    memory: Any
-
-    def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
-        """Encode the pre-tokens of segments, a slice at a time, enlarging the scratch if need be."""
-        number = kinds.shape[0]
-        offsets = np.zeros(number + 1, np.int64)
-        unknown = np.zeros(number, np.int64)
-        if not pretokens.starts.shape[0]:
-            return Encoding(np.empty(0, np.uint32), offsets, unknown)
-        ids = np.empty(int(pretokens.ends[-1] - pretokens.starts[0]) + number + BEHIND, np.uint32)
-        text = data, pretokens.starts, pretokens.ends, pretokens.offsets, kinds
-        progress, lacking = np.zeros(3, np.int64), PAUSED
-        while lacking != DONE:
-            raise_if_stopped()
-            until = int(pretokens.starts[progress[PRETOKEN]]) + SLICE_BYTES
-            lacking = self.kernel(*text, self.model, self.memory, ids, offsets, unknown, progress, until)
-            if lacking > 0:
-                refuse_longer(lacking, self.most_bytes)
-                self.enlarge(max(lacking, 2 * self.scratch_bytes))
-        if self.scratch_bytes > KEPT_BYTES:
-            self.shrink()
-        return Encoding(ids[: progress[NUM_IDS]], offsets, unknown)
-
-    @property
-    @abstractmethod
-    def scratch_bytes(self) -> int:
-        """How many bytes of a pre-token the scratch is for."""
-
-    @abstractmethod
-    def enlarge(self, length: int) -> None:
-        """Make the scratch longer."""
-
-    @abstractmethod
-    def shrink(self) -> None:
-        """Put the usual scratch in place of a long one."""

@@ -1,4 +1,4 @@
-"""Slow, obvious implementations that the kernels are held to. Nothing here is used at run time.
+"""Byte-level BPE, slow and obvious, and what other families of merges share with it.
 
 Byte-pair encoding in two definitions:
 - *training*: while the vocabulary has room, count every adjacent pair of symbols in every pre-token
@@ -43,29 +43,46 @@ There (aa, a) occurs first, and is merged first by the textbooks' rule. In `bcab
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise, product
-from operator import itemgetter
+from typing import TypeVar
 
 from tokmill.tokenizer.core.text import BYTE_ORDER
 
 Pair = tuple[bytes, bytes]
+Symbol = TypeVar("Symbol", str, bytes)
 
-_NO_TOKEN = 1 << 62
+_NO_LIMIT = 1 << 62
 
 
-def merge_everywhere(symbols: list[bytes], pair: Pair) -> list[bytes]:
+def join(symbols: Sequence[Symbol], pair: tuple[Symbol, Symbol]) -> list[Symbol]:
     """Join each place where a pair stands, from the left."""
-    out: list[bytes] = []
-    i = 0
-    while i < len(symbols):
-        if i + 1 < len(symbols) and (symbols[i], symbols[i + 1]) == pair:
-            out.append(symbols[i] + symbols[i + 1])
-            i += 2
+    joined: list[Symbol] = []
+    for symbol in symbols:
+        if joined and (joined[-1], symbol) == pair:
+            joined[-1] += symbol
         else:
-            out.append(symbols[i])
-            i += 1
-    return out
+            joined.append(symbol)
+    return joined
+
+
+def count_pairs(words: Iterable[tuple[Sequence[Symbol], int]]) -> Counter[tuple[Symbol, Symbol]]:
+    """Count neighbours, in the order in which they occur; a word's count counts for each of its places."""
+    pairs: Counter[tuple[Symbol, Symbol]] = Counter()
+    for symbols, count in words:
+        for pair in pairwise(symbols):
+            pairs[pair] += count
+    return pairs
+
+
+def first_pair(pairs: Mapping[Pair, int], tie_break: str, ids: Sequence[bytes]) -> Pair:
+    """Return the most frequent pair; of equal ones the greatest, that of the lowest ids, or the first."""
+    most = [pair for pair, count in pairs.items() if count == max(pairs.values())]
+    if tie_break == "first_seen":
+        return most[0]
+    if tie_break == "lowest_ids":
+        return min(most, key=lambda pair: (ids.index(pair[0]), ids.index(pair[1])))
+    return max(most)
 
 
 def train_merges(
@@ -82,44 +99,37 @@ def train_merges(
     Pairs are counted in the order of `counts`, from left to right, so a dictionary holds the one that occurs
     first before the others.
     """
-    words = {word: [word[i : i + 1] for i in range(len(word))] for word, count in counts.items() if count}
-    ids = {bytes([byte]): i for i, byte in enumerate(BYTE_ORDER)}
-    merges: list[Pair] = []
+    words = [([word[i : i + 1] for i in range(len(word))], count) for word, count in counts.items() if count]
+    ids, merges, longest = [bytes([byte]) for byte in BYTE_ORDER], list[Pair](), max_token_bytes or _NO_LIMIT
     while len(merges) < num_merges:
-        pairs: Counter[Pair] = Counter()
-        for word, symbols in words.items():
-            for pair in pairwise(symbols):
-                pairs[pair] += counts[word]
-        possible = [
-            (count, pair)
-            for pair, count in pairs.items()
+        possible = {
+            pair: count
+            for pair, count in count_pairs(words).items()
             if count >= max(min_frequency, 1)
-            and (max_token_bytes is None or len(pair[0] + pair[1]) <= max_token_bytes)
+            and len(pair[0] + pair[1]) <= longest
             and pair[0] + pair[1] not in forbidden
-        ]
+        }
         if not possible:
-            return merges
-        if tie_break == "lexicographic_max":
-            best = max(possible)[1]
-        elif tie_break == "first_seen":
-            best = max(possible, key=itemgetter(0))[1]  # of equal ones, max takes the first
-        else:
-            best = min(possible, key=lambda found: (-found[0], ids[found[1][0]], ids[found[1][1]]))[1]
+            break
+        best = first_pair(possible, tie_break, ids)
         merges.append(best)
-        ids.setdefault(best[0] + best[1], len(ids))
-        words = {word: merge_everywhere(symbols, best) for word, symbols in words.items()}
+        ids.append(best[0] + best[1])
+        words = [(join(symbols, best), count) for symbols, count in words]
     return merges
+
+
+def merge(symbols: Iterable[Symbol], ranks: Mapping[tuple[Symbol, Symbol], int]) -> list[Symbol]:
+    """Join the pair of lowest rank, the leftmost first, and again."""
+    left = list(symbols)
+    while places := [(ranks[pair], i) for i, pair in enumerate(pairwise(left)) if pair in ranks]:
+        _, i = min(places)
+        left[i : i + 2] = [left[i] + left[i + 1]]
+    return left
 
 
 def encode_pretoken(pretoken: bytes, ranks: Mapping[Pair, int]) -> list[bytes]:
     """Encode one pre-token by merges: `ranks` maps a pair to its place in the order of merges."""
-    symbols = [pretoken[i : i + 1] for i in range(len(pretoken))]
-    while len(symbols) > 1:
-        rank, i = min((ranks.get(pair, len(ranks)), i) for i, pair in enumerate(pairwise(symbols)))
-        if rank == len(ranks):
-            break
-        symbols[i : i + 2] = [symbols[i] + symbols[i + 1]]
-    return symbols
+    return merge([pretoken[i : i + 1] for i in range(len(pretoken))], ranks)
 
 
 def dropout_chances(
@@ -155,14 +165,8 @@ def encode_by_token_ranks(pretoken: bytes, vocab: Mapping[bytes, int]) -> list[i
     """
     if pretoken in vocab:
         return [vocab[pretoken]]
-    symbols = [pretoken[i : i + 1] for i in range(len(pretoken))]
-    while len(symbols) > 1:
-        joined = [vocab.get(a + b, _NO_TOKEN) for a, b in pairwise(symbols)]
-        i = min(range(len(joined)), key=joined.__getitem__)
-        if joined[i] == _NO_TOKEN:
-            break
-        symbols[i : i + 2] = [symbols[i] + symbols[i + 1]]
-    return [vocab[symbol] for symbol in symbols]
+    ranks = {(text[:cut], text[cut:]): i for text, i in vocab.items() for cut in range(1, len(text))}
+    return [vocab[symbol] for symbol in encode_pretoken(pretoken, ranks)]
 
 
 def find_specials(data: bytes, specials: Mapping[bytes, int]) -> list[tuple[int, int, int]]:

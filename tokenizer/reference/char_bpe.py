@@ -15,53 +15,20 @@ minus its number.
 ['n', 'ew', 'e', 'r']
 """
 
-import itertools
-from collections import Counter
 from collections.abc import Mapping, Sequence
+
+from tokmill.tokenizer.reference.byte_bpe import count_pairs, join
 
 
 def learn(words: Mapping[str, int], number: int) -> list[str]:
     """Return the joined pieces, in the order in which they are made."""
-    cut = {word: list(word) for word in words}
-    made: list[str] = []
-    while len(made) < number:
-        found: Counter[tuple[str, str]] = Counter()
-        for word, pieces in cut.items():
-            for pair in itertools.pairwise(pieces):
-                found[pair] += words[word]
-        if not found:
-            break
+    cut, made = [(list(word), count) for word, count in words.items()], list[str]()
+    while len(made) < number and (found := count_pairs(cut)):
         best = min(found, key=lambda pair: (-found[pair], "".join(pair).encode(), len(pair[0].encode())))
-        cut = {word: _joined(pieces, best) for word, pieces in cut.items()}
+        cut = [(join(pieces, best), count) for pieces, count in cut]
         if "".join(best) not in made:
             made.append("".join(best))
     return made
-
-
-def _joined(pieces: Sequence[str], pair: tuple[str, str]) -> list[str]:
-    """Join a pair, from left to right, wherever it stands."""
-    found: list[str] = []
-    for piece in pieces:
-        if found and (found[-1], piece) == pair:
-            found[-1] += piece
-        else:
-            found.append(piece)
-    return found
-
-
-def encode_by_merges(text: str, ranks: Mapping[tuple[str, str], int]) -> list[str]:
-    """Return the pieces of a text by a list of merges: the pair of the lowest rank, the leftmost first.
-
-    >>> encode_by_merges("abcab", {("a", "b"): 1, ("b", "c"): 0})
-    ['a', 'bc', 'ab']
-    """
-    pieces = list(text)
-    while True:
-        offers = [(ranks[pair], i) for i, pair in enumerate(itertools.pairwise(pieces)) if pair in ranks]
-        if not offers:
-            return pieces
-        _, i = min(offers)
-        pieces[i : i + 2] = [pieces[i] + pieces[i + 1]]
 
 
 def encode(text: str, scores: Mapping[str, float], frozen: Sequence[str] = ()) -> list[str]:

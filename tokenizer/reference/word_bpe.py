@@ -17,7 +17,7 @@ from the start:
     >>> show(learn(words, 5))
     's+t</w> e+st</w> l+o w+est</w> n+e'
     >>> ranks = {pair: rank for rank, pair in enumerate(pairs)}
-    >>> encode(letters_of(b"lowest", apart=True), ranks)
+    >>> merge(letters_of(b"lowest", apart=True), ranks)
     [b'low', b'est</w>']
 
 In `aaabdaaabac`, aa is merged first; then (aa, a) and (a, b) occur twice each, and either way the third merge
@@ -25,7 +25,7 @@ makes the same piece, so that the word becomes XdXac (with `</w>` at its end):
 
     >>> for rule in ("lexicographic_max", "first_seen", "lowest_ids"):
     ...     pairs = learn({b"aaabdaaabac": 1}, 3, tie_break=rule)
-    ...     found = encode(letters_of(b"aaabdaaabac"), {pair: rank for rank, pair in enumerate(pairs)})
+    ...     found = merge(letters_of(b"aaabdaaabac"), {pair: rank for rank, pair in enumerate(pairs)})
     ...     print(show(pairs), b" ".join(found).decode())
     a+a aa+a aaa+b aaab d aaab a c</w>
     a+a aa+a aaa+b aaab d aaab a c</w>
@@ -42,7 +42,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
-Pair = tuple[bytes, bytes]
+from tokmill.tokenizer.reference.byte_bpe import Pair, count_pairs, first_pair, join
 
 
 def letters_of(
@@ -71,58 +71,19 @@ def learn(
         apart: whether the mark is a symbol of its own.
         ids: the letters in the order of their ids, for `lowest_ids`; else the most frequent first.
     """
-    symbols = [letters_of(word, apart=apart) for word in words]
+    symbols = [(letters_of(word, apart=apart), count) for word, count in words.items()]
     totals = Counter[bytes]()
-    for letters, count in zip(symbols, words.values(), strict=True):
+    for letters, count in symbols:
         for letter in letters:
             totals[letter] += count
     known = list(ids) or sorted(totals, key=lambda letter: (-totals[letter], letter))
     merges: list[Pair] = []
-    for _ in range(number):
-        found = Counter[Pair]()
-        for letters, count in zip(symbols, words.values(), strict=True):
-            for pair in pairwise(letters):
-                found[pair] += count
-        if not found:
-            break
-        best = _best(found, tie_break, known)
+    while len(merges) < number and (found := count_pairs(symbols)):
+        best = first_pair(found, tie_break, known)
         merges.append(best)
-        if best[0] + best[1] not in known:
-            known.append(best[0] + best[1])
-        symbols = [_joined(letters, best) for letters in symbols]
+        known += [best[0] + best[1]] if best[0] + best[1] not in known else []
+        symbols = [(join(letters, best), count) for letters, count in symbols]
     return merges
-
-
-def _best(found: Mapping[Pair, int], tie_break: str, known: Sequence[bytes]) -> Pair:
-    """Return the pair that is merged next; `found` has the pairs in the order in which they occur."""
-    most = [pair for pair, count in found.items() if count == max(found.values())]
-    if tie_break == "first_seen":
-        return most[0]
-    if tie_break == "lowest_ids":
-        return min(most, key=lambda pair: (known.index(pair[0]), known.index(pair[1])))
-    return max(most)
-
-
-def _joined(symbols: Sequence[bytes], pair: Pair) -> list[bytes]:
-    """Join a pair, from left to right, wherever it stands."""
-    found: list[bytes] = []
-    left: bytes | None = None
-    for symbol in symbols:
-        if left is not None and (left, symbol) == pair:
-            found[-1], left = left + symbol, None
-        else:
-            found.append(symbol)
-            left = symbol
-    return found
-
-
-def encode(symbols: Sequence[bytes], ranks: Mapping[Pair, int]) -> list[bytes]:
-    """Merge the letters of a word: the pair of lowest rank, the leftmost first, and again."""
-    left = list(symbols)
-    while places := [(ranks[pair], i) for i, pair in enumerate(pairwise(left)) if pair in ranks]:
-        _, i = min(places)
-        left[i : i + 2] = [left[i] + left[i + 1]]
-    return left
 
 
 def encode_longest_first(symbols: Sequence[bytes], pieces: Collection[bytes]) -> list[bytes]:
@@ -132,21 +93,14 @@ def encode_longest_first(symbols: Sequence[bytes], pieces: Collection[bytes]) ->
 
     Letters that no piece covers stay as they are.
     """
-    best, end = 0, 0
     for length in range(len(symbols), 0, -1):
-        places = range(len(symbols) - length + 1)
-        place = next((i for i in places if _is_piece(symbols[i : i + length], pieces)), None)
-        if place is not None:
-            best, end = place, place + length
-            break
-    else:
-        return list(symbols)
-    before, after = symbols[:best], symbols[end:]
-    return [
-        *encode_longest_first(before, pieces),
-        b"".join(symbols[best:end]),
-        *encode_longest_first(after, pieces),
-    ]
+        for start in range(len(symbols) - length + 1):
+            if _is_piece(symbols[start : start + length], pieces):
+                before, after = symbols[:start], symbols[start + length :]
+                piece = b"".join(symbols[start : start + length])
+                sides = encode_longest_first(before, pieces), encode_longest_first(after, pieces)
+                return [*sides[0], piece, *sides[1]]
+    return list(symbols)
 
 
 def _is_piece(symbols: Sequence[bytes], pieces: Collection[bytes]) -> bool:

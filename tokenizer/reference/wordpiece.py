@@ -35,33 +35,33 @@ Encoding takes the longest piece first, which need not be a good idea:
 """
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from itertools import pairwise
+
+from tokmill.tokenizer.reference.byte_bpe import count_pairs
 
 UNKNOWN = "[UNK]"
-Words = dict[tuple[str, ...], int]
+Words = list[tuple[list[str], int]]
 
 
-def words_as_pieces(words: dict[str, int]) -> Words:
+def words_as_pieces(words: Mapping[str, int]) -> Words:
     """Return words as their characters, each but the first with `##`."""
-    return {(word[0], *("##" + character for character in word[1:])): count for word, count in words.items()}
+    return [([word[0], *("##" + letter for letter in word[1:])], count) for word, count in words.items()]
 
 
-def frequencies(words: Words) -> tuple[Counter[str], Counter[tuple[str, str]]]:
-    """Count pieces, and pairs of neighbours."""
-    pieces, pairs = Counter[str](), Counter[tuple[str, str]]()
-    for word, count in words.items():
+def count_pieces(words: Words) -> Counter[str]:
+    """Count pieces."""
+    pieces = Counter[str]()
+    for word, count in words:
         for piece in word:
             pieces[piece] += count
-        for pair in pairwise(word):
-            pairs[pair] += count
-    return pieces, pairs
+    return pieces
 
 
 def score(words: Words, pair: tuple[str, str]) -> Fraction:
     """Return how much more often a pair occurs than its parts would suggest, but for a factor."""
-    pieces, pairs = frequencies(words)
-    return Fraction(pairs[pair], pieces[pair[0]] * pieces[pair[1]])
+    pieces = count_pieces(words)
+    return Fraction(count_pairs(words)[pair], pieces[pair[0]] * pieces[pair[1]])
 
 
 def joined(pair: tuple[str, str]) -> str:
@@ -69,40 +69,41 @@ def joined(pair: tuple[str, str]) -> str:
     return pair[0] + pair[1].removeprefix("##")
 
 
-def train(counts: dict[str, int], number: int, *, by_likelihood: bool = True, least: int = 1) -> list[str]:
+def train(counts: Mapping[str, int], number: int, *, by_likelihood: bool = True, least: int = 1) -> list[str]:
     """Return pieces: the characters, the most frequent first, then joined ones in order."""
     words = words_as_pieces(counts)
-    alphabet, _ = frequencies(words)
+    alphabet = count_pieces(words)
     pieces = sorted(alphabet, key=lambda piece: (-alphabet[piece], piece.encode()))[:number]
-    words = {word: count for word, count in words.items() if set(word) <= set(pieces)}
+    words = [(word, count) for word, count in words if set(word) <= set(pieces)]
     while len(pieces) < number:
-        single, pairs = frequencies(words)
-
-        def rank(pair: tuple[str, str]) -> tuple[Fraction, int, bytes, int]:
-            count = pairs[pair]  # noqa: B023 - called at once
-            parts = single[pair[0]] * single[pair[1]] if by_likelihood else 1  # noqa: B023
-            return -Fraction(count, parts), -count, joined(pair).encode(), len(pair[0].encode())
-
-        best = min((pair for pair, count in pairs.items() if count >= least), key=rank, default=None)
-        if best is None:
+        single, pairs = count_pieces(words), count_pairs(words)
+        ranks = {
+            pair: (
+                -Fraction(count, single[pair[0]] * single[pair[1]] if by_likelihood else 1),
+                -count,
+                joined(pair).encode(),
+                len(pair[0].encode()),
+            )
+            for pair, count in pairs.items()
+            if count >= least
+        }
+        if not ranks:
             break
-        words = join(words, best)
+        best = min(ranks, key=ranks.__getitem__)
+        words = [(join(word, best), count) for word, count in words]
         pieces += [joined(best)] if joined(best) not in pieces else []
     return pieces
 
 
-def join(words: Words, pair: tuple[str, str]) -> Words:
+def join(word: Sequence[str], pair: tuple[str, str]) -> list[str]:
     """Join a pair everywhere, from the left."""
-    made: Words = {}
-    for word, count in words.items():
-        pieces: list[str] = []
-        for piece in word:
-            if pieces and (pieces[-1], piece) == pair:
-                pieces[-1] = joined(pair)
-            else:
-                pieces.append(piece)
-        made[tuple(pieces)] = made.get(tuple(pieces), 0) + count
-    return made
+    pieces: list[str] = []
+    for piece in word:
+        if pieces and (pieces[-1], piece) == pair:
+            pieces[-1] = joined(pair)
+        else:
+            pieces.append(piece)
+    return pieces
 
 
 def encode(word: str, pieces: set[str], *, by_part: bool = False, max_chars: int = 100) -> list[str]:

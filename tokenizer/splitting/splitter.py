@@ -230,10 +230,11 @@ def words_of(data: NDArray[np.uint8], pretokens: Pretokens) -> Pretokens:
 
 def edges_of(pretokens: Pretokens, num_segments: int) -> NDArray[np.int64]:
     """Return where each segment begins, given that pre-tokens tile the text; an empty one has no bytes."""
-    if not pretokens.starts.shape[0]:
-        return np.zeros(num_segments + 1, np.int64)
-    cuts = np.append(pretokens.starts, pretokens.ends[-1])
-    edges: NDArray[np.int64] = cuts[pretokens.offsets]
+    edges = np.zeros(num_segments + 1, np.int64)
+    if pretokens.starts.shape[0]:
+        begins = pretokens.offsets < pretokens.starts.shape[0]
+        edges[:] = pretokens.ends[-1]
+        edges[begins] = pretokens.starts[pretokens.offsets[begins]]
     return edges
 
 

@@ -19,14 +19,15 @@ from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.stopping import raise_if_stopped, within_limit
-from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.pipeline.base_model import UNKNOWN, least_vocab_size
+from tokmill.tokenizer.pipeline.base_model import least_vocab_size, names_of, piece_vocabulary
+from tokmill.tokenizer.pipeline.encoder import sampler
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
 from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller, refuse_tie_break
 from tokmill.tokenizer.sentences import options as sentences
 from tokmill.tokenizer.sentences.options import Symbols, piece_rules, too_small
 from tokmill.tokenizer.sentences.words import cut_words
+from tokmill.tokenizer.unigram.kernels.encoding import sample_pretokens
 from tokmill.tokenizer.unigram.kernels.expectation import (
     STEPS,
     Sums,
@@ -37,7 +38,7 @@ from tokmill.tokenizer.unigram.kernels.expectation import (
 )
 from tokmill.tokenizer.unigram.kernels.lattice import make_found, make_paths
 from tokmill.tokenizer.unigram.kernels.selection import count_best, find_losses
-from tokmill.tokenizer.unigram.model import NAME, USER_DEFINED_SCORE, UnigramModel, lay_out, sample_batch
+from tokmill.tokenizer.unigram.model import NAME, USER_DEFINED_SCORE, UnigramModel, lay_out
 from tokmill.tokenizer.unigram.seeding import SeedRules, Seeds, TrainingText, find_seeds, prepare
 
 _NO_LIMIT = 1 << 31
@@ -115,9 +116,9 @@ class PretokenIds:
 
     def __init__(self, options: ModelOptions) -> None:
         """Take the special tokens of the options, and `[UNK]`."""
-        self._options, self._names = options, list(dict.fromkeys([UNKNOWN, *options.names]))
-        self._num_bytes = 256 if options.byte_fallback else 0
-        self.number, self.forbidden = len(self._names) + self._num_bytes, {n.encode() for n in self._names}
+        self._options, names = options, names_of(options)
+        self.number = len(names) + (256 if options.byte_fallback else 0)
+        self.forbidden = {name.encode() for name in names}
 
     def text(self, counts: PretokenCounts) -> TrainingText:
         """Prepare the text."""
@@ -125,15 +126,11 @@ class PretokenIds:
 
     def model(self, pieces: Sequence[tuple[bytes, float]]) -> UnigramModel:
         """Give ids to pieces and special tokens."""
-        unknown, *others = self._names
-        first = 1 + self._num_bytes
-        after = first + len(pieces)
-        specials = {unknown: 0} | {name: after + i for i, name in enumerate(others)}
-        tokens = {1 + byte: bytes([byte]) for byte in range(self._num_bytes)}
-        tokens |= {i: piece for i, (piece, _) in enumerate(pieces, start=first)}
-        scores = np.zeros(after + len(others))
-        scores[first:after] = [score for _, score in pieces]
-        vocabulary = Vocabulary.build(tokens, specials, self._options.num_reserved, range(1, first))
+        vocabulary = piece_vocabulary(
+            [piece for piece, _ in pieces], self._options, byte_fallback=self._options.byte_fallback
+        )
+        scores, first = np.zeros(vocabulary.size), 1 + len(vocabulary.byte_ids)
+        scores[first : first + len(pieces)] = [score for _, score in pieces]
         return UnigramModel(vocabulary, scores)
 
 
@@ -177,7 +174,7 @@ FAMILY = Family(
     dict.fromkeys(("huggingface", "sentencepiece", "gguf"), "tokmill.tokenizer.unigram.formats"),
     check_options=check_options,
     revision=3,
-    sample=sample_batch,
+    sample=sampler(sample_pretokens, "alpha", 1e6),
     strength="alpha",
 )
 

@@ -14,34 +14,16 @@ from typing import Any, Literal, Self, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.core import buffers
-from tokmill.tokenizer.core.buffers import EncodedBatch, Text, Texts
+from tokmill.tokenizer.core.buffers import Text
 from tokmill.tokenizer.core.errors import TokenizerError, VocabularyError
 from tokmill.tokenizer.core.token_tables import lay_out_trie
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.kernels.cache import empty_block, empty_cache
-from tokmill.tokenizer.pipeline.base_model import (
-    UNKNOWN,
-    USUAL_BYTES,
-    Accounting,
-    BaseModel,
-    LendsWorkspaces,
-    ResumableWorkspace,
-    check_size,
-    check_unknown,
-)
+from tokmill.tokenizer.kernels.encoding import make_memory
+from tokmill.tokenizer.pipeline.base_model import UNKNOWN, BaseModel, check_size, check_unknown
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.pipeline.model import Law, SegmentedText
-from tokmill.tokenizer.pipeline.segmentations import check_seed, check_strength, cut_texts
+from tokmill.tokenizer.pipeline.encoder import KernelEncoder, cut_texts
 from tokmill.tokenizer.reference.unigram import best, characters
-from tokmill.tokenizer.unigram.kernels.encoding import (
-    Memory,
-    Ranked,
-    encode_pretokens,
-    locate_pieces,
-    rank_paths,
-    sample_paths,
-)
+from tokmill.tokenizer.unigram.kernels.encoding import Ranked, Work, encode_pretokens, rank_paths
 from tokmill.tokenizer.unigram.kernels.lattice import Pieces, make_found, make_paths
 from tokmill.tokenizer.unigram.kernels.rounded import NUM_BITS, make_room, mark_neighbours
 
@@ -55,55 +37,35 @@ LEAST_SCORE = -1e9
 """Far below every log probability; sums of scores above it stay finite and exact enough."""
 
 
-class UnigramEncoder(LendsWorkspaces["Workspace"]):
-    """Turns pre-tokens into ids; safe to share between threads."""
+class UnigramEncoder(KernelEncoder):
+    """Turns pre-tokens into ids; safe to share between threads.
 
-    def __init__(
-        self,
-        vocabulary: Vocabulary,
-        scores: NDArray[np.float64],
-        unknown_id: int,
-        unknown_score: float,
-        *,
-        single: bool = False,
-    ) -> None:
-        self.law: Law = Accounting(vocabulary.offsets, unknown_id)
-        standing_in = vocabulary.byte_ids
+    Attributes:
+        longest: the bytes of the longest piece.
+    """
+
+    def __init__(self, model: "UnigramModel") -> None:
+        vocabulary, unknown, single = model.vocabulary, model.unknown_id, model.precision == "single"
+        standing_in, costs = vocabulary.byte_ids, model.scores.copy()
         ordinary = np.array([i for i, _ in vocabulary.ordinary() if i not in standing_in], np.int64)
-        costs = scores.copy()
-        costs[unknown_id] = unknown_score
-        pieces = lay_out(vocabulary.data, vocabulary.offsets, ordinary, costs)
+        costs[unknown] = model.unknown_score
         byte_ids = np.array(sorted(standing_in, key=vocabulary.tokens.__getitem__), np.int32)
-        self.pieces = pieces._replace(unknown=unknown_id, byte_ids=byte_ids, single=single)
+        pieces = lay_out(vocabulary.data, vocabulary.offsets, ordinary, costs)
+        pieces = pieces._replace(unknown=unknown, byte_ids=byte_ids, single=single)
         if single:
             neighbours = np.zeros(NUM_BITS // 64, np.uint64)
             mark_neighbours(vocabulary.data, vocabulary.offsets, ordinary, neighbours)
-            worst = float(np.abs(costs[[*ordinary, unknown_id]]).max())
-            self.pieces = self.pieces._replace(neighbours=neighbours, worst=worst)
-        self.longest = int(np.diff(vocabulary.offsets)[ordinary].max())
-        super().__init__(lambda: Workspace(self.pieces, self.longest))
-
-    def locate(
-        self, ids: NDArray[np.int64], text: SegmentedText
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where each token begins and ends, by encoding again."""
-        pretokens = text.split()
-        if not pretokens.starts.shape[0]:
-            return np.zeros(0, np.int64), np.zeros(0, np.int64)
-        ends = np.empty(ids.shape[0], np.int64)
-        paths = make_paths(int((pretokens.ends - pretokens.starts).max()), self.longest)
-        arguments = (
-            text.data,
-            pretokens.starts,
-            pretokens.ends,
-            pretokens.offsets,
-            text.bounds,
-            text.kinds,
-            self.pieces,
-            paths,
+            worst = float(np.abs(costs[[*ordinary, unknown]]).max())
+            pieces = pieces._replace(neighbours=neighbours, worst=worst)
+        self.longest = longest = int(np.diff(vocabulary.offsets)[ordinary].max())
+        super().__init__(
+            encode_pretokens,
+            pieces,
+            vocabulary.offsets,
+            unknown,
+            lambda length: Work(make_paths(length, longest), make_room()),
+            memory=lambda: make_memory(remembers=not single),
         )
-        locate_pieces(*arguments, np.empty(ids.shape[0], np.uint32), ends)
-        return np.concatenate([pretokens.starts[:1], ends[:-1]]), ends
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,8 +139,7 @@ class UnigramModel(BaseModel):
 
     @cached_property
     def _encoder(self) -> UnigramEncoder:
-        given = self.vocabulary, self.scores, self.unknown_id, self.unknown_score
-        return UnigramEncoder(*given, single=self.precision == "single")
+        return UnigramEncoder(self)
 
     def kind(self, token: bytes) -> str:
         """Return the kind of an ordinary token."""
@@ -233,9 +194,6 @@ def _check_parts(precision: str, vocabulary: Vocabulary) -> None:
         )
 
 
-_CACHE_BITS = 16, 14, 18
-
-
 def lay_out(
     data: NDArray[np.uint8],
     offsets: NDArray[np.int64],
@@ -249,31 +207,6 @@ def lay_out(
     byte_ids[data[offsets[single]]] = single
     trie, _ = lay_out_trie(data, offsets, pieces[lengths[pieces] > 1], byte_ids)
     return Pieces(trie, scores, -1, np.empty(0, np.int32), False, np.zeros(0, np.uint64), 0.0)
-
-
-class Workspace(ResumableWorkspace):
-    """An encoder's pieces, and working memory to encode with them."""
-
-    kernel = encode_pretokens
-    most_bytes = (1 << 31) - 2
-
-    def __init__(self, pieces: Pieces, longest: int) -> None:
-        self.model, self._longest = pieces, longest
-        self._usual = make_paths(USUAL_BYTES, longest)
-        self.memory = Memory(empty_cache(*_CACHE_BITS), self._usual, empty_block(), make_room())
-
-    @property
-    def scratch_bytes(self) -> int:
-        """How many bytes of a pre-token the scratch is for."""
-        return int(self.memory.paths.back.shape[0])
-
-    def enlarge(self, length: int) -> None:
-        """Make the scratch longer."""
-        self.memory = self.memory._replace(paths=make_paths(length, self._longest))
-
-    def shrink(self) -> None:
-        """Put the usual scratch in place of a long one."""
-        self.memory = self.memory._replace(paths=self._usual)
 
 
 def n_best(definition: Definition, text: Text, k: int) -> list[tuple[list[int], float]]:
@@ -292,10 +225,10 @@ def n_best(definition: Definition, text: Text, k: int) -> list[tuple[list[int], 
     size = data.shape[0]
     ranked = Ranked(np.empty((size + 1) * k), *np.empty((3, (size + 1) * k), np.int32))
     counts, found = np.zeros(size + 1, np.int64), make_found(encoder.longest)
-    rank_paths(data, pretokens.starts, pretokens.ends, encoder.pieces, found, k, ranked, counts)
+    rank_paths(data, pretokens.starts, pretokens.ends, encoder.model, found, k, ranked, counts)
     bounds = set(pretokens.ends.tolist())
     return [
-        (_followed(ranked, data, k, rank, bounds, encoder.pieces), float(ranked.scores[size * k + rank]))
+        (_followed(ranked, data, k, rank, bounds, encoder.model), float(ranked.scores[size * k + rank]))
         for rank in range(int(counts[size]))
     ]
 
@@ -317,37 +250,6 @@ def _followed(
             ids.append(token)
         place, rank = start, int(ranked.ranks[row])
     return ids[::-1]
-
-
-def sample_batch(definition: Definition, texts: Texts, *, alpha: float, seed: int = 0) -> EncodedBatch:
-    """Encode texts by random segmentations.
-
-    A segmentation of a pre-token is drawn with a probability proportional to its own to the power of `alpha`.
-    The draw depends on the seed, the pre-token and its number in its text: neither on the other texts nor on
-    how they are batched, and equal texts are cut alike. So take another seed for every epoch.
-
-    Args:
-        definition: of a unigram tokenizer (`Tokenizer.definition`).
-        texts: documents; special tokens in them are encoded as text.
-        alpha: 0 draws all segmentations alike, 1 by their probability, a large number the best one.
-        seed: from 0 to 2**64 - 1.
-
-    Raises:
-        TokenizerError: it is not a unigram tokenizer, or `alpha` or `seed` is out of range.
-    """
-    check_strength("alpha", alpha, _MAX_ALPHA)
-    check_seed(seed)
-    encoder = _encoder(definition)
-    data, _, pretokens = cut_texts(definition, texts)
-    longest = int((pretokens.ends - pretokens.starts).max(initial=0))
-    ids, offsets = np.empty(data.shape[0], np.uint32), np.zeros(pretokens.offsets.shape[0], np.int64)
-    arguments = data, pretokens.starts, pretokens.ends, pretokens.offsets, encoder.pieces
-    scratch = make_found(encoder.longest), np.empty(longest + 1)
-    size = sample_paths(*arguments, *scratch, float(alpha), np.array([seed], np.uint64), ids, offsets)
-    return EncodedBatch(ids[:size].astype(buffers.id_type(definition.vocab_size)), offsets)
-
-
-_MAX_ALPHA = 1e6
 
 
 def _encoder(definition: Definition) -> UnigramEncoder:

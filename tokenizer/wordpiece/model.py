@@ -11,8 +11,7 @@ its `##` away.
 
 import functools
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
@@ -27,23 +26,23 @@ from tokmill.tokenizer.components.normalizers import Normalizer
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.core.stopping import raise_if_stopped
-from tokmill.tokenizer.core.token_tables import lay_out_tokens, trie_of
+from tokmill.tokenizer.core.token_tables import trie_of
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.jit.arrays import zero_pages
 from tokmill.tokenizer.kernels.cache import EncodingCache, copy_cache, empty_cache
+from tokmill.tokenizer.kernels.encoding import NOWHERE
 from tokmill.tokenizer.pipeline.base_model import (
     UNKNOWN,
     UNKNOWN_PROBES,
-    Accounting,
     BaseModel,
-    LendsWorkspaces,
     check_size,
     check_unknown,
 )
-from tokmill.tokenizer.pipeline.model import Encoding, Law, SegmentedText, TextNormalizer
+from tokmill.tokenizer.pipeline.encoder import KernelEncoder, LendsWorkspaces
+from tokmill.tokenizer.pipeline.model import Encoding, TextNormalizer
 from tokmill.tokenizer.pipeline.options import Unknown
 from tokmill.tokenizer.splitting import Pretokens, Splitter, compile_pattern, resolve
-from tokmill.tokenizer.splitting.splitter import edges_of, words_of
+from tokmill.tokenizer.splitting.splitter import words_of
 from tokmill.tokenizer.wordpiece.kernels.encoding import Pieces, encode_words
 from tokmill.tokenizer.wordpiece.kernels.raw_words import (
     ALONE,
@@ -99,33 +98,18 @@ class RawWords(LendsWorkspaces["RawWorkspace"]):
         RawWorkspace(characters, pieces, cache).encode(data, offsets, np.array([-1]))
 
 
-class WordPieceEncoder:
-    """Turns pre-tokens into ids; safe to share between threads."""
+class WordPieceEncoder(KernelEncoder):
+    """Turns pre-tokens into ids, or text as it is; safe to share between threads."""
 
-    def __init__(self, vocabulary: Vocabulary, unknown_id: int, max_chars: int, by_part: bool) -> None:
-        self._pieces = _lay_out(vocabulary, unknown_id, max_chars, by_part)
+    def __init__(self, model: "WordPieceModel") -> None:
+        vocabulary, unknown_id = model.vocabulary, model.unknown_id
         self._words = [token for _, token in vocabulary.ordinary()]
         covered = vocabulary.covered(lambda token: len(token) - len(CONTINUES) * continues(token))
-        self.law: Law = Accounting(covered, unknown_id)
-
-    @contextmanager
-    def workspace(self) -> Iterator["Workspace"]:
-        """Lend a workspace to one thread for the length of the block."""
-        yield Workspace(_own(self._pieces))
+        super().__init__(encode_words, _lay_out(model), covered, unknown_id, cut=words_of)
 
     def raw_text(self, normalizer: TextNormalizer, splitter: Splitter) -> RawWords | None:
         """Return what encodes text as it is."""
-        return raw_words(normalizer, splitter, self._pieces, self._words)
-
-    def locate(
-        self, ids: NDArray[np.int64], text: SegmentedText
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where each token begins and ends: where its piece does."""
-        # a word that turns out to be unknown has had its first pieces written, so these are more than the ids
-        spans = np.empty((int(text.bounds[-1] - text.bounds[0]) + text.kinds.shape[0] + 1, 2), np.int64)
-        _encode(text.data, text.split(), text.kinds, text.bounds, _own(self._pieces), spans)
-        found = spans[: ids.shape[0]]
-        return found[:, 0].copy(), found[:, 1].copy()
+        return raw_words(normalizer, splitter, self.model, self._words)
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,8 +159,7 @@ class WordPieceModel(BaseModel):
 
     def encoder(self) -> WordPieceEncoder:
         """Make an encoder."""
-        by_part = self.unknown == "part"
-        return WordPieceEncoder(self.vocabulary, self.unknown_id, self.max_input_chars_per_word, by_part)
+        return WordPieceEncoder(self)
 
     def kind(self, token: bytes) -> str:
         """Return the kind of an ordinary token."""
@@ -248,15 +231,11 @@ class RawWorkspace:
     """A memory of words, and room for ids; for one thread at a time."""
 
     def __init__(self, characters: CharacterKinds, pieces: Pieces, cache: EncodingCache) -> None:
-        self._characters = characters
-        self._pieces = pieces._replace(
-            tables=pieces.tables._replace(block=np.empty_like(pieces.tables.block))
-        )
+        self._characters, self._pieces = characters, pieces
         places, starts, ends, sizes = np.empty((4, BLOCK), np.int64)
         lows, highs = np.empty((2, BLOCK), np.uint64)
         units = Units(places, lows, highs, starts, ends, sizes)
-        word, where = np.empty(MAX_WORD + 16, np.uint8), np.zeros((2, 1), np.int64)
-        self._memory = Memory(cache, units, word, where[0], where[1], np.empty((0, 2), np.int64))
+        self._memory = Memory(cache, units, np.empty(MAX_WORD + 16, np.uint8), NOWHERE)
         self._ids = np.empty(_USUAL_IDS, np.uint32)
 
     def encode(
@@ -314,59 +293,18 @@ def _kinds_of(texts: list[bytes], splitter: Splitter) -> NDArray[np.uint8]:
     return (kinds + (total << KIND_BITS)).astype(np.uint8)
 
 
-_NOWHERE = np.empty((0, 2), np.int64)
-
-
-class Workspace:
-    """A vocabulary's tables with scratch of its own; for one thread at a time."""
-
-    def __init__(self, pieces: Pieces) -> None:
-        self._pieces = pieces
-
-    def encode(self, data: NDArray[np.uint8], pretokens: Pretokens, kinds: NDArray[np.int64]) -> Encoding:
-        """Encode the pre-tokens of segments."""
-        raise_if_stopped()
-        return _encode(data, pretokens, kinds, edges_of(pretokens, kinds.shape[0]), self._pieces, _NOWHERE)
-
-
-def _encode(
-    data: NDArray[np.uint8],
-    pretokens: Pretokens,
-    kinds: NDArray[np.int64],
-    edges: NDArray[np.int64],
-    pieces: Pieces,
-    spans: NDArray[np.int64],
-) -> Encoding:
-    words, number = words_of(data, pretokens), kinds.shape[0]
-    room = int((words.ends - words.starts).sum()) + number
-    ids, ends, lost = np.empty(room, np.uint32), np.empty(number + 1, np.int64), np.empty(number, np.int64)
-    arguments = data, words.starts, words.ends, words.offsets, kinds, edges, pieces
-    size = encode_words(*arguments, ids, ends, lost, spans)
-    return Encoding(ids[:size], ends, lost)
-
-
-def _own(pieces: Pieces) -> Pieces:
-    """Return the pieces with a block of scratch for one thread."""
-    return pieces._replace(tables=pieces.tables._replace(block=np.empty_like(pieces.tables.block)))
-
-
 def continues(token: bytes) -> bool:
     """Whether a token is a piece that continues a word."""
     return token.startswith(CONTINUES) and len(token) > len(CONTINUES)
 
 
-def _lay_out(vocabulary: Vocabulary, unknown_id: int, max_chars: int, by_part: bool) -> Pieces:
+def _lay_out(model: WordPieceModel) -> Pieces:
     """Lay a vocabulary out for the kernels."""
-    beginning, continuing = dict[int, bytes](), dict[int, bytes]()
-    for i, token in vocabulary.ordinary():
-        is_continuing = continues(token)
-        (continuing if is_continuing else beginning)[i] = token[len(CONTINUES) :] if is_continuing else token
-    ids = np.array(list(beginning), np.int64)
-    return Pieces(
-        lay_out_tokens(vocabulary, ids),
-        trie_of(beginning, vocabulary.size),
-        trie_of(continuing, vocabulary.size),
-        unknown_id,
-        max_chars,
-        by_part,
-    )
+    size, beginning, continuing = model.vocabulary.size, dict[int, bytes](), dict[int, bytes]()
+    for i, token in model.vocabulary.ordinary():
+        if continues(token):
+            continuing[i] = token[len(CONTINUES) :]
+        else:
+            beginning[i] = token
+    limits = model.max_input_chars_per_word, model.unknown == "part"
+    return Pieces(trie_of(beginning, size), trie_of(continuing, size), model.unknown_id, *limits)

@@ -13,7 +13,7 @@ import numpy as np
 
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int32, Int32Table, Int64, Int64In, UInt32, UInt64
-from tokmill.tokenizer.kernels.merges import NO_MERGE, PairTables, find_rank, pair_key
+from tokmill.tokenizer.kernels.pair_tables import NO_MERGE, PairTables, find_rank, pair_key
 from tokmill.tokenizer.kernels.tries import TokenTrie, longest_token
 
 LEFT, RIGHT, RANK, PREFIX = 0, 1, 2, 3

@@ -1,4 +1,4 @@
-"""Encode a pre-token that is not cached: cut it where no token reaches across, encode each part alone.
+"""Encode a pre-token: cut it where no token reaches across, encode each part alone.
 
 A few bytes are merged without a heap: rank and position of every pair are packed into one number, and the
 least is found by a full scan; the starts and the ends of symbols are bits of two numbers. A merge makes two
@@ -19,17 +19,23 @@ from tokmill.tokenizer.byte_bpe.kernels.greedy import (
     encode_greedily,
 )
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int32, Int32Table, Int64, Int64In, UInt32
+from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int32, Int32Table, Int64, Int64In, Int64Table, UInt32
 from tokmill.tokenizer.jit.intrinsics import count_leading_zeros, count_trailing_zeros, prefetch
-from tokmill.tokenizer.kernels.cache import EncodingCache, Fetched, recall_short, remember_short, short_place
+from tokmill.tokenizer.kernels.cache import EncodingCache, recall_short, remember_short, short_place
+from tokmill.tokenizer.kernels.encoding import Memory, encoding_kernel, sampling_kernel
 from tokmill.tokenizer.kernels.merges import (
+    Scratch,
+    merge_bytes,
+    merge_with_dropout,
+    start_bytes,
+    write_symbols,
+)
+from tokmill.tokenizer.kernels.pair_tables import (
     NO_MERGE,
     PairTables,
-    Scratch,
     fetch_pair,
     look_up_rank,
     may_merge,
-    merge_bytes,
     pair_key,
 )
 from tokmill.tokenizer.kernels.tries import TokenTrie
@@ -193,20 +199,16 @@ class Model(NamedTuple):
     ordered: bool
 
 
-class Memory(NamedTuple):
-    """Working memory of encoding, for one thread.
+class Work(NamedTuple):
+    """Working memory for one pre-token.
 
     Attributes:
-        cache: see `kernels.cache`.
         greedy: for vocabularies that are ordered.
-        merging: for those that are not.
-        fetched: where a block of pre-tokens is in the cache.
+        merging: for those that are not, and for a few bytes.
     """
 
-    cache: EncodingCache
     greedy: GreedyScratch
     merging: Scratch
-    fetched: Fetched
 
 
 _PART = np.uint64(1 << 60)
@@ -222,27 +224,33 @@ def write_character(code: int, ids: Int32Table, out: UInt32, at: int) -> int:
 
 @kernel(inline=True)
 def encode_part(
-    data: BytesIn, start: int, end: int, known: bool, model: Model, memory: Memory, out: UInt32, at: int
+    data: BytesIn,
+    start: int,
+    end: int,
+    known: bool,
+    model: Model,
+    work: Work,
+    cache: EncodingCache,
+    out: UInt32,
+    at: int,
 ) -> int:
     """Encode a part; return the number of ids written."""
     low, high, place, count = np.uint64(0), np.uint64(0), np.int64(0), np.int64(0)
     if known:
         low, high = load_short(data, start, end - start)
         high |= _PART
-        place = short_place(memory.cache, low, high)
-        count = recall_short(memory.cache, place, low, high, out, at)
+        place = short_place(cache, low, high)
+        count = recall_short(cache, place, low, high, out, at)
     if count == 0:
-        count = encode_greedily(
-            data, start, end, model.pairs, model.trie, model.table, memory.greedy, out, at
-        )
+        count = encode_greedily(data, start, end, model.pairs, model.trie, model.table, work.greedy, out, at)
         if known:
-            remember_short(memory.cache, place, low, high, out, at, count)
+            remember_short(cache, place, low, high, out, at, count)
     return count
 
 
 @kernel(inline=True)
 def encode_in_parts(
-    data: BytesIn, start: int, end: int, model: Model, memory: Memory, out: UInt32, at: int
+    data: BytesIn, start: int, end: int, model: Model, work: Work, cache: EncodingCache, out: UInt32, at: int
 ) -> int:
     """Encode a pre-token, cut between characters that are apart; return the number of ids written."""
     count, part, here = np.int64(0), start, start
@@ -258,25 +266,54 @@ def encode_in_parts(
                 count += write_character(before, model.characters.ids, out, at + count)
             else:
                 known = here - part <= MAX_SHORT and here - part < end - start
-                count += encode_part(data, part, here, known, model, memory, out, at + count)
+                count += encode_part(data, part, here, known, model, work, cache, out, at + count)
             part = here
         here += size
     return count
 
 
 @kernel(inline=True)
-def encode_anew(
-    data: BytesIn, start: int, end: int, model: Model, memory: Memory, out: UInt32, at: int
-) -> int:
-    """Encode a pre-token without the cache into `out` from `at` on; return the number of ids written."""
+def encode_one(
+    data: BytesIn, start: int, end: int, model: Model, work: Work, memory: Memory, out: UInt32, at: int
+) -> tuple[int, int]:
+    """Encode a pre-token; see `kernels.encoding`. No bytes are unknown."""
     if model.whole.size > 0:
         token = whole_token(data, start, end, model.whole)
         if token >= 0:
             out[at] = token
-            return np.int64(1)
-    if model.ordered:
-        if end - start <= MAX_SHORT and narrow(*load_short(data, start, end - start)):
-            return merge_short(data, start, end, model.pairs, memory.merging, out, at)
-        return encode_in_parts(data, start, end, model, memory, out, at)
-    count, _ = merge_bytes(data, start, end, model.pairs, memory.merging, out, at)
-    return count
+            return np.int64(1), np.int64(0)
+    if not model.ordered:
+        count, _ = merge_bytes(data, start, end, model.pairs, work.merging, out, at)
+    elif end - start <= MAX_SHORT and narrow(*load_short(data, start, end - start)):
+        count = merge_short(data, start, end, model.pairs, work.merging, out, at)
+    else:
+        count = encode_in_parts(data, start, end, model, work, memory.cache, out, at)
+    return count, np.int64(0)
+
+
+@kernel(inline=True)
+def draw_one(
+    data: BytesIn,
+    start: int,
+    end: int,
+    model: Model,
+    scratch: Scratch,
+    spans: Int64Table,
+    dropout: float,
+    state: np.uint64,
+    out: UInt32,
+    at: int,
+) -> tuple[int, int]:
+    """Encode a pre-token with dropout; tokens that merging does not give need a dropout of 0."""
+    if dropout == 0.0 and model.whole.size > 0:
+        token = whole_token(data, start, end, model.whole)
+        if token >= 0:
+            out[at] = token
+            return np.int64(1), np.int64(0)
+    start_bytes(data, start, end - start, model.pairs, scratch)
+    merge_with_dropout(end - start, model.pairs, scratch, dropout, state)
+    return write_symbols(end - start, scratch, out, at), np.int64(0)
+
+
+encode_pretokens = encoding_kernel(encode_one, Model, Work)
+sample_pretokens = sampling_kernel(draw_one, Model, Scratch)

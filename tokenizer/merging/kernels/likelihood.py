@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tokmill.tokenizer.jit import kernel
+from tokmill.tokenizer.jit import Kernel, kernel, specialized
 from tokmill.tokenizer.jit.arrays import Float64, Int32, Int64
-from tokmill.tokenizer.jit.kernel import Kernel
 from tokmill.tokenizer.merging.kernels.merges import JOINED, lacks_bytes, lacks_room, merge_pair, merge_pairs
 from tokmill.tokenizer.merging.kernels.pair_lists import count_buckets, list_places, make_pairs
 from tokmill.tokenizer.merging.kernels.pair_queue import first_pair, wins
@@ -199,5 +198,5 @@ class TrainingKernels(NamedTuple):
 NARROW = TrainingKernels(
     compact, count_buckets, list_places, make_pairs, first_pair, merge_pairs, merge_likeliest
 )
-_wide: list[Kernel[..., Any]] = [made.retyped({Words: WideWords}) for made in NARROW]
+_wide: list[Kernel[..., Any]] = [specialized(made.py_func, {"words": WideWords}) for made in NARROW]
 WIDE = TrainingKernels(*_wide)

@@ -1,8 +1,4 @@
-"""Encode pre-tokens: each is looked up in a cache, and segmented only if it is not there.
-
-Pre-tokens with unknown characters are not remembered, since the bytes that they lose are counted. Other
-segmentations than the best are ranked or drawn.
-"""
+"""Segment pre-tokens: in the most probable way, in the best few, or in one that is drawn."""
 
 import math
 from typing import NamedTuple
@@ -10,21 +6,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Int32, Int64, Int64In, UInt32, UInt64In
-from tokmill.tokenizer.kernels.cache import (
-    BLOCK,
-    DONE,
-    NUM_IDS,
-    PAUSED,
-    PRETOKEN,
-    SEGMENT,
-    EncodingCache,
-    Fetched,
-    fetch_ahead,
-    recall,
-    remember,
-)
-from tokmill.tokenizer.kernels.draws import STEP, first_state, unit_of
+from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Int32, Int64, Int64In, Int64Table, UInt32
+from tokmill.tokenizer.kernels.characters import next_character
+from tokmill.tokenizer.kernels.encoding import Memory, encoding_kernel, sampling_kernel
+from tokmill.tokenizer.kernels.words import STEP, unit_of
 from tokmill.tokenizer.unigram.kernels.expectation import add_logs
 from tokmill.tokenizer.unigram.kernels.lattice import (
     Found,
@@ -32,8 +17,6 @@ from tokmill.tokenizer.unigram.kernels.lattice import (
     Pieces,
     find_best_path,
     find_steps,
-    next_character,
-    write_ends,
     write_path,
 )
 from tokmill.tokenizer.unigram.kernels.rounded import Room, encode_rounded
@@ -102,169 +85,80 @@ def rank_paths(
             at = after
 
 
-@kernel
-def sample_paths(
-    data: BytesIn,
-    starts: Int64In,
-    ends: Int64In,
-    offsets: Int64In,
-    pieces: Pieces,
-    found: Found,
-    behind: Float64,
-    alpha: float,
-    seed: UInt64In,
-    out: UInt32,
-    out_offsets: Int64,
-) -> int:
-    """Draw a segmentation of every pre-token: with its own probability to the power of alpha, scaled.
-
-    The sums of what may follow each place are computed from the end, and pieces are drawn from the beginning.
-    The random numbers depend on the seed, the pre-token and its number in its document, and on nothing else.
-    """
-    number = 0
-    for document in range(offsets.shape[0] - 1):
-        for pretoken in range(offsets[document], offsets[document + 1]):
-            start, end = starts[pretoken], ends[pretoken]
-            behind[end - start] = 0.0
-            for at in range(end - 1, start - 1, -1):
-                if at > start and data[at] & 0xC0 == 0x80:
-                    continue
-                total = -math.inf
-                for i in range(find_steps(data, at, end, next_character(data, at, end), pieces, found)):
-                    rest = behind[found.ends[i] - start]
-                    total = add_logs(total, alpha * pieces.scores[found.ids[i]] + rest)
-                behind[at - start] = total
-            state = first_state(seed[0], data, start, end, pretoken - offsets[document])
-            at, last = start, -1
-            while at < end:
-                state += STEP
-                left = unit_of(state)
-                count, chosen = find_steps(data, at, end, next_character(data, at, end), pieces, found), 0
-                while chosen < count - 1:
-                    rest = behind[found.ends[chosen] - start] - behind[at - start]
-                    left -= math.exp(alpha * pieces.scores[found.ids[chosen]] + rest)
-                    if left < 0:
-                        break
-                    chosen += 1
-                token = int(found.ids[chosen])
-                if token == pieces.unknown and pieces.byte_ids.shape[0] > 0:
-                    for place in range(at, found.ends[chosen]):
-                        out[number] = np.uint32(pieces.byte_ids[data[place]])
-                        number += 1
-                elif token != pieces.unknown or last != pieces.unknown:
-                    out[number] = np.uint32(token)
-                    number += 1
-                last, at = token, found.ends[chosen]
-        out_offsets[document + 1] = number
-    return number
-
-
-class Memory(NamedTuple):
-    """Working memory of encoding, for one thread.
+class Work(NamedTuple):
+    """Working memory for one pre-token.
 
     Attributes:
-        cache: see `kernels.cache`.
         paths: see `lattice`.
-        fetched: where a block of pre-tokens is in the cache.
         room: for pre-tokens that are cut into parts.
     """
 
-    cache: EncodingCache
     paths: Paths
-    fetched: Fetched
     room: Room
 
 
-@kernel
-def encode_pretokens(
+@kernel(inline=True)
+def encode_one(
+    data: BytesIn, start: int, end: int, pieces: Pieces, work: Work, memory: Memory, out: UInt32, at: int
+) -> tuple[int, int]:
+    """Encode a pre-token; see `kernels.encoding`. Where sums are rounded, the cache is for its parts."""
+    if pieces.single and memory.spans.shape[0] == 0:
+        return encode_rounded(data, start, end, pieces, memory.cache, work.paths, work.room, out, at)
+    find_best_path(data, start, end, pieces, work.paths, 0.0)
+    return write_path(data, start, end - start, pieces, work.paths, memory.spans, out, at)
+
+
+@kernel(inline=True)
+def draw_one(
     data: BytesIn,
-    starts: Int64In,
-    ends: Int64In,
-    offsets: Int64In,
-    kinds: Int64In,
+    start: int,
+    end: int,
     pieces: Pieces,
-    memory: Memory,
+    work: Work,
+    spans: Int64Table,
+    alpha: float,
+    state: np.uint64,
     out: UInt32,
-    out_offsets: Int64,
-    unknown_bytes: Int64,
-    progress: Int64,
-    until: int,
-) -> int:
-    """Encode the pre-tokens of segments, from the place in `progress` (zeros at first) on.
+    first: int,
+) -> tuple[int, int]:
+    """Draw a segmentation of a pre-token: with its own probability to the power of alpha, scaled.
 
-    `out` has room for one id per byte and eight more; a block that begins at `until` or later is not begun.
-    Returns DONE; PAUSED at `until`; or the length of a pre-token that is longer than the scratch. A further
-    call, with another `until` or more scratch, goes on from there.
+    The sums of what may follow each place are computed from the end, and pieces are drawn from the beginning.
     """
-    segment, k, position = progress[SEGMENT], progress[PRETOKEN], progress[NUM_IDS]
-    block, fetched, lacking = k, k, DONE
-    while segment < kinds.shape[0] and lacking == DONE:
-        last = offsets[segment + 1]
-        if kinds[segment] >= 0:
-            out[position] = np.uint32(kinds[segment])
-            position += 1
-            if kinds[segment] == pieces.unknown and k < last:
-                unknown_bytes[segment] = ends[last - 1] - starts[k]
-            k = last
-        while k < last:
-            if k >= fetched:
-                block, fetched = k, min(k + BLOCK, starts.shape[0])
-                longest = fetch_ahead(data, starts, ends, block, fetched, memory.cache, memory.fetched)
-                if longest >= memory.paths.back.shape[0]:
-                    lacking = longest
-                    break
-                if starts[k] >= until:
-                    lacking = PAUSED
-                    break
-            start, length = starts[k], ends[k] - starts[k]
-            if pieces.single:
-                count, lost = encode_rounded(
-                    data, start, ends[k], pieces, memory.cache, memory.paths, memory.room, out, position
-                )
-                unknown_bytes[segment] += lost
-            else:
-                count = recall(data, start, length, k - block, memory.cache, memory.fetched, out, position)
-                if count == 0:
-                    find_best_path(data, start, ends[k], pieces, memory.paths, 0.0)
-                    count, lost = write_path(data, start, length, pieces, memory.paths, out, position)
-                    unknown_bytes[segment] += lost
-                    if lost == 0:
-                        remember(
-                            data, start, length, k - block, memory.cache, memory.fetched, out, position, count
-                        )
-            position += count
-            k += 1
-        if lacking == DONE:
-            segment += 1
-            out_offsets[segment] = position
-    progress[SEGMENT], progress[PRETOKEN], progress[NUM_IDS] = segment, k, position
-    return lacking
-
-
-@kernel
-def locate_pieces(
-    data: BytesIn,
-    starts: Int64In,
-    ends: Int64In,
-    offsets: Int64In,
-    bounds: Int64In,
-    kinds: Int64In,
-    pieces: Pieces,
-    paths: Paths,
-    ids: UInt32,
-    out: Int64,
-) -> int:
-    """Write where each token of some segments ends; return their number."""
-    number = 0
-    for segment in range(kinds.shape[0]):
-        if kinds[segment] >= 0:
-            out[number] = bounds[segment + 1]
-            number += 1
+    number, lost, found, behind = first, np.int64(0), work.paths.found, work.paths.best
+    behind[end - start] = 0.0
+    for at in range(end - 1, start - 1, -1):
+        if at > start and data[at] & 0xC0 == 0x80:
             continue
-        for k in range(offsets[segment], offsets[segment + 1]):
-            length = ends[k] - starts[k]
-            find_best_path(data, starts[k], ends[k], pieces, paths, 0.0)
-            count, _ = write_path(data, starts[k], length, pieces, paths, ids, number)
-            write_ends(starts[k], length, pieces, paths, count, out, number)
-            number += count
-    return number
+        total = -math.inf
+        for i in range(find_steps(data, at, end, next_character(data, at, end), pieces, found)):
+            rest = behind[found.ends[i] - start]
+            total = add_logs(total, alpha * pieces.scores[found.ids[i]] + rest)
+        behind[at - start] = total
+    at, last = start, -1
+    while at < end:
+        state += STEP
+        left = unit_of(state)
+        count, chosen = find_steps(data, at, end, next_character(data, at, end), pieces, found), 0
+        while chosen < count - 1:
+            rest = behind[found.ends[chosen] - start] - behind[at - start]
+            left -= math.exp(alpha * pieces.scores[found.ids[chosen]] + rest)
+            if left < 0:
+                break
+            chosen += 1
+        token = int(found.ids[chosen])
+        if token == pieces.unknown and pieces.byte_ids.shape[0] > 0:
+            for place in range(at, found.ends[chosen]):
+                out[number] = np.uint32(pieces.byte_ids[data[place]])
+                number += 1
+        else:
+            lost += found.ends[chosen] - at if token == pieces.unknown else 0
+            if token != pieces.unknown or last != pieces.unknown:
+                out[number] = np.uint32(token)
+                number += 1
+        last, at = token, found.ends[chosen]
+    return number - first, lost
+
+
+encode_pretokens = encoding_kernel(encode_one, Pieces, Work)
+sample_pretokens = sampling_kernel(draw_one, Pieces, Work)

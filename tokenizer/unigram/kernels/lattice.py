@@ -11,7 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Int32, Int64, UInt32, UInt64
+from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Int32, Int64, Int64Table, UInt32, UInt64
+from tokmill.tokenizer.kernels.characters import next_character
+from tokmill.tokenizer.kernels.encoding import put_span
 from tokmill.tokenizer.kernels.tries import TokenTrie, child_of
 
 _CONTINUES, _TOP_TWO = 0x80, 0xC0
@@ -54,15 +56,6 @@ class Found(NamedTuple):
 def make_found(longest: int) -> Found:
     """Make room for the pieces at one place, of which the longest has so many bytes."""
     return Found(np.empty(longest + 1, np.int32), np.empty(longest + 1, np.int64))
-
-
-@kernel(inline=True)
-def next_character(data: BytesIn, at: int, end: int) -> int:
-    """Return where the character at `at` ends, at most at `end`."""
-    at += 1
-    while at < end and data[at] & _TOP_TWO == _CONTINUES:
-        at += 1
-    return at
 
 
 @kernel(inline=True)
@@ -156,32 +149,40 @@ def find_best_path(data: BytesIn, start: int, end: int, pieces: Pieces, paths: P
 
 @kernel(inline=True)
 def write_path(
-    data: BytesIn, start: int, length: int, pieces: Pieces, paths: Paths, out: UInt32, at: int
+    data: BytesIn,
+    start: int,
+    length: int,
+    pieces: Pieces,
+    paths: Paths,
+    spans: Int64Table,
+    out: UInt32,
+    at: int,
 ) -> tuple[int, int]:
-    """Write the ids of the best path through a pre-token.
+    """Write the ids of the best path, and their spans if wanted; return the numbers of ids and unknown bytes.
 
     An unknown character becomes its bytes, if there are ids for them; otherwise neighbouring unknown
     characters become one unknown token.
     """
-    count, lost, last, place = 0, 0, -1, length
+    count, lost, last, place, by_bytes = 0, 0, -1, length, pieces.byte_ids.shape[0] > 0
     while place > 0:
         token, before = int(paths.ids[place]), int(paths.back[place])
-        if token == pieces.unknown:
-            lost += place - before
+        lost += place - before if token == pieces.unknown and not by_bytes else 0
         count += ids_of(token, last, place - before, pieces)
         last, place = token, before
-    if pieces.byte_ids.shape[0] > 0:
-        lost = 0
     k, last, place = at + count, -1, length
     while place > 0:
         token, before = int(paths.ids[place]), int(paths.back[place])
         number = ids_of(token, last, place - before, pieces)
         k -= number
-        if token == pieces.unknown and pieces.byte_ids.shape[0] > 0:
+        if token == pieces.unknown and by_bytes:
             for i in range(number):
                 out[k + i] = np.uint32(pieces.byte_ids[data[start + before + i]])
+                put_span(spans, k + i, start + before + i, start + before + i + 1)
         elif number > 0:
             out[k] = np.uint32(token)
+            put_span(spans, k, start + before, start + place)
+        elif spans.shape[0] > 0:
+            spans[k, 0] = start + before
         last, place = token, before
     return count, lost
 
@@ -192,17 +193,3 @@ def ids_of(token: int, last: int, length: int, pieces: Pieces) -> int:
     if token == pieces.unknown and pieces.byte_ids.shape[0] > 0:
         return length
     return 0 if token == pieces.unknown and last == token else 1
-
-
-@kernel(inline=True)
-def write_ends(
-    start: int, length: int, pieces: Pieces, paths: Paths, count: int, out: Int64, at: int
-) -> None:
-    """Write where each token of the best path ends; `count` as `write_path` returns it."""
-    k, last, place = at + count, -1, length
-    while place > 0:
-        token, before = int(paths.ids[place]), int(paths.back[place])
-        for i in range(ids_of(token, last, place - before, pieces)):
-            k -= 1
-            out[k] = start + place - i
-        last, place = token, before

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Int64, Int64In, UInt32, UInt64
+from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Int64, Int64In, Int64Table, UInt32, UInt64
 from tokmill.tokenizer.kernels.cache import (
     BLOCK,
     LONG,
@@ -27,13 +27,14 @@ from tokmill.tokenizer.kernels.cache import (
     recall,
     remember,
 )
+from tokmill.tokenizer.kernels.characters import next_character
+from tokmill.tokenizer.kernels.encoding import NOWHERE
 from tokmill.tokenizer.unigram.kernels.lattice import (
     LOWEST,
     Paths,
     Pieces,
     find_best_path,
     find_steps,
-    next_character,
     write_path,
 )
 
@@ -58,28 +59,25 @@ class Parts(NamedTuple):
     ends: Int64
 
 
-def empty_parts() -> Parts:
-    """Make room for a block of parts."""
-    return Parts(*np.empty((2, BLOCK), np.int64))
-
-
 class Room(NamedTuple):
     """Working memory for texts that are cut into parts.
 
     Attributes:
         parts: the next ones.
         fetched: where they are in the cache.
-        second: shape (4096,), the second-best score of each place of a part that may be remembered.
+        second: shape (64,), the second-best score of each place of a part that may be remembered.
+        nowhere: shape (0, 2), for spans.
     """
 
     parts: Parts
     fetched: Fetched
     second: Float64
+    nowhere: Int64Table
 
 
 def make_room() -> Room:
     """Make working memory."""
-    return Room(empty_parts(), empty_block(), np.empty(64))
+    return Room(Parts(*np.empty((2, BLOCK), np.int64)), empty_block(), np.empty(64), NOWHERE)
 
 
 @kernel(inline=True)
@@ -197,7 +195,7 @@ def encode_part(
     if room.fetched.places[row] != LONG:
         margin, steps = find_two_best(data, start, end, pieces, paths, room.second)
         limit = limit_of(margin, steps, paths.best[length])
-        count, lost = write_path(data, start, length, pieces, paths, out, at)
+        count, lost = write_path(data, start, length, pieces, paths, room.nowhere, out, at)
         known = lost == 0 and not has_unknown(length, pieces, paths)
         if known and limit >= 0:
             out[at + count] = np.uint32(limit)
@@ -205,7 +203,7 @@ def encode_part(
             if -total <= limit and stays_high(total, length, pieces):
                 return count, lost, add_scores(total, pieces, out, at, count)
     find_best_path(data, start, end, pieces, paths, total)
-    count, lost = write_path(data, start, length, pieces, paths, out, at)
+    count, lost = write_path(data, start, length, pieces, paths, room.nowhere, out, at)
     return count, lost, paths.best[length]
 
 

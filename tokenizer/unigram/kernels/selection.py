@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Float64In, Int32In, Int64, Int64In
+from tokmill.tokenizer.kernels.characters import next_character
 from tokmill.tokenizer.unigram.kernels.expectation import to_step
-from tokmill.tokenizer.unigram.kernels.lattice import Paths, Pieces, find_pieces, next_character
+from tokmill.tokenizer.unigram.kernels.lattice import Paths, Pieces, find_pieces
 
 
 @kernel

@@ -32,7 +32,6 @@ from tokmill.tokenizer.kernels.cache import (
     short_place,
 )
 from tokmill.tokenizer.kernels.characters import white_space
-from tokmill.tokenizer.kernels.counting import hash_block
 from tokmill.tokenizer.kernels.forms import (
     ASKS,
     DONE,
@@ -47,7 +46,7 @@ from tokmill.tokenizer.kernels.forms import (
 )
 from tokmill.tokenizer.kernels.split import entry
 from tokmill.tokenizer.kernels.words import MAX_MIDDLE, MAX_SHORT, load_short
-from tokmill.tokenizer.wordpiece.kernels.encoding import Pieces, encode_hashed
+from tokmill.tokenizer.wordpiece.kernels.encoding import Pieces, encode_word
 
 __all__ = ["ASKS", "DONE", "FULL", "LEAVES"]
 
@@ -107,16 +106,12 @@ class Memory(NamedTuple):
         cache: ids of units.
         units: of the current block.
         word: shape (MAX_WORD + 16,), a normalized word.
-        start: shape (1,), 0: where it begins.
-        end: shape (1,): where it ends.
         nowhere: shape (0, 2): the places of tokens are not wanted.
     """
 
     cache: EncodingCache
     units: Units
     word: Bytes
-    start: Int64
-    end: Int64
     nowhere: Int64Table
 
 
@@ -271,9 +266,7 @@ def encode_new(
     units, cache = memory.units, memory.cache
     start, end, place = units.starts[unit], units.ends[unit], units.places[unit]
     size = normalize_unit(data, start, end, raw.texts, memory.word)
-    memory.end[0] = size
-    hash_block(memory.word, memory.start, memory.end, 0, 1, pieces.tables)
-    number, lost = encode_hashed(memory.word, 0, size, 0, pieces, ids, memory.nowhere, first)
+    number, lost = encode_word(memory.word, np.int64(0), size, pieces, ids, memory.nowhere, first)
     count = number - first
     if count > 1 and lost > 0:  # what is lost of a remembered word is all of it, or nothing
         return number, lost
