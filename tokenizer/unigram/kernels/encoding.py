@@ -152,7 +152,7 @@ def draw_one(
                 out[number] = np.uint32(pieces.byte_ids[data[place]])
                 number += 1
         else:
-            lost += found.ends[chosen] - at if token == pieces.unknown else 0
+            lost += int(found.ends[chosen] - at) if token == pieces.unknown else 0
             if token != pieces.unknown or last != pieces.unknown:
                 out[number] = np.uint32(token)
                 number += 1
