@@ -152,12 +152,12 @@ def draw_one(
                 out[number] = np.uint32(pieces.byte_ids[data[place]])
                 number += 1
         else:
-            lost += int(found.ends[chosen] - at) if token == pieces.unknown else 0
+            lost += found.ends[chosen] - at if token == pieces.unknown else 0
             if token != pieces.unknown or last != pieces.unknown:
                 out[number] = np.uint32(token)
                 number += 1
         last, at = token, found.ends[chosen]
-    return number - first, lost
+    return number - first, int(lost)
 
 
 encode_pretokens = encoding_kernel(encode_one, Pieces, Work)
