@@ -53,7 +53,9 @@ def test_an_artifact_is_shown_by_every_name_as_sheet_record_or_words(smoke: Tokm
     assert "no corpus in" in smoke("show", f"corpus/{fingerprint[:10]}").err
     words = smoke("show", "card/smoke", "--read").out
     assert words.startswith("---\nlicense: ")  # what a hub reads
-    assert "\n# Training data\n" in words
+    made = smoke("show", "card/smoke", "--json").document["timings"]["ended"][:10]
+    assert f'\nversion: "v2"\ndate: "{made}"\n---\n' in words
+    assert f"\n# Training data\n\ncard/smoke, version v2, made on {made}.\n" in words
 
 
 def test_the_run_that_made_it_is_named_with_its_page(tokmill: Tokmill) -> None:

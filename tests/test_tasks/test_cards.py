@@ -17,7 +17,7 @@ from tokmill.tasks.card.accounts import StageAccounts, account_table
 from tokmill.tasks.card.data_text import to_markdown
 from tokmill.tasks.card.stage import CARD, TOKENIZER_CARD, CardParams, TokenizerCardParams
 from tokmill.tasks.card.tokenizer_text import HERE, TEXT, blocks
-from tokmill.tasks.card.words import without_front_matter
+from tokmill.tasks.card.words import size_category, without_front_matter
 from tokmill.tasks.core.errors import AccountError
 from tokmill.tasks.core.stage import Account, External
 from tokmill.tasks.encode.stage import EncodeParams
@@ -178,6 +178,8 @@ def test_hubs_find_license_languages_and_size_in_the_front_matter(facts, text):
     assert "License: **not stated**; `card.license`" in odd
     named = to_markdown({**facts, "license": "web: CC BY 4.0, books: ask us"})
     assert 'license: "other"\nlicense_name: "web-cc-by-4.0-books-ask-us"\n' in named
+    sizes = {999: "n<1K", 1000: "1K<n<10K", 10**9: "1B<n<10B", 10**12: "n>1T"}
+    assert {number: size_category(number) for number in sizes} == sizes
 
 
 def test_the_headline_is_the_compression_of_the_mixture(facts, made, text):

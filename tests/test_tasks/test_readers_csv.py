@@ -199,6 +199,8 @@ def test_an_array_is_read_as_the_lines_of_its_elements(
         ('[{"text":"a"},{"text":1},{"text":"c"}]', [(0, b"a"), (2, b"c")], [(1, "not_text")]),
         ('[{"text":"a"},' + "[" * 5000, [(0, b"a")], [(1, "broken_json")]),
         ("17", [], [(0, "broken_json")]),
+        ('{\n"data": [{"text": "a"}]\n}\n', [], [(0, "missing_column")]),  # one object is one document
+        ('{\n"text": "b"\n}\n', [(0, b"b")], []),
     ],
 )
 def test_arrays_by_hand(
