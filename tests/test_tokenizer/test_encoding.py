@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from tests.test_tokenizer.conftest import SPECIALS, any_text, by_kernel
 from tokmill import tokenizer
 from tokmill.tokenizer import SpecialTokenError, Tokenizer, TokenizerError, VocabularyError
-from tokmill.tokenizer.byte_bpe import encoder, tiktoken
+from tokmill.tokenizer.byte_bpe import model
+from tokmill.tokenizer.byte_bpe import ranks as rank_formats
 from tokmill.tokenizer.byte_bpe.model import define
 from tokmill.tokenizer.components.specials import check_names, chunks, find
 from tokmill.tokenizer.core import buffers
@@ -126,7 +127,7 @@ def test_caches_that_overflow_change_nothing(monkeypatch):
     text = " ".join(words + words)
     ids = by_kernel(tok, text)
     assert tok.decode(ids) == text
-    monkeypatch.setattr(encoder, "_CACHE_BITS", (3, 2, 5))
+    monkeypatch.setattr(model, "_CACHE_BITS", (3, 2, 5))
     assert ids == by_kernel(Tokenizer(tok.definition), text)
 
 
@@ -261,7 +262,7 @@ small_vocabularies = st.lists(st.text("ab", min_size=2, max_size=5).map(str.enco
 @given(small_vocabularies, st.text("ab", max_size=30))
 def test_merges_follow_from_ranks_as_tiktoken_uses_them(tokens, text):
     ranks = {i: bytes([i]) for i in range(256)} | {256 + i: token for i, token in enumerate(tokens)}
-    definition = tiktoken.definition_of(ranks, {}, split_pattern=r"[\s\S]+", ignore_merges=None)
+    definition = rank_formats.definition_of(ranks, {}, split_pattern=r"[\s\S]+", ignore_merges=None)
     vocab = {token: i for i, token in ranks.items()}
     expected = reference.encode_by_token_ranks(text.encode(), vocab) if text else []
     assert by_kernel(Tokenizer(definition), text) == expected

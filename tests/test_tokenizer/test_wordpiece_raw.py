@@ -12,9 +12,10 @@ from tests.test_tokenizer.conftest import BERT, any_text, corpus, ntrex
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.kernels.cache import BLOCK
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.wordpiece.kernels.raw_words import BLOCK, MAX_WORD
 from tokmill.tokenizer.wordpiece.model import WordPieceModel
+from tokmill.tokenizer.wordpiece.raw_words import MAX_WORD
 
 NORMALIZERS = [BERT, "bert_clean+cjk_spaces", "lowercase", "nmt", 'replace("e","f g,")+lowercase']
 SPECIALS = ["[UNK]", "[SEP]"]
