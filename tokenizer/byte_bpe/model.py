@@ -5,7 +5,6 @@ Laws: every byte is a token; a merge joins two tokens into the token of their jo
     token is that token, even if merging would not lead to it.
 """
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -44,9 +43,9 @@ from tokmill.tokenizer.kernels.cache import (
 )
 from tokmill.tokenizer.kernels.encoding import Memory, make_memory
 from tokmill.tokenizer.kernels.merges import derive_merges, find_last_merges, make_scratch
-from tokmill.tokenizer.kernels.pair_tables import MAX_IDS, MAX_MERGES, PairTables, empty_tables, tables_of
+from tokmill.tokenizer.kernels.pair_tables import MAX_IDS, PairTables, empty_tables, tables_of
 from tokmill.tokenizer.kernels.words import MAX_SHORT
-from tokmill.tokenizer.pipeline.base_model import BaseModel, check_bytes
+from tokmill.tokenizer.pipeline.base_model import MergeModel, check_bytes
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.encoder import TilingEncoder
 
@@ -54,7 +53,7 @@ NAME = "byte_bpe"
 
 
 @dataclass(frozen=True, eq=False)
-class BytePairModel(BaseModel):
+class BytePairModel(MergeModel):
     """A byte-level BPE model.
 
     Attributes:
@@ -66,7 +65,6 @@ class BytePairModel(BaseModel):
         VocabularyError: a byte is not a token, or there are too many ids or merges.
     """
 
-    merges: NDArray[np.int32]
     ignore_merges: bool = False
 
     family = NAME
@@ -76,12 +74,7 @@ class BytePairModel(BaseModel):
             raise VocabularyError(
                 f"vocabulary: ignore_merges={self.ignore_merges!r:.80} must be true or false"
             )
-        size = self.vocabulary.size
-        if size > MAX_IDS or self.merges.shape[0] > MAX_MERGES:
-            raise VocabularyError(
-                f"vocabulary: {size} ids and {self.merges.shape[0]} merges are too many; "
-                f"at most {MAX_IDS} ids and {MAX_MERGES} merges can be used"
-            )
+        self.check_size(MAX_IDS)
         check_bytes(self.byte_ids, "a byte-level vocabulary must hold them all")
 
     @classmethod
@@ -93,7 +86,7 @@ class BytePairModel(BaseModel):
         ignore_merges: bool = False,
     ) -> Self:
         """Build a model from merges as pairs of byte strings."""
-        rows = merges if isinstance(merges, np.ndarray) else _resolve_merges(vocabulary.ids, merges)
+        rows = merges if isinstance(merges, np.ndarray) else cls.rows(vocabulary.ids, merges)
         return cls(vocabulary, rows, ignore_merges)
 
     @classmethod
@@ -102,12 +95,6 @@ class BytePairModel(BaseModel):
         tokens = {i: token for i, token in enumerate(vocabulary.tokens) if token}
         pairs = [(tokens[left], tokens[right]) for left, right in spec["merges"]]
         return cls.build(vocabulary, pairs, ignore_merges=spec["ignore_merges"])
-
-    @cached_property
-    def pairs(self) -> list[tuple[bytes, bytes]]:
-        """The merges as byte strings, in order of rank."""
-        tokens = self.vocabulary.tokens
-        return [(tokens[left], tokens[right]) for left, right, _ in self.merges.tolist()]
 
     @cached_property
     def byte_ids(self) -> NDArray[np.int32]:
@@ -137,10 +124,6 @@ class BytePairModel(BaseModel):
         """Return the kind of an ordinary token."""
         return "byte" if len(token) == 1 else "merge"
 
-    def figures(self) -> dict[str, int]:
-        """Return the number of merges."""
-        return {"num_merges": len(self.merges)}
-
 
 def model_of(definition: Definition) -> BytePairModel:
     """Return the model of a definition that is known to be of this family."""
@@ -166,24 +149,6 @@ def define(
             )
     model = BytePairModel.build(vocabulary, merges, ignore_merges=ignore_merges)
     return Definition.compose(model, **how)
-
-
-def _resolve_merges(vocab: Mapping[bytes, int], pairs: Sequence[tuple[bytes, bytes]]) -> NDArray[np.int32]:
-    """Turn pairs of byte strings into rows of ids."""
-    ids: list[int] = []
-    for rank, (left, right) in enumerate(pairs):
-        try:
-            ids += vocab[left], vocab[right], vocab[left + right]
-        except KeyError as error:
-            raise VocabularyError(
-                f"vocabulary: merge {rank} joins {left!r} and {right!r}, but {error.args[0]!r} is not a token"
-            ) from None
-    if len(set(pairs)) < len(pairs):
-        twice = next(pair for pair, number in Counter(pairs).items() if number > 1)
-        raise VocabularyError(
-            f"vocabulary: {twice[0]!r} and {twice[1]!r} are merged twice; keep the first merge"
-        )
-    return np.array(ids, np.int32).reshape(-1, 3)
 
 
 _CACHE_BITS = 18, 15, 20

@@ -309,7 +309,7 @@ def draw_one(
 
     The sums of what may follow each place are computed from the end, and pieces are drawn from the beginning.
     """
-    number, lost, found, behind = first, np.int64(0), work.paths.found, work.paths.best
+    number, lost, found, behind = first, 0, work.paths.found, work.paths.best
     behind[end - start] = 0.0
     for at in range(end - 1, start - 1, -1):
         if at > start and data[at] & 0xC0 == 0x80:
