@@ -43,16 +43,16 @@ TOKENIZER, TASKS, FLOWS = "test_tokenizer/test_{}.py", "test_tasks/test_{}.py", 
 AREAS: dict[str, dict[str, tuple[str, str]]] = {
     "kernels": {
         "tokenizer/kernels": (TOKENIZER, "kernels encoding training split_* decoders word_bpe normalizer*"),
-        "tokenizer/byte_bpe/kernels": (TOKENIZER, "encoding training sampling long_and_short_texts"),
+        "tokenizer/byte_bpe": (TOKENIZER, "encoding training sampling long_and_short_texts"),
         "tokenizer/char_bpe": (TOKENIZER, "char_bpe sentence_training sampling"),
         "tokenizer/longest_match": (TOKENIZER, "longest_match"),
         "tokenizer/merging": (
             TOKENIZER,
             "training char_bpe word_bpe wordpiece longest_match sentence_training",
         ),
-        "tokenizer/unigram/kernels": (TOKENIZER, "unigram* sampling"),
+        "tokenizer/unigram": (TOKENIZER, "unigram* sampling"),
         "tokenizer/word_bpe": (TOKENIZER, "word_bpe sampling"),
-        "tokenizer/wordpiece/kernels": (TOKENIZER, "wordpiece*"),
+        "tokenizer/wordpiece": (TOKENIZER, "wordpiece*"),
         "tasks/kernels": (
             TASKS,
             "document_kernels mix* balance scoring count encode packing* sharding",

@@ -27,7 +27,6 @@ from tokmill.tokenizer.kernels.counting import (
     ARENA,
     LONG,
     SHORT,
-    count_and_note,
     count_strings,
     empty_tables,
     list_counts,
@@ -49,7 +48,7 @@ Number = TypeVar("Number", bound=np.generic)
 _CHARS_A_BATCH = 1 << 18
 _BYTES_A_PART = 1 << 20
 _STRINGS_A_SLICE = 1 << 22
-_ONCE = np.zeros(0, np.uint64)
+_ONCE, _NOTHING = np.zeros(0, np.uint64), np.zeros(0, np.int64)
 
 
 class Cuts(Protocol):
@@ -96,7 +95,7 @@ class PretokenCounter:
         first: int,
     ) -> int:
         """Count strings from `first` on until there is no room; return the number of the next one."""
-        return count_strings(data, starts, ends, weights, first, self._tables)
+        return count_strings(data, starts, ends, weights, first, self._tables, _NOTHING, _NOTHING)
 
     def add_documents(
         self,
@@ -304,7 +303,7 @@ class FirstSeenCounter(PretokenCounter):
         first: int,
     ) -> int:
         new, noted = np.empty(starts.shape[0] - first, np.int64), np.zeros(1, np.int64)
-        done = count_and_note(data, starts, ends, weights, first, self._tables, new, noted)
+        done = count_strings(data, starts, ends, weights, first, self._tables, new, noted)
         if noted[0]:
             self._seen.append(_gathered(data, starts, ends, new[: noted[0]]))
         return done

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 
 from tokmill.tokenizer import formats
-from tokmill.tokenizer.byte_bpe.model import Merges, Vocab, definition_of
+from tokmill.tokenizer.byte_bpe.gpt2 import Merges, Vocab, definition_of
 from tokmill.tokenizer.core import buffers, markup
 from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.pipeline.definition import Definition

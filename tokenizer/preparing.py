@@ -2,23 +2,21 @@
 
 import importlib
 import pkgutil
-from collections.abc import Collection, Iterator
-from importlib.util import find_spec
+from collections.abc import Collection
 
-from tokmill.tokenizer.jit import make_ready
+from tokmill.tokenizer.jit import kernel_modules_of, make_ready
 from tokmill.tokenizer.jit.machine_code import Report
-from tokmill.tokenizer.pipeline.families import FAMILIES
-
-_SHARED = "tokmill.tokenizer.kernels", "tokmill.tokenizer.merging.kernels"
+from tokmill.tokenizer.pipeline.families import FAMILIES, find_family
 
 
-def kernel_modules() -> Iterator[str]:
-    """Yield the full name of every module with kernels: the shared ones, then those of families."""
-    own = [f"{module.rpartition('.')[0]}.kernels" for module in FAMILIES.values()]
-    for package in [*_SHARED, *filter(find_spec, own)]:
-        folders = getattr(importlib.import_module(package), "__path__", None)
-        names = [] if folders is None else sorted(found.name for found in pkgutil.iter_modules(folders))
-        yield from (f"{package}.{name}" for name in names) if names else [package]
+def kernel_modules() -> list[str]:
+    """Return the full name of every module with kernels: the shared ones, and those of families."""
+    package = importlib.import_module("tokmill.tokenizer.kernels")
+    for found in pkgutil.iter_modules(package.__path__):
+        importlib.import_module(f"{package.__name__}.{found.name}")
+    for family in FAMILIES:
+        find_family(family)
+    return kernel_modules_of("tokmill.tokenizer.")
 
 
 def prepare(report: Report | None = None, modules: Collection[str] | None = None) -> float:
@@ -34,7 +32,7 @@ def prepare(report: Report | None = None, modules: Collection[str] | None = None
     Raises:
         ValueError: no module with kernels has one of these names.
     """
-    known = list(kernel_modules())
+    known = kernel_modules()
     if modules is None:
         return make_ready(known, report)
     missing = set(modules) - {_own_name(name) for name in known}

@@ -34,7 +34,7 @@ _SIZES = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")
 def to_markdown(facts: Facts) -> str:
     """The card as a Markdown document."""
     front = {
-        "size_categories": [_size_category(facts["packed"]["num_sequences"])],
+        "size_categories": [size_category(facts["packed"]["num_sequences"])],
         "task_categories": ["text-generation"],
         "tags": ["tokmill", "pretraining", "tokenized", *facts["tags"]],
     }
@@ -53,7 +53,7 @@ def to_markdown(facts: Facts) -> str:
     return document(front, facts, sections)
 
 
-def _size_category(number: int) -> str:
+def size_category(number: int) -> str:
     """The class of a number of rows as hubs name it: `10K<n<100K`."""
     place = sum(number >= 1000 * 10**power for power in range(len(_SIZES)))
     if place == 0:

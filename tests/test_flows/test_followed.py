@@ -27,7 +27,7 @@ from tests.test_flows.forking import run_forked
 MOST_FILES = 18
 ROOT = os.path.realpath(Path(tokmill.__file__).parent.parent) + os.sep
 TASK, TITLE = ("flows/run/tasks.py", "perform"), "encode["
-KERNEL, IDS = ("tokenizer/jit/kernel.py", "__call__"), "tokenizer/byte_bpe/kernels/encoding.py"
+KERNEL, IDS = ("tokenizer/jit/kernel.py", "__call__"), "tokenizer/kernels/encoding.py"
 FIRST, LOOK, OPENING = "flows/commands/run.py", "flows/run/direct.py", "tasks/formats/tokenizer.py"
 LANDMARKS = {
     ("flows/run/composition.py", "compose"),  # the DAG is composed

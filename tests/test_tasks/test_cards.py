@@ -14,10 +14,10 @@ from tests.test_tasks.whole_line import Line, LineParams
 from tokmill.tasks.audit.summary import read_summary
 from tokmill.tasks.balance.stage import BalanceParams
 from tokmill.tasks.card.accounts import StageAccounts, account_table
-from tokmill.tasks.card.data_text import to_markdown
+from tokmill.tasks.card.data_text import size_category, to_markdown
 from tokmill.tasks.card.stage import CARD, TOKENIZER_CARD, CardParams, TokenizerCardParams
 from tokmill.tasks.card.tokenizer_text import HERE, TEXT, blocks
-from tokmill.tasks.card.words import size_category, without_front_matter
+from tokmill.tasks.card.words import without_front_matter
 from tokmill.tasks.core.errors import AccountError
 from tokmill.tasks.core.stage import Account, External
 from tokmill.tasks.encode.stage import EncodeParams

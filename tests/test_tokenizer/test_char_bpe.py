@@ -1,7 +1,6 @@
 """BPE over characters: trained and encoded as the slow model does, law by law."""
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,7 +11,6 @@ from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.reference import char_bpe as reference
 
-SENNRICH = {b"low": 5, b"lower": 2, b"newest": 6, b"widest": 3}
 LETTERS = "aé今🙂"
 
 
@@ -64,28 +62,6 @@ def test_ids_are_those_of_the_slow_model(scores, frozen, data):
     assert tok.encode_batch(texts[::-1], as_text=True).to_lists() == wanted[::-1]  # from the cache
     if tok.definition.vocabulary.byte_ids:
         assert [tok.decode(ids) for ids in wanted] == texts
-
-
-def test_pieces_of_equal_scores_are_made_from_the_left():
-    tok = made({"a": 0.0, "b": 0.0, "aa": -1.0, "ab": -1.0, "ba": -1.0})
-    assert [tok.token_bytes(i) for i in tok.encode("aabab")] == [b"aa", b"ba", b"b"]
-    assert [tok.token_bytes(i) for i in tok.encode("babaab")] == [b"ba", b"ba", b"ab"]
-
-
-@pytest.mark.parametrize("length", [1, 31, 32, 4_095, 4_096, 4_097, 70_000])
-def test_long_pretokens_need_more_room(length):
-    tok = made({"a": 0.0, "é": 0.0, "aa": -1.0, "aaaa": -2.0, "éa": -1.5})
-    texts = ["aé" * length, "é" + "a" * length, "aa", "a" * (3 * length), "é"]
-    alone = [tok.encode(text) for text in texts]
-    assert tok.encode_batch(texts).to_lists() == alone
-    assert [tok.decode(ids) for ids in alone] == texts
-
-
-def test_the_textbook_example():
-    tok = tokenizer.train_from_counts(SENNRICH, family="char_bpe", vocab_size=1 + 10 + 8)
-    named = [token.decode() for token in tok.definition.tokens]
-    assert named[11:] == ["es", "est", "lo", "low", "ew", "ewest", "newest", "dest"]
-    assert [tok.token_bytes(i) for i in tok.encode("lowest")] == [b"low", b"est"]
 
 
 @given(

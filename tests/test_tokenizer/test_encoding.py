@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from tests.test_tokenizer.conftest import SPECIALS, any_text, by_kernel
 from tokmill import tokenizer
 from tokmill.tokenizer import SpecialTokenError, Tokenizer, TokenizerError, VocabularyError
-from tokmill.tokenizer.byte_bpe import encoder, tiktoken
+from tokmill.tokenizer.byte_bpe import model
+from tokmill.tokenizer.byte_bpe import ranks as rank_formats
 from tokmill.tokenizer.byte_bpe.model import define
-from tokmill.tokenizer.components.specials import check_names, chunks, find
+from tokmill.tokenizer.components.specials import check_names, chunks
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.reference import byte_bpe as reference
 
@@ -41,30 +42,49 @@ def reference_ids(tok: Tokenizer, text: str, specials: dict[str, int]) -> list[i
     return ids
 
 
-def test_ids_by_hand(tiny):
-    assert tiny.merges == [(b"a", b"t"), (b"c", b"at"), (b" ", b"cat")]
-    assert by_kernel(tiny, "cat cat rat\n") == [257, 258, 220, tiny.vocab[b"r"], 256, tiny.vocab[b"\n"]]
-    assert tiny.encode("") == []
-    assert tiny.decode([258, 258]) == " cat cat"
+ONE, ALL = {"allowed_special": {"<s>"}}, {"allowed_special": "all"}
 
 
-def test_special_tokens_need_permission(tiny):
-    with pytest.raises(SpecialTokenError, match=r"document 1 holds the special token '<s>' at byte 3"):
-        tiny.encode_batch(["cat", "é <s>"])
-    assert tiny.encode("a<s>cat", allowed_special={"<s>"}) == [tiny.vocab[b"a"], 259, 257]
-    assert tiny.encode("a<s>", as_text=True) == [tiny.vocab[bytes([byte])] for byte in b"a<s>"]
+@pytest.mark.parametrize(
+    ("text", "how", "expected"),
+    [
+        ("cat cat rat\n", {}, [b"cat", b" cat", b" ", b"r", b"at", b"\n"]),
+        ("a<s>cat", ONE, [b"a", b"<s>", b"cat"]),
+        ("a<s>", {"as_text": True}, [b"a", b"<", b"s", b">"]),
+        ("<s><s><s>", ALL, [b"<s><s>", b"<s>"]),
+        ("<s><s><s>", {**ONE, "as_text": ["<s><s>"]}, [b"<s>"] * 3),
+        ("a\ud800", {}, [b"a", b"\xef", b"\xbf", b"\xbd"]),
+        (b"a\xff", {}, [b"a", b"\xff"]),
+        ("", {}, []),
+    ],
+)
+def test_tokens_by_hand(tiny, text, how, expected):
+    assert [tiny.token_bytes(i) for i in by_kernel(tiny, text, **how)] == expected
+    across = tiny.encode_batch(["<s", ">", "<s>"], allowed_special="all")
+    assert [len(ids) for ids in across] == [2, 1, 1]
 
 
-def test_the_longest_special_token_wins(tiny):
-    assert tiny.encode("<s><s><s>", allowed_special="all") == [260, 259]
-    assert tiny.encode("<s><s><s>", allowed_special={"<s>"}, as_text=["<s><s>"]) == [259, 259, 259]
-    with pytest.raises(SpecialTokenError, match="'<s><s>' at byte 0"):
-        tiny.encode("<s><s>", allowed_special={"<s>"})
+@pytest.mark.parametrize(
+    ("text", "how", "says"),
+    [
+        ("é <s>", {}, "document 0 holds the special token '<s>' at byte 3"),
+        ("<s><s>", ONE, "'<s><s>' at byte 0"),
+        ("cat", {"allowed_special": {"<t>"}}, "'<t>', which is not a special token"),
+        ("cat", {"as_text": ["<t>"]}, "as_text names '<t>'"),
+        ("cat", {**ONE, "as_text": ["<s>"]}, "both in allowed_special and in as_text"),
+    ],
+)
+def test_special_tokens_need_permission_and_a_name(tiny, text, how, says):
+    with pytest.raises(SpecialTokenError, match=says):
+        by_kernel(tiny, text, **how)
 
 
-def test_a_special_token_does_not_stand_over_the_edge_of_a_document(tiny):
-    batch = tiny.encode_batch(["<s", ">", "<s>"], allowed_special="all")
-    assert [len(ids) for ids in batch] == [2, 1, 1]
+def test_half_characters_are_replaced_held_back_or_refused(small):
+    ids = [small.vocab[bytes([byte])] for byte in "é".encode()]
+    assert small.decode(ids[:1]) == "\ufffd"
+    assert list(small.decode_stream([*ids, ids[0]])) == ["é", "\ufffd"]
+    with pytest.raises(UnicodeDecodeError):
+        small.decode(ids[:1], errors="strict")
 
 
 @given(any_text())
@@ -126,7 +146,7 @@ def test_caches_that_overflow_change_nothing(monkeypatch):
     text = " ".join(words + words)
     ids = by_kernel(tok, text)
     assert tok.decode(ids) == text
-    monkeypatch.setattr(encoder, "_CACHE_BITS", (3, 2, 5))
+    monkeypatch.setattr(model, "_CACHE_BITS", (3, 2, 5))
     assert ids == by_kernel(Tokenizer(tok.definition), text)
 
 
@@ -191,10 +211,6 @@ def test_buffers_that_make_no_sense(small, data, offsets, says):
         small.encode_buffers(data, offsets)
 
 
-def test_a_lone_surrogate_counts_as_a_replacement_character(small):
-    assert small.encode("a\ud800b") == small.encode("a\ufffdb")
-
-
 @given(st.lists(st.integers(0, 299)), st.sampled_from([list, tuple, iter, np.array]))
 def test_a_few_ids_decode_as_many_do(small, ids, form):
     expected = b"".join(small.definition.tokens[token] for token in ids)
@@ -215,22 +231,6 @@ def test_what_is_no_text_is_refused(small, text):
     for texts in ("abc", b"abc", bytearray(b"a")):
         with pytest.raises(TokenizerError, match="is one text, but several are asked for"):
             small.encode_batch(texts)
-
-
-def test_text_may_be_bytes(small):
-    text = "the é 日"
-    assert small.encode(text.encode()) == small.encode(text)
-    assert small.decode_bytes(small.encode(b"a\xff b")) == b"a\xff b"
-    batch = small.encode_batch(pa.chunked_array([["a", text], ["b"]]))
-    assert batch.to_lists() == small.encode_batch(["a", text, "b"]).to_lists()
-
-
-def test_half_characters_are_replaced_held_back_or_refused(small):
-    ids = [small.vocab[bytes([byte])] for byte in "é".encode()]
-    assert small.decode(ids[:1]) == "\ufffd"
-    assert list(small.decode_stream([*ids, ids[0]])) == ["é", "\ufffd"]
-    with pytest.raises(UnicodeDecodeError):
-        small.decode(ids[:1], errors="strict")
 
 
 def test_a_tokenizer_is_its_spec(small):
@@ -261,7 +261,7 @@ small_vocabularies = st.lists(st.text("ab", min_size=2, max_size=5).map(str.enco
 @given(small_vocabularies, st.text("ab", max_size=30))
 def test_merges_follow_from_ranks_as_tiktoken_uses_them(tokens, text):
     ranks = {i: bytes([i]) for i in range(256)} | {256 + i: token for i, token in enumerate(tokens)}
-    definition = tiktoken.definition_of(ranks, {}, split_pattern=r"[\s\S]+", ignore_merges=None)
+    definition = rank_formats.definition_of(ranks, {}, split_pattern=r"[\s\S]+", ignore_merges=None)
     vocab = {token: i for i, token in ranks.items()}
     expected = reference.encode_by_token_ranks(text.encode(), vocab) if text else []
     assert by_kernel(Tokenizer(definition), text) == expected
@@ -289,19 +289,6 @@ def test_cutting_where_no_token_reaches_across_changes_nothing(pairs, data):
     ranks = {pair: rank for rank, pair in enumerate(pairs)}
     expected = [tok.vocab[part] for part in reference.encode_pretoken(data, ranks)] if data else []
     assert tok.encode_buffers(np.frombuffer(data, np.uint8), [0, len(data)]).ids.tolist() == expected
-
-
-@pytest.mark.parametrize(
-    ("arguments", "says"),
-    [
-        ({"allowed_special": {"<t>"}}, "'<t>', which is not a special token"),
-        ({"as_text": ["<t>"]}, "as_text names '<t>'"),
-        ({"allowed_special": {"<s>"}, "as_text": ["<s>"]}, "both in allowed_special and in as_text"),
-    ],
-)
-def test_names_of_special_tokens_must_be_known(tiny, arguments, says):
-    with pytest.raises(SpecialTokenError, match=says):
-        tiny.encode("cat", **arguments)
 
 
 NO_IDS = [[[1], [2]], [[1], [2, 3]], [1.0], ["1"], "ab", None, 5, [None], {}.keys]
@@ -364,23 +351,6 @@ BYTES = {bytes([byte]): byte for byte in range(256)}
 def test_vocabularies_that_are_none(vocab, merges, specials, says):
     with pytest.raises(VocabularyError, match=says):
         Tokenizer.from_vocab(vocab, merges, special_tokens=specials)
-
-
-drawn_names = st.lists(st.text("ab<é", min_size=2, max_size=5), unique=True, max_size=5)
-
-
-@given(drawn_names, st.lists(st.text("ab<éx", max_size=30), max_size=4))
-def test_the_longest_special_token_at_the_leftmost_place_is_found(drawn_names, texts):
-    specials = {name: 1000 + i for i, name in enumerate(drawn_names)}
-    data, offsets = buffers.pack(texts)
-    found = list(zip(*(part.tolist() for part in find(data, offsets, specials)), strict=True))
-    by_bytes = {name.encode(): i for name, i in specials.items()}
-    expected = [
-        (start + int(offset), end + int(offset), i)
-        for text, offset in zip(texts, offsets[:-1], strict=True)
-        for start, end, i in reference.find_specials(text.encode(), by_bytes)
-    ]
-    assert found == expected
 
 
 def test_chunks_hold_every_segment_once():

@@ -18,9 +18,9 @@ import tiktoken
 from tests.effort import fuzz_seconds
 from tokmill import tokenizer
 from tokmill.tokenizer import PretokenCounts, Tokenizer, encoding
-from tokmill.tokenizer.byte_bpe import encoder as byte_encoder
+from tokmill.tokenizer.byte_bpe import model as byte_model
 from tokmill.tokenizer.byte_bpe.model import define
-from tokmill.tokenizer.byte_bpe.tiktoken import definition_of
+from tokmill.tokenizer.byte_bpe.ranks import definition_of
 from tokmill.tokenizer.components import specials
 from tokmill.tokenizer.core import buffers
 from tokmill.tokenizer.kernels.cache import BLOCK
@@ -133,7 +133,7 @@ def rounds() -> Iterator[int]:
 def test_nothing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     for seed in rounds():
         dice = random.Random(seed)
-        monkeypatch.setattr(byte_encoder, "_CACHE_BITS", dice.choice([(2, 1, 5), (12, 8, 9)]))
+        monkeypatch.setattr(byte_model, "_CACHE_BITS", dice.choice([(2, 1, 5), (12, 8, 9)]))
         monkeypatch.setattr(specials, "CHUNK_BYTES", dice.choice([1, 64, 1 << 18]))
         tok, slowly = dice.choice([trained, shuffled, ranked])(dice, dice.choice(PATTERNS))
         documents = [random_bytes(dice) for _ in range(dice.randrange(1, 8))]

@@ -141,7 +141,7 @@ def bytes_of(data: NDArray[np.uint8], pretokens: Pretokens) -> Pretokens:
 
 
 def test_a_model_may_know_one_byte_of_a_character_and_not_the_next():
-    family = closed_family("bytes", "Bytes", "byte", bytes_of, {})
+    family = closed_family("bytes", "Bytes", "byte", bytes_of)
     vocabulary = Vocabulary.build({1: b"\xc3", 2: b"a"}, {"[UNK]": 0}, 0)
     model = family.from_spec(vocabulary, {"unknown_token": "[UNK]"})
     tok = Tokenizer(Definition.compose(model, split_pattern="gpt2"))

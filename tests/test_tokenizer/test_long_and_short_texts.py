@@ -144,12 +144,6 @@ def test_ids_and_counts_are_those_of_a_batch(pattern, names):
     check()
 
 
-@pytest.mark.parametrize("by", [-1, 0, 1])
-def test_the_longest_short_text(small, by):
-    text = ("the quick fox " * 40)[: encoding.MOST_CHARS + by]
-    assert small.encode(text) == small.encode_batch([text])[0].tolist()
-
-
 def test_what_is_known_is_bounded(monkeypatch):
     monkeypatch.setattr(encoding, "_MOST_KNOWN", 3)
     tok = made("gpt2", "<bounded>")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.test_tokenizer.conftest import TRAINING_TEXTS, any_text, by_kernel, like_rwkv
+from tests.test_tokenizer.conftest import TRAINING_TEXTS, by_kernel
 from tests.test_tokenizer.gguf_files import write_gguf
 from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer, TokenizerError
@@ -32,12 +32,6 @@ def of(pieces: list[bytes]) -> Tokenizer:
     return Tokenizer(Definition.compose(LongestMatchModel(vocabulary), split_pattern=r"[\s\S]+"))
 
 
-def test_the_longest_token_is_taken_and_what_follows_is_not_looked_at():
-    tok = of([b"ab", b"bcd", b"abc", "é".encode()])
-    assert [tok.definition.tokens[i] for i in tok.encode("abcdé")] == [b"abc", b"d", "é".encode()]
-    assert [tok.definition.tokens[i] for i in tok.encode("xbcdab")] == [b"x", b"bcd", b"ab"]
-
-
 @given(st.lists(st.text("abc é", min_size=1, max_size=6), max_size=20), st.text("abc é", max_size=40))
 def test_it_is_the_slow_model(pieces, text):
     distinct = list(dict.fromkeys(piece.encode() for piece in pieces if len(piece.encode()) > 1))
@@ -45,14 +39,6 @@ def test_it_is_the_slow_model(pieces, text):
     expected = longest_match(text.encode(), {*BYTES, *distinct})
     assert [tok.definition.tokens[i] for i in tok.encode(text)] == expected
     assert [tok.definition.tokens[i] for i in by_kernel(tok, text)] == expected
-
-
-@given(any_text())
-def test_text_comes_back(text):
-    tok = like_rwkv()
-    ids = tok.encode(text, as_text=True)
-    assert tok.decode(ids) == text
-    assert by_kernel(tok, text, as_text=True) == ids
 
 
 @pytest.mark.parametrize("tie_break", ["lexicographic_max", "lowest_ids", "first_seen"])

@@ -99,7 +99,7 @@ from pathlib import Path
 import tokmill
 from tokmill import tokenizer
 from tokmill.tokenizer.unigram import family
-from tokmill.tokenizer.unigram.kernels import encoding, expectation, selection
+from tokmill.tokenizer.unigram import expectation, segmentation
 from tokmill.tokenizer.sampling import sample_batch
 
 
@@ -113,7 +113,7 @@ def elsewhere(steps):
 
     names = ("log", "exp", "log1p")
     there = types.SimpleNamespace(**{**vars(math), **{name: moved(getattr(math, name)) for name in names}})
-    encoding.math = expectation.math = selection.math = there
+    segmentation.math = expectation.math = there
     family.np = types.SimpleNamespace(**{**vars(np), **{name: moved(getattr(np, name)) for name in names}})
 
 

@@ -164,7 +164,7 @@ SPECS: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"byte_ids": [5]}, "1 ids stand in for bytes"),
     ],
     "word_bpe": [
-        ({"merges": [[1, 1]]}, "needs the piece"),
+        ({"merges": [[1, 1]]}, "is not a token"),
         ({"unknown_token": None}, "must be one of the special tokens"),
         ({"letters": "bytes"}, "letters are missing"),
         ({"letters": "words"}, "letters='words' is not known"),

@@ -21,7 +21,7 @@ from tokmill.tokenizer.core.text import BYTE_ORDER
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.reference import unigram as slow
-from tokmill.tokenizer.reference.byte_bpe import dropout_chances, encode_pretoken
+from tokmill.tokenizer.reference.byte_bpe import dropout_chances
 from tokmill.tokenizer.reference.word_bpe import letters_of
 from tokmill.tokenizer.sampling import sample_batch
 from tokmill.tokenizer.unigram.model import n_best
@@ -85,22 +85,6 @@ def assert_as_frequent(drawn: Counter, chances: Mapping[tuple[bytes, ...], float
     freedom = len(cells) - 1
     assert freedom >= 3
     assert square < freedom + 5 * math.sqrt(2 * freedom)
-
-
-@pytest.mark.parametrize("word", [b"abc", b"abcab", b"aabcaab", b"aaaab"])
-@pytest.mark.parametrize("dropout", [0.1, 0.5, 0.8])
-def test_draws_are_as_frequent_as_they_are_probable(word, dropout):
-    tok, number = made(MERGES), 4000
-    chances = dropout_chances(word, RANKS, dropout)
-    assert sum(chances.values()) == pytest.approx(1)
-
-    seeds = Counter(
-        spelled(tok, sample_batch(tok.definition, [word], dropout=dropout, seed=seed).ids)
-        for seed in range(number)
-    )
-    if len(chances) > 3:
-        assert_as_frequent(seeds, chances)
-    assert set(seeds) <= set(chances)
 
 
 Drawn = tuple[Tokenizer, str, list[bytes], dict[tuple[bytes, bytes], int]]
@@ -178,23 +162,6 @@ def test_draws_written_down():
         b"ab|c|a|b| |abc|a|b",
         b"abc|ab| |abc|a|b",
     ]
-
-
-@given(
-    merges=st.lists(st.sampled_from([b"a", b"b", b"ab", b"ba", b"aa", b"aab", b"abab"]), max_size=12),
-    word=st.text(alphabet="ab", max_size=40).map(str.encode),
-)
-def test_nothing_left_out_is_the_encoding_by_merges(merges, word):
-    known, pairs = {b"a", b"b"}, []
-    for left, right in zip(merges[::2], merges[1::2], strict=False):
-        if left in known and right in known and (left, right) not in pairs:
-            pairs.append((left, right))
-            known.add(left + right)
-    tok = made(pairs)
-    ids = sample_batch(tok.definition, [word], dropout=0, seed=1).ids
-    ranks = {pair: rank for rank, pair in enumerate(pairs)}
-    assert list(spelled(tok, ids)) == encode_pretoken(word, ranks)
-    assert ids.tolist() == tok.encode(word)
 
 
 def test_a_token_that_merging_does_not_give_is_taken_whole_only_if_nothing_is_left_out():

@@ -56,22 +56,12 @@ def test_ids_are_those_of_tiktoken_after_the_special_tokens(tokens, tmp_path):
         assert tok.encode(text) == [NUM_SPECIAL + rank for rank in other.encode_ordinary(text)]
 
 
-def test_files_that_name_no_special_tokens_have_those_of_the_first_tekken(tokens, tmp_path):
-    tok = loaded(tmp_path, file_of(tokens), "mistral.json")
-
-    names = list(tok.special_tokens)
-    assert names[:4] == ["<unk>", "<s>", "</s>", "[INST]"]
-    assert names[19:] == ["[TOOL_CONTENT]", "<SPECIAL_20>", "<SPECIAL_21>", "<SPECIAL_22>", "<SPECIAL_23>"]
-    assert list(tok.special_tokens.values()) == list(range(NUM_SPECIAL))
-
-
-def test_named_special_tokens_are_read_and_the_rest_is_filled_up(tokens, tmp_path):
-    listed = [
-        {"rank": 1, "token_str": "</s>", "is_control": True},
-        {"rank": 0, "token_str": "<s>", "is_control": True},
-    ]
+def test_special_tokens_are_listed_filled_up_or_those_of_the_first_tekken(tokens, tmp_path):
+    first = list(loaded(tmp_path, file_of(tokens), "mistral.json").special_tokens)
+    assert first[:4] == ["<unk>", "<s>", "</s>", "[INST]"]
+    assert first[19:] == ["[TOOL_CONTENT]", "<SPECIAL_20>", "<SPECIAL_21>", "<SPECIAL_22>", "<SPECIAL_23>"]
+    listed = [{"rank": rank, "token_str": name} for rank, name in ((1, "</s>"), (0, "<s>"))]
     tok = loaded(tmp_path, file_of(tokens, special_tokens=listed, config={"version": "v13"}))
-
     assert list(tok.special_tokens)[:3] == ["<s>", "</s>", "<SPECIAL_2>"]
     assert tok.encode("<s>the</s>", allowed_special="all")[::2] == [0, 1]
 

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.test_tokenizer.conftest import TRAINING_TEXTS
 from tokmill import tokenizer
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.reference import unigram as slow
@@ -28,13 +27,6 @@ def trainer_of(counts: dict[bytes, int], scores: dict[bytes, float]) -> UnigramT
     return trainer
 
 
-LETTERS = [b"a", b"b", "é".encode(), b"\xff", b"\x80", b"\xc3"]
-
-
-def strings(size: int) -> st.SearchStrategy[bytes]:
-    return st.lists(st.sampled_from(LETTERS), min_size=1, max_size=size).map(b"".join)
-
-
 COUNTS = st.dictionaries(
     st.text(alphabet="abé天", min_size=1, max_size=9).map(str.encode),
     st.integers(1, 6),
@@ -48,13 +40,6 @@ def test_seeds_are_the_best_substrings(counts, number, longest):
     found = find_seeds(text_of(counts), SeedRules("substrings", number, 1, longest, 1000))
 
     assert dict(zip(found.strings, found.scores.tolist(), strict=True)) == slow.seeds(counts, number, longest)
-
-
-def test_seeds_may_be_words():
-    counts = {b"hug": 10, b"hugs": 5, b"hugged": 1, b"a": 9}
-    found = find_seeds(text_of(counts), SeedRules("words", 9, 1, 16, 1000))
-
-    assert {s for s, c in zip(found.strings, found.characters, strict=True) if not c} == {b"hug", b"hugs"}
 
 
 @given(counts=COUNTS, chances=st.lists(st.floats(-8, -0.5), min_size=40, max_size=40))
@@ -105,15 +90,6 @@ def test_long_and_short_pretokens_are_expected_alike():
     trainer._improve()
 
     assert trainer.likelihood == pytest.approx(3 * ways[-1])
-
-
-def test_every_character_is_a_piece_and_more_is_more_probable():
-    tok = tokenizer.train(TRAINING_TEXTS, vocab_size=78, family="unigram")
-    larger = tokenizer.train(TRAINING_TEXTS, vocab_size=94, family="unigram")
-
-    assert {c.encode() for text in TRAINING_TEXTS for c in text} <= tok.vocab.keys()
-    assert 0 not in tok.encode("".join(TRAINING_TEXTS))
-    assert larger.count_tokens(TRAINING_TEXTS[0]) < tok.count_tokens(TRAINING_TEXTS[0])
 
 
 def test_rare_characters_may_stay_unknown():

@@ -1,7 +1,6 @@
 """BPE over words against its slow model, subword-nmt and Hugging Face's tokenizers, law by law."""
 
 import io
-import json
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,7 +19,6 @@ from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.reference import word_bpe as reference
 from tokmill.tokenizer.word_bpe.model import WordPairModel
 
-SENNRICH = {b"low": 5, b"lower": 2, b"newest": 6, b"widest": 3}
 RULES = ["lexicographic_max", "lowest_ids", "first_seen"]
 WORDS = r"\s+|[^\s]+"
 LETTERS = "aé今🙂"
@@ -115,18 +113,6 @@ def test_training_is_that_of_the_slow_model(rule, end_of_word, words, number):
         assert tok.merges == pairs[: len(tok.merges)]
         assert {left + right for left, right in pairs[len(tok.merges) :]} <= set(tok.vocab)
         assert tok.definition.tokens[1 : 1 + len(ids)] == ids
-
-
-def test_the_worked_examples():
-    tok = tokenizer.train_from_counts(
-        SENNRICH,
-        family="word_bpe",
-        vocab_size=1 + 11 + 5,
-        end_of_word="apart",
-        tie_break="first_seen",
-    )
-    assert tok.merges == [(b"e", b"s"), (b"es", b"t"), (b"est", b"</w>"), (b"l", b"o"), (b"lo", b"w")]
-    assert pieces_of(tok, "lowest newer") == [b"low", b"est</w>", *(b"n", b"e", b"w", b"e", b"r", b"</w>")]
 
 
 def by_subword_nmt(counts: Mapping[str, int], number: int) -> tuple[list[Pair], apply_bpe.BPE]:
@@ -227,34 +213,6 @@ def test_ids_are_those_of_the_library(both, text):
     ids = tok.encode(text, as_text=True)
     assert ids == other.encode(text).ids
     assert tok.decode(ids) == other.decode(ids, skip_special_tokens=False)
-
-
-@pytest.mark.shared_data
-def test_merges_are_those_of_tokenizers(shared_data):
-    """Its letters get ids in an order that differs from run to run, unless they are given to it."""
-    lines = [line for text in ntrex(shared_data).values() for line in text.splitlines()[:20]]
-    how = {"split_pattern": WORDS, "tie_break": "lowest_ids"}
-    tok = tokenizer.train(lines, family="word_bpe", vocab_size=4000, **how)
-    letters = [
-        piece.decode()
-        for piece, kind in zip(tok.vocab, tok.definition.model.kinds(), strict=True)
-        if kind == "letter"
-    ]
-    other = tokenizers.Tokenizer(tokenizers.models.BPE(end_of_word_suffix="</w>", unk_token="[UNK]"))
-    other.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    more = len(set("".join(lines).replace(" ", "")) - set(letters))  # it adds these without the mark, too
-    trainer = tokenizers.trainers.BpeTrainer(
-        vocab_size=4000 + more,
-        special_tokens=["[UNK]", *letters],
-        end_of_word_suffix="</w>",
-        show_progress=False,
-    )
-    other.train_from_iterator(lines, trainer)
-
-    found = [tuple(map(str.encode, pair)) for pair in json.loads(other.to_str())["model"]["merges"]]
-    assert len(tok.merges) > 1500
-    assert tok.merges == found[: len(tok.merges)]
-    assert len(found) - len(tok.merges) < 100
 
 
 @pytest.mark.parametrize("length", [1, 15, 16, 31, 32, 4_094, 4_095, 4_096, 70_000])

@@ -8,13 +8,14 @@ import unicodedata2 as unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.test_tokenizer.conftest import BERT, any_text, corpus, ntrex
+from tests.test_tokenizer.conftest import BERT, any_text
 from tokmill.tokenizer import Tokenizer
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.kernels.cache import BLOCK
 from tokmill.tokenizer.pipeline.definition import Definition
-from tokmill.tokenizer.wordpiece.kernels.raw_words import BLOCK, MAX_WORD
 from tokmill.tokenizer.wordpiece.model import WordPieceModel
+from tokmill.tokenizer.wordpiece.raw_words import MAX_WORD
 
 NORMALIZERS = [BERT, "bert_clean+cjk_spaces", "lowercase", "nmt", 'replace("e","f g,")+lowercase']
 SPECIALS = ["[UNK]", "[SEP]"]
@@ -120,15 +121,6 @@ def test_special_tokens_stand_for_themselves():
 def test_more_ids_than_expected_find_room():
     tok = TOKENIZERS[BERT, False]
     documents = [b"," * 600_000, "각".encode() * 1000 + b" ", b"the"]
-    assert quickly(tok, documents) == by_parts(tok, documents)
-
-
-@pytest.mark.shared_data
-def test_real_text_is_encoded_as_by_the_parts(shared_data):
-    tok = TOKENIZERS[BERT, True]
-    texts = [text[:10_000] for text in ntrex(shared_data).values()]
-    texts += corpus(shared_data, "english_docs", 100_000)
-    documents = [text.encode() for text in texts]
     assert quickly(tok, documents) == by_parts(tok, documents)
 
 

@@ -11,7 +11,7 @@ left.
 
 from collections.abc import Sequence
 
-from tokmill.tokenizer.byte_bpe.kernels.model import sample_pretokens
+from tokmill.tokenizer.byte_bpe.kernels import sample_pretokens
 from tokmill.tokenizer.byte_bpe.model import NAME, BytePairModel
 from tokmill.tokenizer.core.errors import TrainingError
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
@@ -86,8 +86,11 @@ FAMILY = Family(
     BytePairTraining,
     _least_vocab_size,
     {
-        name: f"tokmill.tokenizer.byte_bpe.{'huggingface' if name == 'gguf' else name}"
-        for name in ("huggingface", "gpt2", "tiktoken", "tekken", "gguf")
+        "huggingface": "tokmill.tokenizer.byte_bpe.huggingface",
+        "gpt2": "tokmill.tokenizer.byte_bpe.gpt2",
+        "tiktoken": "tokmill.tokenizer.byte_bpe.ranks:TIKTOKEN_FORMAT",
+        "tekken": "tokmill.tokenizer.byte_bpe.ranks:TEKKEN_FORMAT",
+        "gguf": "tokmill.tokenizer.byte_bpe.huggingface",
     },
     sample=sampler(sample_pretokens, scratch=lambda _, length: make_scratch(length)),
 )

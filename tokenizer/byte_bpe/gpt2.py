@@ -5,50 +5,34 @@ the special tokens are those that are not a byte and that no merge makes. They s
 Source: openai/gpt-2 `encoder.py`.
 """
 
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeAlias, cast
 
 from tokmill.tokenizer.byte_bpe.model import define, model_of
-from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
+from tokmill.tokenizer.components.specials import check_names
+from tokmill.tokenizer.core.errors import FormatError, VocabularyError, refuse_malformed
 from tokmill.tokenizer.core.text import to_bytes, to_text
 from tokmill.tokenizer.core.vocabulary import texts_by_id
-from tokmill.tokenizer.formats import sidecar
-from tokmill.tokenizer.formats.files import (
-    GPT2_MERGES,
-    GPT2_VOCAB,
-    read_json,
-    read_merges,
-    refuse_json,
-    write_merges,
-)
-from tokmill.tokenizer.formats.models import special_ids, vocab_by_text, vocab_file
+from tokmill.tokenizer.formats.models import read_pairs, special_ids, vocab_by_text, write_pairs
 from tokmill.tokenizer.formats.sidecar import Usage
 from tokmill.tokenizer.pipeline.definition import Definition
-
-_SIDECAR = "vocab.sidecar.json"
 
 
 def write(definition: Definition, folder: Path) -> list[Path]:
     """Write the two files and the sidecar into a folder."""
     model = model_of(definition)
-    return [
-        vocab_file(folder, vocab_by_text(definition, "gpt2", to_text)),
-        write_merges(folder / GPT2_MERGES, [(to_text(left), to_text(right)) for left, right in model.pairs]),
-        sidecar.write(definition, folder / _SIDECAR, ignore_merges=model.ignore_merges),
-    ]
+    vocab = vocab_by_text(definition, "gpt2", to_text)
+    pairs = [(to_text(left), to_text(right)) for left, right in model.pairs]
+    return write_pairs(definition, folder, vocab, pairs, ignore_merges=model.ignore_merges)
 
 
 def read(path: Path, usage: Usage) -> Definition:
     """Read the two files."""
-    stem = path.name.removesuffix(GPT2_VOCAB).removesuffix(GPT2_MERGES)
-    vocab_path, merges_path, beside = (
-        path.with_name(stem + name) for name in (GPT2_VOCAB, GPT2_MERGES, _SIDECAR)
-    )
-    usage = usage.over(Usage.read(beside))
-    vocab = read_json(vocab_path)
-    refuse_json(vocab_path, vocab, whole=False)
-    pairs = read_merges(merges_path, to_bytes)
-    with refuse_malformed(str(vocab_path)):
-        return _definition(vocab, pairs, usage, str(vocab_path))
+    vocab, pairs, usage, where = read_pairs(path, usage, check=to_bytes)
+    with refuse_malformed(where):
+        return _definition(vocab, pairs, usage, where)
 
 
 def _definition(vocab: dict[str, int], pairs: list[tuple[str, str]], usage: Usage, where: str) -> Definition:
@@ -72,3 +56,65 @@ def _may_be_special(text: str) -> bool:
     except FormatError:
         return True
     return len(text) != 1
+
+
+Vocab: TypeAlias = Mapping[bytes, int] | Mapping[int, bytes]
+Merges: TypeAlias = Sequence[tuple[bytes, bytes]]
+
+
+def definition_of(
+    vocab: Vocab, merges: Merges, special_tokens: Mapping[str, int] | Iterable[str], **how: Any
+) -> Definition:
+    """Build a definition; see `Tokenizer.from_vocab`."""
+    tokens = _by_id(vocab)
+    specials = _special_ids(tokens, special_tokens)
+    names = {name.encode() for name in specials}
+    return define(
+        {token: text for token, text in tokens.items() if text not in names},
+        [_checked_pair(rank, pair) for rank, pair in enumerate(merges)],
+        specials,
+        **how,
+    )
+
+
+def _by_id(vocab: Vocab) -> dict[int, bytes]:
+    """Turn a vocabulary of either direction into bytes by id."""
+    if not isinstance(vocab, Mapping):
+        raise VocabularyError(
+            f"vocab: {type(vocab).__name__} must be a mapping, of bytes to ids or of ids to bytes"
+        )
+    forward = all(isinstance(key, bytes) for key in vocab)
+    tokens: dict[int, bytes] = {}
+    for key, value in vocab.items():
+        text, token = (key, value) if forward else (value, key)
+        if not isinstance(text, bytes) or not isinstance(token, int):
+            raise VocabularyError(
+                f"vocab: {key!r}: {value!r} must be bytes and an integer id, in the same order in all entries"
+            )
+        if token in tokens:
+            raise VocabularyError(
+                f"vocab: {tokens[token]!r} and {text!r} have the same id {token}; give one of them another"
+            )
+        tokens[token] = text
+    return tokens
+
+
+def _special_ids(
+    tokens: Mapping[int, bytes], special_tokens: Mapping[str, int] | Iterable[str]
+) -> dict[str, int]:
+    """Return the id of each special token: the given one, else the vocabulary's, else the next free one."""
+    names = check_names(special_tokens, "special_tokens")
+    if isinstance(special_tokens, Mapping):
+        return {name: special_tokens[name] for name in names}
+    known = {text: token for token, text in tokens.items()}
+    free = itertools.count(max(tokens, default=-1) + 1)
+    return {name: known[name.encode()] if name.encode() in known else next(free) for name in names}
+
+
+def _checked_pair(rank: int, pair: Any) -> tuple[bytes, bytes]:
+    parts = tuple(pair) if isinstance(pair, tuple | list) else ()
+    if len(parts) != 2 or not all(isinstance(part, bytes) for part in parts):
+        raise VocabularyError(
+            f"merges: merge {rank} is {pair!r:.80}, but must be a pair of byte strings such as (b't', b'he')"
+        )
+    return cast(tuple[bytes, bytes], parts)

@@ -5,23 +5,47 @@ Laws: every byte is a token; a merge joins two tokens into the token of their jo
     token is that token, even if merging would not lead to it.
 """
 
-import itertools
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Self, TypeAlias, cast
+from functools import cache, cached_property
+from typing import Any, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tokmill.tokenizer.byte_bpe.encoder import lay_out, make_encoder
-from tokmill.tokenizer.byte_bpe.kernels.model import Model
-from tokmill.tokenizer.components.specials import check_names
+from tokmill.tokenizer.byte_bpe.greedy import (
+    LEFT,
+    PREFIX,
+    RANK,
+    RIGHT,
+    Characters,
+    TokenTable,
+    empty_characters,
+    encode_characters,
+    make_greedy_scratch,
+    note_joined,
+)
+from tokmill.tokenizer.byte_bpe.kernels import (
+    Model,
+    WholeTokens,
+    Work,
+    encode_pretokens,
+    index_whole_tokens,
+)
 from tokmill.tokenizer.core.errors import VocabularyError
+from tokmill.tokenizer.core.token_tables import lay_out_trie
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.kernels.pair_tables import MAX_IDS, MAX_MERGES
-from tokmill.tokenizer.pipeline.base_model import BaseModel, check_bytes
+from tokmill.tokenizer.kernels.cache import (
+    EncodingCache,
+    copy_cache,
+    empty_cache,
+    remember_tokens,
+)
+from tokmill.tokenizer.kernels.encoding import Memory, make_memory
+from tokmill.tokenizer.kernels.merges import derive_merges, find_last_merges, make_scratch
+from tokmill.tokenizer.kernels.pair_tables import MAX_IDS, PairTables, empty_tables, tables_of
+from tokmill.tokenizer.kernels.words import MAX_SHORT
+from tokmill.tokenizer.pipeline.base_model import MergeModel, check_bytes
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.encoder import TilingEncoder
 
@@ -29,7 +53,7 @@ NAME = "byte_bpe"
 
 
 @dataclass(frozen=True, eq=False)
-class BytePairModel(BaseModel):
+class BytePairModel(MergeModel):
     """A byte-level BPE model.
 
     Attributes:
@@ -41,7 +65,6 @@ class BytePairModel(BaseModel):
         VocabularyError: a byte is not a token, or there are too many ids or merges.
     """
 
-    merges: NDArray[np.int32]
     ignore_merges: bool = False
 
     family = NAME
@@ -51,12 +74,7 @@ class BytePairModel(BaseModel):
             raise VocabularyError(
                 f"vocabulary: ignore_merges={self.ignore_merges!r:.80} must be true or false"
             )
-        size = self.vocabulary.size
-        if size > MAX_IDS or self.merges.shape[0] > MAX_MERGES:
-            raise VocabularyError(
-                f"vocabulary: {size} ids and {self.merges.shape[0]} merges are too many; "
-                f"at most {MAX_IDS} ids and {MAX_MERGES} merges can be used"
-            )
+        self.check_size(MAX_IDS)
         check_bytes(self.byte_ids, "a byte-level vocabulary must hold them all")
 
     @classmethod
@@ -68,7 +86,7 @@ class BytePairModel(BaseModel):
         ignore_merges: bool = False,
     ) -> Self:
         """Build a model from merges as pairs of byte strings."""
-        rows = merges if isinstance(merges, np.ndarray) else _resolve_merges(vocabulary.ids, merges)
+        rows = merges if isinstance(merges, np.ndarray) else cls.rows(vocabulary.ids, merges)
         return cls(vocabulary, rows, ignore_merges)
 
     @classmethod
@@ -77,12 +95,6 @@ class BytePairModel(BaseModel):
         tokens = {i: token for i, token in enumerate(vocabulary.tokens) if token}
         pairs = [(tokens[left], tokens[right]) for left, right in spec["merges"]]
         return cls.build(vocabulary, pairs, ignore_merges=spec["ignore_merges"])
-
-    @cached_property
-    def pairs(self) -> list[tuple[bytes, bytes]]:
-        """The merges as byte strings, in order of rank."""
-        tokens = self.vocabulary.tokens
-        return [(tokens[left], tokens[right]) for left, right, _ in self.merges.tolist()]
 
     @cached_property
     def byte_ids(self) -> NDArray[np.int32]:
@@ -112,10 +124,6 @@ class BytePairModel(BaseModel):
         """Return the kind of an ordinary token."""
         return "byte" if len(token) == 1 else "merge"
 
-    def figures(self) -> dict[str, int]:
-        """Return the number of merges."""
-        return {"num_merges": len(self.merges)}
-
 
 def model_of(definition: Definition) -> BytePairModel:
     """Return the model of a definition that is known to be of this family."""
@@ -143,81 +151,130 @@ def define(
     return Definition.compose(model, **how)
 
 
-def _resolve_merges(vocab: Mapping[bytes, int], pairs: Sequence[tuple[bytes, bytes]]) -> NDArray[np.int32]:
-    """Turn pairs of byte strings into rows of ids."""
-    ids: list[int] = []
-    for rank, (left, right) in enumerate(pairs):
-        try:
-            ids += vocab[left], vocab[right], vocab[left + right]
-        except KeyError as error:
-            raise VocabularyError(
-                f"vocabulary: merge {rank} joins {left!r} and {right!r}, but {error.args[0]!r} is not a token"
-            ) from None
-    if len(set(pairs)) < len(pairs):
-        twice = next(pair for pair, number in Counter(pairs).items() if number > 1)
+_CACHE_BITS = 18, 15, 20
+
+
+def lay_out(bpe: BytePairModel) -> Model:
+    """Make the kernels' tables of a vocabulary."""
+    left, right, _ = bpe.merges.T
+    pairs, clash = tables_of(bpe.byte_ids, bpe.merges)
+    if clash >= 0:
         raise VocabularyError(
-            f"vocabulary: {twice[0]!r} and {twice[1]!r} are merged twice; keep the first merge"
+            f"vocabulary: merge {clash} joins a pair that an earlier merge joins; remove it"
         )
-    return np.array(ids, np.int32).reshape(-1, 3)
+    longer = _longer_tokens(bpe)
+    ranks = _last_merges(bpe, pairs, longer)
+    made = longer[ranks[longer] >= 0]
+    facts = np.full((bpe.vocabulary.size, 4), -1, np.int32)
+    facts[:, RANK] = ranks
+    facts[made, LEFT], facts[made, RIGHT] = left[ranks[made]], right[ranks[made]]
+    byte_ids = np.ascontiguousarray(bpe.byte_ids, np.int32)
+    trie, facts[:, PREFIX] = lay_out_trie(bpe.vocabulary.data, bpe.vocabulary.offsets, made, byte_ids)
+    ordered = bool((np.maximum(ranks[left], ranks[right]) < np.arange(left.shape[0])).all())
+    others = longer[ranks[longer] < 0] if bpe.ignore_merges else longer[:0]
+    table = TokenTable(facts, np.diff(bpe.vocabulary.offsets).astype(np.int32))
+    characters = _characters(bpe, made)
+    if ordered:
+        room = np.zeros(3, np.uint8), np.zeros(3, np.uint32)
+        encode_characters(pairs, trie, table, make_greedy_scratch(3), *room, characters.ids)
+    return Model(pairs, trie, table, characters, _whole_tokens(bpe, others), ordered)
 
 
-Vocab: TypeAlias = Mapping[bytes, int] | Mapping[int, bytes]
-Merges: TypeAlias = Sequence[tuple[bytes, bytes]]
+def first_cache(bpe: BytePairModel, model: Model) -> EncodingCache:
+    """Return a cache that contains the tokens themselves, since many pre-tokens are tokens."""
+    lengths = np.diff(bpe.vocabulary.offsets)
+    lengths[list(bpe.vocabulary.special_tokens.values())] = 0
+    known = (model.table.facts[:, RANK] >= 0) | (lengths == 1) | bpe.ignore_merges
+    tokens = np.flatnonzero(known & (lengths > 0))[: 1 << (_CACHE_BITS[0] - 1)][::-1]
+    cache, room = empty_cache(*_CACHE_BITS), np.zeros(1, np.uint32)
+    remember_tokens(cache, bpe.vocabulary.data, bpe.vocabulary.offsets, tokens.copy(), room)
+    return cache
 
 
-def definition_of(
-    vocab: Vocab, merges: Merges, special_tokens: Mapping[str, int] | Iterable[str], **how: Any
-) -> Definition:
-    """Build a definition; see `Tokenizer.from_vocab`."""
-    tokens = _by_id(vocab)
-    specials = _special_ids(tokens, special_tokens)
-    names = {name.encode() for name in specials}
-    return define(
-        {token: text for token, text in tokens.items() if text not in names},
-        [_checked_pair(rank, pair) for rank, pair in enumerate(merges)],
-        specials,
-        **how,
+def _longer_tokens(bpe: BytePairModel) -> NDArray[np.int64]:
+    """Return the ids of tokens of two bytes or more, shortest first, special tokens left out."""
+    lengths = np.diff(bpe.vocabulary.offsets)
+    lengths[list(bpe.vocabulary.special_tokens.values())] = 0
+    longer = np.flatnonzero(lengths > 1)
+    return longer[np.argsort(lengths[longer], kind="stable")]
+
+
+def _last_merges(bpe: BytePairModel, pairs: PairTables, tokens: NDArray[np.int64]) -> NDArray[np.int32]:
+    """Return the rank of the last merge in encoding each token's bytes; -1 if they do not give the token."""
+    ranks = np.full(bpe.vocabulary.size, -1, np.int32)
+    longest = int(np.diff(bpe.vocabulary.offsets).max())
+    find_last_merges(
+        pairs,
+        bpe.vocabulary.data,
+        bpe.vocabulary.offsets,
+        tokens,
+        ranks,
+        make_scratch(longest),
+        np.empty(longest, np.uint32),
     )
+    return ranks
 
 
-def _by_id(vocab: Vocab) -> dict[int, bytes]:
-    """Turn a vocabulary of either direction into bytes by id."""
-    if not isinstance(vocab, Mapping):
+def _characters(bpe: BytePairModel, tokens: NDArray[np.int64]) -> Characters:
+    """Return the table of the characters that tokens join."""
+    sized = empty_characters(0)
+    pairs = note_joined(bpe.vocabulary.data, bpe.vocabulary.offsets, tokens, sized)
+    characters = empty_characters(pairs)
+    note_joined(bpe.vocabulary.data, bpe.vocabulary.offsets, tokens, characters)
+    return characters
+
+
+def _whole_tokens(bpe: BytePairModel, ids: NDArray[np.int64]) -> WholeTokens:
+    """Index the tokens that are the encoding of their bytes, but not by merging."""
+    slots = np.full(1 << max((2 * ids.shape[0]).bit_length(), 4), -1, np.int32)
+    index_whole_tokens(slots, bpe.vocabulary.data, bpe.vocabulary.offsets, ids)
+    return WholeTokens(ids.shape[0], slots, bpe.vocabulary.data, bpe.vocabulary.offsets)
+
+
+def merges_from_ranks(
+    token_data: NDArray[np.uint8], token_offsets: NDArray[np.int64], special_ids: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Derive merges from byte strings ranked by id, as tiktoken's files have them.
+
+    Returns int64 rows of left, right and resulting id, in order of rank (that of their results' ids); and the
+    ids of tokens that no merging gives.
+    """
+    lengths = np.diff(token_offsets)
+    lengths[special_ids] = 0
+    byte_ids = np.full(256, -1, np.int32)
+    singles = np.flatnonzero(lengths == 1)
+    byte_ids[token_data[token_offsets[singles]]] = singles
+    if (byte_ids < 0).any():
         raise VocabularyError(
-            f"vocab: {type(vocab).__name__} must be a mapping, of bytes to ids or of ids to bytes"
+            f"vocabulary: the byte {int(np.argmin(byte_ids)):#04x} is not a token, but all 256 must be there"
         )
-    forward = all(isinstance(key, bytes) for key in vocab)
-    tokens: dict[int, bytes] = {}
-    for key, value in vocab.items():
-        text, token = (key, value) if forward else (value, key)
-        if not isinstance(text, bytes) or not isinstance(token, int):
-            raise VocabularyError(
-                f"vocab: {key!r}: {value!r} must be bytes and an integer id, in the same order in all entries"
-            )
-        if token in tokens:
-            raise VocabularyError(
-                f"vocab: {tokens[token]!r} and {text!r} have the same id {token}; give one of them another"
-            )
-        tokens[token] = text
-    return tokens
+    longer = np.flatnonzero(lengths > 1)
+    by_length = longer[np.argsort(lengths[longer], kind="stable")]
+    rank_of = np.full(lengths.shape[0], -1, np.int32)
+    rank_of[longer] = np.arange(longer.shape[0])
+    parents = np.full(lengths.shape[0], -1, np.int64)
+    tables = empty_tables(byte_ids, longer.shape[0])
+    longest = int(lengths.max())
+    scratch, out = make_scratch(longest), np.empty(longest, np.uint32)
+    derive_merges(tables, token_data, token_offsets, by_length, rank_of, parents, scratch, out)
+    made = longer[parents[longer] >= 0]
+    merges = np.stack([parents[made] >> 32, parents[made] & 0xFFFFFFFF, made], axis=1)
+    return merges, longer[parents[longer] < 0]
 
 
-def _special_ids(
-    tokens: Mapping[int, bytes], special_tokens: Mapping[str, int] | Iterable[str]
-) -> dict[str, int]:
-    """Return the id of each special token: the given one, else the vocabulary's, else the next free one."""
-    names = check_names(special_tokens, "special_tokens")
-    if isinstance(special_tokens, Mapping):
-        return {name: special_tokens[name] for name in names}
-    known = {text: token for token, text in tokens.items()}
-    free = itertools.count(max(tokens, default=-1) + 1)
-    return {name: known[name.encode()] if name.encode() in known else next(free) for name in names}
+def make_encoder(bpe: BytePairModel) -> TilingEncoder:
+    """Make an encoder, whose threads begin with a copy of one cache."""
+    model = bpe.tables
 
+    def work(length: int) -> Work:
+        few = make_scratch(MAX_SHORT if model.ordered else length)
+        return Work(make_greedy_scratch(length), few)
 
-def _checked_pair(rank: int, pair: Any) -> tuple[bytes, bytes]:
-    parts = tuple(pair) if isinstance(pair, tuple | list) else ()
-    if len(parts) != 2 or not all(isinstance(part, bytes) for part in parts):
-        raise VocabularyError(
-            f"merges: merge {rank} is {pair!r:.80}, but must be a pair of byte strings such as (b't', b'he')"
-        )
-    return cast(tuple[bytes, bytes], parts)
+    @cache
+    def first() -> EncodingCache:
+        return first_cache(bpe, model)
+
+    def memory() -> Memory:
+        return make_memory(copy_cache(first()))
+
+    return TilingEncoder(encode_pretokens, model, bpe.vocabulary.offsets, make_scratch=work, memory=memory)

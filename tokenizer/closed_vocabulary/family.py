@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tokmill.tokenizer.core.buffers import pack_bytes, unpack
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
@@ -29,7 +30,7 @@ from tokmill.tokenizer.pipeline.base_model import (
     numbers_of,
     piece_vocabulary,
 )
-from tokmill.tokenizer.pipeline.encoder import Cut, KernelEncoder
+from tokmill.tokenizer.pipeline.encoder import Cut, KernelEncoder, whole_pretokens
 from tokmill.tokenizer.pipeline.families import Family
 from tokmill.tokenizer.pipeline.model import Model, Progress
 from tokmill.tokenizer.pipeline.options import ModelOptions, refuse_tie_break
@@ -149,7 +150,7 @@ def _most_frequent(counts: PretokenCounts, options: ModelOptions, number: int) -
     return [string for string in found if string not in forbidden][:number]
 
 
-def closed_family(name: str, title: str, kind: str, cut: Cut, formats: Mapping[str, str]) -> Family:
+def closed_family(name: str, title: str, kind: str, cut: Cut) -> Family:
     """Make the family."""
 
     def model_of(vocabulary: Vocabulary, unknown_token: str = UNKNOWN) -> ClosedModel:
@@ -162,4 +163,24 @@ def closed_family(name: str, title: str, kind: str, cut: Cut, formats: Mapping[s
         return ClosedTraining(model_of, cut, counts, options, vocab_sizes)
 
     parts = from_spec, trainer, least_vocab_size
+    formats = {"huggingface": f"tokmill.tokenizer.closed_vocabulary.huggingface:{name.upper()}"}
     return Family(name, title, f"{kind}s", *parts, formats, check_options=check_options, revision=1)
+
+
+def cut_characters(data: NDArray[np.uint8], pretokens: Pretokens) -> Pretokens:
+    """Cut pre-tokens into characters: a byte, and the continuation bytes of UTF-8 that follow it.
+
+    So every string of bytes has characters, well-formed or not.
+    """
+    if not pretokens.starts.shape[0]:
+        return pretokens
+    first, last = int(pretokens.starts[0]), int(pretokens.ends[-1])
+    begins = (data[first:last] & 0xC0) != 0x80
+    begins[pretokens.starts - first] = True
+    starts = np.flatnonzero(begins) + first
+    offsets = np.append(np.searchsorted(starts, pretokens.starts), starts.shape[0])[pretokens.offsets]
+    return Pretokens(starts, np.append(starts[1:], last), offsets)
+
+
+WORD_LEVEL = closed_family("word_level", "Word-level", "word", whole_pretokens)
+CHARACTER_LEVEL = closed_family("character_level", "Character-level", "character", cut_characters)

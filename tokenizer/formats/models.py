@@ -5,9 +5,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tokmill.tokenizer.core.errors import FormatError
-from tokmill.tokenizer.formats.files import GPT2_VOCAB, write_file
-from tokmill.tokenizer.formats.sidecar import SpecialTokens
+from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
+from tokmill.tokenizer.formats import sidecar
+from tokmill.tokenizer.formats.files import (
+    GPT2_MERGES,
+    GPT2_VOCAB,
+    read_json,
+    read_merges,
+    refuse_json,
+    write_file,
+    write_merges,
+)
+from tokmill.tokenizer.formats.sidecar import SpecialTokens, Usage
 from tokmill.tokenizer.formats.split_steps import refusal
 from tokmill.tokenizer.pipeline.definition import Definition
 
@@ -99,7 +108,34 @@ def special_ids(
     return {text: i for text, i in vocab.items() if text not in made and may_be_special(text)}
 
 
-def vocab_file(folder: Path, vocab: Mapping[str, int]) -> Path:
-    """Write a `vocab.json`, in the order of the vocabulary."""
+_SIDECAR = "vocab.sidecar.json"
+
+
+def pair_paths(path: Path) -> tuple[Path, Path, Path]:
+    """Return the paths of `vocab.json`, `merges.txt` and the sidecar, given either of the first two."""
+    stem = path.name.removesuffix(GPT2_VOCAB).removesuffix(GPT2_MERGES)
+    return path.with_name(stem + GPT2_VOCAB), path.with_name(stem + GPT2_MERGES), path.with_name(_SIDECAR)
+
+
+def write_pairs(
+    definition: Definition, folder: Path, vocab: Json, pairs: Sequence[tuple[str, str]], **how: Any
+) -> list[Path]:
+    """Write a `vocab.json`, in the order of the vocabulary, a `merges.txt` and a sidecar."""
     content = json.dumps(vocab, ensure_ascii=False, separators=(",", ":"))
-    return write_file(folder / GPT2_VOCAB, content.encode())
+    return [
+        write_file(folder / GPT2_VOCAB, content.encode()),
+        write_merges(folder / GPT2_MERGES, pairs),
+        sidecar.write(definition, folder / _SIDECAR, **how),
+    ]
+
+
+def read_pairs(
+    path: Path, usage: Usage, **how: Any
+) -> tuple[dict[str, int], list[tuple[str, str]], Usage, str]:
+    """Read a `vocab.json` and its `merges.txt`; return usage as the sidecar has it, and the place, too."""
+    vocab_path, merges_path, beside = pair_paths(path)
+    usage, vocab = usage.over(Usage.read(beside)), read_json(vocab_path)
+    refuse_json(vocab_path, vocab, whole=False)
+    with refuse_malformed(str(merges_path)):
+        pairs = read_merges(merges_path, **how)
+    return vocab, pairs, usage, str(vocab_path)

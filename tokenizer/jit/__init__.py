@@ -4,7 +4,7 @@ Importing a kernel costs nothing: numba is loaded, and machine code compiled or 
 called. `kernel` has the rules. Nothing here depends on what the kernels do.
 """
 
-from tokmill.tokenizer.jit.kernel import Kernel, kernel, make_ready, specialized
+from tokmill.tokenizer.jit.kernel import Kernel, kernel, kernel_modules_of, make_ready, specialized
 from tokmill.tokenizer.jit.machine_code import Compilation
 
-__all__ = ["Compilation", "Kernel", "kernel", "make_ready", "specialized"]
+__all__ = ["Compilation", "Kernel", "kernel", "kernel_modules_of", "make_ready", "specialized"]

@@ -15,65 +15,75 @@ from tokmill.tokenizer.jit.arrays import UInt32, UInt64
 BYTES_AT_ONCE = 64
 
 
-def _build_load_u64() -> Any:
-    from llvmlite import ir
-    from numba.core import cgutils, types
-    from numba.core.extending import intrinsic
+def _of_element(result: str, others: tuple[str, ...], generate: Callable[..., Any]) -> Callable[[], Any]:
+    """Return what builds an operation on an element of an array.
 
-    def load_u64(typingctx: Any, data: Any, position: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    Args:
+        result: numba's type of the result.
+        others: those of the arguments after the array and the index.
+        generate: takes LLVM's builder, the address of the element and the other arguments.
+    """
+
+    def build() -> Any:
+        from numba.core import cgutils, types
+        from numba.core.extending import intrinsic
+
+        def generated(context: Any, builder: Any, signature: Any, args: Any) -> Any:
             array = context.make_array(signature.args[0])(context, builder, args[0])
-            place = cgutils.gep_inbounds(builder, array.data, args[1])
-            word = builder.bitcast(place, ir.IntType(64).as_pointer())
-            loaded = builder.load(word)
-            loaded.align = 1
-            return loaded
+            address = cgutils.gep_inbounds(builder, array.data, args[1])
+            made = generate(builder, address, *args[2:])
+            return context.get_dummy_value() if result == "void" else made
 
-        return types.uint64(data, types.intp), generate
+        def typed(data: Any) -> Any:
+            kinds = (getattr(types, name) for name in others)
+            return getattr(types, result)(data, types.intp, *kinds), generated
 
-    return intrinsic(load_u64)
+        def alone(typingctx: Any, data: Any, position: Any) -> Any:
+            return typed(data)
+
+        def with_one(typingctx: Any, data: Any, position: Any, value: Any) -> Any:
+            return typed(data)
+
+        def with_two(typingctx: Any, data: Any, position: Any, low: Any, high: Any) -> Any:
+            return typed(data)
+
+        return intrinsic((alone, with_one, with_two)[len(others)])
+
+    return build
 
 
-@kernel(build=_build_load_u64)
+def _load(builder: Any, address: Any, *_: Any) -> Any:
+    from llvmlite import ir
+
+    loaded = builder.load(builder.bitcast(address, ir.IntType(64).as_pointer()))
+    loaded.align = 1
+    return loaded
+
+
+@kernel(build=_of_element("uint64", (), _load))
 def load_u64(data: NDArray[np.uint8], position: int) -> np.uint64:
     """Read `data[position:position + 8]` as a little-endian number; all eight bytes must lie in `data`."""
     return np.uint64(int.from_bytes(data[position : position + 8].tobytes(), "little"))
 
 
-def _build_bytes_between() -> Any:
+def _compare(builder: Any, address: Any, low: Any, high: Any) -> Any:
     from llvmlite import ir
-    from numba.core import cgutils, types
-    from numba.core.extending import intrinsic
 
-    byte, many = ir.IntType(8), ir.VectorType(ir.IntType(8), BYTES_AT_ONCE)
+    byte, many, word = ir.IntType(8), ir.VectorType(ir.IntType(8), BYTES_AT_ONCE), ir.IntType(32)
 
-    def repeated(builder: Any, number: Any) -> Any:
-        first = builder.insert_element(
-            ir.Constant(many, ir.Undefined), builder.trunc(number, byte), _index(0)
-        )
-        everywhere = ir.Constant(ir.VectorType(ir.IntType(32), BYTES_AT_ONCE), [0] * BYTES_AT_ONCE)
-        return builder.shuffle_vector(first, ir.Constant(many, ir.Undefined), everywhere)
+    def repeated(number: Any) -> Any:
+        none = ir.Constant(many, ir.Undefined)
+        first = builder.insert_element(none, builder.trunc(number, byte), word(0))
+        return builder.shuffle_vector(first, none, ir.Constant(ir.VectorType(word, BYTES_AT_ONCE), [0] * 64))
 
-    def _index(number: int) -> Any:
-        return ir.Constant(ir.IntType(32), number)
-
-    def bytes_between(typingctx: Any, data: Any, position: Any, low: Any, high: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            array = context.make_array(signature.args[0])(context, builder, args[0])
-            place = cgutils.gep_inbounds(builder, array.data, args[1])
-            loaded = builder.load(builder.bitcast(place, many.as_pointer()))
-            loaded.align = 1
-            above = builder.sub(loaded, repeated(builder, args[2]))
-            width = repeated(builder, builder.sub(args[3], args[2]))
-            inside = builder.icmp_unsigned("<=", above, width)
-            return builder.bitcast(inside, ir.IntType(BYTES_AT_ONCE))
-
-        return types.uint64(data, types.intp, types.intp, types.intp), generate
-
-    return intrinsic(bytes_between)
+    loaded = builder.load(builder.bitcast(address, many.as_pointer()))
+    loaded.align = 1
+    above = builder.sub(loaded, repeated(low))
+    inside = builder.icmp_unsigned("<=", above, repeated(builder.sub(high, low)))
+    return builder.bitcast(inside, ir.IntType(BYTES_AT_ONCE))
 
 
-@kernel(build=_build_bytes_between)
+@kernel(build=_of_element("uint64", ("intp", "intp"), _compare))
 def bytes_between(data: NDArray[np.uint8], position: int, low: int, high: int) -> np.uint64:
     """Return which of the bytes `data[position:position + 64]` are from `low` to `high`.
 
@@ -83,54 +93,30 @@ def bytes_between(data: NDArray[np.uint8], position: int, low: int, high: int) -
     return np.uint64(sum(1 << i for i, byte in enumerate(text) if low <= byte <= high))
 
 
-def _build_store_u64() -> Any:
+def _store(builder: Any, address: Any, word: Any) -> None:
     from llvmlite import ir
-    from numba.core import cgutils, types
-    from numba.core.extending import intrinsic
 
-    def store_u64(typingctx: Any, data: Any, position: Any, word: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            array = context.make_array(signature.args[0])(context, builder, args[0])
-            place = cgutils.gep_inbounds(builder, array.data, args[1])
-            stored = builder.store(args[2], builder.bitcast(place, ir.IntType(64).as_pointer()))
-            stored.align = 4
-            return context.get_dummy_value()
-
-        return types.void(data, types.intp, types.uint64), generate
-
-    return intrinsic(store_u64)
+    stored = builder.store(word, builder.bitcast(address, ir.IntType(64).as_pointer()))
+    stored.align = 4
 
 
-@kernel(build=_build_store_u64)
+@kernel(build=_of_element("void", ("uint64",), _store))
 def store_u64(data: UInt32, position: int, word: np.uint64) -> None:
     """Write a number into `data[position:position + 2]`, the lower half first; both must lie in `data`."""
     data[position] = np.uint32(word & np.uint64(0xFFFFFFFF))
     data[position + 1] = np.uint32(word >> np.uint64(32))
 
 
-def _build_prefetch() -> Any:
+def _prefetch(builder: Any, address: Any) -> None:
     from llvmlite import ir
-    from numba.core import cgutils, types
-    from numba.core.extending import intrinsic
 
-    def prefetch(typingctx: Any, data: Any, position: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            array = context.make_array(signature.args[0])(context, builder, args[0])
-            place = cgutils.gep_inbounds(builder, array.data, args[1])
-            byte = builder.bitcast(place, ir.IntType(8).as_pointer())
-            word = ir.IntType(32)
-            ask = builder.module.declare_intrinsic(
-                "llvm.prefetch", [byte.type], ir.FunctionType(ir.VoidType(), [byte.type, word, word, word])
-            )
-            builder.call(ask, [byte, word(0), word(3), word(1)])  # to read, and keep it close
-            return context.get_dummy_value()
-
-        return types.void(data, types.intp), generate
-
-    return intrinsic(prefetch)
+    byte, word = builder.bitcast(address, ir.IntType(8).as_pointer()), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [byte.type, word, word, word])
+    ask = builder.module.declare_intrinsic("llvm.prefetch", [byte.type], kind)
+    builder.call(ask, [byte, word(0), word(3), word(1)])  # to read, and keep it close
 
 
-@kernel(build=_build_prefetch)
+@kernel(build=_of_element("void", (), _prefetch))
 def prefetch(data: UInt64, position: int) -> None:
     """Prefetch the cache line of a place that is read soon; this only affects time."""
 

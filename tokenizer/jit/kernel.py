@@ -4,7 +4,7 @@ Laws: a kernel's machine signature is its annotations (`arrays`), and an argumen
 instead of a second compilation. With `NUMBA_DISABLE_JIT=1` it runs as the Python function that it is, where
 integers wrap, too. It allocates nothing, and reports if it is given too little memory. Its code is cached by
 a digest of all sources in the folders of this package, of the kernel and of its callees, and of their
-constants (`numba_cache`). numba is imported when a kernel is first called, and its configuration stays.
+constants (`machine_code`). numba is imported when a kernel is first called, and its configuration stays.
 
 A callee is found among the module's globals, so it is imported by name; `kernel(inline=True)` has no
 signature of its own and is compiled into its callers.
@@ -31,7 +31,10 @@ from tokmill.tokenizer.jit.machine_code import (
     alone,
     announcing,
     cache_folder,
+    digest_of_constants,
+    digest_of_sources,
     forget,
+    keep_code,
     reporting,
     tell,
 )
@@ -172,6 +175,11 @@ def make_ready(modules: Collection[str], report: Report | None = None) -> float:
     return time.perf_counter() - started
 
 
+def kernel_modules_of(package: str) -> list[str]:
+    """Return the full names of the imported modules below a package that have kernels."""
+    return sorted({m for known in _registry if (m := known.py_func.__module__).startswith(package)})
+
+
 def jit_disabled() -> bool:
     """Whether `NUMBA_DISABLE_JIT` asks for plain Python."""
     return os.environ.get("NUMBA_DISABLE_JIT", "0") not in {"", "0"}
@@ -190,8 +198,6 @@ def _compiled(compiling: Kernel[..., Any]) -> Any:
     function = _with_dispatchers(compiling.py_func)
     if compiling.inline:
         return numba.njit(function, forceinline=True, no_cpython_wrapper=True, **_OPTIONS)
-    from tokmill.tokenizer.jit.numba_cache import digest_of_constants, digest_of_sources, keep_code
-
     signature = signature_of(compiling.py_func)
     started = time.perf_counter()
     functions = _compiled_in(compiling)

@@ -258,9 +258,9 @@ def recall(
     at: int,
 ) -> int:
     """Write the ids of a pre-token that is in the cache; return their number, 0 if it is not."""
-    place = fetched.places[row]
+    place = fetched.places[np.uint64(row)]
     if place >= 0:
-        low, high = fetched.lows[row], fetched.highs[row]
+        low, high = fetched.lows[np.uint64(row)], fetched.highs[np.uint64(row)]
         return recall_short(cache, place, low, high, out, at)
     if place <= MIDDLE:
         return recall_middle(cache, MIDDLE - place, data, start, length, out, at)

@@ -68,22 +68,6 @@ def empty_tables(short: int, entries: int, arena: int) -> CountTables:
 
 @kernel
 def count_strings(
-    data: BytesIn, starts: Int64In, ends: Int64In, weights: UInt64In, first: int, tables: CountTables
-) -> int:
-    """Count strings from `first` on, with or without weights; return n, or the string that had no room."""
-    total = starts.shape[0]
-    for begin in range(first, total, _BLOCK):
-        end = min(begin + _BLOCK, total)
-        hash_block(data, starts, ends, begin, end, tables)
-        for k in range(begin, end):
-            weight = weights[k] if weights.shape[0] > 0 else np.uint64(1)
-            if not count_string(data, starts[k], ends[k] - starts[k], weight, k - begin, tables):
-                return k
-    return total
-
-
-@kernel
-def count_and_note(
     data: BytesIn,
     starts: Int64In,
     ends: Int64In,
@@ -93,7 +77,10 @@ def count_and_note(
     new: Int64,
     noted: Int64,
 ) -> int:
-    """Count strings as `count_strings` does, and list the new ones, `noted[0]` in number."""
+    """Count strings from `first` on, with or without weights; return n, or the string that had no room.
+
+    New ones are listed in `new`, `noted[0]` in number, unless that has no room at all.
+    """
     total = starts.shape[0]
     for begin in range(first, total, _BLOCK):
         end = min(begin + _BLOCK, total)
@@ -103,7 +90,7 @@ def count_and_note(
             known = tables.used[SHORT] + tables.used[LONG]
             if not count_string(data, starts[k], ends[k] - starts[k], weight, k - begin, tables):
                 return k
-            if tables.used[SHORT] + tables.used[LONG] > known:
+            if new.shape[0] > 0 and tables.used[SHORT] + tables.used[LONG] > known:
                 new[noted[0]] = k
                 noted[0] += 1
     return total

@@ -13,7 +13,7 @@ import numpy as np
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, UInt32
 from tokmill.tokenizer.kernels.characters import read_character
-from tokmill.tokenizer.kernels.sentences import offset_of
+from tokmill.tokenizer.kernels.sentences import find_rule, text_of_rule
 
 OTHER, CR, LF, CONTROL, EXTEND, ZWJ, FLAG, PREPEND, SPACING, L, V, T, LV, LVT, PICTURE = range(15)
 """What a character does at the bounds of clusters: the low four bits of its entry in the table."""
@@ -86,7 +86,6 @@ def next_picture(picture: int, here: int) -> int:
 
 
 _LONG = 6
-_LABEL, _VALUE = 0x800000FF, 0x7FFFFFFF
 _ASCII_END, _CARRIAGE_RETURN = 0x80, 0x0D
 
 
@@ -107,26 +106,6 @@ class ClusterRules(NamedTuple):
 
 
 @kernel(inline=True)
-def shortest_rule(data: BytesIn, at: int, end: int, units: UInt32) -> int:
-    """Return where the text of the shortest rule at a place begins; -1 if there is none."""
-    if units.shape[0] == 0:
-        return -1
-    state = offset_of(np.int64(units[0]))
-    for i in range(at, end):
-        byte = np.int64(data[i])
-        state ^= byte
-        if byte == 0 or state >= units.shape[0]:
-            break
-        unit = np.int64(units[state])
-        if unit & _LABEL != byte:
-            break
-        state ^= offset_of(unit)
-        if unit >> 8 & 1 and state < units.shape[0]:
-            return np.int64(units[state]) & _VALUE
-    return -1
-
-
-@kernel(inline=True)
 def put_text(texts: BytesIn, start: int, end: int, out: Bytes, at: int) -> int:
     """Write bytes; return where the next one goes. What has no room is left out, but counted."""
     for i in range(start, end):
@@ -139,13 +118,10 @@ def put_text(texts: BytesIn, start: int, end: int, out: Bytes, at: int) -> int:
 @kernel(inline=True)
 def put_changed(data: BytesIn, start: int, end: int, rules: ClusterRules, out: Bytes, at: int) -> int:
     """Write the text of the rule for `data[start:end]`; return where the next byte goes, -1 if none is."""
-    value = shortest_rule(data, start, end, rules.units)
+    _, value = find_rule(data, start, end, rules.units, False)
     if value < 0:
         return -1
-    first = min(value, rules.texts.shape[0])
-    last = first
-    while last < rules.texts.shape[0] and rules.texts[last] != 0:
-        last += 1
+    first, last = text_of_rule(rules.texts, value)
     return put_text(rules.texts, first, last, out, at)
 
 

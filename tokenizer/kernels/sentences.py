@@ -67,23 +67,36 @@ def offset_of(unit: int) -> int:
 
 
 @kernel(inline=True)
-def longest_rule(data: BytesIn, at: int, end: int, units: UInt32) -> tuple[int, int]:
-    """Return where the longest rule at a place ends, and where its text begins; -1 if there is none."""
-    after, value = at, -1
+def find_rule(data: BytesIn, at: int, end: int, units: UInt32, longest: bool) -> tuple[int, int]:
+    """Return where the longest rule at a place ends, or the shortest, and where its text begins, or -1."""
+    after, value = at, np.int64(-1)
     if units.shape[0] == 0:
         return after, value
     state = offset_of(np.int64(units[0]))
     for i in range(at, end):
-        state ^= np.int64(data[i])
-        if state >= units.shape[0]:
+        byte = np.int64(data[i])
+        state ^= byte
+        if state >= units.shape[0] or (byte == 0 and not longest):
             break
         unit = np.int64(units[state])
-        if unit & _LABEL != np.int64(data[i]):
+        if unit & _LABEL != byte:
             break
         state ^= offset_of(unit)
         if unit >> 8 & 1 and state < units.shape[0]:
             after, value = i + 1, np.int64(units[state]) & _VALUE
+            if not longest:
+                break
     return after, value
+
+
+@kernel(inline=True)
+def text_of_rule(texts: Bytes, value: int) -> tuple[int, int]:
+    """Return where the text of a rule begins and ends."""
+    first = min(value, texts.shape[0])
+    last = first
+    while last < texts.shape[0] and texts[last] != 0:
+        last += 1
+    return first, last
 
 
 @kernel(inline=True)
@@ -118,12 +131,10 @@ def next_part(data: BytesIn, at: int, end: int, rules: Rules) -> Part:
     kept, token = longest_at(data, at, end, rules.kept)
     if token >= 0:
         return Part(_IN_DATA, at, kept, kept)
-    after, value = longest_rule(data, at, end, rules.units)
+    after, value = find_rule(data, at, end, rules.units, True)
     if value >= 0:
-        last = min(value, rules.texts.shape[0])
-        while last < rules.texts.shape[0] and rules.texts[last] != 0:
-            last += 1
-        return Part(_IN_TEXTS, value, last, after)
+        first, last = text_of_rule(rules.texts, value)
+        return Part(_IN_TEXTS, first, last, after)
     after = character_end(data, at, end)
     if after == at:
         return Part(_REPLACED, 0, 3, at + 1)

@@ -3,13 +3,32 @@
 From any order, they are compared by keys of the seven bytes at a depth, and those with equal keys are sorted
 at a greater depth (Bentley and Sedgewick 1997, with seven bytes for one character). A key's last byte says
 how many bytes were left: a string that ends comes before those that go on.
+
+Substrings are found in sorted suffixes. Neighbours share their longest prefixes, so all occurrences of a
+substring lie side by side. A stack holds the substrings that the suffixes so far go on with, each deeper than
+the one below; what is taken off it is a class of substrings that occur at the same places: those longer than
+the next one on the stack.
 """
+
+import math
+from typing import NamedTuple
 
 import numpy as np
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, Int64Table, UInt64, UInt64In
+from tokmill.tokenizer.jit.arrays import (
+    Bytes,
+    BytesIn,
+    Float64,
+    Float64In,
+    Int64,
+    Int64In,
+    Int64Table,
+    UInt64,
+    UInt64In,
+)
 from tokmill.tokenizer.jit.intrinsics import prefetch
+from tokmill.tokenizer.kernels.characters import next_character
 
 _GOES_ON = np.uint64(8)
 _BYTE = np.uint64(0xFF)
@@ -254,3 +273,125 @@ def gather_strings(data: BytesIn, offsets: Int64In, order: Int64In, out: Bytes, 
             out[place + np.uint64(i)] = data[start + np.uint64(i)]
         place += length
         out_offsets[k + 1] = np.int64(place)
+
+
+NUM_BUCKETS = 1 << 13
+_BUCKETS_A_DOUBLING = 64
+
+
+class Stack(NamedTuple):
+    """The open classes of substrings; shape (characters of the longest + 2,) each, `weights` apart.
+
+    Attributes:
+        depths: bytes of the longest substring of the class.
+        firsts: where its first suffix stands in the order.
+    """
+
+    depths: Int64
+    firsts: Int64
+
+
+class Substrings(NamedTuple):
+    """Substrings that were chosen; shape (room,) each, `scores` apart.
+
+    Attributes:
+        firsts: where the first suffix that begins with it stands in the order.
+        lengths: its bytes.
+    """
+
+    firsts: Int64
+    lengths: Int64
+
+
+@kernel
+def shared_prefixes(data: BytesIn, starts: Int64In, ends: Int64In, order: Int64In, shared: Int64) -> None:
+    """Write how many bytes of whole characters each suffix shares with the one before it in the order."""
+    shared[0] = 0
+    for k in range(1, order.shape[0]):
+        one, other = starts[order[k - 1]], starts[order[k]]
+        most, length = min(ends[order[k - 1]] - one, ends[order[k]] - other), 0
+        while length < most and data[one + length] == data[other + length]:
+            length += 1
+        if length < ends[order[k]] - other:
+            while length > 0 and data[other + length] & 0xC0 == 0x80:
+                length -= 1
+        shared[k] = length
+
+
+@kernel(inline=True)
+def bucket_of(score: float) -> int:
+    """Return the bucket of a score of at least 1; greater scores are never in lower ones."""
+    part, exponent = math.frexp(score)
+    return exponent * _BUCKETS_A_DOUBLING + int((part - 0.5) * 2 * _BUCKETS_A_DOUBLING)
+
+
+@kernel(inline=True)
+def put_class(
+    data: BytesIn,
+    start: int,
+    first: int,
+    above: int,
+    depth: int,
+    weight: float,
+    least_bucket: int,
+    histogram: Int64,
+    out: Substrings,
+    scores: Float64,
+    count: int,
+) -> int:
+    """Count the substrings of a class that are longer than `above`, and write those of a high score."""
+    at, number = start, 0
+    while at < start + depth:
+        at = next_character(data, at, start + depth)
+        number += 1
+        if at - start > above and number > 1:
+            bucket = bucket_of(weight * number)
+            histogram[bucket] += 1
+            if bucket >= least_bucket:
+                out.firsts[count], out.lengths[count], scores[count] = first, at - start, weight * number
+                count += 1
+    return count
+
+
+@kernel
+def list_substrings(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    order: Int64In,
+    shared: Int64In,
+    weights: Float64In,
+    least: float,
+    least_bucket: int,
+    stack: Stack,
+    sums: Float64,
+    histogram: Int64,
+    out: Substrings,
+    scores: Float64,
+) -> int:
+    """List substrings of two characters or more, scored by frequency × characters; return their number."""
+    height, count = 0, 0
+    for i in range(order.shape[0] + 1):
+        depth = shared[i] if i < order.shape[0] else 0
+        first, carried = i, 0.0
+        while height > 0 and stack.depths[height - 1] > depth:
+            height -= 1
+            first, carried = stack.firsts[height], carried + sums[height]
+            above = depth if height == 0 else max(depth, stack.depths[height - 1])
+            if carried >= least:
+                start = starts[order[first]]
+                found = start, first, above, stack.depths[height], carried
+                count = put_class(data, *found, least_bucket, histogram, out, scores, count)
+        if height > 0 and stack.depths[height - 1] == depth:
+            sums[height - 1] += carried
+        elif depth > 0:
+            stack.depths[height], stack.firsts[height], sums[height] = depth, first, carried
+            height += 1
+        if i < order.shape[0]:
+            length = ends[order[i]] - starts[order[i]]
+            if height > 0 and stack.depths[height - 1] == length:
+                sums[height - 1] += weights[order[i]]
+            else:
+                stack.depths[height], stack.firsts[height], sums[height] = length, i, weights[order[i]]
+                height += 1
+    return count

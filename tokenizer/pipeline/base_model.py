@@ -1,8 +1,10 @@
 """What families have in common: how models show tokens, what they refuse, and training by prefixes."""
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Self
 
@@ -12,6 +14,7 @@ from numpy.typing import NDArray
 from tokmill.tokenizer.core.errors import TrainingError, VocabularyError
 from tokmill.tokenizer.core.text import readable
 from tokmill.tokenizer.core.vocabulary import MAX_IDS, Vocabulary
+from tokmill.tokenizer.kernels.pair_tables import MAX_MERGES
 from tokmill.tokenizer.pipeline.model import Model, Progress
 from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller
 
@@ -70,6 +73,50 @@ class BaseModel:
     def probes(self) -> Mapping[str, str]:
         """Return a text that is unknown; none if no text is."""
         return _NO_PROBES if self.unknown_token is None else UNKNOWN_PROBES
+
+
+@dataclass(frozen=True, eq=False)
+class MergeModel(BaseModel):
+    """A model of merges; `merges`: int32, shape (num_merges, 3): left, right and resulting id, by rank."""
+
+    merges: NDArray[np.int32]
+
+    @cached_property
+    def pairs(self) -> list[tuple[bytes, bytes]]:
+        """The merges as byte strings, in order of rank."""
+        tokens = self.vocabulary.tokens
+        return [(tokens[left], tokens[right]) for left, right, _ in self.merges.tolist()]
+
+    def figures(self) -> dict[str, int]:
+        """Return the number of merges."""
+        return {"num_merges": len(self.merges)}
+
+    def check_size(self, most: int) -> None:
+        """Refuse more ids, or more merges than can be used."""
+        if self.vocabulary.size > most or len(self.merges) > MAX_MERGES:
+            raise VocabularyError(
+                f"vocabulary: {self.vocabulary.size} ids and {len(self.merges)} merges are too many; at most "
+                f"{most} ids and {MAX_MERGES} merges can be used"
+            )
+
+    @staticmethod
+    def rows(ids: Mapping[bytes, int], pairs: Sequence[tuple[bytes, bytes]]) -> NDArray[np.int32]:
+        """Turn pairs of byte strings into rows of ids."""
+        found: list[int] = []
+        for rank, (left, right) in enumerate(pairs):
+            try:
+                found += ids[left], ids[right], ids[left + right]
+            except KeyError as error:
+                raise VocabularyError(
+                    f"vocabulary: merge {rank} joins {left!r:.200} and {right!r:.200}, but "
+                    f"{error.args[0]!r:.200} is not a token"
+                ) from None
+        if len(set(pairs)) < len(pairs):
+            twice = next(pair for pair, number in Counter(pairs).items() if number > 1)
+            raise VocabularyError(
+                f"vocabulary: {twice[0]!r} and {twice[1]!r} are merged twice; keep the first merge"
+            )
+        return np.array(found, np.int32).reshape(-1, 3)
 
 
 def least_vocab_size(special_tokens: Sequence[str], num_reserved: int) -> int:

@@ -232,7 +232,7 @@ class Workspace:
 
 def _id_room(strings: Pretokens, edges: NDArray[np.int64]) -> int:
     """Return how many ids there may be: one per byte, string and segment, and what is written behind them."""
-    return int(edges[-1] - edges[0] + strings.starts.shape[0] + edges.shape[0] + _BEHIND)
+    return int(edges[-1] - edges[0]) + len(strings.starts) + len(edges) + _BEHIND
 
 
 def lost_between(strings: Pretokens, edges: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -8,7 +8,7 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from tokmill.tokenizer.core.errors import TokenizerError, TrainingError
 
@@ -23,15 +23,15 @@ FAMILIES: MappingProxyType[str, str] = MappingProxyType(
     {
         "byte_bpe": "tokmill.tokenizer.byte_bpe.family",
         "char_bpe": "tokmill.tokenizer.char_bpe.family",
-        "word_level": "tokmill.tokenizer.closed_vocabulary.word_level",
-        "character_level": "tokmill.tokenizer.closed_vocabulary.character_level",
+        "word_level": "tokmill.tokenizer.closed_vocabulary.family:WORD_LEVEL",
+        "character_level": "tokmill.tokenizer.closed_vocabulary.family:CHARACTER_LEVEL",
         "longest_match": "tokmill.tokenizer.longest_match.family",
         "unigram": "tokmill.tokenizer.unigram.family",
         "word_bpe": "tokmill.tokenizer.word_bpe.family",
         "wordpiece": "tokmill.tokenizer.wordpiece.family",
     }
 )
-"""Modules by family."""
+"""Modules that hold a `FAMILY`, or `module:name` for one of another name."""
 
 DEFAULT_FAMILY = "byte_bpe"
 
@@ -82,8 +82,8 @@ class Family:
     revision: int = 0
 
     def format_module(self, format_name: str) -> Any:
-        """Import the module of one of its formats."""
-        return importlib.import_module(self.formats[format_name])
+        """Import the module of one of its formats, or an object in its place."""
+        return _loaded(self.formats[format_name])
 
 
 def find_family(name: object) -> Family:
@@ -94,8 +94,15 @@ def find_family(name: object) -> Family:
     """
     if not isinstance(name, str) or name not in FAMILIES:
         raise TokenizerError(f"family={name!r:.80} is not known; use one of {', '.join(FAMILIES)}")
-    family: Family = importlib.import_module(FAMILIES[name]).FAMILY
-    return family
+    family = _loaded(FAMILIES[name])
+    return family if isinstance(family, Family) else cast(Family, family.FAMILY)
+
+
+def _loaded(place: str) -> Any:
+    """Import a module; of `module:name` return what has the name."""
+    module, _, name = place.partition(":")
+    loaded = importlib.import_module(module)
+    return getattr(loaded, name) if name else loaded
 
 
 def format_modules(format_name: str) -> Iterator[Any]:

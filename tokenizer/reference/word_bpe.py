@@ -42,7 +42,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
-from tokmill.tokenizer.reference.byte_bpe import Pair, count_pairs, first_pair, join
+from tokmill.tokenizer.reference.byte_bpe import Pair, count_pairs, first_pair, join, merge
+
+__all__ = ["encode_longest_first", "learn", "letters_of", "merge", "show"]
 
 
 def letters_of(

@@ -27,19 +27,20 @@ from tokmill.tokenizer.pipeline.options import ModelOptions, accept_smaller, ref
 from tokmill.tokenizer.sentences import options as sentences
 from tokmill.tokenizer.sentences.options import Symbols, piece_rules, too_small
 from tokmill.tokenizer.sentences.words import cut_words
-from tokmill.tokenizer.unigram.kernels.encoding import sample_pretokens
-from tokmill.tokenizer.unigram.kernels.expectation import (
+from tokmill.tokenizer.unigram.expectation import (
     STEPS,
     Sums,
+    count_best,
     drop_edges,
     expect,
+    find_losses,
     list_edges,
     maximize,
 )
-from tokmill.tokenizer.unigram.kernels.lattice import make_found, make_paths
-from tokmill.tokenizer.unigram.kernels.selection import count_best, find_losses
+from tokmill.tokenizer.unigram.lattice import make_found, make_paths
 from tokmill.tokenizer.unigram.model import NAME, USER_DEFINED_SCORE, UnigramModel, lay_out
 from tokmill.tokenizer.unigram.seeding import SeedRules, Seeds, TrainingText, find_seeds, prepare
+from tokmill.tokenizer.unigram.segmentation import sample_pretokens
 
 _NO_LIMIT = 1 << 31
 

@@ -23,9 +23,14 @@ from tokmill.tokenizer.pipeline.base_model import UNKNOWN, BaseModel, check_size
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.pipeline.encoder import KernelEncoder, cut_texts
 from tokmill.tokenizer.reference.unigram import best, characters
-from tokmill.tokenizer.unigram.kernels.encoding import Ranked, Work, encode_pretokens, rank_paths
-from tokmill.tokenizer.unigram.kernels.lattice import Pieces, make_found, make_paths
-from tokmill.tokenizer.unigram.kernels.rounded import NUM_BITS, make_room, mark_neighbours
+from tokmill.tokenizer.unigram.lattice import Pieces, Ranked, make_found, make_paths, rank_paths
+from tokmill.tokenizer.unigram.segmentation import (
+    NUM_BITS,
+    Work,
+    encode_pretokens,
+    make_room,
+    mark_neighbours,
+)
 
 NAME = "unigram"
 UNKNOWN_PENALTY = 10.0

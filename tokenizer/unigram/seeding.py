@@ -18,16 +18,16 @@ from tokmill.tokenizer.core.buffers import pack_bytes, unpack
 from tokmill.tokenizer.core.pretoken_counts import PretokenCounts, order_of
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 from tokmill.tokenizer.core.text import code_points
-from tokmill.tokenizer.merging.rules import MergeRules
-from tokmill.tokenizer.merging.trainer import learn_merges
-from tokmill.tokenizer.reference.unigram import characters
-from tokmill.tokenizer.unigram.kernels.selection import (
+from tokmill.tokenizer.kernels.sorting import (
     NUM_BUCKETS,
     Stack,
     Substrings,
     list_substrings,
     shared_prefixes,
 )
+from tokmill.tokenizer.merging.rules import MergeRules
+from tokmill.tokenizer.merging.trainer import learn_merges
+from tokmill.tokenizer.reference.unigram import characters
 
 _SURROGATES = 0xD800, 0x800
 _NUM_CODE_POINTS = 0x110000

@@ -109,7 +109,10 @@ FAMILY = Family(
     WordPairModel.from_spec,
     WordPairTraining,
     least_vocab_size,
-    {name: f"tokmill.tokenizer.word_bpe.{name}" for name in ("huggingface", "gpt2", "codes")},
+    {
+        name: f"tokmill.tokenizer.word_bpe.{place}"
+        for name, place in (("huggingface", "huggingface"), ("gpt2", "gpt2"), ("codes", "gpt2:CODES"))
+    },
     "end_of_word",
     check_options,
     sample=sample_batch,

@@ -4,11 +4,17 @@ A sidecar says how text is split and which tokens are special. Without one, a vo
 GPT-2's alphabet, with and without `</w>`, is read as CLIP's (letters are bytes, text is lowercased and stands
 between its two special tokens), any other as GPT-1's. Sources: openai/finetune-transformer-lm
 `text_utils.py`; openai/CLIP `simple_tokenizer.py`.
+
+subword-nmt's codes have a header with the version, and one merge per line; there is no vocabulary. Version
+0.2 has the mark attached to the last letter, 0.1 apart. Ids: `<unk>` is 0, then the letters of the merges by
+their bytes, joined pieces in order, special tokens that are passed. To write codes, save as `gpt2`: its
+`merges.txt` is such a file. Source: rsennrich/subword-nmt `learn_bpe.py`, `apply_bpe.py`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from tokmill.tokenizer.components.decoders import ENDS
@@ -16,22 +22,20 @@ from tokmill.tokenizer.components.post_processors import Part, Template
 from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.text import CHARACTERS
 from tokmill.tokenizer.core.vocabulary import Vocabulary, texts_by_id
-from tokmill.tokenizer.formats import sidecar
 from tokmill.tokenizer.formats.files import (
-    GPT2_MERGES,
-    GPT2_VOCAB,
+    head_of,
+    is_codes,
     read_json,
     read_merges,
-    refuse_json,
-    write_merges,
 )
-from tokmill.tokenizer.formats.models import special_ids, vocab_file
-from tokmill.tokenizer.formats.sidecar import Usage
+from tokmill.tokenizer.formats.models import pair_paths, read_pairs, special_ids, write_pairs
+from tokmill.tokenizer.formats.sidecar import SpecialTokens, Usage
+from tokmill.tokenizer.formats.split_steps import WORDS
 from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.reference.word_bpe import letters_of
 from tokmill.tokenizer.word_bpe.huggingface import read_piece, spelled_pairs, spelled_vocab
 from tokmill.tokenizer.word_bpe.model import WordPairModel, model_of
 
-_SIDECAR = "vocab.sidecar.json"
 _SUFFIX = ENDS.decode()
 _UNKNOWN = ("<unk>", "[UNK]")
 _START, _END = "<|startoftext|>", "<|endoftext|>"
@@ -41,16 +45,10 @@ _GPT1 = Usage("bert", "pattern", "bert_clean+cjk_spaces+strip_nonspacing+lowerca
 
 def recognizes(path: Path) -> bool:
     """Whether a file is of this family: its sidecar says so, or letters with `</w>` are tokens."""
-    vocab, _, beside = _places(path)
+    vocab, _, beside = pair_paths(path)
     if beside.exists():
         return Usage.read(beside).rules is not None
     return any(text.endswith(_SUFFIX) and len(text) == len(_SUFFIX) + 1 for text in read_json(vocab))
-
-
-def _places(path: Path) -> tuple[Path, Path, Path]:
-    """Return the paths of the vocabulary, the merges and the sidecar, given either of the first two."""
-    stem = path.name.removesuffix(GPT2_VOCAB).removesuffix(GPT2_MERGES)
-    return path.with_name(stem + GPT2_VOCAB), path.with_name(stem + GPT2_MERGES), path.with_name(_SIDECAR)
 
 
 def write(definition: Definition, folder: Path) -> list[Path]:
@@ -64,23 +62,14 @@ def write(definition: Definition, folder: Path) -> list[Path]:
                 "a line; use format='tokmill'"
             )
     rules = {name: value for name, value in model.spec().items() if name != "merges"}
-    return [
-        vocab_file(folder, vocab),
-        write_merges(folder / GPT2_MERGES, pairs),
-        sidecar.write(definition, folder / _SIDECAR, ignore_merges=False, rules=rules),
-    ]
+    return write_pairs(definition, folder, vocab, pairs, ignore_merges=False, rules=rules)
 
 
 def read(path: Path, usage: Usage) -> Definition:
     """Read the two files."""
-    vocab_path, merges_path, beside = _places(path)
-    usage = usage.over(Usage.read(beside))
-    vocab = read_json(vocab_path)
-    refuse_json(vocab_path, vocab, whole=False)
-    with refuse_malformed(str(merges_path)):
-        pairs = read_merges(merges_path, errors="strict")
-    with refuse_malformed(str(vocab_path)):
-        return _definition(vocab, pairs, usage, str(vocab_path))
+    vocab, pairs, usage, where = read_pairs(path, usage, errors="strict")
+    with refuse_malformed(where):
+        return _definition(vocab, pairs, usage, where)
 
 
 def _definition(
@@ -126,3 +115,58 @@ def _template(specials: Mapping[str, int]) -> Template | None:
         return None
     single = Part("special", _START), Part("sequence", "A"), Part("special", _END)
     return Template(single, (*single, Part("special", _END), Part("sequence", "B"), Part("special", _END)))
+
+
+_CODES_UNKNOWN = "<unk>"
+_APART, _ATTACHED = b"#version: 0.1", b"#version: 0.2"
+
+
+def _recognizes_codes(path: Path) -> bool:
+    """Whether a file has the header of codes, and is not the part of another format."""
+    return is_codes(path.name, head_of(path))
+
+
+def _read_codes(path: Path, usage: Usage) -> Definition:
+    """Read codes."""
+    version = head_of(path).split(b"\n", 1)[0].strip()
+    if version not in (_APART, _ATTACHED):
+        raise FormatError(
+            f"{path}: the version of these codes is {version!r:.80}, but only 0.1 and 0.2 are known"
+        )
+    with refuse_malformed(str(path)):
+        pairs = [(left.encode(), right.encode()) for left, right in read_merges(path, errors="strict")]
+        apart = version == _APART
+        pieces = _code_pieces(pairs, apart)
+        model = WordPairModel.build(
+            Vocabulary.build(
+                dict(enumerate(pieces, start=1)), _code_specials(usage.special_tokens, len(pieces))
+            ),
+            pairs,
+            unknown_token=_CODES_UNKNOWN,
+            end_of_word="apart" if apart else "attached",
+        )
+        return Definition.compose(
+            model,
+            **usage.parts(WORDS),
+            decoder="end_of_word",
+        )
+
+
+def _code_specials(given: SpecialTokens | None, num_pieces: int) -> dict[str, int]:
+    """Return ids of special tokens: those that are given, or else the ones after the pieces."""
+    if isinstance(given, Mapping):
+        return {_CODES_UNKNOWN: 0, **given}
+    names = [name for name in given or () if name != _CODES_UNKNOWN]
+    return {_CODES_UNKNOWN: 0} | {name: 1 + num_pieces + i for i, name in enumerate(names)}
+
+
+def _code_pieces(pairs: Sequence[tuple[bytes, bytes]], apart: bool) -> list[bytes]:
+    """Return the letters, and then all pieces of merges in their order."""
+    stems = {part.removesuffix(ENDS) for pair in pairs for part in pair}
+    letters = sorted({letter for stem in stems if stem for letter in letters_of(stem, ends=b"")})
+    endings = [ENDS] if apart else [letter + ENDS for letter in letters]
+    parts = (piece for left, right in pairs for piece in (left, right, left + right))
+    return list(dict.fromkeys([*letters, *endings, *parts]))
+
+
+CODES = SimpleNamespace(recognizes=_recognizes_codes, read=_read_codes)

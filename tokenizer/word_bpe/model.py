@@ -24,11 +24,11 @@ from tokmill.tokenizer.core.errors import VocabularyError
 from tokmill.tokenizer.core.token_tables import trie_of
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.kernels.merges import Unknown, make_scratch
-from tokmill.tokenizer.kernels.pair_tables import MAX_IDS, MAX_MERGES, tables_of
+from tokmill.tokenizer.kernels.pair_tables import MAX_IDS, tables_of
 from tokmill.tokenizer.pipeline.base_model import (
     UNKNOWN,
     UNKNOWN_PROBES,
-    BaseModel,
+    MergeModel,
     check_pieces,
     check_unknown,
 )
@@ -48,7 +48,7 @@ _CHOICES = MappingProxyType(
 
 
 @dataclass(frozen=True, eq=False)
-class WordPairModel(BaseModel):
+class WordPairModel(MergeModel):
     """A model of BPE over words.
 
     Attributes:
@@ -65,7 +65,6 @@ class WordPairModel(BaseModel):
             special token, a letter or the mark is missing, or a merge is impossible.
     """
 
-    merges: NDArray[np.int32]
     unknown_token: str | None = UNKNOWN
     fuse_unknown: bool = False
     letters: Letters = "characters"
@@ -82,18 +81,14 @@ class WordPairModel(BaseModel):
                 )
         if type(self.fuse_unknown) is not bool:
             raise VocabularyError(f"vocabulary: fuse_unknown={self.fuse_unknown!r:.80} must be true or false")
-        size = self.vocabulary.size
-        if size >= MAX_IDS or self.merges.shape[0] > MAX_MERGES:
-            raise VocabularyError(
-                f"vocabulary: {size} ids and {self.merges.shape[0]} merges are too many; at most "
-                f"{MAX_IDS - 1} ids and {MAX_MERGES} merges can be used"
-            )
+        self.check_size(MAX_IDS - 1)
         _check_letters(self)
 
     @classmethod
     def build(cls, vocabulary: Vocabulary, pairs: Sequence[tuple[bytes, bytes]], **how: Any) -> Self:
         """Build a model from merges as pairs of byte strings, in order of rank."""
-        return cls(vocabulary, _rows(vocabulary.ids, pairs), **how)
+        _check_marks(pairs)
+        return cls(vocabulary, cls.rows(vocabulary.ids, pairs), **how)
 
     @classmethod
     def from_spec(cls, vocabulary: Vocabulary, spec: Mapping[str, Any]) -> Self:
@@ -117,12 +112,6 @@ class WordPairModel(BaseModel):
     def is_apart(self) -> bool:
         """Whether the mark is a piece of its own."""
         return self.end_of_word == "apart"
-
-    @cached_property
-    def pairs(self) -> list[tuple[bytes, bytes]]:
-        """The merges as byte strings, in order of rank."""
-        tokens = self.vocabulary.tokens
-        return [(tokens[left], tokens[right]) for left, right, _ in self.merges.tolist()]
 
     def spec(self) -> dict[str, Any]:
         """Return the merges, by ids, and the rules."""
@@ -149,10 +138,6 @@ class WordPairModel(BaseModel):
         if len(letters) + (self.is_apart and token.endswith(ENDS)) < 2:
             return "letter"
         return "ending" if token.endswith(ENDS) else "inner"
-
-    def figures(self) -> dict[str, int]:
-        """Return the number of merges."""
-        return {"num_merges": len(self.merges)}
 
     def recovers(self, pretokens: Sequence[bytes]) -> list[bytes]:
         """Return the words letter by letter, marks included; the unknown token's name for unknown letters."""
@@ -187,23 +172,14 @@ class WordPairModel(BaseModel):
         return _PROBES
 
 
-def _rows(ids: Mapping[bytes, int], pairs: Sequence[tuple[bytes, bytes]]) -> NDArray[np.int32]:
-    """Turn merges into rows of ids."""
-    rows = []
+def _check_marks(pairs: Sequence[tuple[bytes, bytes]]) -> None:
+    """Refuse merges that make the text of the mark."""
     for rank, (left, right) in enumerate(pairs):
-        missing = [piece for piece in (left, right, left + right) if piece not in ids]
-        if missing:
-            raise VocabularyError(
-                f"vocabulary: merge {rank} of {left!r:.200} and {right!r:.200} needs the piece "
-                f"{missing[0]!r:.200}, which is not in the vocabulary"
-            )
         if left.endswith(ENDS) or ((left + right).endswith(ENDS) and not right.endswith(ENDS)):
             raise VocabularyError(
                 f"vocabulary: merge {rank} of {left!r:.200} and {right!r:.200} cannot be told from the mark "
                 f"{ENDS.decode()} at the end of a word"
             )
-        rows.append((ids[left], ids[right], ids[left + right]))
-    return np.array(rows, np.int32).reshape(-1, 3)
 
 
 def _check_letters(model: WordPairModel) -> None:
@@ -241,10 +217,7 @@ def lay_out(model: WordPairModel) -> Pieces:
     inner = {i: token for i, token in vocabulary.ordinary() if not token.endswith(ENDS)}
     final = {i: token[: -len(ENDS)] for i, token in vocabulary.ordinary() if token.endswith(ENDS)}
     symbols, apart = _symbols(inner, by_bytes, vocabulary.size), model.is_apart
-    pairs, twice = tables_of(np.full(256, vocabulary.size, np.int32), model.merges)
-    if twice >= 0:
-        pair = model.pairs[twice]
-        raise VocabularyError(f"vocabulary: merge {twice} of {pair[0]!r} and {pair[1]!r} is there twice")
+    pairs, _ = tables_of(np.full(256, vocabulary.size, np.int32), model.merges)
     return Pieces(
         symbols,
         symbols if apart else _symbols(final, by_bytes, vocabulary.size),

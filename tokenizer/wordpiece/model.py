@@ -29,7 +29,7 @@ from tokmill.tokenizer.core.stopping import raise_if_stopped
 from tokmill.tokenizer.core.token_tables import trie_of
 from tokmill.tokenizer.core.vocabulary import Vocabulary
 from tokmill.tokenizer.jit.arrays import zero_pages
-from tokmill.tokenizer.kernels.cache import EncodingCache, copy_cache, empty_cache
+from tokmill.tokenizer.kernels.cache import BLOCK, EncodingCache, copy_cache, empty_block, empty_cache
 from tokmill.tokenizer.kernels.encoding import NOWHERE
 from tokmill.tokenizer.pipeline.base_model import (
     UNKNOWN,
@@ -41,13 +41,13 @@ from tokmill.tokenizer.pipeline.base_model import (
 from tokmill.tokenizer.pipeline.encoder import KernelEncoder, LendsWorkspaces
 from tokmill.tokenizer.pipeline.model import Encoding, TextNormalizer
 from tokmill.tokenizer.pipeline.options import Unknown
+from tokmill.tokenizer.reference.wordpiece import encode
 from tokmill.tokenizer.splitting import Pretokens, Splitter, compile_pattern, resolve
 from tokmill.tokenizer.splitting.splitter import words_of
-from tokmill.tokenizer.wordpiece.kernels.encoding import Pieces, encode_words
-from tokmill.tokenizer.wordpiece.kernels.raw_words import (
+from tokmill.tokenizer.wordpiece.kernels import Pieces, encode_words
+from tokmill.tokenizer.wordpiece.raw_words import (
     ALONE,
     ASKS,
-    BLOCK,
     DONE,
     FULL,
     GONE,
@@ -174,44 +174,19 @@ class WordPieceModel(BaseModel):
         """Return the pieces of the words, found by trying; the unknown token's name where none fits."""
         data, offsets = pack_bytes(list(pretokens))
         words = words_of(data, Pretokens(offsets[:-1], offsets[1:], np.array([0, len(pretokens)])))
-        found: list[bytes] = []
+        by_part, most = self.unknown == "part", self.max_input_chars_per_word
+        found: list[str] = []
         for start, end in zip(words.starts.tolist(), words.ends.tolist(), strict=True):
-            found += self._cut(data[start:end].tobytes())
-        return found
+            word = data[start:end].tobytes().decode("utf-8", "surrogateescape")
+            found += encode(word, self._pieces, by_part=by_part, max_chars=most)
+        return [
+            self.unknown_token.encode() if piece == UNKNOWN else piece.encode("utf-8", "surrogateescape")
+            for piece in found
+        ]
 
     @cached_property
-    def _pieces(self) -> frozenset[bytes]:
-        return frozenset(token for _, token in self.vocabulary.ordinary())
-
-    def _cut(self, word: bytes) -> list[bytes]:
-        """Cut one word, trying every end of each piece."""
-        cuts = [i for i, byte in enumerate(word) if byte & 0xC0 != 0x80 or i == 0] + [len(word)]
-        unknown, found, at = self.unknown_token.encode(), list[bytes](), 0
-        if sum(byte & 0xC0 != 0x80 for byte in word) > self.max_input_chars_per_word:
-            return [unknown]
-        while at < len(word):
-            ends = range(len(word), at, -1)
-            fitting = ((p, end) for p in self._prefixes(at) for end in ends if self._is(p, word[at:end]))
-            piece, after = next(fitting, (None, 0))
-            if piece is not None:
-                found.append(piece + word[at:after])
-            elif self.unknown == "word":
-                return [unknown]
-            else:
-                after = next(cut for cut in cuts if cut > at)
-                found += [] if found and found[-1] is unknown else [unknown]
-            at = after
-        return found
-
-    def _prefixes(self, at: int) -> tuple[bytes, ...]:
-        """Return what a piece may begin with at a place of a word, the preferred one first."""
-        if at == 0:
-            return (b"",)
-        return (CONTINUES, b"") if self.unknown == "part" else (CONTINUES,)
-
-    def _is(self, prefix: bytes, text: bytes) -> bool:
-        """Whether there is such a piece; one that begins a word must not read as a continuing one."""
-        return prefix + text in self._pieces and (bool(prefix) or not continues(text))
+    def _pieces(self) -> set[str]:
+        return {token.decode("utf-8", "surrogateescape") for _, token in self.vocabulary.ordinary()}
 
     def probes(self) -> Mapping[str, str]:
         """Return a text that is unlikely to be in any vocabulary, and a long word."""
@@ -232,10 +207,8 @@ class RawWorkspace:
 
     def __init__(self, characters: CharacterKinds, pieces: Pieces, cache: EncodingCache) -> None:
         self._characters, self._pieces = characters, pieces
-        places, starts, ends, sizes = np.empty((4, BLOCK), np.int64)
-        lows, highs = np.empty((2, BLOCK), np.uint64)
-        units = Units(places, lows, highs, starts, ends, sizes)
-        self._memory = Memory(cache, units, np.empty(MAX_WORD + 16, np.uint8), NOWHERE)
+        units = Units(*np.empty((3, BLOCK), np.int64))
+        self._memory = Memory(cache, units, empty_block(), np.empty(MAX_WORD + 16, np.uint8), NOWHERE)
         self._ids = np.empty(_USUAL_IDS, np.uint32)
 
     def encode(

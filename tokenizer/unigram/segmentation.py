@@ -1,4 +1,6 @@
-"""Encode a text whose sums of scores are rounded to 32 bits at every step, as sentencepiece rounds them.
+"""Segment pre-tokens in the most probable way, or in one that is drawn; also with sums of 32 bits.
+
+sentencepiece rounds sums of scores to 32 bits at every step.
 
 A part of a text may have other pieces from one time to the next, but only if its best segmentation is better
 than the second by less than rounding can move. Let M be the size of the best one's score, D by how much the
@@ -11,6 +13,7 @@ Parts are cut where no piece can lie across: between characters that stand side 
 bits by a hash: a collision costs a cut, never an id.
 """
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -28,8 +31,10 @@ from tokmill.tokenizer.kernels.cache import (
     remember,
 )
 from tokmill.tokenizer.kernels.characters import next_character
-from tokmill.tokenizer.kernels.encoding import NOWHERE
-from tokmill.tokenizer.unigram.kernels.lattice import (
+from tokmill.tokenizer.kernels.encoding import NOWHERE, Memory, encoding_kernel, sampling_kernel
+from tokmill.tokenizer.kernels.words import STEP, unit_of
+from tokmill.tokenizer.unigram.expectation import add_logs
+from tokmill.tokenizer.unigram.lattice import (
     LOWEST,
     Paths,
     Pieces,
@@ -262,3 +267,82 @@ def encode_rounded(
             at += count
             begin = after
     return at - first, lost
+
+
+class Work(NamedTuple):
+    """Working memory for one pre-token.
+
+    Attributes:
+        paths: see `lattice`.
+        room: for pre-tokens that are cut into parts.
+    """
+
+    paths: Paths
+    room: Room
+
+
+@kernel(inline=True)
+def encode_one(
+    data: BytesIn, start: int, end: int, pieces: Pieces, work: Work, memory: Memory, out: UInt32, at: int
+) -> tuple[int, int]:
+    """Encode a pre-token; see `kernels.encoding`. Where sums are rounded, the cache is for its parts."""
+    if pieces.single and memory.spans.shape[0] == 0:
+        return encode_rounded(data, start, end, pieces, memory.cache, work.paths, work.room, out, at)
+    find_best_path(data, start, end, pieces, work.paths, 0.0)
+    return write_path(data, start, end - start, pieces, work.paths, memory.spans, out, at)
+
+
+@kernel(inline=True)
+def draw_one(
+    data: BytesIn,
+    start: int,
+    end: int,
+    pieces: Pieces,
+    work: Work,
+    spans: Int64Table,
+    alpha: float,
+    state: np.uint64,
+    out: UInt32,
+    first: int,
+) -> tuple[int, int]:
+    """Draw a segmentation of a pre-token: with its own probability to the power of alpha, scaled.
+
+    The sums of what may follow each place are computed from the end, and pieces are drawn from the beginning.
+    """
+    number, lost, found, behind = first, 0, work.paths.found, work.paths.best
+    behind[end - start] = 0.0
+    for at in range(end - 1, start - 1, -1):
+        if at > start and data[at] & 0xC0 == 0x80:
+            continue
+        total = -math.inf
+        for i in range(find_steps(data, at, end, next_character(data, at, end), pieces, found)):
+            rest = behind[found.ends[i] - start]
+            total = add_logs(total, alpha * pieces.scores[found.ids[i]] + rest)
+        behind[at - start] = total
+    at, last = start, -1
+    while at < end:
+        state += STEP
+        left = unit_of(state)
+        count, chosen = find_steps(data, at, end, next_character(data, at, end), pieces, found), 0
+        while chosen < count - 1:
+            rest = behind[found.ends[chosen] - start] - behind[at - start]
+            left -= math.exp(alpha * pieces.scores[found.ids[chosen]] + rest)
+            if left < 0:
+                break
+            chosen += 1
+        token = int(found.ids[chosen])
+        if token == pieces.unknown and pieces.byte_ids.shape[0] > 0:
+            for place in range(at, found.ends[chosen]):
+                out[number] = np.uint32(pieces.byte_ids[data[place]])
+                number += 1
+        else:
+            lost += found.ends[chosen] - at if token == pieces.unknown else 0
+            if token != pieces.unknown or last != pieces.unknown:
+                out[number] = np.uint32(token)
+                number += 1
+        last, at = token, found.ends[chosen]
+    return number - first, lost
+
+
+encode_pretokens = encoding_kernel(encode_one, Pieces, Work)
+sample_pretokens = sampling_kernel(draw_one, Pieces, Work)

@@ -12,24 +12,20 @@ from typing import NamedTuple
 import numpy as np
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, Int64Table, UInt32, UInt64
+from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int64, Int64In, Int64Table, UInt32
 from tokmill.tokenizer.jit.intrinsics import (
     BYTES_AT_ONCE,
     bytes_between,
     count_leading_zeros,
     count_trailing_zeros,
-    prefetch,
 )
 from tokmill.tokenizer.kernels.cache import (
-    LONG,
-    MIDDLE,
+    BLOCK,
     EncodingCache,
-    middle_place,
-    recall_middle,
-    recall_short,
-    remember_middle,
-    remember_short,
-    short_place,
+    Fetched,
+    fetch_ahead,
+    recall,
+    remember,
 )
 from tokmill.tokenizer.kernels.characters import white_space
 from tokmill.tokenizer.kernels.forms import (
@@ -45,8 +41,7 @@ from tokmill.tokenizer.kernels.forms import (
     read_strictly,
 )
 from tokmill.tokenizer.kernels.split import entry
-from tokmill.tokenizer.kernels.words import MAX_MIDDLE, MAX_SHORT, load_short
-from tokmill.tokenizer.wordpiece.kernels.encoding import Pieces, encode_word
+from tokmill.tokenizer.wordpiece.kernels import Pieces, encode_word
 
 __all__ = ["ASKS", "DONE", "FULL", "LEAVES"]
 
@@ -55,7 +50,6 @@ UNKNOWN, WORD, ALONE, SPACE, GONE, MIXED = 0, 1, 2, 3, 4, 5
 
 KIND_BITS = 3
 _KIND_MASK = 7
-BLOCK = 256
 MAX_WORD = 1 << 12
 """Bytes of the longest normalized word that is encoded here."""
 
@@ -83,17 +77,11 @@ class Units(NamedTuple):
     """Units of a block; shape (BLOCK,) each.
 
     Attributes:
-        places: as in `kernels.cache.Fetched`, as are the next two.
-        lows: the first words of the short ones.
-        highs: the second.
         starts: where each begins in the text.
         ends: where it ends.
         sizes: bytes of its normalized text.
     """
 
-    places: Int64
-    lows: UInt64
-    highs: UInt64
     starts: Int64
     ends: Int64
     sizes: Int64
@@ -105,12 +93,14 @@ class Memory(NamedTuple):
     Attributes:
         cache: ids of units.
         units: of the current block.
+        fetched: where they are in the cache.
         word: shape (MAX_WORD + 16,), a normalized word.
         nowhere: shape (0, 2): the places of tokens are not wanted.
     """
 
     cache: EncodingCache
     units: Units
+    fetched: Fetched
     word: Bytes
     nowhere: Int64Table
 
@@ -154,22 +144,6 @@ def plain_units(data: BytesIn, at: int, end: int, units: Units, number: int) -> 
 
 
 @kernel(inline=True)
-def find_place(data: BytesIn, unit: int, cache: EncodingCache, units: Units) -> None:
-    """Find the place of a unit in the memory, and ask for it."""
-    i, low, high, place = np.uint64(unit), np.uint64(0), np.uint64(0), LONG
-    start, length = units.starts[i], units.ends[i] - units.starts[i]
-    if length <= MAX_SHORT:
-        low, high = load_short(data, start, length)
-        place = short_place(cache, low, high)
-        prefetch(cache.short, place)
-    elif length <= MAX_MIDDLE:
-        place = middle_place(cache, data, start, length)
-        prefetch(cache.middle, place)
-        place = MIDDLE - place
-    units.places[i], units.lows[i], units.highs[i] = place, low, high
-
-
-@kernel(inline=True)
 def add_unit(start: int, end: int, size: int, units: Units, number: int) -> int:
     """Put a unit into the block; return the number of units."""
     i = np.uint64(number)
@@ -199,9 +173,7 @@ def end_of_word(
 
 
 @kernel(inline=True)
-def find_units(
-    data: BytesIn, at: int, end: int, raw: RawTables, cache: EncodingCache, units: Units
-) -> tuple[int, int, int, int]:
+def find_units(data: BytesIn, at: int, end: int, raw: RawTables, units: Units) -> tuple[int, int, int, int]:
     """Find the units from `at` on, as many as there is room for.
 
     Returns their number; where they end; `DONE`, or `ASKS` or `LEAVES` if they end at a word with a character
@@ -229,8 +201,6 @@ def find_units(
         if kind == ALONE:
             number = add_unit(at, at + width, cell >> KIND_BITS, units, number)
         at += width
-    for unit in range(number):
-        find_place(data, unit, cache, units)
     return number, at, why, point
 
 
@@ -263,17 +233,12 @@ def encode_new(
     data: BytesIn, unit: int, raw: RawTables, pieces: Pieces, memory: Memory, ids: UInt32, first: int
 ) -> tuple[int, int]:
     """Write the ids of a unit, and remember them; return where they end, and the number of unknown bytes."""
-    units, cache = memory.units, memory.cache
-    start, end, place = units.starts[unit], units.ends[unit], units.places[unit]
+    start, end = memory.units.starts[unit], memory.units.ends[unit]
     size = normalize_unit(data, start, end, raw.texts, memory.word)
     number, lost = encode_word(memory.word, np.int64(0), size, pieces, ids, memory.nowhere, first)
     count = number - first
-    if count > 1 and lost > 0:  # what is lost of a remembered word is all of it, or nothing
-        return number, lost
-    if place >= 0:
-        remember_short(cache, place, units.lows[unit], units.highs[unit], ids, first, count)
-    elif place <= MIDDLE:
-        remember_middle(cache, MIDDLE - place, data, start, end - start, ids, first, count)
+    if count == 1 or lost == 0:  # what is lost of a remembered word is all of it, or nothing
+        remember(data, start, end - start, unit, memory.cache, memory.fetched, ids, first, count)
     return number, lost
 
 
@@ -283,14 +248,11 @@ def encode_units(
 ) -> tuple[int, int]:
     """Write the ids of a block's units; return where they end, and the number of unknown bytes."""
     units, cache, position, lost = memory.units, memory.cache, first, np.int64(0)
+    fetch_ahead(data, units.starts, units.ends, 0, number, cache, memory.fetched)
     for unit in range(number):
         i = np.uint64(unit)
-        place, count = units.places[i], np.int64(0)
-        if place >= 0:
-            count = recall_short(cache, place, units.lows[i], units.highs[i], ids, position)
-        elif place <= MIDDLE:
-            start = units.starts[i]
-            count = recall_middle(cache, MIDDLE - place, data, start, units.ends[i] - start, ids, position)
+        start, length = units.starts[i], units.ends[i] - units.starts[i]
+        count = recall(data, start, length, unit, cache, memory.fetched, ids, position)
         if count == 0:
             position, missed = encode_new(data, unit, raw, pieces, memory, ids, position)
             lost += missed
@@ -333,7 +295,7 @@ def encode_raw(
             lost_bytes[segment] = end - at if kinds[segment] == pieces.unknown else 0
             at = end
         while at < end and why == DONE:
-            count, after, stopped, point = find_units(data, at, end, raw, memory.cache, memory.units)
+            count, after, stopped, point = find_units(data, at, end, raw, memory.units)
             total = np.int64(0)
             for unit in range(count):
                 total += memory.units.sizes[np.uint64(unit)]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tokmill.tokenizer.jit import kernel
-from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Int32, Int64, Int64Table, UInt32, UInt64
+from tokmill.tokenizer.jit.arrays import BytesIn, Float64, Int32, Int64, Int64In, Int64Table, UInt32, UInt64
 from tokmill.tokenizer.kernels.characters import next_character
 from tokmill.tokenizer.kernels.encoding import put_span
 from tokmill.tokenizer.kernels.tries import TokenTrie, child_of
@@ -193,3 +193,66 @@ def ids_of(token: int, last: int, length: int, pieces: Pieces) -> int:
     if token == pieces.unknown and pieces.byte_ids.shape[0] > 0:
         return length
     return 0 if token == pieces.unknown and last == token else 1
+
+
+class Ranked(NamedTuple):
+    """The best paths to each byte of a text; row b * k + r is the one of rank r to byte b.
+
+    Attributes:
+        scores: shape ((num_bytes + 1) * k,).
+        starts: the same shape, where the last piece begins.
+        ranks: the rank there of the path that goes on.
+        ids: the last piece.
+    """
+
+    scores: Float64
+    starts: Int32
+    ranks: Int32
+    ids: Int32
+
+
+@kernel(inline=True)
+def insert_path(
+    ranked: Ranked, counts: Int64, k: int, to: int, score: float, start: int, rank: int, token: int
+) -> None:
+    """Put a path among the best ones to a place, behind those that are as good."""
+    row = counts[to]
+    if row == k:
+        if score <= ranked.scores[to * k + k - 1]:
+            return
+        row -= 1
+    else:
+        counts[to] += 1
+    while row > 0 and ranked.scores[to * k + row - 1] < score:
+        here = to * k + row
+        ranked.scores[here], ranked.starts[here] = ranked.scores[here - 1], ranked.starts[here - 1]
+        ranked.ranks[here], ranked.ids[here] = ranked.ranks[here - 1], ranked.ids[here - 1]
+        row -= 1
+    here = to * k + row
+    ranked.scores[here], ranked.starts[here] = score, start
+    ranked.ranks[here], ranked.ids[here] = rank, token
+
+
+@kernel
+def rank_paths(
+    data: BytesIn,
+    starts: Int64In,
+    ends: Int64In,
+    pieces: Pieces,
+    found: Found,
+    k: int,
+    ranked: Ranked,
+    counts: Int64,
+) -> None:
+    """Find the `k` best paths to each place of a text."""
+    counts[0], ranked.scores[0] = 1, 0.0
+    for pretoken in range(starts.shape[0]):
+        at, end = starts[pretoken], ends[pretoken]
+        while at < end:
+            after = next_character(data, at, end)
+            for i in range(find_steps(data, at, end, after, pieces, found)):
+                token, to = found.ids[i], found.ends[i]
+                for rank in range(counts[at]):
+                    score = ranked.scores[at * k + rank] + pieces.scores[token]
+                    insert_path(ranked, counts, k, to, score, at, rank, token)
+            at = after

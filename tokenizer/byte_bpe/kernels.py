@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tokmill.tokenizer.byte_bpe.kernels.greedy import (
+from tokmill.tokenizer.byte_bpe.greedy import (
     NO_CHARACTER,
     Characters,
     GreedyScratch,

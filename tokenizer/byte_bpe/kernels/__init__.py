@@ -1,1 +1,0 @@
-"""The hot loops of byte-level BPE."""
