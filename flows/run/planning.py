@@ -29,7 +29,7 @@ from tokmill.tasks.formats.text.documents import Bytes, FileBatch, Ints
 from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tasks.remote.location import Location, located
-from tokmill.tasks.store import Store, payload_differences
+from tokmill.tasks.store import Store, fingerprint_payload, payload_differences
 from tokmill.tokenizer.splitting import compile_pattern
 from tokmill.tokenizer.splitting.marks import describe, firsts_of_counts
 
@@ -100,7 +100,7 @@ class _Planner:
             return "the newest artifact of that name cannot be read", []
         if newest is None:
             return "no artifact of that name yet", []
-        payload = self.store.fingerprint_payload(step.request())
+        payload = fingerprint_payload(step.request())
         differences = payload_differences(newest.payload, payload)
         if not differences:
             return "its artifact is gone or damaged", []

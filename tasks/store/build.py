@@ -196,7 +196,6 @@ class Builder(NamedTuple):
 
 
 def _looked_up(place: Path, verify: Verify, *, sure: bool) -> Record | Problem | None:
-    """Return what lies at a place, or what is wrong with it; a wrong copy is pulled again."""
     record, remote = place / RECORD_FILE, shared.remote_of(place)
     if remote is None:
         return examine(place, verify) if disk.is_taken(place) else None
@@ -229,7 +228,6 @@ def _fault_of(layout: Layout, request: Request) -> Iterator[None]:
 def _made(
     layout: Layout, request: Request, inputs: Mapping[str, object], provenance: Provenance, out: Path
 ) -> Record:
-    """Run the stage of `request`, and return the record of what it wrote."""
     started, clock = utc_now(), time.perf_counter()
     with stop_after(time_limit()), peak_memory() as peak:
         outcome = request.stage.run(request.params, out=out, **inputs)
@@ -258,7 +256,6 @@ def _made(
 
 
 def _check_outcome(where: str, outcome: object) -> None:
-    """Refuse metrics that a record cannot hold, and accounts that do not add up."""
     if not isinstance(outcome, Outcome):
         found = type(outcome).__qualname__
         raise StoreError(f"{where}: the stage returned a {found}; it must return an Outcome")

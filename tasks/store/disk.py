@@ -57,11 +57,6 @@ def is_taken(path: Path) -> bool:
     return os.path.lexists(path)
 
 
-def links_in(folder: Path) -> list[Path]:
-    """Return the links in a folder, wherever they lead; none if it is missing or may not be read."""
-    return [Path(entry.path) for entry in entries(folder) if entry.is_symlink()]
-
-
 def entries(folder: Path | str) -> "list[os.DirEntry[str]]":
     """Return what is in a folder, in no particular order; nothing if it is missing or may not be read."""
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError), os.scandir(folder) as found:

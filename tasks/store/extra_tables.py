@@ -35,8 +35,6 @@ _DIFFERING = """
 
 
 class _Part(NamedTuple):
-    """One artifact's file of one table."""
-
     kind: str
     fingerprint: str
     digest: str
@@ -93,13 +91,21 @@ def stale_tables(connection: "DuckDBPyConnection", layout: Layout) -> Iterator[t
 
 
 def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Report) -> None:
-    """Update every extra table to the artifacts in the catalog."""
+    """Make every extra table that is not of the artifacts in the catalog again."""
     import duckdb
 
     for table, parts in list(stale_tables(connection, layout)):
         readable = [part for part in parts if _is_readable(connection, part, say)]
+        connection.execute("BEGIN")
         try:
-            _update(connection, table, readable)
+            connection.execute(f"DROP TABLE IF EXISTS {table}")
+            if readable:
+                union = " UNION ALL BY NAME ".join(part.select for part in readable)
+                connection.execute(f"CREATE TABLE {table} AS {union}")
+            connection.execute("DELETE FROM catalog_extra WHERE table_name = ?", [table])
+            for part in readable:
+                connection.execute("INSERT INTO catalog_extra VALUES (?, ?, ?)", [table, *part[1:3]])
+            connection.execute("COMMIT")
         except duckdb.Error as error:  # a page that is damaged, which must not stop every query
             connection.execute("ROLLBACK")
             say(f"the catalog leaves the table {table} as it was: {error}; run `verify`")
@@ -111,39 +117,8 @@ def _is_readable(connection: "DuckDBPyConnection", part: _Part, say: Report) -> 
     try:
         pull(part.path.parents[1], [f"{FOLDER}/{part.path.name}"])
         with disk.opened(part.path):  # DuckDB would wait for a FIFO
-            _schema(connection, part.select)
+            connection.execute(f"DESCRIBE {part.select}")
     except (duckdb.Error, OSError) as error:
         say(f"the catalog leaves out {part.path}: {error}; run `verify`")
         return False
     return True
-
-
-def _schema(connection: "DuckDBPyConnection", query: str) -> list[tuple[str, str]]:
-    return [(row[0], row[1]) for row in connection.execute(f"DESCRIBE {query}").fetchall()]
-
-
-def _update(connection: "DuckDBPyConnection", table: str, parts: list[_Part]) -> None:
-    """Append the new parts if none was removed and the columns are equal; else make the table again."""
-    held = set(
-        connection.execute(
-            "SELECT fingerprint, digest FROM catalog_extra WHERE table_name = ?", [table]
-        ).fetchall()
-    )
-    new = [part for part in parts if part[1:3] not in held]
-    stays = len(parts) - len(new) == len(held) > 0
-    connection.execute("BEGIN")
-    if stays and all(
-        _schema(connection, part.select) == _schema(connection, f"FROM {table}") for part in new
-    ):
-        for part in new:
-            connection.execute(f"INSERT INTO {table} BY NAME {part.select}")
-    else:
-        connection.execute(f"DROP TABLE IF EXISTS {table}")
-        if parts:
-            union = " UNION ALL BY NAME ".join(part.select for part in parts)
-            connection.execute(f"CREATE TABLE {table} AS {union}")
-    connection.execute("DELETE FROM catalog_extra WHERE table_name = ?", [table])
-    for part in parts:
-        rows = [table, part.fingerprint, part.digest]
-        connection.execute("INSERT INTO catalog_extra VALUES (?, ?, ?)", rows)
-    connection.execute("COMMIT")

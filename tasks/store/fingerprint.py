@@ -84,7 +84,6 @@ def in_fingerprint(model: type[BaseModel], field: str) -> bool:
 
 
 def _in_force(model: BaseModel, field: str) -> bool:
-    """Whether the condition is met that a field is declared with, if any."""
     declared = type(model).model_fields[field]
     extra = declared.json_schema_extra
     if isinstance(extra, dict) and extra.get("unless_default"):

@@ -8,6 +8,7 @@ for each name: whoever gives one out gives the folder of its kind a new time fir
 published next; if the process is killed before, the sweep of its temporary folder does it.
 """
 
+import errno
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -134,7 +135,6 @@ def _stamps(layout: Layout, paths: Iterable[str]) -> Stamps:
 
 
 def _known(connection: "DuckDBPyConnection", column: str, values: Sequence[str]) -> Stamps:
-    """Return the stamps that the catalog has of the files with these values of a column."""
     if not values:
         return {}
     wanted = f"SELECT path, mtime_ns, size FROM catalog_files WHERE {column} IN (SELECT unnest(?::VARCHAR[]))"  # noqa: S608
@@ -177,7 +177,6 @@ def apply_changes(connection: "DuckDBPyConnection", layout: Layout, changes: Cha
 
 
 def _read_files(layout: Layout, stamps: Stamps) -> Rows:
-    """Return the rows of files, by table; of one that cannot be read, the reason."""
     rows: Rows = {name: [] for name in (*TABLES, "catalog_files")}
     for path, (moment, size) in stamps.items():
         row = {"path": path, "part": part_of(path), "mtime_ns": moment, "size": size}
@@ -185,12 +184,17 @@ def _read_files(layout: Layout, stamps: Stamps) -> Rows:
             row["key"], of_file = rows_of(layout, layout.root / path)
         except (StoreError, MachineError) as error:
             row["problem"], of_file = printable(str(error)), {}
-            if isinstance(error, MachineError):  # which says nothing about the file: it is read again
+            if _is_of_machine(error):  # which says nothing about the file: it is read again
                 row["size"] = -1
         rows["catalog_files"].append(row)
         for name, more in of_file.items():
             rows[name].extend(more)
     return rows
+
+
+def _is_of_machine(error: StoreError | MachineError) -> bool:
+    cause = error.__cause__
+    return isinstance(error, MachineError) or (isinstance(cause, OSError) and cause.errno != errno.EINVAL)
 
 
 def _delete(connection: "DuckDBPyConnection", paths: Sequence[str]) -> None:

@@ -75,49 +75,40 @@ def shortened(text: str) -> str:
     return repr(text) if len(text) <= 100 else f"{text[:99]!r}…"
 
 
+def _check(is_valid: bool, what: str, text: str, rule: str) -> None:
+    if not is_valid:
+        raise StoreError(f"{what} {shortened(text)} cannot be used: {rule}")
+
+
 def check_kind(kind: str) -> None:
     """Raise StoreError unless `kind` can be a kind of artifacts."""
-    if not is_kind(kind):
-        raise StoreError(
-            f"kind {shortened(kind)} cannot be used: kinds match {_KIND.pattern} and are not "
-            f"{sorted(RESERVED_KINDS)}"
-        )
+    _check(is_kind(kind), "kind", kind, f"kinds match {_KIND.pattern} and are not {sorted(RESERVED_KINDS)}")
 
 
 def check_name(name: str) -> None:
     """Raise StoreError unless `name` can be an artifact's name."""
-    if not is_name(name):
-        raise StoreError(
-            f"name {shortened(name)} cannot be used: its parts, separated by '/', start with a letter or "
-            "digit and hold letters, digits, '_', '.', '+' and '-' only, at most 200 each and "
-            f"{_MOST_NAME_CHARS:,} in all"
-        )
+    rule = (
+        "its parts, separated by '/', start with a letter or digit and hold letters, digits, '_', '.', '+' "
+        f"and '-' only, at most 200 each and {_MOST_NAME_CHARS:,} in all"
+    )
+    _check(is_name(name), "name", name, rule)
 
 
 def check_label(label: str) -> None:
     """Raise StoreError unless `label` is a version label."""
-    if not is_label(label):
-        raise StoreError(f"{shortened(label)} is not a version label; labels are v1, v2, …")
+    _check(is_label(label), "label", label, "labels are v1, v2, …")
 
 
 def check_alias(alias: str) -> None:
     """Raise StoreError unless `alias` can be given to an artifact."""
-    if alias == "latest" or is_label(alias):
-        raise StoreError(
-            f"alias {alias!r} is the store's own: 'latest' and v1, v2, … are assigned; use e.g. 'prod'"
-        )
-    if not is_alias(alias):
-        raise StoreError(
-            f"alias {shortened(alias)} cannot be used: it must match {_ALIAS.pattern}, e.g. 'prod'"
-        )
+    rule = f"it must match {_ALIAS.pattern}; 'latest' and v1, v2, … are the store's own; use e.g. 'prod'"
+    _check(is_alias(alias), "alias", alias, rule)
 
 
 def check_run_id(run_id: str) -> None:
     """Raise StoreError unless `run_id` can be the id of a run, and so a file's name."""
-    if not _RUN_ID.fullmatch(run_id):
-        raise StoreError(
-            f"run id {shortened(run_id)} cannot be used: it must match {_RUN_ID.pattern}, e.g. a UUID"
-        )
+    is_valid = _RUN_ID.fullmatch(run_id) is not None
+    _check(is_valid, "run id", run_id, f"it must match {_RUN_ID.pattern}, e.g. a UUID")
 
 
 def is_kind(text: str) -> bool:

@@ -149,42 +149,43 @@ def list_runs(
     *,
     complete: bool = False,
 ) -> list[Row]:
-    """Return one row per run."""
+    """Return one row per run; with `complete`, only those that have a value to be sorted by."""
     sorting = [order.by, *([order.lost] if order.lost else [])]
     shown = [*dict.fromkeys(column for column in (*columns, *sorting) if column.of != "field")]
-    picked = "".join(f", v{n}.value AS value{n}, v{n}.text AS text{n}" for n in range(len(shown)))
-    by = f"r.{order.by.name}" if order.by.of == "field" else f"v{shown.index(order.by)}.value"
-    by = _SECONDS if by == "r.seconds" else by
-    texts = [] if order.by.of == "field" else [f"v{shown.index(order.by)}.text"]
+    value = {column: f"v{n}.value" for n, column in enumerate(shown)}
+    field = _SECONDS if order.by.name == "seconds" else f"r.{order.by.name}"
+    keys = [value[order.by], value[order.by].replace("value", "text")] if order.by in value else [field]
     way = "DESC" if order.descending else "ASC"
-    keys = [f"coalesce(v{shown.index(order.lost)}.value, 0) > 0"] if order.lost else []
-    keys += [f"{key} {way} NULLS LAST" for key in (by, *texts)]
+    lost = [f"coalesce({value[order.lost]}, 0) > 0"] if order.lost else []
+    ordered = [
+        *lost,
+        *(f"{key} {way} NULLS LAST" for key in keys),
+        "r.started DESC",
+        "r.run_id",
+        "r.attempt DESC",
+    ]
     joins = [
         f" LEFT JOIN run_{column.of}s v{n} ON v{n}.run_id = r.run_id AND v{n}.name = $name{n}"
         + (f" AND v{n}.attempt = r.attempt" if column.of == "metric" else "")
         for n, column in enumerate(shown)
     ]
     sql = _RUNS.format(
-        columns=picked,
+        columns="".join(f", v{n}.value AS value{n}, v{n}.text AS text{n}" for n in range(len(shown))),
         seconds=_SECONDS,
         tags=TAGS_OF_RUNS,
         joins="".join(joins),
-        order=", ".join([*keys, "r.started DESC", "r.run_id", "r.attempt DESC"]),
-        complete=f" AND {texts[0] if texts else by} IS NOT NULL" if complete else "",
+        order=", ".join(ordered),
+        complete=f" AND {keys[-1]} IS NOT NULL" if complete else "",
         limit="ALL" if limit is None else int(limit),
     )
-    given = {name: getattr(where, name) for name in RunFilter.__dataclass_fields__}
-    names = {f"name{place}": column.name for place, column in enumerate(shown)}
-    return [_row(row, shown) for row in catalog.query(sql, given | names)]
+    names = {f"name{n}": column.name for n, column in enumerate(shown)}
+    return [_row(row, shown) for row in catalog.query(sql, vars(where) | names)]
 
 
 def _row(row: Row, shown: Sequence[Column]) -> Row:
-    """Return a row of the query with its values by name, as they were recorded; lists as their JSON."""
-    values = {}
-    for place, column in enumerate(shown):
-        number, text = row.pop(f"value{place}"), row.pop(f"text{place}")
-        values[column.label] = None if text is None else scalar_of(number, text)
-    return {**row, "values": values}
+    pairs = [(row.pop(f"value{n}"), row.pop(f"text{n}")) for n in range(len(shown))]
+    values = [None if text is None else scalar_of(number, text) for number, text in pairs]
+    return {**row, "values": dict(zip([column.label for column in shown], values, strict=True))}
 
 
 def find_run(store: "Store", reference: str) -> Run:
@@ -200,14 +201,11 @@ def find_run_id(store: "Store", reference: str) -> str:
     runs = store.catalog.query(_LATEST_RUNS)
     if not runs:
         raise StoreError(f"{store.location} has no runs; make one with `tokmill run PROFILE`")
-    if reference == "latest":
-        return str(runs[0]["run_id"])
-    named = [row["run_id"] for row in runs if row["name"] == reference]
+    named = runs if reference == "latest" else [row for row in runs if row["name"] == reference]
     if named:
-        return str(named[0])
+        return str(named[0]["run_id"])
     tags = tags_of_runs(store.catalog)
-    tagged = [row for row in runs if reference in tags.get(row["run_id"], ())]
-    if tagged:
+    if tagged := [row for row in runs if reference in tags.get(row["run_id"], ())]:
         return _only(f"tag {reference}", tagged, "name one by its id")
     begin = [row for row in runs if str(row["run_id"]).startswith(reference.lower())]
     if len(reference) >= _FEWEST_CHARS and begin:
@@ -247,10 +245,8 @@ def _only(reference: str, runs: Sequence[Row], fix: str) -> str:
 
 
 def _nearest(store: "Store", wanted: str, runs: Sequence[Row]) -> str:
-    """Return a hint with the nearest names, or the latest runs."""
     names = list(dict.fromkeys(str(row["name"]) for row in runs))
-    near = difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
-    if near:
+    if near := difflib.get_close_matches(wanted, names, n=3, cutoff=0.5):
         return f"; did you mean {' or '.join(map(repr, near))}?"
     ids = short_ids(store, [str(row["run_id"]) for row in runs[:3]])
     latest = ", ".join(f"{run_id} ({row['name']})" for run_id, row in zip(ids, runs, strict=False))

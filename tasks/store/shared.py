@@ -18,7 +18,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from tokmill.tasks.core.errors import MachineError, RemoteError, StoreError
 from tokmill.tasks.remote import objects
@@ -28,6 +30,8 @@ from tokmill.tasks.store import disk
 from tokmill.tasks.store.disk import reported_as
 from tokmill.tasks.store.layout import RECORD_FILE, part_of, root_in, url_of
 from tokmill.tasks.store.names import broken_rule, is_kind, shortened
+
+M = TypeVar("M", bound=BaseModel)
 
 INDEX: Final = "index"
 LEASES: Final = "leases"
@@ -77,11 +81,7 @@ def remove(path: Path) -> None:
 
 
 def refresh(root: Path) -> None:
-    """See what other machines have written by now; a folder always shows it.
-
-    Raises:
-        StoreError, MachineError: the remote cannot be listed.
-    """
+    """See what other machines have written by now; a folder always shows it."""
     if remote := remote_of(root):
         remote.refresh()
 
@@ -128,6 +128,17 @@ def local_now_ns(root: Path) -> int:
         return disk.state(clock).mtime_ns
     except OSError:  # a store that may only be read
         return time.time_ns()
+
+
+def read_model(path: Path, model: type[M], what: str) -> M:
+    """Return what the local copy of a small file holds; StoreError if that is not `what` it should be."""
+    try:
+        return model.model_validate_json(disk.read(path, MOST_BYTES))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValidationError) as error:  # whose own words would quote the file
+        said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error.strerror
+        raise StoreError(f"{path} cannot be read as {what}: {said}") from error
 
 
 def remote_of(path: Path | str) -> "Remote | None":
@@ -219,7 +230,6 @@ class Remote:
         return False
 
     def _listing(self, most_seconds: float) -> dict[str, Info]:
-        """Return a listing that is not older, or if listing takes long, not much older."""
         url = f"{self.url}/{INDEX}"
         with self._lock:
             enough = _LISTINGS_PER_AGE * self._seconds if self._seconds > 1 else 0

@@ -291,31 +291,19 @@ def checkout(tmp_path):
     return tmp_path
 
 
-def test_a_changed_file_and_a_new_one_make_it_dirty(checkout):
-    (checkout / "tasks" / "a.py").write_text("a = 2\n")
-    assert git_state(checkout)[1] is True
-    git(checkout, "checkout", "tasks/a.py")
-    assert git_state(checkout)[1] is False
-    (checkout / "tasks" / "b.py").write_text("")
-    assert git_state(checkout)[1] is True
-
-
-def test_what_is_no_code_does_not_make_it_dirty(checkout):
-    (checkout / "notes.txt").write_text("")
-    assert git_state(checkout)[1] is False
-
-
-def test_changes_have_a_digest_that_new_files_change_too(checkout):
-    (checkout / "tasks" / "a.py").write_text("a = 2\n")
-    changed = digest_of_changes(checkout)
-    (checkout / "tasks" / "b.py").write_text("b = 1\n")
-    with_new = digest_of_changes(checkout)
-    (checkout / "tasks" / "b.py").write_text("b = 2\n")
-    with_another = digest_of_changes(checkout)
-    (checkout / "notes.txt").write_text("no code")
-
-    assert len({changed, with_new, with_another}) == 3
-    assert digest_of_changes(checkout) == with_another
+def test_changed_and_new_code_makes_a_checkout_dirty_and_has_a_digest(checkout):
+    digests = []
+    for name, text, is_dirty in (
+        ("notes.txt", "no code", False),
+        ("tasks/a.py", "a = 2\n", True),
+        ("tasks/a.py", "a = 1\n", False),
+        ("tasks/b.py", "b = 1\n", True),
+        ("tasks/b.py", "b = 2\n", True),
+    ):
+        (checkout / name).write_text(text)
+        assert git_state(checkout)[1] is is_dirty
+        digests += [digest_of_changes(checkout)] * is_dirty
+    assert len(set(digests)) == 3
 
 
 def test_without_a_checkout_git_is_not_even_called(tmp_path, monkeypatch):
