@@ -6,6 +6,7 @@ store with a remote all is pushed; one rename puts the folder in its place. Only
 what lies there.
 """
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,8 +23,8 @@ from tokmill.tasks.core.stage import Account, ArtifactRef, External, How, Input,
 from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file, values_digest
 from tokmill.tasks.store.disk import DamagedError, holding, lack_of, reported_as, sync_path
-from tokmill.tasks.store.extra_tables import check_extra_tables
 from tokmill.tasks.store.fingerprint import fingerprint, fingerprint_payload, plain
+from tokmill.tasks.store.indexing import check_extra_tables
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout, sweep, workspace
 from tokmill.tasks.store.names import is_utf8
@@ -198,7 +199,7 @@ class Builder(NamedTuple):
 def _looked_up(place: Path, verify: Verify, *, sure: bool) -> Record | Problem | None:
     record, remote = place / RECORD_FILE, shared.remote_of(place)
     if remote is None:
-        return examine(place, verify) if disk.is_taken(place) else None
+        return examine(place, verify) if os.path.lexists(place) else None
     if not remote.bring(record, sure=sure):
         return None
     found = examine(place, verify)

@@ -18,8 +18,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.disk import ProcessLock, reported_as
-from tokmill.tasks.store.extra_tables import stale_tables, sync_extra_tables
-from tokmill.tasks.store.indexing import apply_changes, find_changes
+from tokmill.tasks.store.indexing import apply_changes, find_changes, stale_tables, sync_extra_tables
 from tokmill.tasks.store.layout import Layout, sweep
 from tokmill.tasks.store.leases import Dead, Lease, lease_path, leased, read_leases
 from tokmill.tasks.store.provenance import Provenance
@@ -58,6 +57,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# How long another process that replaces the file is waited for: before a rebuild fails, before an update
+# leaves the rows to the next query, and before a query updates a copy of its own.
+_REBUILD_SECONDS, _UPDATE_SECONDS, _QUESTION_SECONDS = 30.0, 2.0, 0.2
 _POLL_SECONDS = 0.02
 _LOG = logging.getLogger(__name__)
 _UNREADABLE = "SELECT path, problem FROM catalog_files WHERE problem IS NOT NULL ORDER BY path"
@@ -85,23 +87,11 @@ _MADE_BY = """
 class Catalog:
     """The catalog of one store; queries raise StoreError if DuckDB rejects them or runs out of space.
 
-    Another process that replaces the file is waited for: by `rebuild` for `wait_seconds`, before that is an
-    error; by `update`, before it leaves the rows to the next query; by a query, before it updates a copy of
-    its own. `report` receives one-line messages for people: a rebuild, a lag, a file that cannot be read.
+    `report` receives one-line messages for people: a rebuild, a lag, a file that cannot be read.
     """
 
-    def __init__(
-        self,
-        layout: Layout,
-        wait_seconds: float = 30.0,
-        publish_wait_seconds: float = 2.0,
-        question_wait_seconds: float = 0.2,
-        report: Report = _LOG.warning,
-    ) -> None:
+    def __init__(self, layout: Layout, report: Report = _LOG.warning) -> None:
         self._layout = layout
-        self._wait = wait_seconds
-        self._publish_wait = publish_wait_seconds
-        self._question_wait = question_wait_seconds
         self._say = report
         self.path = layout.catalog
 
@@ -158,13 +148,13 @@ class Catalog:
     def rebuild(self) -> None:
         """Make the catalog again from the store's files."""
         shared.refresh(self._layout.root)
-        with self._locked(self._wait):
+        with self._locked(_REBUILD_SECONDS):
             self._replace(anew=True)
 
     def update(self, report: Report | None = None) -> None:
         """Take in what is new, or report why the catalog lags; the next query adds the rows."""
         try:
-            self._brought_up(self._publish_wait)
+            self._brought_up(_UPDATE_SECONDS)
         except NoDuckDBError as error:
             _LOG.info("%s", error)
         except StoreError as error:
@@ -203,7 +193,7 @@ class Catalog:
         elif not any(self._layout.artifacts()) and not any(disk.entries(self._layout.runs)):
             return self._answered_by_copy(ask, anew=True)  # a query does not make a store
         try:
-            self._brought_up(self._question_wait)
+            self._brought_up(_QUESTION_SECONDS)
         except BrokenCatalogError:
             raise
         except StoreError:  # busy, or not writable

@@ -47,10 +47,6 @@ class Names:
         labels = self.labels(kind, name)
         return next((label for label, owner in labels.items() if owner == fingerprint), None)
 
-    def is_label_of(self, kind: str, name: str, label: str, fingerprint: str) -> bool:
-        """Whether (kind, name) has a label for `fingerprint`."""
-        return read_name(self.label_path(kind, name, label))[1] == fingerprint
-
     def label_path(self, kind: str, name: str, label: str) -> Path:
         """Return the file of a label; raises StoreError for a malformed name or label."""
         check_label(label)

@@ -138,12 +138,10 @@ def local_root(location: str) -> Path:
         if scheme is None:
             return Path(location).expanduser()
         url = urlsplit(location)
-    except RuntimeError as error:
-        raise StoreError(f"store {location}: {error} Write the path in full") from error
-    except ValueError as error:
-        raise StoreError(f"store {location!r} is not a URL: {error}") from error
-    if scheme[1].lower() not in ("file", "local"):
-        return _folder_of(location.rstrip("/"))
+        if scheme[1].lower() not in ("file", "local"):
+            return _folder_of(location.rstrip("/"))
+    except (RuntimeError, ValueError) as error:
+        raise StoreError(f"store {location!r} is neither a folder nor a URL of one: {error}") from error
     if url.netloc not in ("", "localhost"):
         raise StoreError(f"store {location!r}: a file's URL names no host; use file:///path")
     return Path(unquote(url.path))

@@ -8,7 +8,6 @@ artifact is published if its record is there.
 import errno
 import functools
 import hashlib
-import logging
 import os
 import shutil
 import threading
@@ -29,7 +28,7 @@ from tokmill.tasks.remote.location import Info
 from tokmill.tasks.store import disk
 from tokmill.tasks.store.disk import reported_as
 from tokmill.tasks.store.layout import RECORD_FILE, part_of, root_in, url_of
-from tokmill.tasks.store.names import broken_rule, is_kind, shortened
+from tokmill.tasks.store.names import is_inside, is_kind
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -42,8 +41,6 @@ _NAMES: Final = (f"*/*/{RECORD_FILE}", "*s/*.json", "removed/*/*.json", "labels/
 _FRESH_SECONDS = 10.0
 _LISTINGS_PER_AGE = 20
 _AT_ONCE = 16
-_SAID = set[str]()
-_LOG = logging.getLogger(__name__)
 
 
 def create(path: Path, data: bytes) -> None:
@@ -98,7 +95,7 @@ def bring(path: Path, *, sure: bool = False) -> bool:
     `sure`: ask the remote even if its last listing, some seconds old, has no such object.
     """
     remote = remote_of(path)
-    return disk.is_taken(path) if remote is None else remote.bring(path, sure=sure)
+    return os.path.lexists(path) if remote is None else remote.bring(path, sure=sure)
 
 
 def now_ns(root: Path) -> int:
@@ -244,13 +241,8 @@ class Remote:
         """Yield the objects below a URL whose names can be those of local files."""
         with reported_as(f"{url} cannot be listed"), _answering(self.url):
             for info in objects.listed(url):
-                name = info.url[len(url) + 1 :]
-                if (rule := broken_rule(name)) is None:
+                if is_inside(info.url[len(url) + 1 :]):
                     yield info
-                elif url not in _SAID:
-                    _SAID.add(url)
-                    ignored = "%s: objects like %s are ignored: %s; no tokmill wrote it"
-                    _LOG.warning(ignored, url, shortened(name), rule)
 
     def _is_current(self, path: Path, info: Info) -> bool:
         with suppress(OSError):

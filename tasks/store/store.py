@@ -7,13 +7,14 @@ truth, and the catalog is their index.
 """
 
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, Request
-from tokmill.tasks.store import disk, removal, shared
+from tokmill.tasks.store import removal, shared
 from tokmill.tasks.store.build import Builder, Realized
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.disk import DamagedError, reported_as
@@ -215,7 +216,7 @@ class Store:
 
     def tombstone(self, kind: str, fingerprint: str) -> Tombstone | None:
         """Return what is left of an artifact that was removed, and not made again; None for any other."""
-        if disk.is_taken(self.layout.artifact(kind, fingerprint)):
+        if os.path.lexists(self.layout.artifact(kind, fingerprint)):
             return None
         return tombstone(self.layout, kind, fingerprint)
 
@@ -246,12 +247,8 @@ class Store:
 
     def label(self, ref: ArtifactRef, name: str) -> str:
         """Return the version label that `ref` has under `name`; under a new name it gets the next one."""
-        record = self.read(ref.kind, ref.fingerprint)
-        if record.name == name and self.names.is_label_of(ref.kind, name, record.label, ref.fingerprint):
-            return record.label
-        if (known := self.names.find(ref.kind, name, ref.fingerprint)) is not None:
-            return known
-        return self.names.reserve(ref.kind, name, ref.fingerprint)
+        known = self.names.find(ref.kind, name, ref.fingerprint)
+        return known or self.names.reserve(ref.kind, name, ref.fingerprint)
 
     def tag(self, ref: ArtifactRef, alias: str) -> None:
         """Point `alias` of (kind, name) at an artifact, whether or not it pointed elsewhere before."""

@@ -88,7 +88,7 @@ def file_damages(directory: Path, record: Record, *, full: bool) -> Iterator[tup
     outside = _linked_folders(directory, record.files)
     may_be_absent = remote_of(directory) is not None  # pulled when it is opened, and compared then
     for entry in record.files:
-        if may_be_absent and not disk.is_taken(directory / entry.path):
+        if may_be_absent and not os.path.lexists(directory / entry.path):
             continue
         if _folder(entry) in outside:
             yield entry.path, "is reached through a link; an artifact holds folders and regular files only"

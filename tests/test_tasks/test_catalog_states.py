@@ -39,6 +39,12 @@ def told():
     return []
 
 
+@pytest.fixture(autouse=True)
+def impatience(monkeypatch):
+    for wait in ("_REBUILD_SECONDS", "_UPDATE_SECONDS", "_QUESTION_SECONDS"):
+        monkeypatch.setattr(f"tokmill.tasks.store.catalog.{wait}", 0.05)
+
+
 @pytest.fixture
 def filled(original, tmp_path, told):
     """A copy of `original`, whose catalog tells `told`."""
@@ -128,7 +134,6 @@ def test_an_earlier_catalog_that_may_not_be_replaced_still_answers(filled):
     sql(f"UPDATE catalog_version SET version = {VERSION - 1}; {OTHER_RUNS}")(filled.catalog.path)
     filled.layout.catalog_lock.unlink(missing_ok=True)
     filled.layout.catalog_lock.mkdir(parents=True)  # no lock can be taken
-    filled.catalog = Catalog(filled.layout, wait_seconds=0.1)
     assert len(filled.list()) == 3
     with duckdb.connect(str(filled.catalog.path), read_only=True) as catalog:
         assert catalog.execute("SELECT version FROM catalog_version").fetchone() == (VERSION - 1,)
@@ -146,17 +151,15 @@ def held(path):
 
 
 def test_a_busy_catalog_is_an_error_for_who_replaces_it_and_nobody_else(filled):
-    impatient = Catalog(filled.layout, wait_seconds=0.05, question_wait_seconds=0.05)
     with held(filled.layout.catalog_lock):
         with pytest.raises(StoreError, match=r"has held .*catalog\.lock for 0\.05 s"):
-            impatient.rebuild()
+            filled.catalog.rebuild()
         shutil.rmtree(filled.path(filled.resolve("text/web/1")))
-        assert [row["name"] for row in impatient.versions()] == ["all", "web/0"]
-    impatient.rebuild()
+        assert [row["name"] for row in filled.catalog.versions()] == ["all", "web/0"]
+    filled.catalog.rebuild()
 
 
 def test_publishing_beside_a_busy_catalog_succeeds_and_the_rows_come_later(filled, told):
-    filled.catalog = Catalog(filled.layout, publish_wait_seconds=0.05, report=told.append)
     filled.catalog.add_run("run-2")
     with held(filled.layout.catalog_lock):
         ref = filled.realize(ask("web/2", text="d")).ref

@@ -108,7 +108,7 @@ def test_a_label_whose_artifact_is_gone_says_so_and_is_never_given_out_again(sto
         ("file://host/x", "names no host"),
         ("odd://b/x", "cannot be used"),
         ("github://b/x", "cannot be used"),
-        ("~nobody-of-this-name/x", "Write the path in full"),
+        ("~nobody-of-this-name/x", "neither a folder"),
         ("x" * 5000, "cannot be a folder: .*too long"),
         ("a\0b", "cannot be a folder: .*null"),
     ],
