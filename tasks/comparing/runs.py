@@ -23,8 +23,8 @@ from tokmill.tasks.comparing.walking import Walk
 from tokmill.tasks.core.markdown import percent
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Run, RunArtifact, Store
+from tokmill.tasks.store.references import short_ids
 from tokmill.tasks.store.rows import flat
-from tokmill.tasks.store.run_queries import short_ids
 from tokmill.tasks.store.runs import RunInput
 
 _UNCOMPARED: Final = ("experiment.", "description", "schedule.")

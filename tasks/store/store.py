@@ -17,20 +17,22 @@ from tokmill.tasks.core.stage import ArtifactRef, Request
 from tokmill.tasks.store import removal, shared
 from tokmill.tasks.store.build import Builder, Realized
 from tokmill.tasks.store.catalog import Catalog
+from tokmill.tasks.store.consistency import store_problems
 from tokmill.tasks.store.disk import DamagedError, reported_as
 from tokmill.tasks.store.fingerprint import fingerprint, fingerprint_payload
-from tokmill.tasks.store.labels import Names, resolve
+from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout, local_root, tidy
 from tokmill.tasks.store.leases import Lease, at_work, hold
 from tokmill.tasks.store.names import check_kind, check_name, shortened
 from tokmill.tasks.store.provenance import Provenance
 from tokmill.tasks.store.record import Record, Tombstone, input_entries, read_record, tombstone
+from tokmill.tasks.store.references import resolve
 from tokmill.tasks.store.remote import files_url, pull, pulled_when_opened
 from tokmill.tasks.store.removal import Garbage
 from tokmill.tasks.store.retention import Policy, superseded
 from tokmill.tasks.store.snapshot import Row
 from tokmill.tasks.store.tables import Report
-from tokmill.tasks.store.verify import Problem, Verify, check_regular, problems, store_problems
+from tokmill.tasks.store.verify import Problem, Verify, check_regular, problems
 
 _LOG = logging.getLogger(__name__)
 
@@ -97,13 +99,8 @@ class Store:
     ) -> ArtifactRef | None:
         """Return the published artifact that `request` asks for, or None if it has to be made.
 
-        Args:
-            request: the request of the artifact.
-            verify: `sizes` compares the files' sizes with the record, `full` their digests as well.
-            report: receives one line about a damaged artifact, which is moved to `<store>/damaged/`.
-
-        Raises:
-            FingerprintError: the request has no fingerprint.
+        `verify` compares sizes with the record, or also digests (`full`); `report` receives a line about a
+        damaged artifact, which is moved to `<store>/damaged/`.
         """
         return self._builder.find(request, self.fingerprint(request), verify, report or _LOG.warning)
 
@@ -121,10 +118,8 @@ class Store:
         Args:
             request: the request of the artifact.
             provenance: by whom and for which run; by default that of this process.
-            report: receives a line about damage, a wait for another process, or a catalog that lags.
-            verify: as for `lookup`.
-            refresh: make it although it is there. If it comes out equal, the old one stays, so that what was
-                made from it stays valid; if not, the old one is set aside.
+            report, verify: as for `lookup`.
+            refresh: make it although it is there; unless it comes out equal, the old one is set aside.
 
         Raises:
             FingerprintError: the request has no fingerprint.
@@ -237,7 +232,7 @@ class Store:
         return self.read(kind, published.popitem()[1]) if published else None
 
     def resolve(self, reference: str, *, removed: bool = False) -> ArtifactRef:
-        """Return the artifact that `reference` names (`tasks.store.labels`), possibly a removed one.
+        """Return the artifact that `reference` names (`tasks.store.references`), possibly a removed one.
 
         Raises:
             StoreError: there is no such artifact; the message suggests similar names.

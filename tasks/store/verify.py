@@ -1,8 +1,8 @@
-"""Check that published artifacts still match their records, and that the rest of a store is sound.
+"""Check that published artifacts still match their records.
 
 Sizes are compared before every reuse; digests read every byte: the readers of token shards and plans check
 that of a file when they open it (`check_files`). Files that the record does not list are reported, but are
-not damage. A record that the catalog has seen never changes.
+not damage.
 """
 
 import os
@@ -17,22 +17,13 @@ from tokmill.tasks.core.errors import MachineError, StoreError, TaskError
 from tokmill.tasks.core.faults import unreadable
 from tokmill.tasks.store import disk
 from tokmill.tasks.store.digest import FileEntry
-from tokmill.tasks.store.indexing import paths_in
 from tokmill.tasks.store.layout import (
-    ALIASES,
-    LABELS,
     PREFIX_CHARS,
     RECORD_FILE,
-    REMOVED,
-    Layout,
-    printable,
-    url_of,
 )
-from tokmill.tasks.store.record import Record, contradictions, read_record, tombstone
-from tokmill.tasks.store.remote import PulledPath, remote_damages
-from tokmill.tasks.store.rows import rows_of
+from tokmill.tasks.store.record import Record, contradictions, read_record
+from tokmill.tasks.store.remote import PulledPath
 from tokmill.tasks.store.shared import remote_of
-from tokmill.tasks.store.snapshot import reading
 
 Verify: TypeAlias = Literal["sizes", "full"]
 
@@ -186,58 +177,3 @@ def _oddities(directory: Path, record: Record) -> Iterator[Problem]:
         relative = path.relative_to(directory).as_posix()
         if not path.is_dir() and relative not in listed:
             yield Problem(record.reference, relative, "is not in the record")
-
-
-def store_problems(layout: Layout, *, full: bool) -> Iterator[Problem]:
-    """Yield all problems of a store: artifacts, here and in the remote, names, runs, and the catalog's."""
-    for place in layout.places():
-        yield from problems(place, full=full)
-        yield from _wrong_in_remote(place, full=full)
-    removed = (f"{REMOVED}/{entry.name}" for entry in disk.entries(layout.removed) if entry.is_dir())
-    for part in (LABELS, ALIASES, layout.runs.name, layout.annotations.name, *removed):
-        for path in sorted(paths_in(layout, part)):
-            try:
-                rows_of(layout, layout.root / path)
-            except (StoreError, MachineError) as error:
-                folder, _, name = printable(path).rpartition("/")
-                yield Problem(folder, name, str(error))
-    yield from _other_in_catalog(layout)
-
-
-def _wrong_in_remote(place: Path, *, full: bool) -> Iterator[Problem]:
-    where = f"{place.parent.name}/{place.name} in {url_of(place)}"
-    try:
-        yield from (Problem(where, path, message) for path, message in remote_damages(place, full=full))
-    except (StoreError, FileNotFoundError):  # of the record, which is known
-        return
-    except OSError as error:
-        yield Problem(where, ".", f"cannot be read: {error}")
-
-
-def _other_in_catalog(layout: Layout) -> Iterator[Problem]:
-    """Yield artifacts of the catalog that are gone, but were not removed, or have another record now."""
-    if not layout.catalog.exists():
-        return
-    try:
-        with reading(layout.catalog) as connection:
-            rows = connection.execute("SELECT kind, fingerprint, record_digest FROM artifacts ORDER BY ALL")
-            seen = rows.fetchall()
-    except StoreError as error:
-        yield Problem("catalog", layout.catalog.name, f"cannot be read: {error}")
-        return
-    for kind, fingerprint, digest in seen:
-        place = layout.artifact(kind, fingerprint)
-        message = ""
-        if not place.exists():
-            stone = tombstone(layout, kind, fingerprint)
-            if stone is None or stone.record.record_digest != digest:
-                message = "is in the catalog but no longer in the store; its next update drops it"
-        else:
-            with suppress(StoreError, MachineError):  # which is known
-                if read_record(place).record_digest != digest:
-                    message = (
-                        "the catalog has another record: it was changed later, or the artifact was made "
-                        "again; `tokmill store rebuild` reads it again"
-                    )
-        if message:
-            yield Problem("catalog", f"{kind}/{place.name}/{RECORD_FILE}", message)

@@ -14,7 +14,7 @@ from tokmill.tasks.core.peak_memory import held_bytes
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Provenance, RunArtifact, Store
 from tokmill.tasks.store.provenance import Machine, digest_of_changes, git_state, installed_packages
-from tokmill.tasks.store.run_queries import (
+from tokmill.tasks.store.references import (
     Column,
     Order,
     RunFilter,

@@ -1,32 +1,39 @@
-"""Questions about runs, from the catalog: lists of them, and the references by which people name one.
+"""References: what people call artifacts and runs; and lists of runs.
 
-A column is named in full (`audit.bytes_per_token`), or by its last part where that fits one name only; of a
-metric and a parameter of one name it is the metric, and `parameter:audit.max_premium` the other. A reference
-is `latest`, an id or the first 4 or more of its characters, a name, a tag, or an artifact that the run made.
+    kind/name[@v3|@prod|@latest]    a version, an alias, or the highest label whose artifact exists
+    [kind/]3f09ab…                  a fingerprint, or the first 6 or more of its hexadecimal digits
+
+A run is `latest`, an id or the first 4 or more of its characters, a name, a tag, or an artifact that it made.
+A column of a list is named in full (`audit.bytes_per_token`), or by its last part where that fits one name
+only; of a metric and a parameter of one name it is the metric, and `parameter:audit.max_premium` the other.
 """
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from operator import and_, eq
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
+from tokmill.tasks.store.labels import Names
+from tokmill.tasks.store.layout import PREFIX_CHARS, RECORD_FILE, Layout
+from tokmill.tasks.store.names import is_kind, is_name, shortened
+from tokmill.tasks.store.record import read_record, read_tombstone, tombstone, tombstones
 from tokmill.tasks.store.rows import scalar_of
 from tokmill.tasks.store.runs import Run, read_run, run_path
 
 if TYPE_CHECKING:
     from tokmill.tasks.store.catalog import Catalog
-    from tokmill.tasks.store.store import Store
 
+_NAMED = re.compile(r"(?P<kind>[^/@]+)/(?P<name>[^@]+?)(@(?P<label>[^@]+))?")
+_HEX = re.compile(r"[0-9a-f]{6,64}")
 Row: TypeAlias = dict[str, Any]
-
 FIELDS: Final = ("started", "seconds", "name", "profile", "state", "num_made", "peak_bytes")
 """What runs can be sorted by, besides metrics and parameters."""
-
 _NAMES: Final = """
     SELECT 'metric' AS of, name FROM (SELECT DISTINCT name FROM run_metrics)
     UNION ALL SELECT 'parameter', name FROM (SELECT DISTINCT name FROM run_parameters)
@@ -48,8 +55,6 @@ _RUNS: Final = """
     ORDER BY {order}
     LIMIT {limit}
 """
-
-
 TAGS_OF_RUNS: Final = """
     SELECT run_id, list(text ORDER BY text) AS tags
     FROM (SELECT run_id, text, arg_max(action, moment) AS latest
@@ -59,8 +64,6 @@ TAGS_OF_RUNS: Final = """
     WHERE latest = 'tag' GROUP BY run_id
 """
 """The tags that runs have now, by run; runs without any are left out."""
-
-
 _FEWEST_CHARS = 4
 _SHORT_CHARS = 8
 _LATEST_RUNS = "SELECT run_id, name FROM runs WHERE is_latest ORDER BY started DESC, run_id"
@@ -69,6 +72,92 @@ _MADE = """
     WHERE a.fingerprint = $fingerprint AND coalesce(a.content_digest = $content, true)
     ORDER BY made DESC, CASE WHEN a.how = 'made' THEN r.started END DESC, r.started, a.run_id
 """
+
+
+def resolve(layout: Layout, reference: str, *, removed: bool = False) -> ArtifactRef:
+    """Return the artifact that `reference` names; if there is none, the error suggests the nearest names."""
+    named = _NAMED.fullmatch(reference)
+    if named and is_kind(named["kind"]) and is_name(named["name"]):
+        return _by_name(layout, named["kind"], named["name"], named["label"] or "latest", removed=removed)
+    if _HEX.fullmatch(reference.lower()):
+        return _by_prefix(layout, reference.lower(), removed=removed)
+    raise StoreError(
+        f"{shortened(reference)} names no artifact: use kind/name, kind/name@v3, kind/name@alias, or at "
+        f"least 6 hexadecimal digits of a fingerprint{_nearest(reference, Names(layout).references())}"
+    )
+
+
+def _by_name(layout: Layout, kind: str, name: str, label: str, *, removed: bool) -> ArtifactRef:
+    names = Names(layout)
+    labels, full = names.labels(kind, name), f"{kind}/{name}"
+    versions = names.published(kind, name) or (labels if removed else {})
+    if label == "latest" and not versions:
+        if _HEX.fullmatch(name.lower()):
+            return _by_prefix(layout, name.lower(), kind, removed=removed)
+        for last, owner in reversed(labels.items()):
+            if stone := tombstone(layout, kind, owner):
+                raise StoreError(f"{full} has no version any more; {last} was {stone.words}")
+        near = _nearest(full, names.references())
+        raise StoreError(f"there is no artifact {full} in {layout.location}{near}")
+    label = next(reversed(versions)) if label == "latest" else label
+    called = labels | names.aliases(kind, name)
+    if label not in called:
+        near = _nearest(label, [*called]) or f"; it has {', '.join(called)}"
+        near = near if called else _nearest(full, names.references())
+        raise StoreError(f"there is no {full}@{label}{near}")
+    if (layout.artifact(kind, called[label]) / RECORD_FILE).is_file():  # maybe made under another name first
+        return read_record(layout.artifact(kind, called[label])).ref.model_copy(update={"name": name})
+    stone = tombstone(layout, kind, called[label])
+    if stone is not None and removed:
+        return stone.record.ref.model_copy(update={"name": name})
+    if stone is not None:
+        raise StoreError(f"{full}@{label} was {stone.words}")
+    raise StoreError(
+        f"{full}@{label} was given to {called[label][:PREFIX_CHARS]}, which is no longer in the store (or "
+        "was never finished); run the profile that made it again"
+    )
+
+
+def _by_prefix(layout: Layout, prefix: str, kind: str | None = None, *, removed: bool) -> ArtifactRef:
+    start = prefix[:PREFIX_CHARS]
+    places = [path for path in layout.artifacts() if path.name.startswith(start)]
+    stones = tombstones(layout, start)
+    if removed:
+        places += [path for path in stones if layout.root / path.parent.name / path.stem not in places]
+    records = []
+    for path in places:
+        try:
+            record = read_tombstone(path).record if path in stones else read_record(path)
+        except StoreError:  # which is told only if there is no other
+            if len(places) == 1:
+                raise
+        else:
+            if kind in (None, record.kind) and record.fingerprint.startswith(prefix):
+                records.append(record)
+    if len(records) == 1:
+        return records[0].ref
+    if records:
+        several = ", ".join(f"{each.reference} ({each.fingerprint[:PREFIX_CHARS]})" for each in records)
+        raise StoreError(
+            f"fingerprint prefix {prefix} fits {len(records)} artifacts: {several}; use more digits"
+        )
+    for gone in map(read_tombstone, () if removed else stones):
+        if gone.record.fingerprint.startswith(prefix):
+            raise StoreError(f"{gone.record.reference} ({prefix}) was {gone.words}")
+    what = kind or "artifact"
+    raise StoreError(f"no {what} in {layout.location} has a fingerprint that begins with {prefix}")
+
+
+def _nearest(wanted: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(wanted, known, n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(near)}?" if near else ""
+
+
+class HasCatalog(Protocol):
+    """A store, as far as it is asked for here."""
+
+    layout: Layout
+    catalog: "Catalog"
 
 
 class Column(NamedTuple):
@@ -188,19 +277,19 @@ def _row(row: Row, shown: Sequence[Column]) -> Row:
     return {**row, "values": dict(zip([column.label for column in shown], values, strict=True))}
 
 
-def find_run(store: "Store", reference: str) -> Run:
+def find_run(store: HasCatalog, reference: str) -> Run:
     """Return the run that `reference` names."""
     return read_run(run_path(store.layout.runs, find_run_id(store, reference)))
 
 
-def find_run_id(store: "Store", reference: str) -> str:
+def find_run_id(store: HasCatalog, reference: str) -> str:
     """Return the id of the run that `reference` names."""
     with suppress(StoreError):  # which cannot be an id
         if run_path(store.layout.runs, reference).is_file():
             return reference
     runs = store.catalog.query(_LATEST_RUNS)
     if not runs:
-        raise StoreError(f"{store.location} has no runs; make one with `tokmill run PROFILE`")
+        raise StoreError(f"{store.layout.location} has no runs; make one with `tokmill run PROFILE`")
     named = runs if reference == "latest" else [row for row in runs if row["name"] == reference]
     if named:
         return str(named[0]["run_id"])
@@ -211,21 +300,23 @@ def find_run_id(store: "Store", reference: str) -> str:
     if len(reference) >= _FEWEST_CHARS and begin:
         return _only(reference, begin, "use more of the id, or the run's name")
     if "/" in reference:
-        if run_id := run_of(store, store.resolve(reference)):
+        if run_id := run_of(store, resolve(store.layout, reference)):
             return run_id
         raise StoreError(
-            f"no run in {store.location} has {reference}: it was made by a command, or elsewhere"
+            f"no run in {store.layout.location} has {reference}: it was made by a command, or elsewhere"
         )
-    raise StoreError(f"there is no run {reference!r} in {store.location}{_nearest(store, reference, runs)}")
+    raise StoreError(
+        f"there is no run {reference!r} in {store.layout.location}{_nearest_run(store, reference, runs)}"
+    )
 
 
-def run_of(store: "Store", ref: ArtifactRef) -> str | None:
+def run_of(store: HasCatalog, ref: ArtifactRef) -> str | None:
     """Return the id of the run that made an artifact, or else of the first that had it; None without any."""
     found = store.catalog.query(_MADE, {"fingerprint": ref.fingerprint, "content": ref.content_digest})
     return str(found[0]["run_id"]) if found else None
 
 
-def short_ids(store: "Store", run_ids: Sequence[str]) -> list[str]:
+def short_ids(store: HasCatalog, run_ids: Sequence[str]) -> list[str]:
     """Return ids in as few characters, at least 8, as tell them from every other run of the store.
 
     The runs that a schedule creates at once have ids that begin alike.
@@ -244,13 +335,11 @@ def _only(reference: str, runs: Sequence[Row], fix: str) -> str:
     return str(runs[0]["run_id"])
 
 
-def _nearest(store: "Store", wanted: str, runs: Sequence[Row]) -> str:
-    names = list(dict.fromkeys(str(row["name"]) for row in runs))
-    if near := difflib.get_close_matches(wanted, names, n=3, cutoff=0.5):
-        return f"; did you mean {' or '.join(map(repr, near))}?"
+def _nearest_run(store: HasCatalog, wanted: str, runs: Sequence[Row]) -> str:
+    near = _nearest(wanted, list(dict.fromkeys(repr(row["name"]) for row in runs)))
     ids = short_ids(store, [str(row["run_id"]) for row in runs[:3]])
     latest = ", ".join(f"{run_id} ({row['name']})" for run_id, row in zip(ids, runs, strict=False))
-    return f"; the latest are {latest}"
+    return near or f"; the latest are {latest}"
 
 
 def tags_of_runs(catalog: "Catalog") -> Mapping[str, Sequence[str]]:
