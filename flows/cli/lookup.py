@@ -17,7 +17,7 @@ from tokmill.tokenizer.core.errors import TokenizerError
 if TYPE_CHECKING:
     from tokmill.tasks.core.stage import ArtifactRef
     from tokmill.tasks.store import Run, Store
-    from tokmill.tasks.store.run_queries import Column, Order
+    from tokmill.tasks.store.references import Column, Order
     from tokmill.tokenizer import Tokenizer
 
 _T = TypeVar("_T")
@@ -144,7 +144,7 @@ def once_each(what: str, named: Iterable[tuple[str, _T]]) -> dict[str, _T]:
 
 def find_run(store: "Store", reference: str) -> "Run":
     """Return the run that a reference names; raises UsageError unless exactly one has that name."""
-    from tokmill.tasks.store.run_queries import find_run as run_in
+    from tokmill.tasks.store.references import find_run as run_in
 
     try:
         return run_in(store, reference)
@@ -154,7 +154,7 @@ def find_run(store: "Store", reference: str) -> "Run":
 
 def columns_named(store: "Store", names: Iterable[str]) -> "list[Column]":
     """Return the metrics and parameters of these names; raises UsageError for unknown or ambiguous ones."""
-    from tokmill.tasks.store.run_queries import find_columns
+    from tokmill.tasks.store.references import find_columns
 
     try:
         return find_columns(store.catalog, names)
@@ -190,7 +190,7 @@ def order_by(column: "Column", *, lowest: bool | None, best: bool) -> "Order":
     Raises:
         UsageError: the best are requested, and it is not known what is better.
     """
-    from tokmill.tasks.store.run_queries import Column, Order
+    from tokmill.tasks.store.references import Column, Order
 
     kind, _, name = column.name.rpartition(".")
     compares = best and column.of == "metric" and any(word in name for word in _OF_COMPRESSION)

@@ -13,8 +13,8 @@ from tokmill.flows.figures import counted, outcome_words, size, span
 from tokmill.flows.results import group_of
 from tokmill.tasks.core.markdown import number
 from tokmill.tasks.store import RunArtifact, Store
+from tokmill.tasks.store.references import Column, short_ids
 from tokmill.tasks.store.rows import flat
-from tokmill.tasks.store.run_queries import Column, short_ids
 from tokmill.tasks.store.runs import Attempt, Remark, Run, RunInput, read_remark, remark_paths
 
 _STYLES = {"completed": "green", "running": "cyan", "suspended": "cyan"}

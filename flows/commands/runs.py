@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tokmill.flows.reproduce.reproduction import Reproduction
     from tokmill.flows.reproduce.subject import Subject
     from tokmill.tasks.store import Run, Store
-    from tokmill.tasks.store.run_queries import Row
+    from tokmill.tasks.store.references import Row
 
 Action: TypeAlias = Literal["tag", "untag", "note"]
 RunArgument = Annotated[
@@ -65,8 +65,8 @@ def list_runs(
     """List the runs of the store, the latest first; failed ones, too."""
     if context.invoked_subcommand is not None:
         return None
-    from tokmill.tasks.store.run_queries import RunFilter
-    from tokmill.tasks.store.run_queries import list_runs as listed
+    from tokmill.tasks.store.references import RunFilter
+    from tokmill.tasks.store.references import list_runs as listed
 
     if best is not None and sort == "started":
         raise UsageError("runs: --best needs --sort, e.g. --sort bytes_per_token --best 3")

@@ -11,8 +11,8 @@ from tokmill.flows.cli.lookup import columns_named, moment_since, order_by
 from tokmill.flows.library.table import Table
 from tokmill.tasks.core.stage import ArtifactRef, Scalar
 from tokmill.tasks.store import Direction, Graph, Store, lineage
+from tokmill.tasks.store.references import RunFilter, list_runs
 from tokmill.tasks.store.rows import as_json
-from tokmill.tasks.store.run_queries import RunFilter, list_runs
 from tokmill.tokenizer.core import markup
 
 _TEXTS = (

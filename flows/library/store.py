@@ -97,7 +97,7 @@ class Store(ArtifactStore):
                 better.
         """
         from tokmill.flows.library.runs import table_of_runs  # noqa: PLC0415
-        from tokmill.tasks.store.run_queries import RunFilter  # noqa: PLC0415
+        from tokmill.tasks.store.references import RunFilter  # noqa: PLC0415
 
         where = RunFilter(state, profile, experiment, tag, since, attempts)
         return table_of_runs(self, where, sort, show, best, lowest)

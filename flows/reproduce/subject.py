@@ -12,7 +12,7 @@ from tokmill.tasks.store import Store, disk
 from tokmill.tasks.store.layout import PREFIX_CHARS
 from tokmill.tasks.store.push import Cargo, Named
 from tokmill.tasks.store.record import InputEntry, Record, read_record
-from tokmill.tasks.store.run_queries import find_run
+from tokmill.tasks.store.references import find_run
 from tokmill.tasks.store.runs import Run
 
 CORPUS = "corpus"
@@ -102,7 +102,7 @@ def _corpus_of(entry: InputEntry) -> str:
 
 
 def subject_in(store: Store, reference: str, *, removed: bool = False) -> Subject:
-    """Return what a reference names in a store: an artifact, or a run (`tasks.store.run_queries`).
+    """Return what a reference names in a store: an artifact, or a run (`tasks.store.references`).
 
     Args:
         store: the store.

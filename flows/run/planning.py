@@ -28,7 +28,7 @@ from tokmill.tasks.formats.text.detection import format_of
 from tokmill.tasks.formats.text.readers import read_file_batches
 from tokmill.tasks.formats.text.sources import ReadOptions
 from tokmill.tasks.remote.location import Location, located
-from tokmill.tasks.store import Store, payload_differences
+from tokmill.tasks.store import Store, fingerprint_payload, payload_differences
 from tokmill.tokenizer.splitting import compile_pattern
 from tokmill.tokenizer.splitting.marks import describe, firsts_of_counts
 
@@ -92,7 +92,7 @@ class _Planner:
             return "the newest artifact of that name cannot be read", []
         if newest is None:
             return "no artifact of that name yet", []
-        differences = payload_differences(newest.payload, self.store.fingerprint_payload(step.request()))
+        differences = payload_differences(newest.payload, fingerprint_payload(step.request()))
         details = [f"{d.field}: {d.a} → {d.b}" for d in differences]
         return ("differs from the newest artifact" if details else "its artifact is gone or damaged"), details
 

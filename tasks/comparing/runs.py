@@ -15,8 +15,8 @@ from tokmill.tasks.comparing.causes import Cause, Changed, code_of, environment_
 from tokmill.tasks.comparing.walk import Walk
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Run, Store
+from tokmill.tasks.store.references import short_ids
 from tokmill.tasks.store.rows import flat
-from tokmill.tasks.store.run_queries import short_ids
 from tokmill.tasks.store.runs import RunInput
 
 _UNCOMPARED: Final = ("experiment.", "description", "schedule.")

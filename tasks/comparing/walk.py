@@ -20,7 +20,7 @@ from tokmill.tasks.comparing.causes import (
 from tokmill.tasks.comparing.sources import causes_of_sources
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Difference, InputEntry, Record, Store, payload_differences
-from tokmill.tasks.store.run_queries import run_of
+from tokmill.tasks.store.references import run_of
 
 _CORPUS: Final = """
     SELECT kind, name, fingerprint, content_digest FROM run_artifacts

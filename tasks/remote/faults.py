@@ -109,7 +109,6 @@ def _seconds() -> float:
 
 
 def _translated(error: Exception, url: str) -> OSError | None:
-    """Return a fault of a service or a library as one of ours; None for what is neither."""
     chain = [error]  # and its causes: libraries wrap what the service said
     while len(chain) < 10 and isinstance(cause := chain[-1].__cause__, Exception):
         chain.append(cause)
@@ -159,7 +158,6 @@ def _passes(chain: list[Exception], names: set[str], status: int | None, code: s
 
 
 def _status(chain: list[Exception]) -> int | None:
-    """The HTTP status of the first fault that has one."""
     for each in chain:
         response: Any = getattr(each, "response", None)
         if isinstance(response, dict):
@@ -174,7 +172,6 @@ def _status(chain: list[Exception]) -> int | None:
 
 
 def _s3_code(chain: list[Exception]) -> str:
-    """S3's word for what went wrong, or nothing."""
     for each in chain:
         response: Any = getattr(each, "response", None)
         if isinstance(response, dict):

@@ -288,7 +288,6 @@ class RandomReader:
 
 
 def _side_by_side(state: Info, start: int, stop: int) -> bytes:
-    """Fetch a range, a long one in several ranges at once."""
     pool = ThreadPoolExecutor(AHEAD, thread_name_prefix="ranges")
     try:
         starts = range(start, stop, PART_BYTES)

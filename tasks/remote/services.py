@@ -134,7 +134,6 @@ class Service:
             self._filesystem.rm_file(url)
 
     def _make_parent(self, url: str) -> None:
-        """Make the folder of an object, for file systems that have folders."""
         with suppress(FileExistsError, NotImplementedError):
             self._filesystem.makedirs(url.rpartition("/")[0], exist_ok=True)
 

@@ -6,6 +6,7 @@ store with a remote all is pushed; one rename puts the folder in its place. Only
 what lies there.
 """
 
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,8 +23,8 @@ from tokmill.tasks.core.stage import Account, ArtifactRef, External, How, Input,
 from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.digest import FileEntry, content_digest, digest_file, values_digest
 from tokmill.tasks.store.disk import DamagedError, holding, lack_of, reported_as, sync_path
-from tokmill.tasks.store.extra_tables import check_extra_tables
 from tokmill.tasks.store.fingerprint import fingerprint, fingerprint_payload, plain
+from tokmill.tasks.store.indexing import check_extra_tables
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout, sweep, workspace
 from tokmill.tasks.store.names import is_utf8
@@ -196,10 +197,9 @@ class Builder(NamedTuple):
 
 
 def _looked_up(place: Path, verify: Verify, *, sure: bool) -> Record | Problem | None:
-    """Return what lies at a place, or what is wrong with it; a wrong copy is pulled again."""
     record, remote = place / RECORD_FILE, shared.remote_of(place)
     if remote is None:
-        return examine(place, verify) if disk.is_taken(place) else None
+        return examine(place, verify) if os.path.lexists(place) else None
     if not remote.bring(record, sure=sure):
         return None
     found = examine(place, verify)
@@ -229,7 +229,6 @@ def _fault_of(layout: Layout, request: Request) -> Iterator[None]:
 def _made(
     layout: Layout, request: Request, inputs: Mapping[str, object], provenance: Provenance, out: Path
 ) -> Record:
-    """Run the stage of `request`, and return the record of what it wrote."""
     started, clock = utc_now(), time.perf_counter()
     with stop_after(time_limit()), peak_memory() as peak:
         outcome = request.stage.run(request.params, out=out, **inputs)
@@ -258,7 +257,6 @@ def _made(
 
 
 def _check_outcome(where: str, outcome: object) -> None:
-    """Refuse metrics that a record cannot hold, and accounts that do not add up."""
     if not isinstance(outcome, Outcome):
         found = type(outcome).__qualname__
         raise StoreError(f"{where}: the stage returned a {found}; it must return an Outcome")

@@ -16,10 +16,9 @@ from typing import TYPE_CHECKING, TypeVar
 from tokmill.tasks.core.database import NoDuckDBError
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
-from tokmill.tasks.store import shared
+from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.disk import ProcessLock, reported_as
-from tokmill.tasks.store.extra_tables import stale_tables, sync_extra_tables
-from tokmill.tasks.store.indexing import apply_changes, find_changes
+from tokmill.tasks.store.indexing import apply_changes, find_changes, stale_tables, sync_extra_tables
 from tokmill.tasks.store.layout import Layout, sweep
 from tokmill.tasks.store.leases import Dead, Lease, lease_path, leased, read_leases
 from tokmill.tasks.store.provenance import Provenance
@@ -47,7 +46,6 @@ from tokmill.tasks.store.snapshot import (
     answering,
     check_question,
     copied,
-    private,
     reading,
     replacing,
 )
@@ -59,6 +57,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+# How long another process that replaces the file is waited for: before a rebuild fails, before an update
+# leaves the rows to the next query, and before a query updates a copy of its own.
+_REBUILD_SECONDS, _UPDATE_SECONDS, _QUESTION_SECONDS = 30.0, 2.0, 0.2
 _POLL_SECONDS = 0.02
 _LOG = logging.getLogger(__name__)
 _UNREADABLE = "SELECT path, problem FROM catalog_files WHERE problem IS NOT NULL ORDER BY path"
@@ -84,31 +85,13 @@ _MADE_BY = """
 
 
 class Catalog:
-    """The catalog of one store.
+    """The catalog of one store; queries raise StoreError if DuckDB rejects them or runs out of space.
 
-    Queries raise StoreError if DuckDB rejects the query or runs out of space; a rebuild, if another process
-    holds the catalog for too long.
-
-    Args:
-        layout: the store.
-        wait_seconds: how long `rebuild` waits for other processes before that is an error.
-        publish_wait_seconds: how long `update` waits before it leaves the rows to the next query.
-        question_wait_seconds: how long a query waits before it updates a copy of its own instead.
-        report: receives one-line messages for people: a rebuild, a lag, a file that cannot be read.
+    `report` receives one-line messages for people: a rebuild, a lag, a file that cannot be read.
     """
 
-    def __init__(
-        self,
-        layout: Layout,
-        wait_seconds: float = 30.0,
-        publish_wait_seconds: float = 2.0,
-        question_wait_seconds: float = 0.2,
-        report: Report = _LOG.warning,
-    ) -> None:
+    def __init__(self, layout: Layout, report: Report = _LOG.warning) -> None:
         self._layout = layout
-        self._wait = wait_seconds
-        self._publish_wait = publish_wait_seconds
-        self._question_wait = question_wait_seconds
         self._say = report
         self.path = layout.catalog
 
@@ -117,11 +100,7 @@ class Catalog:
         return self.asked(lambda ask: ask(sql, parameters))
 
     def asked(self, work: Callable[[Ask], T]) -> T:
-        """Do work that has several queries of the store as it is now, for which the catalog is opened once.
-
-        Args:
-            work: called with what answers as `query` does; again, if the catalog had to be made anew.
-        """
+        """Do work that has several queries of one state; again, if the catalog has to be made anew."""
         return self._answered(
             lambda connection: work(lambda sql, parameters=(): answer_rows(connection, sql, parameters))
         )
@@ -158,11 +137,8 @@ class Catalog:
     ) -> list[Row]:
         """Return one row per version (kind, name, label, …, aliases), sorted by kind, name and number.
 
-        Args:
-            kind: only versions of this kind.
-            name: only versions of this name.
-            every: every version; else only the latest of each name, and shards only if their kind is given.
-            most: only so many, those that were made last; all if not given.
+        Unless `every` one, only the latest of each name, and shards only if their kind is given; and only the
+        `most` that were made last.
         """
         wanted = {"kind": kind, "name": name, "every": every}
         return (
@@ -172,13 +148,13 @@ class Catalog:
     def rebuild(self) -> None:
         """Make the catalog again from the store's files."""
         shared.refresh(self._layout.root)
-        with self._locked(self._wait):
+        with self._locked(_REBUILD_SECONDS):
             self._replace(anew=True)
 
     def update(self, report: Report | None = None) -> None:
         """Take in what is new, or report why the catalog lags; the next query adds the rows."""
         try:
-            self._brought_up(self._publish_wait)
+            self._brought_up(_UPDATE_SECONDS)
         except NoDuckDBError as error:
             _LOG.info("%s", error)
         except StoreError as error:
@@ -195,7 +171,6 @@ class Catalog:
             _LOG.info("%s", error)
 
     def _answered(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
-        """Query the catalog as it is now; a broken one is made again."""
         self._look()
         try:
             return self._answered_in_step(ask)
@@ -209,18 +184,20 @@ class Catalog:
             return self._told(connection, ask)
 
     def _answered_in_step(self, ask: Callable[["DuckDBPyConnection"], T]) -> T:
-        is_there = self.path.exists()
-        with reading(self.path) if is_there else private(self._layout.root) as connection:
-            if not find_changes(connection, self._layout, adopt=is_there).any and not any(
-                stale_tables(connection, self._layout)
-            ):  # a query does not make a catalog where there is no store
-                return self._told(connection, ask)
+        if self.path.exists():
+            with reading(self.path) as connection:
+                if not find_changes(connection, self._layout).any and not any(
+                    stale_tables(connection, self._layout)
+                ):
+                    return self._told(connection, ask)
+        elif not any(self._layout.artifacts()) and not any(disk.entries(self._layout.runs)):
+            return self._answered_by_copy(ask, anew=True)  # a query does not make a store
         try:
-            self._brought_up(self._question_wait)
+            self._brought_up(_QUESTION_SECONDS)
         except BrokenCatalogError:
             raise
         except StoreError:  # busy, or not writable
-            return self._answered_by_copy(ask, anew=not is_there)
+            return self._answered_by_copy(ask, anew=not self.path.exists())
         with reading(self.path) as connection:
             return self._told(connection, ask)
 
@@ -235,7 +212,6 @@ class Catalog:
         return ask(connection)
 
     def _brought_up(self, wait: float) -> None:
-        """Replace the file by one that has all that is new; a broken one is made again."""
         with self._locked(wait):
             try:
                 self._replace(anew=not self.path.exists())
@@ -248,13 +224,11 @@ class Catalog:
             self._take_in(connection)
 
     def _take_in(self, connection: "DuckDBPyConnection") -> None:
-        """Update the rows of a copy of the file from all that is new in the store."""
         apply_changes(connection, self._layout, find_changes(connection, self._layout))
         sync_extra_tables(connection, self._layout, self._say)
 
     @contextmanager
     def _locked(self, wait: float) -> Iterator[None]:
-        """Hold the lock for replacing the file."""
         lock, until = ProcessLock(self._layout.catalog_lock), time.monotonic() + wait
         while not lock.try_acquire():
             if time.monotonic() > until:
@@ -272,10 +246,7 @@ class Catalog:
         self._say(f"catalog {self.path} cannot be used ({error}); it is made again from the records")
 
     def add_run(self, run_id: str, *, profile: str = "", begun: Begun | None = None) -> Run:
-        """Record that a run has begun, with what is known of it, or only its profile's name.
-
-        An earlier attempt of the same run is kept with it.
-        """
+        """Record that a run has begun, with what is known of it; an earlier attempt is kept with it."""
         known = begun or Begun(profile=profile, provenance=Provenance.collect(run_id=run_id))
         return begin_run(self._layout, run_id, known)
 
@@ -298,13 +269,7 @@ class Catalog:
         return end_run(self._layout, run_id, state, message, found)
 
     def settle(self) -> None:
-        """Record the end of runs whose process has died.
-
-        The lease of such a run shows when it was last alive; the records of its artifacts, what it had made.
-
-        Raises:
-            StoreError: it cannot be written.
-        """
+        """Record the end of runs whose process has died, and what they had made; StoreError if it cannot."""
         settled = list[Run]()
         for lease in read_leases(self._layout).values():
             if isinstance(lease, Dead):

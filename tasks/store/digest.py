@@ -39,11 +39,11 @@ _TICK_NS = 2_000_000_000  # the coarsest clock of the file systems in use (FAT: 
 _LOG = logging.getLogger(__name__)
 _WAIT_SECONDS = 30.0
 _SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS files "
-    "(path TEXT PRIMARY KEY, size INTEGER, mtime_ns INTEGER, digest TEXT) WITHOUT ROWID;"
-    "CREATE TABLE IF NOT EXISTS objects "
-    "(url TEXT PRIMARY KEY, size INTEGER, tag TEXT, digest TEXT) WITHOUT ROWID;"
+    "CREATE TABLE IF NOT EXISTS digests "
+    "(place PRIMARY KEY, size INTEGER, stamp TEXT, digest TEXT) WITHOUT ROWID"
 )
+_FIND = "SELECT digest FROM digests WHERE place=? AND size=? AND stamp=?"
+_KEEP = "INSERT OR REPLACE INTO digests VALUES (?, ?, ?, ?)"
 ByteCount: TypeAlias = Annotated[int, Field(ge=0, lt=2**63)]
 """A size that a file can have."""
 
@@ -148,8 +148,6 @@ def _table_digest(path: Path) -> str | None:
 
 
 class _Column:
-    """The digests of one column's leaves."""
-
     def __init__(self, field: "pa.Field") -> None:
         self._name = field.name
         self._type = type_name(field.type)
@@ -180,7 +178,6 @@ class _Column:
 
 
 def _parts(values: "pa.Array") -> "Iterator[tuple[str, bytes | memoryview | pa.Array]]":
-    """Yield what an array without nulls consists of: bytes, and arrays below it."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -209,7 +206,6 @@ def _bytes(values: "pa.Array") -> memoryview:
 
 
 def _text(values: "pa.Array") -> memoryview:
-    """Return the bytes of all texts of a `large_binary` array, one after the other."""
     _, offsets, data = values.buffers()
     if data is None or not len(values):
         return memoryview(b"")
@@ -219,24 +215,25 @@ def _text(values: "pa.Array") -> memoryview:
 
 def type_name(kind: "pa.DataType") -> str:
     """Return a type's name, which is the same in each version of pyarrow; large types are as the others."""
-    import pyarrow as pa
+    from pyarrow import ArrowNotImplementedError, types
 
-    if pa.types.is_dictionary(kind):
+    def is_a(*names: str) -> bool:
+        return any(getattr(types, f"is_{name}")(kind) for name in names)
+
+    if is_a("dictionary"):
         return type_name(kind.value_type)
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+    if is_a("list", "large_list", "fixed_size_list"):
         return f"list<{type_name(kind.value_type)}>"
-    if pa.types.is_struct(kind):
-        inside = ", ".join(
-            f"{kind.field(k).name}: {type_name(kind.field(k).type)}" for k in range(kind.num_fields)
-        )
-        return f"struct<{inside}>"
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+    if is_a("struct"):
+        fields = (kind.field(k) for k in range(kind.num_fields))
+        return f"struct<{', '.join(f'{field.name}: {type_name(field.type)}' for field in fields)}>"
+    if is_a("string", "large_string"):
         return "string"
-    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+    if is_a("binary", "large_binary"):
         return "binary"
-    if pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_fixed_size_binary(kind):
+    if is_a("primitive", "decimal", "fixed_size_binary"):
         return str(kind)
-    raise pa.ArrowNotImplementedError(f"no digest is defined for values of type {kind}")
+    raise ArrowNotImplementedError(f"no digest is defined for values of type {kind}")
 
 
 class FileDigests:
@@ -266,66 +263,62 @@ class FileDigests:
             SourceError: it cannot be read, or changes while it is read.
         """
         if isinstance(file, Path):
-            return self._of_file(file)
+            return self._of_file(file.absolute())
         try:
             return self._of_object(file if isinstance(file, Info) else stat(file.url))
         except OSError as error:
             raise unreadable(file.url, error) from error
 
     def _of_file(self, path: Path) -> str:
-        absolute = Path(path).absolute()
         try:
-            before = absolute.stat()
-            refuse_irregular(absolute, before)
-            key = (os.fsencode(absolute), before.st_size, before.st_mtime_ns)
-            known = self._execute("SELECT digest FROM files WHERE path=? AND size=? AND mtime_ns=?", key)
-            if known and not self._rehash:
-                return known[0][0]
-            digest = digest_file(absolute)
-            after = absolute.stat()
+            before = path.stat()
+            refuse_irregular(path, before)
+            key = (os.fsencode(path), before.st_size, str(before.st_mtime_ns))
+            if (known := self._known(key)) is not None:
+                return known
+            digest = digest_file(path)
+            after = path.stat()
         except OSError as error:
-            raise unreadable(absolute, error) from error
-        if key[1:] != (after.st_size, after.st_mtime_ns):
-            raise SourceError(f"{absolute} changed while it was read; run again when nothing writes to it")
+            raise unreadable(path, error) from error
+        if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+            raise SourceError(f"{path} changed while it was read; run again when nothing writes to it")
         if time.time_ns() - after.st_mtime_ns > _TICK_NS:
-            self._execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", (*key, digest))
+            self._execute(_KEEP, (*key, digest))
         return digest
 
     def _of_object(self, state: Info) -> str:
-        tag = state.tag
-        key = (state.url, state.num_bytes, tag)
-        if tag and not self._rehash:
-            known = self._execute("SELECT digest FROM objects WHERE url=? AND size=? AND tag=?", key)
-            if known:
-                return known[0][0]
+        key = (state.url, state.num_bytes, state.tag)
+        if state.tag and (known := self._known(key)) is not None:
+            return known
         digest = digest_object(state)
-        if tag:
-            self._execute("INSERT OR REPLACE INTO objects VALUES (?, ?, ?, ?)", (*key, digest))
+        if state.tag:
+            self._execute(_KEEP, (*key, digest))
         return digest
+
+    def _known(self, key: tuple[Any, ...]) -> str | None:
+        rows = [] if self._rehash else self._execute(_FIND, key)
+        return rows[0][0] if rows else None
 
     def _execute(self, statement: str, values: tuple[Any, ...]) -> list[tuple[str]]:
         with self._lock:
-            try:
-                return self._answer(statement, values) if self._usable else []
-            except (sqlite3.OperationalError, OSError) as error:  # locked for long, not writable, no space
-                self._usable = False
-                advice = "every source file is read for its digest; make room, or get the right to write"
-                _LOG.warning("%s cannot be used (%s): %s", self._path, error, advice)
-                return []
-
-    def _answer(self, statement: str, values: tuple[Any, ...]) -> list[tuple[str]]:
-        try:
-            return self._connected().execute(statement, values).fetchall()
-        except sqlite3.OperationalError:
-            raise
-        except sqlite3.DatabaseError as error:
-            _LOG.warning("%s is damaged (%s); it is only a cache, and a new one is begun", self._path, error)
-            if self._memory is not None:
-                self._close()
-                self._memory = None
-            for suffix in ("", "-wal", "-shm"):
-                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
-            return self._connected().execute(statement, values).fetchall()
+            while self._usable:
+                try:
+                    return self._connected().execute(statement, values).fetchall()
+                except (
+                    sqlite3.OperationalError,
+                    OSError,
+                ) as error:  # locked for long, not writable, no space
+                    self._usable = False
+                    advice = "every source file is read for its digest; make room, or get the right to write"
+                    _LOG.warning("%s cannot be used (%s): %s", self._path, error, advice)
+                except sqlite3.DatabaseError as error:
+                    _LOG.warning("%s, a cache, is damaged (%s); a new one is begun", self._path, error)
+                    if self._memory is not None:
+                        self._close()
+                        self._memory = None
+                    for path in self._path.parent.glob(f"{self._path.name}*"):
+                        path.unlink(missing_ok=True)
+        return []
 
     def _connected(self) -> sqlite3.Connection:
         if self._memory is None:
@@ -336,7 +329,7 @@ class FileDigests:
             try:
                 memory.execute("PRAGMA journal_mode=WAL")
                 memory.execute("PRAGMA synchronous=OFF")  # losing a cache in a power cut is no loss
-                memory.executescript(_SCHEMA)
+                memory.execute(_SCHEMA)
             except BaseException:
                 memory.close()
                 raise

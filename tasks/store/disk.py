@@ -52,16 +52,6 @@ def state(path: Path | str) -> FileState:
     return FileState(kind, found.st_size, found.st_mtime_ns, identity)
 
 
-def is_taken(path: Path) -> bool:
-    """Whether anything has this name, even a link that leads nowhere."""
-    return os.path.lexists(path)
-
-
-def links_in(folder: Path) -> list[Path]:
-    """Return the links in a folder, wherever they lead; none if it is missing or may not be read."""
-    return [Path(entry.path) for entry in entries(folder) if entry.is_symlink()]
-
-
 def entries(folder: Path | str) -> "list[os.DirEntry[str]]":
     """Return what is in a folder, in no particular order; nothing if it is missing or may not be read."""
     with suppress(FileNotFoundError, NotADirectoryError, PermissionError), os.scandir(folder) as found:
@@ -89,9 +79,7 @@ def opened(path: Path) -> Iterator[BufferedReader]:
 
 def _check_regular(found: os.stat_result, path: Path) -> None:
     if not stat.S_ISREG(found.st_mode):
-        kinds = ((stat.S_ISLNK, "link"), (stat.S_ISDIR, "folder"), (stat.S_ISFIFO, "FIFO"))
-        kind = next((name for is_kind, name in kinds if is_kind(found.st_mode)), "device or socket")
-        raise OSError(errno.EINVAL, f"is a {kind}, not a regular file", str(path))
+        raise OSError(errno.EINVAL, "is not a regular file, but a link, a folder or a device", str(path))
 
 
 def read(path: Path, most_bytes: int) -> bytes:

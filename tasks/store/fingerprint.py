@@ -30,14 +30,6 @@ UNLESS_DEFAULT: Final[dict[str, Any]] = {"unless_default": True}
 """Leave a parameter out while it has its default."""
 
 _MAX_DEPTH = 64
-_ADVICE: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
-    ((set, frozenset), "a set has no order of its own; use a sorted tuple"),
-    ((bytes, bytearray, memoryview), "bytes have no JSON form; use their hexadecimal text or a digest"),
-    (
-        object,
-        "it has no canonical form; use text, numbers, booleans, lists, objects or pydantic models of these",
-    ),
-)
 _RESERVED_ROLES = frozenset({"params", "out"})
 
 
@@ -84,7 +76,6 @@ def in_fingerprint(model: type[BaseModel], field: str) -> bool:
 
 
 def _in_force(model: BaseModel, field: str) -> bool:
-    """Whether the condition is met that a field is declared with, if any."""
     declared = type(model).model_fields[field]
     extra = declared.json_schema_extra
     if isinstance(extra, dict) and extra.get("unless_default"):
@@ -110,8 +101,10 @@ def _plain(value: object, where: str, depth: int) -> Json:
         return {_key(key, where): _plain(item, f"{where}.{key}", depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, f"{where}[{index}]", depth + 1) for index, item in enumerate(value)]
-    advice = next(advice for kinds, advice in _ADVICE if isinstance(value, kinds))
-    raise FingerprintError(f"{where}={value!r} is a {type(value).__qualname__}: {advice}")
+    raise FingerprintError(
+        f"{where}={value!r} is a {type(value).__qualname__}, which has no canonical form; use text, numbers, "
+        "booleans, lists, objects or pydantic models of these"
+    )
 
 
 def _scalar(value: str | int | float, where: str) -> Json:
@@ -125,11 +118,8 @@ def _scalar(value: str | int | float, where: str) -> Json:
 
 
 def _text(value: str, where: str) -> str:
-    try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        said = f"{where}={value!r} holds a lone surrogate, which UTF-8 cannot express"
-        raise FingerprintError(said) from error
+    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+        raise FingerprintError(f"{where}={value!r} holds a lone surrogate, which UTF-8 cannot express")
     return str.__str__(value)  # a subclass's own __str__ must not change the fingerprint
 
 

@@ -6,8 +6,12 @@ thousand artifacts to which nothing was added cost a few dozen looks. A time of 
 is not trusted, since the folder may change again within the same tick of the clock. Labels lie in a folder
 for each name: whoever gives one out gives the folder of its kind a new time first, unless an artifact is
 published next; if the process is killed before, the sweep of its temporary folder does it.
+
+Artifacts bring tables: `catalog/<table>.parquet` becomes rows of the table `<table>`, with the artifact's
+fingerprint and the union, by name, of the columns of all such files.
 """
 
+import errno
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -35,6 +39,14 @@ from tokmill.tasks.store.tables import ALL_TABLES, KEYS, TABLES, TREES
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
+import re
+from typing import TYPE_CHECKING
+
+from tokmill.tasks.store.remote import pull
+from tokmill.tasks.store.tables import VIEWS, Report
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
 
 Stamps: TypeAlias = dict[str, tuple[int, int]]
 """Modification time in nanoseconds and size in bytes of each file, by posix path below the store."""
@@ -48,6 +60,20 @@ _PARTS: Final = f"""
                       THEN {_UNSURE} ELSE time END
     FROM catalog_parts
 """  # noqa: S608 - a constant
+FOLDER = "catalog"
+_TABLE = re.compile(r"[a-z][a-z0-9_]{0,62}")
+_OWN = ALL_TABLES.keys() | VIEWS.keys()
+_DIFFERING = """
+    SELECT table_name, list((kind, fingerprint, digest) ORDER BY kind, fingerprint) FILTER (now)
+    FROM (SELECT path[9:-9] AS table_name, kind, fingerprint, digest, true AS now
+          FROM files JOIN artifacts USING (fingerprint)
+          WHERE starts_with(path, 'catalog/') AND ends_with(path, '.parquet')
+          UNION ALL SELECT table_name, NULL, fingerprint, digest, false FROM catalog_extra)
+    GROUP BY table_name
+    HAVING list_sort(list((fingerprint, digest)) FILTER (now))
+        IS DISTINCT FROM list_sort(list((fingerprint, digest)) FILTER (NOT now))
+    ORDER BY table_name
+"""
 
 
 class Changes(NamedTuple):
@@ -64,11 +90,8 @@ class Changes(NamedTuple):
         return bool(self.files or self.stale)
 
 
-def find_changes(connection: "DuckDBPyConnection", layout: Layout, *, adopt: bool = True) -> Changes:
-    """Return what differs between the catalog and the store's files; nothing but new records is read.
-
-    With `adopt`, an artifact without a label here gets the one in its record.
-    """
+def find_changes(connection: "DuckDBPyConnection", layout: Layout) -> Changes:
+    """Return what differs between the catalog and the store's files; nothing but new records is read."""
     looked, times = time.monotonic(), _part_times(layout)
     before = dict(connection.execute(_PARTS).fetchall())
     parts = {part for part, moment in times.items() if moment == _UNSURE or before.get(part) != moment}
@@ -83,7 +106,7 @@ def find_changes(connection: "DuckDBPyConnection", layout: Layout, *, adopt: boo
     known = _known(connection, "part", sorted(parts))
     # an artifact that was lost and made again has its record at the same path, and maybe a new label
     new = [path for path, stamp in seen.items() if known.get(path) != stamp]
-    seen |= _labels_of(layout, [path for path in new if path.endswith(f"/{RECORD_FILE}")], adopt=adopt)
+    seen |= _labels_of(layout, [path for path in new if path.endswith(f"/{RECORD_FILE}")])
     known |= _known(connection, "path", [path for path in seen if path not in known])
     changed = {path: stamp for path, stamp in seen.items() if known.get(path) != stamp}
     return Changes(changed, [path for path in known if path not in seen or path in changed], times, looked)
@@ -134,15 +157,14 @@ def _stamps(layout: Layout, paths: Iterable[str]) -> Stamps:
 
 
 def _known(connection: "DuckDBPyConnection", column: str, values: Sequence[str]) -> Stamps:
-    """Return the stamps that the catalog has of the files with these values of a column."""
     if not values:
         return {}
     wanted = f"SELECT path, mtime_ns, size FROM catalog_files WHERE {column} IN (SELECT unnest(?::VARCHAR[]))"  # noqa: S608
     return {path: (moment, size) for path, moment, size in connection.execute(wanted, [values]).fetchall()}
 
 
-def _labels_of(layout: Layout, records: Sequence[str], *, adopt: bool) -> Stamps:
-    """Return the stamps of the labels of artifacts that are new to the catalog, or were made again."""
+def _labels_of(layout: Layout, records: Sequence[str]) -> Stamps:
+    """Return the stamps of the labels of artifacts that are new; those without any get that of the record."""
     names = Names(layout)
     owners: dict[tuple[str, str], set[str]] = {}
     for path in records:
@@ -151,7 +173,7 @@ def _labels_of(layout: Layout, records: Sequence[str], *, adopt: bool) -> Stamps
             name = record.kind, record.name
             if name not in owners:
                 owners[name] = set(names.labels(*name).values())
-            if adopt and record.fingerprint not in owners[name]:
+            if record.fingerprint not in owners[name]:
                 names.adopt(*name, record.label, record.fingerprint)
     folders = (f"{LABELS}/{kind}/{name}" for kind, name in owners)
     files = ((folder, entry.name) for folder in folders for entry in disk.entries(layout.root / folder))
@@ -177,7 +199,6 @@ def apply_changes(connection: "DuckDBPyConnection", layout: Layout, changes: Cha
 
 
 def _read_files(layout: Layout, stamps: Stamps) -> Rows:
-    """Return the rows of files, by table; of one that cannot be read, the reason."""
     rows: Rows = {name: [] for name in (*TABLES, "catalog_files")}
     for path, (moment, size) in stamps.items():
         row = {"path": path, "part": part_of(path), "mtime_ns": moment, "size": size}
@@ -185,12 +206,17 @@ def _read_files(layout: Layout, stamps: Stamps) -> Rows:
             row["key"], of_file = rows_of(layout, layout.root / path)
         except (StoreError, MachineError) as error:
             row["problem"], of_file = printable(str(error)), {}
-            if isinstance(error, MachineError):  # which says nothing about the file: it is read again
+            if _is_of_machine(error):  # which says nothing about the file: it is read again
                 row["size"] = -1
         rows["catalog_files"].append(row)
         for name, more in of_file.items():
             rows[name].extend(more)
     return rows
+
+
+def _is_of_machine(error: StoreError | MachineError) -> bool:
+    cause = error.__cause__
+    return isinstance(error, MachineError) or (isinstance(cause, OSError) and cause.errno != errno.EINVAL)
 
 
 def _delete(connection: "DuckDBPyConnection", paths: Sequence[str]) -> None:
@@ -228,3 +254,93 @@ def insert(connection: "DuckDBPyConnection", table: str, rows: Sequence[Mapping[
         connection.register("new_rows", pa.Table.from_pylist(rows, schema=schema))
         connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM new_rows")  # noqa: S608
         connection.unregister("new_rows")
+
+
+class _Part(NamedTuple):
+    kind: str
+    fingerprint: str
+    digest: str
+    path: Path
+
+    @property
+    def select(self) -> str:
+        """Its rows as SQL; the fingerprint is hexadecimal and the path is quoted."""
+        quoted = str(self.path).replace("'", "''")
+        return f"SELECT '{self.fingerprint}' AS fingerprint, * FROM read_parquet('{quoted}')"  # noqa: S608
+
+
+def check_extra_tables(out: Path) -> None:
+    """Refuse tables that the catalog cannot hold."""
+    for path in sorted(out / FOLDER / entry.name for entry in disk.entries(out / FOLDER)):
+        if path.suffix != ".parquet" or not _is_extra(path.stem):
+            raise StoreError(
+                f"{FOLDER}/{path.name}: the folder holds <table>.parquet only, where <table> matches "
+                f"{_TABLE.pattern} and is none of {sorted(_OWN)}"
+            )
+        if "fingerprint" in _column_names(path):
+            raise StoreError(
+                f"{FOLDER}/{path.name} has a column 'fingerprint', which the catalog adds; rename it"
+            )
+
+
+def _is_extra(table: str) -> bool:
+    """Whether a table may be called so; what a record lists need not have passed the check above."""
+    return _TABLE.fullmatch(table) is not None and table not in _OWN
+
+
+def _column_names(path: Path) -> list[str]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        return [str(name) for name in parquet.read_schema(path).names]
+    except (pa.ArrowInvalid, OSError) as error:
+        raise StoreError(f"{FOLDER}/{path.name} cannot be read as Parquet: {error}") from error
+
+
+def stale_tables(connection: "DuckDBPyConnection", layout: Layout) -> Iterator[tuple[str, list[_Part]]]:
+    """Yield the tables that need an update, each with the parts that it should have."""
+    for table, files in connection.execute(_DIFFERING).fetchall():
+        if _is_extra(table):
+            folder = f"{FOLDER}/{table}.parquet"
+            yield (
+                table,
+                [
+                    _Part(kind, owner, digest, layout.artifact(kind, owner) / folder)
+                    for kind, owner, digest in files or ()
+                ],
+            )
+
+
+def sync_extra_tables(connection: "DuckDBPyConnection", layout: Layout, say: Report) -> None:
+    """Make every extra table that is not of the artifacts in the catalog again."""
+    import duckdb
+
+    for table, parts in list(stale_tables(connection, layout)):
+        readable = [part for part in parts if _is_readable(connection, part, say)]
+        connection.execute("BEGIN")
+        try:
+            connection.execute(f"DROP TABLE IF EXISTS {table}")
+            if readable:
+                union = " UNION ALL BY NAME ".join(part.select for part in readable)
+                connection.execute(f"CREATE TABLE {table} AS {union}")
+            connection.execute("DELETE FROM catalog_extra WHERE table_name = ?", [table])
+            for part in readable:
+                connection.execute("INSERT INTO catalog_extra VALUES (?, ?, ?)", [table, *part[1:3]])
+            connection.execute("COMMIT")
+        except duckdb.Error as error:  # a page that is damaged, which must not stop every query
+            connection.execute("ROLLBACK")
+            say(f"the catalog leaves the table {table} as it was: {error}; run `verify`")
+
+
+def _is_readable(connection: "DuckDBPyConnection", part: _Part, say: Report) -> bool:
+    import duckdb
+
+    try:
+        pull(part.path.parents[1], [f"{FOLDER}/{part.path.name}"])
+        with disk.opened(part.path):  # DuckDB would wait for a FIFO
+            connection.execute(f"DESCRIBE {part.select}")
+    except (duckdb.Error, OSError) as error:
+        say(f"the catalog leaves out {part.path}: {error}; run `verify`")
+        return False
+    return True

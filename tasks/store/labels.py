@@ -37,10 +37,6 @@ class Names:
         labels = self.labels(kind, name)
         return next((label for label, owner in labels.items() if owner == fingerprint), None)
 
-    def is_label_of(self, kind: str, name: str, label: str, fingerprint: str) -> bool:
-        """Whether (kind, name) has a label for `fingerprint`."""
-        return read_name(self.label_path(kind, name, label))[1] == fingerprint
-
     def label_path(self, kind: str, name: str, label: str) -> Path:
         """Return the file of a label; raises StoreError for a malformed name or label."""
         check_label(label)
@@ -119,19 +115,15 @@ class Names:
     def references(self) -> list[str]:
         """Return every `kind/name` that has a label, sorted."""
         tree = self._layout.root / LABELS
-        found = {path.parent.relative_to(tree).as_posix().partition("/") for path in named_files(tree)}
-        return sorted(f"{kind}/{name}" for kind, _, name in found if is_kind(kind) and is_name(name))
+        folders = {path.parent.relative_to(tree).as_posix() for path in tree.rglob(f"{_MARK}*")}
+        named = (folder.partition("/") for folder in folders)
+        return sorted(f"{kind}/{name}" for kind, _, name in named if is_kind(kind) and is_name(name))
 
 
 def version_number(label: str) -> int:
     """Return n of the label `vn`."""
     check_label(label)
     return int(label[1:])
-
-
-def named_files(tree: Path) -> Iterator[Path]:
-    """Files of all labels (or aliases) below `tree`, in no particular order."""
-    return (path for path in tree.rglob("*") if path.name.startswith(_MARK))
 
 
 def read_name(path: Path) -> tuple[str, str]:
@@ -147,8 +139,8 @@ def _read_names(folder: Path) -> dict[str, str]:
     return dict(read_name(path) for path in _marked(folder))
 
 
-def _marked(folder: Path) -> list[Path]:
-    return [folder / entry.name for entry in disk.entries(folder) if entry.name.startswith(_MARK)]
+def _marked(folder: Path) -> Iterator[Path]:
+    return (folder / entry.name for entry in disk.entries(folder) if entry.name.startswith(_MARK))
 
 
 def _encode(fingerprint: str) -> bytes:

@@ -46,25 +46,15 @@ _DIGEST_CHARS = 16
 
 
 class Layout:
-    """The paths of the store in the folder `root`.
-
-    Attributes:
-        temporary: work in progress, on the same file system as published artifacts.
-        locks: process locks; a file without an owner means nothing.
-        cache: caches; deleting them costs only time.
-        texts: source files that were given in memory; artifacts point at them.
-        results: Prefect's result files.
-        damaged, removed, runs, annotations, leases, catalog: see above.
-        catalog_lock: whose lock a process holds while it replaces the catalog.
-    """
+    """The paths of the store in the folder `root`."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.temporary = root / ".tmp"
-        self.locks = root / ".locks"
+        self.temporary = root / ".tmp"  # on the same file system as published artifacts
+        self.locks = root / ".locks"  # a file without an owner means nothing
         self.cache = root / ".cache"
-        self.texts = root / ".texts"
-        self.results = root / ".prefect"
+        self.texts = root / ".texts"  # source files that were given in memory; artifacts point at them
+        self.results = root / ".prefect"  # Prefect's result files
         self.damaged = root / "damaged"
         self.removed = root / REMOVED
         self.runs = root / "runs"
@@ -82,12 +72,10 @@ class Layout:
         """Refuse a link in place of the store's folders or catalog: what is written there lands elsewhere.
 
         The root may be one. Folders of labels, artifacts and runs are not looked at: there may be many.
-
-        Raises:
-            StoreError: there is one, maybe because the store comes from somebody else.
         """
-        links = [path for path in disk.links_in(self.root) if path.name in _OWN or is_kind(path.name)]
-        links += [path for tree in _LINKED for path in disk.links_in(self.root / tree)]
+        own = [each for each in disk.entries(self.root) if each.name in _OWN or is_kind(each.name)]
+        inside = [each for tree in _LINKED for each in disk.entries(self.root / tree)]
+        links = [each.path for each in (*own, *inside) if each.is_symlink()]
         if links:
             raise StoreError(
                 f"store {self.root}: {printable(links[0])} is a link, and what is written there would lie "
@@ -146,17 +134,14 @@ def printable(path: Path | str) -> str:
 def local_root(location: str) -> Path:
     """Return the folder of the store at a path or URL: the path itself, or the local folder of the URL."""
     scheme = _SCHEME.match(location)
-    if scheme is None:
-        try:
-            return Path(location).expanduser()
-        except RuntimeError as error:
-            raise StoreError(f"store {location}: {error} Write the path in full") from error
     try:
+        if scheme is None:
+            return Path(location).expanduser()
         url = urlsplit(location)
-    except ValueError as error:
-        raise StoreError(f"store {location!r} is not a URL: {error}") from error
-    if scheme[1].lower() not in ("file", "local"):
-        return _folder_of(location.rstrip("/"))
+        if scheme[1].lower() not in ("file", "local"):
+            return _folder_of(location.rstrip("/"))
+    except (RuntimeError, ValueError) as error:
+        raise StoreError(f"store {location!r} is neither a folder nor a URL of one: {error}") from error
     if url.netloc not in ("", "localhost"):
         raise StoreError(f"store {location!r}: a file's URL names no host; use file:///path")
     return Path(unquote(url.path))
@@ -180,14 +165,9 @@ def _folder_of(url: str) -> Path:
     cache = os.environ.get("TOKMILL_CACHE") or os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     digest = hashlib.sha256(url.encode("utf-8")).hexdigest()[:_DIGEST_CHARS]
     root = Path(f"{Path(cache).expanduser().absolute()}{_STORES}{digest}")
-    try:
+    with disk.reported_as(f"store {url}: its cache, in the folder TOKMILL_CACHE, cannot be written"):
         if not (root / _URL_FILE).is_file():
             disk.leave(root / _URL_FILE, f"{url}\n".encode())
-    except OSError as error:
-        raise StoreError(
-            f"store {url}: its local cache {root} cannot be written ({error.strerror}); name another folder "
-            "with TOKMILL_CACHE"
-        ) from error
     return root
 
 
@@ -200,8 +180,7 @@ def root_in(path: Path | str) -> Path | None:
 
 def url_of(path: Path | str) -> str | None:
     """Return the URL of the store whose local folder a path leads into; None if it leads into none."""
-    root = root_in(path)
-    if root is not None:
+    if root := root_in(path):
         with suppress(OSError):
             return (root / _URL_FILE).read_text(encoding="utf-8").strip()
     return None

@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import Self
 from uuid import uuid4
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from tokmill.tasks.core.context import context_value
+from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.disk import reported_as
 from tokmill.tasks.store.layout import PREFIX_CHARS, Layout, tidy
 
 BEAT_SECONDS = 15.0
 SILENCE_SECONDS = 300.0
-_MOST_BYTES = 256 << 20
 _PROC = Path("/proc")
 _AFTER_THE_NAME = 3  # in /proc/<id>/stat, fields are numbered from 1, and the name in brackets is the second
 _STATE, _BEGAN = 3, 22
@@ -62,14 +62,10 @@ class Process(BaseModel):
 
 
 class Needs(Process):
-    """The content of a lease: its process, and what that needs.
+    """The content of a lease: its process, and what that needs."""
 
-    Attributes:
-        names: of a profile; artifacts of this name, and of names that begin with it and a dot, are needed.
-        holds: the first digits of fingerprints, sorted; None for everything, as in one that cannot be read.
-    """
-
-    names: str = ""
+    names: str = ""  # of a profile; artifacts of this name, and of names that begin with it and a dot
+    # the first digits of fingerprints, sorted; None for everything, as in a lease that cannot be read
     holds: list[str] | None = Field(default_factory=list)
 
 
@@ -101,8 +97,7 @@ class Lease:
         """Need some artifacts, whether they exist or not, until the lease ends."""
         with self._mutex:
             held = set(self._needs.holds or ())
-            new = {each[:PREFIX_CHARS] for each in fingerprints} - held
-            if new:
+            if new := {each[:PREFIX_CHARS] for each in fingerprints} - held:
                 self._needs = self._needs.model_copy(update={"holds": sorted(held | new)})
                 self._write()
 
@@ -110,15 +105,25 @@ class Lease:
         with reported_as(f"the lease of {self.key} cannot be written"):
             shared.replace(self._path, self._needs.model_dump_json().encode("utf-8") + b"\n")
 
-    def beat(self, ended: threading.Event) -> None:
-        """Renew the heartbeat until the work has ended."""
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Renew the heartbeat while the work of this block goes on, and remove the file afterwards."""
+        ended = threading.Event()
+        heart = threading.Thread(
+            target=self._beat, args=(ended,), name=f"heartbeat of {self.key}", daemon=True
+        )
+        heart.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            heart.join()
+            shared.remove(self._path)
+
+    def _beat(self, ended: threading.Event) -> None:
         while not ended.wait(BEAT_SECONDS):
             with suppress(OSError), self._mutex:  # the store may be unreachable for a while
                 shared.touch(self._path)
-
-    def end(self) -> None:
-        """Remove the file."""
-        shared.remove(self._path)
 
 
 # None where nothing is being executed, as in `tokmill ls`, and in a task of another process.
@@ -134,16 +139,8 @@ def leased(layout: Layout, key: str, *, names: str = "") -> Iterator[Lease]:
         return
     tidy(layout)
     lease = Lease(layout, key, names)
-    ended = threading.Event()
-    heart = threading.Thread(target=lease.beat, args=(ended,), name=f"heartbeat of {key}", daemon=True)
-    heart.start()
-    try:
-        with context_value(LEASE, lease):
-            yield lease
-    finally:
-        ended.set()
-        heart.join()
-        lease.end()
+    with lease.kept(), context_value(LEASE, lease):
+        yield lease
 
 
 def at_work(layout: Layout, what: str) -> AbstractContextManager[Lease]:
@@ -173,21 +170,21 @@ def live_leases(layout: Layout) -> dict[str, Needs]:
 def read_leases(layout: Layout) -> dict[str, Needs]:
     """Return all leases by key; those of dead processes are `Dead`."""
     shared.bring_folder(layout.leases)
-    names = sorted(entry.name for entry in disk.entries(layout.leases))
-    keys = [name.removesuffix(".json") for name in names if name.endswith(".json") and name[0] != "."]
     now_ns = cache(lambda: shared.now_ns(layout.root))
-    leases = ((key, _read(lease_path(layout, key), key, now_ns)) for key in keys)
-    return {key: needs for key, needs in leases if needs is not None}
+    leases = {}
+    for name in sorted(entry.name for entry in disk.entries(layout.leases)):
+        key = name.removesuffix(".json")
+        if key != name and name[0] != ".":
+            with suppress(FileNotFoundError):  # it has just ended
+                leases[key] = _read(lease_path(layout, key), key, now_ns)
+    return leases
 
 
-def _read(path: Path, key: str, now_ns: Callable[[], int]) -> Needs | None:
-    """Return a lease; None if it has just ended."""
+def _read(path: Path, key: str, now_ns: Callable[[], int]) -> Needs:
+    heard_ns = disk.state(path).mtime_ns
     try:
-        heard_ns = disk.state(path).mtime_ns
-        needs = Needs.model_validate_json(disk.read(path, _MOST_BYTES))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError):
+        needs = shared.read_model(path, Needs, "a lease")
+    except StoreError:
         needs = Needs(holds=None)
     if needs.is_gone(lambda: (now_ns() - heard_ns) / 1e9):
         return Dead(**needs.model_dump(), key=key, heard_ns=heard_ns)
@@ -195,7 +192,6 @@ def _read(path: Path, key: str, now_ns: Callable[[], int]) -> Needs | None:
 
 
 def _boot() -> str:
-    """Return the boot id and the process id namespace; empty if the system reports none."""
     with suppress(OSError):
         boot = (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
         return f"{boot} {(_PROC / 'self/ns/pid').readlink()}"

@@ -5,8 +5,8 @@ of that kind with that content; else the one that was removed, of which the reco
 In a drawing, a stage's shards of one profile are one node, `encoded_shard/quickstart.* (27)`.
 """
 
-from collections import Counter, deque
-from collections.abc import Callable
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -88,7 +88,7 @@ class Graph:
             if self.direction in (direction, "both"):
                 title = drawing.titles[root]
                 lines.append(f"{title} {heading}" if self.direction == "both" else title)
-                lines.extend(_branches(drawing.next_to(direction), drawing.titles, root))
+                lines.extend(drawing.branches(root, direction))
         return "\n".join(lines)
 
     def to_mermaid(self) -> str:
@@ -124,10 +124,8 @@ def families(graph: Graph) -> dict[str, str]:
         group = f"{node.kind}/{profile}.*" if dot else f"{node.kind}/{parent}/*"
         groups[node.key] = group if slash else node.key
     users = {edge.source: edge.target for edge in graph.edges}
-    for node in graph.nodes.values():
-        if node.status == "external":
-            groups[node.key] = f"{groups[users[node.key]]} {node.role}"
-    return groups
+    outside = [node for node in graph.nodes.values() if node.status == "external"]
+    return groups | {node.key: f"{groups[users[node.key]]} {node.role}" for node in outside}
 
 
 class _Drawing:
@@ -136,53 +134,45 @@ class _Drawing:
     def __init__(self, graph: Graph) -> None:
         family_of = families(graph)
         sizes = Counter(family_of.values())
-        alone = {graph.root, *(key for key, family in family_of.items() if sizes[family] == 1)}
-        self.group = {key: key if key in alone else family for key, family in family_of.items()}
-        members: dict[str, list[Node]] = {}
+        self.group = {
+            key: key if key == graph.root or sizes[family] == 1 else family
+            for key, family in family_of.items()
+        }
+        members = defaultdict[str, list[Node]](list)
         for key, group in self.group.items():
-            members.setdefault(group, []).append(graph.nodes[key])
+            members[group].append(graph.nodes[key])
         self.titles = {group: _title(nodes, group) for group, nodes in members.items()}
         arrows = ((self.group[edge.source], self.group[edge.target]) for edge in graph.edges)
         self.arrows = [(here, there) for here, there in dict.fromkeys(arrows) if here != there]
 
-    def next_to(self, direction: str) -> dict[str, list[str]]:
-        """Return the groups next to each group: its inputs (`up`), or its users (`down`)."""
-        following: dict[str, list[str]] = {}
+    def branches(self, root: str, direction: str) -> Iterator[str]:
+        """Yield the lines below the root: depth first, each group's own branches drawn once."""
+        following = defaultdict[str, list[str]](list)  # the inputs of each group (`up`), or its users
         for source, target in self.arrows:
             here, there = (target, source) if direction == "up" else (source, target)
-            following.setdefault(here, []).append(there)
-        return following
+            following[here].append(there)
+
+        def below(group: str, indent: str) -> list[tuple[str, str, bool]]:
+            return [(each, indent, each is following[group][-1]) for each in reversed(following[group])]
+
+        drawn = {root}
+        waiting = below(root, "")
+        while waiting:
+            group, indent, is_last = waiting.pop()
+            again = " …" if group in drawn and following[group] else ""
+            yield f"{indent}{'└─ ' if is_last else '├─ '}{self.titles[group]}{again}"
+            if group not in drawn:
+                drawn.add(group)
+                waiting += below(group, indent + ("   " if is_last else "│  "))
 
 
 def _title(nodes: list[Node], group: str) -> str:
-    titles = sorted({node.title for node in nodes})
+    titles, status = {node.title for node in nodes}, nodes[0].status
     if len(titles) == 1:
-        gone = nodes[0].status in ("missing", "removed")
-        return f"{titles[0]} ({nodes[0].status})" if gone else titles[0]
-    if nodes[0].status == "external":
+        return f"{nodes[0].title} ({status})" if status in ("missing", "removed") else nodes[0].title
+    if status == "external":
         return f"{sum(node.count for node in nodes)} × {nodes[0].role}"
     return f"{group} ({len(nodes)})"
-
-
-def _branches(following: dict[str, list[str]], titles: dict[str, str], root: str) -> list[str]:
-    """The lines below the root: depth first, each group's own branches drawn once."""
-    lines: list[str] = []
-    drawn = {root}
-    waiting = _below(following, root, "")
-    while waiting:
-        group, indent, is_last = waiting.pop()
-        again = group in drawn and group in following
-        lines.append(f"{indent}{'└─ ' if is_last else '├─ '}{titles[group]}{' …' if again else ''}")
-        if group not in drawn:
-            drawn.add(group)
-            waiting += _below(following, group, indent + ("   " if is_last else "│  "))
-    return lines
-
-
-def _below(following: dict[str, list[str]], group: str, indent: str) -> list[tuple[str, str, bool]]:
-    """Return the groups next to one, the first last, each with its indent and whether it ends the list."""
-    groups = following.get(group, [])
-    return [(each, indent, each is groups[-1]) for each in reversed(groups)]
 
 
 def _mermaid_text(text: str) -> str:
@@ -203,7 +193,6 @@ _USERS = f"""
 """  # noqa: S608 - constants
 # Joined with `near` instead of filtered by it, a million inputs become the hash table: 0.4 CPU s, not 0.1.
 _EQUALS = "SELECT kind, content_digest, fingerprint FROM artifacts ORDER BY ended DESC"
-_Content: TypeAlias = tuple[str, str]  # its kind and digest
 
 
 def lineage(store: "Store", ref: ArtifactRef, direction: Direction = "up") -> Graph:
@@ -224,7 +213,7 @@ def _walk_up(store: "Store", graph: Graph, root: Record) -> None:
     waiting = deque([root])
     while waiting:
         record = waiting.popleft()
-        graph.edges.extend(_external_edges(graph, record))
+        _add_external(graph, record)
         for entry in record.inputs:
             if entry.kind is None:
                 continue
@@ -240,19 +229,18 @@ def _walk_down(store: "Store", graph: Graph, root: Node) -> None:
 
     The query answers by numbers of contents; kinds and digests decide.
     """
-    uses: dict[_Content, list[tuple[int, Row]]] = {}
+    uses = defaultdict[tuple[str, str], list[tuple[int, Row]]](list)  # by kind and content digest
     number = content_id(root.kind, root.content_digest)
     for place, row in enumerate(store.catalog.query(_USERS, {"content": number})):
-        uses.setdefault((row.pop("input_kind"), row.pop("digest")), []).append((place, row))
-    generation: dict[_Content, str] = {(root.kind, root.content_digest): root.key}
+        uses[row.pop("input_kind"), row.pop("digest")].append((place, row))
+    generation = {(root.kind, root.content_digest): root.key}
     walked = {root.key}
     while generation:
         makers, generation = generation, {}
         users = [(place, key, row) for content, key in makers.items() for place, row in uses.get(content, ())]
         for _, maker, row in sorted(users, key=itemgetter(0)):
-            title = f"{row['kind']}/{row['name']}@{row['label']}"
-            known = {name: row[name] for name in ("status", "kind", "name", "label", "content_digest")}
-            user = Node(key=row["fingerprint"], title=title, **known)
+            about = {name: row[name] for name in ("status", "kind", "name", "label", "content_digest")}
+            user = Node(row["fingerprint"], f"{row['kind']}/{row['name']}@{row['label']}", **about)
             graph.add(user)
             graph.edges.append(Edge(maker, user.key, row["role"]))
             if user.key not in walked:
@@ -268,18 +256,17 @@ class _Equals:
 
     def record_of(self, entry: InputEntry) -> Record | None:
         """Return the record of the used artifact, or None if nothing has its content any more."""
-        kind, fingerprint = entry.kind or "", entry.fingerprint or ""
+        kind = entry.kind or ""
         if record := self._with_content(self._store.read, entry):
             return record
         if equal := self._by_content.get((kind, entry.digest)):  # removed or damaged since
             return self._store.read(kind, equal)
-        return self._with_content(self._store.past, entry) if fingerprint else None
+        return self._with_content(self._store.past, entry)
 
     def _with_content(self, read: Callable[[str, str], Record], entry: InputEntry) -> Record | None:
         with suppress(StoreError):
             record = read(entry.kind or "", entry.fingerprint or "")
-            if record.content_digest == entry.digest:
-                return record
+            return record if record.content_digest == entry.digest else None
         return None
 
     @cached_property
@@ -289,39 +276,26 @@ class _Equals:
 
 
 def _node(record: Record, store: "Store") -> Node:
-    return Node(
-        status="published" if store.holds(record.ref) else "removed",
-        key=record.fingerprint,
-        title=record.reference,
-        kind=record.kind,
-        name=record.name,
-        label=record.label,
-        content_digest=record.content_digest,
-    )
+    status: Status = "published" if store.holds(record.ref) else "removed"
+    about = record.ref.model_dump(exclude={"fingerprint"})
+    return Node(record.fingerprint, record.reference, status, label=record.label, **about)
 
 
 def _missing(entry: InputEntry) -> Node:
-    return Node(
-        key=entry.fingerprint or entry.digest,
-        title=f"{entry.kind}/{entry.name}",
-        status="missing",
-        kind=entry.kind or "",
-        name=entry.name or "",
-        content_digest=entry.digest,
-    )
+    kind, name = entry.kind or "", entry.name or ""
+    key = entry.fingerprint or entry.digest
+    return Node(key, f"{kind}/{name}", "missing", kind=kind, name=name, content_digest=entry.digest)
 
 
-def _external_edges(graph: Graph, record: Record) -> list[Edge]:
-    """Add one node for each role with inputs from outside of the store; return their edges."""
-    roles: dict[str, list[InputEntry]] = {}
+def _add_external(graph: Graph, record: Record) -> None:
+    """Add one node for each role with inputs from outside of the store."""
+    roles = defaultdict[str, list[InputEntry]](list)
     for entry in record.inputs:
         if entry.kind is None:
-            roles.setdefault(entry.role, []).append(entry)
-    edges = []
+            roles[entry.role].append(entry)
     for role, entries in roles.items():
         one = entries[0].origin or f"{role} {entries[0].digest[:12]}"
         title = one if len(entries) == 1 else f"{len(entries)} × {role}"
         key = f"external:{record.fingerprint}:{role}"
         graph.add(Node(key, title, "external", role=role, count=len(entries)))
-        edges.append(Edge(key, record.fingerprint, role))
-    return edges
+        graph.edges.append(Edge(key, record.fingerprint, role))

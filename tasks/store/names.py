@@ -27,25 +27,25 @@ _LABEL = re.compile(r"v[1-9][0-9]{0,14}")
 _RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 _DRIVE = re.compile(r"[A-Za-z]:")
+_RULE: Final = (
+    "it must be relative, in UTF-8, of parts that '/' joins; none may be empty, '.' or '..', begin with a "
+    f"drive, hold a backslash or NUL, or have more than {MOST_PART_BYTES} bytes"
+)
 _HARMLESS = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.@+-]{0,99}(/[A-Za-z0-9_-][A-Za-z0-9_.@+-]{0,99}){0,7}")
 
 
-def broken_rule(path: str) -> str | None:
-    """Return the rule that a path from outside breaks; None if it stays inside the folder it is joined to."""
+def is_inside(path: str) -> bool:
+    """Whether a path from outside stays inside the folder it is joined to, on every file system."""
     if _HARMLESS.fullmatch(path):
-        return None
-    parts = [part.encode("utf-8", "surrogatepass") for part in path.split("/")]
-    rules = {
-        "it must be relative": path.startswith("/"),
-        "no part may be empty, '.' or '..'": any(part in (b"", b".", b"..") for part in parts),
-        "parts are joined by '/', not by a backslash": "\\" in path,
-        "it may not begin with a drive": any(map(_DRIVE.match, path.split("/"))),
-        "it may not have NUL": "\0" in path,
-        "it must be text in UTF-8": not is_utf8(path),
-        f"a part may have at most {MOST_PART_BYTES} bytes": max(map(len, parts)) > MOST_PART_BYTES,
-        f"it may have at most {MOST_PATH_BYTES:,} bytes": len(b"/".join(parts)) > MOST_PATH_BYTES,
-    }
-    return next((rule for rule, is_broken in rules.items() if is_broken), None)
+        return True
+    parts = path.split("/")
+    return (
+        is_utf8(path)
+        and not {"", ".", ".."}.intersection(parts)
+        and not any("\\" in part or "\0" in part or _DRIVE.match(part) for part in parts)
+        and max(len(part.encode()) for part in parts) <= MOST_PART_BYTES
+        and len(path.encode()) <= MOST_PATH_BYTES
+    )
 
 
 def is_utf8(text: str) -> bool:
@@ -55,8 +55,8 @@ def is_utf8(text: str) -> bool:
 
 def check_path(path: str, what: str) -> str:
     """Return a path from outside; raise StoreError, with `what` it is, unless it stays inside."""
-    if rule := broken_rule(path):
-        raise StoreError(f"{what} {shortened(path)} cannot be used: {rule}; it was not written by tokmill")
+    if not is_inside(path):
+        raise StoreError(f"{what} {shortened(path)} cannot be used: {_RULE}; it was not written by tokmill")
     return path
 
 
@@ -75,49 +75,40 @@ def shortened(text: str) -> str:
     return repr(text) if len(text) <= 100 else f"{text[:99]!r}…"
 
 
+def _check(is_valid: bool, what: str, text: str, rule: str) -> None:
+    if not is_valid:
+        raise StoreError(f"{what} {shortened(text)} cannot be used: {rule}")
+
+
 def check_kind(kind: str) -> None:
     """Raise StoreError unless `kind` can be a kind of artifacts."""
-    if not is_kind(kind):
-        raise StoreError(
-            f"kind {shortened(kind)} cannot be used: kinds match {_KIND.pattern} and are not "
-            f"{sorted(RESERVED_KINDS)}"
-        )
+    _check(is_kind(kind), "kind", kind, f"kinds match {_KIND.pattern} and are not {sorted(RESERVED_KINDS)}")
 
 
 def check_name(name: str) -> None:
     """Raise StoreError unless `name` can be an artifact's name."""
-    if not is_name(name):
-        raise StoreError(
-            f"name {shortened(name)} cannot be used: its parts, separated by '/', start with a letter or "
-            "digit and hold letters, digits, '_', '.', '+' and '-' only, at most 200 each and "
-            f"{_MOST_NAME_CHARS:,} in all"
-        )
+    rule = (
+        "its parts, separated by '/', start with a letter or digit and hold letters, digits, '_', '.', '+' "
+        f"and '-' only, at most 200 each and {_MOST_NAME_CHARS:,} in all"
+    )
+    _check(is_name(name), "name", name, rule)
 
 
 def check_label(label: str) -> None:
     """Raise StoreError unless `label` is a version label."""
-    if not is_label(label):
-        raise StoreError(f"{shortened(label)} is not a version label; labels are v1, v2, …")
+    _check(is_label(label), "label", label, "labels are v1, v2, …")
 
 
 def check_alias(alias: str) -> None:
     """Raise StoreError unless `alias` can be given to an artifact."""
-    if alias == "latest" or is_label(alias):
-        raise StoreError(
-            f"alias {alias!r} is the store's own: 'latest' and v1, v2, … are assigned; use e.g. 'prod'"
-        )
-    if not is_alias(alias):
-        raise StoreError(
-            f"alias {shortened(alias)} cannot be used: it must match {_ALIAS.pattern}, e.g. 'prod'"
-        )
+    rule = f"it must match {_ALIAS.pattern}; 'latest' and v1, v2, … are the store's own; use e.g. 'prod'"
+    _check(is_alias(alias), "alias", alias, rule)
 
 
 def check_run_id(run_id: str) -> None:
     """Raise StoreError unless `run_id` can be the id of a run, and so a file's name."""
-    if not _RUN_ID.fullmatch(run_id):
-        raise StoreError(
-            f"run id {shortened(run_id)} cannot be used: it must match {_RUN_ID.pattern}, e.g. a UUID"
-        )
+    is_valid = _RUN_ID.fullmatch(run_id) is not None
+    _check(is_valid, "run id", run_id, f"it must match {_RUN_ID.pattern}, e.g. a UUID")
 
 
 def is_kind(text: str) -> bool:
@@ -146,8 +137,8 @@ def is_label(text: str) -> bool:
 
 
 def _inside(path: str) -> str:
-    if rule := broken_rule(path):
-        raise ValueError(f"{shortened(path)} cannot name a file: {rule}")
+    if not is_inside(path):
+        raise ValueError(f"{shortened(path)} cannot name a file: {_RULE}")
     return path
 
 

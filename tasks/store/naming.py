@@ -12,7 +12,7 @@ def artifact_folder(kind: str, path: str | Path, store: str | Path | None) -> Pa
     """Return the folder of an artifact; of one behind a URL, its files are not fetched yet.
 
     Args:
-        kind: `packed`, `tokenizer`, ...
+        kind: `packed`, `tokenizer`, …
         path: the folder; or, if a store is given or there is no such folder, the artifact's name:
             `kind/name`, `kind/name@v3`, `kind/name@prod`; or that name after its store's URL:
             `s3://bucket/store/kind/name@v3`.

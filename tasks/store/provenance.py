@@ -31,6 +31,7 @@ _PACKAGES = (
 )
 _CODE = ("flows", "tasks", "tokenizer", "tokmill", "profiles", "pyproject.toml")
 _GIT_SECONDS = 10
+_PYTHON = f"{platform.python_implementation()} {platform.python_version()}"
 _METADATA = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9._-]*?)-(?P<version>[^-]+)\.(dist|egg)-info")
 _MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?Z$"
 
@@ -45,18 +46,12 @@ Moment: TypeAlias = Annotated[str, StringConstraints(pattern=_MOMENT), AfterVali
 
 
 class Provenance(BaseModel):
-    """Where an artifact came from.
-
-    Attributes:
-        git_commit: the commit of the checkout that the code runs from; None if it is an installed package.
-        git_dirty: whether that code differs from the commit (uncommitted or untracked files among it).
-        flow_run_id, deployment_id: Prefect's ids, if a flow run asked for it.
-    """
+    """Where an artifact came from."""
 
     model_config = ConfigDict(frozen=True)
 
-    git_commit: str | None = None
-    git_dirty: bool | None = None
+    git_commit: str | None = None  # of the checkout that the code runs from; None if it is installed
+    git_dirty: bool | None = None  # whether that code differs from it, or has untracked files
     dirty_digest: str | None = None  # of these differences; None without any
     packages: Mapping[str, str] = {}  # versions of the packages that computed results depend on
     python: str = ""
@@ -64,7 +59,7 @@ class Provenance(BaseModel):
     user: str = ""
     command: str = ""  # the command line, quoted for a shell
     run_id: str | None = None  # of the run that asked for it, with or without Prefect
-    flow_run_id: str | None = None
+    flow_run_id: str | None = None  # Prefect's ids, if a flow run asked for it
     deployment_id: str | None = None
 
     @classmethod
@@ -99,7 +94,7 @@ def _of_process() -> Provenance:
         git_dirty=dirty,
         dirty_digest=digest_of_changes(root) if dirty else None,
         packages=versions,
-        python=f"{platform.python_implementation()} {platform.python_version()}",
+        python=_PYTHON,
         platform=platform.platform(),
         user=user_name(),
         command=shlex.join(sys.orig_argv),
@@ -116,12 +111,9 @@ def user_name() -> str:
 
 def git_state(root: Path) -> tuple[str | None, bool | None]:
     """Commit and dirty flag of the checkout `root`; (None, None) if it is none, without calling git."""
-    git = shutil.which("git") if (root / ".git").exists() else None
-    if git is None:
-        return None, None
-    commit = _git(git, root, "rev-parse", "HEAD")
-    changes = _git(git, root, "status", "--porcelain", "--", *_CODE)
-    return (commit, bool(changes)) if commit and changes is not None else (None, None)
+    commit = _git(root, "rev-parse", "HEAD") if (root / ".git").exists() else None
+    changes = _git(root, "status", "--porcelain", "--", *_CODE) if commit else None
+    return (commit, bool(changes)) if changes is not None else (None, None)
 
 
 def digest_of_changes(root: Path) -> str | None:
@@ -129,24 +121,21 @@ def digest_of_changes(root: Path) -> str | None:
 
     It covers the changes of tracked files, and the names and bytes of untracked ones.
     """
-    git = shutil.which("git")
-    if git is None:
-        return None
-    changes = _git(git, root, "diff", "HEAD", "--binary", "--no-color", "--no-ext-diff", "--", *_CODE)
-    new = _git(git, root, "ls-files", "--others", "--exclude-standard", "-z", "--", *_CODE)
+    changes = _git(root, "diff", "HEAD", "--binary", "--no-color", "--no-ext-diff", "--", *_CODE)
+    new = _git(root, "ls-files", "--others", "--exclude-standard", "-z", "--", *_CODE)
     if changes is None or new is None:
         return None
     parts = [changes.encode("utf-8", "surrogateescape")]
     for name in filter(None, new.split("\0")):
-        try:
-            parts.append(f"{name} {digest_bytes((root / name).read_bytes())}".encode())
-        except OSError:  # a link that leads nowhere, or a file that is gone by now
-            parts.append(name.encode())
+        parts.append(name.encode())
+        with suppress(OSError):  # a link that leads nowhere, or a file that is gone by now
+            parts[-1] = f"{name} {digest_bytes((root / name).read_bytes())}".encode()
     return digest_bytes(b"\n".join(parts))
 
 
-def _git(git: str, root: Path, *arguments: str) -> str | None:
-    command = [git, "--no-optional-locks", "-C", str(root), *arguments]
+def _git(root: Path, *arguments: str) -> str | None:
+    git = shutil.which("git")
+    command = [git or "", "--no-optional-locks", "-C", str(root), *arguments]
     try:
         # The arguments are constants of this module; nothing a user types gets here.
         done = subprocess.run(command, capture_output=True, timeout=_GIT_SECONDS, check=False)
@@ -156,11 +145,7 @@ def _git(git: str, root: Path, *arguments: str) -> str | None:
 
 
 class Machine(BaseModel):
-    """The machine that a run was executed on, and how it used it.
-
-    `cores` and `memory_bytes` are what the process could use, `runner` is who executed the tasks (threads,
-    processes, dask, ray), `workers` how many at a time.
-    """
+    """The machine that a run was executed on: what it could use, and who executed how many tasks at once."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -183,7 +168,7 @@ def _of_machine() -> Machine:
     return Machine(
         host=socket.gethostname(),
         system=platform.platform(),
-        python=f"{platform.python_implementation()} {platform.python_version()}",
+        python=_PYTHON,
         cores=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         memory_bytes=total_memory(),
     )

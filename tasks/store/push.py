@@ -19,7 +19,7 @@ from tokmill.tasks.store import disk, shared
 from tokmill.tasks.store.build import commit, sync_folders
 from tokmill.tasks.store.digest import FileEntry, digest_file
 from tokmill.tasks.store.disk import DamagedError, holding, reported_as, sync_path
-from tokmill.tasks.store.layout import RECORD_FILE, workspace
+from tokmill.tasks.store.layout import workspace
 from tokmill.tasks.store.record import Record, Tombstone, tombstone, tombstone_path
 from tokmill.tasks.store.remote import pull, remote_damages
 from tokmill.tasks.store.runs import read_remark, read_run, remark_paths, run_path
@@ -29,7 +29,6 @@ from tokmill.tokenizer.core.stopping import raise_if_stopped
 if TYPE_CHECKING:
     from tokmill.tasks.store.store import Store
 
-_MOST_BYTES = 256 << 20
 _BLOCK = 1 << 20
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -100,7 +99,7 @@ def move(
     if dry_run:
         _names(target, cargo, moved, dry_run=True)
         return moved
-    fingerprints = [record.fingerprint for record in cargo.records]
+    fingerprints, both = [record.fingerprint for record in cargo.records], (source, target)
     with _kept(source, fingerprints), target.at_work("push") as there:
         there.hold(fingerprints)
         for record, what in moved.artifacts:
@@ -108,8 +107,10 @@ def move(
             if what == "copy":
                 report(f"{record.reference}: {record.num_bytes:,} bytes")
                 _send(source, target, record, moved)
-            elif what == "removed":
-                _bury(source, target, record)
+            elif what == "removed" and tombstone(target.layout, record.kind, record.fingerprint) is None:
+                _copy_small(
+                    *(tombstone_path(store.layout, record.kind, record.fingerprint) for store in both)
+                )
         _names(target, cargo, moved, dry_run=False)
         _runs(source, target, cargo.runs, moved)
     return moved
@@ -117,33 +118,29 @@ def move(
 
 @contextmanager
 def _kept(source: "Store", fingerprints: Sequence[str]) -> Iterator[None]:
-    """Protect what is copied from collectors, unless the store can only be read.
-
-    What somebody else removes from that meanwhile is missed when it is copied.
-    """
+    """Protect what is copied from collectors, unless the store can only be read."""
     with ExitStack() as stack:
         try:
             stack.enter_context(source.at_work("push")).hold(fingerprints)
         except StoreError as error:
-            cause = error.__cause__
-            if not isinstance(cause, OSError) or cause.errno not in _READ_ONLY:
+            if getattr(error.__cause__, "errno", None) not in _READ_ONLY:
                 raise
         yield
 
 
 def _what(source: "Store", target: "Store", record: Record, damaged: list[Problem]) -> What:
-    place = target.layout.artifact(record.kind, record.fingerprint)
     is_here = source.holds(record.ref)
-    if (place / RECORD_FILE).is_file():
-        found = _examined(place) if is_here else target.read(record.kind, record.fingerprint)
+    if target.holds(record.ref):
+        found = _examined(target, record) if is_here else target.read(record.kind, record.fingerprint)
         if isinstance(found, Record):
             return "there" if found.content_digest == record.content_digest else "other content"
         damaged.append(found)
     return "copy" if is_here else "removed"
 
 
-def _examined(place: Path) -> Record | Problem:
+def _examined(target: "Store", record: Record) -> Record | Problem:
     """Return the record of an artifact, or the first problem, by sizes: here, and in the remote."""
+    place = target.layout.artifact(record.kind, record.fingerprint)
     found = examine(place, "sizes")
     if isinstance(found, Record):
         damages = remote_damages(place, full=False)
@@ -152,21 +149,17 @@ def _examined(place: Path) -> Record | Problem:
 
 
 def _send(source: "Store", target: "Store", record: Record, moved: Moved) -> None:
-    """Publish a copy of an artifact, unless somebody else has published it by now."""
-    place = target.layout.artifact(record.kind, record.fingerprint)
+    name = record.kind, record.name
     lock = target.layout.lock_of(record.kind, record.fingerprint)
     with holding(lock, lambda who: None), reported_as(f"{record.reference} cannot be copied"):
         if target.holds(record.ref):
-            found = _examined(place)
+            found = _examined(target, record)
             if isinstance(found, Record):
                 return
-            target.set_aside(place, found)
-        label = target.names.find(record.kind, record.name, record.fingerprint)
-        if label is None and target.names.restore(record.kind, record.name, record.label, record.fingerprint):
-            label = record.label
-        label = label or target.names.reserve(record.kind, record.name, record.fingerprint)
-        copy = record.model_copy(update={"label": label})
-        if label != record.label:
+            target.set_aside(target.layout.artifact(record.kind, record.fingerprint), found)
+        target.names.adopt(*name, record.label, record.fingerprint)
+        copy = record.model_copy(update={"label": target.names.find(*name, record.fingerprint)})
+        if copy.label != record.label:
             moved.relabelled.append((record.reference, copy.reference))
         folder = _pulled(source, record)
         with workspace(target.layout) as out:
@@ -191,7 +184,6 @@ def _pulled(source: "Store", record: Record) -> Path:
 
 
 def _copy_file(file: Path, copy: Path, entry: FileEntry, record: Record) -> None:
-    """Copy a file, and compare the copy with its digest."""
     raise_if_stopped()
     copy.parent.mkdir(parents=True, exist_ok=True)
     with disk.opened(file) as source, copy.open("wb") as out:
@@ -204,16 +196,12 @@ def _copy_file(file: Path, copy: Path, entry: FileEntry, record: Record) -> None
         )
 
 
-def _bury(source: "Store", target: "Store", record: Record) -> None:
-    """Copy the tombstone of a removed artifact, which keeps its record."""
-    path, copy = (tombstone_path(each.layout, record.kind, record.fingerprint) for each in (source, target))
-    if tombstone(target.layout, record.kind, record.fingerprint) is None and path.is_file():
-        with reported_as(f"the tombstone of {record.reference} cannot be copied"):
-            shared.create(copy, disk.read(path, _MOST_BYTES))
+def _copy_small(file: Path, copy: Path) -> None:
+    with reported_as(f"{file.name} cannot be copied"):
+        shared.replace(copy, disk.read(file, shared.MOST_BYTES))
 
 
 def _names(target: "Store", cargo: Cargo, moved: Moved, *, dry_run: bool) -> None:
-    """Give labels and aliases, unless they are those of other artifacts and were not asked for."""
     for one in () if dry_run else cargo.labels:
         target.names.adopt(one.kind, one.name, one.alias, one.fingerprint)
     for one in cargo.aliases:
@@ -221,18 +209,13 @@ def _names(target: "Store", cargo: Cargo, moved: Moved, *, dry_run: bool) -> Non
         owner = target.names.aliases(one.kind, one.name).get(one.alias)
         if owner == one.fingerprint:
             continue
-        if owner is not None and not one.is_asked_for:
-            moved.kept.append(said)
-        elif dry_run or target.names.tag(
-            one.kind, one.name, one.alias, one.fingerprint, move=one.is_asked_for
-        ):
-            moved.aliases.append(said)
-        elif target.names.aliases(one.kind, one.name).get(one.alias) != one.fingerprint:
-            moved.kept.append(said)  # somebody else has given it meanwhile
+        may_move = owner is None or one.is_asked_for
+        if may_move and not dry_run:  # unless somebody else gives it at this moment
+            may_move = target.names.tag(one.kind, one.name, one.alias, one.fingerprint, move=one.is_asked_for)
+        (moved.aliases if may_move else moved.kept).append(said)
 
 
 def _runs(source: "Store", target: "Store", runs: Iterable[str], moved: Moved) -> None:
-    """Copy runs that have ended, with the remarks on them."""
     for run_id in runs:
         path, copy = (run_path(store.layout.runs, run_id) for store in (source, target))
         run = read_run(path)
@@ -242,10 +225,8 @@ def _runs(source: "Store", target: "Store", runs: Iterable[str], moved: Moved) -
             remark = target.layout.annotations / file.name
             if not remark.is_file():
                 read_remark(file)
-                with reported_as(f"{file.name} cannot be copied"):
-                    shared.replace(remark, disk.read(file, _MOST_BYTES))
+                _copy_small(file, remark)
         attempts, copied = run.as_earlier(), read_run(copy).as_earlier() if copy.is_file() else []
         if len(attempts) > len(copied) and attempts[: len(copied)] == copied:
             moved.runs.append(run_id)
-            with reported_as(f"run {run_id} cannot be copied"):
-                shared.replace(copy, disk.read(path, _MOST_BYTES))
+            _copy_small(path, copy)

@@ -29,7 +29,6 @@ FORMAT_VERSION: Final = 3
 _TOMBSTONE_VERSION: Final = 2
 MOST_REASON_CHARS: Final = 2000
 """The longest reason for a takedown or a removal."""
-_MOST_BYTES = 256 << 20
 _KEPT_BYTES = 64 << 10
 _SEAL: Final = "record_digest"
 _TOMBSTONE_SEAL: Final = "tombstone_digest"
@@ -80,11 +79,7 @@ Metrics: TypeAlias = Annotated[dict[str, Scalar], AfterValidator(_checked_metric
 
 
 class InputEntry(BaseModel):
-    """One input of an artifact.
-
-    Attributes:
-        kind, name, fingerprint: of the artifact; None for an input from outside of the store.
-    """
+    """One input of an artifact: another one (kind, name, fingerprint), or from outside of the store."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -108,10 +103,7 @@ class InputEntry(BaseModel):
 
 
 class Timings(BaseModel):
-    """When an artifact was made (UTC, ISO 8601), how long that took in seconds, and what memory it took.
-
-    `peak_bytes` is the most that the process held meanwhile; None where that cannot be measured.
-    """
+    """When an artifact was made, how long that took, and the most memory that the process held meanwhile."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -173,7 +165,7 @@ def read_record(directory: Path) -> Record:
     """Read the record of the artifact that lies in `directory`."""
     path = directory / RECORD_FILE
     try:
-        data = disk.read(path, _MOST_BYTES)
+        data = disk.read(path, shared.MOST_BYTES)
     except FileNotFoundError as error:
         raise StoreError(f"{directory} has no {RECORD_FILE}, so it is not a published artifact") from error
     except OSError as error:
@@ -309,20 +301,14 @@ def tombstones(layout: Layout, prefix: str) -> list[Path]:
 
 def read_tombstone(path: Path) -> Tombstone:
     """Read the tombstone in a file."""
-    try:
-        data = disk.read(path, _MOST_BYTES)
-        stone = Tombstone.model_validate_json(data)
-    except FileNotFoundError:
-        raise
-    except (OSError, ValidationError) as error:  # whose own words would quote the file
-        said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else str(error)
-        raise StoreError(f"{path} cannot be read as a tombstone: {said}") from error
+    stone = shared.read_model(path, Tombstone, "a tombstone")
     if stone.format_version != _TOMBSTONE_VERSION:
         raise StoreError(
             f"{path}: format_version={stone.format_version} is not {_TOMBSTONE_VERSION}, which this tokmill "
             "reads; use the tokmill that wrote it"
         )
-    if problem := next(contradictions(stone.record), None) or _broken_seal(_TOMBSTONE_SEAL, data):
+    problem = _broken_seal(_TOMBSTONE_SEAL, disk.read(path, shared.MOST_BYTES))
+    if problem := next(contradictions(stone.record), None) or problem:
         raise StoreError(f"{path}: {problem}; the tombstone is damaged; restore it from a backup")
     return stone
 

@@ -208,7 +208,6 @@ class PulledPath(PosixPath):
         return text
 
     def _artifact(self) -> tuple[Contents | None, Path, str]:
-        """What is known of the artifact that the path leads into, its folder, and the path inside it."""
         text = str(self)
         remote = remote_of(text)
         parts = text[len(str(remote.root)) + 1 :].split("/") if remote is not None else []
@@ -267,12 +266,10 @@ def make_room(root: Path, num_bytes: int, keep: Path) -> None:
 
 
 def _pulling_lock(folder: Path) -> ProcessLock:
-    """The lock that is held while files come into an artifact's folder, or are taken away."""
     return ProcessLock(folder.parents[1] / ".cache" / f"pulling-{folder.parent.name}-{folder.name}.lock")
 
 
 def _cleared(home: Path, needed: int, keep: Path) -> int:
-    """Return the room there is, after taking away what is needed."""
     cached = sorted(_cached(home))
     total = sum(num_bytes for _, num_bytes, _ in cached)
     room = _limit(home, total) - total

@@ -102,7 +102,6 @@ def _check_unheld(layout: Layout, records: Sequence[Record]) -> None:
 
 
 def _holder(leases: Mapping[str, Needs], fingerprint: str) -> str | None:
-    """Return a lease that holds an artifact by its fingerprint, if any."""
     start = fingerprint[:PREFIX_CHARS]
     return next((key for key, needs in leases.items() if needs.holds is None or start in needs.holds), None)
 
@@ -110,7 +109,7 @@ def _holder(leases: Mapping[str, Needs], fingerprint: str) -> str | None:
 def remove_one(
     layout: Layout, record: Record, stays: Callable[[Mapping[str, Needs], str], object], reason: str = ""
 ) -> bool:
-    """Remove an artifact, whatever was made from it; return whether it was removed.
+    """Remove an artifact, whatever was made from it, unless it `stays`; return whether it was removed.
 
     The tombstone is written first: after a crash in between, the artifact can be removed again.
     """
@@ -198,8 +197,6 @@ def collect(
 
 
 class _Removal:
-    """Removes one artifact after the other, unless something has come to need it."""
-
     def __init__(self, layout: Layout, inventory: Inventory, plan: Plan, why: Mapping[str, str]) -> None:
         self.kept: dict[str, Reason] = dict(plan.kept)
         self.removed: list[Item] = []

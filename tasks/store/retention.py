@@ -272,7 +272,6 @@ def take_inventory(layout: Layout, ask: Ask, policy: Policy, now_ns: int) -> Inv
 
 
 def _roots(ask: Ask, policy: Policy, now_ns: int) -> Iterator[tuple[str, Reason]]:
-    """Yield what has an alias, is recent, is needed by suspended runs, or is among the latest."""
     age_ns = round(policy.older_than_days * DAY_NS)
     parameters = {
         "since": now_ns - age_ns if age_ns else now_ns + DAY_NS,  # nothing is recent, not even of this moment

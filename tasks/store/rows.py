@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, get_args
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import Account, How, Scalar
 from tokmill.tasks.store import disk
+from tokmill.tasks.store.disk import reported_as
 from tokmill.tasks.store.labels import read_name, version_number
 from tokmill.tasks.store.layout import ALIASES, LABELS, Layout
 from tokmill.tasks.store.names import check_alias, check_kind, check_label, check_name
@@ -56,8 +57,9 @@ def _name_rows(relative: Path, path: Path) -> tuple[str, Rows]:
     (check_label if tree == LABELS else check_alias)(label)
     key = f"{kind}/{name}@{label}"
     if not fingerprint:
-        if disk.state(path)[:2] != ("file", 0):
-            raise StoreError("it holds no fingerprint, so it names nothing")
+        with reported_as(f"it names nothing: {key}"):
+            if disk.read(path, 1 << 20):
+                raise StoreError("it holds no fingerprint, so it names nothing")
         return key, {}  # its writer died while writing; the label is never given out again
     row: Row = {"key": key, "kind": kind, "name": name, "fingerprint": fingerprint}
     row |= {"label": label, "number": version_number(label)} if tree == LABELS else {"alias": label}

@@ -7,11 +7,12 @@ one run, also while it is executed. Of two remarks on one tag, the later one cou
 import re
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, How, Scalar
@@ -33,33 +34,23 @@ Action: TypeAlias = Literal["tag", "untag", "note"]
 TAG_PATTERN: Final = r"[A-Za-z0-9][A-Za-z0-9_.:+-]{0,99}"
 _TAG = re.compile(TAG_PATTERN)
 _MOST_CHARS: Final = 10_000
-_MOST_REMARK_BYTES: Final = 1 << 20
-_MOST_BYTES = 256 << 20
 
 
 class StartedBy(BaseModel):
-    """Who started an attempt, and how.
-
-    Attributes:
-        how: `command` (a command line), `library` (a call from Python), `page` (a person at the Prefect UI),
-            `program` (a request to the server), `schedule`, `automation`, `deployment` (the server does not
-            tell which of these), `retry` (of an attempt that ended), or `resume` (of one that was suspended).
-    """
+    """Who started an attempt, and how."""
 
     model_config = ConfigDict(frozen=True)
 
+    # `command` (a command line), `library` (a call from Python), `page` (a person at the Prefect UI),
+    # `program` (a request to the server), `schedule`, `automation`, `deployment` (the server does not tell
+    # which of these), `retry` (of an attempt that ended), or `resume` (of one that was suspended)
     how: str = ""
     user: str = ""  # of the machine, or who was signed in at the page; empty if nobody was
     detail: str = ""  # the command line, or the name of the deployment
 
 
 class RunInput(BaseModel):
-    """What a run began with: the files of a source, or an artifact that the store had.
-
-    Attributes:
-        kind, fingerprint: of the artifact; None for files.
-        num_files, num_bytes: of the files; None where they are not known.
-    """
+    """What a run began with: the files of a source, or an artifact (kind, fingerprint) that the store had."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -84,11 +75,7 @@ class Override(BaseModel):
 
 
 class RunArtifact(BaseModel):
-    """An artifact of a run: the task's title, the artifact, and how the task obtained it.
-
-    `seconds` is how long the task made it or waited for it, and `peak_bytes` what memory that took; None if
-    it was cached, or is not known.
-    """
+    """An artifact of a run: the task's title, the artifact, and how, in what time and memory it was made."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -100,8 +87,6 @@ class RunArtifact(BaseModel):
 
 
 class _Execution(BaseModel):
-    """How an attempt is executed: by which code, by whom, where, and with which packages (name → version)."""
-
     model_config = ConfigDict(frozen=True)
 
     provenance: Provenance = Provenance()
@@ -111,11 +96,7 @@ class _Execution(BaseModel):
 
 
 class _Description(BaseModel):
-    """What a run is.
-
-    Attributes:
-        tags, notes: those of the profile's `[experiment]`; more may be added by remarks.
-    """
+    """What a run is; its tags and notes are the profile's own, beside those of remarks."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -134,13 +115,7 @@ class Begun(_Execution, _Description):
 
 
 class Attempt(_Execution):
-    """One execution of a flow run.
-
-    Attributes:
-        state: `running` until it is finished; see `Catalog.settle` for one whose process has died.
-        started, ended: UTC, ISO 8601.
-        artifacts: in the order of the DAG; of an attempt that did not complete, those that it had by then.
-    """
+    """One execution of a flow run: its artifacts in the order of the DAG, as far as it came."""
 
     state: State = "running"
     message: str = ""  # why it did not complete; empty otherwise
@@ -195,23 +170,16 @@ def read_run(path: Path) -> Run:
     """Read a run's file."""
     shared.bring(path, sure=True)
     try:
-        return Run.model_validate_json(disk.read(path, _MOST_BYTES))
+        return shared.read_model(path, Run, "a run")
     except FileNotFoundError as error:
         raise StoreError(f"there is no run {path.stem}: {path} does not exist") from error
-    except (OSError, ValidationError) as error:
-        raise StoreError(f"{path} cannot be read as a run: {_reason(error)}") from error
 
 
-def _reason(error: OSError | ValidationError) -> str | None:
-    return error.strerror if isinstance(error, OSError) else error.errors()[0]["msg"]
-
-
-def write_run(layout: Layout, run: Run) -> Path:
-    """Write a run's file, and return it."""
-    path = run_path(layout.runs, run.run_id)
+def write_run(layout: Layout, run: Run) -> Run:
+    """Write a run's file, and return the run."""
     with reported_as(f"run {run.run_id} cannot be recorded"):
-        shared.replace(path, run.model_dump_json(indent=1).encode("utf-8") + b"\n")
-    return path
+        shared.replace(run_path(layout.runs, run.run_id), run.model_dump_json(indent=1).encode() + b"\n")
+    return run
 
 
 def begin_run(layout: Layout, run_id: str, begun: Begun) -> Run:
@@ -227,9 +195,7 @@ def begin_run(layout: Layout, run_id: str, begun: Begun) -> Run:
         earlier = before.as_earlier()
         again = "resume" if before.state == "suspended" else "retry"
         known["started_by"] = begun.started_by.model_copy(update={"how": again})
-    run = Run(run_id=run_id, started=utc_now(), earlier=earlier, **known)
-    write_run(layout, run)
-    return run
+    return write_run(layout, Run(run_id=run_id, started=utc_now(), earlier=earlier, **known))
 
 
 def end_run(layout: Layout, run_id: str, state: State, message: str, found: Found) -> Run:
@@ -237,23 +203,18 @@ def end_run(layout: Layout, run_id: str, state: State, message: str, found: Foun
     run = read_run(run_path(layout.runs, run_id))
     end = {"state": state, "message": printable(message), "ended": utc_now(), "metrics": dict(found.metrics)}
     had = {"artifacts": list(found.artifacts), "inputs": list(found.inputs)}
-    run = run.model_copy(update=end | had)
-    write_run(layout, run)
-    return run
+    return write_run(layout, run.model_copy(update=end | had))
 
 
 def crash_run(layout: Layout, run_id: str, message: str, heard_ns: int) -> Run | None:
     """Write the end of a run whose process has died; None if it has one already, or does not exist."""
-    try:
+    with suppress(StoreError):  # it was never written, or is reported when its rows are read
         run = read_run(run_path(layout.runs, run_id))
-    except StoreError:  # it was never written, or is reported when its rows are read
-        return None
-    if run.state != "running":
-        return None
-    ended = max(as_text(datetime.fromtimestamp(heard_ns / 1e9, UTC)), run.started)
-    run = run.model_copy(update={"state": "crashed", "message": message, "ended": ended})
-    write_run(layout, run)
-    return run
+        if run.state == "running":
+            ended = max(as_text(datetime.fromtimestamp(heard_ns / 1e9, UTC)), run.started)
+            end = {"state": "crashed", "message": message, "ended": ended}
+            return write_run(layout, run.model_copy(update=end))
+    return None
 
 
 class Remark(BaseModel):
@@ -276,33 +237,28 @@ def annotate(layout: Layout, run_id: str, action: Action, text: str) -> Path:
     name = f"{run_id}.{re.sub('[^0-9]', '', moment)}-{uuid.uuid4().hex[:8]}.json"
     path = layout.annotations / name
     with reported_as(f"run {run_id} cannot be annotated"):
-        shared.create(path, remark.model_dump_json(indent=1).encode("utf-8") + b"\n")
+        shared.create(path, remark.model_dump_json(indent=1).encode() + b"\n")
     return path
 
 
 def check_remark(action: Action, text: str) -> None:
     """Raise StoreError unless the text can be a tag, or a note."""
-    if action != "note":
-        if not _TAG.fullmatch(text):
-            raise StoreError(f"tag {text!r} cannot be used: it must match {_TAG.pattern}, e.g. 'baseline'")
-    elif not text.strip() or len(text) > _MOST_CHARS:
+    if action != "note" and not _TAG.fullmatch(text):
+        raise StoreError(f"tag {text!r} cannot be used: it must match {_TAG.pattern}, e.g. 'baseline'")
+    if action == "note" and not (text.strip() and len(text) <= _MOST_CHARS):
         raise StoreError(f"a note has from 1 to {_MOST_CHARS:,} characters, and this one has {len(text):,}")
 
 
 def read_remark(path: Path) -> Remark:
     """Read a remark's file."""
-    try:
-        remark = Remark.model_validate_json(disk.read(path, _MOST_REMARK_BYTES))
-    except (OSError, ValidationError) as error:
-        raise StoreError(f"{path} cannot be read as a remark on a run: {_reason(error)}") from error
+    remark = shared.read_model(path, Remark, "a remark on a run")
     if remark.run_id != path.name.partition(".")[0]:
         raise StoreError(f"{path} is a remark on run {remark.run_id}, which does not belong there")
     return remark
 
 
-def remark_paths(layout: Layout, run_id: str = "") -> list[Path]:
-    """Return the files of all remarks, or of those on one run, in order of run and time."""
-    start = f"{run_id}." if run_id else ""
+def remark_paths(layout: Layout, run_id: str) -> list[Path]:
+    """Return the files of the remarks on a run, in order of time."""
     names = sorted(entry.name for entry in disk.entries(layout.annotations))
-    remarks = (name for name in names if name.endswith(".json") and name[0] != "." and name.isascii())
-    return [layout.annotations / name for name in remarks if name.startswith(start)]
+    ours = (name for name in names if name.startswith(f"{run_id}.") and name.endswith(".json"))
+    return [layout.annotations / name for name in ours if name.isascii()]

@@ -8,7 +8,6 @@ artifact is published if its record is there.
 import errno
 import functools
 import hashlib
-import logging
 import os
 import shutil
 import threading
@@ -18,7 +17,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+from pydantic import BaseModel, ValidationError
 
 from tokmill.tasks.core.errors import MachineError, RemoteError, StoreError
 from tokmill.tasks.remote import objects
@@ -27,7 +28,9 @@ from tokmill.tasks.remote.location import Info
 from tokmill.tasks.store import disk
 from tokmill.tasks.store.disk import reported_as
 from tokmill.tasks.store.layout import RECORD_FILE, part_of, root_in, url_of
-from tokmill.tasks.store.names import broken_rule, is_kind, shortened
+from tokmill.tasks.store.names import is_inside, is_kind
+
+M = TypeVar("M", bound=BaseModel)
 
 INDEX: Final = "index"
 LEASES: Final = "leases"
@@ -38,8 +41,6 @@ _NAMES: Final = (f"*/*/{RECORD_FILE}", "*s/*.json", "removed/*/*.json", "labels/
 _FRESH_SECONDS = 10.0
 _LISTINGS_PER_AGE = 20
 _AT_ONCE = 16
-_SAID = set[str]()
-_LOG = logging.getLogger(__name__)
 
 
 def create(path: Path, data: bytes) -> None:
@@ -77,11 +78,7 @@ def remove(path: Path) -> None:
 
 
 def refresh(root: Path) -> None:
-    """See what other machines have written by now; a folder always shows it.
-
-    Raises:
-        StoreError, MachineError: the remote cannot be listed.
-    """
+    """See what other machines have written by now; a folder always shows it."""
     if remote := remote_of(root):
         remote.refresh()
 
@@ -98,7 +95,7 @@ def bring(path: Path, *, sure: bool = False) -> bool:
     `sure`: ask the remote even if its last listing, some seconds old, has no such object.
     """
     remote = remote_of(path)
-    return disk.is_taken(path) if remote is None else remote.bring(path, sure=sure)
+    return os.path.lexists(path) if remote is None else remote.bring(path, sure=sure)
 
 
 def now_ns(root: Path) -> int:
@@ -128,6 +125,17 @@ def local_now_ns(root: Path) -> int:
         return disk.state(clock).mtime_ns
     except OSError:  # a store that may only be read
         return time.time_ns()
+
+
+def read_model(path: Path, model: type[M], what: str) -> M:
+    """Return what the local copy of a small file holds; StoreError if that is not `what` it should be."""
+    try:
+        return model.model_validate_json(disk.read(path, MOST_BYTES))
+    except FileNotFoundError:
+        raise
+    except (OSError, ValidationError) as error:  # whose own words would quote the file
+        said = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error.strerror
+        raise StoreError(f"{path} cannot be read as {what}: {said}") from error
 
 
 def remote_of(path: Path | str) -> "Remote | None":
@@ -219,7 +227,6 @@ class Remote:
         return False
 
     def _listing(self, most_seconds: float) -> dict[str, Info]:
-        """Return a listing that is not older, or if listing takes long, not much older."""
         url = f"{self.url}/{INDEX}"
         with self._lock:
             enough = _LISTINGS_PER_AGE * self._seconds if self._seconds > 1 else 0
@@ -234,13 +241,8 @@ class Remote:
         """Yield the objects below a URL whose names can be those of local files."""
         with reported_as(f"{url} cannot be listed"), _answering(self.url):
             for info in objects.listed(url):
-                name = info.url[len(url) + 1 :]
-                if (rule := broken_rule(name)) is None:
+                if is_inside(info.url[len(url) + 1 :]):
                     yield info
-                elif url not in _SAID:
-                    _SAID.add(url)
-                    ignored = "%s: objects like %s are ignored: %s; no tokmill wrote it"
-                    _LOG.warning(ignored, url, shortened(name), rule)
 
     def _is_current(self, path: Path, info: Info) -> bool:
         with suppress(OSError):

@@ -21,7 +21,7 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.store import disk
 from tokmill.tasks.store.disk import reported_as
 from tokmill.tasks.store.layout import Layout, workspace
-from tokmill.tasks.store.tables import BrokenCatalogError, check_tables, check_version, make_tables
+from tokmill.tasks.store.tables import BrokenCatalogError, is_of_this_version, make_tables
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -61,7 +61,8 @@ class Ask(Protocol):
 def reading(path: Path) -> Iterator["DuckDBPyConnection"]:
     """Yield a read-only connection to the file."""
     with _in_memory(path.parent) as connection, attached(connection, path):
-        check_version(connection)
+        if not is_of_this_version(connection):
+            raise BrokenCatalogError("it is of another version, or has other tables")
         yield connection
 
 
@@ -88,21 +89,8 @@ def copied(layout: Layout, *, anew: bool) -> Iterator["DuckDBPyConnection"]:
 
 
 @contextmanager
-def private(root: Path) -> Iterator["DuckDBPyConnection"]:
-    """Yield a connection to an empty catalog in memory, of a store at `root`."""
-    with _in_memory(root) as connection:
-        make_tables(connection)
-        yield connection
-
-
-@contextmanager
 def answering(connection: "DuckDBPyConnection") -> Iterator[None]:
-    """Let a query of this block change nothing, and translate what DuckDB says against it.
-
-    Raises:
-        BrokenCatalogError: a table is missing or lacks a column, or there is a view that is not ours.
-        StoreError: DuckDB rejects the query.
-    """
+    """Let a query of this block change nothing, and raise what DuckDB says against it as StoreError."""
     import duckdb
 
     # by these exceptions, DuckDB blames the query, and not the catalog
@@ -114,7 +102,6 @@ def answering(connection: "DuckDBPyConnection") -> Iterator[None]:
     try:
         yield
     except blamed as error:
-        check_tables(connection)
         rule = "a query reads the catalog, no other file: " if "file system" in str(error) else ""
         raise StoreError(f"DuckDB rejects the query: {rule}{error}") from error
     finally:
@@ -182,14 +169,15 @@ def attached(connection: "DuckDBPyConnection", path: Path) -> Iterator[None]:
 
 @contextmanager
 def _written(copy: Path, original: Path | None, *within: Path) -> Iterator["DuckDBPyConnection"]:
-    """Yield a connection to a copy of the file that is written, or to a new one."""
     if original:
         _copy(original, copy)
     with _in_memory(*within) as connection:
         _attach(connection, copy, "(TYPE DUCKDB)")
         with _in_use(connection, "snapshot.main"):
-            if not check_version(connection, empty=True):
+            if original is None:
                 make_tables(connection)
+            elif not is_of_this_version(connection):
+                raise BrokenCatalogError("it is of another version, or has other tables")
             yield connection
 
 
@@ -232,18 +220,7 @@ def _in_memory(*within: Path) -> Iterator["DuckDBPyConnection"]:
     try:
         with scratch_database(*within) as connection:
             yield connection
-    except duckdb.Error as error:
-        if _is_broken(error):
-            raise BrokenCatalogError(str(error)) from error
-        raise StoreError(f"the catalog of {within[0]}: {error}") from error
-
-
-def _is_broken(error: Exception) -> bool:
-    """Whether our own statements failed because of the file, not for lack of space, memory or permission."""
-    import duckdb
-
-    if any(lack in str(error) for lack in _LACKS):  # DuckDB reports a full disk as a fatal error, too
-        return False
-    if isinstance(error, duckdb.OperationalError) and not isinstance(error, duckdb.SerializationException):
-        return any(sign in str(error) for sign in _BROKEN)
-    return True
+    except duckdb.Error as error:  # of our own statements: of the file, unless the machine lacks something
+        if any(lack in str(error) for lack in _LACKS):  # DuckDB reports a full disk as a fatal error, too
+            raise StoreError(f"the catalog of {within[0]}: {error}") from error
+        raise BrokenCatalogError(str(error)) from error

@@ -7,19 +7,19 @@ truth, and the catalog is their index.
 """
 
 import logging
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TypeAlias
 
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, Request
-from tokmill.tasks.store import disk, removal, shared
+from tokmill.tasks.store import removal, shared
 from tokmill.tasks.store.build import Builder, Realized
 from tokmill.tasks.store.catalog import Catalog
 from tokmill.tasks.store.consistency import store_problems
 from tokmill.tasks.store.disk import DamagedError, reported_as
-from tokmill.tasks.store.fingerprint import Json, fingerprint, fingerprint_payload
+from tokmill.tasks.store.fingerprint import fingerprint, fingerprint_payload
 from tokmill.tasks.store.labels import Names
 from tokmill.tasks.store.layout import RECORD_FILE, Layout, local_root, tidy
 from tokmill.tasks.store.leases import Lease, at_work, hold
@@ -33,13 +33,6 @@ from tokmill.tasks.store.retention import Policy, superseded
 from tokmill.tasks.store.snapshot import Row
 from tokmill.tasks.store.tables import Report
 from tokmill.tasks.store.verify import Problem, Verify, check_regular, problems
-
-# `Store.list` would hide the builtin from the annotations of its class.
-Rows: TypeAlias = list[Row]
-Problems: TypeAlias = list[Problem]
-Paths: TypeAlias = list[Path]
-Records: TypeAlias = list[Record]
-Superseded: TypeAlias = dict[str, list[str]]
 
 _LOG = logging.getLogger(__name__)
 
@@ -78,8 +71,8 @@ class Store:
         """Open the store at a path or URL.
 
         Raises:
-            StoreError: a URL with a password or a query in it, or a path that is not a folder, or that has
-                links in the place of a store's own folders and files.
+            StoreError: the URL has a password or a query, or the folder is a file, or has links in the place
+                of a store's own.
         """
         root = local_root(location) if isinstance(location, str) else location
         store = cls(root)
@@ -92,16 +85,8 @@ class Store:
         return store
 
     def refresh(self) -> None:
-        """See what other machines have pushed by now; a folder always shows it.
-
-        Raises:
-            StoreError, MachineError: the remote cannot be listed.
-        """
+        """See what other machines have pushed by now; a folder always shows it."""
         shared.refresh(self.root)
-
-    def fingerprint_payload(self, request: Request) -> dict[str, Json]:
-        """Return what the fingerprint of `request` covers; see `tasks.store.fingerprint`."""
-        return fingerprint_payload(request)
 
     def fingerprint(self, request: Request) -> str:
         """Return the fingerprint of `request`: 64 hexadecimal characters."""
@@ -114,13 +99,8 @@ class Store:
     ) -> ArtifactRef | None:
         """Return the published artifact that `request` asks for, or None if it has to be made.
 
-        Args:
-            request: the request of the artifact.
-            verify: `sizes` compares the files' sizes with the record, `full` their digests as well.
-            report: receives one line about a damaged artifact, which is moved to `<store>/damaged/`.
-
-        Raises:
-            FingerprintError: the request has no fingerprint.
+        `verify` compares sizes with the record, or also digests (`full`); `report` receives a line about a
+        damaged artifact, which is moved to `<store>/damaged/`.
         """
         return self._builder.find(request, self.fingerprint(request), verify, report or _LOG.warning)
 
@@ -138,10 +118,8 @@ class Store:
         Args:
             request: the request of the artifact.
             provenance: by whom and for which run; by default that of this process.
-            report: receives a line about damage, a wait for another process, or a catalog that lags.
-            verify: as for `lookup`.
-            refresh: make it although it is there. If it comes out equal, the old one stays, so that what was
-                made from it stays valid; if not, the old one is set aside.
+            report, verify: as for `lookup`.
+            refresh: make it although it is there; unless it comes out equal, the old one is set aside.
 
         Raises:
             FingerprintError: the request has no fingerprint.
@@ -164,11 +142,7 @@ class Store:
         return realized
 
     def path(self, ref: ArtifactRef, names: Sequence[str] | None = None) -> Path:
-        """Return the directory of a published artifact, with local files.
-
-        Args:
-            ref: the artifact.
-            names: those of its files that must be local; by default all.
+        """Return the directory of a published artifact, with local files (of these names; by default all).
 
         Raises:
             StoreError: as `place`; or a file cannot be pulled.
@@ -200,11 +174,7 @@ class Store:
         return pulled_when_opened(place)
 
     def address(self, ref: ArtifactRef, path: str = "") -> str:
-        """Return where an artifact, or a file of it, lies, for people: a folder's path, or an object's URL.
-
-        Raises:
-            StoreError: as `place`.
-        """
+        """Return where an artifact, or a file of it, lies: a folder's path, or an object's URL."""
         place = self.place(ref)
         return files_url(place, path) or str(place / path)
 
@@ -235,26 +205,18 @@ class Store:
         return path.is_file()
 
     def past(self, kind: str, fingerprint: str) -> Record:
-        """Return the record of the artifact with this fingerprint, even if it was removed.
-
-        Raises:
-            StoreError: none is in the store, and none was removed from it.
-        """
+        """Return the record of the artifact with this fingerprint, even if it was removed."""
         stone = self.tombstone(kind, fingerprint)
         return stone.record if stone is not None else self.read(kind, fingerprint)
 
     def tombstone(self, kind: str, fingerprint: str) -> Tombstone | None:
         """Return what is left of an artifact that was removed, and not made again; None for any other."""
-        if disk.is_taken(self.layout.artifact(kind, fingerprint)):
+        if os.path.lexists(self.layout.artifact(kind, fingerprint)):
             return None
         return tombstone(self.layout, kind, fingerprint)
 
     def past_record(self, ref: ArtifactRef) -> Record:
-        """Return an artifact's record, even if it was removed, and maybe made again with other content.
-
-        Raises:
-            StoreError: as `record`, and none with this content was removed from the store.
-        """
+        """Return an artifact's record, even if it was removed, and maybe made again with other content."""
         try:
             return self.record(ref)
         except StoreError:
@@ -270,7 +232,7 @@ class Store:
         return self.read(kind, published.popitem()[1]) if published else None
 
     def resolve(self, reference: str, *, removed: bool = False) -> ArtifactRef:
-        """Return the artifact that `reference` names, possibly a removed one; see `tasks.store.references`.
+        """Return the artifact that `reference` names (`tasks.store.references`), possibly a removed one.
 
         Raises:
             StoreError: there is no such artifact; the message suggests similar names.
@@ -280,33 +242,25 @@ class Store:
 
     def label(self, ref: ArtifactRef, name: str) -> str:
         """Return the version label that `ref` has under `name`; under a new name it gets the next one."""
-        record = self.read(ref.kind, ref.fingerprint)
-        if record.name == name and self.names.is_label_of(ref.kind, name, record.label, ref.fingerprint):
-            return record.label
-        if (known := self.names.find(ref.kind, name, ref.fingerprint)) is not None:
-            return known
-        return self.names.reserve(ref.kind, name, ref.fingerprint)
+        known = self.names.find(ref.kind, name, ref.fingerprint)
+        return known or self.names.reserve(ref.kind, name, ref.fingerprint)
 
     def tag(self, ref: ArtifactRef, alias: str) -> None:
-        """Point `alias` of (kind, name) at an artifact, whether or not it pointed elsewhere before.
-
-        Raises:
-            StoreError: the artifact is not in the store, or the alias is reserved or malformed.
-        """
+        """Point `alias` of (kind, name) at an artifact, whether or not it pointed elsewhere before."""
         with self.at_work("tag") as lease:
             lease.hold([ref.fingerprint])
             self.record(ref)
             self.names.tag(ref.kind, ref.name, alias, ref.fingerprint)
 
-    def list(self, kind: str | None = None, name: str | None = None) -> Rows:
+    def list(self, kind: str | None = None, name: str | None = None) -> Sequence[Row]:
         """Return one catalog row per version, sorted by kind, name and version; see `Catalog.versions`."""
         return self.catalog.versions(kind, name)
 
-    def superseded(self) -> Superseded:
+    def superseded(self) -> Mapping[str, Sequence[str]]:
         """Return the superseded artifacts by fingerprint, and what superseded them."""
         return self.catalog.asked(superseded)
 
-    def verify(self, refs: Sequence[ArtifactRef] | None = None, *, full: bool = True) -> Problems:
+    def verify(self, refs: Sequence[ArtifactRef] | None = None, *, full: bool = True) -> Sequence[Problem]:
         """Return the problems of `refs` (of the whole store if None); nothing is set aside."""
         if refs is None:
             self.refresh()
@@ -315,21 +269,16 @@ class Store:
         return [problem for place in places for problem in problems(place, full=full)]
 
     def at_work(self, what: str) -> AbstractContextManager[Lease]:
-        """Protect what is looked up and made in a block from collectors; see `tasks.store.leases`.
-
-        Args:
-            what: is being done, as part of a file's name: `export`.
-
-        Raises:
-            StoreError: the lease cannot be written.
-        """
+        """Protect what is looked up and made in a block from collectors; `what` is being done: `export`."""
         return at_work(self.layout, what)
 
-    def remove(self, ref: ArtifactRef, *, with_dependents: bool = False, reason: str = "") -> Records:
+    def remove(
+        self, ref: ArtifactRef, *, with_dependents: bool = False, reason: str = ""
+    ) -> Sequence[Record]:
         """Remove an artifact for good, maybe with all that was made from it; return what was removed."""
         return removal.remove(self.layout, self.catalog, ref, with_dependents=with_dependents, reason=reason)
 
-    def find_removal(self, ref: ArtifactRef) -> Records:
+    def find_removal(self, ref: ArtifactRef) -> Sequence[Record]:
         """Return what `remove` with dependents would remove."""
         return removal.find_removal(self.layout, self.catalog, ref)
 
@@ -341,7 +290,7 @@ class Store:
         """Remove what nothing keeps; see `tasks.store.retention`."""
         return removal.collect(self.layout, self.catalog, policy, report)
 
-    def sweep(self) -> Paths:
+    def sweep(self) -> Sequence[Path]:
         """Remove the unfinished directories of dead processes; return them."""
         return tidy(self.layout)
 

@@ -24,7 +24,6 @@ MOST_STEPS: Final = 256
 
 
 def _columns(listed: str) -> dict[str, str]:
-    """Return name → SQL type of columns: text, unless another type stands behind a colon."""
     named = (column.partition(":") for column in listed.split())
     return {name: sql_type or "VARCHAR" for name, _, sql_type in named}
 
@@ -219,20 +218,14 @@ class BrokenCatalogError(StoreError):
     """The catalog's file cannot be used and has to be made again."""
 
 
-def check_version(connection: "DuckDBPyConnection", *, empty: bool = False) -> bool:
-    """Return whether the database holds the catalog's tables; it may lack them only if `empty`."""
+def is_of_this_version(connection: "DuckDBPyConnection") -> bool:
+    """Whether the database holds the tables of this version."""
     import duckdb  # imported here because it is slow and not every command needs it
 
     try:
-        versions = connection.execute("SELECT version FROM catalog_version").fetchall()
-    except duckdb.CatalogException:  # in this order, since listing the tables takes ten times as long
-        names = connection.execute("SELECT table_name FROM duckdb_tables() ORDER BY ALL").fetchall()
-        if empty and not names:
-            return False
-        raise BrokenCatalogError(f"it holds other tables: {names}") from None
-    if versions != [(VERSION,)]:
-        raise BrokenCatalogError(f"its version is {versions} and not {VERSION}")
-    return True
+        return connection.execute("SELECT version FROM catalog_version").fetchall() == [(VERSION,)]
+    except duckdb.CatalogException:
+        return False
 
 
 def make_tables(connection: "DuckDBPyConnection") -> None:
@@ -244,22 +237,6 @@ def make_tables(connection: "DuckDBPyConnection") -> None:
     make_views(connection)
     connection.execute("INSERT INTO catalog_version VALUES (?)", [VERSION])
     connection.execute("COMMIT")
-
-
-def check_tables(connection: "DuckDBPyConnection") -> None:
-    """Raise BrokenCatalogError unless every table of the catalog has its columns, and each view is ours."""
-    connection.execute("ROLLBACK")
-    columns = connection.execute(
-        "SELECT table_name, column_name, data_type FROM duckdb_columns() "
-        "WHERE NOT internal AND schema_name = 'main'"
-    ).fetchall()
-    wanted = {(table, *column) for table, types in ALL_TABLES.items() for column in types.items()}
-    views = connection.execute(
-        "SELECT view_name FROM duckdb_views() WHERE NOT internal AND database_name = 'snapshot'"
-    ).fetchall()
-    wrong = sorted(wanted.difference(columns)) or sorted({name for (name,) in views} - VIEWS.keys())
-    if wrong:
-        raise BrokenCatalogError(f"it lacks a column, or has a view of somebody else: {wrong[0]}")
 
 
 def make_views(connection: "DuckDBPyConnection") -> None:

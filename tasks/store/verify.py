@@ -1,4 +1,4 @@
-"""Check that a published artifact still matches its record.
+"""Check that published artifacts still match their records.
 
 Sizes are compared before every reuse; digests read every byte: the readers of token shards and plans check
 that of a file when they open it (`check_files`). Files that the record does not list are reported, but are
@@ -17,7 +17,10 @@ from tokmill.tasks.core.errors import MachineError, StoreError, TaskError
 from tokmill.tasks.core.faults import unreadable
 from tokmill.tasks.store import disk
 from tokmill.tasks.store.digest import FileEntry
-from tokmill.tasks.store.layout import PREFIX_CHARS, RECORD_FILE
+from tokmill.tasks.store.layout import (
+    PREFIX_CHARS,
+    RECORD_FILE,
+)
 from tokmill.tasks.store.record import Record, contradictions, read_record
 from tokmill.tasks.store.remote import PulledPath
 from tokmill.tasks.store.shared import remote_of
@@ -76,13 +79,11 @@ def file_damages(directory: Path, record: Record, *, full: bool) -> Iterator[tup
     outside = _linked_folders(directory, record.files)
     may_be_absent = remote_of(directory) is not None  # pulled when it is opened, and compared then
     for entry in record.files:
-        if may_be_absent and not disk.is_taken(directory / entry.path):
+        if may_be_absent and not os.path.lexists(directory / entry.path):
             continue
         if _folder(entry) in outside:
             yield entry.path, "is reached through a link; an artifact holds folders and regular files only"
-            continue
-        message = _file_damage(directory / entry.path, entry, full)
-        if message:
+        elif message := _file_damage(directory / entry.path, entry, full=full):
             yield entry.path, message
 
 
@@ -107,8 +108,7 @@ def check_files(directory: Path, files: Iterable[Path]) -> None:
             state = (file, found.st_size, found.st_ctime_ns, found.st_ino)
         if entry is None or state in _sound:
             continue
-        damage = _file_damage(file, entry, full=True)
-        if damage:
+        if damage := _file_damage(file, entry, full=True):
             raise StoreError(
                 f"{file}: the file {damage}; it was changed or damaged: `tokmill store verify` lists such "
                 "files, and a run with execution.verify='full' makes them again"
@@ -147,7 +147,7 @@ def _linked_folders(directory: Path, files: Iterable[FileEntry]) -> set[str]:
     return {folder for folder in folders if os.path.realpath(str(directory / folder)) != f"{real}/{folder}"}
 
 
-def _file_damage(path: Path, entry: FileEntry, full: bool) -> str | None:
+def _file_damage(path: Path, entry: FileEntry, *, full: bool) -> str | None:
     try:
         state = disk.state(path)
         if state.kind != "file":

@@ -16,7 +16,7 @@ from tokmill.tasks.core.stage import Account, Scalar
 from tokmill.tasks.pages.page import document, section, static, table, write_document
 from tokmill.tasks.store import Graph, Node, Record, Store
 from tokmill.tasks.store.lineage import families
-from tokmill.tasks.store.run_queries import short_ids
+from tokmill.tasks.store.references import short_ids
 
 _PACKAGE: Final = "tokmill.tasks.tracing"
 _SHOWN: Final = ("key", "title", "status", "kind", "name", "label", "content_digest")

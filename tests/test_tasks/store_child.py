@@ -1,7 +1,6 @@
 """Processes for the crash tests: one that dies at a chosen step, one that waits.
 
     python -m tests.test_tasks.store_child at-every-step <folder>
-    python -m tests.test_tasks.store_child at-a-step <store> <pattern>
     python -m tests.test_tasks.store_child collecting-at-every-step <store> <folder>
     python -m tests.test_tasks.store_child removing-at-every-step <store> <folder>
     python -m tests.test_tasks.store_child pushing-at-every-step <store> <folder>
@@ -13,7 +12,6 @@ a child dies inside the real code, between two steps of it, by a real SIGKILL.
 """
 
 import os
-import re
 import shutil
 import signal
 import sys
@@ -29,9 +27,10 @@ from tokmill.tasks.store import Store
 from tokmill.tasks.store.push import move
 from tokmill.tasks.store.retention import Policy
 
-# Removals are killed at every ninth step, a push at every fifteenth, with TOKMILL_EVERYTHING at all and at
-# every third: each step costs a second of work. The test checks that some die between two removals.
-REMOVAL_STRIDE, PUSH_STRIDE = (1, 3) if EVERYTHING else (9, 15)
+# Removals are killed at every fourth step, collections at every ninth, a push at every fifteenth, with
+# TOKMILL_EVERYTHING at all and at every third: each step costs a second of work. The test checks that some
+# die between two removals.
+COLLECTION_STRIDE, REMOVAL_STRIDE, PUSH_STRIDE = (1, 1, 3) if EVERYTHING else (9, 4, 15)
 _STEPS = {"open", "os.rename", "os.mkdir", "os.remove", "os.rmdir", "os.truncate"}
 
 
@@ -72,9 +71,9 @@ def _publish_and_list(store: Store) -> None:
 
 
 def collecting_at_every_step(base: str, folder: str) -> None:
-    """Collect garbage in copies 0, 1, 2, … of a store, likewise, at every `REMOVAL_STRIDE`th step."""
+    """Collect garbage in copies 0, 1, 2, … of a store, likewise, at every `COLLECTION_STRIDE`th step."""
     work = lambda store: store.collect(Policy(older_than_days=0, keep=0))  # noqa: E731
-    _at_every_step(folder, work, base, REMOVAL_STRIDE)
+    _at_every_step(folder, work, base, COLLECTION_STRIDE)
 
 
 def removing_at_every_step(base: str, folder: str) -> None:
@@ -121,12 +120,6 @@ def _at_every_step(
         if killed:
             tell(what)
         number += 1
-
-
-def at_a_step(root: str, pattern: str) -> None:
-    """Realize a request, killed before the first step that the pattern fits."""
-    watch(Path(root), lambda what: die() if re.search(pattern, what) else None)
-    _publish_and_list(Store.open(root))
 
 
 def slow_request() -> Request:
@@ -176,7 +169,6 @@ def _published_within(store: Store, pages: int) -> bool:
 if __name__ == "__main__":
     commands = {
         "at-every-step": at_every_step,
-        "at-a-step": at_a_step,
         "collecting-at-every-step": collecting_at_every_step,
         "removing-at-every-step": removing_at_every_step,
         "pushing-at-every-step": pushing_at_every_step,

@@ -125,20 +125,6 @@ def test_an_object_that_is_replaced_meanwhile_does_not_come_down(
         remote.download(f"{bucket.url}/a", tmp_path / "b", 4999)
 
 
-def test_threads_share_a_service(folder: str) -> None:
-    def work(number: int) -> None:
-        remote.write(f"{folder}/{number}", b"x" * number)
-        assert remote.read(f"{folder}/{number}", 100) == b"x" * number
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 9)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert sorted(info.num_bytes for info in remote.listed(folder)) == list(range(1, 9))
-
-
 def test_of_four_writers_at_once_one_wins(folder: str) -> None:
     if folder.startswith("memory:"):
         pytest.skip("without conditional writes two may win")
@@ -245,34 +231,3 @@ def test_a_missing_library_is_named_with_its_command() -> None:
     assert "RemoteError s3:// needs a library that is not installed; run: pip install 'tokmill[s3]'" in said
     assert "pip install 'tokmill[gcs]'" in said
     assert "odd:// cannot be used" in said
-
-
-FAULTS = {
-    "answer": ({"status": 500}, False),
-    "cut": ({"num_bytes": 10}, True),
-    "cut_upload": ({"num_bytes": 10}, False),
-    "lose": ({}, True),
-}
-
-
-@pytest.mark.parametrize("kind", FAULTS)
-def test_the_faults_of_these_tests_are_faults(bucket: Bucket, kind: str) -> None:
-    """To a client that does not try again; the object is there or not, as the kind of fault says."""
-    botocore = pytest.importorskip("botocore")
-    client = pytest.importorskip("boto3").client(
-        "s3", config=botocore.config.Config(retries={"max_attempts": 0})
-    )
-    options, served = FAULTS[kind]
-    key = "a b%2F+?&#=ü"
-    if kind == "cut":
-        bucket.put(key, bytes(100_000))
-        ask = lambda: [*client.get_object(Bucket=bucket.name, Key=key)["Body"]]  # noqa: E731
-    else:
-        ask = lambda: client.put_object(Bucket=bucket.name, Key=key, Body=bytes(100_000))  # noqa: E731
-    fault = bucket.fault(kind, method="GET" if kind == "cut" else "PUT", key="a b*", **options)
-
-    with pytest.raises((botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError)):
-        ask()
-
-    assert fault.num_applied == 1
-    assert bucket.keys() == [key] * served

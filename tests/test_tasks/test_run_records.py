@@ -14,7 +14,7 @@ from tokmill.tasks.core.peak_memory import held_bytes
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Provenance, RunArtifact, Store
 from tokmill.tasks.store.provenance import Machine, digest_of_changes, git_state, installed_packages
-from tokmill.tasks.store.run_queries import (
+from tokmill.tasks.store.references import (
     Column,
     Order,
     RunFilter,
@@ -77,7 +77,6 @@ def test_rows_of_a_run(store: Store) -> None:
         parameters={"mix": {"weights": {"a": 1.5}, "seed": 7}, "formats": ["x", "y"]},
         overrides=[Override(field="mix.seed", before=1, after=7)],
         experiment="e",
-        tags=["base"],
         notes="why",
         url="http://host/run",
         provenance=Provenance(dirty_digest="dd", packages={"tokmill": "0.1"}),
@@ -87,27 +86,24 @@ def test_rows_of_a_run(store: Store) -> None:
     )
     end(store, "r", **{"text.num_chars": 4, "text.word": "w"})
 
-    ask_for = store.catalog.query
-    (run,) = ask_for("SELECT * EXCLUDE (started, ended) FROM runs")
-    assert run["overrides"] == '{"mix.seed":7}'
-    assert run["packages"] == '{"numpy":"2"}'
-    assert [
-        run[name] for name in ("name", "experiment", "notes", "url", "started_by", "tokmill", "host")
-    ] == [*("r", "e", "why", "http://host/run", "schedule", "0.1", "h")]
-    assert (run["num_made"], run["num_cached"], run["peak_bytes"], run["dirty_digest"]) == (1, 0, 7, "dd")
-    assert ask_for("SELECT name, value, text FROM run_parameters ORDER BY name") == [
-        {"name": "formats", "value": None, "text": '["x","y"]'},
-        {"name": "mix.seed", "value": 7.0, "text": "7"},
-        {"name": "mix.weights.a", "value": 1.5, "text": "1.5"},
+    def rows(columns: str, table: str) -> list[tuple[object, ...]]:
+        return [
+            (*row.values(),) for row in store.catalog.query(f"SELECT {columns} FROM {table} ORDER BY ALL")
+        ]
+
+    assert rows("overrides, packages, name, experiment, notes, url, started_by, tokmill, host", "runs") == [
+        ('{"mix.seed":7}', '{"numpy":"2"}', "r", "e", "why", "http://host/run", "schedule", "0.1", "h")
     ]
-    assert ask_for("SELECT attempt, name, text FROM run_metrics ORDER BY name") == [
-        {"attempt": 1, "name": "text.num_chars", "text": "4"},
-        {"attempt": 1, "name": "text.word", "text": "w"},
+    assert rows("num_made, num_cached, peak_bytes, dirty_digest", "runs") == [(1, 0, 7, "dd")]
+    assert rows("name, value, text", "run_parameters") == [
+        ("formats", None, '["x","y"]'),
+        ("mix.seed", 7.0, "7"),
+        ("mix.weights.a", 1.5, "1.5"),
     ]
-    assert ask_for("SELECT seconds, peak_bytes FROM run_artifacts") == [{"seconds": 1.5, "peak_bytes": 7}]
-    assert ask_for("SELECT role, name, num_files FROM run_inputs") == [
-        {"role": "source", "name": "web", "num_files": 2}
-    ]
+    metrics = [(1, "text.num_chars", "4"), (1, "text.word", "w")]
+    assert rows("attempt, name, text", "run_metrics") == metrics
+    assert rows("seconds, peak_bytes", "run_artifacts") == [(1.5, 7)]
+    assert rows("role, name, num_files", "run_inputs") == [("source", "web", 2)]
 
 
 def test_a_retry_is_an_attempt_of_its_own_with_what_the_first_one_had(store: Store) -> None:
@@ -215,36 +211,29 @@ def test_values_are_listed_as_they_were_recorded(store: Store) -> None:
     }
 
 
-def test_a_run_is_named_by_id_prefix_name_artifact_or_as_the_latest(store: Store) -> None:
+def test_a_run_is_named_by_id_prefix_name_tag_artifact_or_as_the_latest(store: Store) -> None:
     ref = store.realize(ask("one")).ref
     for run_id, name in (("abcd-1", "first · t 5"), ("abcd-2", "other"), ("bbbb-3", "first · t 5")):
         begin(store, run_id, name=name)
-    item = RunArtifact(task="write", ref=ref, how="cached")
-    store.catalog.finish_run("abcd-2", state="completed", artifacts=[item])
-    item = RunArtifact(task="write", ref=ref, how="made")
-    store.catalog.finish_run("abcd-1", state="completed", artifacts=[item])
+        annotate(store.layout, run_id, "tag", "winner")
+    for run_id, how in (("abcd-2", "cached"), ("abcd-1", "made")):
+        item = RunArtifact(task="write", ref=ref, how=how)
+        store.catalog.finish_run(run_id, state="completed", artifacts=[item])
 
     assert find_run_id(store, "latest") == "bbbb-3"
     assert find_run_id(store, "abcd-2") == find_run_id(store, "other") == "abcd-2"
     assert find_run_id(store, "bbbb") == find_run_id(store, "first · t 5") == "bbbb-3"
     assert find_run_id(store, "text/one") == run_of(store, ref) == "abcd-1"
-    with pytest.raises(StoreError, match=r"fits 2 runs: .*abcd-1"):
-        find_run_id(store, "abcd")
-    with pytest.raises(StoreError, match="did you mean 'first · t 5'"):
-        find_run_id(store, "first t 5")
-    with pytest.raises(StoreError, match="the latest are bbbb-3"):
-        find_run_id(store, "zzz")
-
-
-def test_a_tag_names_the_run_that_has_it_now(store: Store) -> None:
-    for run_id in ("abcd-1", "abcd-2"):
-        begin(store, run_id, name="r")
-        annotate(store.layout, run_id, "tag", "winner")
-    with pytest.raises(StoreError, match=r"tag winner.* fits 2 runs"):
-        find_run_id(store, "winner")
-
-    annotate(store.layout, "abcd-2", "untag", "winner")
-
+    for reference, words in {
+        "abcd": r"fits 2 runs: .*abcd-1",
+        "first t 5": "did you mean 'first · t 5'",
+        "zzz": "the latest are bbbb-3",
+        "winner": "tag winner.* fits 3 runs",
+    }.items():
+        with pytest.raises(StoreError, match=words):
+            find_run_id(store, reference)
+    for run_id in ("abcd-2", "bbbb-3"):
+        annotate(store.layout, run_id, "untag", "winner")
     assert find_run_id(store, "winner") == "abcd-1"
 
 
@@ -291,31 +280,19 @@ def checkout(tmp_path):
     return tmp_path
 
 
-def test_a_changed_file_and_a_new_one_make_it_dirty(checkout):
-    (checkout / "tasks" / "a.py").write_text("a = 2\n")
-    assert git_state(checkout)[1] is True
-    git(checkout, "checkout", "tasks/a.py")
-    assert git_state(checkout)[1] is False
-    (checkout / "tasks" / "b.py").write_text("")
-    assert git_state(checkout)[1] is True
-
-
-def test_what_is_no_code_does_not_make_it_dirty(checkout):
-    (checkout / "notes.txt").write_text("")
-    assert git_state(checkout)[1] is False
-
-
-def test_changes_have_a_digest_that_new_files_change_too(checkout):
-    (checkout / "tasks" / "a.py").write_text("a = 2\n")
-    changed = digest_of_changes(checkout)
-    (checkout / "tasks" / "b.py").write_text("b = 1\n")
-    with_new = digest_of_changes(checkout)
-    (checkout / "tasks" / "b.py").write_text("b = 2\n")
-    with_another = digest_of_changes(checkout)
-    (checkout / "notes.txt").write_text("no code")
-
-    assert len({changed, with_new, with_another}) == 3
-    assert digest_of_changes(checkout) == with_another
+def test_changed_and_new_code_makes_a_checkout_dirty_and_has_a_digest(checkout):
+    digests = []
+    for name, text, is_dirty in (
+        ("notes.txt", "no code", False),
+        ("tasks/a.py", "a = 2\n", True),
+        ("tasks/a.py", "a = 1\n", False),
+        ("tasks/b.py", "b = 1\n", True),
+        ("tasks/b.py", "b = 2\n", True),
+    ):
+        (checkout / name).write_text(text)
+        assert git_state(checkout)[1] is is_dirty
+        digests += [digest_of_changes(checkout)] * is_dirty
+    assert len(set(digests)) == 3
 
 
 def test_without_a_checkout_git_is_not_even_called(tmp_path, monkeypatch):

@@ -19,7 +19,15 @@ from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef, Outcome, Request
 from tokmill.tasks.store import RunArtifact, Store
 from tokmill.tasks.store.leases import leased
-from tokmill.tasks.store.retention import DAY_NS, Inventory, Plan, Policy, Reason, make_plan, take_inventory
+from tokmill.tasks.store.retention import (
+    DAY_NS,
+    Inventory,
+    Plan,
+    Policy,
+    Reason,
+    make_plan,
+    take_inventory,
+)
 from tokmill.tasks.store.shared import now_ns
 
 NOTHING = Policy(older_than_days=0, keep=0)
@@ -34,8 +42,8 @@ def text(store: Store, name: str, text: str = "abc") -> ArtifactRef:
     return store.realize(ask(name, text=text)).ref
 
 
-def joined(store: Store, name: str, *inputs: ArtifactRef, by: str = ",") -> ArtifactRef:
-    return store.realize(ask_joined(name, *inputs, text=by)).ref
+def joined(store: Store, name: str, *inputs: ArtifactRef) -> ArtifactRef:
+    return store.realize(ask_joined(name, *inputs)).ref
 
 
 def ran(store: Store, run_id: str, profile: str, *refs: ArtifactRef, state: str = "completed") -> None:
@@ -45,35 +53,21 @@ def ran(store: Store, run_id: str, profile: str, *refs: ArtifactRef, state: str 
     store.catalog.finish_run(run_id, state=state, artifacts=artifacts)
 
 
-def left(store: Store) -> set[str]:
-    """The names of the artifacts that are there, `kind/name@label`."""
-    return {f"{row['kind']}/{row['name']}@{row['label']}" for row in store.list()}
-
-
 def removed(store: Store, policy: Policy) -> list[str]:
     return [item.reference for item in store.collect(policy).items]
 
 
-def test_the_latest_versions_of_each_name_stay(store):
+def test_the_latest_versions_of_each_name_stay_and_parts_with_what_was_made_from_them(store):
     for each in "abcd":
         text(store, "one", each)
     text(store, "two", "a")  # a second name of the first version
-    joined(store, "parts", text(store, "parts.part/0"))  # a part stays with what was made from it alone
-
-    assert removed(store, Policy(older_than_days=0, keep=2)) == ["text/one@v2"]
-    assert removed(store, Policy(older_than_days=0, keep=1)) == ["text/one@v3"]
-    assert len(removed(store, NOTHING)) == 4
-
-
-def test_a_part_is_kept_by_what_was_made_from_it_and_not_as_the_latest_of_its_name(store):
-    parts = [text(store, f"p.part/{number}", str(number)) for number in range(3)]
-    joined(store, "p", *parts)
+    joined(store, "p", text(store, "p.part/0"), text(store, "p.part/1", "x"))
     joined(store, "p", text(store, "p.part/0", "new"))
 
-    assert sorted(removed(store, Policy(older_than_days=0, keep=1))) == [
-        "joined/p@v1",
-        *(f"text/p.part/{n}@v1" for n in range(3)),
-    ]
+    assert removed(store, Policy(older_than_days=0, keep=2)) == ["text/one@v2"]
+    gone = ["joined/p@v1", "text/one@v3", "text/p.part/0@v1", "text/p.part/1@v1"]
+    assert sorted(removed(store, Policy(older_than_days=0, keep=1))) == gone
+    assert len(removed(store, NOTHING)) == 4
 
 
 def inventory_of(store: Store, policy: Policy, moment: int | None = None) -> Inventory:
@@ -89,12 +83,8 @@ def test_what_is_young_stays_and_so_does_what_a_recent_run_used(store):
     """By the clock of the store: whatever a record says of when it was made."""
     old, used = text(store, "p", "a"), text(store, "p", "b")
     now = now_ns(store.root)
-    later = now + 15 * DAY_NS
-    assert {item.fingerprint for item in planned(store, Policy(14, 0), later).garbage} == {
-        old.fingerprint,
-        used.fingerprint,
-    }
-    assert planned(store, Policy(16, 0), later).garbage == []
+    assert len(planned(store, Policy(14, 0), now + 15 * DAY_NS).garbage) == 2
+    assert planned(store, Policy(16, 0), now + 15 * DAY_NS).garbage == []
 
     for ref in (old, used):
         os.utime(store.path(ref) / "record.json", ns=(now - 15 * DAY_NS, now - 15 * DAY_NS))
@@ -106,6 +96,14 @@ def test_what_is_young_stays_and_so_does_what_a_recent_run_used(store):
     assert plan.gone[old.fingerprint] == Reason("unused", "unused for 14 days")
     assert plan.kept[used.fingerprint].text == "of run r1 of p, 0 min ago, in the last 14 days"
     assert plan.age(garbage.inventory.items[old.fingerprint]).days == 15
+
+
+def test_what_a_suspended_run_needs_stays_for_a_week(store):
+    one, other = text(store, "p.a"), text(store, "pq", "b")
+    ran(store, "r", "p", state="suspended")
+    now = now_ns(store.root)
+    for days, gone in ((6, {other.fingerprint}), (8, {one.fingerprint, other.fingerprint})):
+        assert {each.fingerprint for each in planned(store, NOTHING, now + days * DAY_NS).garbage} == gone
 
 
 def test_a_superseded_artifact_goes_even_if_it_is_young_unless_it_has_an_alias(store):
@@ -131,8 +129,7 @@ def test_a_chain_of_two_thousand_artifacts_is_collected_and_removed_without_recu
     inputs = {name: [before] for before, name in pairwise(names)}
     long = inventory._replace(items=items, inputs=inputs, labels=[], roots=[])
 
-    plan = make_plan(long, {}, NOTHING)
-    assert [each.fingerprint for each in plan.garbage] == names[::-1]
+    assert [each.fingerprint for each in make_plan(long, {}, NOTHING).garbage] == names[::-1]
     kept = make_plan(long._replace(roots=[(names[-1], Reason("alias", "a"))]), {}, NOTHING).kept
     assert len(kept) == len(names)
 
@@ -154,8 +151,7 @@ def test_why_leads_from_an_artifact_to_the_reason(store):
 
 def test_an_input_that_was_made_again_elsewhere_is_kept_by_its_content(store):
     given = text(store, "given", "aa")
-    top = joined(store, "top", given)
-    store.tag(top, "prod")
+    store.tag(joined(store, "top", given), "prod")
     shutil.rmtree(store.path(given))
     equal = store.realize(ask("equal", text="a", times=2)).ref
     text(store, "other", "x")
@@ -173,9 +169,10 @@ def test_what_comes_to_be_needed_during_a_collection_stays(store):
     def on_line(line: str) -> None:
         """Begin a run that finds an artifact, once the first of the garbage is gone."""
         if not began:
-            lease = leased(store.layout, "r")
-            began.append(lease)
-            lease.__enter__().hold([top.fingerprint])
+            began.append(leased(store.layout, "r"))
+            began[0].__enter__().hold([top.fingerprint])
+            with pytest.raises(StoreError, match="wait until that has ended"):
+                store.collect(NOTHING)
 
     done = store.collect(NOTHING, on_line)
     began[0].__exit__(None, None, None)
@@ -194,40 +191,22 @@ def test_what_is_held_is_not_removed_by_hand_either(store):
         lease.hold([base.fingerprint])
         with pytest.raises(StoreError, match="r needs it"):
             store.remove(base, with_dependents=True)
-    assert len(left(store)) == 2
+    assert len(store.list()) == 2
     store.remove(base, with_dependents=True)
-    assert left(store) == set()
+    assert store.list() == []
 
 
-@pytest.mark.parametrize("damaged", ["record", "run", "alias"])
+@pytest.mark.parametrize("damaged", ["text/{}/record.json", "runs/r.json", "aliases/text/one/@prod"])
 def test_nothing_is_removed_if_it_is_not_known_what_is_needed(store, damaged):
     ref = text(store, "one")
     text(store, "two", "x")
     store.tag(ref, "prod")
     ran(store, "r", "p", ref)
-    path = {
-        "record": store.path(ref) / "record.json",
-        "run": store.root / "runs" / "r.json",
-        "alias": store.root / "aliases" / "text" / "one" / "@prod",
-    }[damaged]
-    path.write_text("{")
+    (store.root / damaged.format(ref.fingerprint[:16])).write_text("{")
 
     with pytest.raises(StoreError, match="cannot be read, so it is not known what is needed"):
         store.collect(NOTHING)
     assert len(list(store.layout.artifacts())) == 2
-
-
-def test_a_second_collector_is_refused(store):
-    text(store, "one")
-    refused: list[str] = []
-
-    def on_line(line: str) -> None:
-        with pytest.raises(StoreError, match="wait until that has ended") as error:
-            store.collect(NOTHING)
-        refused.append(str(error.value))
-
-    store.collect(NOTHING, on_line)
-    assert len(refused) == 1
 
 
 def test_a_file_with_two_names_takes_its_space_once(store):
@@ -238,8 +217,7 @@ def test_a_file_with_two_names_takes_its_space_once(store):
         (out / "own.txt").write_text("own")
         return Outcome(metrics={})
 
-    request = Request(stage_of(link, "linked"), "two", WriteParams(), {"first": one})
-    two = store.realize(request).ref
+    two = store.realize(Request(stage_of(link, "linked"), "two", WriteParams(), {"first": one})).ref
     text(store, "copy", "a long text" * 2)
     items = inventory_of(store, NOTHING).items
     assert items[one.fingerprint].num_bytes == len("a long text" + "a")
@@ -250,29 +228,23 @@ def test_a_file_with_two_names_takes_its_space_once(store):
 def test_leftovers_go_and_what_is_of_use_stays(store):
     ref = text(store, "one")
     store.tag(ref, "prod")
-    results = store.root / ".prefect"
-    results.mkdir()
-    for name in (f"write-{ref.fingerprint}", f"write-{'e' * 64}"):
-        (results / name).write_text("12345")
-    damaged = store.root / "damaged" / "text" / f"{'d' * 16}-1"
-    damaged.mkdir(parents=True)
-    (damaged / "text.txt").write_text("1234567")
-    stale = store.root / ".tmp" / "1-2" / "out"
-    (store.root / ".tmp" / "of-somebody-else").mkdir(parents=True)
+    damaged = store.root / "damaged" / "text" / f"{'d' * 16}-1" / "text.txt"
+    stale, foreign = (store.root / ".tmp" / name for name in ("1-2/out", "of-somebody-else"))
+    results = [store.root / ".prefect" / f"write-{owner}" for owner in (ref.fingerprint, "e" * 64)]
+    foreign.mkdir(parents=True)
+    for path, content in ((damaged, "1234567"), *((path, "12345") for path in results)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
 
-    assert [each.path for each in store.find_garbage(Policy()).leftovers if each.path == damaged] == []
+    young = [each.path for each in store.find_garbage(Policy()).leftovers]
     with leased(store.layout, "r"):
         stale.mkdir(parents=True)
         found = store.collect(NOTHING)
 
-    assert {str(each.path.relative_to(store.root)): each.num_bytes for each in found.leftovers} == {
-        f"damaged/text/{'d' * 16}-1": 7,
-        f".prefect/write-{'e' * 64}": 5,
-    }
-    assert [path.name for path in results.iterdir()] == [f"write-{ref.fingerprint}"]
-    assert not stale.parent.exists()
-    assert not damaged.exists()
-    assert [path.name for path in store.layout.temporary.iterdir()] == ["of-somebody-else"]
+    assert young == [results[1]]
+    assert {each.path: each.num_bytes for each in found.leftovers} == {damaged.parent: 7, results[1]: 5}
+    there = [path.exists() for path in (*results, damaged.parent, stale.parent, foreign)]
+    assert there == [True, False, False, False, True]
 
 
 _NAMES = st.sampled_from(["p", "p.part/1", "q", "pq"])
@@ -314,8 +286,7 @@ class Collecting(RuleBasedStateMachine):
 
     @rule(name=_NAMES, by=st.sampled_from(",;"), numbers=st.lists(_NUMBERS, min_size=1, max_size=3))
     def make_from_others(self, name, by, numbers) -> None:
-        inputs = self._some(numbers)
-        if inputs:
+        if inputs := self._some(numbers):
             self._realize(ask_joined(name, *inputs, text=by), inputs)
 
     @rule(number=_NUMBERS, alias=st.sampled_from(["prod", "test"]))
@@ -328,10 +299,7 @@ class Collecting(RuleBasedStateMachine):
     def record_run(self, profile, numbers, completed) -> None:
         refs = self._some(numbers)
         self.num_runs += 1
-        self.store.catalog.add_run(f"r{self.num_runs}", profile=profile)
-        artifacts = [RunArtifact(task="t", ref=ref, how="made") for ref in refs]
-        state = "completed" if completed else "failed"
-        self.store.catalog.finish_run(f"r{self.num_runs}", state=state, artifacts=artifacts)
+        ran(self.store, f"r{self.num_runs}", profile, *refs, state="completed" if completed else "failed")
         if completed:
             self.last_runs[profile] = {ref.fingerprint for ref in refs}
 
@@ -343,8 +311,8 @@ class Collecting(RuleBasedStateMachine):
             lease.hold(held)
             expected = set(self.made) - kept
             foreseen = {item.fingerprint for item in self.store.find_garbage(Policy(0, keep)).items}
-            removed = {item.fingerprint for item in self.store.collect(Policy(0, keep)).items}
-        assert removed == foreseen == expected
+            gone = {item.fingerprint for item in self.store.collect(Policy(0, keep)).items}
+        assert gone == foreseen == expected
         assert self.store.verify(full=False) == []
         self.made = {one: made for one, made in self.made.items() if one in kept}
 

@@ -9,7 +9,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import duckdb
 import pytest
 
 from tests.effort import EVERYTHING
@@ -116,29 +115,6 @@ def test_no_reader_fails_or_misses_a_row_while_a_writer_publishes(tmp_path):
     store.catalog.rebuild()
     assert catalog_rows(store) == rows
     assert store.verify() == []
-
-
-PUBLISHER = """
-import sys
-from tests.test_tasks.store_stages import ask
-from tokmill.tasks.store import Store, disk
-store, who = Store.open(sys.argv[1]), sys.argv[2]
-store.catalog.add_run(who)
-refs = [store.realize(ask(f"{who}/{n}", text=who * n)).ref for n in range(1, 6)]
-store.realize(ask("both", text="shared"))
-store.catalog.finish_run(who, state="completed")
-"""
-
-
-@pytest.mark.slow
-def test_processes_that_publish_at_once_lose_no_rows(tmp_path):
-    children = [started(PUBLISHER, tmp_path, who) for who in "xy"]
-    assert [child.communicate() and child.returncode for child in children] == [0, 0]
-    with duckdb.connect(str(tmp_path / "catalog.duckdb"), read_only=True) as connection:  # without a sync
-        names = connection.execute("SELECT name FROM artifacts ORDER BY name").fetchall()
-        runs = connection.execute("SELECT run_id, state FROM runs ORDER BY run_id").fetchall()
-    assert [name for (name,) in names] == ["both", *(f"{who}/{n}" for who in "xy" for n in range(1, 6))]
-    assert runs == [("x", "completed"), ("y", "completed")]
 
 
 OTHER = """

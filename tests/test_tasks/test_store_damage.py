@@ -213,15 +213,6 @@ def test_what_is_set_aside_gets_a_number_that_nobody_has(store, place):
     assert (aside / f"{place.name}-3").is_dir()
 
 
-def test_changed_bytes_of_equal_size_are_found_by_full_verification_only(store, place):
-    flip(place / "text.txt")
-    ref = store.lookup(REQUEST)
-    assert store.verify([ref], full=False) == []
-    assert [(problem.artifact, problem.path) for problem in store.verify([ref])] == [
-        ("text/one@v1", "text.txt")
-    ]
-
-
 def test_verify_tells_what_is_odd_but_harmless_and_touches_nothing(store, place):
     (place / "dropping").write_text("")
     (store.root / "notes" / "mine").mkdir(parents=True)
@@ -256,7 +247,7 @@ def test_a_forged_digest_is_found_by_the_catalog(store, place):
     rewritten(place, lambda document: document["metrics"].update(num_chars=5))
     (problem,) = store.verify()
     assert (problem.artifact, problem.path) == ("catalog", f"text/{place.name}/record.json")
-    assert "the catalog has other artifacts, metrics" in problem.message
+    assert "the catalog has another record" in problem.message
     store.catalog.rebuild()
     assert store.verify() == []
 
@@ -270,22 +261,9 @@ def test_what_the_catalog_knows_and_the_store_has_no_longer(store, place):
     assert store.verify() == []
 
 
-def test_what_the_catalog_has_not_seen_yet_is_no_problem(store, place):
-    store.catalog = Catalog(store.layout, publish_wait_seconds=0.0, report=quiet)
-    store.realize(ask("new", text="new"))
-    assert store.verify() == []
-
-
 @pytest.mark.parametrize("name", ["...", "..a", ".a", "a..", "a b", "a\nb", "é", "parts/.first"])
 def test_names_that_only_look_odd_are_names(name):
     assert FileEntry(path=name, size_bytes=0, digest="0" * 64).path == name
-
-
-def test_references_that_lead_out_of_the_store_are_refused(store, place):
-    ref = store.resolve("text/one")
-    for change in ({"kind": ".."}, {"kind": "runs"}, {"fingerprint": "../" * 8}, {"fingerprint": "abc"}):
-        with pytest.raises(StoreError, match=r"cannot be used|is not a fingerprint"):
-            store.path(ref.model_copy(update=change))
 
 
 def test_a_record_cannot_name_a_table_of_the_catalog(store, place):
@@ -297,14 +275,6 @@ def test_a_record_cannot_name_a_table_of_the_catalog(store, place):
         (place / "record.json").write_bytes(encode_record(changed))
         store.catalog.rebuild()
         assert len(catalog_rows(store)["artifacts"]) == len(before["artifacts"])
-
-
-def test_a_record_keeps_what_json_can_say(store):
-    told = {"text": 'quotes " and \\ and \u2028 and \0', "times": 1, "unaccounted": 0}
-    ref = store.realize(ask("odd", text=told["text"])).ref
-    assert store.record(ref).params == told
-    assert store.verify() == []
-    assert json.loads(store.catalog.query("SELECT params FROM artifacts")[0]["params"]) == told
 
 
 @pytest.mark.parametrize("record", [b"[" * 100_000, b'{"a":' * 100_000, b"{}", b'{"files": 1}', b"\xff"])

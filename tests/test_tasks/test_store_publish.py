@@ -176,33 +176,24 @@ def test_what_a_stage_raises_comes_through_and_leaves_nothing(store, error):
     assert store.realize(ask()).cached is False
 
 
-def special_file(out):
-    os.mkfifo(out / "pipe")
-    return Outcome({})
+def breaking(harm):
+    def failure(out):
+        harm(out)
+        return Outcome({})
 
-
-def link(out):
-    (out / "link").symlink_to(out / "half")
-    return Outcome({})
-
-
-def own_record(out):
-    (out / "record.json").write_text("{}")
-    return Outcome({})
-
-
-def odd_name(out):
-    (out / os.fsdecode(b"\xff")).write_text("")
-    return Outcome({})
+    return failure
 
 
 @pytest.mark.parametrize(
     ("failure", "message"),
     [
-        (special_file, "pipe is a link or special file"),
-        (link, "link is a link or special file"),
-        (own_record, r"a stage wrote record\.json; that name belongs to the store"),
-        (odd_name, "is not UTF-8"),
+        (breaking(lambda out: os.mkfifo(out / "pipe")), "pipe is a link or special file"),
+        (breaking(lambda out: (out / "link").symlink_to(out / "half")), "link is a link or special file"),
+        (
+            breaking(lambda out: (out / "record.json").write_text("{}")),
+            r"a stage wrote record\.json; that name",
+        ),
+        (breaking(lambda out: (out / os.fsdecode(b"\xff")).write_text("")), "is not UTF-8"),
         (lambda out: None, "the stage returned a NoneType; it must return an Outcome"),
         (lambda out: Outcome({"n": np.int64(1)}), "metric n=.* is a int64"),
         (lambda out: Outcome({"n": None}), "metric n=None is a NoneType"),
@@ -233,6 +224,3 @@ def test_kinds_that_are_no_kinds(store, kind):
 
     with pytest.raises(StoreError, match="cannot be used"):
         store.realize(Request(stage_of(run, kind=kind), "n", WriteParams(), {}))
-
-
-# -- damage -----------------------------------------------------------------------------------------------

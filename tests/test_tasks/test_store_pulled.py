@@ -1,7 +1,6 @@
 """Inputs on object storage arrive when a stage opens them: what it does not open is not fetched."""
 
 import pickle
-import shutil
 from pathlib import Path
 
 import orjson
@@ -77,23 +76,6 @@ def test_asking_whether_a_file_is_there_fetches_nothing(bucket, machine):
     assert fetched(bucket) == []
 
 
-@pytest.mark.parametrize(
-    "listed",
-    [
-        lambda folder: folder.iterdir(),
-        lambda folder: folder.rglob("*"),
-        lambda folder: shutil.copytree(folder, folder.parents[2] / ".copy").rglob("*"),
-    ],
-    ids=["iterdir", "rglob", "copytree"],
-)
-def test_who_lists_a_folder_gets_all_that_is_in_it(machine, listed):
-    ref = machine().realize(ask(text="ab")).ref
-    found = said(machine(), lambda folder: sorted(path.name for path in listed(folder)), ref)
-
-    assert "text.txt" in found
-    assert "parts" in found
-
-
 def test_a_path_is_the_same_in_another_process(machine):
     store = machine()
     path = machine().place(store.realize(ask(text="ab")).ref) / "text.txt"
@@ -114,25 +96,6 @@ def test_a_service_that_fails_says_nothing_of_the_artifact(bucket, machine, monk
     bucket.server.proxy.faults.clear()
 
     assert said(there, lambda folder: (folder / "text.txt").read_text(), ref) == "ab"
-
-
-def test_a_stage_that_reads_on_needs_room_for_a_few(bucket, machine, monkeypatch):
-    refs = [machine().realize(ask(f"n{number}", text=f"{number}" * 1000)).ref for number in range(6)]
-    monkeypatch.setattr("tokmill.tasks.store.remote._LOOK_SECONDS", 0.0)
-    monkeypatch.setenv("TOKMILL_CACHE_BYTES", "2500")
-    there = machine()
-    most = 0
-
-    def use(params, *, out, given):
-        nonlocal most
-        for folder in (*given, given[0]):
-            assert len((folder / "text.txt").read_text()) == 1000
-            most = max(most, len(list(there.root.glob("text/*/text.txt"))))
-        return Outcome(metrics={})
-
-    there.realize(Request(stage_of(use, kind="said"), "reader", WriteParams(), {"given": refs}))
-
-    assert most <= 3
 
 
 def test_planning_a_mixture_and_a_packing_fetches_no_tokens(bucket, machine, tmp_path):

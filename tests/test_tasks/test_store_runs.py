@@ -12,7 +12,7 @@ import pytest
 from tests.test_tasks.store_stages import ask, ask_joined
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.leases import SILENCE_SECONDS, Process, hold, leased, live_leases
-from tokmill.tasks.store.run_queries import find_run_id
+from tokmill.tasks.store.references import find_run_id
 
 WORKING = """
 import sys
