@@ -28,7 +28,7 @@ _READERS: Final[Mapping[str, str]] = {
     "tokenizer_card": "flows.library.artifact:Artifact.text",
     "corpus": "tasks.formats.corpus:Corpus.open",
     "counts": "tasks.formats.counts:Counts.open",
-    "balance": "tasks.formats.balance:Balance.open",
+    "balance": "tasks.formats.counts:Balance.open",
 }
 """By kind, what opens an artifact, in a module that is imported then: of a format its path, else itself."""
 

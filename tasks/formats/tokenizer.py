@@ -37,17 +37,11 @@ def open_tokenizer(path: Path) -> "Tokenizer":
         StoreError: the attestation is missing or broken.
         TokenizerError: the tokenizer's file is broken, or a probe gave other ids; names the first that did.
     """
-    state = tuple(_state(path / name) for name in (TOKENIZER_FILE, ATTESTATION_FILE))
-    return _opened(path, state)
+    return _opened(path, tuple(_state(path / name) for name in (TOKENIZER_FILE, ATTESTATION_FILE)))
 
 
 def publish_tokenizer(tokenizer: "Tokenizer", out: Path, *, exports: bool = True) -> list[str]:
-    """Write `tokenizer` into the directory `out`, and check the written files by loading them.
-
-    Args:
-        tokenizer: the tokenizer to publish.
-        out: the artifact's directory.
-        exports: whether to write the exports as well.
+    """Write `tokenizer`, and perhaps its exports, into the directory `out`; check the files by loading them.
 
     Returns:
         The formats of the exports that were written.
@@ -71,8 +65,7 @@ def publish_tokenizer(tokenizer: "Tokenizer", out: Path, *, exports: bool = True
 
 def export_formats(family: str) -> tuple[str, ...]:
     """Return the formats that a family's tokenizers are exported to: `EXPORT_FORMATS`, and its own."""
-    own = sorted(find_family(family).formats)
-    return (*EXPORT_FORMATS, *(name for name in own if name not in EXPORT_FORMATS))
+    return tuple(dict.fromkeys((*EXPORT_FORMATS, *sorted(find_family(family).formats))))
 
 
 def read_exports(path: Path) -> dict[str, dict[str, Any]]:
@@ -80,9 +73,6 @@ def read_exports(path: Path) -> dict[str, dict[str, Any]]:
 
     Each has `files`, relative to the directory `path`, or the reason why there are none in `not_possible`;
     with files perhaps `differs`.
-
-    Raises:
-        StoreError: it is missing or broken.
     """
     return _read_json(path / EXPORTS_FILE)
 

@@ -2,7 +2,7 @@
 
 `hash_documents` hashes the documents of one shard. `holdout` chooses the documents that are held out and
 publishes one part: a corpus with the same sources, shards, files and ordinals, whose shards have fewer
-documents (`tasks.formats.text.sharding`). All later stages read it like any other corpus.
+documents (`tasks.formats.text.shards`). All later stages read it like any other corpus.
 
 Laws. A document's part depends on its content, the seed and the limits alone, so copies of a document are in
 the same part, in whatever source or file they are. With one share for all sources, a document stays in its

@@ -45,6 +45,12 @@ def text_corpus(tmp_path: Path) -> Callable[..., TextCorpus]:
     return make
 
 
+@pytest.fixture(scope="module")
+def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all examples of a property."""
+    return tmp_path_factory.mktemp("scratch")
+
+
 @pytest.fixture
 def by_hand(request: pytest.FixtureRequest) -> None:
     """Skip what changes files by hand in a bucket, whose mirror does not notice that."""

@@ -7,7 +7,6 @@ import json
 import lzma
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.text.content import Span
 from tokmill.tasks.formats.text.detection import format_of
 from tokmill.tasks.formats.text.readers import read_file_batches
+from tokmill.tasks.formats.text.shards import read_shard
 from tokmill.tasks.formats.text.source_files import resolve_files
 from tokmill.tasks.formats.text.sources import ReadOptions, SourceSpec
 from tokmill.tasks.ingest.stage import IngestParams
@@ -91,14 +91,10 @@ def read(path: Path, span: Span | None = None, **options: Any) -> Read:
     result = Read([], [], [])
     file_format = format_of(path, chosen) if chosen.format == "auto" else chosen.format
     for piece in read_file_batches(path, file_format, chosen, span or Span()):
-        raw, bounds = piece.data.tobytes(), piece.offsets.tolist()
-        assert bounds[0] == 0
-        assert bounds[-1] == len(raw)
-        texts = [raw[a:b] for a, b in pairwise(bounds)]
-        result.documents.extend(zip(piece.rows.tolist(), texts, strict=True))
+        assert (piece.offsets[0], piece.offsets[-1]) == (0, len(piece.data))
+        result.documents.extend(zip(piece.rows.tolist(), piece.documents(), strict=True))
         result.bad.extend((bad.row, bad.reason) for bad in piece.bad)
-        if piece.ids is not None:
-            result.ids.extend(piece.ids.to_pylist())
+        result.ids.extend([] if piece.ids is None else piece.ids.to_pylist())
     return result
 
 
@@ -133,3 +129,13 @@ def ingested(
     params = IngestParams(shard_bytes=shard_bytes, sources=options)
     outcome = ingest(params, out=target, files=[file.value for file in files], workers=workers)
     return Ingested(Corpus.open(target), outcome, roots, files)
+
+
+def documents(made: Ingested, source: str, batch_bytes: int = 1 << 20) -> list[bytes]:
+    """The documents of a source, read from its shards."""
+    batches = [
+        batch
+        for shard in made.corpus.shards(source)
+        for batch in read_shard(shard, made.roots, batch_bytes=batch_bytes)
+    ]
+    return [text for batch in batches for text in batch.documents()]

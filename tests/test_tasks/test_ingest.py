@@ -12,21 +12,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tests.test_tasks.reading import COMPRESSORS, Ingested, ingested, written
+from tests.test_tasks.reading import COMPRESSORS, documents, ingested, written
 from tokmill.tasks.core.errors import DocumentError, SourceError
 from tokmill.tasks.formats.text.shards import read_shard
 from tokmill.tasks.ingest.stage import IngestParams, run
 
 DOCUMENTS = ["first", "", "zweites 🙂\nmit Zeilen", 'a "quoted", one', "x" * 300]
-
-
-def documents(made: Ingested, source: str, batch_bytes: int = 1 << 20) -> list[bytes]:
-    return [
-        text
-        for shard in made.corpus.shards(source)
-        for batch in read_shard(shard, made.roots, batch_bytes=batch_bytes)
-        for text in batch.documents()
-    ]
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -51,23 +42,20 @@ def test_every_format_in_every_compression(tmp_path: Path, file_format: str, com
 
 @pytest.mark.parametrize("compression", COMPRESSORS)
 def test_text_formats_in_every_compression(tmp_path: Path, compression: str) -> None:
-    (tmp_path / f"a.txt{compression}").write_bytes(COMPRESSORS[compression](b"one\ntwo\n--\nthree\n"))
-    spec = {"files": ["a.txt*"]}
+    whole = b"one\ntwo\n--\nthree\n"
+    (tmp_path / f"a.txt{compression}").write_bytes(COMPRESSORS[compression](whole))
+    how = {
+        "whole": {},
+        "lines": {"format": "lines"},
+        "parts": {"format": "delimited", "delimiter": "--\n"},
+        "prose": {"format": "prose"},
+    }
 
-    made = ingested(
-        tmp_path,
-        {
-            "whole": spec,
-            "lines": {**spec, "format": "lines"},
-            "parts": {**spec, "format": "delimited", "delimiter": "--\n"},
-            "prose": {**spec, "format": "prose"},
-        },
-    )
+    made = ingested(tmp_path, {name: {"files": ["a.txt*"], **options} for name, options in how.items()})
 
-    assert documents(made, "whole") == [b"one\ntwo\n--\nthree\n"]
+    assert documents(made, "whole") == documents(made, "prose") == [whole]
     assert documents(made, "lines") == [b"one", b"two", b"--", b"three"]
     assert documents(made, "parts") == [b"one\ntwo\n", b"three\n"]
-    assert documents(made, "prose") == documents(made, "whole")
     assert made.corpus.sources == ["lines", "parts", "prose", "whole"]
 
 
@@ -80,27 +68,14 @@ def test_a_tiny_corpus_by_hand(tmp_path: Path) -> None:
 
     made = ingested(tmp_path, {"s": {"files": ["*.jsonl"], "on_error": "quarantine"}})
 
-    stats = made.corpus.source_stats("s")
-    assert stats.model_dump() == {
-        "num_documents": 3,
-        "num_bytes": 20,
-        "num_chars": 19,
-        "num_words": 5,
-        "num_files": 3,
-        "num_files_without_documents": 1,
-        "num_shards": 1,
-        "num_quarantined": 3,
-        "quarantined": {"broken_json": 1, "missing_column": 1, "null_text": 1},
-    }
+    reasons = dict.fromkeys(("broken_json", "missing_column", "null_text"), 1)
+    sizes = {"num_documents": 3, "num_bytes": 20, "num_chars": 19, "num_words": 5, "num_shards": 1}
+    sizes |= {"num_files": 3, "num_files_without_documents": 1, "num_quarantined": 3}
+    assert made.corpus.source_stats("s").model_dump() == {**sizes, "quarantined": reasons}
     (account,) = made.outcome.accounts
     assert account.balanced
     assert (account.num_in, account.unit) == (6, "documents")
-    assert account.became == {
-        "kept": 3,
-        "quarantined:broken_json": 1,
-        "quarantined:missing_column": 1,
-        "quarantined:null_text": 1,
-    }
+    assert account.became == {"kept": 3, **{f"quarantined:{reason}": 1 for reason in reasons}}
     quarantine = made.corpus.table("quarantine").to_pylist()
     assert [(bad["file"], bad["row"], bad["reason"], bad["excerpt"]) for bad in quarantine] == [
         ("a.jsonl", 0, "missing_column", '{"no": 1}'),
@@ -124,21 +99,18 @@ def test_a_tiny_corpus_by_hand(tmp_path: Path) -> None:
     ]
 
 
+OK = b'{"text": "ok"}\n'
+CUT = COMPRESSORS[".gz"](b"ok\n" * 50_000) + COMPRESSORS[".gz"](b"ok\n")[:-4]
 BAD = {
-    "broken_json": ("a.jsonl", b'{"text": "ok"}\n{"text": "unfini\n', 1, "or element must be one JSON value"),
-    "not_an_object": ("a.jsonl", b'{"text": "ok"}\n["list"]\n', 1, "every line must be a JSON object"),
-    "missing_column": ("a.jsonl", b'{"text": "ok"}\n{"body": "x"}\n', 1, "must have the text column"),
-    "null_text": ("a.jsonl", b'{"text": "ok"}\n{"text": null}\n', 1, "must not be null"),
-    "not_text": ("a.jsonl", b'{"text": "ok"}\n{"text": 5}\n', 1, "must be a string"),
+    "broken_json": ("a.jsonl", OK + b'{"text": "unfini\n', 1, "or element must be one JSON value"),
+    "not_an_object": ("a.jsonl", OK + b'["list"]\n', 1, "every line must be a JSON object"),
+    "missing_column": ("a.jsonl", OK + b'{"body": "x"}\n', 1, "must have the text column"),
+    "null_text": ("a.jsonl", OK + b'{"text": null}\n', 1, "must not be null"),
+    "not_text": ("a.jsonl", OK + b'{"text": 5}\n', 1, "must be a string"),
     "invalid_utf8": ("a.txt", b"ok\nca\xe9\n", 1, "must be valid UTF-8"),
     "broken_csv": ("a.csv", b'id,text\n1,ok\n2,"open\n', 1, "as many fields"),
     "syntax_error": ("a.py", b"def (:\n", 0, "must parse"),
-    "truncated_archive": (
-        "a.txt.gz",
-        COMPRESSORS[".gz"](b"ok\n" * 50_000) + COMPRESSORS[".gz"](b"ok\n")[:-4],
-        50_000,
-        "must be complete",
-    ),
+    "truncated_archive": ("a.txt.gz", CUT, 50_000, "must be complete"),
     "broken_archive": ("a.txt.xz", b"\xfd7zXZ\0 not at all", 0, "must decompress"),
     "broken_file": ("a.parquet", b"PAR1 and no more", 0, "must be readable to its end"),
 }

@@ -1,6 +1,5 @@
 """Packed shards and exports: round trips in every format, boundaries, masks, provenance, refusals."""
 
-import hashlib
 import json
 import pickle
 import re
@@ -38,13 +37,9 @@ def packed(folder, documents=DOCUMENTS, vocab_size=256, mixing=MIXING, **params)
     return corpus, outcome, path
 
 
-def by_hand():
-    """|dddd ee .|: two pieces of 4 and 2 tokens, and two of padding."""
-    return Sequence(np.arange(8, dtype=np.uint16), np.array([0, 4, 6], dtype=np.int32))
-
-
 def test_what_a_sequence_says_by_hand():
-    sequence = by_hand()
+    """|dddd ee .|: two pieces of 4 and 2 tokens, and two of padding."""
+    sequence = Sequence(np.arange(8, dtype=np.uint16), np.array([0, 4, 6], dtype=np.int32))
     assert sequence.segment_ids.tolist() == [1, 1, 1, 1, 2, 2, 0, 0]
     assert sequence.position_ids.tolist() == [0, 1, 2, 3, 0, 1, 0, 0]
     assert sequence.loss_mask.tolist() == [False, True, True, True, False, True, False, False]
@@ -69,24 +64,25 @@ def assert_equals_the_source(corpus, reader, pad_id=7):
         assert sequence.input_ids.tolist() == tokens
 
 
+WIDE = {"a": [numbered([40], first=65_500, vocab_size=70_000)]}
+
+
 @pytest.mark.parametrize("formats", SELECTIONS)
-@pytest.mark.parametrize("strategy", ["concat", "best_fit"])
-def test_the_reader_gives_back_the_documents(tmp_path, formats, strategy):
-    corpus, outcome, path = packed(
-        tmp_path, sequence_length=8, strategy=strategy, sequences_per_shard=4, formats=formats
-    )
+@pytest.mark.parametrize(
+    ("documents", "vocab_size", "strategy"),
+    [(DOCUMENTS, 256, "concat"), (DOCUMENTS, 256, "best_fit"), (WIDE, 70_000, "concat")],
+    ids=["concat", "best_fit", "wide"],
+)
+def test_the_reader_gives_back_the_documents(tmp_path, formats, documents, vocab_size, strategy):
+    params = {"sequence_length": 8, "strategy": strategy, "sequences_per_shard": 4, "formats": formats}
+    corpus, outcome, path = packed(tmp_path, documents, vocab_size=vocab_size, **params)
     reader = PackedReader.open(path)
     assert len(reader) == outcome.metrics["num_sequences"]
+    assert reader[0].input_ids.dtype == (np.uint16 if vocab_size == 256 else np.uint32)
     assert_equals_the_source(corpus, reader)
-
-
-@pytest.mark.parametrize("formats", SELECTIONS[:-1])
-def test_wide_vocabularies_keep_their_ids(tmp_path, formats):
-    documents = {"a": [numbered([40], first=65_500, vocab_size=70_000)]}
-    corpus, _, path = packed(tmp_path, documents, vocab_size=70_000, sequence_length=16, formats=formats)
-    reader = PackedReader.open(path)
-    assert reader[0].input_ids.dtype == np.uint32
-    assert_equals_the_source(corpus, reader)
+    expected = [sequence.input_ids.tolist() for sequence in reader]
+    elsewhere = pickle.loads(pickle.dumps(reader))  # as in another process
+    assert [sequence.input_ids.tolist() for sequence in elsewhere] == expected
 
 
 @settings(max_examples=15)
@@ -98,14 +94,8 @@ def test_wide_vocabularies_keep_their_ids(tmp_path, formats):
 )
 def test_every_token_comes_back_once(tmp_path_factory, lengths, sequence_length, per_shard, strategy):
     folder = tmp_path_factory.mktemp("packed")
-    corpus, _, path = packed(
-        folder,
-        {"a": [numbered(lengths)]},
-        mixing={},
-        sequence_length=sequence_length,
-        sequences_per_shard=per_shard,
-        strategy=strategy,
-    )
+    params = {"sequence_length": sequence_length, "sequences_per_shard": per_shard, "strategy": strategy}
+    corpus, _, path = packed(folder, {"a": [numbered(lengths)]}, mixing={}, **params)
     reader = PackedReader.open(path)
     assert_equals_the_source(corpus, reader)
     seen = {}
@@ -125,8 +115,9 @@ def test_the_bytes_do_not_depend_on_the_blocks_that_are_written(tmp_path, monkey
     _, _, whole = packed(tmp_path / "whole", **common)
     monkeypatch.setattr("tokmill.tasks.packing.write._BLOCK_TOKENS", 48)
     _, _, cut = packed(tmp_path / "cut", **common)
-    names = [name for name in digests(whole) if not name.startswith("pieces")]
-    assert [digests(whole)[name] for name in names] == [digests(cut)[name] for name in names]
+    assert {name: data for name, data in files(whole).items() if "pieces" not in name} == {
+        name: data for name, data in files(cut).items() if "pieces" not in name
+    }
     pieces = "__pieces__/pieces-00000.parquet"
     assert pq.read_table(whole / pieces) == pq.read_table(cut / pieces)
 
@@ -152,7 +143,7 @@ def joined_by_hand(reader, times, pad_id):
                     starts.append(piece.document_start)
                 ends.append(len(tokens))
                 last = (*document, piece.document_start + piece.length)
-        yield tokens + [pad_id] * (length - len(tokens)), ends, starts
+        yield [tokens + [pad_id] * (length - len(tokens)), ends, starts]
 
 
 @pytest.mark.parametrize("strategy", ["concat", "greedy", "best_fit", "pad"])
@@ -163,7 +154,7 @@ def test_a_packing_can_be_read_at_multiples_of_its_length(tmp_path, strategy, ti
     joined = reader.at_length(8 * times)
     expected = list(joined_by_hand(reader, times, 7))
     found = [
-        (one.input_ids.tolist(), one.cu_seqlens.tolist(), one.document_starts.tolist()) for one in joined
+        [*map(np.ndarray.tolist, (one.input_ids, one.cu_seqlens, one.document_starts))] for one in joined
     ]
     assert found == expected
     assert len(joined) == len(expected)
@@ -181,19 +172,10 @@ def test_other_lengths_are_refused(tmp_path, length):
         PackedReader.open(path).at_length(length)
 
 
-def digests(path):
-    return {
-        file.name: hashlib.sha256(file.read_bytes()).hexdigest()
-        for file in sorted(path.rglob("*"))
-        if file.is_file()
-    }
-
-
 @pytest.mark.parametrize("formats", SELECTIONS)
 def test_what_no_token_of_its_piece_predicts_is_not_in_the_loss_in_any_format(tmp_path, formats):
-    _, _, path = packed(
-        tmp_path, {"a": [numbered([20, 3])]}, mixing={}, sequence_length=8, strategy="greedy", formats=formats
-    )
+    params = {"mixing": {}, "sequence_length": 8, "strategy": "greedy", "formats": formats}
+    _, _, path = packed(tmp_path, {"a": [numbered([20, 3])]}, **params)
     reader = PackedReader.open(path)
     for index, sequence in enumerate(reader):
         begins = {piece.start for piece in reader.provenance(index)}
@@ -208,14 +190,6 @@ def test_padding_is_the_end_token_unless_said_otherwise(tmp_path):
         folder = tmp_path / str(expected)
         _, _, path = packed(folder, {"a": [numbered([9])]}, mixing={}, sequence_length=8, pad_id=pad_id)
         assert PackedReader.open(path)[1].input_ids.tolist() == [7] + [expected] * 7
-
-
-@pytest.mark.parametrize("formats", SELECTIONS)
-def test_a_reader_may_go_to_another_process(tmp_path, formats):
-    _, _, path = packed(tmp_path, sequence_length=8, formats=formats)
-    reader = PackedReader.open(path)
-    expected = [sequence.input_ids.tolist() for sequence in reader]
-    assert [sequence.input_ids.tolist() for sequence in pickle.loads(pickle.dumps(reader))] == expected
 
 
 def test_indices_count_from_the_end_too_and_end_somewhere(tmp_path):
@@ -241,12 +215,7 @@ def plan_and_corpus(folder, documents, **options):
     ("planned", "encoded", "options", "message"),
     [
         (ONE, {"a": [numbered([20])]}, {}, r"document 1, which the encoded shard .* does not have"),
-        (
-            {"a": [numbered([20]), numbered([20])]},
-            {"a": [numbered([20])]},
-            {},
-            "shard 1 of source 0, which is",
-        ),
+        ({"a": [numbered([20])] * 2}, {"a": [numbered([20])]}, {}, "shard 1 of source 0, which is"),
         (ONE, ONE, {"vocab_size": 70_000}, "uint32 tokens, the plan says uint16"),
     ],
     ids=["document", "shard", "width"],
@@ -288,19 +257,12 @@ def test_an_encoded_shard_with_another_digest_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "formats"),
-    [
-        ("shard-00000.parquet", "parquet"),
-        ("shard-00000.arrow", "arrow"),
-        ("shard-00000.jsonl.zst", "jsonl"),
-        ("shard.00000.mds", "mds"),
-        ("megatron-00000.idx", "megatron"),
-        ("tokens-00000.npy", "npy"),
-    ],
+    "kind", [known for known in FORMATS if known.name != "memmap"], ids=lambda one: one.name
 )
 @pytest.mark.parametrize("content", [b"", b"something else" * 20])
-def test_a_broken_file_is_named(tmp_path, name, formats, content):
-    _, _, path = packed(tmp_path, sequence_length=8, formats=[formats])
+def test_a_broken_file_is_named(tmp_path, kind, content):
+    _, _, path = packed(tmp_path, sequence_length=8, formats=[kind.name])
+    name = kind.names[-1].format("00000")
     (path / name).write_bytes(content)
     with pytest.raises(StoreError, match=re.escape(name)):
         PackedReader.open(path)[0]

@@ -15,7 +15,6 @@ from tokmill.tasks.formats.text.content import Span
 
 TEXTS = ["one", "", None, "zwei 🙂", "drei"]
 KEPT = [(0, b"one"), (1, b""), (3, "zwei 🙂".encode()), (4, b"drei")]
-
 TYPES = [
     pa.string(),
     pa.large_string(),
@@ -25,57 +24,44 @@ TYPES = [
 ]
 
 
-def table(kind: Any) -> Any:
-    texts = [None if text is None else text.encode() for text in TEXTS]
-    column = (
-        pa.array(TEXTS, pa.string()).cast(kind) if pa.types.is_dictionary(kind) else pa.array(texts, kind)
-    )
-    return pa.table({"text": column, "id": pa.array([7, 8, 9, 10, None])})
+def table(kind: Any = None) -> Any:
+    column = pa.array(TEXTS, pa.string())
+    return pa.table({"text": column.cast(kind or pa.string()), "id": pa.array([7, 8, 9, 10, None])})
 
 
-@pytest.mark.parametrize("kind", TYPES, ids=str)
-def test_parquet_by_hand(tmp_path: Path, kind: Any) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(table(kind), path, row_group_size=2)
-
-    found = read(path, id_column="id")
-
-    assert found.documents == KEPT
-    assert found.bad == [(2, "null_text")]
-    assert found.ids == ["7", "8", "10", None]
+def write(path: Path, rows: Any, container: str) -> None:
+    if container == "parquet":
+        pq.write_table(rows, path, row_group_size=2)
+        return
+    new = {"file": pa.ipc.new_file, "stream": pa.ipc.new_stream}[container]
+    with new(path, rows.schema) as writer:
+        writer.write_table(rows, max_chunksize=3)
 
 
-@pytest.mark.parametrize("kind", TYPES, ids=str)
-@pytest.mark.parametrize("stream", [False, True], ids=["file", "stream"])
-def test_arrow_by_hand(tmp_path: Path, kind: Any, stream: bool) -> None:
-    path = tmp_path / "a.arrow"
-    open_writer = pa.ipc.new_stream if stream else pa.ipc.new_file
-    with open_writer(path, table(kind).schema) as writer:
-        for batch in table(kind).to_batches(max_chunksize=3):
-            writer.write_batch(batch)
+@pytest.mark.parametrize(
+    ("container", "kind"),
+    [
+        *((container, kind) for container in ("parquet", "file", "stream") for kind in TYPES),
+        ("file", pa.string_view()),
+    ],
+    ids=str,
+)
+def test_documents_by_hand(tmp_path: Path, container: str, kind: Any) -> None:
+    path = tmp_path / f"a.{'parquet' if container == 'parquet' else 'arrow'}"
+    write(path, table(kind), container)
 
     found = read(path, id_column="id")
 
-    assert found.documents == KEPT
-    assert found.bad == [(2, "null_text")]
+    assert (found.documents, found.bad) == (KEPT, [(2, "null_text")])
     assert found.ids == ["7", "8", "10", None]
-
-
-def test_string_views(tmp_path: Path) -> None:
-    path = tmp_path / "a.arrow"
-    views = pa.table({"text": pa.array(TEXTS, pa.string_view())})
-    with pa.ipc.new_file(path, views.schema) as writer:
-        writer.write_table(views)
-
-    assert read(path).documents == KEPT
 
 
 def test_bytes_that_are_not_utf8_are_found_one_by_one(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
     # Each half of the é is invalid by itself, though the buffer as a whole is valid.
-    pq.write_table(pa.table({"text": pa.array([b"a", b"\xc3", b"\xa9", b"b"], pa.binary())}), path)
+    texts = pa.table({"text": pa.array([b"a", b"\xc3", b"\xa9", b"b"], pa.binary())})
+    write(tmp_path / "a.parquet", texts, "parquet")
 
-    found = read(path)
+    found = read(tmp_path / "a.parquet")
 
     assert found.documents == [(0, b"a"), (3, b"b")]
     assert found.bad == [(1, "invalid_utf8"), (2, "invalid_utf8")]
@@ -83,44 +69,43 @@ def test_bytes_that_are_not_utf8_are_found_one_by_one(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("span", [Span(0, 5), Span(1, 1), Span(3, 2), Span(4, 1)])
 def test_spans_cross_row_groups(tmp_path: Path, span: Span) -> None:
-    pq.write_table(table(pa.string()), tmp_path / "a.parquet", row_group_size=2)
-    pyarrow.feather.write_feather(table(pa.string()), tmp_path / "a.feather", chunksize=2)
-    expected = [
-        (row, text) for row, text in KEPT if span.first_row <= row < span.first_row + (span.num_rows or 0)
-    ]
+    write(tmp_path / "a.parquet", table(), "parquet")
+    pyarrow.feather.write_feather(table(), tmp_path / "a.feather", chunksize=2)
+    rows = range(span.first_row, span.first_row + (span.num_rows or 0))
 
-    assert read(tmp_path / "a.parquet", span).documents == expected
-    assert read(tmp_path / "a.feather", span).documents == expected
+    for name in ("a.parquet", "a.feather"):
+        assert read(tmp_path / name, span).documents == [one for one in KEPT if one[0] in rows]
 
 
-def test_a_missing_column_concerns_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"id": ["x"], "test": ["y"]}), path)
+@pytest.mark.parametrize(
+    ("columns", "options", "message"),
+    [
+        ({"id": ["x"], "test": ["y"]}, {}, r"a\.parquet: text_column='text' is not among .* \(test, id\)"),
+        (
+            {"id": ["x"], "test": ["y"]},
+            {"text_column": "test", "id_column": "ids"},
+            r"id_column='ids' is not among .* \(id, test\)",
+        ),
+        ({"text": [1, 2], "body": ["a", "b"]}, {}, r"'text' holds int64, not text; .*\(body\)"),
+    ],
+)
+def test_a_wrong_column_concerns_the_file(
+    tmp_path: Path, columns: dict[str, list[Any]], options: dict[str, str], message: str
+) -> None:
+    write(tmp_path / "a.parquet", pa.table(columns), "parquet")
 
-    with pytest.raises(SourceError, match=r"a\.parquet: text_column='text' is not among .* \(test, id\)"):
-        read(path, on_error="quarantine")
-    with pytest.raises(SourceError, match=r"id_column='ids' is not among .* \(id, test\)"):
-        read(path, text_column="test", id_column="ids")
-
-
-def test_a_column_of_numbers_is_not_text(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": [1, 2], "body": ["a", "b"]}), path)
-
-    with pytest.raises(SourceError, match=r"'text' holds int64, not text; .*\(body\)"):
-        read(path)
+    with pytest.raises(SourceError, match=message):
+        read(tmp_path / "a.parquet", on_error="quarantine", **options)
 
 
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
 @pytest.mark.parametrize("content", [b"", b"no such thing", b"PAR1" + b"\0" * 40, b"ARROW1\0\0" + b"\0" * 9])
 def test_damaged_files_are_one_bad_document(tmp_path: Path, name: str, content: bytes) -> None:
-    path = tmp_path / name
-    path.write_bytes(content)
+    (tmp_path / name).write_bytes(content)
 
-    found = read(path)
+    found = read(tmp_path / name)
 
-    assert found.documents == []
-    assert found.bad == [(0, "broken_file")]
+    assert (found.documents, found.bad) == ([], [(0, "broken_file")])
 
 
 @pytest.mark.parametrize(
@@ -128,23 +113,20 @@ def test_damaged_files_are_one_bad_document(tmp_path: Path, name: str, content: 
 )
 def test_a_stream_has_one_end_marker_at_its_end(tmp_path: Path, damage: Any) -> None:
     path = tmp_path / "a.arrow"
-    with pa.ipc.new_stream(path, table(pa.string()).schema) as writer:
-        writer.write_table(table(pa.string()))
+    write(path, table(), "stream")
     path.write_bytes(damage(path.read_bytes()))
 
     found = read(path)
 
-    assert found.documents == KEPT
-    assert found.bad == [(2, "null_text"), (5, "broken_file")]
+    assert (found.documents, found.bad) == (KEPT, [(2, "null_text"), (5, "broken_file")])
 
 
 @pytest.mark.parametrize("compression", ["none", "zstd"])
 def test_page_checksums_and_numbers_of_rows_are_verified(tmp_path: Path, compression: str) -> None:
     dice, path = random.Random(0), tmp_path / "a.parquet"
     texts = [f"{number} {dice.randbytes(20).hex()}" for number in range(200)]
-    pq.write_table(
-        pa.table({"text": texts}), path, row_group_size=70, compression=compression, write_page_checksum=True
-    )
+    how = {"row_group_size": 70, "compression": compression, "write_page_checksum": True}
+    pq.write_table(pa.table({"text": texts}), path, **how)
     content = path.read_bytes()
     for _ in range(200):
         place = dice.randrange(len(content))
@@ -162,10 +144,8 @@ def test_page_checksums_and_numbers_of_rows_are_verified(tmp_path: Path, compres
 def test_documents_before_damage_are_kept(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     texts = [f"{number:050d}" for number in range(400)]
-    pq.write_table(
-        pa.table({"text": texts}), path, row_group_size=100, compression="none", use_dictionary=False,
-        write_page_checksum=False,
-    )  # fmt: skip
+    how = {"row_group_size": 100, "compression": "none", "use_dictionary": False}
+    pq.write_table(pa.table({"text": texts}), path, **how)
     content = bytearray(path.read_bytes())
     third = content.index(b"%050d" % 250)
     content[third - 4 : third] = b"\xff\xff\xff\x7f"  # the length that stands before a value
@@ -187,7 +167,6 @@ def test_documents_before_damage_are_kept(tmp_path: Path) -> None:
     ],
 )
 def test_an_id_may_be_anything(tmp_path: Path, ids: list[Any], written: list[str | None]) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": ["a", "b"], "id": pa.array(ids)}), path)
+    write(tmp_path / "a.parquet", pa.table({"text": ["a", "b"], "id": pa.array(ids)}), "parquet")
 
-    assert read(path, id_column="id").ids == written
+    assert read(tmp_path / "a.parquet", id_column="id").ids == written

@@ -41,16 +41,13 @@ LINES = {
 
 @pytest.mark.parametrize("content", LINES)
 def test_lines(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "a.txt"
-    path.write_bytes(content)
+    (tmp_path / "a.txt").write_bytes(content)
 
-    found = read(path, format="lines")
+    found = read(tmp_path / "a.txt", format="lines")
 
-    if (expected := LINES[content]) is None:
-        assert found.bad == [(0, "invalid_utf8")]
-    else:
-        assert found.documents == list(enumerate(expected))
-        assert found.bad == []
+    expected = LINES[content]
+    assert found.bad == ([(0, "invalid_utf8")] if expected is None else [])
+    assert found.documents == list(enumerate(expected or []))
 
 
 @pytest.mark.parametrize(
@@ -84,11 +81,7 @@ def test_delimited(tmp_path: Path, content: bytes, delimiter: str, expected: lis
     ("content", "options", "setting"),
     [
         (b"one\rtwo\r", {"format": "lines"}, "lines end with a carriage return alone; .*'text'"),
-        (
-            b"one\r\rtwo",
-            {"format": "delimited", "delimiter": "\n\n"},
-            "lines end with a carriage return alone",
-        ),
+        (b"one\r\rtwo", {"format": "delimited", "delimiter": "\n\n"}, "lines end with a carriage return"),
         ("one".encode("utf-16-le"), {}, "set encoding = 'utf-16-le'"),
         ("one two".encode("utf-16-be"), {"format": "lines"}, "set encoding = 'utf-16-be'"),
         ("one".encode("utf-16"), {}, "set encoding = 'utf-16'"),
@@ -105,12 +98,6 @@ def test_text_that_would_be_read_wrongly_is_refused(
 
     with pytest.raises(SourceError, match=rf"a\.txt: .*{setting}"):
         read(tmp_path / "a.txt", **options)
-
-
-@pytest.fixture(scope="module")
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for all examples of a property."""
-    return tmp_path_factory.mktemp("scratch")
 
 
 def _blocks(content: bytes, cuts: list[int]) -> Iterator[tuple[bytes, int]]:
@@ -264,27 +251,41 @@ def test_indentation_is_removed_as_python_does(docstring: str) -> None:
 
 @pytest.mark.parametrize(
     "source",
-    [b"def broken(:\n", b"x = 1\0\n", b"# coding: nothing-of-that-name\n", b"(" * 5000, b"\xff = 1\n"],
-    ids=["syntax", "null", "coding", "deep", "bytes"],
+    [
+        *(b"def broken(:\n", b"x = 1\0\n", b"# coding: nothing-of-that-name\n", b"(" * 5000, b"\xff = 1\n"),
+        b"x = " + b"-" * 100_000 + b"1\n",
+    ],
+    ids=["syntax", "null", "coding", "deep", "bytes", "deeper"],
 )
 def test_a_file_that_does_not_parse_is_one_bad_document(tmp_path: Path, source: bytes) -> None:
-    path = tmp_path / "a.py"
-    path.write_bytes(source)
+    (tmp_path / "a.py").write_bytes(source)
 
-    found = read(path, format="prose")
+    found = read(tmp_path / "a.py", format="prose", on_error="quarantine")
 
-    assert found.documents == []
-    assert found.bad == [(0, "syntax_error")]
+    assert (found.documents, found.bad) == ([], [(0, "syntax_error")])
 
 
-def test_half_a_surrogate_pair_is_bad_and_the_rest_is_kept(tmp_path: Path) -> None:
-    path = tmp_path / "a.py"
-    path.write_text('"""Fine."""\ndef f():\n    "\\ud800"\ndef g():\n    "Good."\n')
+@pytest.mark.parametrize(
+    ("name", "source", "texts", "bad"),
+    [
+        (
+            "a.py",
+            b'"""Fine."""\ndef f():\n    "\\ud800"\ndef g():\n    "Good."\n',
+            {0: b"Fine.", 2: b"Good."},
+            [(1, "invalid_utf8")],
+        ),
+        ("a.py", b'# -*- coding: latin-1 -*-\n"""Caf\xe9."""\n', {0: "Café.".encode()}, []),
+        *((name, b"All of\r\nit.\n", {0: b"All of\r\nit.\n"}, []) for name in ("LICENSE", "a.txt", "a.md")),
+    ],
+)
+def test_prose_of_other_encodings_and_files(
+    tmp_path: Path, name: str, source: bytes, texts: dict[int, bytes], bad: list[tuple[int, str]]
+) -> None:
+    (tmp_path / name).write_bytes(source)
 
-    found = read(path, format="prose")
+    found = read(tmp_path / name, format="prose")
 
-    assert found.documents == [(0, b"Fine."), (2, b"Good.")]
-    assert found.bad == [(1, "invalid_utf8")]
+    assert (dict(found.documents), found.bad) == (texts, bad)
 
 
 def test_warnings_about_the_text_are_silenced_and_other_filters_stay(tmp_path: Path) -> None:
@@ -297,18 +298,3 @@ def test_warnings_about_the_text_are_silenced_and_other_filters_stay(tmp_path: P
         warnings.warn("still heard", stacklevel=1)
 
     assert [str(warning.message) for warning in caught] == ["still heard"]
-
-
-def test_other_encodings_are_declared_in_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "a.py"
-    path.write_bytes(b'# -*- coding: latin-1 -*-\n"""Caf\xe9."""\n')
-
-    assert read(path, format="prose").texts == ["Café.".encode()]
-
-
-@pytest.mark.parametrize("name", ["LICENSE", "a.txt", "a.md"])
-def test_other_files_are_read_whole(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    path.write_bytes(b"All of\r\nit.\n")
-
-    assert read(path, format="prose").documents == [(0, b"All of\r\nit.\n")]

@@ -112,14 +112,9 @@ def _counting(places: list[str], text: str, skipped: Skipped, source: str) -> li
     for table in skipped.tables:
         start = f"{table}/"
         inside = {place for place in places if place.startswith(start)}
-        if gone := sorted(inside - {start + name for name in (counting_files(table) if inside else ())}):
-            _LOG.warning(
-                "source '%s': skipped %s that the log of the Delta table %s does not list or removes (%s)",
-                source,
-                _number(gone, "file"),
-                table,
-                ", ".join([place[len(start) :] for place in gone][:_SHOWN]),
-            )
+        gone = sorted(inside - {start + name for name in (counting_files(table) if inside else ())})
+        said = f"that the log of the Delta table {table} does not list or removes"
+        _log_left_out(source, _number(gone, "file"), said, [place[len(start) :] for place in gone])
         places = [place for place in places if place not in gone]
     skipped.tables.clear()
     if not places:
@@ -132,30 +127,29 @@ def _log_skipped(skipped: Skipped, source: str, is_known: Callable[[str], bool])
         sorted({str(place) for place in places if not is_known(str(place))})
         for places in (skipped.hidden_files, skipped.hidden_folders, skipped.others)
     )
-    if files or folders:
-        _LOG.warning(
-            "source '%s': skipped %s that may not be data, by their names (%s); set hidden = 'include' to "
-            "read them",
-            source,
-            " and ".join(filter(None, (_number(files, "file"), _number(folders, "folder")))),
-            _shown([*files, *folders]),
-        )
-    if others:
-        _LOG.warning(
-            "source '%s': skipped %s (%s): wildcards match regular files only, no FIFOs, sockets or devices",
-            source,
-            _number(others, "entry", "entries"),
-            _shown(others),
-        )
+    number = " and ".join(filter(None, (_number(files, "file"), _number(folders, "folder"))))
+    fix = "; set hidden = 'include' to read them"
+    _log_left_out(source, number, "that may not be data, by their names", _last([*files, *folders]), fix)
+    fix = ": wildcards match regular files only, no FIFOs, sockets or devices"
+    _log_left_out(source, _number(others, "entry", "entries"), "", _last(others), fix)
+
+
+def _log_left_out(source: str, number: str, reason: str, names: Sequence[str], fix: str = "") -> None:
+    if number:
+        said = f"{number} {reason}".strip()
+        _LOG.warning("source '%s': skipped %s (%s)%s", source, said, _shown(names), fix)
 
 
 def _number(places: Sequence[str], word: str, words: str = "") -> str:
     return "" if not places else f"1 {word}" if len(places) == 1 else f"{len(places):,} {words or word + 's'}"
 
 
-def _shown(places: Sequence[str]) -> str:
-    names = [place.rpartition("/")[2] for place in places[:_SHOWN]]
-    return ", ".join([*names, "…"] if len(places) > _SHOWN else names)
+def _last(places: Sequence[str]) -> list[str]:
+    return [place.rpartition("/")[2] for place in places]
+
+
+def _shown(names: Sequence[str]) -> str:
+    return ", ".join([*names[:_SHOWN], "…"] if len(names) > _SHOWN else names)
 
 
 def _nothing_matched(pattern: Pattern, base: Path, num_excluded: int, skipped: Skipped) -> SourceError:
@@ -165,8 +159,8 @@ def _nothing_matched(pattern: Pattern, base: Path, num_excluded: int, skipped: S
         return SourceError(f"{text!r}: 'exclude' removes {num} that it matches; narrow 'exclude'")
     if aside := [*map(str, (*skipped.hidden_files, *skipped.hidden_folders))]:
         return SourceError(
-            f"{text!r} matches only what may not be data, by its name ({_shown(aside)}); name the files, or "
-            "set hidden = 'include' to read them"
+            f"{text!r} matches only what may not be data, by its name ({_shown(_last(aside))}); name the "
+            "files, or set hidden = 'include' to read them"
         )
     fix = "correct the pattern, or put the files there"
     if "[" in text:

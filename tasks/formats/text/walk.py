@@ -50,30 +50,19 @@ class Skipped:
     tables: list[Location] = field(default_factory=list)
 
 
-class _Folders:
-    """The folders of this machine below a pattern's."""
-
-    def __init__(self, pattern: Pattern) -> None:
-        self._root, self._pruned = Path(pattern.folder), pattern.pruned
-
-    def entries(self, folder: str, *, deep: bool) -> Iterator[_Entry]:
-        try:
-            with os.scandir(folder) as scanned:
-                found = sorted(scanned, key=lambda entry: entry.name)
-        except FileNotFoundError:
-            return
-        except OSError as error:
-            raise unreadable(folder, error) from error
-        for entry in found:
-            is_folder = entry.is_dir()
-            if not self._pruned or not (entry.name in self._pruned if is_folder else _is_second_name(entry)):
-                yield (entry.name,), is_folder, entry
-
-    def place(self, names: Names) -> Path:
-        return self._root.joinpath(*names)
-
-    def num_above_log(self, names: Names, *, is_folder: bool) -> int | None:
-        return len(names) - 1 if is_folder and is_log(self.place(names)) else None
+def _in_folder(folder: str, pruned: Names) -> Iterator[_Entry]:
+    """Yield the entries of a folder of this machine."""
+    try:
+        with os.scandir(folder) as scanned:
+            found = sorted(scanned, key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise unreadable(folder, error) from error
+    for entry in found:
+        is_folder = entry.is_dir()
+        if not pruned or not (entry.name in pruned if is_folder else _is_second_name(entry)):
+            yield (entry.name,), is_folder, entry
 
 
 def _is_second_name(entry: os.DirEntry[str]) -> bool:
@@ -82,48 +71,41 @@ def _is_second_name(entry: os.DirEntry[str]) -> bool:
     return entry.is_symlink() and real.parent == folder
 
 
-class _Keys:
-    """The keys of a bucket below a pattern's folder; objects of 0 bytes last, because they may be markers."""
-
-    def __init__(self, pattern: Pattern) -> None:
-        self._root = pattern.folder
-
-    def entries(self, folder: str, *, deep: bool) -> Iterator[_Entry]:
-        folders: set[Names] = set()
-        empty: list[_Entry] = []
-        for info in listed(folder, recursive=deep):
-            names = tuple(info.url[len(folder) + 1 :].split("/"))
-            above = names if info.is_folder else names[:-1]
-            while above and above not in folders:
-                folders.add(above)
-                above = above[:-1]
-            if names[-1] and (info.is_folder or info.num_bytes):
-                yield names, info.is_folder, info
-            elif names[-1]:
-                empty.append((names, False, info))
-        yield from (one for one in empty if one[0] not in folders and not one[0][-1].endswith(_MARKER))
-
-    def place(self, names: Names) -> RemoteFile:
-        return RemoteFile("/".join([self._root, *names]))
-
-    def num_above_log(self, names: Names, *, is_folder: bool) -> int | None:
-        return num_above_log(names)
+def _in_bucket(folder: str, *, deep: bool) -> Iterator[_Entry]:
+    """Yield the keys below a folder of a bucket; objects of 0 bytes last, because they may be markers."""
+    folders: set[Names] = set()
+    empty: list[_Entry] = []
+    for info in listed(folder, recursive=deep):
+        names = tuple(info.url[len(folder) + 1 :].split("/"))
+        above = names if info.is_folder else names[:-1]
+        while above and above not in folders:
+            folders.add(above)
+            above = above[:-1]
+        if names[-1] and (info.is_folder or info.num_bytes):
+            yield names, info.is_folder, info
+        elif names[-1]:
+            empty.append((names, False, info))
+    yield from (one for one in empty if one[0] not in folders and not one[0][-1].endswith(_MARKER))
 
 
 class _Walk:
     """A walk through the folders or keys below a pattern's folder."""
 
     def __init__(self, pattern: Pattern, skipped: Skipped, *, hidden: bool) -> None:
-        self._tree = _Keys(pattern) if is_remote(pattern.folder) else _Folders(pattern)
-        self._skipped, self._parts, self._hidden = skipped, pattern.parts, hidden
+        self._pattern, self._parts = pattern, pattern.parts
+        self._skipped, self._hidden = skipped, hidden
+        self._is_bucket = is_remote(pattern.folder)
         self._enters = cache(self._is_entered)  # notes a hidden folder once
 
     def files(self, folder: str, inside: Names = (), above: Names = ()) -> Iterator[File]:
-        real = folder if is_remote(folder) else os.path.realpath(folder)
+        real = folder if self._is_bucket else os.path.realpath(folder)
         if real in above:
             return
         deep = "**" in self._parts[: len(inside) + 1]
-        for own_names, is_folder, entry in self._tree.entries(folder, deep=deep):
+        entries = (
+            _in_bucket(folder, deep=deep) if self._is_bucket else _in_folder(folder, self._pattern.pruned)
+        )
+        for own_names, is_folder, entry in entries:
             names = (*inside, *own_names)
             is_below_log = not self._hidden and self._is_of_log(names, is_folder=is_folder)
             if is_below_log or not self._enters(names if is_folder else names[:-1]):
@@ -131,8 +113,18 @@ class _Walk:
             if is_folder:
                 place = entry.url if isinstance(entry, Info) else entry.path
                 yield from self.files(place, names, (*above, real))
-            elif self._selects(names):
-                yield from self._file(entry)
+            elif not self._selects(names):
+                continue
+            elif isinstance(entry, Info):
+                yield entry
+            elif entry.is_file() or not Path(entry.path).exists():
+                yield Path(entry.path)
+            else:
+                self._skipped.others.append(Path(entry.path))
+
+    def _place(self, names: Names) -> Location:
+        place = "/".join([self._pattern.folder.rstrip("/"), *names])
+        return RemoteFile(place) if self._is_bucket else Path(place)
 
     def _is_entered(self, names: Names) -> bool:
         if not names or not self._enters(names[:-1]):
@@ -140,13 +132,16 @@ class _Walk:
         if matches(self._parts, names, hidden=self._hidden, further=True):
             return True
         if names[-1].startswith(".") and matches(self._parts, names, hidden=True, further=True):
-            self._skipped.hidden_folders.append(self._tree.place(names))
+            self._skipped.hidden_folders.append(self._place(names))
         return False
 
     def _is_of_log(self, names: Names, *, is_folder: bool) -> bool:
         """Whether a folder or a key is the log of a table or in it; the table is noted."""
-        number = self._tree.num_above_log(names, is_folder=is_folder)
-        table = None if number is None else self._tree.place(names[:number])
+        if self._is_bucket:
+            number = num_above_log(names)
+        else:
+            number = len(names) - 1 if is_folder and is_log(Path(self._pattern.folder, *names)) else None
+        table = None if number is None else self._place(names[:number])
         if table is not None and table not in self._skipped.tables:
             self._skipped.tables.append(table)
         return table is not None
@@ -155,22 +150,14 @@ class _Walk:
         """Whether a file matches; one that is kept beside data, or hidden, is noted."""
         if not matches(self._parts, names, hidden=self._hidden):
             if names[-1].startswith(".") and matches(self._parts, names, hidden=True):
-                self._skipped.hidden_files.append(self._tree.place(names))
+                self._skipped.hidden_files.append(self._place(names))
             return False
         number = 0 if self._hidden else num_aside(self._parts, names)
         if number:
             is_file = number == len(names)
             notes = self._skipped.hidden_files if is_file else self._skipped.hidden_folders
-            notes.append(self._tree.place(names[:number]))
+            notes.append(self._place(names[:number]))
         return not number
-
-    def _file(self, entry: os.DirEntry[str] | Info) -> Iterator[File]:
-        if isinstance(entry, Info):
-            yield entry
-        elif entry.is_file() or not Path(entry.path).exists():
-            yield Path(entry.path)
-        else:
-            self._skipped.others.append(Path(entry.path))
 
 
 def expand(pattern: Pattern, *, hidden: bool = False, skipped: Skipped | None = None) -> Iterator[File]:

@@ -1,4 +1,4 @@
-"""JSON lines: what a document is, and every way in which a line can be bad."""
+"""JSON lines, arrays and objects: what a document is, and every way in which one can be bad."""
 
 import json
 from contextlib import suppress
@@ -14,29 +14,13 @@ from tests.test_tasks.reading import read
 from tokmill.tasks.formats.text.json import _as_id as as_id
 
 BAD_LINES = {
-    b'{"text": "a"': "broken_json",
-    b"nonsense": "broken_json",
-    b'{"text": "a", "n": 01}': "broken_json",
-    b'{"text": "a", "n": nan}': "broken_json",
-    b'{"text": "a"} {"text": "b"}': "broken_json",
-    b"[1, 2]": "not_an_object",
-    b'"text"': "not_an_object",
-    b"null": "not_an_object",
-    b"7": "not_an_object",
-    b"{}": "missing_column",
-    b'{"Text": "a"}': "missing_column",
-    b'{"text": null}': "null_text",
-    b'{"text": 7}': "not_text",
-    b'{"text": NaN}': "not_text",
-    b'{"text": true}': "not_text",
-    b'{"text": ["a"]}': "not_text",
-    b'{"text": {"text": "a"}}': "not_text",
-    b'{"text": "\xff"}': "invalid_utf8",
-    b'{"text": "\\ud800"}': "invalid_utf8",
-    b'{"n": 1e999, "text": "\\ud800"}': "invalid_utf8",
-    b'{"n": 1e999, "\\ud800": "b"}': "missing_column",
-    b'{"text": "a\\udc00b"}': "invalid_utf8",
-    b'{"text": "\xed\xa0\x80"}': "invalid_utf8",
+    "broken_json": b"""{"text": "a"|nonsense|{"text": "a", "n": 01}|{"a": nan}|{"text": ""} {}""",
+    "not_an_object": b"""[1, 2]|"text"|null|7""",
+    "missing_column": b"""{}|{"Text": "a"}|{"n": 1e999, "\\ud800": "b"}""",
+    "null_text": b"""{"text": null}""",
+    "not_text": b"""{"text": 7}|{"text": NaN}|{"text": true}|{"text": ["a"]}|{"text": {"text": "a"}}""",
+    "invalid_utf8": b"""{"text": "\xff"}|{"text": "\\ud800"}|{"n": 1e999, "text": "\\ud800"}"""
+    b"""|{"text": "a\\udc00b"}|{"text": "\xed\xa0\x80"}""",
 }
 
 
@@ -53,12 +37,8 @@ def test_documents_by_hand(tmp_path: Path) -> None:
 
     found = read(path, id_column="id")
 
-    assert found.documents == [
-        (0, "café".encode()),
-        (1, b""),
-        (4, "😀\n".encode()),
-        (5, b"last"),
-    ]
+    texts = ["café", "", "😀\n", "last"]
+    assert found.documents == list(zip((0, 1, 4, 5), (text.encode() for text in texts), strict=True))
     assert found.ids == ["x", "7", None, None]
     assert found.bad == []
 
@@ -76,26 +56,19 @@ def test_a_member_that_nobody_reads_loses_no_document(tmp_path: Path, suffix: st
 
     found = read(path, id_column="score")
 
-    assert found.texts == [b"fine"] * len(UNREAD)
-    assert found.bad == []
+    assert (found.texts, found.bad) == ([b"fine"] * len(UNREAD), [])
     assert found.ids == [*(value.decode() for value in UNREAD[:7]), "\\ud800", "\\udcff"]
 
 
-@pytest.mark.parametrize("line", BAD_LINES)
-def test_a_bad_line_is_reported_and_the_others_are_kept(tmp_path: Path, line: bytes) -> None:
+@pytest.mark.parametrize("reason", BAD_LINES)
+def test_a_bad_line_is_reported_and_the_others_are_kept(tmp_path: Path, reason: str) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"text": "before"}\n' + line + b'\n{"text": "after"}\n')
+    for line in BAD_LINES[reason].split(b"|"):
+        path.write_bytes(b'{"text": "before"}\n' + line + b'\n{"text": "after"}\n')
 
-    found = read(path)
+        found = read(path)
 
-    assert found.documents == [(0, b"before"), (2, b"after")]
-    assert found.bad == [(1, BAD_LINES[line])]
-
-
-@pytest.fixture(scope="module")
-def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One folder for all examples of a property."""
-    return tmp_path_factory.mktemp("scratch")
+        assert (found.documents, found.bad) == ([(0, b"before"), (2, b"after")], [(1, reason)])
 
 
 def as_json_reads(content: bytes) -> tuple[list[tuple[int, bytes]], list[str | None], list[int]]:
@@ -119,10 +92,8 @@ def as_json_reads(content: bytes) -> tuple[list[tuple[int, bytes]], list[str | N
 STRINGS = st.text(
     st.sampled_from('ab"\\/\b\f\n\r\t\0\x1f\x7f\u00e9\u2028\u732b\ufeff\U0001f600'), max_size=20
 )
-NUMBERS = st.one_of(
-    st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.integers(-(10**40), 10**40)
-)
-SCALARS = st.one_of(st.none(), st.booleans(), NUMBERS, STRINGS)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+SCALARS = st.one_of(st.none(), st.booleans(), st.integers(), FLOATS, st.integers(-(10**40), 10**40), STRINGS)
 VALUES = st.recursive(
     SCALARS, lambda inside: st.lists(inside, max_size=3) | st.dictionaries(STRINGS, inside, max_size=3)
 )
@@ -154,48 +125,36 @@ def damaged(draw: Any, lines: st.SearchStrategy[bytes]) -> bytes:
     return bytes(line)
 
 
+NUMBERS = [b"-", b"01", b"1.", b".5", b"1e", b"1e+", b"+1", b"-0", b"0e0", b"1E-5", b"1e400", b"9" * 30]
+ESCAPES = [b"\\x", b"\\", b"\\u12", b"\\uD83D\\uDE00", b"\\uD83D\\uD83D"]
+UNFINISHED = [
+    b'{"text": "a"',
+    b'{"text": "a',
+    b'{"text":',
+    b'{"text"',
+    b"{",
+    b'{"text": "a"}}',
+    b'{"text":""',
+]
+ODD = [b'{"te\\u0078t": "a", "\\u0069d": "\\u0069d"}', b'{"id": {"a": [1]}, "text": ""}', b'{"text": "a"} x']
+ODD += [b'{"text": "", "id": "\\n"}', b'{"text": "a",}', b'{,"text": "a"}', b'{"text" "a"}']
+
+
 @given(st.lists(damaged(json_objects()), max_size=4))
-@example(
-    [b'{"text": "a", "n": ' + number + b"}" for number in (b"-", b"01", b"1.", b".5", b"1e", b"1e+", b"+1")]
-)
-@example([b'{"text": "a", "n": ' + number + b"}" for number in (b"-0", b"0e0", b"1E-5", b"1e400", b"9" * 30)])
+@example([b'{"text": "a", "n": %s}' % value for value in (*NUMBERS, b"tru", b"truee")])
 @example([b'{"text": "a", "n": ' + b"[" * depth + b"]" * depth + b"}" for depth in (63, 64, 65, 2_000)])
-@example(
-    [
-        b'{"text": "' + escape + b'"}'
-        for escape in (b"\\x", b"\\", b"\\u12", b"\\uD83D\\uDE00", b"\\uD83D\\uD83D")
-    ]
-)
-@example(
-    [
-        b'{"text": "a", "n": tru}',
-        b'{"text": "a", "n": truee}',
-        b'{"text": "a",}',
-        b'{,"text": "a"}',
-        b'{"text" "a"}',
-    ]
-)
-@example(
-    [b'{"text": "a"', b'{"text": "a', b'{"text":', b'{"text"', b"{", b'{"text": "a"}}', b'{"text": "a"} x']
-)
-@example(
-    [
-        b'{"te\\u0078t": "a", "\\u0069d": "\\u0069d"}',
-        b'{"id": {"a": [1]}, "text": ""}',
-        b'{"text": "", "id": "\\n"}',
-    ]
-)
+@example([b'{"text": "%s"}' % escape for escape in ESCAPES])
+@example(UNFINISHED)
+@example(ODD)
 @example([b'{"text":""}'] * 3 + [b'{"text":""'])
 def test_any_line_is_read_as_a_full_parser_reads_it(scratch: Path, lines: list[bytes]) -> None:
-    path = scratch / "a.jsonl"
-    content = b"\n".join(lines)
+    path, content = scratch / "a.jsonl", b"\n".join(lines)
     path.write_bytes(content)
 
     found = read(path, id_column="id")
 
     documents, ids, bad = as_json_reads(content)
-    assert found.documents == documents
-    assert found.ids == ids
+    assert (found.documents, found.ids) == (documents, ids)
     assert [row for row, _ in found.bad] == bad
 
 
@@ -216,7 +175,75 @@ def test_lines_of_any_length_come_back(tmp_path: Path) -> None:
     texts = ["x" * 10, "\u732b\n" * 700_000, "", '"' * 600_000, *["short"] * 60_000, "y" * 3_000_000, "end"]
     path.write_bytes(b"\n".join(orjson.dumps({"text": text}) for text in texts))
 
-    found = read(path)
+    assert read(path).documents == list(enumerate(text.encode() for text in texts))
 
-    assert found.texts == [text.encode() for text in texts]
-    assert [row for row, _ in found.documents] == list(range(len(texts)))
+
+@pytest.mark.parametrize(
+    "rest", [b'"id":' + b"[" * 500 + b"]" * 500, b'"x":' + b"[" * 200_000, b'"x":' + b'{"a":' * 200_000]
+)
+def test_deep_nesting(tmp_path: Path, rest: bytes) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text":"a",' + rest + b'}\n{"text":"b","id":3}\n')
+
+    found = read(path, id_column="id")
+
+    assert found.documents[-1] == (1, b"b")
+    assert found.bad in ([], [(0, "broken_json")])
+    assert len(found.documents) + len(found.bad) == 2
+
+
+ELEMENTS = st.lists(st.dictionaries(st.sampled_from(["text", "id", "x"]), VALUES) | VALUES, max_size=6)
+
+
+@given(ELEMENTS, st.sampled_from([None, 1]))
+def test_an_array_is_read_as_the_lines_of_its_elements(
+    scratch: Path, values: list[Any], indent: int | None
+) -> None:
+    values = [{}, *values]  # the first is not a list: the lines are lines
+    (scratch / "b.json").write_text(json.dumps(values, indent=indent))
+    (scratch / "b.jsonl").write_text("".join(json.dumps(value) + "\n" for value in values))
+
+    assert read(scratch / "b.json", id_column="id") == read(scratch / "b.jsonl", id_column="id")
+
+
+@pytest.mark.parametrize(
+    ("text", "documents", "bad"),
+    [
+        ("", [], []),
+        ("[]", [], []),
+        (" [ ] ", [], []),
+        ('[{"text":"a"},]', [(0, b"a")], [(1, "broken_json")]),
+        ('[{"text":"a"} {"text":"b"}]', [(0, b"a")], [(1, "broken_json")]),
+        ('[{"text":"a"},{"text":"b', [(0, b"a")], [(1, "broken_json")]),
+        ('[{"text":"a"}] x', [(0, b"a")], [(1, "broken_json")]),
+        ('[{"text":"a"},{"text":1},{"text":"c"}]', [(0, b"a"), (2, b"c")], [(1, "not_text")]),
+        ('[{"text":"a"},' + "[" * 5000, [(0, b"a")], [(1, "broken_json")]),
+        ("17", [], [(0, "broken_json")]),
+        ('{\n"data": [{"text": "a"}]\n}\n', [], [(0, "missing_column")]),  # one object is one document
+        ('{\n"text": "b"\n}\n', [(0, b"b")], []),
+    ],
+)
+def test_arrays_by_hand(
+    tmp_path: Path, text: str, documents: list[tuple[int, bytes]], bad: list[tuple[int, str]]
+) -> None:
+    (tmp_path / "a.json").write_text(text)
+
+    found = read(tmp_path / "a.json")
+
+    assert (found.documents, found.bad) == (documents, bad)
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.jsonl"])
+@pytest.mark.parametrize(
+    ("separator", "indent"), [("\n", 1), ("", None), (" ", None), ("\r", None), (",\n", None), (",", 2)]
+)
+def test_objects_may_follow_one_another_in_any_layout(
+    tmp_path: Path, name: str, separator: str, indent: int | None
+) -> None:
+    texts = ["a {", "}{ b", "", "d\n"]
+    written = separator.join(json.dumps({"text": text}, indent=indent) for text in texts)
+    (tmp_path / name).write_bytes((written + separator).encode())
+
+    found = read(tmp_path / name)
+
+    assert (found.documents, found.bad) == (list(enumerate(text.encode() for text in texts)), [])
