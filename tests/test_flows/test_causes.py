@@ -140,17 +140,6 @@ def test_files_that_changed_are_named_beside_a_holdout_and_not_what_follows(tokm
     ]
 
 
-def test_a_renamed_file_is_no_other_order(tokmill: Tokmill) -> None:
-    one, first = tokmill.folder / "web" / "b.txt", run(tokmill, ())
-    other = one.rename(one.with_name("c.txt"))
-    lines = why(tokmill, first, run(tokmill, ()))
-    other.rename(one)
-    assert lines[:-1] == [
-        "  source web: 40 → 40 documents: the same documents; files: 1 renamed (corpus/causes)",
-        "    b.txt → c.txt: the same content",
-    ]
-
-
 @pytest.mark.slow
 def test_an_adopted_tokenizer_is_named_with_its_file(tokmill: Tokmill) -> None:
     first = run(tokmill, (), None)

@@ -8,7 +8,7 @@ from tests.test_tasks.store_stages import ask, ask_joined, give_one_number, open
 from tests.test_tasks.traced_line import ESSAY, NOTES, line_params, traced_line
 from tests.test_tasks.whole_line import Line
 from tokmill.flows.reproduce.subject import cargo_of
-from tokmill.tasks.core.errors import StoreError, TracingError
+from tokmill.tasks.core.errors import TracingError
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.store import Store, digest_bytes, lineage
 from tokmill.tasks.store.push import move
@@ -226,21 +226,3 @@ def test_nothing_of_the_document_is_left_in_a_bucket(line, bucket, request, tmp_
     after = bucket.keys()
     assert [key for key in after if f"/packed/{place}/" in key] == []
     assert f"store/index/removed/packed/{place}.json" in after
-
-
-def test_a_reason_is_given_and_read_again(tmp_path):
-    store = Store.open(tmp_path)
-    once = store.realize(ask("once")).ref
-    with pytest.raises(StoreError, match="has 2,001 characters and may have 2,000"):
-        store.remove(once, reason="x" * 2001)
-    store.remove(once, reason='no right to it, "says" \U0001f6ab')
-    left = store.tombstone("text", once.fingerprint)
-    assert left.reason == 'no right to it, "says" \U0001f6ab'
-    assert left.words == f"removed on {left.removed[:16].replace('T', ' ')} UTC by {left.by}: {left.reason}"
-    assert store.verify() == []
-    assert (
-        store.resolve("text/once", removed=True) == store.resolve(once.fingerprint[:8], removed=True) == once
-    )
-
-    store.realize(ask("once"))  # made again, it is not removed any more
-    assert store.tombstone("text", once.fingerprint) is None
