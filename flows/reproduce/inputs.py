@@ -31,23 +31,14 @@ from tokmill.tokenizer.core.errors import TokenizerError
 
 @dataclass(frozen=True)
 class Wanted:
-    """A file, or a tokenizer's folder, from outside of the store.
+    """A file, or a tokenizer's folder, from outside of the store."""
 
-    Attributes:
-        record: of the artifact that was made from it.
-        entry: the input in that record.
-        digest: of the content.
-        name: below its source's root, with slashes; the last part of its path for others.
-        source: whose file it is; empty for others.
-        size: in bytes; None if the record does not say.
-    """
-
-    record: Record
-    entry: InputEntry
-    digest: str
-    name: str
-    source: str = ""
-    size: int | None = None
+    record: Record  # of the artifact that was made from it
+    entry: InputEntry  # the input in that record
+    digest: str  # of the content
+    name: str  # below its source's root, with slashes; the last part of its path for others
+    source: str = ""  # whose file it is; empty for others
+    size: int | None = None  # in bytes; None if the record does not say
 
     @property
     def said(self) -> str:
@@ -81,17 +72,11 @@ def wanted(record: Record) -> Iterator[Wanted]:
 
 @dataclass
 class Finder:
-    """Finds files by their content.
+    """Finds files by their content."""
 
-    Attributes:
-        digests: of files, cached in the new store.
-        places: folders and URLs to look in.
-        given: files by their digest, as a bundle has them.
-    """
-
-    digests: FileDigests
-    places: Sequence[str] = ()
-    given: Mapping[str, Path] = field(default_factory=dict)
+    digests: FileDigests  # of files, cached in the new store
+    places: Sequence[str] = ()  # folders and URLs to look in
+    given: Mapping[str, Path] = field(default_factory=dict)  # files by their digest, as a bundle has them
     _by_size: dict[int, list[Location]] | None = None
 
     def find(self, one: Wanted) -> Location | None:

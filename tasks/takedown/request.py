@@ -39,26 +39,17 @@ _CARDS = """
 
 @dataclass(frozen=True)
 class TakenDown:
-    """The result of a takedown.
+    """The result of a takedown."""
 
-    Attributes:
-        record: the record of the new version; None if no sequence had a piece of the documents.
-        accounts: documents and tokens kept and taken down, by source.
-        made: whether the new version was made now; False if the store already had it.
-        documents: the documents that were taken down.
-        absent: the documents without a piece in any sequence, each with the reason.
-        holders: every artifact of the store that still holds one of the documents, or may.
-        card: the card of the new version; None if the old version has none, or an input of the card was
-            removed.
-    """
-
-    record: Record | None
-    accounts: Sequence[Account]
-    made: bool
-    documents: list[FoundDocument]
+    record: Record | None  # the record of the new version; None if no sequence had a piece of the documents
+    accounts: Sequence[Account]  # documents and tokens kept and taken down, by source
+    made: bool  # whether the new version was made now; False if the store already had it
+    documents: list[FoundDocument]  # the documents that were taken down
     absent: list[tuple[FoundDocument, str]]
-    holders: list[Holder]
+    """The documents without a piece in any sequence, each with the reason."""
+    holders: list[Holder]  # every artifact of the store that still holds one of the documents, or may
     card: Record | None = None
+    """The card of the new version; None if the old version has none, or an input of the card was removed."""
 
 
 def read_names(file: Path) -> list[str]:

@@ -43,18 +43,13 @@ def file_origins(ingested: Record, corpus: Corpus) -> dict[tuple[str, str], str]
 
 @dataclass(frozen=True)
 class Origins:
-    """A packed artifact and its origins; each is opened when it is first used.
+    """A packed artifact and its origins; each is opened when it is first used."""
 
-    Attributes:
-        store: the store that holds the artifacts.
-        packed: the record of the packed artifact.
-        roots: source → the folder of its files, or its URL, for sources whose files have moved since they
-            were ingested.
-    """
-
-    store: Store
-    packed: Record
+    store: Store  # the store that holds the artifacts
+    packed: Record  # the record of the packed artifact
     roots: Mapping[str, str | Path]
+    """Source → the folder of its files, or its URL, for sources whose files have moved since they were
+    ingested."""
 
     @classmethod
     def of(cls, store: Store, packed: ArtifactRef, roots: Mapping[str, str | Path] | None = None) -> Self:
