@@ -1,6 +1,6 @@
 """`tokmill runs reproduce` and `bundle`: artifacts from records, in other folders; and hostile bundles.
 
-Offline and on other Pythons: `test_experiment_story.py`.
+Offline also by those Pythons that TOKMILL_PYTHONS names.
 """
 
 import json
@@ -246,6 +246,29 @@ def test_a_bundle_has_the_same_bytes_and_gives_the_same_elsewhere(made: Tokmill,
     with without(made.folder):
         ends = [reproduced(made.at(tmp_path), "one.bundle", "--into", "again") for _ in range(2)]
     assert [(code, said["equal"]) for code, said in ends] == [(0, True)] * 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "python", [sys.executable, *filter(None, os.environ.get("TOKMILL_PYTHONS", "").split(os.pathsep))]
+)
+def test_a_bundle_is_made_again_in_a_new_process_without_a_network(made: Tokmill, tmp_path: Path, python):
+    bundled(made, "latest", tmp_path / "b.bundle", "--with-inputs")
+    nowhere = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")
+    alone = ["unshare", "--net", "--map-root-user"]
+    may = shutil.which("unshare") and subprocess.run([*alone, "true"], check=False).returncode == 0
+    command = [*(alone if may else []), python, "-m", "tokmill", "runs", "reproduce", "b.bundle", "--json"]
+    with without(made.folder):
+        done = subprocess.run(
+            [*command, "--into", "again"],
+            cwd=tmp_path,
+            env=clean_environment(**nowhere),
+            capture_output=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert {row["verdict"] for row in json.loads(done.stdout)["artifacts"]} == {"equal"}
+    assert made("store", "verify", "--store", tmp_path / "again").code == 0
 
 
 def test_a_bundle_that_was_cut_off_or_damaged_is_refused(made: Tokmill, tmp_path: Path) -> None:
