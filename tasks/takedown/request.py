@@ -20,9 +20,9 @@ from tokmill.tasks.store.fingerprint import canonical_json, digest_bytes
 from tokmill.tasks.store.record import Record
 from tokmill.tasks.store.remote import PulledPath
 from tokmill.tasks.store.verify import file_damages
-from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
+from tokmill.tasks.takedown.exclude import EXCLUDE, TakedownParams
 from tokmill.tasks.takedown.holders import Holder, holders_of
-from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
+from tokmill.tasks.takedown.stage import TAKEDOWN
 from tokmill.tasks.tracing.document import why_absent
 from tokmill.tasks.tracing.names import FoundDocument, find_documents
 from tokmill.tasks.tracing.origins import Origins
@@ -170,7 +170,7 @@ def _repack(origins: Origins, documents: Sequence[TakenDocument], reason: str) -
     without = listed(_with_earlier(origins, documents))
     left = realize(
         Request(
-            EXCLUDE, name, ExcludeParams(reason=reason), {**tokens, "mixture": mixture, "documents": without}
+            EXCLUDE, name, TakedownParams(reason=reason), {**tokens, "mixture": mixture, "documents": without}
         )
     )
     options = PACK_PLAN.params(**plan.params)
