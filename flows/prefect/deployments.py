@@ -29,7 +29,7 @@ from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.sections import Schedule
 from tokmill.flows.profile.served import ServedFolder, ServedProfile, served_profiles
 from tokmill.flows.run.sweeping import Grid
-from tokmill.tasks.sweep.params import SweepParams
+from tokmill.tasks.sweep.recommendation import SweepParams
 
 TAG = "tokmill"
 _COLLISION = {"wait": "ENQUEUE", "cancel": "CANCEL_NEW"}

@@ -55,7 +55,7 @@ from tokmill.flows.run.tasks import TaskSettings
 from tokmill.flows.tracking.attempt import Attempt
 from tokmill.tasks.core.context import context_value
 from tokmill.tasks.store import Provenance, Store, Verify
-from tokmill.tasks.sweep.params import SweepParams
+from tokmill.tasks.sweep.recommendation import SweepParams
 
 _TARGETS: Final[Mapping[str, Target]] = {
     "build-corpus": Target(),

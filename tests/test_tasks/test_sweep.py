@@ -5,8 +5,7 @@ from typing import Any
 
 from tokmill.tasks.formats.files.manifests import write_model
 from tokmill.tasks.sweep.cell import CELL_FILE, Cell, CellLanguage, CellSource, curve_of
-from tokmill.tasks.sweep.params import SweepParams
-from tokmill.tasks.sweep.recommendation import cost_of, knees, recommend
+from tokmill.tasks.sweep.recommendation import SweepParams, cost_of, knees, recommend
 from tokmill.tasks.sweep.stage import SweepStageParams, SweepSummary, run
 
 SMALL = SweepParams(d_model=10, num_layers=2, context=100)
