@@ -232,7 +232,7 @@ def stages(*accounts):
 
 
 def test_a_ledger_by_hand():
-    first = [account(10, kept=7, lost=3), account(5, source="b", kept=5, lost=0)]
+    first = [account(10, kept=7, lost=3, cut=0), account(5, source="b", kept=5, lost=0, cut=0)]
     second = [account(7, added={"extra": 2}, kept=9), account(5, source="b", added={"extra": 0}, kept=5)]
     found = account_table("tokens", ["a", "b"], stages(first, second))
     assert [tuple(column.values()) for column in found["columns"]] == [
