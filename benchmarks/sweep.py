@@ -21,7 +21,7 @@ from tokmill.flows.run.sources import resolve_sources
 from tokmill.flows.run.sweeping import Grid, compose_sweep
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
-from tokmill.tasks.sweep.params import SweepParams
+from tokmill.tasks.sweep.recommendation import SweepParams
 from tokmill.tasks.sweep.stage import SweepSummary
 
 SIZES = [8_000, 16_000, 32_000, 64_000, 128_000]

@@ -185,7 +185,7 @@ def reproduce(
     """Make artifacts again from their records, and compare digests."""
     from tokmill.flows.cli.progress import display
     from tokmill.flows.reproduce.bundle import is_bundle, open_bundle
-    from tokmill.flows.reproduce.changes import explanation_in
+    from tokmill.flows.reproduce.inputs import explanation_in
     from tokmill.flows.reproduce.reproduction import reproduce as made_again
     from tokmill.flows.run.machine import cores, memory_of
 

@@ -15,7 +15,7 @@ from tokmill.flows.run.planning import PlanRow, plan_target
 from tokmill.flows.run.sweeping import curves_of, grid_of
 from tokmill.flows.run.target import Target
 from tokmill.tasks.store import Store, Verify
-from tokmill.tasks.sweep.params import SweepParams
+from tokmill.tasks.sweep.recommendation import SweepParams
 
 
 class Settings(TypedDict, total=False):

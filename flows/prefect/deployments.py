@@ -30,7 +30,7 @@ from tokmill.flows.profile.problems import first_problem
 from tokmill.flows.profile.sections import Schedule
 from tokmill.flows.profile.served import ServedFolder, ServedProfile, served_profiles
 from tokmill.flows.run.sweeping import Grid
-from tokmill.tasks.sweep.params import SweepParams
+from tokmill.tasks.sweep.recommendation import SweepParams
 
 TAG: Final = "tokmill"
 SLUG: Final = "profile"

@@ -49,7 +49,7 @@ from tokmill.flows.tracking.attempt import Attempt
 from tokmill.flows.upkeep import checking, collecting
 from tokmill.tasks.core.context import context_value
 from tokmill.tasks.store import Provenance, Verify
-from tokmill.tasks.sweep.params import SweepParams
+from tokmill.tasks.sweep.recommendation import SweepParams
 
 _TARGETS: Final[Mapping[str, Target]] = {
     "build-corpus": Target(),

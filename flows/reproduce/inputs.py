@@ -2,21 +2,27 @@
 
 A file is looked for where the record says that it was, then in folders and URLs that a person names, among
 the files of its size. Files that no longer lie in one folder under their names get a folder of links with
-them.
+them. Of a file whose content is another by now, it says in which row that differs.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from tokmill.flows.errors import UsageError
 from tokmill.flows.run.sources import remote_tokenizer, tokenizer_at
+from tokmill.tasks.comparing.documents import decoded_text, digest_of
 from tokmill.tasks.core.errors import StoreError, TaskError
+from tokmill.tasks.formats.corpus import Corpus
+from tokmill.tasks.formats.text.readers import read_file_batches
+from tokmill.tasks.formats.text.shard import FileSegment, Shard
+from tokmill.tasks.formats.text.sharding import ShardHasher
 from tokmill.tasks.remote.location import Location, RemoteFile, is_remote, located
 from tokmill.tasks.remote.objects import download, listed, stat
-from tokmill.tasks.store import FileDigests
+from tokmill.tasks.store import FileDigests, Store
 from tokmill.tasks.store.disk import reported_as
 from tokmill.tasks.store.names import check_path, inside, is_fingerprint, shortened
 from tokmill.tasks.store.record import InputEntry, Record
@@ -25,23 +31,14 @@ from tokmill.tokenizer.core.errors import TokenizerError
 
 @dataclass(frozen=True)
 class Wanted:
-    """A file, or a tokenizer's folder, from outside of the store.
+    """A file, or a tokenizer's folder, from outside of the store."""
 
-    Attributes:
-        record: of the artifact that was made from it.
-        entry: the input in that record.
-        digest: of the content.
-        name: below its source's root, with slashes; the last part of its path for others.
-        source: whose file it is; empty for others.
-        size: in bytes; None if the record does not say.
-    """
-
-    record: Record
-    entry: InputEntry
-    digest: str
-    name: str
-    source: str = ""
-    size: int | None = None
+    record: Record  # of the artifact that was made from it
+    entry: InputEntry  # the input in that record
+    digest: str  # of the content
+    name: str  # below its source's root, with slashes; the last part of its path for others
+    source: str = ""  # whose file it is; empty for others
+    size: int | None = None  # in bytes; None if the record does not say
 
     @property
     def said(self) -> str:
@@ -75,17 +72,11 @@ def wanted(record: Record) -> Iterator[Wanted]:
 
 @dataclass
 class Finder:
-    """Finds files by their content.
+    """Finds files by their content."""
 
-    Attributes:
-        digests: of files, cached in the new store.
-        places: folders and URLs to look in.
-        given: files by their digest, as a bundle has them.
-    """
-
-    digests: FileDigests
-    places: Sequence[str] = ()
-    given: Mapping[str, Path] = field(default_factory=dict)
+    digests: FileDigests  # of files, cached in the new store
+    places: Sequence[str] = ()  # folders and URLs to look in
+    given: Mapping[str, Path] = field(default_factory=dict)  # files by their digest, as a bundle has them
     _by_size: dict[int, list[Location]] | None = None
 
     def find(self, one: Wanted) -> Location | None:
@@ -201,3 +192,39 @@ def value_of(one: Wanted, root: str) -> dict[str, Any]:
         return {**value, "size": state.num_bytes, "tag": state.tag}
     status = path.stat()
     return {**value, "size": status.st_size, "mtime_ns": status.st_mtime_ns}
+
+
+def explanation_in(store: Store) -> Callable[[Wanted, Location], str]:
+    """Return what says how a file differs from the one of its name that the store of the originals knows."""
+
+    def explain(one: Wanted, file: Location) -> str:
+        try:
+            corpus = Corpus.open(store.path(one.record.ref))
+            for shard in corpus.shards(one.source):
+                for segment in (each for each in shard.segments if each.file == one.name):
+                    if where := _where(store, shard, segment, file):
+                        return f"{file} has another row {where} (rows count from 0)"
+        except (TaskError, TokenizerError, OSError):  # the corpus is gone, or the file of another format now
+            pass
+        return f"{file} is another one"
+
+    return explain
+
+
+def _where(store: Store, shard: Shard, segment: FileSegment, file: Location) -> str:
+    """Return the row in which a part of a shard differs, as far as that is known; empty if it does not."""
+    hasher, now = ShardHasher(), dict[int, bytes]()
+    for batch in read_file_batches(file, segment.format, shard.options, segment.span()):
+        ordinals = batch.rows - segment.first_row + segment.first_ordinal
+        hasher.update(ordinals, batch.offsets, batch.data)
+        texts = (batch.data[start:end].tobytes() for start, end in pairwise(batch.offsets.tolist()))
+        now |= dict(zip(ordinals.tolist(), map(digest_of, texts), strict=True))
+    alone = len(shard.segments) == 1
+    if alone and hasher.hexdigest() == shard.digest:
+        return ""
+    if (before := decoded_text(store, shard)) is not None:
+        for ordinal in range(segment.first_ordinal, segment.first_ordinal + segment.num_rows):
+            if now.get(ordinal) != before.get(ordinal):
+                return str(ordinal - segment.first_ordinal + segment.first_row)
+    last = segment.first_row + segment.num_rows - 1
+    return f"between {segment.first_row} and {last}" if alone else ""

@@ -79,21 +79,15 @@ class RecordedJob(Job):
 
 @dataclass
 class Remaking:
-    """Makes the jobs of records, and knows what they give.
+    """Makes the jobs of records, and knows what they give."""
 
-    Attributes:
-        store: the new store.
-        records: what is to be made, inputs first.
-        found: where the files from outside are.
-        roots: each source's root, by the fingerprint of the corpus that was made of it.
-        made: what has been made, by the fingerprints in the records.
-    """
-
-    store: Store
-    records: Sequence[Record]
-    found: Placed
+    store: Store  # the new store
+    records: Sequence[Record]  # what is to be made, inputs first
+    found: Placed  # where the files from outside are
     roots: Mapping[str, Mapping[str, str]]
+    """Each source's root, by the fingerprint of the corpus that was made of it."""
     made: dict[str, ArtifactRef] = field(default_factory=dict)
+    """What has been made, by the fingerprints in the records."""
     _jobs: dict[str, Job] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

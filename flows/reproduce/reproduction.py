@@ -44,21 +44,13 @@ class InputError(FlowError):
 
 @dataclass(frozen=True)
 class Compared:
-    """One artifact that was to be made again.
+    """One artifact that was to be made again."""
 
-    Attributes:
-        record: the original's.
-        verdict: whether the content is equal.
-        again: the digest of the new content; empty if it was not made.
-        files: those that differ, or are on one side only.
-        reasons: why it may differ; none unless it differs though none of its inputs does.
-    """
-
-    record: Record
-    verdict: Verdict
-    again: str = ""
-    files: Sequence[str] = ()
-    reasons: Sequence[str] = ()
+    record: Record  # the original's
+    verdict: Verdict  # whether the content is equal
+    again: str = ""  # the digest of the new content; empty if it was not made
+    files: Sequence[str] = ()  # those that differ, or are on one side only
+    reasons: Sequence[str] = ()  # why it may differ; none unless it differs though none of its inputs does
 
     def to_json(self) -> dict[str, Any]:
         """Return it for `--json`."""
@@ -75,19 +67,12 @@ class Compared:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What came of it.
+    """What came of it."""
 
-    Attributes:
-        subject: what was to be made again.
-        store: where it was made; a temporary folder is gone by now.
-        compared: each artifact, inputs first.
-        failure: why not all of it was made; empty if it was.
-    """
-
-    subject: Subject
-    store: str
-    compared: Sequence[Compared]
-    failure: str = ""
+    subject: Subject  # what was to be made again
+    store: str  # where it was made; a temporary folder is gone by now
+    compared: Sequence[Compared]  # each artifact, inputs first
+    failure: str = ""  # why not all of it was made; empty if it was
 
     @property
     def is_equal(self) -> bool:

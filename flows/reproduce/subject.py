@@ -22,19 +22,13 @@ _HEX = re.compile(r"[0-9a-f]{6,64}")
 
 @dataclass(frozen=True)
 class Subject:
-    """What is to be made again.
+    """What is to be made again."""
 
-    Attributes:
-        name: of it, for people: `run 1b2c…`, `tokenizer/english@v1`.
-        record: returns a record by kind and fingerprint; raises StoreError if there is none.
-        targets: the records that were asked for.
-        run: the run, if it is one.
-    """
-
-    name: str
+    name: str  # of it, for people: `run 1b2c…`, `tokenizer/english@v1`
     record: Callable[[str, str], Record]
-    targets: Sequence[Record]
-    run: Run | None = None
+    """Returns a record by kind and fingerprint; raises StoreError if there is none."""
+    targets: Sequence[Record]  # the records that were asked for
+    run: Run | None = None  # the run, if it is one
 
     def lineage(self) -> list[Record]:
         """Return the records of everything that the targets were made from, and theirs, inputs first.

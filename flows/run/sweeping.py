@@ -28,7 +28,7 @@ from tokmill.tasks.holdout.stage import VALIDATION
 from tokmill.tasks.ingest.stage import INGEST
 from tokmill.tasks.sampling import MAX_TEMPERATURE
 from tokmill.tasks.sweep.cell import CellParams, cell_among, curve_of, temperature_text
-from tokmill.tasks.sweep.params import SweepParams
+from tokmill.tasks.sweep.recommendation import SweepParams
 from tokmill.tasks.sweep.stage import SWEEP, SweepStageParams
 from tokmill.tasks.train.stage import TrainParams
 from tokmill.tokenizer.pipeline.families import FamilyName

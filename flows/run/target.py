@@ -18,7 +18,7 @@ from tokmill.flows.run.sweeping import Grid, compose_sweep, tried
 from tokmill.tasks.core.errors import StoreError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.store import Store
-from tokmill.tasks.sweep.params import SweepParams
+from tokmill.tasks.sweep.recommendation import SweepParams
 
 _TAG = "tokmill"  # as on our deployments
 _LONGEST = 120

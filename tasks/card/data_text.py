@@ -207,21 +207,24 @@ def _mixture(facts: Facts) -> list[str]:
 
 
 def _packing(packed: Facts) -> list[str]:
-    long_documents = f"; long documents: {packed['long_documents']}" if packed["long_documents"] else ""
-    last = f"; the last sequence: {packed['last_sequence']}" if packed["last_sequence"] else ""
-    return [
-        "## Sequences",
-        "",
-        f"- {packed['num_sequences']:,} sequences of {packed['sequence_length']:,} tokens in "
-        f"{number_of(packed['num_shards'], 'shard')}, as {' and '.join(packed['formats'])}",
-        f"- Packed by {packed['strategy']}{long_documents}{last}",
-        f"- Of {sum(packed['documents'].values()):,} documents {_ends(packed['documents'])}",
-        f"- {packed['num_tokens']:,} tokens and {packed['num_padding_tokens']:,} of padding (id "
-        f"{packed['pad_id']}): {percent(packed['fill'], 4)} full",
-        f"- Tokens are {packed['dtype']}; document boundaries are kept, so that attention can stay within "
-        "them",
-        *(_shares(packed) if packed["shares"] else []),
-    ]
+    text = """## Sequences
+
+- {num_sequences:,} sequences of {sequence_length:,} tokens in {shards}, as {written}
+- Packed by {strategy}{long}{last}
+- Of {of_documents:,} documents {ends}
+- {num_tokens:,} tokens and {num_padding_tokens:,} of padding (id {pad_id}): {full} full
+- Tokens are {dtype}; document boundaries are kept, so that attention can stay within them"""
+    said = text.format(
+        **packed,
+        shards=number_of(packed["num_shards"], "shard"),
+        written=" and ".join(packed["formats"]),
+        long=f"; long documents: {packed['long_documents']}" if packed["long_documents"] else "",
+        last=f"; the last sequence: {packed['last_sequence']}" if packed["last_sequence"] else "",
+        of_documents=sum(packed["documents"].values()),
+        ends=_ends(packed["documents"]),
+        full=percent(packed["fill"], 4),
+    )
+    return [*said.splitlines(), *(_shares(packed) if packed["shares"] else [])]
 
 
 def _shares(packed: Facts) -> list[str]:
@@ -282,44 +285,39 @@ def _held_out(facts: Facts) -> list[str]:
     about = (
         "These documents are in no other section of this card: nothing was counted, trained or mixed with "
         "them. They were chosen by their content, so that all copies of a document are on one side. Each is "
-        f"read once, in {number_of(facts['num_sequences'], 'sequence')} of {facts['sequence_length']:,} "
-        f"tokens, packed by {facts['strategy']}: {facts['num_tokens']:,} tokens and "
-        f"{facts['num_padding_tokens']:,} of padding."
-    )
+        "read once, in {sequences} of {sequence_length:,} tokens, packed by {strategy}: {num_tokens:,} "
+        "tokens and {num_padding_tokens:,} of padding."
+    ).format(**facts, sequences=number_of(facts["num_sequences"], "sequence"))
     lines = ["## Held out for validation", "", about, "", *listed(facts["sources"], columns)]
-    for accounts in facts["ledgers"]:
-        lines += ["", *account_lines(accounts)]
-    return [*lines, "", *artifact_lines(facts["artifacts"])]
+    ledgers = [line for one in facts["ledgers"] for line in ["", *account_lines(one)]]
+    return [*lines, *ledgers, "", *artifact_lines(facts["artifacts"])]
 
 
 def _conservation(facts: Facts) -> list[str]:
-    lines = [
-        "## Conservation",
-        "",
+    about = (
         "Every document and every token is accounted for. Read each row from left to right: what comes in, "
-        "plus what a stage adds, less what it leaves out, is what it hands on.",
-    ]
-    for accounts in facts["ledgers"]:
-        lines += ["", *account_lines(accounts)]
-    packed: Mapping[str, Any] = facts["packed"]
-    capacity = packed["num_sequences"] * packed["sequence_length"]
-    total = (
-        f"{packed['num_tokens']:,} + {packed['num_padding_tokens']:,} of padding = {capacity:,} = "
-        f"{packed['num_sequences']:,} sequences × {packed['sequence_length']:,}."
+        "plus what a stage adds, less what it leaves out, is what it hands on."
     )
-    return [*lines, "", total]
+    total = (
+        "{num_tokens:,} + {num_padding_tokens:,} of padding = {capacity:,} = {num_sequences:,} sequences × "
+        "{sequence_length:,}."
+    )
+    packed = facts["packed"]
+    capacity = packed["num_sequences"] * packed["sequence_length"]
+    ledgers = [line for one in facts["ledgers"] for line in ["", *account_lines(one)]]
+    return ["## Conservation", "", about, *ledgers, "", total.format(**packed, capacity=capacity)]
 
 
 def _loading(packed: Facts) -> list[str]:
-    text = f"""## Loading
+    text = """## Loading
 
 ```python
 import tokmill
 
 reader = tokmill.PackedReader.open("path/to/packed")  # `tokmill show` says where it lies
-len(reader)  # {packed["num_sequences"]:,}
+len(reader)  # {num_sequences:,}
 sequence = reader[0]
-sequence.input_ids  # {packed["dtype"]} [{packed["sequence_length"]}]
+sequence.input_ids  # {dtype} [{sequence_length}]
 sequence.position_ids, sequence.segment_ids, sequence.loss_mask, sequence.cu_seqlens
 sequence.document_mask()  # who may attend to whom
 reader.provenance(0)  # source, shard and document of every piece
@@ -332,4 +330,4 @@ The Parquet files need no code of ours:
 ```python
 datasets.load_dataset("parquet", data_files="path/to/packed/shard-*.parquet")
 ```"""
-    return text.splitlines()
+    return text.format(**packed).splitlines()

@@ -30,19 +30,12 @@ class Line(NamedTuple):
 
 
 class SideBySide(NamedTuple):
-    """A table of some runs, or of two artifacts: what differs, for any renderer.
+    """A table of some runs, or of two artifacts: what differs, for any renderer."""
 
-    Attributes:
-        title: of the table.
-        first: the heading of the names.
-        lines: the rows; values are numbers, texts, or plain values of a profile.
-        changes: whether the change of numbers against the first is shown beside each value.
-    """
-
-    title: str
-    first: str
-    lines: Sequence[Line]
-    changes: bool = False
+    title: str  # of the table
+    first: str  # the heading of the names
+    lines: Sequence[Line]  # the rows; values are numbers, texts, or plain values of a profile
+    changes: bool = False  # whether the change of numbers against the first is shown beside each value
 
 
 def lines(given: Sequence[Mapping[str, Any]]) -> Iterator[Line]:
@@ -62,20 +55,13 @@ def change_text(a: Any, b: Any) -> str:
 
 @dataclass(frozen=True)
 class Explanation:
-    """How and why two artifacts differ.
+    """How and why two artifacts differ."""
 
-    Attributes:
-        a, b: the records.
-        causes: the first causes, upstream ones first; none if the contents are equal.
-        without_effect: what differs in the recipes although the contents are equal.
-        fields: the fields of the recipes that differ; inputs are digests there.
-    """
-
-    a: Record
-    b: Record
-    causes: Sequence[Cause]
-    without_effect: Sequence[Cause]
-    fields: Sequence[Difference]
+    a: Record  # the records
+    b: Record  # the records
+    causes: Sequence[Cause]  # the first causes, upstream ones first; none if the contents are equal
+    without_effect: Sequence[Cause]  # what differs in the recipes although the contents are equal
+    fields: Sequence[Difference]  # the fields of the recipes that differ; inputs are digests there
 
     @property
     def same_content(self) -> bool:

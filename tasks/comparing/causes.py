@@ -26,32 +26,21 @@ WEAK: Final = "text"
 
 @dataclass(frozen=True)
 class Cause:
-    """One cause.
+    """One cause."""
 
-    Attributes:
-        sort: what differs.
-        artifact: where it enters, as `kind/name`.
-        field: e.g. `balance.temperature`, `web` (a source), `pyarrow` (a package).
-        a: the first value; `Absent.ABSENT` where there is none.
-        b: the second one.
-        text: what differs, as a sentence without a full stop.
-        details: more of it, a line each: the files of a source.
-        data: the same for programs.
-        through: the artifacts by which it reaches the compared ones, the nearest to the cause first.
-        follows: whether it only follows where another stage takes part, such as a card that is also made from
-            the documents held out: it is no cause beside that stage.
-    """
-
-    sort: Sort
-    artifact: str
-    field: str
-    a: Any
-    b: Any
-    text: str
-    details: Sequence[str] = ()
-    data: Mapping[str, Any] = field_of(default_factory=dict)
+    sort: Sort  # what differs
+    artifact: str  # where it enters, as `kind/name`
+    field: str  # e.g. `balance.temperature`, `web` (a source), `pyarrow` (a package)
+    a: Any  # the first value; `Absent.ABSENT` where there is none
+    b: Any  # the second one
+    text: str  # what differs, as a sentence without a full stop
+    details: Sequence[str] = ()  # more of it, a line each: the files of a source
+    data: Mapping[str, Any] = field_of(default_factory=dict)  # the same for programs
     through: Sequence[str] = ()
+    """The artifacts by which it reaches the compared ones, the nearest to the cause first."""
     follows: bool = False
+    """Whether it only follows where another stage takes part, such as a card that is also made from the
+    documents held out: it is no cause beside that stage."""
 
     @property
     def key(self) -> tuple[str, ...]:

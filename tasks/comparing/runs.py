@@ -36,19 +36,13 @@ class Reasons(NamedTuple):
 
 @dataclass(frozen=True)
 class ArtifactLine:
-    """The artifact of one task in each run.
+    """The artifact of one task in each run."""
 
-    Attributes:
-        task: the task's title.
-        refs: the artifacts; None where a run has none.
-        labels: their references for people.
-        causes: for each run, why its artifact differs from that of the first; none if it does not.
-    """
-
-    task: str
-    refs: Sequence[ArtifactRef | None]
-    labels: Sequence[str | None]
+    task: str  # the task's title
+    refs: Sequence[ArtifactRef | None]  # the artifacts; None where a run has none
+    labels: Sequence[str | None]  # their references for people
     causes: Sequence[Sequence[Cause]]
+    """For each run, why its artifact differs from that of the first; none if it does not."""
 
     @property
     def differs(self) -> bool:
@@ -68,15 +62,10 @@ class ArtifactLine:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Some runs side by side; the first one is the one that the others are measured against.
+    """Some runs side by side; the first one is the one that the others are measured against."""
 
-    Attributes:
-        store: the store.
-        runs: the runs, at least two.
-    """
-
-    store: Store
-    runs: Sequence[Run]
+    store: Store  # the store
+    runs: Sequence[Run]  # the runs, at least two
 
     @cached_property
     def parameters(self) -> Sequence[Line]:

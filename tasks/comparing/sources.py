@@ -18,21 +18,13 @@ Files: TypeAlias = Mapping[tuple[str, str], Mapping[str, Any]]
 
 
 class FileChange(NamedTuple):
-    """One file that differs.
+    """One file that differs."""
 
-    Attributes:
-        source: its source.
-        name: relative to the source's root; of a renamed one, the new name.
-        how: `gained`, `lost`, `renamed` or `changed`.
-        a: its row in the first corpus; None if it was gained.
-        b: its row in the second one; None if it was lost.
-    """
-
-    source: str
-    name: str
-    how: str
-    a: Mapping[str, Any] | None
-    b: Mapping[str, Any] | None
+    source: str  # its source
+    name: str  # relative to the source's root; of a renamed one, the new name
+    how: str  # `gained`, `lost`, `renamed` or `changed`
+    a: Mapping[str, Any] | None  # its row in the first corpus; None if it was gained
+    b: Mapping[str, Any] | None  # its row in the second one; None if it was lost
 
     @property
     def row(self) -> Mapping[str, Any]:

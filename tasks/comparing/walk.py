@@ -39,14 +39,11 @@ class Walk:
     An artifact that a run found cached has the record of whoever made it, and that one's inputs may be others
     that gave the same, such as a corpus of equal text in another form. Where two runs are compared, the walk
     keeps to what these runs had.
-
-    Attributes:
-        store: the store.
-        had: the artifacts of either run by kind and name; nothing where artifacts alone are compared.
     """
 
-    store: Store
+    store: Store  # the store
     had: tuple[Had, Had] = ({}, {})
+    """The artifacts of either run by kind and name; nothing where artifacts alone are compared."""
     _known: dict[tuple[str, ...], list[Cause]] = field(default_factory=dict)
 
     def causes(self, a: Record, b: Record) -> list[Cause]:

@@ -18,8 +18,7 @@ from tokmill.tasks.core.markdown import percent, table
 from tokmill.tasks.core.stage import Outcome, Scalar, Stage
 from tokmill.tasks.formats.files.manifests import Entry, read_model, write_model
 from tokmill.tasks.sweep.cell import Cell
-from tokmill.tasks.sweep.params import SweepParams
-from tokmill.tasks.sweep.recommendation import cost_of, knees, operations_text, recommend
+from tokmill.tasks.sweep.recommendation import SweepParams, cost_of, knees, operations_text, recommend
 
 SUMMARY_FILE = "summary.json"
 _I, _F, _S, _B = pa.int64(), pa.float64(), pa.string(), pa.bool_()

@@ -23,8 +23,8 @@ from tokmill.tasks.store.record import MOST_REASON_CHARS
 from tokmill.tasks.tracing.places import DocumentSet, places_in_encoded, places_of
 
 
-class ExcludeParams(Params):
-    """The documents to leave out are an input, and so no parameter."""
+class TakedownParams(Params):
+    """Of both ways of a takedown; the documents are an input, and so no parameter."""
 
     reason: str = Field(
         default="",
@@ -35,7 +35,7 @@ class ExcludeParams(Params):
 
 
 def run(
-    params: ExcludeParams,
+    params: TakedownParams,
     *,
     out: Path,
     mixture: Path,
@@ -165,4 +165,4 @@ class _Exclusion:
         ]
 
 
-EXCLUDE = Stage(verb="exclude", task="takedown", kind="mixture", version=2, params=ExcludeParams, run=run)
+EXCLUDE = Stage(verb="exclude", task="takedown", kind="mixture", version=2, params=TakedownParams, run=run)

@@ -9,8 +9,7 @@ the reason. Queries find contents by their numbers (`tasks.store.tables`); kinds
 
 import fnmatch
 import os
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -20,10 +19,9 @@ from tokmill.tasks.core.errors import StoreError, TaskError, TracingError
 from tokmill.tasks.core.stage import ArtifactRef
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.encoded import EncodedShard
-from tokmill.tasks.formats.text.source_files import origin_digest
 from tokmill.tasks.store.digest import digest_file
 from tokmill.tasks.store.rows import content_id
-from tokmill.tasks.store.snapshot import Ask
+from tokmill.tasks.store.snapshot import Ask, Row
 from tokmill.tasks.store.store import Store
 from tokmill.tasks.store.tables import ALL_ARTIFACTS, ALL_INPUTS, OWNERS, near_by_number
 from tokmill.tasks.tracing.names import is_row
@@ -33,17 +31,13 @@ from tokmill.tasks.tracing.places import Place, encoded_places, pieces_at, place
 Holds: TypeAlias = Literal["contains", "made from", "unknown"]
 
 _BY_PLACE = """
-    SELECT a.fingerprint, a.name, a.content_digest, i.digest, i.origin
-    FROM inputs i JOIN artifacts a USING (fingerprint)
-    WHERE i.role = 'files' AND starts_with(i.origin, $start) AND a.stage = 'ingest'
-    ORDER BY a.name, a.fingerprint, i.digest
+    SELECT DISTINCT a.name, a.fingerprint, a.content_digest FROM inputs i JOIN artifacts a USING (fingerprint)
+    WHERE i.role = 'files' AND a.stage = 'ingest' AND (i.origin = $path OR i.origin GLOB $path)
+    ORDER BY a.name, a.fingerprint
 """
 _BY_CONTENT = """
-    SELECT a.fingerprint, a.name, a.content_digest FROM artifacts a
-    WHERE a.stage = 'ingest' AND fingerprint IN (
-        SELECT i.fingerprint FROM inputs i
-        WHERE i.role = 'files' AND i.file_digest = $digest
-    )
+    SELECT DISTINCT a.name, a.fingerprint, a.content_digest FROM inputs i JOIN artifacts a USING (fingerprint)
+    WHERE i.role = 'files' AND a.stage = 'ingest' AND i.file_digest = $digest
     ORDER BY a.name, a.fingerprint
 """
 _DOWN = f"""
@@ -122,22 +116,14 @@ class FoundFile(NamedTuple):
 
 
 class Affected(NamedTuple):
-    """An artifact that a file went into.
+    """An artifact that a file went into."""
 
-    Attributes:
-        reference: `kind/name@label`.
-        kind, fingerprint: of the artifact.
-        holds: whether it contains text of the file, or was made from something that was learned from it.
-        sequences: of a packing, how many sequences have a piece of it; else None.
-        why: why it is unknown, or why a corpus has the file but not the row; empty otherwise.
-    """
-
-    reference: str
+    reference: str  # `kind/name@label`
     kind: str
     fingerprint: str
-    holds: Holds
-    sequences: int | None = None
-    why: str = ""
+    holds: Holds  # whether it contains text of the file, or was made from something learned from it
+    sequences: int | None = None  # of a packing, how many sequences have a piece of it
+    why: str = ""  # why it is unknown, or why a corpus has the file but not the row
 
 
 class Impact(NamedTuple):
@@ -264,30 +250,35 @@ def _keeps(store: Store, shard: ArtifactRef, places: Sequence[Place]) -> bool:
 
 def _found(store: Store, ask: Ask, wanted: str) -> list[tuple[ArtifactRef, list[FoundFile]]]:
     """The corpora that list a file of this name, each with its files; by content if no path is so."""
-    is_digest = len(wanted) == 64 and not set(wanted) - set("0123456789abcdef")
-    if not is_digest:
-        if by_place := _named(ask, wanted):
-            return [(ref, list(_files_of(store, ref, chosen, None))) for ref, chosen in by_place.items()]
-        if not os.path.isfile(wanted):  # noqa: PTH113 - a path would raise for a name that is too long
-            return []
-        wanted = digest_file(Path(wanted))  # it was moved or copied since
-    corpora = map(_ref, ask(_BY_CONTENT, {"digest": wanted}))
-    by_content = ((corpus, list(_files_of(store, corpus, None, wanted))) for corpus in corpora)
-    return [(corpus, files) for corpus, files in by_content if files]
-
-
-def _named(ask: Ask, wanted: str) -> dict[ArtifactRef, set[str]]:
-    """The corpora that list files of this path, glob or URL, with the digests of these as inputs."""
+    if len(wanted) == 64 and not set(wanted) - set("0123456789abcdef"):
+        return _listed(store, ask(_BY_CONTENT, {"digest": wanted}), lambda file: file.digest == wanted)
     path = wanted if "://" in wanted else str(Path(wanted).expanduser().absolute())
-    start = re.split(r"[*?\[]", path, maxsplit=1)[0]
-    found: dict[ArtifactRef, set[str]] = {}
-    for row in ask(_BY_PLACE, {"start": start}):
-        if row["origin"] == path or fnmatch.fnmatchcase(row["origin"], path):
-            found.setdefault(_ref(row), set()).add(row["digest"])
+    by_place = _listed(
+        store,
+        ask(_BY_PLACE, {"path": path}),
+        lambda file: file.origin == path or fnmatch.fnmatchcase(file.origin, path),
+    )
+    if by_place or not os.path.isfile(wanted):  # noqa: PTH113 - a path would raise for a name that is too long
+        return by_place
+    return _found(store, ask, digest_file(Path(wanted)))  # it was moved or copied since
+
+
+def _listed(
+    store: Store, corpora: Iterable[Row], matches: Callable[[FoundFile], bool]
+) -> list[tuple[ArtifactRef, list[FoundFile]]]:
+    found = []
+    for corpus in map(_ref, corpora):
+        opened = Corpus.open(store.path(corpus))
+        origins = file_origins(store.record(corpus), opened)
+        every = (
+            FoundFile(origins.get(key, ""), *key, digest) for key, digest in opened.file_digests().items()
+        )
+        if files := list(filter(matches, every)):
+            found.append((corpus, files))
     return found
 
 
-def _ref(row: Mapping[str, Any]) -> ArtifactRef:
+def _ref(row: Row) -> ArtifactRef:
     return ArtifactRef(
         kind=row.get("kind", "corpus"),
         name=row["name"],
@@ -296,20 +287,9 @@ def _ref(row: Mapping[str, Any]) -> ArtifactRef:
     )
 
 
-def _files_of(
-    store: Store, corpus: ArtifactRef, chosen: set[str] | None, digest: str | None
-) -> Iterator[FoundFile]:
-    """Yield the files of a corpus that are chosen, by their digest as inputs or that of their content."""
-    opened = Corpus.open(store.path(corpus))
-    origins = file_origins(store.record(corpus), opened)
-    for key, content in opened.file_digests().items():
-        if content == digest or (chosen is not None and origin_digest(*key, content) in chosen):
-            yield FoundFile(origins.get(key, ""), *key, content)
-
-
 def _affected(
     store: Store,
-    row: Mapping[str, Any],
+    row: Row,
     places: Sequence[Place],
     lost: Mapping[str, str],
     absent: Mapping[str, str],

@@ -20,9 +20,9 @@ from tokmill.tasks.store.fingerprint import canonical_json, digest_bytes
 from tokmill.tasks.store.record import Record
 from tokmill.tasks.store.remote import PulledPath
 from tokmill.tasks.store.verify import file_damages
-from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
+from tokmill.tasks.takedown.exclude import EXCLUDE, TakedownParams
 from tokmill.tasks.takedown.holders import Holder, holders_of
-from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
+from tokmill.tasks.takedown.stage import TAKEDOWN
 from tokmill.tasks.tracing.document import why_absent
 from tokmill.tasks.tracing.names import FoundDocument, find_documents
 from tokmill.tasks.tracing.origins import Origins
@@ -39,26 +39,17 @@ _CARDS = """
 
 @dataclass(frozen=True)
 class TakenDown:
-    """The result of a takedown.
+    """The result of a takedown."""
 
-    Attributes:
-        record: the record of the new version; None if no sequence had a piece of the documents.
-        accounts: documents and tokens kept and taken down, by source.
-        made: whether the new version was made now; False if the store already had it.
-        documents: the documents that were taken down.
-        absent: the documents without a piece in any sequence, each with the reason.
-        holders: every artifact of the store that still holds one of the documents, or may.
-        card: the card of the new version; None if the old version has none, or an input of the card was
-            removed.
-    """
-
-    record: Record | None
-    accounts: Sequence[Account]
-    made: bool
-    documents: list[FoundDocument]
+    record: Record | None  # the record of the new version; None if no sequence had a piece of the documents
+    accounts: Sequence[Account]  # documents and tokens kept and taken down, by source
+    made: bool  # whether the new version was made now; False if the store already had it
+    documents: list[FoundDocument]  # the documents that were taken down
     absent: list[tuple[FoundDocument, str]]
-    holders: list[Holder]
+    """The documents without a piece in any sequence, each with the reason."""
+    holders: list[Holder]  # every artifact of the store that still holds one of the documents, or may
     card: Record | None = None
+    """The card of the new version; None if the old version has none, or an input of the card was removed."""
 
 
 def read_names(file: Path) -> list[str]:
@@ -179,7 +170,7 @@ def _repack(origins: Origins, documents: Sequence[TakenDocument], reason: str) -
     without = listed(_with_earlier(origins, documents))
     left = realize(
         Request(
-            EXCLUDE, name, ExcludeParams(reason=reason), {**tokens, "mixture": mixture, "documents": without}
+            EXCLUDE, name, TakedownParams(reason=reason), {**tokens, "mixture": mixture, "documents": without}
         )
     )
     options = PACK_PLAN.params(**plan.params)

@@ -13,9 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from pydantic import Field
 
-from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Params, Scalar, Stage, Unit
+from tokmill.tasks.core.stage import NO_SOURCE, Account, Outcome, Scalar, Stage, Unit
 from tokmill.tasks.formats.packed.manifest import (
     PackedManifest,
     PackedShardEntry,
@@ -41,8 +40,8 @@ from tokmill.tasks.formats.packed.shard_format import (
 )
 from tokmill.tasks.kernels.documents import gather
 from tokmill.tasks.packing.assemble import link
-from tokmill.tasks.store import NOT_IN_FINGERPRINT
-from tokmill.tasks.store.record import MOST_REASON_CHARS, read_record
+from tokmill.tasks.store.record import read_record
+from tokmill.tasks.takedown.exclude import TakedownParams
 from tokmill.tasks.tracing.places import DocumentSet, places_of
 
 _BLOCK_TOKENS = 1 << 24
@@ -140,17 +139,6 @@ def _moved(
     )
     starts = pieces.columns["document_start"][its].astype(np.int64)
     return SequenceBlock(rows, firsts, lengths, starts)
-
-
-class TakedownParams(Params):
-    """The documents to take down are an input, and so no parameter."""
-
-    reason: str = Field(
-        default="",
-        max_length=MOST_REASON_CHARS,
-        description="Why they are taken down, for the record; of the same request it is the first one's.",
-        json_schema_extra=NOT_IN_FINGERPRINT,
-    )
 
 
 def run(

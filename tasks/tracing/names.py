@@ -33,23 +33,14 @@ _MOST_ROW_DIGITS = 18
 
 
 class FoundDocument(NamedTuple):
-    """A document that was found by name, and its place.
+    """A document that was found by name, and its place."""
 
-    Attributes:
-        source: name of the source.
-        shard: index of its shard, in the corpus and in the encoding.
-        ordinal: its ordinal in the shard.
-        name: the name by which it was found.
-        file: its file's name in the corpus.
-        row: its row in the file, from 0.
-    """
-
-    source: str
-    shard: int
-    ordinal: int
-    name: str
-    file: str
-    row: int
+    source: str  # name of the source
+    shard: int  # index of its shard, in the corpus and in the encoding
+    ordinal: int  # its ordinal in the shard
+    name: str  # the name by which it was found
+    file: str  # its file's name in the corpus
+    row: int  # its row in the file, from 0
 
     @property
     def place(self) -> Place:

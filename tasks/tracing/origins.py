@@ -43,18 +43,13 @@ def file_origins(ingested: Record, corpus: Corpus) -> dict[tuple[str, str], str]
 
 @dataclass(frozen=True)
 class Origins:
-    """A packed artifact and its origins; each is opened when it is first used.
+    """A packed artifact and its origins; each is opened when it is first used."""
 
-    Attributes:
-        store: the store that holds the artifacts.
-        packed: the record of the packed artifact.
-        roots: source → the folder of its files, or its URL, for sources whose files have moved since they
-            were ingested.
-    """
-
-    store: Store
-    packed: Record
+    store: Store  # the store that holds the artifacts
+    packed: Record  # the record of the packed artifact
     roots: Mapping[str, str | Path]
+    """Source → the folder of its files, or its URL, for sources whose files have moved since they were
+    ingested."""
 
     @classmethod
     def of(cls, store: Store, packed: ArtifactRef, roots: Mapping[str, str | Path] | None = None) -> Self:
@@ -115,22 +110,26 @@ class Origins:
         encoded = encoded_places(self.encoded_shard(place.source, place.shard), [place])
         return encoded[0].first if encoded else None
 
-    def files_of(self, shard: Shard) -> dict[str, Location]:
-        """The paths of a shard's files, by their names in the corpus.
+    def path_of(self, source: str, name: str) -> Location:
+        """The path of a file, by its name in the corpus.
 
         Raises:
             TracingError: the corpus's record does not have the folder, and none was given.
         """
-        return {segment.file: self._file(shard.source, segment.file) for segment in shard.segments}
+        if source in self.roots:
+            return below(self.roots[source], name)
+        origin = self._file_origins.get((source, name))
+        if origin is None:
+            raise TracingError(
+                f"the record of {self._corpus_record.reference} does not have the path of {name} of source "
+                f"'{source}'; give its folder with --root {source}=FOLDER"
+            )
+        return located(origin)
 
     def root_of(self, shard: Shard) -> str:
-        """The folder, or its URL, that the names of a shard's files are relative to.
-
-        Raises:
-            TracingError: the corpus's record does not have the folder, and none was given.
-        """
-        name, path = next(iter(self.files_of(shard).items()))
-        return str(path)[: -len(name)]
+        """The folder, or its URL, that the names of a shard's files are relative to."""
+        name = shard.segments[0].file
+        return str(self.path_of(shard.source, name))[: -len(name)]
 
     def ancestor(self, kind: str) -> Record:
         """The nearest artifact of a kind among those that the packed artifact was made from.
@@ -161,20 +160,8 @@ class Origins:
             raise TracingError(f"{record.reference} was made from no {role}")
         return self._record(entries[0])
 
-    def _file(self, source: str, name: str) -> Location:
-        if source in self.roots:
-            return below(self.roots[source], name)
-        origin = self._file_origins.get((source, name))
-        if origin is None:
-            raise TracingError(
-                f"the record of {self._corpus_record.reference} does not have the path of {name} of source "
-                f"'{source}'; give its folder with --root {source}=FOLDER"
-            )
-        return located(origin)
-
     @cached_property
     def _file_origins(self) -> dict[tuple[str, str], str]:
-        """The path of each file when it was ingested."""
         ingested, divided = self._corpus_record, self.corpus.part is not None
         return file_origins(self.input_record(ingested, "corpus") if divided else ingested, self.corpus)
 

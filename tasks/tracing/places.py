@@ -17,21 +17,13 @@ from tokmill.tasks.store.store import Store
 
 
 class Place(NamedTuple):
-    """A stretch of documents of a corpus.
+    """A stretch of documents of a corpus."""
 
-    Attributes:
-        source: the source's name.
-        shard: the index of the shard in the source.
-        first: the ordinal of the first document in the shard, or its position in the encoded shard.
-        end: that after the last one.
-        text: the digest of the shard's text, where it is known.
-    """
-
-    source: str
-    shard: int
-    first: int
-    end: int
-    text: str = ""
+    source: str  # the source's name
+    shard: int  # the index of the shard in the source
+    first: int  # the ordinal of the first document in the shard, or its position in the encoded shard
+    end: int  # that after the last one
+    text: str = ""  # the digest of the shard's text, where it is known
 
 
 def places_of(documents: Iterable[TakenDocument]) -> list[Place]:

@@ -97,7 +97,7 @@ class _Tracer:
             source=piece.source,
             file=file,
             row=row,
-            path=str(origins.files_of(shard)[file]),
+            path=str(origins.path_of(piece.source, file)),
             place=place_of(file, row, form),
             id=own,
             shard=piece.shard,

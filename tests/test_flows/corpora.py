@@ -14,7 +14,7 @@ from tokmill.flows.run.events import Event, RunState
 from tokmill.flows.run.sources import resolve_sources
 from tokmill.flows.run.sweeping import Grid, compose_sweep
 from tokmill.tasks.store import Store
-from tokmill.tasks.sweep.params import SweepParams
+from tokmill.tasks.sweep.recommendation import SweepParams
 
 SYLLABLES = (
     "ba",

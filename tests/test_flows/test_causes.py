@@ -1,12 +1,14 @@
 """The first causes of what differs: between two runs, between two artifacts, and in the documents of a file.
 
 Each case runs a profile of three sources twice, with something changed between, and compares the runs.
-`test_experiment_story.py` has several runs of an experiment.
 """
 
 import json
 import random
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -140,15 +142,69 @@ def test_files_that_changed_are_named_beside_a_holdout_and_not_what_follows(tokm
     ]
 
 
-def test_a_renamed_file_is_no_other_order(tokmill: Tokmill) -> None:
-    one, first = tokmill.folder / "web" / "b.txt", run(tokmill, ())
-    other = one.rename(one.with_name("c.txt"))
-    lines = why(tokmill, first, run(tokmill, ()))
-    other.rename(one)
-    assert lines[:-1] == [
-        "  source web: 40 → 40 documents: the same documents; files: 1 renamed (corpus/causes)",
-        "    b.txt → c.txt: the same content",
-    ]
+def test_documents_that_came_and_changed_are_counted_for_runs_artifacts_and_pages(tokmill: Tokmill) -> None:
+    news, first = tokmill.folder / "news.jsonl", run(tokmill, (), "encoded")
+    more = "".join(json.dumps({"text": f"a new text {number}"}) + "\n" for number in range(8))
+    put_back = rewritten(news, lambda text: more[: more.index("\n") + 1] + text.split("\n", 1)[1] + more)
+    other = tokmill.folder / "web" / "b.txt"
+    renamed = other.rename(other.with_name("c.txt"))
+    second = run(tokmill, (), "encoded")
+    renamed.rename(other)
+    put_back()
+    runs = tokmill("compare", first, second, "--json").document
+    (web, changed) = sorted(runs["runs"][1]["causes"], key=lambda cause: cause["field"], reverse=True)
+    assert (changed["sort"], changed["field"], changed["artifact"]) == ("source", "news", "corpus/causes")
+    assert changed["documents"] == {"gained": 8, "lost": 0, "changed": 1, "kept": 29}
+    (file,) = changed["files"]
+    sizes = [file[side]["num_documents"] for side in "ab"]
+    assert (file["name"], file["how"], sizes) == ("news.jsonl", "changed", [30, 38])
+    assert [(file["name"], file["how"]) for file in web["files"]] == [("c.txt", "renamed")]
+
+    said = "source news: 30 → 38 documents: 8 gained, 1 changed"
+    a, b = next(each["artifacts"] for each in runs["artifacts"] if each["task"] == "train")
+    between = tokmill("compare", "--artifacts", a, b, COLUMNS="200").out
+    assert said in between
+    assert "through corpus/causes → " in between
+    for options in ((first, second), ("--artifacts", a, b)):
+        page = tokmill.folder / f"{len(options)}.html"
+        assert tokmill("compare", *options, "--html", page).code == 0
+        assert said in page.read_text("utf-8")
+        again = tokmill("compare", *options, "--html", page)
+        assert (again.code, "exists; name a new file" in again.err) == (2, True)
+
+    store = Store.open(shutil.copytree(tokmill.store, tokmill.folder / "copy"))
+    corpora = next(each["artifacts"] for each in runs["artifacts"] if each["task"] == "ingest")
+    store.remove(store.resolve(corpora[0]), with_dependents=True)
+    (cause,) = explain(store, *(store.resolve(name, removed=True) for name in corpora)).causes
+    assert (cause.sort, cause.field) == ("source", "files")  # by the record alone
+    assert any(line.endswith("news.jsonl: changed") for line in cause.details)
+
+
+@pytest.mark.slow
+def test_an_upgrade_is_named_and_no_cause_where_it_changed_nothing(tokmill: Tokmill, tmp_path: Path) -> None:
+    first = run(tokmill, (), "counts")
+    (tmp_path / "regex-9999.1.dist-info").mkdir()
+    (tmp_path / "regex-9999.1.dist-info" / "METADATA").write_text("Name: regex\nVersion: 9999.1\n")
+    command = [sys.executable, "-m", "tokmill", "run", "profile.toml", "--until", "counts", "--no-prefect"]
+    environment = clean_environment(PYTHONPATH=str(tmp_path))
+    subprocess.run([*command, "--store", tokmill.store], check=True, cwd=tokmill.folder, env=environment)
+    lines = why(tokmill, first, "latest")
+    assert any(line.endswith("→ 9999.1; no artifact differs because of that") for line in lines), lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("latest",), "name at least two runs"),
+        (("latest", "caused"), "there is no run"),
+        (("latest", "latest"), "is named twice"),
+        (("--artifacts", "corpus/causes", "counts/causes"), "name two of one kind"),
+    ],
+)
+def test_wrong_usage_says_what_is_right(tokmill: Tokmill, arguments: tuple[str, ...], said: str) -> None:
+    run(tokmill, (), "counts")
+    done = tokmill("compare", *arguments)
+    assert (done.code, said in done.err) == (2, True), done.err
 
 
 @pytest.mark.slow

@@ -42,7 +42,7 @@ from tokmill.tasks.count.merging import FAN_IN
 from tokmill.tasks.count.stage import COUNT, CountParams
 from tokmill.tasks.ingest.stage import INGEST
 from tokmill.tasks.store import Store
-from tokmill.tasks.sweep.params import SweepParams
+from tokmill.tasks.sweep.recommendation import SweepParams
 from tokmill.tokenizer.core.stopping import StopRequested, raise_if_stopped, request_stop
 
 WAIT_SECONDS = 120

@@ -30,7 +30,7 @@ from tokmill.flows.errors import ProfileError, RunError
 from tokmill.flows.library import api
 from tokmill.flows.profile import load_profile
 from tokmill.flows.tracking.attempt import Outbox
-from tokmill.flows.tracking.datasets import PRODUCER, named
+from tokmill.flows.tracking.lineage_events import PRODUCER, named
 
 Events = Sequence[dict[str, Any]]
 ENDS = {"COMPLETE", "FAIL", "ABORT"}

@@ -1,6 +1,6 @@
 """`tokmill runs reproduce` and `bundle`: artifacts from records, in other folders; and hostile bundles.
 
-Offline and on other Pythons: `test_experiment_story.py`.
+Offline also by those Pythons that TOKMILL_PYTHONS names.
 """
 
 import json
@@ -131,11 +131,14 @@ def test_a_tombstone_that_was_changed_or_is_gone_is_said(emptied: Tokmill, tmp_p
     ref = store.resolve("balance/own", removed=True)
     (path,) = store.layout.removed.glob("balance/*.json")
     path.write_text(path.read_text("utf-8").replace('"seconds": ', '"seconds": 1', 1), "utf-8")
-    for name in ("balance/own@v1", ref.fingerprint[:8], "tokenizer/own@v1", "latest"):
-        for command in (("reproduce",), ("bundle", "-o", "b.bundle")):
-            done = tokmill("runs", command[0], name, *command[1:])
-            assert done.code in (1, 2)
-            assert all(word in done.err for word in (str(path), "changed after it was written", "backup"))
+    for words in (
+        "reproduce balance/own@v1",
+        f"bundle {ref.fingerprint[:8]} -o b.bundle",
+        "reproduce latest",
+    ):
+        done = tokmill("runs", *words.split())
+        assert done.code in (1, 2)
+        assert all(word in done.err for word in (str(path), "changed after it was written", "backup"))
     assert not (tmp_path / "b.bundle").exists()
     path.unlink()
     done = tokmill("runs", "reproduce", "tokenizer/own@v1")
@@ -156,6 +159,10 @@ def test_moved_and_renamed_inputs_are_found_by_their_content(
     was = made.folder / "texts" / "notes.txt"
     assert f"notes.txt (it was {was}): nothing has its content" in missing.err
     assert "--look-in" in missing.err
+    done = made("runs", "bundle", asked[0], "-o", tmp_path / "b.bundle")  # which says what it needs
+    assert "notes.txt" in done.out
+    code, said = reproduced(made.at(tmp_path), "b.bundle", "--look-in", tmp_path)
+    assert (code, said["equal"]) == (0, True)
 
 
 def with_other_content(place: Path) -> None:
@@ -241,11 +248,27 @@ def test_a_bundle_has_the_same_bytes_and_gives_the_same_elsewhere(made: Tokmill,
     assert [(code, said["equal"]) for code, said in ends] == [(0, True)] * 2
 
 
-def test_a_bundle_without_inputs_says_what_it_needs(made: Tokmill, tmp_path: Path) -> None:
-    done = made("runs", "bundle", "tokenizer/own@winner", "-o", tmp_path / "b.bundle")
-    assert "notes.txt" in done.out
-    code, said = reproduced(made.at(tmp_path), "b.bundle", "--look-in", made.folder / "texts")
-    assert (code, said["equal"]) == (0, True)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "python", [sys.executable, *filter(None, os.environ.get("TOKMILL_PYTHONS", "").split(os.pathsep))]
+)
+def test_a_bundle_is_made_again_in_a_new_process_without_a_network(made: Tokmill, tmp_path: Path, python):
+    bundled(made, "latest", tmp_path / "b.bundle", "--with-inputs")
+    nowhere = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), "http://127.0.0.1:9")
+    alone = ["unshare", "--net", "--map-root-user"]
+    may = shutil.which("unshare") and subprocess.run([*alone, "true"], check=False).returncode == 0
+    command = [*(alone if may else []), python, "-m", "tokmill", "runs", "reproduce", "b.bundle", "--json"]
+    with without(made.folder):
+        done = subprocess.run(
+            [*command, "--into", "again"],
+            cwd=tmp_path,
+            env=clean_environment(**nowhere),
+            capture_output=True,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert {row["verdict"] for row in json.loads(done.stdout)["artifacts"]} == {"equal"}
+    assert made("store", "verify", "--store", tmp_path / "again").code == 0
 
 
 def test_a_bundle_that_was_cut_off_or_damaged_is_refused(made: Tokmill, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from tests.test_flows.corpora import InProcess, write_project
 from tokmill.flows.errors import ProfileError
 from tokmill.flows.run.sweeping import Grid
 from tokmill.tasks.core.stage import ArtifactRef
-from tokmill.tasks.sweep.cell import Cell, curve_of
+from tokmill.tasks.sweep.cell import Cell
 from tokmill.tokenizer.core.errors import TrainingError
 
 HELD_OUT = "holdout.share=0.3"
@@ -158,9 +158,3 @@ def test_wrong_options_are_told(tokmill: Tokmill, words: tuple[str, ...], says: 
     assert "Traceback" not in outcome.err
     assert "a bug in tokmill" not in outcome.err
     assert "pydantic" not in outcome.err
-
-
-def test_temperatures_that_are_nearly_the_same_have_names_of_their_own() -> None:
-    names = [curve_of("byte_bpe", temperature) for temperature in (2.0, 3.3, 1.0000001, 1.0000002, 1e300)]
-    assert names[:2] == ["byte_bpe-T2", "byte_bpe-T3.3"]
-    assert len(set(names)) == len(names)

@@ -48,8 +48,8 @@ from tokmill.tasks.score.stage import SCORE_COLUMN, ColumnParams
 from tokmill.tasks.store import Store
 from tokmill.tasks.sweep.cell import SWEEP_CELL, CellParams
 from tokmill.tasks.sweep.stage import SWEEP, SweepStageParams
-from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
-from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
+from tokmill.tasks.takedown.exclude import EXCLUDE, TakedownParams
+from tokmill.tasks.takedown.stage import TAKEDOWN
 from tokmill.tasks.train.adopt import ADOPT, AdoptParams
 from tokmill.tasks.train.stage import TrainParams
 from tokmill.tasks.vocabulary.stage import EXTEND, TRIM, ExtendParams, TrimParams
@@ -127,7 +127,7 @@ def current_digests(folder: Path) -> Digests:
     line.make(TAKEDOWN, TakedownParams(), packed=made["packed"], documents=documents)
     encoded = [ref for stage, ref in line.made if stage.verb == "encode_shard"]
     tokens = {"encoded": made["encoded"], "shards": encoded}
-    line.make(EXCLUDE, ExcludeParams(), mixture=made["mixture"], documents=documents, **tokens)
+    line.make(EXCLUDE, TakedownParams(), mixture=made["mixture"], documents=documents, **tokens)
     counted = [ref for stage, ref in line.made if stage.verb == "count_shard"]
     line.make(MERGE_COUNTS, MergeParams(), shards=counted)
     _curriculum(line, made["tokenizer"], tokens, folder)

@@ -207,23 +207,6 @@ def test_marks_are_reached_by_keyboard_and_say_what_they_show(browser: webdriver
     assert "balance.temperature 1" in str(lines[2].get_attribute("aria-label"))
 
 
-@pytest.mark.slow
-@pytest.mark.browser
-@in_browser
-def test_axes_of_numbers_and_of_words_can_be_chosen(browser: webdriver.Chrome) -> None:
-    browser.find_element(By.CSS_SELECTOR, "#coordinates summary").click()
-    (box,) = [
-        label.find_element(By.TAG_NAME, "input")
-        for label in browser.find_elements(By.CSS_SELECTOR, "#axes label")
-        if label.text == "balance.method"
-    ]
-    before = len(browser.find_elements(By.CSS_SELECTOR, "#lines line.axis"))
-    box.click()
-    assert len(browser.find_elements(By.CSS_SELECTOR, "#lines line.axis")) == before + 1
-    labels = {text.text for text in browser.find_elements(By.CSS_SELECTOR, "#lines text")}
-    assert {"x", "y", "method"} <= labels
-
-
 @in_browser
 def test_nothing_is_loaded_and_nothing_goes_wrong(browser: webdriver.Chrome) -> None:
     assert_quiet(browser)

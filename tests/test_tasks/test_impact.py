@@ -8,7 +8,7 @@ from tests.test_tasks.store_stages import ask, ask_joined, give_one_number, open
 from tests.test_tasks.traced_line import ESSAY, NOTES, line_params, traced_line
 from tests.test_tasks.whole_line import Line
 from tokmill.flows.reproduce.subject import cargo_of
-from tokmill.tasks.core.errors import StoreError, TracingError
+from tokmill.tasks.core.errors import TracingError
 from tokmill.tasks.formats.text.sources import SourceSpec
 from tokmill.tasks.store import Store, digest_bytes, lineage
 from tokmill.tasks.store.push import move
@@ -51,12 +51,6 @@ def test_it_tells_what_contains_the_text_from_what_was_learned_from_it(line):
     assert {kinds[kind] for kind in ("counts", "tokenizer")} == {"made from"}
 
 
-def test_a_row_is_in_the_sequences_that_trace_finds(line):
-    (document,) = trace_document(Origins.of(line.store, line.packed), "web:pages.jsonl:1")
-    found = held(impact_of(line.store, f"{line.texts / 'web' / 'pages.jsonl'}:1"))
-    assert found["packed/line@v1"].sequences == len({piece.sequence for piece in document.pieces}) > 0
-
-
 @pytest.mark.parametrize("what", ["corpus", "encoded_shard text", "encoded_shard", "packed"])
 def test_a_content_that_shares_a_number_by_chance_is_not_taken_for_the_texts(line, tmp_path, what):
     store = Store.open(shutil.copytree(line.store.root, tmp_path / "store"))
@@ -80,8 +74,9 @@ def test_what_no_corpus_lists_is_an_error(line):
     for name in ("nothing.jsonl", f"pages.jsonl:{'9' * 5000}", "long" * 20_000):
         with pytest.raises(TracingError, match=r"no corpus of .* lists such a file"):
             impact_of(line.store, name)
-    with pytest.raises(TracingError, match="no row 99"):
-        impact_of(line.store, f"{line.texts / 'web' / 'pages.jsonl'}:99")
+    for name, row in (("web/pages.jsonl", 99), ("notes/notes.txt", 4)):
+        with pytest.raises(TracingError, match=f"no row {row}"):
+            impact_of(line.store, f"{line.texts / name}:{row}")
 
 
 @pytest.mark.objects
@@ -226,21 +221,3 @@ def test_nothing_of_the_document_is_left_in_a_bucket(line, bucket, request, tmp_
     after = bucket.keys()
     assert [key for key in after if f"/packed/{place}/" in key] == []
     assert f"store/index/removed/packed/{place}.json" in after
-
-
-def test_a_reason_is_given_and_read_again(tmp_path):
-    store = Store.open(tmp_path)
-    once = store.realize(ask("once")).ref
-    with pytest.raises(StoreError, match="has 2,001 characters and may have 2,000"):
-        store.remove(once, reason="x" * 2001)
-    store.remove(once, reason='no right to it, "says" \U0001f6ab')
-    left = store.tombstone("text", once.fingerprint)
-    assert left.reason == 'no right to it, "says" \U0001f6ab'
-    assert left.words == f"removed on {left.removed[:16].replace('T', ' ')} UTC by {left.by}: {left.reason}"
-    assert store.verify() == []
-    assert (
-        store.resolve("text/once", removed=True) == store.resolve(once.fingerprint[:8], removed=True) == once
-    )
-
-    store.realize(ask("once"))  # made again, it is not removed any more
-    assert store.tombstone("text", once.fingerprint) is None

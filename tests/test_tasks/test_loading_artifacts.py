@@ -15,8 +15,9 @@ from tokmill.tasks.export.stage import EXPORT, EXPORT_SHARD, ExportParams, Expor
 from tokmill.tasks.formats.packed.manifest import PackedManifest
 from tokmill.tasks.loading import Field, PackedDataset, Remainder
 from tokmill.tasks.store import Store
+from tokmill.tasks.takedown.exclude import TakedownParams
 from tokmill.tasks.takedown.request import listed
-from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
+from tokmill.tasks.takedown.stage import TAKEDOWN
 
 
 def exported(store, packed, formats):

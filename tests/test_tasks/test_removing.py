@@ -233,6 +233,8 @@ class TestRemoving:
         ref = store.resolve("joined/abab")
         store.remove(ref, reason="a test")
         left = store.tombstone("joined", ref.fingerprint)
+        with pytest.raises(StoreError, match="has 2,001 characters and may have 2,000"):
+            store.remove(store.resolve("joined/ab"), reason="x" * 2001)
         query = "SELECT fingerprint, kind, name, label, num_files, reason, user_name FROM removed"
         (row,) = store.catalog.query(query)
         files = len(left.record.files)

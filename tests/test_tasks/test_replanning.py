@@ -14,8 +14,8 @@ from tokmill.tasks.formats.mixture import Ledger, Mixture
 from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.mixing.consume import CONSUME, ConsumeParams
 from tokmill.tasks.mixing.stage import MIX, MixParams
-from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
-from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
+from tokmill.tasks.takedown.exclude import EXCLUDE, TakedownParams
+from tokmill.tasks.takedown.stage import TAKEDOWN
 
 
 class Run:
@@ -318,7 +318,7 @@ def test_accounts_say_what_was_taken_down_before_anything_was_consumed(tmp_path)
     first = rows(run.mix().plan())[0]
     taken = {"name": "x", "source": "a", "file": "f", "row": 0, "shard": 0, "ordinal": 2 * first[2]}
     out = tmp_path / "excluded"
-    made(EXCLUDE, ExcludeParams(), out, mixture=run.mixture, documents=[taken], **run.corpus.inputs)
+    made(EXCLUDE, TakedownParams(), out, mixture=run.mixture, documents=[taken], **run.corpus.inputs)
     run.mixture = out
     run.consume(0)
     run.mix()

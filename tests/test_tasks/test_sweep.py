@@ -1,62 +1,32 @@
 """Costs, knees and recommendations of sweeps, by hand."""
 
 from pathlib import Path
+from typing import Any
 
 from tokmill.tasks.formats.files.manifests import write_model
-from tokmill.tasks.sweep.cell import CELL_FILE, Cell, CellLanguage, CellSource
-from tokmill.tasks.sweep.params import SweepParams
-from tokmill.tasks.sweep.recommendation import cost_of, knees, recommend
+from tokmill.tasks.sweep.cell import CELL_FILE, Cell, CellLanguage, CellSource, curve_of
+from tokmill.tasks.sweep.recommendation import SweepParams, cost_of, knees, recommend
 from tokmill.tasks.sweep.stage import SweepStageParams, SweepSummary, run
 
 SMALL = SweepParams(d_model=10, num_layers=2, context=100)
 
 
-def cell(
-    size: int,
-    bytes_per_token: float,
-    *,
-    temperature: float | None = None,
-    premium: float | None = None,
-    unknown: float | None = None,
-    worst: float | None = None,
-) -> Cell:
+def cell(size: int, bytes_per_token: float, **changes: Any) -> Cell:
+    """A cell with some fields, a premium of its one language, or the compression of its one source."""
+    premium, worst = changes.pop("premium", None), changes.pop("worst", bytes_per_token)
     languages = [] if premium is None else [CellLanguage(language="x", num_tokens=1, premium=premium)]
-    source = CellSource(
-        source="s",
-        num_documents=1,
-        num_bytes=1000,
-        num_tokens=100,
-        bytes_per_token=worst or bytes_per_token,
-        unknown_share=unknown,
-    )
-    return Cell(
-        family="byte_bpe",
-        temperature=temperature,
-        vocab_size=size,
-        num_ids=size,
-        sources=[source],
-        num_bytes=1000,
-        num_tokens=100,
-        bytes_per_token=bytes_per_token,
-        unknown_share=unknown,
-        num_used=1,
-        keeps_text=True,
-        languages=languages,
-        reference=None,
-        gini=None,
-    )
+    figures = {"num_bytes": 1000, "num_tokens": 100, "unknown_share": changes.pop("unknown", None)}
+    source = CellSource(source="s", num_documents=1, bytes_per_token=worst, **figures)
+    nothing = {"temperature": None, "reference": None, "gini": None, "num_used": 1, "keeps_text": True}
+    known = {"sources": [source], "languages": languages, "bytes_per_token": bytes_per_token, **figures}
+    return Cell(family="byte_bpe", vocab_size=size, num_ids=size, **{**nothing, **known, **changes})
 
 
 def test_costs_are_those_of_kaplan_s_table() -> None:
-    cost = cost_of(SMALL, 50, 4.0)
     # 12·2·10² = 2,400 parameters; 2·2,400 + 2·2·100·10 + 2·50·10 = 4,800 + 4,000 + 1,000 operations
-    assert cost.embedding_parameters == 2 * 50 * 10
-    assert cost.embedding_share == round(1000 / 3400, 6)
-    assert cost.operations_per_token == 9800
-    assert cost.attention_share == round(4000 / 9800, 6)
-    assert cost.output_share == round(1000 / 9800, 6)
-    assert cost.operations_per_byte == 2450.0
-    assert cost.context_bytes == 400.0
+    shares = [round(share, 6) for share in (1000 / 3400, 4000 / 9800, 1000 / 9800)]
+    cost = cost_of(SMALL, 50, 4.0)
+    assert cost == (2 * 50 * 10, shares[0], 9800, *shares[1:], 2450.0, 400.0)
     tied = cost_of(SMALL.model_copy(update={"tied": True}), 50, None)
     assert (tied.embedding_parameters, tied.operations_per_token) == (500, 9800)
     assert (tied.operations_per_byte, tied.context_bytes) == (None, None)
@@ -89,14 +59,14 @@ def test_of_those_that_cost_about_as_much_the_fairest_is_recommended() -> None:
 
 
 def test_a_tokenizer_that_loses_text_is_left_out() -> None:
-    changes = cell(300, 9.0).model_copy(update={"keeps_text": False})
+    changes = cell(300, 9.0, keeps_text=False)
     found = recommend(SweepParams(), [cell(100, 4.0), cell(200, 9.0, unknown=0.2), changes])
     assert found.cell == "byte_bpe-100"
     assert "Left out: 1 with more than 0.10% unknown tokens and 1 whose text may come back" in found.reason
     assert recommend(SweepParams(), [changes]).cell == "byte_bpe-300"
     none = recommend(SweepParams(), [cell(100, 4.0, unknown=0.2)])
     assert none.cell is None
-    assert none.changes == ()
+    assert not none.changes
 
 
 def test_those_that_lose_text_are_marked_and_come_last(tmp_path: Path) -> None:
@@ -126,6 +96,12 @@ def test_a_larger_model_affords_a_larger_vocabulary() -> None:
     assert sizes == ["byte_bpe-8000", "byte_bpe-64000", "byte_bpe-256000"]
     small = recommend(SweepParams(d_model=64, num_layers=2, tolerance=0), cells)
     assert "3.500 bytes per token, 0.648 M operations per byte" in small.reason
+
+
+def test_temperatures_that_are_nearly_the_same_have_names_of_their_own() -> None:
+    names = [curve_of("byte_bpe", temperature) for temperature in (2.0, 3.3, 1.0000001, 1.0000002, 1e300)]
+    assert names[:2] == ["byte_bpe-T2", "byte_bpe-T3.3"]
+    assert len(set(names)) == len(names)
 
 
 def test_without_parallel_text_the_least_compressed_source_decides() -> None:

@@ -22,8 +22,9 @@ from tokmill.tasks.formats.packed.reader import PackedReader
 from tokmill.tasks.loading import PackedDataset
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.digest import FileDigests
+from tokmill.tasks.takedown.exclude import TakedownParams
 from tokmill.tasks.takedown.request import read_names, take_down
-from tokmill.tasks.takedown.stage import TAKEDOWN, TakedownParams
+from tokmill.tasks.takedown.stage import TAKEDOWN
 from tokmill.tasks.tracing import Origins, find_documents, trace_document
 
 FORMATS = list(get_args(PackedFormat))

@@ -17,7 +17,7 @@ from tokmill.tasks.mixing.stage import MIX, MixParams
 from tokmill.tasks.packing.stage import PackParams
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.record import read_record
-from tokmill.tasks.takedown.exclude import EXCLUDE, ExcludeParams
+from tokmill.tasks.takedown.exclude import EXCLUDE, TakedownParams
 from tokmill.tasks.takedown.request import listed
 from tokmill.tasks.tracing import Origins, find_documents, trace_document, trace_sequence
 
@@ -266,7 +266,7 @@ def test_what_was_consumed_or_taken_down_before(packings):
     fields = {name: getattr(taken, name) for name in TakenDocument.model_fields}
     documents = listed([TakenDocument(**fields)])
     drawn = packings.traced.made["mixture"]
-    mixture = line.make(EXCLUDE, ExcludeParams(), mixture=drawn, documents=documents, **tokens)
+    mixture = line.make(EXCLUDE, TakedownParams(), mixture=drawn, documents=documents, **tokens)
     before = packings.drawn(mixture)
     total = Mixture.open(store.path(mixture)).manifest.num_tokens
     packed = packings.packed(mixture).packed.ref
