@@ -24,7 +24,7 @@ from tokmill.flows.doctor.report import Part, look_at_installation, look_at_pack
 from tokmill.flows.doctor.speed import LOGGED, Measured, look_at_speed, measure
 from tokmill.flows.doctor.stores import look_at_machine, look_at_store
 from tokmill.flows.prefect.connection import no_answer
-from tokmill.flows.prefect.orphans import dead_runs, reconcile, worker_name
+from tokmill.flows.prefect.worker import dead_runs, reconcile, worker_name
 from tokmill.tasks.store import Store
 from tokmill.tasks.store.disk import ProcessLock
 from tokmill.tasks.store.leases import Process
@@ -174,7 +174,7 @@ def test_a_run_is_dead_if_its_process_is_and_not_while_it_is_retried(
 def test_a_run_that_could_not_ask_whether_it_was_cancelled_is_cancelled_later(
     tmp_path: Path, monkeypatch
 ) -> None:
-    monkeypatch.setattr("tokmill.flows.prefect.orphans.cancel_tasks", lambda run_id: None)
+    monkeypatch.setattr("tokmill.flows.prefect.worker.cancel_tasks", lambda run_id: None)
     run = FlowRun(flow_id=uuid4(), state=State(type=StateType.CANCELLED), run_count=1)
     store, client = with_crash(tmp_path, run)
     assert reconcile(store, client) == []
