@@ -1,7 +1,7 @@
 """What a part of the examination returns."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib import metadata
 from platform import python_version
@@ -64,23 +64,23 @@ class Part:
 
 def look_at_installation() -> Part:
     """Return the versions of Python, tokmill and what it needs."""
-    part = Part("installation", findings=look_at_packages())
-    versions = {requirement.name: metadata.version(requirement.name) for requirement in required()}
-    extra = {name: version for name in _OPTIONAL if (version := _version(name)) is not None}
-    bounds = {requirement.name: str(requirement.specifier) for requirement in required()}
-    part.figures = {
-        "python": python_version(),
-        "tokmill": metadata.version("tokmill"),
-        "packages": {name: {"version": v, "bounds": bounds[name]} for name, v in versions.items()},
-        "optional": extra,
+    packages = {
+        each.name: {"version": metadata.version(each.name), "bounds": str(each.specifier)}
+        for each in required()
     }
+    own, python = metadata.version("tokmill"), python_version()
+    extra = {name: metadata.version(name) for name in _OPTIONAL if _is_installed(name)}
+    part = Part("installation", findings=look_at_packages())
+    part.figures = {"python": python, "tokmill": own, "packages": packages, "optional": extra}
     part.facts = {
-        "tokmill": f"{part.figures['tokmill']} on Python {python_version()}",
-        "requirements": ", ".join(f"{name} {version} ({bounds[name]})" for name, version in versions.items()),
+        "tokmill": f"{own} on Python {python}",
+        "requirements": ", ".join(
+            f"{name} {each['version']} ({each['bounds']})" for name, each in packages.items()
+        ),
         "optional": ", ".join(f"{name} {version}" for name, version in extra.items()) or "none",
     }
     if not _PYTHONS[0] <= sys.version_info[:2] <= _PYTHONS[1]:
-        what = f"Python {python_version()} is not one that tokmill is tested with"
+        what = f"Python {python} is not one that tokmill is tested with"
         part.note("python", what, "use Python 3.11, 3.12 or 3.13")
     if jit_disabled():
         what = "NUMBA_DISABLE_JIT is set, so kernels run as plain Python, a thousand times slower"
@@ -88,37 +88,33 @@ def look_at_installation() -> Part:
     return part
 
 
-def required() -> Iterator[Requirement]:
-    """Yield tokmill's own requirements, without those of extras, by name."""
-    for requirement in sorted(map(Requirement, metadata.requires("tokmill") or []), key=lambda one: one.name):
-        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-            yield requirement
+def _is_installed(name: str) -> bool:
+    return any(metadata.distributions(name=name))
 
 
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
+def required() -> list[Requirement]:
+    """Return tokmill's own requirements, without those of extras, by name."""
+    return _without_extras(metadata.requires("tokmill") or [])
 
 
-def look_at_packages() -> list[Finding]:
-    """Return the installed packages with incompatible versions.
+def _without_extras(requirements: Iterable[str]) -> list[Requirement]:
+    known = sorted(map(Requirement, requirements), key=lambda each: each.name)
+    return [each for each in known if each.marker is None or each.marker.evaluate({"extra": ""})]
+
+
+def look_at_packages(requirements: Iterable[str] | None = None) -> list[Finding]:
+    """Return the installed packages whose versions the requirements exclude, by default tokmill's own.
 
     pip obeys the version bounds when it installs tokmill, but may break them when it installs other packages.
     """
-    return list(out_of_bounds(metadata.requires("tokmill") or []))
-
-
-def out_of_bounds(requirements: list[str]) -> Iterator[Finding]:
-    """Yield the installed packages whose versions these requirements exclude."""
-    for requirement in map(Requirement, requirements):
-        if requirement.marker is not None and not requirement.marker.evaluate({"extra": ""}):
-            continue
-        installed = metadata.version(requirement.name)
-        if not requirement.specifier.contains(installed, prereleases=True):
-            yield Finding(
-                f"package {requirement.name}",
-                f"{requirement.name} {installed} is installed; tokmill works with {requirement.specifier}",
-                f"python -m pip install '{requirement.name}{requirement.specifier}'",
-            )
+    known = required() if requirements is None else _without_extras(requirements)
+    versions = [(each, metadata.version(each.name)) for each in known]
+    return [
+        Finding(
+            f"package {each.name}",
+            f"{each.name} {installed} is installed; tokmill works with {each.specifier}",
+            f"python -m pip install '{each.name}{each.specifier}'",
+        )
+        for each, installed in versions
+        if not each.specifier.contains(installed, prereleases=True)
+    ]

@@ -57,23 +57,21 @@ def _look_at_folder(part: Part, root: Path) -> bool:
 
 
 def _look_inside(part: Part, store: Store) -> None:
-    rows = store.catalog.query("SELECT count(*) AS n, coalesce(sum(num_bytes), 0) AS b FROM artifacts")
-    number, num_bytes = int(rows[0]["n"]), int(rows[0]["b"])
-    working = live_leases(store.layout)
-    lying = leftovers(store.layout, (), older_than_days=0)
-    damaged = [one for one in lying if store.layout.damaged in one.path.parents]
-    held = _held_locks(store)
+    (row,) = store.catalog.query("SELECT count(*) AS n, coalesce(sum(num_bytes), 0) AS b FROM artifacts")
+    working, lying = len(live_leases(store.layout)), leftovers(store.layout, (), older_than_days=0)
+    damaged = [each for each in lying if store.layout.damaged in each.path.parents]
+    others, held = [each for each in lying if each not in damaged], _num_locks(store)
     part.figures |= {
-        "num_artifacts": number,
-        "num_bytes": num_bytes,
-        "num_running": len(working),
-        "num_locks": len(held),
+        "num_artifacts": int(row["n"]),
+        "num_bytes": int(row["b"]),
+        "num_running": working,
+        "num_locks": held,
         "num_leftovers": len(lying),
-        "leftover_bytes": sum(one.num_bytes for one in lying),
+        "leftover_bytes": sum(each.num_bytes for each in lying),
         "num_damaged": len(damaged),
     }
-    part.facts["contents"] = f"{counted(number, 'artifact')}, {size(num_bytes)}"
-    part.facts["at work"] = f"{counted(len(working), 'run')}, {counted(len(held), 'lock')} held"
+    part.facts["contents"] = f"{counted(int(row['n']), 'artifact')}, {size(int(row['b']))}"
+    part.facts["at work"] = f"{counted(working, 'run')}, {counted(held, 'lock')} held"
     part.facts["leftovers"] = f"{len(lying)}, {size(part.figures['leftover_bytes'])}"
     if damaged:
         part.note(
@@ -81,18 +79,18 @@ def _look_inside(part: Part, store: Store) -> None:
             f"{counted(len(damaged), 'artifact')} were set aside as damaged, the last in {damaged[-1].path}",
             "check the disk; `tokmill store verify` reads the rest, `tokmill store gc --apply` removes them",
         )
-    if len(lying) > len(damaged):
-        num_bytes = sum(one.num_bytes for one in lying if one not in damaged)
-        what = f"{counted(len(lying) - len(damaged), 'leftover')} of dead processes take {size(num_bytes)}"
+    if others:
+        taken = size(sum(each.num_bytes for each in others))
+        what = f"{counted(len(others), 'leftover')} of dead processes take {taken}"
         part.note("leftovers", what, "`tokmill store gc --apply` removes them")
 
 
-def _held_locks(store: Store) -> list[str]:
-    """Return the names of the locks that a process holds; a file without an owner means nothing."""
+def _num_locks(store: Store) -> int:
+    """Return how many locks a process holds; a file without an owner means nothing."""
     if "://" in store.location or not os.access(store.root, os.W_OK):
-        return []
+        return 0
     names = [entry.name for entry in disk.entries(store.layout.locks) if entry.name.endswith(".lock")]
-    return [name for name in names if _is_held(store.layout.locks / name)]
+    return sum(_is_held(store.layout.locks / name) for name in names)
 
 
 def _is_held(path: Path) -> bool:
@@ -101,10 +99,8 @@ def _is_held(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
+    except OSError as error:
+        return isinstance(error, BlockingIOError)
     return False
 
 

@@ -143,7 +143,7 @@ def _server(store: Store, state: RunState) -> Iterator[None]:
     """
     prepare_terminal_run()
     from tokmill.flows.prefect.connection import prefect_server  # noqa: PLC0415
-    from tokmill.flows.prefect.orphans import reconcile  # noqa: PLC0415
+    from tokmill.flows.prefect.worker import reconcile  # noqa: PLC0415
 
     with prefect_server(state.note) as client:
         for name in reconcile(store, client):

@@ -10,15 +10,13 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from tokmill.flows.figures import counted, key_figures, labelled, outcome_words, size, span
 from tokmill.flows.results import RunRow
-from tokmill.tasks.audit.sources import ALL
-from tokmill.tasks.audit.summary import read_summary
 from tokmill.tasks.card.words import without_front_matter
 from tokmill.tasks.core.errors import StoreError
-from tokmill.tasks.core.markdown import number, table
+from tokmill.tasks.core.markdown import table
 from tokmill.tasks.core.stage import ArtifactRef, How
 from tokmill.tasks.store import InputEntry, Record, Store
 from tokmill.tasks.store.runs import read_run, run_path
@@ -32,13 +30,6 @@ _MADE_BY: Final[dict[How, str]] = {
     "waited": "Made by another run",
 }
 _RESULTS: Final[dict[How, str]] = {"made": "made", "cached": "cached", "waited": "waited for"}
-_BESIDE: Final = {
-    "audit": "Audit",
-    "tokenizer_card": "Tokenizer card",
-    "card": "Data card",
-    "run": "Run summary",
-}
-"""Kind → what a person reads beside an artifact."""
 
 
 def key_of(what: str, name: str) -> str:
@@ -112,20 +103,16 @@ class Piece(NamedTuple):
     description: str
 
 
-def pieces(row: RunRow, links: Links) -> list[Piece]:
-    """Return what the page of a task shows of its artifact: a text, and tables for some kinds."""
+def piece(row: RunRow, links: Links) -> Piece:
+    """Return what the page of a task shows of its artifact."""
     ref, store = row.ref, links.store
-    text, tables = _OWN[ref.kind](store, ref) if ref.kind in _OWN else ("", ())
-    record = store.record(ref)
-    words = (store.label(ref, ref.name), _RESULTS[row.how], key_figures(ref.kind, record.metrics))
-    shown = Piece(
-        "markdown", key_of(ref.kind, ref.name), sheet(row, links, text), " · ".join(filter(None, words))
-    )
-    return [shown, *(_table(key_of(what, ref.name), rows, said) for what, rows, said in tables)]
+    figures = key_figures(ref.kind, store.record(ref).metrics)
+    words = " · ".join(filter(None, (store.label(ref, ref.name), _RESULTS[row.how], figures)))
+    return Piece("markdown", key_of(ref.kind, ref.name), sheet(row, links), words)
 
 
-def sheet(row: RunRow, links: Links, more: str = "") -> str:
-    """Return the text about an artifact; `more` is what it has to say itself."""
+def sheet(row: RunRow, links: Links) -> str:
+    """Return the text about an artifact, with what it has to say itself."""
     ref, store = row.ref, links.store
     record, label = store.record(ref), store.label(ref, ref.name)
     reference = f"{ref.kind}/{ref.name}@{label}"
@@ -142,8 +129,8 @@ def sheet(row: RunRow, links: Links, more: str = "") -> str:
         f"## {reference}",
         _origin(record, row, links),
         "\n".join(table(("artifact", ""), facts, left=(0, 1))),
-        " · ".join(filter(None, (links.report(ref), *_beside(ref)))),
-        more,
+        links.report(ref),
+        _OWN[ref.kind](store, ref) if ref.kind in _OWN else "",
         *section("### Key figures", ("figure", "value"), figures),
         *section("### Accounts", ("source", "unit", "in", "added", "became"), _accounts(record), right=(2,)),
         *section("### Made from", ("input", "artifact", "made by"), _inputs(record, links)),
@@ -159,13 +146,6 @@ def _origin(record: Record, row: RunRow, links: Links) -> str:
     when, by = record.timings.ended[:16].replace("T", " "), f" by {run}" if run else ""
     waited = f", after {span(row.seconds)} of waiting" if row.how == "waited" else ""
     return f"**{_MADE_BY[row.how]}**{waited}: made on {when} UTC{by} in {took}."
-
-
-def _beside(ref: ArtifactRef) -> Iterator[str]:
-    """Yield links to what a person reads beside an artifact."""
-    for kind, words in _BESIDE.items():
-        if kind != ref.kind and (ref.kind in _BESIDE or ref.kind in {"tokenizer", "packed", "usage"}):
-            yield to_key(words, key_of(kind, ref.name))
 
 
 def _accounts(record: Record) -> Iterator[Sequence[str]]:
@@ -224,43 +204,19 @@ def shards_table(group: str, rows: Sequence[RunRow]) -> Piece:
         for row in sorted(rows, key=lambda row: row.task)
     ]
     said = f"{counted(len(rows), 'shard')}: {outcome_words(Counter(_RESULTS[row.how] for row in rows))}"
-    return _table(key_of(f"{step}-shards", profile), lines, said)
+    columns = dict.fromkeys(name for line in lines for name in line)
+    full = [{name: line.get(name, "") for name in columns} for line in lines]
+    return Piece("table", key_of(f"{step}-shards", profile), json.dumps(full), said)
 
 
-def _table(key: str, rows: Sequence[Mapping[str, Any]], description: str) -> Piece:
-    """Return a table; every row has the columns of all, in the order of their first appearance."""
-    columns = dict.fromkeys(name for row in rows for name in row)
-    full = [{name: number(row.get(name, "")) for name in columns} for row in rows]
-    return Piece("table", key, json.dumps(full), description)
+def _card(store: Store, ref: ArtifactRef) -> str:
+    return without_front_matter((store.path(ref) / "card.md").read_text("utf-8"))
 
 
-_Own = tuple[str, Sequence[tuple[str, Sequence[Mapping[str, Any]], str]]]
-"""What an artifact has to say itself: a text, and tables as (what, rows, description)."""
-
-
-def _audit(store: Store, ref: ArtifactRef) -> _Own:
-    path = store.path(ref, ["summary.json", "summary.md"])
-    summary = read_summary(path)
-    rows = [{**row, "source": "all" if row["source"] == ALL else row["source"]} for row in summary.sources]
-    limits = [("audit-limits", summary.limits, f"gate {summary.gate}: its limits")] if summary.limits else []
-    return (path / "summary.md").read_text("utf-8"), [
-        ("audit-sources", rows, "the tokenizer, by source"),
-        *limits,
-    ]
-
-
-def _sweep(store: Store, ref: ArtifactRef) -> _Own:
-    summary = SweepSummary.open(store.path(ref))
-    return to_markdown(summary), [("sweep-cells", summary.cells, "all tokenizers of the sweep")]
-
-
-def _card(store: Store, ref: ArtifactRef) -> _Own:
-    return without_front_matter((store.path(ref) / "card.md").read_text("utf-8")), ()
-
-
-_OWN: Final[Mapping[str, Callable[[Store, ArtifactRef], _Own]]] = {
-    "audit": _audit,
-    "sweep": _sweep,
+_OWN: Final[Mapping[str, Callable[[Store, ArtifactRef], str]]] = {
+    "audit": lambda store, ref: (store.path(ref, ["summary.md"]) / "summary.md").read_text("utf-8"),
+    "sweep": lambda store, ref: to_markdown(SweepSummary.open(store.path(ref))),
     "card": _card,
     "tokenizer_card": _card,
 }
+"""Kind → what an artifact has to say itself."""

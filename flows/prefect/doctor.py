@@ -23,7 +23,7 @@ from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tokmill.flows.doctor.report import Finding
 from tokmill.flows.prefect.connection import no_answer
-from tokmill.flows.prefect.orphans import UNANSWERED, dead_runs, dead_workers, forget_worker
+from tokmill.flows.prefect.worker import UNANSWERED, dead_runs, dead_workers, forget_worker
 from tokmill.tasks.store import Store
 
 # The scheduler works once per minute, and late runs are marked some seconds after their time.

@@ -236,7 +236,7 @@ def _recorded(profile: Profile, target: Target, machine: Machine, state: RunStat
             state.listeners.append(page)
             with page.shown(), ending.at_once(tasks.stop):
                 result = execute(profile, target, store, machine, provenance, tasks, state)
-                page.publish(lambda: [summed_up(profile, machine.words, result, state, links)])
+                page.publish(lambda: summed_up(profile, machine.words, result, state, links))
         completed(result)
     return result
 

@@ -13,7 +13,7 @@ logged once; it never makes a run fail.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import copy_context
 from queue import Empty, SimpleQueue
@@ -27,7 +27,7 @@ from prefect.logging import get_logger
 from prefect.states import Failed
 
 from tokmill.flows.figures import key_figures, span
-from tokmill.flows.prefect.artifact_page import Links, Piece, key_of, pieces, shards_table
+from tokmill.flows.prefect.artifact_page import Links, Piece, key_of, piece, shards_table
 from tokmill.flows.prefect.run_page import failure_summary, refusal_summary
 from tokmill.flows.results import RunRow
 from tokmill.flows.run.events import Event, RunState
@@ -75,7 +75,7 @@ class Page:
             patience = _LAST_SECONDS
         except Exception as error:
             failure = failure_summary(self._profile, self.links, error, self._run, self._task_runs)
-            self.publish(lambda: [failure])
+            self.publish(lambda: failure)
             patience = _LAST_SECONDS
             raise
         finally:
@@ -99,11 +99,11 @@ class Page:
     def _finished(self, row: RunRow, group: Group) -> None:
         self._log(row)
         if group.name == row.task or (row.how == "made" and row.seconds >= _LONG_SECONDS):
-            self.publish(lambda: pieces(row, self.links), self._task_runs.get(row.task))
+            self.publish(lambda: piece(row, self.links), self._task_runs.get(row.task))
         with self._run.lock:  # of many shards, only the last one copies what the others did
             rows = list(group.rows) if group.complete and group.name != row.task else []
         if any(each.how != "cached" for each in rows):
-            self.publish(lambda: [shards_table(group.name, rows)])
+            self.publish(lambda: shards_table(group.name, rows))
 
     def _log(self, row: RunRow) -> None:
         """Log a task's result, as a message of its task run and its flow run."""
@@ -122,14 +122,9 @@ class Page:
             },
         )
 
-    def publish(self, made: Callable[[], Sequence[Piece]], task_run: UUID | None = None) -> None:
-        """Publish artifacts, made when their turn has come."""
-
-        def send(client: SyncPrefectClient) -> None:
-            for piece in made():
-                self._create(client, task_run, **piece._asdict())
-
-        self._waiting.put(send)
+    def publish(self, made: Callable[[], Piece], task_run: UUID | None = None) -> None:
+        """Publish an artifact, made when its turn has come."""
+        self._waiting.put(lambda client: self._create(client, task_run, **made()._asdict()))
 
     def _send(self) -> None:
         """Send what is waiting, and progress from time to time, until the end."""

@@ -1,7 +1,7 @@
 """The Markdown summary that every run publishes as an artifact in the Prefect UI.
 
 Of a run that succeeded: the figures by which it is judged, what differs from the profile, what was made and
-why, stages, results, the lineage as a Mermaid graph, which the newer UI (under `/v2`) draws, and parameters.
+why, stages, results, and the lineage as a Mermaid graph, which the newer UI (under `/v2`) draws.
 Of one that failed: what failed, where, why, and what to do about it; then what was made and stays, what was
 not begun, and what a retry does. Every figure comes from a record.
 """
@@ -48,10 +48,6 @@ _SHARES: Final = {"balance": "training text", "mixture": "training tokens"}
 _LIMITS: Final = ("limit", "subject", "value", "threshold", "passed", "missing")
 _DETAILS, _LOOKED_AT, _MOST_FAILURES = 4, 20, 10
 _MARKS: Final = re.compile(r"([\\`*_<>\[\]#~])")
-_KNOWN: Final = """
-    SELECT DISTINCT fingerprint FROM run_artifacts
-    WHERE run_id <> $run_id AND fingerprint IN (SELECT unnest($fingerprints::VARCHAR[]))
-"""
 
 
 def summed_up(profile: Profile, by: str, result: RunResult, state: RunState, links: Links) -> Piece:
@@ -65,9 +61,6 @@ def summed_up(profile: Profile, by: str, result: RunResult, state: RunState, lin
         for change in profile.changed
     ]
     unchanged = ("## Overrides", "None: all values are the profile's own.")
-    given = profile.model_dump(
-        mode="json", exclude_defaults=True, exclude={"name", "description", "execution"}
-    )
     parts = [
         f"# {profile.name}",
         profile.description,
@@ -76,11 +69,10 @@ def summed_up(profile: Profile, by: str, result: RunResult, state: RunState, lin
         *section("## Figures", ("figure", "value"), _figures(store, result)),
         *_shares(store, result),
         *(section("## Overrides", ("field", "profile", "this run"), changes) or unchanged),
-        *section("## Made, and why", ("stage", "made", "why", "what differs"), _made(store, result, state)),
+        *section("## Made, and why", ("stage", "made", "why", "what differs"), _made(store, state)),
         *section("## Stages", stages, _stages(state)),
         *section("## Results", ("kind", "artifact", "content digest"), _results(result, links)),
         *_lineage(store, result),
-        *section("## Parameters", ("parameter", "value"), _leaves(given)),
     ]
     return Piece("markdown", key, "\n\n".join(filter(None, parts)) + "\n", outcome)
 
@@ -127,40 +119,30 @@ def _shares(store: Store, result: RunResult) -> Sequence[str]:
     return section("## Shares", ("source", *kinds.values()), rows, right=range(1, len(columns) + 1))
 
 
-def _made(store: Store, result: RunResult, state: RunState) -> Iterator[Sequence[str]]:
+def _made(store: Store, state: RunState) -> Iterator[Sequence[str]]:
     """Yield why each stage that made something could not reuse all."""
     made = {group.name: [row.ref for row in group.rows if row.how == "made"] for group in state.stages}
     looked_at = {name: refs[:_LOOKED_AT] for name, refs in made.items() if refs}
-    known = known_before(store, result.run_id, [ref for refs in looked_at.values() for ref in refs])
     for name, refs in looked_at.items():
         reasons, details = dict[str, None](), dict[str, None]()
         for ref in refs:
-            reason, differing = why_made(store, ref, known=ref.fingerprint in known)
+            reason, differing = why_made(store, ref)
             reasons[reason] = None
             details |= dict.fromkeys(differing)
         more = [f"and {len(details) - _DETAILS} more"] if len(details) > _DETAILS else []
         yield name, number(len(made[name])), ", ".join(reasons), ", ".join([*details][:_DETAILS] + more)
 
 
-def known_before(store: Store, run_id: str, refs: Sequence[ArtifactRef]) -> set[str]:
-    """Return the fingerprints of the artifacts that other runs had, too, as of this run's start."""
-    fingerprints = [ref.fingerprint for ref in refs]
-    rows = store.catalog.query_snapshot(_KNOWN, {"run_id": run_id, "fingerprints": fingerprints})
-    return {row["fingerprint"] for row in rows}
-
-
-def why_made(store: Store, ref: ArtifactRef, *, known: bool) -> tuple[str, Sequence[str]]:
+def why_made(store: Store, ref: ArtifactRef) -> tuple[str, Sequence[str]]:
     """Return why a run made an artifact, and what differs from the version before, as Markdown.
 
     Of settings that is both values, of inputs only how many of a role are others.
     """
-    if known:
-        return "its artifact was gone or damaged", ()
     published = store.names.published(ref.kind, ref.name)
     labels = list(published)
     own = labels.index(store.label(ref, ref.name)) if ref.fingerprint in published.values() else 0
     if not own:
-        return "no artifact of that name before", ()
+        return "the first version of that name", ()
     try:
         before = store.read(ref.kind, published[labels[own - 1]])
         differing = payload_differences(before.payload, store.record(ref).payload)
@@ -194,14 +176,6 @@ def _lineage(store: Store, result: RunResult) -> Sequence[str]:
     return ("## Lineage", f"```mermaid\n{lineage(store, end, 'up').to_mermaid()}\n```") if end else ()
 
 
-def _leaves(value: Mapping[str, object], above: str = "") -> Iterator[Sequence[str]]:
-    for key, item in value.items():
-        if isinstance(item, Mapping):
-            yield from _leaves(item, f"{above}{key}.")
-        else:
-            yield f"`{above}{key}`", value_in_words(item)
-
-
 def failure_summary(
     name: str, links: Links, error: Exception, state: RunState, task_runs: Mapping[str, UUID]
 ) -> Piece:
@@ -216,7 +190,9 @@ def failure_summary(
         f"**{failed}**{_took(state.rows)}. What was made is kept in `{links.store.location}`.",
         *section("## What failed", ("", ""), _facts(error, cause, where, links, state, task_runs)),
         *section(
-            "## Limits of the gate", _LIMITS, ([_cell(row.get(key)) for key in _LIMITS] for row in limits)
+            "## Limits of the gate",
+            _LIMITS,
+            ([number(row.get(key, "")) for key in _LIMITS] for row in limits),
         ),
         *section("## Also failed", ("task", "why"), others[:_MOST_FAILURES]),
         *section("## Made, and kept", ("stage", "tasks", "result", "time", "key figures"), _stages(state)),
@@ -261,10 +237,6 @@ def _parts(error: Exception) -> tuple[str, str]:
         return before + verdict, fix.removeprefix("; ")
     problem, _, fix = text.partition("; ")
     return (text, "") if "; " in fix else (problem, fix)
-
-
-def _cell(value: object) -> str:
-    return "" if value is None else number(value)
 
 
 def _retry(cause: BaseException, where: str | None, num_rows: int) -> str:

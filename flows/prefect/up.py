@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -67,12 +68,11 @@ def up(store: Path, address: Address, *, any_profile: bool = False, announce: An
         os.environ.update(environment)
         prepare_terminal_run()
         seen = _files(served)
-        from tokmill.flows.prefect.registration import register  # noqa: PLC0415 - imports Prefect: see above
-
+        import_module("tokmill.flows.prefect.registration")  # and Prefect, while the server starts
         wait_until_healthy(server, address.url, SERVER_START_SECONDS, stopped)
         if stopped.is_set():
             return
-        register(served, announce, any_profile=any_profile, here=True)
+        _register(served, any_profile, announce)
         worker = children.enter_context(
             child("worker", [*work, "--pool", served.work_pool], environment, logs)
         )
@@ -87,8 +87,13 @@ def up(store: Path, address: Address, *, any_profile: bool = False, announce: An
             server.require_running()
             worker.require_running()
             before, seen = seen, _files(served)
-            if before != seen:
-                _register_again(served, before, seen, any_profile, announce)
+            changed = sorted(name for name in seen.keys() | before if seen.get(name) != before.get(name))
+            if changed:
+                try:
+                    _register(served, any_profile, announce)
+                    announce(f"registered again: {', '.join(changed)}")
+                except ServeError as error:
+                    announce(str(error))
         announce("stopping …")
 
 
@@ -142,18 +147,18 @@ def _files(served: ServedFolder) -> _Files:
     return files
 
 
-def _register_again(
-    served: ServedFolder, before: _Files, now: _Files, any_profile: bool, announce: Announce
-) -> None:
+def _register(served: ServedFolder, any_profile: bool, announce: Announce) -> None:
+    """Register the deployments.
+
+    Raises:
+        ServeError: the server or Prefect refuses them.
+    """
     from tokmill.flows.prefect.registration import register  # noqa: PLC0415 - see `up`
 
-    changed = sorted(name for name in now.keys() | before if now.get(name) != before.get(name))
     try:
         register(served, announce, any_profile=any_profile, here=True)
-    except Exception as error:  # a busy server: the next change registers all
-        announce(f"the deployments could not be registered again: {error}")
-    else:
-        announce(f"registered again: {', '.join(changed)}")
+    except Exception as error:
+        raise ServeError(f"the deployments of {served.name!r} could not be registered: {error}") from error
 
 
 def _watch(api: str, announce: Announce, stopped: threading.Event) -> None:

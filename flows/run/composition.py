@@ -150,11 +150,14 @@ class _Composition(Composer):
         compared: Job | ArtifactRef | External | None = self.sources.compare_with
         if compared is not None:
             named = self.profile.audit.compare_with
-            params = AdoptParams() if named is None else named.params()
             if isinstance(compared, External):
-                compared = self.one(ADOPT, params, {"file": compared}, part=COMPARED)
+                adopting = AdoptParams() if named is None else named.params()
+                compared = self.one(ADOPT, adopting, {"file": compared}, part=COMPARED)
             given |= {"compare_with": compared, "compared_texts": self._sampled(corpus, compared, COMPARED)}
-        return self.one(AUDIT, self.profile.audit.params(), given, check=self._gate)
+        params = self.profile.audit.params()
+        return self.one(
+            AUDIT, params, given, check=lambda ref: check_gate(params, self.locate(ref), ref.fingerprint[:12])
+        )
 
     def _described(self, kinds: Mapping[str, Job | ArtifactRef], audit: Job, usage: Job) -> Job:
         """Write the tokenizer's card."""
@@ -177,9 +180,6 @@ class _Composition(Composer):
             ]
 
         return self.mapped(AUDIT_SHARD, corpus, parts, {"tokenizer": tokenizer}, part=part)
-
-    def _gate(self, audit: ArtifactRef) -> None:
-        check_gate(self.profile.audit.params(), self.locate(audit), audit.fingerprint[:12])
 
     def _tokenizer(self, corpus: Job) -> dict[str, Job | ArtifactRef]:
         """Use the tokenizer that the profile names, or train one on the balanced counts."""

@@ -79,7 +79,8 @@ class Job:
     @property
     def dependencies(self) -> Sequence["Job"]:
         """The jobs that must be done before this one."""
-        return [job for given in self.inputs.values() for job in _jobs(given)] + [*self.needs]
+        several = [given if isinstance(given, Sequence) else [given] for given in self.inputs.values()]
+        return [job for given in several for job in given if isinstance(job, Job)] + [*self.needs]
 
     def steps(self, done: Done) -> list[Step]:
         """Return the job's steps, from the results of its dependencies."""
@@ -102,12 +103,6 @@ class Job:
 
     def _inputs(self, done: Done) -> dict[str, StepInput]:
         return {role: _given(given, done) for role, given in self.inputs.items()}
-
-
-def _jobs(given: JobInput) -> list[Job]:
-    """Return the jobs that an input stands for."""
-    several = given if isinstance(given, Sequence) else [given]
-    return [job for job in several if isinstance(job, Job)]
 
 
 def _given(given: JobInput, done: Done) -> StepInput:

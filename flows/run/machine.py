@@ -163,18 +163,16 @@ def writable_store(location: str) -> Store:
     Raises:
         UsageError: as `open_store`, or the folder cannot be created or written to.
     """
-    store = open_store(location)
+    store, problem = open_store(location), ""
     try:
         store.root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(_not_writable(location, f"cannot be created ({error.strerror})")) from error
-    if not os.access(store.root, os.W_OK | os.X_OK):
-        raise UsageError(_not_writable(location, "cannot be written to"))
+        problem = f"cannot be created ({error.strerror})"
+    if not problem and not os.access(store.root, os.W_OK | os.X_OK):
+        problem = "cannot be written to"
+    if problem:
+        raise UsageError(f"store {location} {problem}; name another with --store or TOKMILL_STORE")
     return store
-
-
-def _not_writable(location: str, problem: str) -> str:
-    return f"store {location} {problem}; name another with --store or TOKMILL_STORE"
 
 
 def num_bytes(size: str) -> int:

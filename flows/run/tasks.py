@@ -180,11 +180,7 @@ class LocalTasks:
         """Return None, since nobody can pause such a run."""
 
 
-def _unheard(message: str) -> None:
-    """Take a message that Prefect would show in a task's log; warnings become notes of the run anyway."""
-
-
-def perform(spec: TaskSpec, report: Callable[[str], None] = _unheard) -> Ended:
+def perform(spec: TaskSpec, report: Callable[[str], None] = lambda message: None) -> Ended:
     """Publish a task's artifact, unless the store has it, in the first attempt that succeeds.
 
     Messages and the stage's remarks are reported.

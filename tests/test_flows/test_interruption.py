@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from tests.small_disk import on_small_disk
-from tests.test_flows.commands import Tokmill, clean_environment, end_all, left_after, processes_with
+from tests.test_flows.commands import clean_environment, end_all, left_after, processes_with
 from tests.test_flows.served import POLL
 from tokmill.flows.errors import ServeError
 from tokmill.flows.prefect.server import start_embedded
@@ -121,14 +121,6 @@ def test_a_command_at_a_standstill_ends_with_its_children(tmp_path: Path) -> Non
         said = process.stderr.read()
     assert (code, left) == (128 + signal.SIGTERM, set())
     assert said.splitlines()[-1].startswith("tokmill: terminated (SIGTERM); something was kept")
-
-
-@pytest.mark.slow
-def test_a_server_that_does_not_answer_is_said(tmp_path: Path) -> None:
-    environment = clean_environment(PREFECT_HOME=str(tmp_path / "prefect"))
-    done = Tokmill(tmp_path, environment)("run", "smoke", PREFECT_API_URL="http://127.0.0.1:9/api")
-    assert (done.code, "Traceback" in done.err) == (1, False)
-    assert "no Prefect server answers at http://127.0.0.1:9/api" in done.err
 
 
 STARTING = """

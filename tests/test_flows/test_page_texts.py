@@ -10,7 +10,7 @@ from tests.test_flows.jobs import job
 from tests.test_tasks.store_stages import ask, ask_joined
 from tokmill.flows.errors import ProfileError, RunError
 from tokmill.flows.prefect.artifact_page import Links, sheet
-from tokmill.flows.prefect.run_page import failure_summary, known_before, refusal_summary, why_made
+from tokmill.flows.prefect.run_page import failure_summary, refusal_summary, why_made
 from tokmill.flows.profile import Profile, load_profile
 from tokmill.flows.profile.fields import in_words
 from tokmill.flows.results import RunRow
@@ -19,7 +19,7 @@ from tokmill.flows.run.events import RunState
 from tokmill.flows.run.target import name_of as named
 from tokmill.tasks.core.errors import DocumentError, GateError, MachineError, SourceError
 from tokmill.tasks.core.stage import ArtifactRef
-from tokmill.tasks.store import Provenance, RunArtifact, Store
+from tokmill.tasks.store import Provenance, Store
 from tokmill.tasks.store.runs import Begun
 
 WEIGHTS = [f"mix.weights.{name}=9.0" for name in ("latin", "cyrillic", "cjk")]
@@ -101,24 +101,12 @@ def test_a_sheet_has_what_a_person_asks_of_an_artifact_with_links_to_runs_of_thi
 def test_why_something_was_made_is_what_differs_from_the_version_before(tmp_path: Path):
     store = Store(tmp_path / "store")
     first = store.realize(ask("one", text="abc")).ref
-    assert why_made(store, first, known=False)[0] == "no artifact of that name before"
+    assert why_made(store, first)[0] == "the first version of that name"
     second = store.realize(ask("one", text="abd")).ref
-    assert why_made(store, second, known=False) == ("differs from v1", ["`text: abc → abd`"])
-    joined = store.realize(ask_joined("all", first, first)).ref
+    assert why_made(store, second) == ("differs from v1", ["`text: abc → abd`"])
+    store.realize(ask_joined("all", first, first))
     other = store.realize(ask_joined("all", second, second)).ref
-    assert why_made(store, joined, known=True)[0] == "its artifact was gone or damaged"
-    assert why_made(store, other, known=False)[1] == ["other first", "other rest"]
-
-
-def test_what_an_earlier_run_had_is_known(tmp_path: Path):
-    store = Store(tmp_path / "store")
-    refs = [store.realize(ask(name)).ref for name in ("one", "two")]
-    store.catalog.add_run("earlier", profile="own")
-    row = RunArtifact(task="write", ref=refs[0], how="made")
-    store.catalog.finish_run("earlier", state="completed", artifacts=[row])
-
-    assert known_before(store, "now", refs) == {refs[0].fingerprint}
-    assert known_before(store, "earlier", refs) == set()
+    assert why_made(store, other)[1] == ["other first", "other rest"]
 
 
 TASK_RUN = UUID(int=7)

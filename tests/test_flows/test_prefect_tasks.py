@@ -285,17 +285,14 @@ def test_a_result_that_came_with_the_store_is_replaced_unread(prefect: None, tmp
     result = base64.encodebytes(pickle.dumps(Harm(tmp_path / "harm"))).decode()
     metadata = {"serializer": {"type": "pickle", "picklelib": "pickle"}, "prefect_version": "3.8.8"}
     results.mkdir(parents=True)
-    ends: list[Ended] = []
     for verb in ("write", ask().stage.verb):
         harmful = json.dumps({"metadata": metadata, "result": result})
         (results / f"{verb}-{store.fingerprint(ask())}").write_text(harmful)
 
     @flow(name="test-results")
     def running() -> None:
-        ends.extend(as_task("write")(Sealed([TaskSpec("write", ask(), store.location, TaskSettings())])))
+        as_task("write")(Sealed([TaskSpec("write", ask(), store.location, TaskSettings())]))
 
     with temporary_settings({PREFECT_LOCAL_STORAGE_PATH: results}):
         running()
-    (ended,) = ends
-    assert (ended.how, store.lookup(ask())) == ("made", ended.outcome)
-    assert not (tmp_path / "harm").exists()
+    assert (store.lookup(ask()) is not None, (tmp_path / "harm").exists()) == (True, False)

@@ -10,30 +10,26 @@ that is interrupted again and again, and then another one:
     at last   a new run with another sequence length, after an artifact was deleted and one damaged
 
 What was published is never made again, and the artifacts are those of a run that was left alone. In a
-bucket, it is another machine that goes on: another worker, with a cache of its own. The lines go on side by
-side. With TOKMILL_EVERYTHING there are all of them, one by one, each through all that there is.
+bucket, it is another machine that goes on: another worker, with a cache of its own.
 """
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 
-from tests.effort import EVERYTHING
 from tests.object_server import ObjectServer
 from tests.test_flows.commands import Tokmill, finished
 from tests.test_flows.corpora import write_project
 from tests.test_flows.page import Person, browser_found, find, open_browser
 from tests.test_flows.served import Service
 from tests.test_flows.stopped import (
-    KIND_OF,
     LENIENT,
     TOO_STRICT,
     Artifact,
@@ -48,7 +44,6 @@ from tests.test_flows.stopped import (
     write_profile,
     write_text,
 )
-from tests.test_flows.test_runners import CLUSTERS
 from tokmill.flows.profile.served import ServedFolder
 
 pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.objects]
@@ -56,26 +51,15 @@ pytestmark = [pytest.mark.server, pytest.mark.slow, pytest.mark.objects]
 Interruption: TypeAlias = str
 """How, and in which stage: `cancel train`, `pause encode`, `fail`."""
 
-ALL = [
-    "cancel ingest",
-    "cancel count",
-    "cancel train",
-    "fail",
-    "cancel encode",
-    "pause encode",
-    "cancel pack",
-]
 STATES = {"cancel": "cancelled", "pause": "suspended", "fail": "failed"}
 IN_THE_STORE = {"ingest", "count", "balance", "mix"}
 AFTER_PACK = {"pack_plan", "packed_shard", "packed", "card"}
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """A line of the matrix.
 
     Attributes:
-        runner: `dask` is a cluster of the run's own, `dask at` one that is at an address.
         place: of the store, `folder` or `bucket`.
         interruptions: in this order.
     """
@@ -87,22 +71,13 @@ class Line:
     @property
     def name(self) -> str:
         """A file's name."""
-        return f"{self.runner.replace(' ', '-')}-{self.place}"
+        return f"{self.runner}-{self.place}"
 
 
-RUNNERS = ("threads", "processes", "dask", "ray", "dask at", "ray at")
 LINES = [
     Line("processes", "folder", ("cancel count", "fail", "pause encode")),
-    Line("threads", "bucket", ("cancel train", "cancel pack")),
+    Line("threads", "bucket", ("cancel ingest", "cancel train", "cancel pack")),
 ]
-if EVERYTHING:
-    LINES = [Line(runner, place, tuple(ALL)) for runner in RUNNERS for place in ("folder", "bucket")]
-
-
-def marked(line: Line) -> object:
-    """Return a parameter for a line; clusters are no part of the default run."""
-    clustered = line.runner.partition(" ")[0] in CLUSTERS
-    return pytest.param(line, id=line.name, marks=[pytest.mark.clusters] if clustered else [])
 
 
 @dataclass(frozen=True)
@@ -161,33 +136,12 @@ def project(
         yield Project(service, alone.digests(), object_server, caches)
 
 
-@pytest.fixture(scope="module")
-def walked(request: pytest.FixtureRequest, project: Project) -> Iterator[Callable[[Line], None]]:
-    """Return what waits for the end of a line; those that are asked for go on side by side."""
-    asked = [item.callspec.params["line"] for item in request.session.items if _is_of(item)]
-    with ThreadPoolExecutor(1 if EVERYTHING else 3) as threads:
-        walks: dict[Line, Future[None]] = {line: threads.submit(walk, line, project) for line in asked}
-        yield lambda line: walks[line].result()
-        threads.shutdown(cancel_futures=True)
-
-
-def _is_of(item: pytest.Item) -> bool:
-    function = getattr(item, "function", None)
-    return function is test_an_interrupted_run_goes_on_without_making_anything_again
-
-
-@pytest.mark.parametrize("line", [marked(line) for line in LINES])
-def test_an_interrupted_run_goes_on_without_making_anything_again(
-    line: Line, walked: Callable[[Line], None]
-) -> None:
-    walked(line)
-
-
-def walk(line: Line, project: Project) -> None:
-    """Go through a line of the matrix."""
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line.name)
+def test_an_interrupted_run_goes_on_without_making_anything_again(line: Line, project: Project) -> None:
     in_folder = line.place == "folder"
     store = FolderSeen(str(project.folder / f"store-of-{line.name}")) if in_folder else project.bucket()
-    with on(line.runner, project) as settings, ExitStack() as machines:
+    settings = [f"execution.runner={line.runner}", "execution.workers=2"]
+    with ExitStack() as machines:
         run = interrupted(line, project, store, settings, machines)
         lost = damaged(store, project.expected)
         more = {"more": settings, "pack": {"sequence_length": 128}}
@@ -221,7 +175,7 @@ def interrupted(
     noted, published = run.completed(), store.records()
 
     states = [STATES[each.partition(" ")[0]] for each in line.interruptions]
-    assert [attempt["state"] for attempt in noted["earlier"]] == states
+    assert (noted["name"], [attempt["state"] for attempt in noted["earlier"]]) == ("for the board", states)
     assert all(before.items() <= published.items() for before in kept)
     assert got(noted, "cached") == kept[-1].keys() & project.expected.keys()
     assert project.expected.items() <= store.digests().items()
@@ -232,17 +186,12 @@ def interrupt(run: Running, line: Line, interruption: Interruption, project: Pro
     """Interrupt a run, and check what becomes of it."""
     how, _, stage = interruption.partition(" ")
     if how == "fail":
-        seconds = run.ended("FAILED")
+        run.ended("FAILED")
         assert run.noted["state"] == "failed"
         set_gate(project.folder, line.name, LENIENT)
     else:
         run.wait_for(stage)
-        seconds = run.cancelled() if how == "cancel" else run.paused()
-    kind = KIND_OF.get(stage)
-    wanted = {each for each in project.expected if each[0] == kind}
-    over = ", which had just ended" if wanted and wanted <= run.store.records().keys() else ""
-    load = os.getloadavg()[0]
-    print(f"{line.name}: {interruption}{over}: {seconds:.1f} s at load {load:.0f}")  # noqa: T201 - for the record
+        run.cancelled() if how == "cancel" else run.paused()
 
 
 def damaged(store: SeenStore, expected: dict[Artifact, str]) -> set[Artifact]:
@@ -267,24 +216,7 @@ def got(noted: dict[str, Any], how: str) -> set[Artifact]:
     return {(ref["kind"], ref["fingerprint"]) for ref in rows}
 
 
-@contextmanager
-def on(runner: str, project: Project) -> Iterator[list[str]]:
-    """Yield the settings of a runner, whose cluster is up in this block if it has an address."""
-    name, _, address = runner.partition(" ")
-    with ExitStack() as until_done:
-        settings = [f"execution.runner={name}", "execution.workers=2"]
-        if name in CLUSTERS:
-            pytest.importorskip(f"prefect_{name}", exc_type=ImportError)
-        if address:
-            api = {"PREFECT_API_URL": f"{project.service.url}/api"}
-            cache = {"TOKMILL_CACHE": str(project.caches / f"cluster-of-{name}")}
-            environment = {**project.service.tokmill.environment, **api, **cache}
-            found, _ = until_done.enter_context(CLUSTERS[name](environment))
-            settings.append(f"execution.address={found}")
-        yield settings
-
-
-AT_ONCE = 4 if EVERYTHING else 2  # of each deployment: each queue has a run
+AT_ONCE = 2  # of each deployment: each queue has a run
 SETTINGS = f"\n[schedule]\nruns_at_once = {AT_ONCE}\n[execution]\nworkers = 1\n"
 ELSEWHERE = ("second", "third")
 MADE = "SELECT fingerprint, count(*) AS times FROM run_artifacts WHERE how = 'made' GROUP BY fingerprint"

@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from tokmill.flows.errors import ProfileError, ServeError, UsageError
+from tokmill.flows.errors import ProfileError, UsageError
 from tokmill.flows.prefect.app import Guard, with_labels
 from tokmill.flows.prefect.settings import HOW, USER, Address, may_have_a_server
-from tokmill.flows.prefect.up import last_served, lock_store
 from tokmill.flows.profile.served import SERVED, ServedFolder, require_served
 
 HOST = ("Host", "127.0.0.1:4200")
@@ -121,20 +120,13 @@ def test_requests_for_runs_are_labelled_with_who_asks() -> None:
     assert [with_labels(body, page) for body in (b"[1]", b"{")] == [b"[1]", b"{"]
 
 
-def test_a_store_is_served_once_and_the_second_is_told_where(tmp_path: Path) -> None:
-    served, logs = ServedFolder.of(tmp_path, tmp_path / "store"), tmp_path / "store" / ".up"
+def test_a_served_folder_has_one_name_by_whatever_path_and_another_for_each_store(tmp_path: Path) -> None:
+    """That a store is served once is in test_serving.py."""
     (tmp_path / "link").symlink_to(tmp_path)
+    served = ServedFolder.of(tmp_path, tmp_path / "store")
     assert ServedFolder.of(tmp_path / "link", tmp_path / "store") == served
-    other = ServedFolder.of(tmp_path / "other", tmp_path / "store")
-    assert other.name != served.name != ServedFolder.of(tmp_path, tmp_path / "other").name
-    with lock_store(served, "http://127.0.0.1:4200", logs):
-        where = rf"{tmp_path}.* at http://127.0.0.1:4200 \(process {os.getpid()}\)"
-        with pytest.raises(ServeError, match=where), lock_store(other, "http://127.0.0.1:4300", logs):
-            pass
-        assert json.loads((logs / "up.json").read_text("utf-8"))["deployment"] == served.name
-    with lock_store(served, "http://127.0.0.1:4200", logs):
-        assert last_served(logs) is not None
-    assert last_served(logs) is None
+    others = [(tmp_path / "other", tmp_path / "store"), (tmp_path, tmp_path / "other")]
+    assert len({served.name, *(ServedFolder.of(*other).name for other in others)}) == 3
 
 
 def test_only_profiles_of_the_served_folder_and_shipped_ones_are_taken(tmp_path: Path, monkeypatch) -> None:

@@ -50,11 +50,8 @@ def write(folder: Path) -> None:
     (folder / "long.toml").write_text(LONG.format(if_running="cancel"), "utf-8")
 
 
-def until(condition: Callable[[], Any]) -> Any:
-    """Wait until a condition has a value, and return it."""
-    found: list[Any] = []
-    wait_until(lambda: found.append(condition()) or found[-1], "what was waited for", pause=0.5)
-    return found[-1]
+def until(condition: Callable[[], Any]) -> None:
+    wait_until(condition, "what was waited for", pause=0.5)
 
 
 def schedules(service: Service, profile: str) -> dict[str, Any]:
@@ -66,8 +63,7 @@ def runs_of(service: Service, profile: str) -> list[dict[str, Any]]:
     """Return the runs of a profile's deployment that a schedule has started."""
     wanted = {"deployment_id": {"any_": [service.deployment_of(profile)["id"]]}}
     body = {"flow_runs": {**wanted, "start_time": {"is_null_": False}}}
-    found: list[dict[str, Any]] = service.call("/flow_runs/filter", body)
-    return [run for run in found if run["auto_scheduled"]]
+    return [run for run in service.call("/flow_runs/filter", body) if run["auto_scheduled"]]
 
 
 def start(service: Service, profile: str) -> str:
@@ -86,6 +82,14 @@ def cancel(service: Service, run_id: str) -> None:
     service.end_of(run_id)
 
 
+def set_schedule(service: Service, profile: str, **changed: Any) -> None:
+    """Do what a person does in the page with the profile's own schedule."""
+    deployment = service.deployment_of(profile)
+    (own,) = [each for each in deployment["schedules"] if each["slug"] == "profile"]
+    path = f"/deployments/{deployment['id']}/schedules/{own['id']}"
+    service.send(path, changed, service.csrf_headers(), "PATCH")
+
+
 def test_schedules_run_and_outlast_a_restart_and_overlapping_runs_do_what_was_chosen(
     migrated_home: Path, tmp_path: Path
 ) -> None:
@@ -94,23 +98,17 @@ def test_schedules_run_and_outlast_a_restart_and_overlapping_runs_do_what_was_ch
     tokmill = Tokmill(tmp_path, clean_environment(PREFECT_HOME=str(home), PYTHONUNBUFFERED="1"))
 
     with up(tokmill) as service:
-        first = until(lambda: runs_of(service, "often.toml"))[0]
-        assert service.end_of(first["id"])["state_name"] == "Completed"
-        assert first["created_by"]["type"] == "SCHEDULE"
+        until(lambda: runs_of(service, "often.toml"))
+        first = service.end_of(runs_of(service, "often.toml")[0]["id"])
+        assert (first["state_name"], first["created_by"]["type"]) == ("Completed", "SCHEDULE")
         assert service.started_by(first["id"]) == "schedule"
         assert service.doctor().code == 0
-        nightly = service.deployment_of("nightly.toml")
-        url = f"/deployments/{nightly['id']}/schedules"
-        (own,) = nightly["schedules"]
-        assert (own["slug"], own["active"]) == ("profile", False)
-        edited = {"schedule": {"cron": "15 4 * * *", "timezone": "UTC"}, "active": True}
-        service.send(f"{url}/{own['id']}", edited, service.csrf_headers(), "PATCH")
+        assert not schedules(service, "nightly.toml")["profile"]["active"]
+        set_schedule(service, "nightly.toml", schedule={"cron": "15 4 * * *", "timezone": "UTC"}, active=True)
         weekly = {"schedule": {"cron": "30 6 * * 1", "timezone": "UTC"}, "active": True, "slug": "weekly"}
+        url = f"/deployments/{service.deployment_of('nightly.toml')['id']}/schedules"
         service.send(url, [weekly], service.csrf_headers())
-        often = service.deployment_of("often.toml")
-        (paused,) = often["schedules"]
-        path = f"/deployments/{often['id']}/schedules/{paused['id']}"
-        service.send(path, {"active": False}, service.csrf_headers(), "PATCH")
+        set_schedule(service, "often.toml", active=False)
         a_second_run_cancels_itself(service)
 
     with up(tokmill) as service:

@@ -3,13 +3,12 @@
 import contextlib
 import io
 import os
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
-from rich.text import Text
 
 from tokmill.flows.cli.output import results, table
 from tokmill.flows.cli.progress import LiveProgress, PlainProgress, display
@@ -20,7 +19,6 @@ from tokmill.flows.run.progress import Group, Pace
 from tokmill.tasks.core.context import StageProgress
 from tokmill.tasks.core.markdown import number
 from tokmill.tasks.core.stage import ArtifactRef
-from tokmill.tasks.pages.page import table as page_table
 
 REF = ArtifactRef(kind="corpus", name="x", fingerprint="0" * 64, content_digest="1" * 64)
 LOSSY = {"bytes_per_token": 4.5, "mixture_bytes_per_token": 4.5, "unknown_share": 0.0166}
@@ -44,11 +42,6 @@ LOSSY = {"bytes_per_token": 4.5, "mixture_bytes_per_token": 4.5, "unknown_share"
 )
 def test_numbers_are_for_people(form, shown):
     assert {value: form(value) for value in shown} == shown
-    if form is number:
-        for value, text in shown.items():
-            assert f">{text}</td>" in page_table(
-                "c", [{"name": "x", "value": value}], {"name": "", "value": ""}
-            )
 
 
 @pytest.mark.parametrize(
@@ -107,13 +100,6 @@ def test_a_table_that_is_written_without_rich_looks_as_rich_draws_it(data, width
     columns, *rows = data.draw(st.lists(row, min_size=2, max_size=6))
     made = table(columns, rows, list(data.draw(st.sets(st.sampled_from(columns)))), wrap=wrap)
     assert made.plain() in (None, drawn(made))
-
-
-def test_an_ordinary_table_needs_no_rich():
-    rows = [("corpus/web", "12 B"), (Text("語料/網", style="dim"), "1.5 KiB")]
-    made = table(("name", "size"), rows, ("size",))
-    assert made.plain() == drawn(made)
-    assert made.plain().splitlines()[2:] == ["corpus/web      12 B", "語料/網      1.5 KiB"]
 
 
 ROW = {"run": "5b8b8092", "name": "a name of thirty characters …", "made": "4/16", "tags": "winner"}
@@ -220,24 +206,19 @@ def test_a_group_that_is_announced_again_grows_and_its_clock_stands_still_at_its
     assert lines(console) == []
     finish(shown, "score[perplexity/a/0]", how="cached")
     assert lines(console)[0].split()[:2] == ["score[*]", "2/2"]
-    group = shown.groups["score[*]"]
-    assert group.seconds == group.seconds
+    assert len({shown.groups["score[*]"].seconds for _ in range(2)}) == 1
 
 
 def test_threads_lose_no_task():
     shown, console = plain()
     shown.expect("count[*]", 400)
 
-    def work(thread):
-        for shard in range(50):
-            shown.start(f"count[{thread}/{shard}]")
-            finish(shown, f"count[{thread}/{shard}]")
+    def work(shard):
+        shown.start(f"count[a/{shard}]")
+        finish(shown, f"count[a/{shard}]")
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(400)))
     assert [line.split()[:3] for line in lines(console)] == [["count[*]", "400/400", "made"]]
 
 
@@ -280,10 +261,8 @@ def test_a_long_group_prints_fewer_and_fewer_lines(clock):
 def test_a_task_that_tells_how_far_it_is_shows_it(monkeypatch):
     shown, console = plain()
     monkeypatch.setattr("tokmill.flows.cli.progress._SIGN_OF_LIFE_SECONDS", -1.0)
-    with shown:
-        shown.start("train")
-        shown.progress("train", StageProgress(3_000, 31_744, "merges"))
-        finish(shown, "train")
+    shown.start("train")
+    shown.progress("train", StageProgress(3_000, 31_744, "merges"))
     assert lines(console)[0].split() == ["train", "at", "work", "0.0", "s", "3,000/31,744", "merges"]
 
 

@@ -1,4 +1,4 @@
-"""A worker of ours leaves no run as running when it ends."""
+"""A worker of ours leaves no run as running when it ends, and a cancelled run no task."""
 
 import json
 import os
@@ -6,14 +6,18 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Timer
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import pytest
+from prefect.settings import PREFECT_API_URL, temporary_settings
 
 from tests.test_flows.commands import Tokmill, processes_with
-from tests.test_flows.served import LONG, write_long
+from tests.test_flows.served import LONG, Service, write_long
 from tests.test_flows.stopped import wait_until
+from tokmill.flows.prefect.ending import cancel_tasks
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
@@ -79,3 +83,20 @@ def at_work(tokmill: Tokmill, api: httpx.Client, name: str) -> Iterator[tuple["s
 def state_of(api: httpx.Client, run_id: str) -> Any:
     """Return the type of a run's state at the server."""
     return api.get(f"/flow_runs/{run_id}").raise_for_status().json()["state_type"]
+
+
+def test_a_task_run_that_the_server_hears_of_late_is_cancelled_too(service: Service) -> None:
+    flow = service.call("/flows/", {"name": "late"})
+    run = service.call("/flow_runs/", {"flow_id": flow["id"], "state": {"type": "RUNNING"}})
+    early, late = uuid4(), uuid4()
+    said = {"flow_run_id": run["id"], "task_key": "late", "state": {"type": "RUNNING"}}
+    service.call("/task_runs/", {**said, "id": str(early), "dynamic_key": "early"})
+    hears = Timer(0.5, service.call, ["/task_runs/", {**said, "id": str(late), "dynamic_key": "late"}])
+
+    hears.start()
+    with temporary_settings({PREFECT_API_URL: f"{service.url}/api"}):
+        cancel_tasks(run["id"])
+    hears.join()
+
+    states = [service.call(f"/task_runs/{task_run}")["state_type"] for task_run in (early, late)]
+    assert states == ["CANCELLED", "CANCELLED"]
