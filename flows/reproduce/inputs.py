@@ -18,8 +18,7 @@ from tokmill.tasks.comparing.documents import decoded_text, digest_of
 from tokmill.tasks.core.errors import StoreError, TaskError
 from tokmill.tasks.formats.corpus import Corpus
 from tokmill.tasks.formats.text.readers import read_file_batches
-from tokmill.tasks.formats.text.shard import FileSegment, Shard
-from tokmill.tasks.formats.text.sharding import ShardHasher
+from tokmill.tasks.formats.text.shards import FileSegment, Shard, ShardHasher
 from tokmill.tasks.remote.location import Location, RemoteFile, is_remote, located
 from tokmill.tasks.remote.objects import download, listed, stat
 from tokmill.tasks.store import FileDigests, Store

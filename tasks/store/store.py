@@ -118,7 +118,8 @@ class Store:
         Args:
             request: the request of the artifact.
             provenance: by whom and for which run; by default that of this process.
-            report, verify: as for `lookup`.
+            report: as for `lookup`.
+            verify: likewise.
             refresh: make it although it is there; unless it comes out equal, the old one is set aside.
 
         Raises:

@@ -106,7 +106,7 @@ def test_an_unusable_catalog_is_made_again_and_that_is_told(filled, told, harm):
 def test_who_publishes_makes_a_catalog_of_another_version_again_with_a_message(filled, told, step):
     before = catalog_rows(filled)
     sql(f"UPDATE catalog_version SET version = {VERSION + step}; {OTHER_RUNS}")(filled.catalog.path)
-    filled.catalog.sync()
+    filled.catalog.update()
     assert catalog_rows(filled) == before
     (said,) = told
     assert f"its version is {VERSION + step} and not {VERSION}" in said
