@@ -17,8 +17,7 @@ from tokmill import tokenizer
 from tokmill.tokenizer import Tokenizer, TokenizerError
 from tokmill.tokenizer.core.errors import FormatError, VocabularyError
 from tokmill.tokenizer.core.vocabulary import Vocabulary
-from tokmill.tokenizer.longest_match.family import LongestMatchModel
-from tokmill.tokenizer.longest_match.rwkv import literal_bytes
+from tokmill.tokenizer.longest_match.family import LongestMatchModel, literal_bytes
 from tokmill.tokenizer.pipeline.definition import Definition
 from tokmill.tokenizer.reference.closed_vocabulary import longest_match
 

@@ -28,7 +28,7 @@ FAMILIES: MappingProxyType[str, str] = MappingProxyType(
         "longest_match": "tokmill.tokenizer.longest_match.family",
         "unigram": "tokmill.tokenizer.unigram.family",
         "word_bpe": "tokmill.tokenizer.word_bpe.family",
-        "wordpiece": "tokmill.tokenizer.wordpiece.family",
+        "wordpiece": "tokmill.tokenizer.wordpiece.model",
     }
 )
 """Modules that hold a `FAMILY`, or `module:name` for one of another name."""

@@ -7,12 +7,18 @@ unknown text and of white space add up to the normalized text. A word that does 
 place where no continuing piece fits may take a piece that begins words, and neighbouring characters where
 none fits become one unknown token. Text of `##` and a piece is no continuing piece, as decoding would take
 its `##` away.
+
+Training is from counts of pre-tokens; the pair with the best score is joined next (`merging.trainer`). Laws:
+a word counts as often as the pre-tokens that contain it; the same counts give the same pieces in any order; a
+smaller vocabulary is a prefix of a larger one; no piece has a special token's bytes. Ids: `[UNK]` is 0, then
+the characters, the most frequent first, as many as there is room for, joined pieces in order, special and
+reserved tokens.
 """
 
 import functools
 import threading
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from types import MappingProxyType
 from typing import Any, get_args
@@ -25,22 +31,32 @@ from tokmill.tokenizer.components.decoders import CONTINUES
 from tokmill.tokenizer.components.normalizers import Normalizer
 from tokmill.tokenizer.core.buffers import pack_bytes
 from tokmill.tokenizer.core.errors import VocabularyError
+from tokmill.tokenizer.core.pretoken_counts import PretokenCounts
 from tokmill.tokenizer.core.stopping import raise_if_stopped
 from tokmill.tokenizer.core.token_tables import trie_of
 from tokmill.tokenizer.core.vocabulary import Vocabulary
+from tokmill.tokenizer.counting import count_words
 from tokmill.tokenizer.jit.arrays import zero_pages
 from tokmill.tokenizer.kernels.cache import BLOCK, EncodingCache, copy_cache, empty_block, empty_cache
 from tokmill.tokenizer.kernels.encoding import NOWHERE
+from tokmill.tokenizer.merging.rules import Marks, MergeRules
+from tokmill.tokenizer.merging.trainer import learn_merges
 from tokmill.tokenizer.pipeline.base_model import (
+    SPECIAL_WITH_UNKNOWN,
     UNKNOWN,
     UNKNOWN_PROBES,
     BaseModel,
+    PrefixTraining,
     check_size,
     check_unknown,
+    least_vocab_size,
+    names_of,
+    piece_vocabulary,
 )
 from tokmill.tokenizer.pipeline.encoder import KernelEncoder, LendsWorkspaces
-from tokmill.tokenizer.pipeline.model import Encoding, TextNormalizer
-from tokmill.tokenizer.pipeline.options import Unknown
+from tokmill.tokenizer.pipeline.families import Family
+from tokmill.tokenizer.pipeline.model import Encoding, Progress, TextNormalizer
+from tokmill.tokenizer.pipeline.options import ModelOptions, Unknown, refuse_tie_break
 from tokmill.tokenizer.reference.wordpiece import encode
 from tokmill.tokenizer.splitting import Pretokens, Splitter, compile_pattern, resolve
 from tokmill.tokenizer.splitting.splitter import words_of
@@ -281,3 +297,50 @@ def _lay_out(model: WordPieceModel) -> Pieces:
             beginning[i] = token
     limits = model.max_input_chars_per_word, model.unknown == "part"
     return Pieces(trie_of(beginning, size), trie_of(continuing, size), model.unknown_id, *limits)
+
+
+class WordPieceTraining(PrefixTraining):
+    """Learns pieces of the words of pre-tokens."""
+
+    def __init__(self, counts: PretokenCounts, options: ModelOptions, vocab_sizes: Sequence[int]) -> None:
+        check_options(options)
+        super().__init__(options, vocab_sizes, {SPECIAL_WITH_UNKNOWN: len(names_of(options))})
+        self._words = count_words(counts)
+
+    def learn(self, number: int, progress: Progress | None) -> int:
+        """Learn pieces; return how many there are."""
+        by_likelihood = self.options.score == "likelihood"
+        rules = MergeRules.of(self.options, names_of(self.options), tie_break=None)
+        rules = replace(rules, marks=Marks(CONTINUES), by_likelihood=by_likelihood)
+        self._pieces = learn_merges(self._words, number, rules, progress=progress).pieces
+        return len(self._pieces)
+
+    def model(self, number: int) -> WordPieceModel:
+        """Make the model of the first pieces."""
+        most, rule = self.options.max_input_chars_per_word, self.options.unknown
+        return WordPieceModel(piece_vocabulary(self._pieces[:number], self.options), UNKNOWN, most, rule)
+
+
+def check_options(options: ModelOptions) -> None:
+    """Refuse the tie rules of byte-level BPE."""
+    refuse_tie_break(
+        options,
+        "byte-level BPE; of pairs with equal scores wordpiece joins the more frequent one first",
+    )
+
+
+FAMILY = Family(
+    NAME,
+    "WordPiece",
+    "pieces",
+    WordPieceModel.from_spec,
+    WordPieceTraining,
+    least_vocab_size,
+    {
+        "huggingface": "tokmill.tokenizer.wordpiece.formats:HUGGINGFACE",
+        **dict.fromkeys(("bert", "gguf"), "tokmill.tokenizer.wordpiece.formats"),
+    },
+    "wordpiece",
+    check_options=check_options,
+    revision=1,
+)

@@ -1,4 +1,4 @@
-"""BERT's `vocab.txt`: one token per line, whose number is its id; and BERT in GGUF.
+"""BERT's `vocab.txt`, one token per line, whose number is its id; WordPiece in `tokenizer.json` and GGUF.
 
 Text is split by the pattern `bert`; the normalizer's settings are in `tokenizer_config.json`, and without it
 text is lowercased and loses its accents if no token has a capital letter. One text becomes `[CLS] A [SEP]`.
@@ -8,13 +8,15 @@ characters are unknown, which they are not to llama.cpp. Sources: google-researc
 """
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from tokmill.tokenizer.components.decoders import CONTINUES, Decoder
-from tokmill.tokenizer.components.normalizers import Normalizer, steps_of
+from tokmill.tokenizer.components.normalizers import Normalizer
+from tokmill.tokenizer.components.normalizers import steps_of as normalizer_steps
 from tokmill.tokenizer.components.post_processors import Part, Template
 from tokmill.tokenizer.core.errors import FormatError, refuse_malformed
 from tokmill.tokenizer.core.text import split_lines
@@ -23,12 +25,21 @@ from tokmill.tokenizer.formats import transformers
 from tokmill.tokenizer.formats.files import BERT, read_file, read_json, write_file, write_json
 from tokmill.tokenizer.formats.gguf_section import SPECIAL_KINDS, Reading, Section
 from tokmill.tokenizer.formats.model_file import PieceKind
-from tokmill.tokenizer.formats.models import text_of
+from tokmill.tokenizer.formats.models import text_of, unknown_token
 from tokmill.tokenizer.formats.sidecar import Usage
+from tokmill.tokenizer.formats.split_steps import (
+    in_sequence,
+    named,
+    read_steps,
+    refusal,
+    steps_of,
+    write_steps,
+)
 from tokmill.tokenizer.pipeline.base_model import UNKNOWN
 from tokmill.tokenizer.pipeline.definition import Definition
+from tokmill.tokenizer.pipeline.model import Model
 from tokmill.tokenizer.splitting.splitter import PreTokenizer
-from tokmill.tokenizer.wordpiece.model import WordPieceModel
+from tokmill.tokenizer.wordpiece.model import NAME, WordPieceModel
 
 _SPECIAL = {
     "pad_token": "[PAD]",
@@ -67,7 +78,7 @@ def write(definition: Definition, folder: Path) -> list[Path]:
 
 def _settings(definition: Definition) -> dict[str, Any]:
     """Return the content of `tokenizer_config.json`."""
-    steps = {step.name for step in steps_of(definition.normalizer.name)}
+    steps = {step.name for step in normalizer_steps(definition.normalizer.name)}
     return {
         "tokenizer_class": "BertTokenizer",
         _CLEAN_UP: definition.decoder.name == "wordpiece_cleanup",
@@ -200,3 +211,59 @@ def _gguf_normalizer(section: Section) -> str:
     lower: bool = section.get("normalizer.lowercase", bool, default=True)
     strip: bool = section.get("normalizer.strip_accents", bool, default=lower)
     return "bert_clean+cjk_spaces" + "+strip_nonspacing" * strip + "+lowercase" * lower
+
+
+_PREFIX = CONTINUES.decode()
+
+
+def _reads_json(content: Mapping[str, Any]) -> bool:
+    """Whether a file is of this family."""
+    return bool(content["model"].get("type") == "WordPiece")
+
+
+def _write_json(definition: Definition, *, exact: bool) -> dict[str, Any]:
+    """Return the pre-tokenizer, the decoder and the model."""
+    model = definition.model
+    if model.spec()["unknown"] != "word":
+        raise FormatError(
+            "format='huggingface' cannot express unknown='part': the tokenizers library takes a word that "
+            "does not fit as unknown as a whole; use format='tokmill'"
+        )
+    return {
+        "pre_tokenizer": in_sequence(write_steps(definition.pre_tokenizer.chain, exact=exact)),
+        "decoder": {
+            "type": "WordPiece",
+            "prefix": _PREFIX,
+            "cleanup": definition.decoder.name == "wordpiece_cleanup",
+        },
+        "model": {
+            "type": "WordPiece",
+            "unk_token": model.unknown_token,
+            "continuing_subword_prefix": _PREFIX,
+            "max_input_chars_per_word": model.spec()["max_input_chars_per_word"],
+            "vocab": {text_of(token): i for i, token in enumerate(definition.tokens) if token},
+        },
+    }
+
+
+def _read_json(
+    content: Mapping[str, Any], special_tokens: Mapping[str, int], num_reserved: int, where: str
+) -> tuple[Model, PreTokenizer]:
+    """Read the model and the pre-tokenizer."""
+    model = content["model"]
+    if model.get("continuing_subword_prefix", _PREFIX) != _PREFIX:
+        raise refusal(
+            where, "continuing_subword_prefix", model["continuing_subword_prefix"], "only ## can be done"
+        )
+    unknown = unknown_token(model, special_tokens, where)
+    decoder = content.get("decoder")
+    if decoder is None or decoder.get("type") != "WordPiece" or decoder.get("prefix", _PREFIX) != _PREFIX:
+        raise refusal(where, "decoder", decoder, "only WordPiece can join the pieces of words")
+    tokens = {i: text.encode() for text, i in model["vocab"].items() if special_tokens.get(text) != i}
+    vocabulary = Vocabulary.build(tokens, special_tokens, num_reserved)
+    made = WordPieceModel(vocabulary, unknown, model.get("max_input_chars_per_word", 100))
+    chain = read_steps(steps_of(content.get("pre_tokenizer")), NAME, where)
+    return made, PreTokenizer(named(chain))
+
+
+HUGGINGFACE = SimpleNamespace(reads=_reads_json, write=_write_json, read=_read_json)
