@@ -1,8 +1,8 @@
 """From pre-tokens to ids, and back: the loops that families share, each with its kernel for one pre-token.
 
 A pre-token is looked up in a cache, and encoded only if it is not there. One with unknown text is not
-remembered, since the bytes that it loses are counted. `first_gap` is the law that tokens and unknown text
-have the bytes of a text.
+remembered, unless all of it is one token, since the bytes that it loses are counted. `first_gap` is the law
+that tokens and unknown text have the bytes of a text.
 """
 
 from typing import Any, NamedTuple
@@ -76,6 +76,18 @@ def encode_one(
 
 
 @kernel(inline=True)
+def lose_nothing(out: UInt32, at: int, count: int, unknown: int, length: int) -> int:
+    """Return how many bytes of a remembered string are unknown: none, since no others are remembered."""
+    return np.int64(0)
+
+
+@kernel(inline=True)
+def lose_all(out: UInt32, at: int, count: int, unknown: int, length: int) -> int:
+    """Do the same where unknown strings are remembered, too, each as one unknown token."""
+    return length if count == 1 and out[at] == unknown else np.int64(0)
+
+
+@kernel(inline=True)
 def draw_one(
     data: BytesIn,
     start: int,
@@ -110,20 +122,22 @@ def encode_other(
     memory: Memory,
     out: UInt32,
     at: int,
-    unknown_bytes: Int64,
-    segment: int,
-) -> int:
-    """Write the ids of a pre-token that the cache of short ones has not; return their number."""
+    unknown: int,
+) -> tuple[int, int]:
+    """Write the ids of a pre-token that the cache of short ones has not.
+
+    Returns their number, and how many more bytes are unknown than their own show.
+    """
     place = memory.fetched.places[row]
     if place <= MIDDLE:
         count = recall_middle(memory.cache, MIDDLE - place, data, start, end - start, out, at)
         if count > 0:
-            return count
+            return count, np.int64(0)
     count, lost = encode_one(data, start, end, model, scratch, memory, out, at)
-    unknown_bytes[segment] += lost
+    lost -= lose_nothing(out, at, count, unknown, end - start)
     if lost == 0:
         remember(data, start, end - start, row, memory.cache, memory.fetched, out, at, count)
-    return count
+    return count, lost
 
 
 def encode_pretokens(
@@ -179,11 +193,13 @@ def encode_pretokens(
                 if place >= 0:
                     low, high = memory.fetched.lows[np.uint64(row)], memory.fetched.highs[np.uint64(row)]
                     count = recall_short(memory.cache, place, low, high, out, position)
+                start, end = starts[block + row], ends[block + row]
                 if count == 0:
-                    start, end = starts[block + row], ends[block + row]
-                    count = encode_other(
-                        data, start, end, row, model, scratch, memory, out, position, unknown_bytes, segment
+                    count, lost = encode_other(
+                        data, start, end, row, model, scratch, memory, out, position, unknown
                     )
+                    unknown_bytes[segment] += lost
+                unknown_bytes[segment] += lose_nothing(out, position, count, unknown, end - start)
                 position += count
             k = stop
         if lacking == DONE:
@@ -224,11 +240,13 @@ def sample_pretokens(
     return number
 
 
-def encoding_kernel(encode: Kernel[..., tuple[int, int]], model: Any, scratch: Any) -> Kernel[..., int]:
+def encoding_kernel(
+    encode: Kernel[..., tuple[int, int]], model: Any, scratch: Any, lose: Kernel[..., int] = lose_nothing
+) -> Kernel[..., int]:
     """Make a family's `encode_pretokens` of its `encode_one`, for its types of models and scratch."""
     types = {"model": model, "scratch": scratch}
-    other = specialized(encode_other.py_func, types, encode_one=encode, inline=True)
-    return specialized(encode_pretokens, types, encode_other=other)
+    other = specialized(encode_other.py_func, types, encode_one=encode, lose_nothing=lose, inline=True)
+    return specialized(encode_pretokens, types, encode_other=other, lose_nothing=lose)
 
 
 def sampling_kernel(draw: Kernel[..., tuple[int, int]], model: Any, scratch: Any) -> Kernel[..., int]:

@@ -12,7 +12,7 @@ import numpy as np
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import Bytes, BytesIn, Int32, Int32Table, Int64, Int64In, UInt32, UInt64
 from tokmill.tokenizer.jit.intrinsics import count_trailing_zeros, load_u64
-from tokmill.tokenizer.kernels.encoding import Memory, encoding_kernel, put_span
+from tokmill.tokenizer.kernels.encoding import Memory, encoding_kernel, lose_all, put_span
 
 _EACH_BYTE = np.uint64(0x0101010101010101)
 _HIGH_BITS = np.uint64(0x8080808080808080)
@@ -248,4 +248,4 @@ def find_whole(
 
 
 encode_longest = encoding_kernel(cut_longest, TokenTrie, int)
-encode_whole = encoding_kernel(find_whole, Whole, int)
+encode_whole = encoding_kernel(find_whole, Whole, int, lose_all)

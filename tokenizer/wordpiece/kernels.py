@@ -7,7 +7,7 @@ import numpy as np
 from tokmill.tokenizer.jit import kernel
 from tokmill.tokenizer.jit.arrays import BytesIn, Int64Table, UInt32
 from tokmill.tokenizer.kernels.characters import count_characters, next_character
-from tokmill.tokenizer.kernels.encoding import Memory, encoding_kernel, put_span
+from tokmill.tokenizer.kernels.encoding import Memory, encoding_kernel, lose_all, put_span
 from tokmill.tokenizer.kernels.tries import TokenTrie, longest_token
 
 
@@ -85,4 +85,4 @@ def encode_one(
     return number - at, lost
 
 
-encode_words = encoding_kernel(encode_one, Pieces, int)
+encode_words = encoding_kernel(encode_one, Pieces, int, lose_all)

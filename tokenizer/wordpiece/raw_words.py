@@ -21,10 +21,12 @@ from tokmill.tokenizer.jit.intrinsics import (
 )
 from tokmill.tokenizer.kernels.cache import (
     BLOCK,
+    MIDDLE,
     EncodingCache,
     Fetched,
     fetch_ahead,
-    recall,
+    recall_middle,
+    recall_short,
     remember,
 )
 from tokmill.tokenizer.kernels.characters import white_space
@@ -251,8 +253,13 @@ def encode_units(
     fetch_ahead(data, units.starts, units.ends, 0, number, cache, memory.fetched)
     for unit in range(number):
         i = np.uint64(unit)
-        start, length = units.starts[i], units.ends[i] - units.starts[i]
-        count = recall(data, start, length, unit, cache, memory.fetched, ids, position)
+        place, count = memory.fetched.places[i], np.int64(0)
+        if place >= 0:
+            low, high = memory.fetched.lows[i], memory.fetched.highs[i]
+            count = recall_short(cache, place, low, high, ids, position)
+        elif place <= MIDDLE:
+            start = units.starts[i]
+            count = recall_middle(cache, MIDDLE - place, data, start, units.ends[i] - start, ids, position)
         if count == 0:
             position, missed = encode_new(data, unit, raw, pieces, memory, ids, position)
             lost += missed
