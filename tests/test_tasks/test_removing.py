@@ -282,3 +282,6 @@ class TestRemoving:
         assert realized.how == "made"
         assert told[0].startswith("joined/abab@v1 was removed on ")
         assert store.resolve("joined/abab@v1") == realized.ref
+        store.list()
+        shutil.rmtree(store.path(realized.ref))
+        assert "no longer in the store" in store.verify()[0].message  # its tombstone is of the one before

@@ -29,7 +29,7 @@ def test_a_second_name_for_the_same_recipe_is_a_label_and_no_second_artifact(sto
     second = store.realize(ask("m", text="a"))
     assert second.cached
     assert second.ref == first.ref.model_copy(update={"name": "m"})
-    assert store.resolve("text/m@v2") == second.ref
+    assert store.resolve("text/m@v2") == store.resolve("text/m") == second.ref
     assert len(list(store.layout.artifacts())) == 2
     assert [(row["name"], row["label"]) for row in store.list()] == [("m", "v1"), ("m", "v2"), ("n", "v1")]
 
