@@ -224,7 +224,7 @@ class CardFacts(_Facts, WithOptional):
         tags: for hubs, as given.
         files: the first files of each source.
         validation: the documents that are held out of training; None if there are none.
-        ledgers: the accounts of documents and of tokens; they have nothing to do with `tasks.formats.mixture`.
+        ledgers: the accounts of documents and of tokens; not those of `tasks.formats.mixture`.
     """
 
     optional = frozenset({"validation"})
