@@ -1,6 +1,6 @@
 """Order the documents of a source from the easiest to the hardest.
 
-The model. A measure gives every document a number: its length, or a score. Larger is
+The model. A measure gives every document a number: its length, or a score (`formats.encoded`). Larger is
 harder; a negative weight reverses that. A single measure orders the documents by its numbers. Several
 measures are combined by rank: a document's rank in a measure is the fraction of the source's documents with a
 smaller number, and its difficulty is the weighted mean of its ranks.
