@@ -99,7 +99,7 @@ def test_answers_may_not_be_framed_and_load_nothing_from_elsewhere() -> None:
 def test_a_server_for_a_network_answers_its_machines_names_and_those_it_is_given() -> None:
     names = set(Address("0.0.0.0", 4300, ["gpu7.example.org", "proxy:8443"]).names)
     more = {"gpu7.example.org", "gpu7.example.org:4300", "proxy:8443"}
-    assert names >= {"127.0.0.1:4300", "localhost:4300", *more}
+    assert names >= {"127.0.0.1:4300", "localhost:4300", "[::1]:4300", *more}
     assert "page.example:4300" not in names
     hosts = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "10.0.0.7": "10.0.0.7", "fe80::1": "[fe80::1]"}
     assert {host: Address(host, 80).url for host in hosts} == {
